@@ -1,0 +1,71 @@
+// A strided fp64 array over a shared buffer: what every replay value, cotangent and bound is held in.
+//
+// Copying an Array copies the handle, not the buffer. Buffers are written only by the code that made them; once an
+// Array has been handed on it is treated as constant. Not thread-safe beyond that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace plumbline {
+
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t count(const Shape& shape);
+Shape row_major_strides(const Shape& shape);
+// Shape of a numpy-style broadcast of two shapes. They must be compatible.
+Shape broadcast(const Shape& a, const Shape& b);
+
+// A strided window on a flat buffer; element i lies at offset + sum i_d strides[d]. Strides may be 0, never negative.
+struct View {
+  Shape sizes;
+  Shape strides;
+  std::int64_t offset = 0;
+
+  bool operator==(const View&) const = default;
+};
+
+class Array {
+ public:
+  Array() = default;                        // Empty handle: no value.
+  static Array uninitialized(Shape shape);  // Row-major.
+  static Array zeros(Shape shape);
+  static Array full(Shape shape, double value);
+  static Array scalar(double value) { return full({}, value); }
+
+  explicit operator bool() const { return buffer_ != nullptr; }
+  const Shape& shape() const { return view_.sizes; }
+  const Shape& strides() const { return view_.strides; }
+  std::int64_t count() const { return count_; }
+  bool contiguous() const { return contiguous_; }  // Row-major without gaps.
+  double* data() { return buffer_.get() + view_.offset; }
+  const double* data() const { return buffer_.get() + view_.offset; }
+  double item() const { return *data(); }  // First element.
+
+  // A window on this array, which must be contiguous; no copy.
+  Array window(const View& view) const;
+  // The same elements in another shape of equal count; no copy when contiguous, otherwise a row-major copy.
+  Array reshape(Shape shape) const;
+  // Row-major copy, or itself when it already is.
+  Array materialize() const;
+  // Zero-stride expansion to a shape that this one broadcasts to; no copy.
+  Array expand(const Shape& shape) const;
+  // Sole owner of the buffer: it may be reused in place.
+  bool unique() const { return buffer_.use_count() == 1; }
+
+ private:
+  std::shared_ptr<double[]> buffer_;
+  View view_;
+  std::int64_t count_ = 0;
+  bool contiguous_ = false;
+};
+
+// An array of upper bounds, never negative, each rounded up. A type of its own so that a bound is never taken for a
+// value. An empty one means "exactly zero everywhere" (a bitwise operation).
+struct Bound {
+  Array values;
+  explicit operator bool() const { return static_cast<bool>(values); }
+};
+
+}  // namespace plumbline

@@ -1,0 +1,18 @@
+// Both cores for loops and products. A thread-local limit lets a scheduler give one audit fewer of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace plumbline::cpu {
+
+// Number of threads that parallel_for and matmul may use in this process (default: the machine's cores). Set once at
+// start, before any other use.
+void set_threads(int threads);
+int threads();
+
+// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least `grain`. Bodies must not
+// throw. Nested calls run serially.
+void parallel_for(std::int64_t n, std::int64_t grain, const std::function<void(std::int64_t, std::int64_t)>& body);
+
+}  // namespace plumbline::cpu

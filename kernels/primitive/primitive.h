@@ -1,0 +1,136 @@
+// The primitives of the audit's graph: what each computes, how its own rounding is bounded, how it carries radii, and
+// its derivative. One registry row each; tests, soundness runs and the README's table enumerate the registry.
+//
+// All functions are pure and thread-safe. Inputs broadcast numpy-style where a row says so. Values are fp64; the
+// formats of the audited computation are in Arithmetic.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/array.h"
+#include "kernels/ball/format.h"
+#include "kernels/profile.h"
+
+namespace plumbline {
+
+enum class Primitive : std::uint8_t {
+  // Sources. Their values come from the trace or from attributes.
+  kLeaf,      // ()                        content of the trace
+  kConstant,  // ()                        attributes.scalar everywhere
+  kIota,      // ()                        scalar + i * scalar2, i the row-major index
+  // Elementwise, one input.
+  kNeg,
+  kAbs,
+  kSign,
+  kExp,
+  kExpm1,
+  kLog,
+  kLog1p,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
+  kSin,
+  kCos,
+  kTanh,
+  kErf,
+  kSigmoid,
+  kFloor,
+  kCeil,
+  kRound,
+  kTrunc,
+  kIsFinite,
+  kLogicalNot,
+  kCast,  // identity; the node's format rounds (float to integer truncates)
+  // Elementwise, two inputs, broadcast.
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kPow,
+  kMax,
+  kMin,
+  kFmod,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kEqual,
+  kNotEqual,
+  kLogicalAnd,
+  kLogicalOr,
+  // Elementwise, three inputs, broadcast.
+  kSelect,  // (condition, a, b)         a where condition != 0, otherwise b
+  // Reductions over attributes.dims, which stay as size 1.
+  kSum,
+  kAmax,
+  kAmin,
+  kArgmax,         // over one dim; first of equals
+  kVarianceRsqrt,  // (x)                  1 / sqrt(mean((x - mean x)^2) + scalar) over dims (layer, batch, group norm)
+  kNorm,           // (x)                       L2 norm over dims
+  kCumsum,         // along dims[0]
+  // Contraction. a [..., m, k], b [..., k, n], leading dimensions broadcast.
+  kMatmul,
+  // Rows along the last dimension.
+  kSoftmax,
+  kLogSoftmax,
+  // Data movement.
+  kWindow,    // (x)                       attributes.view read from x's row-major elements
+  kAssemble,  // (base | none, pieces...)  flat array of attributes.scalar-free size `size`: base (or zeros), then each
+              //                           piece written to its view in attributes.views; has_base says which
+  kGatherRows,  // (table [r, d], index [n])        [n, d]; index values in [0, r)
+  kScatterAdd,  // (source [n, d], index [n])       [size, d], rows with equal index summed; index < 0 is dropped
+  kCount
+};
+
+struct Attributes {
+  double scalar = 0;
+  double scalar2 = 0;
+  std::int64_t size = 0;
+  std::vector<std::int64_t> dims;  // Sorted, non-negative.
+  View view;
+  std::vector<View> views;
+  bool has_base = false;
+};
+
+// How the audited computation produced a node.
+struct Arithmetic {
+  Format compute = Format::kFloat64;  // Of the operation's inner arithmetic: bf16 elementwise kernels compute in fp32.
+  Format result = Format::kFloat64;   // In which the result is held; narrower than compute: one more rounding.
+  const Profile* profile = nullptr;   // Never null in use.
+};
+
+using Inputs = std::span<const Array>;
+
+struct PrimitiveTraits {
+  Primitive primitive;
+  std::string_view name;  // "add", "matmul", ...
+  int arity;              // Number of inputs; -1: any.
+  bool bitwise;  // Its result is exact whenever the format of its inputs holds it (no local error but a cast's).
+
+  // The exact function in fp64. `shape` is the node's result shape, row-major unless the result is a window.
+  Array (*evaluate)(const Attributes&, const Shape& shape, Inputs);
+
+  // Vector-Jacobian product: adds cotangent^T d(out)/d(in_i) to *into[i] where into[i] is not null. Each *into[i] is
+  // either empty (not yet touched: assign) or has in_i's shape, row-major. Decisions, indices and integer results
+  // have no derivative. Where a derivative is unbounded (sqrt at 0) it is infinite; 0 * infinity = 0 only where the
+  // cotangent is exactly 0.
+  void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent, std::span<Array* const> into);
+
+  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero.
+  Bound (*local_error)(const Attributes&, const Arithmetic&, Inputs, const Array& out);
+
+  // Enclosure: an upper bound of |f(x) - f(centre)| over |x_i - centre_i| <= radius_i, elementwise. Empty radii are
+  // zero. Infinite where no finite bound is known. The node's own local error is added by the caller.
+  Bound (*radius)(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
+};
+
+const PrimitiveTraits& traits(Primitive primitive);
+std::span<const PrimitiveTraits> all_primitives();
+
+// Adds |t| u_result + eta_result for the rounding of the result into its format, when that is narrower than the
+// compute format; used by every local_error. Exposed for opaque results and casts.
+Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Bound compute_error);
+
+}  // namespace plumbline

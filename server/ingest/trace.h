@@ -1,0 +1,113 @@
+// One step as it came over the wire, validated: every id is known, every payload complete, every window in its value.
+// Plain data, no protobuf. The fields mean what proto/plumbline/v1/trace.proto says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/array.h"
+#include "kernels/ball/format.h"
+
+namespace plumbline {
+
+using ValueId = std::uint64_t;    // Of a storage value; 0: absent.
+using PayloadId = std::uint64_t;  // 0: absent.
+using Bytes = std::shared_ptr<const std::vector<std::uint8_t>>;
+
+struct TensorRef {
+  ValueId value = 0;
+  Format format = Format::kUnknown;
+  View view;
+};
+
+enum class LeafRole : std::uint8_t { kUnknown = 0, kData = 1, kParameter = 2, kBuffer = 3, kState = 4, kRandom = 5 };
+
+struct TraceLeaf {
+  ValueId value = 0;
+  Format format = Format::kUnknown;
+  std::int64_t count = 0;
+  LeafRole role = LeafRole::kData;
+  std::string name;
+  PayloadId payload = 0;
+};
+
+struct ScalarEdge {
+  TensorRef source;  // One element.
+};
+
+struct None {};
+
+using ArgumentValue =
+    std::variant<None, TensorRef, std::vector<TensorRef>, double, std::int64_t, bool, std::string,
+                 std::vector<std::int64_t>, std::vector<double>, std::vector<bool>, Format, ScalarEdge>;
+
+struct TraceArgument {
+  std::string name;
+  ArgumentValue value;
+};
+
+struct TraceResult {
+  TensorRef tensor;  // value 0: None.
+  std::int64_t count = 0;
+  ValueId base = 0;
+  std::string argument;
+  PayloadId observed = 0;
+};
+
+enum class Phase : std::uint8_t { kUnknown = 0, kForward = 1, kBackward = 2, kOptimizer = 3 };
+
+struct TraceOp {
+  std::string name;
+  std::vector<TraceArgument> arguments;
+  std::vector<TraceResult> results;
+  Phase phase = Phase::kUnknown;
+  std::string source;
+  std::string module;
+  PayloadId decision = 0;
+};
+
+enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };
+
+struct TraceTap {
+  struct Term {
+    TensorRef tensor;
+    double weight = 1;
+    PayloadId observed = 0;  // 0: the tensor is a window on a leaf.
+  };
+  std::string name;
+  TapKind kind = TapKind::kValue;
+  std::vector<Term> terms;
+  PayloadId reference = 0;
+  Format reference_format = Format::kUnknown;
+  double scale = 0;
+};
+
+struct StepIdentity {
+  std::string project, job, run;
+  std::int32_t rank = 0;
+  std::int64_t step = 0;
+
+  std::string id() const;      // "project/job/run/rank/step"
+  std::string run_id() const;  // "project/job/run/rank"
+  auto operator<=>(const StepIdentity&) const = default;
+};
+
+struct Trace {
+  StepIdentity identity;
+  bool outputs = false;
+  std::int64_t missed = 0;
+  std::vector<std::string> missed_reasons;
+  std::vector<TraceLeaf> leaves;
+  std::vector<TraceOp> ops;  // In execution order: an op's inputs are leaves or results of earlier ops.
+  std::vector<TraceTap> taps;
+  std::map<PayloadId, Bytes> payloads;
+  std::string digest;  // 32 hexadecimal digits over all frames.
+
+  std::uint64_t payload_bytes() const;
+};
+
+}  // namespace plumbline

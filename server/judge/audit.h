@@ -1,0 +1,47 @@
+// One step, from trace to verdict: Trace -> Graph -> Bounds -> Verdict. The one entry for everything that schedules
+// audits.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/profile.h"
+#include "server/ingest/trace.h"
+#include "server/judge/verdict.h"
+
+namespace plumbline {
+
+// What a step is judged against beside its own exact replay.
+struct Reference {
+  std::shared_ptr<const Trace> trace;  // Null: none. Its PARAMETER, BUFFER and STATE leaves may lack their payloads.
+  std::string name;                    // "run NAME step K".
+  bool first_step_of_run = false;      // State must be equal, not only matched.
+};
+
+// What the invariants remember from one audited step of a run to the next: digests by name ("param:w" -> hex).
+struct StepMemory {
+  std::int64_t step = -1;
+  std::map<std::string, std::string> digests;  // Of parameters and state after the step.
+};
+
+struct AuditRequestContext {
+  const Profile* profile = nullptr;  // Never null.
+  const Reference* reference = nullptr;
+  const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
+};
+
+// Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be
+// lowered or evaluated gives INCONCLUSIVE with the reason. `memory` (if not null) receives the digests after the step.
+Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
+
+// Bytes that auditing this trace will take at most, for admission (8 bytes for every element of every node and
+// cotangent). Cheap: does not lower.
+std::uint64_t estimated_audit_bytes(const Trace& target);
+
+// Operations that lowering models, for the capture plan.
+std::vector<std::string> lowered_operations();
+// Operations among them with decisions: name -> 1 (positive side of the first result) or 2 (results are decisions).
+std::map<std::string, int> decision_operations();
+
+}  // namespace plumbline

@@ -1,0 +1,103 @@
+// The judgement of one step, as plain data. Fields mean what proto/plumbline/v1/verdict.proto says.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+enum class Outcome : std::uint8_t { kUnspecified = 0, kTypeI = 1, kTypeII = 2, kInconclusive = 3 };
+enum class Grade : std::uint8_t {
+  kUnspecified = 0,
+  kMatch = 1,
+  kProven = 2,
+  kExplained = 3,
+  kFirstOrder = 4,
+  kStatistical = 5
+};
+enum class Cause : std::uint8_t {
+  kUnspecified = 0,
+  kRounding = 1,
+  kPrecisionPolicy = 2,
+  kRange = 3,
+  kLeafMismatch = 4,
+  kExecution = 5,
+  kMathematics = 6,
+  kReferenceAtFault = 7,
+  kInvariant = 8,
+  kReferenceMissing = 9,
+  kUnanswered = 10
+};
+
+inline constexpr double kNotAsked = std::numeric_limits<double>::quiet_NaN();
+
+struct Place {
+  std::string op, source, module, format;
+};
+
+struct Contributor {
+  Place place;
+  double share = 0;
+  std::uint64_t count = 0;
+};
+
+struct TapVerdict {
+  std::string name;
+  Outcome outcome = Outcome::kUnspecified;
+  Grade grade = Grade::kUnspecified;
+  std::uint64_t elements = 0;
+  double low = kNotAsked, high = kNotAsked, observed = kNotAsked;
+  std::uint64_t worst_element = 0;
+  double reference = kNotAsked;
+  double deviation = kNotAsked, envelope = kNotAsked, margin = kNotAsked;
+  double math_resolution = kNotAsked, exec_resolution = kNotAsked;
+  double explained = kNotAsked;
+  double interval_radius = kNotAsked;
+  double drift = kNotAsked;
+};
+
+struct Coverage {
+  std::uint64_t operations = 0, audited = 0, opaque = 0;
+  std::vector<std::string> opaque_names;
+  std::uint64_t decisions = 0, unstable = 0, elements = 0;
+};
+
+struct Hazard {
+  std::string kind;
+  Place place;
+  double share = 0;
+  std::string remedy;
+};
+
+struct Verdict {
+  StepIdentity identity;
+  std::int64_t time_unix_us = 0;  // Set by the daemon when the verdict is stored.
+  Outcome outcome = Outcome::kUnspecified;
+  Grade grade = Grade::kUnspecified;
+  Cause cause = Cause::kUnspecified;
+  std::string sentence;
+  double deviation = kNotAsked, envelope = kNotAsked, margin = kNotAsked;
+  double math_resolution = kNotAsked, exec_resolution = kNotAsked, explained = kNotAsked;
+  std::string deciding_tap;
+  std::optional<Place> suspect;
+  std::string suspect_detail;
+  std::vector<std::string> advice;
+  std::vector<Contributor> contributors;
+  std::vector<TapVerdict> taps;
+  Coverage coverage;
+  std::vector<Hazard> hazards;
+  std::string reference;
+  std::string profile;
+  std::vector<std::string> notes;
+  double audit_seconds = 0;
+  std::map<std::string, double> phase_seconds;  // lower, replay, adjoint, judge: for metrics only.
+  std::string digest;
+  std::string backend;
+};
+
+}  // namespace plumbline

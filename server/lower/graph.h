@@ -1,0 +1,91 @@
+// A step in primitives: what every pass after lowering works on. Nodes are in topological order; a node's inputs come
+// before it. Framework names appear only as text in Origin.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "kernels/array.h"
+#include "kernels/ball/format.h"
+#include "kernels/primitive/primitive.h"
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+using NodeId = std::uint32_t;
+
+// The framework operation that a node came from.
+struct Origin {
+  std::string op;      // "aten::div.Tensor"
+  std::string source;  // "train.py:41"
+  std::string module;
+  Phase phase = Phase::kUnknown;
+};
+
+struct Node {
+  Primitive primitive = Primitive::kLeaf;
+  std::vector<NodeId> inputs;
+  Attributes attributes;
+  Shape shape;
+  Format result = Format::kFloat32;  // In which the device holds it; inner nodes of a fused kernel: its compute format.
+  Format compute = Format::kFloat32;  // Of the arithmetic that made it.
+  std::uint32_t origin = 0;           // Index into Graph::origins; 0 for leaves.
+};
+
+// A node whose value the step did not compute, or which an opaque operation computed (an anchor).
+struct GraphLeaf {
+  NodeId node = 0;
+  LeafRole role = LeafRole::kData;
+  std::string name;
+  bool anchor = false;
+  Format format = Format::kFloat32;
+  Bytes bytes;  // In `format`, row-major, the node's count of elements.
+};
+
+// A comparison whose outcome the target's execution told us: one byte an element.
+struct GraphDecision {
+  NodeId node = 0;
+  Bytes sides;
+};
+
+struct GraphTap {
+  struct Term {
+    NodeId node = 0;
+    double weight = 1;
+    Format format = Format::kFloat32;
+    Bytes observed;  // Never null.
+  };
+  std::string name;
+  TapKind kind = TapKind::kValue;
+  Shape shape;
+  std::vector<Term> terms;
+  Bytes reference;  // Null: none.
+  Format reference_format = Format::kUnknown;
+  double scale = 0;
+};
+
+// What the framework held in a node, where it was captured (capture="outputs").
+struct Observation {
+  Format format = Format::kFloat32;
+  Bytes bytes;
+};
+
+struct GraphCoverage {
+  std::uint64_t operations = 0;
+  std::uint64_t opaque = 0;
+  std::map<std::string, std::uint64_t> opaque_names;
+};
+
+struct Graph {
+  std::vector<Node> nodes;
+  std::vector<Origin> origins;  // [0] is {"leaf"}.
+  std::vector<GraphLeaf> leaves;
+  std::vector<GraphDecision> decisions;
+  std::vector<GraphTap> taps;
+  std::map<NodeId, Observation> observed;
+  GraphCoverage coverage;
+};
+
+}  // namespace plumbline
