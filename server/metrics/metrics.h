@@ -1,0 +1,64 @@
+// Every Prometheus family of the daemon, declared once. Thread-safe. Labels are bounded: at most kJobsMax pairs of
+// (project, job), kHazardsMax hazard kinds and a fixed set of everything else; what is past a bound counts as "other".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/judge/verdict.h"
+
+namespace plumbline {
+
+enum class Transport { kGrpc, kSharedMemory, kCudaIpc };
+
+// What became of a sampled step.
+enum class StepOutcome {
+  kAudited,  // It has a verdict.
+  kRefused,  // It has an error.
+  kMissed,   // The client dropped it.
+};
+
+class Metrics {
+ public:
+  static constexpr std::size_t kJobsMax = 200;
+  static constexpr std::size_t kHazardsMax = 32;
+
+  Metrics(const std::string& version, const std::string& backend);  // For plumbline_build_info.
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // Counts a stored verdict: verdicts_total, steps_total{outcome="audited"}, margin, math_resolution, exec_resolution
+  // (values that are not finite are left out of the histograms: NaN is "not asked"), step_audit_seconds by
+  // verdict.phase_seconds and "total", ops_total, hazards_total.
+  void add_verdict(const Verdict& verdict);
+
+  // Counts steps without a verdict: steps_total only.
+  void add_steps(const std::string& project, const std::string& job, StepOutcome outcome, std::int64_t steps = 1);
+
+  // Steps that were dropped, by the reason of StepBegin.missed_reasons or one of ours: "queue_full", "disconnected",
+  // "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid"; any other counts as "other".
+  void add_dropped_steps(std::string_view reason, std::int64_t steps = 1);
+
+  void add_ingest_bytes(Transport transport, std::uint64_t bytes);
+
+  void set_queue_steps(std::int64_t steps);
+  // Since the last scrape, in [0, 1]; over all workers. Memory: of the steps held and audited, in bytes.
+  void set_worker_busy_ratio(double ratio);
+  void set_worker_memory_bytes(std::uint64_t bytes);
+
+  // Called before each scrape, one scrape at a time: the place to set the gauges.
+  void on_scrape(std::function<void()> refresh);
+
+  // The families in the Prometheus text format.
+  std::string scrape();
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace plumbline

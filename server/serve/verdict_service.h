@@ -1,0 +1,30 @@
+// plumbline.v1.VerdictService: what operators ask. Reads of the store run on one thread of the service's own, never in
+// gRPC's.
+#pragma once
+
+#include <memory>
+
+#include "plumbline/v1/query.grpc.pb.h"
+#include "server/store/store.h"
+
+namespace plumbline {
+
+class VerdictService {
+ public:
+  // `store` must outlive the service.
+  explicit VerdictService(VerdictStore* store);
+  ~VerdictService();
+
+  // For ServerBuilder::RegisterService.
+  grpc::Service* service();
+
+  // Ends every WatchVerdicts with UNAVAILABLE ("draining"), so that Server::Shutdown does not wait for them; later
+  // watches are refused alike. Call before Server::Shutdown.
+  void drain();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace plumbline
