@@ -1,0 +1,222 @@
+"""Trains one small GPT four times and lets Plumbline say which runs computed what the first one did.
+
+  one-batch                 the whole batch at once: the reference
+  accumulation-bug          four micro-batches, the mean of their means: wrong when sequences differ in length
+  accumulation-fixed        four micro-batches, each token weighing the same: right, but rounded differently
+  accumulation-fixed-value  the same, judged against nothing but the reference's loss values
+
+The three lines that a training script needs are marked with (1), (2), (3).
+"""
+
+import argparse
+import inspect
+import json
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from gpt import GPT
+from torch import Tensor
+
+import plumbline  # (1)
+
+TEXT = Path(__file__).resolve().parents[2] / "tests" / "data" / "alice.txt"
+CONTEXT = 64  # bytes
+ROWS = 8  # sequences in a batch
+MICRO_BATCHES = 4
+IGNORE = -100  # target of a padded position
+
+
+def batches(steps: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields inputs and targets, (ROWS, CONTEXT) each: sequences of uneven length, padded on the right."""
+    text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8).long()
+    choose = random.Random(seed)
+    for _ in range(steps):
+        inputs = torch.zeros(ROWS, CONTEXT, dtype=torch.long)
+        targets = torch.full((ROWS, CONTEXT), IGNORE, dtype=torch.long)
+        for row in range(ROWS):
+            length = choose.randint(CONTEXT // 8, CONTEXT)
+            start = choose.randrange(len(text) - length - 1)
+            inputs[row, :length] = text[start : start + length]
+            targets[row, :length] = text[start + 1 : start + 1 + length]
+        yield inputs, targets
+
+
+def token_losses(model: GPT, inputs: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction=reduction)
+
+
+# Each of the three does forward and backward of one batch and returns the loss.
+
+
+def one_batch(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+    loss = token_losses(model, inputs, targets, "mean")
+    loss.backward()
+    return loss.detach()
+
+
+def mean_of_means(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The bug: a token of a short micro-batch weighs more than a token of a long one."""
+    total = torch.zeros(())
+    for micro_inputs, micro_targets in zip(inputs.chunk(MICRO_BATCHES), targets.chunk(MICRO_BATCHES), strict=True):
+        loss = token_losses(model, micro_inputs, micro_targets, "mean") / MICRO_BATCHES
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+def sum_over_tokens(model: GPT, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The fix: divide by the number of tokens in the whole batch."""
+    total, tokens = torch.zeros(()), (targets != IGNORE).sum()
+    for micro_inputs, micro_targets in zip(inputs.chunk(MICRO_BATCHES), targets.chunk(MICRO_BATCHES), strict=True):
+        loss = token_losses(model, micro_inputs, micro_targets, "sum") / tokens
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+Step = Callable[[GPT, Tensor, Tensor], Tensor]
+
+
+def train(
+    options: argparse.Namespace, job: str, forward_backward: Step, values: dict[int, float] | None = None, **watch: str
+) -> tuple[dict[int, float], list]:
+    """Trains from the same weights on the same data; returns the losses by step and the verdicts."""
+    torch.manual_seed(options.seed)
+    model = GPT(context=CONTEXT, width=options.width)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    audit = plumbline.watch(model, optimizer, options.server, job=job, every=options.every, **watch)  # (2)
+    losses = {}
+    for step, (inputs, targets) in enumerate(batches(options.steps, options.seed)):
+        with audit.step():  # (3)
+            loss = forward_backward(model, inputs, targets)
+            if values is not None:
+                audit.reference({"loss": values[step]})
+            optimizer.step()
+            optimizer.zero_grad()
+        losses[step] = loss.item()
+        if step % options.every == 0 or step == options.steps - 1:
+            print(f"  {job}: step {step:3d}  loss {losses[step]:.6f}", flush=True)
+    if not audit.flush(120):
+        raise SystemExit(f"{job}: the daemon did not answer within 120 s")
+    return losses, list(audit.verdicts())
+
+
+def worst(verdicts: list) -> "plumbline.Verdict":
+    rank = {"TYPE_I": 0, "INCONCLUSIVE": 1, "TYPE_II": 2}
+    return max(verdicts, key=lambda v: (rank[v.verdict], -1 if math.isnan(v.margin) else v.margin))
+
+
+def largest(values: list[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return max(known) if known else None
+
+
+def summary(job: str, verdicts: list) -> dict:
+    """One JSON line: the job's worst verdict, and the coarsest resolutions of all its steps."""
+    v = worst(verdicts)
+    operations = sum(each.coverage.operations for each in verdicts)
+    return {
+        "job": job,
+        "verdict": v.verdict,
+        "grade": v.grade,
+        "cause": v.cause,
+        "margin": None if math.isnan(v.margin) else v.margin,
+        "suspect": f"{v.suspect.source} {v.suspect.op}" if v.suspect else None,
+        "math_resolution": largest([each.math_resolution for each in verdicts]),
+        "exec_resolution": largest([each.exec_resolution for each in verdicts]),
+        "coverage": sum(each.coverage.audited for each in verdicts) / operations if operations else 0.0,
+        "opaque": sum(each.coverage.opaque for each in verdicts),
+        "steps": len(verdicts),
+        "type_i_steps": sum(each.verdict == "TYPE_I" for each in verdicts),
+        "sentence": v.sentence,
+    }
+
+
+def points_at(suspect: "plumbline.Place | None", *functions: Step) -> bool:
+    """Whether the suspected source line lies in one of the functions."""
+    if suspect is None:
+        return False
+    name, _, line = suspect.source.rpartition(":")
+    for function in functions:
+        lines, first = inspect.getsourcelines(function)
+        if Path(name).name == Path(__file__).name and first <= int(line) < first + len(lines):
+            return True
+    return False
+
+
+def unexpected(jobs: dict[str, list], steps: int) -> list[str]:
+    """What is not as it must be, in words."""
+    wrong = [f"{job}: {len(v)} verdicts, expected {steps}" for job, v in jobs.items() if len(v) != steps]
+    if wrong:
+        return wrong
+    for job, verdicts in jobs.items():
+        for v in verdicts:
+            if v.coverage.opaque:
+                wrong.append(
+                    f"{job} step {v.step}: {v.coverage.opaque} operations not audited: {v.coverage.opaque_names}"
+                )
+            if job == "accumulation-bug":
+                if v.verdict != "TYPE_II":
+                    wrong.append(f"{job} step {v.step}: {v.verdict}, expected TYPE_II: {v.sentence}")
+                elif not points_at(v.suspect, mean_of_means, token_losses):
+                    wrong.append(f"{job} step {v.step}: the suspect is {v.suspect}, not the normalisation")
+            elif v.verdict != "TYPE_I":
+                wrong.append(f"{job} step {v.step}: {v.verdict}, expected TYPE_I: {v.sentence}")
+    for job, limit in (("accumulation-fixed", 1e-9), ("accumulation-fixed-value", 1e-2)):
+        coarsest = largest([v.taps["loss"].math_resolution for v in jobs[job]])
+        if coarsest is None or coarsest >= limit:
+            wrong.append(f"{job}: resolution {coarsest} on the loss, expected below {limit:g}")
+    return wrong
+
+
+def table(summaries: list[dict]) -> str:
+    head = ("job", "verdict", "grade", "cause", "margin", "resolution", "coverage", "suspect")
+    rows = [head]
+    for s in summaries:
+        number = ["-" if s[key] is None else f"{s[key]:.2g}" for key in ("margin", "math_resolution")]
+        rows.append(
+            (s["job"], f"{s['verdict']} {s['steps']} steps", s["grade"], s["cause"], *number, f"{s['coverage']:.0%}")
+            + (s["suspect"] or "-",)
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", required=True, help="the daemon, such as unix:///run/plumbline.sock")
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--every", type=int, default=8, help="audit one step in so many")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=1865)
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # The other core is the daemon's.
+
+    jobs = {}
+    print("one-batch: the reference", flush=True)
+    values, jobs["one-batch"] = train(options, "one-batch", one_batch, run="reference")
+    paired = {"reference": "one-batch/reference"}
+    print("accumulation-bug: four micro-batches, the mean of their means", flush=True)
+    _, jobs["accumulation-bug"] = train(options, "accumulation-bug", mean_of_means, **paired)
+    print("accumulation-fixed: four micro-batches, every token weighs the same", flush=True)
+    _, jobs["accumulation-fixed"] = train(options, "accumulation-fixed", sum_over_tokens, **paired)
+    print("accumulation-fixed-value: the same against the reference's loss values alone", flush=True)
+    _, jobs["accumulation-fixed-value"] = train(options, "accumulation-fixed-value", sum_over_tokens, values)
+
+    wrong = unexpected(jobs, len(range(0, options.steps, options.every)))
+    summaries = [summary(job, verdicts) for job, verdicts in jobs.items() if verdicts]
+    print(f"\n{table(summaries)}\n")
+    for line in summaries:
+        print(json.dumps(line))
+    for line in wrong:
+        print(f"unexpected: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
