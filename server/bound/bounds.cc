@@ -1,0 +1,332 @@
+#include "server/bound/bounds.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "server/bound/interval.h"
+#include "server/bound/pairing.h"
+#include "server/bound/range.h"
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::size_t kScalarProbesMax = 16;
+constexpr std::size_t kTensorProbesMax = 8;  // Up to so many tensor taps of the user get a probe each.
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::map<std::string, double>* seconds) : seconds_(seconds), start_(Clock::now()) {}
+  void lap(const std::string& phase) {
+    const auto now = Clock::now();
+    (*seconds_)[phase] += std::chrono::duration<double>(now - start_).count();
+    start_ = now;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::map<std::string, double>* seconds_;
+  Clock::time_point start_;
+};
+
+Array decoded(const Observation& observation, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  decode(observation.format, observation.bytes->data(), values.count(), values.data());
+  return values;
+}
+
+// Observed values that replace the replay's for their consumers: gradients that the framework held at the end of
+// backward, and every captured result. What lies beyond is then judged from what was really there.
+Overrides observed_anchors(const Graph& graph) {
+  Overrides anchors;
+  for (const auto& [node, observation] : graph.observed) anchors[node] = decoded(observation, graph.nodes[node].shape);
+  for (const GraphTap& tap : graph.taps) {
+    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1 || tap.terms[0].weight != 1) continue;
+    const NodeId node = tap.terms[0].node;
+    if (graph.nodes[node].primitive == Primitive::kLeaf) continue;
+    anchors[node] = observed_value(tap).reshape(graph.nodes[node].shape);
+  }
+  return anchors;
+}
+
+struct TapValues {
+  Array observed, exact;  // T and M_T.
+};
+
+// Elementwise answer from an enclosure of the tap's terms: |T - M| <= radius.
+bool judge_by_enclosure(const Graph& graph, const Enclosures& enclosures, std::size_t index, const TapValues& values,
+                        Finding* finding) {
+  const GraphTap& tap = graph.taps[index];
+  Array radius = Array::zeros(tap.shape);
+  for (const GraphTap::Term& term : tap.terms) {
+    if (enclosures.exploded[term.node] || !enclosures.visited[term.node]) return false;
+    if (!enclosures.radii[term.node]) continue;
+    const Array part = enclosures.radii[term.node].values.materialize();
+    for (std::int64_t i = 0; i < radius.count(); ++i) radius.data()[i] += std::fabs(term.weight) * part.data()[i];
+  }
+  const Array observed = values.observed.materialize(), exact = values.exact.materialize();
+  const double norm = tap.scale > 0 ? tap.scale : norm2(exact);
+  finding->proven = true;
+  finding->execution.asked = true;
+  finding->execution.deviation = 0;
+  finding->execution.envelope = norm > 0 ? norm2(radius) / norm : (norm2(radius) == 0 ? 0 : HUGE_VAL);
+  double worst = -1;
+  for (std::int64_t i = 0; i < radius.count(); ++i) {
+    // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
+    const double r = radius.data()[i] * (tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20);
+    const double deviation = std::fabs(observed.data()[i] - exact.data()[i]);
+    const double ratio = deviation == 0 ? 0 : (r > 0 ? deviation / r : HUGE_VAL);
+    if (!(ratio <= worst)) {
+      worst = ratio;
+      finding->worst_element = static_cast<std::uint64_t>(i);
+      finding->low = exact.data()[i] - r;
+      finding->high = exact.data()[i] + r;
+      finding->observed = observed.data()[i];
+    }
+  }
+  // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
+  if (worst >= 0) finding->execution.deviation = worst == 0 ? 0 : worst * finding->execution.envelope;
+  if (finding->execution.envelope == 0) finding->execution.deviation = worst > 0 ? HUGE_VAL : 0;
+  return true;
+}
+
+Finding finding_of_tap(const Graph& graph, std::size_t index) {
+  Finding finding;
+  finding.name = graph.taps[index].name;
+  finding.taps = {index};
+  finding.elements = static_cast<std::uint64_t>(count(graph.taps[index].shape));
+  return finding;
+}
+
+// All observed nodes against their enclosures: the local audit.
+void check_observed(const Graph& graph, const Replay& anchored, const Enclosures& enclosures, Bounds* bounds) {
+  for (const auto& [id, observation] : graph.observed) {
+    const auto computed = anchored.computed.find(id);
+    if (computed == anchored.computed.end() || enclosures.exploded[id]) continue;
+    const Array exact = computed->second.materialize(), observed = anchored.values[id].materialize();
+    const Array radius = enclosures.radii[id] ? enclosures.radii[id].values.materialize() : Array();
+    const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
+    IllegalValue illegal{id, 0, 0, 0, 0};
+    for (std::int64_t i = 0; i < exact.count(); ++i) {
+      const double x = observed.data()[i], m = exact.data()[i];
+      const double r = radius ? radius.data()[i] * own : 0;
+      if (x == m || (std::isnan(x) && std::isnan(m)) || std::fabs(x - m) <= r || !std::isfinite(m)) continue;
+      ++illegal.elements;
+      if (!(std::fabs(x - m) <= illegal.deviation))
+        illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements};
+    }
+    if (illegal.elements > 0) bounds->illegal_values.push_back(illegal);
+  }
+}
+
+double probe_value(const Probe& probe, const std::map<std::size_t, TapValues>& values, bool observed) {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const TapValues& tap = values.at(part.tap);
+    sum += dot(part.weights, observed ? tap.observed : tap.exact);
+  }
+  return sum;
+}
+
+// <x, T - M> by differences, so that nothing cancels.
+double probe_deviation(const Probe& probe, const std::map<std::size_t, TapValues>& values) {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const TapValues& tap = values.at(part.tap);
+    const Array w = part.weights.materialize(), t = tap.observed.materialize(), m = tap.exact.materialize();
+    for (std::int64_t i = 0; i < w.count(); ++i)
+      if (w.data()[i] != 0) sum += w.data()[i] * (t.data()[i] - m.data()[i]);
+  }
+  return sum;
+}
+
+struct ProbePlan {
+  std::vector<Probe> probes;
+  std::vector<bool> execution;  // The probe answers Q2; otherwise its taps were enclosed and it serves Q3 only.
+};
+
+void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed, bool execution,
+               ProbePlan* plan) {
+  if (taps.empty()) return;
+  plan->probes.push_back(signs_probe(name, taps, seed));
+  plan->execution.push_back(execution);
+}
+
+// Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together.
+ProbePlan plan_probes(const Graph& graph, const std::map<std::size_t, TapValues>& values,
+                      const std::vector<bool>& enclosed, bool paired, std::uint64_t seed) {
+  ProbePlan plan;
+  std::vector<ProbeTap> gradients, named, others, enclosed_taps;
+  for (const auto& [index, value] : values) {
+    const GraphTap& tap = graph.taps[index];
+    const ProbeTap probe_tap{index, tap.name, value.exact, tap.scale};
+    const bool scalar = count(tap.shape) == 1;
+    if (count(tap.shape) == 0) continue;
+    if (enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar)) {
+      if (paired) enclosed_taps.push_back(probe_tap);
+    } else if (scalar && (tap.kind == TapKind::kLoss || tap.kind == TapKind::kValue) &&
+               plan.probes.size() < kScalarProbesMax) {
+      plan.probes.push_back(scalar_probe(probe_tap));
+      plan.execution.push_back(!enclosed[index]);
+    } else if (tap.kind == TapKind::kGradient) {
+      gradients.push_back(probe_tap);
+    } else if (tap.kind == TapKind::kValue) {
+      named.push_back(probe_tap);
+    } else {
+      others.push_back(probe_tap);
+    }
+  }
+  if (named.size() <= kTensorProbesMax) {
+    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), true, &plan);
+  } else {
+    add_group("signs(values)", named, seed ^ 0x51, true, &plan);
+  }
+  add_group("signs(gradients)", gradients, seed ^ 0x52, true, &plan);
+  add_group("signs(others)", others, seed ^ 0x53, true, &plan);
+  add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, false, &plan);
+  return plan;
+}
+
+// R's answer to a probe of bare values: only where all of the probe's taps have one.
+void ask_value(const Graph& graph, const Probe& probe, const std::map<std::size_t, TapValues>& values,
+               const Envelope& envelope, Finding* finding) {
+  double deviation = 0, storage = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const GraphTap& tap = graph.taps[part.tap];
+    if (!tap.reference) return;
+    const Array r = reference_value(tap), m = values.at(part.tap).exact.materialize(), w = part.weights.materialize();
+    for (std::int64_t i = 0; i < w.count(); ++i) {
+      deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
+      storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
+                                           half_smallest_subnormal(tap.reference_format));
+    }
+    if (w.count() == 1) finding->reference = r.item();
+  }
+  finding->value = {true, std::fabs(deviation) / probe.scale, (envelope.error + envelope.rho + storage) / probe.scale};
+}
+
+}  // namespace
+
+Bounds compute_bounds(const BoundsInput& input) {
+  const Graph& graph = *input.target;
+  Bounds bounds;
+  Stopwatch watch(&bounds.seconds);
+
+  const std::vector<Array> leaves = leaf_values(graph);
+  const Replay exact = replay(graph, leaves, Precision::kExact);
+  const DecisionCheck decisions = check_decisions(graph, exact);
+  bounds.decisions = decisions.total;
+  bounds.unstable = decisions.differing;
+  bounds.illegal_decisions = decisions.illegal;
+  const Replay followed =
+      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  watch.lap("replay");
+
+  std::map<std::size_t, TapValues> values;  // of taps that are finite all over
+  for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+    const TapValues tap{observed_value(graph.taps[i]), replayed_value(graph.taps[i], followed)};
+    if (all_finite(tap.observed) && all_finite(tap.exact)) values[i] = tap;
+  }
+  if (values.size() != graph.taps.size()) {
+    bounds.range = examine_range(graph, leaves, followed);
+    watch.lap("range");
+  }
+
+  // Execution, elementwise and PROVEN where a short segment lies between observed values.
+  Overrides anchors = observed_anchors(graph);
+  std::vector<bool> enclosed(graph.taps.size(), false);
+  if (!anchors.empty()) {
+    const Overrides observed_only = anchors;
+    anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
+    const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
+    std::vector<NodeId> wanted;
+    for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
+    std::vector<std::size_t> candidates;
+    for (const auto& [index, value] : values) {
+      const GraphTap& tap = graph.taps[index];
+      const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
+      if (!beyond && graph.observed.empty()) continue;
+      candidates.push_back(index);
+      for (const GraphTap::Term& term : tap.terms) wanted.push_back(term.node);
+    }
+    const Enclosures enclosures = enclose(graph, anchored, wanted, *input.profile, anchors);
+    check_observed(graph, anchored, enclosures, &bounds);
+    for (std::size_t index : candidates) {
+      Finding finding = finding_of_tap(graph, index);
+      const TapValues segment{values[index].observed, replayed_value(graph.taps[index], anchored)};
+      if (!all_finite(segment.exact) || !judge_by_enclosure(graph, enclosures, index, segment, &finding)) continue;
+      enclosed[index] = true;
+      bounds.findings.push_back(std::move(finding));
+    }
+    watch.lap("interval");
+  }
+
+  // Execution to first order for the rest; the same sweep gives rho for mathematics.
+  const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);
+  const std::vector<Envelope> envelopes = adjoint_envelopes(graph, followed, plan.probes, *input.profile);
+  for (std::size_t p = 0; p < plan.probes.size(); ++p) {
+    const Probe& probe = plan.probes[p];
+    Finding finding;
+    finding.name = probe.name;
+    for (const Probe::Part& part : probe.parts) {
+      finding.taps.push_back(part.tap);
+      finding.elements += static_cast<std::uint64_t>(part.weights.count());
+    }
+    if (plan.execution[p])
+      finding.execution = {true, std::fabs(probe_deviation(probe, values)) / probe.scale,
+                           (envelopes[p].error + envelopes[p].rho) / probe.scale};
+    finding.by_origin = envelopes[p].by_origin;
+    if (finding.elements == 1 && probe.parts.size() == 1) {
+      const double centre = probe_value(probe, values, false), radius = envelopes[p].error + envelopes[p].rho;
+      finding.low = centre - radius;
+      finding.high = centre + radius;
+      finding.observed = probe_value(probe, values, true);
+    }
+    ask_value(graph, probe, values, envelopes[p], &finding);
+    bounds.findings.push_back(std::move(finding));
+  }
+  watch.lap("adjoint");
+
+  // Plain forward intervals of scalar taps, for comparison.
+  std::vector<NodeId> scalars;
+  for (const Finding& finding : bounds.findings)
+    if (finding.elements == 1 && finding.taps.size() == 1)
+      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
+  if (!scalars.empty()) {
+    const Enclosures plain = enclose(graph, followed, scalars, *input.profile, {});
+    for (Finding& finding : bounds.findings) {
+      if (finding.elements != 1 || finding.taps.size() != 1) continue;
+      finding.interval_radius = 0;
+      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms)
+        finding.interval_radius += plain.exploded[term.node] ? HUGE_VAL
+                                   : plain.radii[term.node]
+                                       ? std::fabs(term.weight) * plain.radii[term.node].values.item()
+                                       : 0;
+    }
+    watch.lap("interval");
+  }
+
+  if (input.reference != nullptr) {
+    pair_with_reference(input, leaves, exact, plan.probes, envelopes, &bounds);
+    watch.lap("pairing");
+  } else {
+    bool any = false, equal = true;
+    for (const GraphTap& tap : graph.taps)
+      if (tap.reference) {
+        any = true;
+        equal = equal && bitwise_equal(observed_value(tap), reference_value(tap));
+      }
+    bounds.all_taps_equal_reference = any && equal;
+  }
+
+  bool unanswered = false;
+  for (const Finding& finding : bounds.findings)
+    unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
+  if (unanswered) {
+    explain_by_rounded_replay(input, leaves, decisions.overrides, followed, &bounds);
+    watch.lap("rounded");
+  }
+  return bounds;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,99 @@
+// Everything numeric that a verdict rests on, for one step: what each question measured and what it may be.
+// Graph (and the reference's Graph) -> Bounds. The rule that turns Bounds into a Verdict is judge/judge.h's.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/profile.h"
+#include "server/bound/adjoint.h"
+#include "server/bound/localize.h"
+#include "server/bound/match.h"
+#include "server/bound/probe.h"
+
+namespace plumbline {
+
+// One question about one functional: |deviation| <= envelope, both relative to the functional's scale.
+struct Answer {
+  bool asked = false;
+  double deviation = std::numeric_limits<double>::quiet_NaN();
+  double envelope = std::numeric_limits<double>::quiet_NaN();
+
+  // An envelope above a tenth of the scale says nothing (NUMERICS section 1); NaN or infinite neither.
+  bool vacuous() const { return asked && !(envelope <= 0.1); }
+  // A comparison with NaN never passes.
+  bool passed() const { return asked && !vacuous() && deviation <= envelope; }
+  bool failed() const { return asked && !vacuous() && !(deviation <= envelope); }
+  double margin() const { return deviation == 0 ? 0 : deviation / envelope; }
+};
+
+// What was found about one functional of the taps: a scalar tap, a tensor tap as a whole, or a probe.
+struct Finding {
+  std::string name;
+  std::vector<std::size_t> taps;  // Of the target's graph.
+  std::uint64_t elements = 0;
+  bool proven = false;  // The execution envelope is an enclosure, elementwise, not a first-order one.
+  Answer execution;     // Q2: |T - M_T| against E_T + rho_T.
+  Answer mathematics;   // Q3: |M_T - M_R| against rho_T + rho_R.
+  Answer value;         // Bare reference: |R - M_T| against E_T + rho_T + R's storage rounding.
+  // At a scalar tap or the worst element.
+  std::uint64_t worst_element = 0;
+  double low = std::numeric_limits<double>::quiet_NaN();
+  double high = std::numeric_limits<double>::quiet_NaN();
+  double observed = std::numeric_limits<double>::quiet_NaN();
+  double reference = std::numeric_limits<double>::quiet_NaN();
+  double interval_radius = std::numeric_limits<double>::quiet_NaN();
+  double drift = std::numeric_limits<double>::quiet_NaN();
+  double explained = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> by_origin;  // Parts of the execution envelope.
+};
+
+// A tap or leaf that is not finite, and what the range lane says of it.
+struct RangeFinding {
+  std::string tap;
+  bool exact_finite = true;       // Exact arithmetic stays finite there.
+  bool rounded_agrees = true;     // The rounded replay has the same infinities and NaNs.
+  bool straddles = false;         // A value on the way lies so close to its format's limit that rounding decides.
+  bool reference_finite = false;  // The reference's observed value is finite.
+  std::optional<NodeId> first;    // First node that is not finite in the rounded replay, or produced the tap.
+};
+
+struct IllegalValue {
+  NodeId node = 0;
+  double deviation = 0, bound = 0;  // Absolute, at the worst element.
+  std::uint64_t element = 0, elements = 0;
+};
+
+struct Bounds {
+  std::vector<Finding> findings;
+  std::vector<RangeFinding> range;
+  std::vector<IllegalValue> illegal_values;  // Observed values outside of their enclosures: PROVEN.
+  std::vector<NodeId> illegal_decisions;
+  std::uint64_t decisions = 0, unstable = 0;
+  bool all_taps_equal_reference = false;  // Bitwise, against bare values or the reference's observed taps.
+  // Pairing.
+  bool paired = false;
+  LeafMatch match;
+  std::vector<std::string> unpaired_taps;    // In one trace only.
+  std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
+  std::optional<Suspicion> suspicion;        // When mathematics failed.
+  std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
+  std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
+  // Rounded replay, where it was needed: it reproduces T bitwise or within an eighth of |T - R| (or |T - M|).
+  std::optional<bool> explained;
+  std::map<std::string, double> seconds;  // By pass.
+};
+
+struct BoundsInput {
+  const Graph* target = nullptr;
+  const Graph* reference = nullptr;  // Null: none.
+  const Profile* profile = nullptr;
+  std::uint64_t seed = 0;  // For probes; from the trace's digest.
+};
+
+Bounds compute_bounds(const BoundsInput& input);
+
+}  // namespace plumbline

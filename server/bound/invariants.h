@@ -1,0 +1,20 @@
+// Bitwise invariants between consecutive audited steps of one run: parameters and optimizer state at the start of a
+// step equal what the step before left. They see silent corruption and aliasing bugs that no envelope sees.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+// Digest by name ("param:w", "state:w.exp_avg") of what the step left, from its update and state taps. Only tensors
+// that fill their storage row-major are taken, since a leaf is digested as a whole storage.
+std::map<std::string, std::string> digests_after(const Trace& trace);
+
+// Names of leaves of the same size whose content differs from `digests`.
+std::vector<std::string> changed_leaves(const Trace& trace, const std::map<std::string, std::string>& digests);
+
+}  // namespace plumbline

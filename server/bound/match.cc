@@ -1,0 +1,118 @@
+#include "server/bound/match.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+using RowKey = std::pair<std::int64_t, XXH64_hash_t>;  // row length in elements, hash of its values
+
+// Rows by content: a leaf is cut along its rows of every length in `lengths`, so that a batch matches its split or
+// concatenation along the first dimension whatever the further shape.
+std::set<RowKey> rows_of(const Array& values, std::int64_t length) {
+  std::set<RowKey> rows;
+  if (length <= 0 || values.count() % length != 0) return rows;
+  for (std::int64_t i = 0; i < values.count(); i += length)
+    rows.insert({length, XXH3_64bits(values.data() + i, static_cast<std::size_t>(length) * sizeof(double))});
+  return rows;
+}
+
+bool is_data(const GraphLeaf& leaf) { return leaf.role == LeafRole::kData && !leaf.anchor; }
+
+// Data leaves of `graph` with no content in common with `others`: neither is cut into rows of the other's length with
+// all of the shorter one's rows found. Both directions are tried, since either side may hold the split.
+std::vector<NodeId> foreign(const Graph& graph, const std::vector<Array>& values, const Graph& other_graph,
+                            const std::vector<Array>& other_values) {
+  std::vector<NodeId> result;
+  std::map<std::int64_t, std::set<RowKey>> other_rows;  // by row length: rows of all other leaves cut to it
+  auto rows_at = [&](std::int64_t length) -> const std::set<RowKey>& {
+    auto [it, fresh] = other_rows.try_emplace(length);
+    if (fresh)
+      for (std::size_t i = 0; i < other_graph.leaves.size(); ++i)
+        if (is_data(other_graph.leaves[i]) && other_values[i]) it->second.merge(rows_of(other_values[i], length));
+    return it->second;
+  };
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    if (!is_data(graph.leaves[i]) || !values[i] || values[i].count() <= 1) continue;
+    bool found = false;
+    std::set<std::int64_t> lengths{values[i].count()};
+    for (std::size_t j = 0; j < other_graph.leaves.size(); ++j)
+      if (is_data(other_graph.leaves[j]) && other_values[j] && other_values[j].count() > 0 &&
+          values[i].count() % other_values[j].count() == 0)
+        lengths.insert(other_values[j].count());
+    for (std::int64_t length : lengths) {
+      const std::set<RowKey> own = rows_of(values[i], length);
+      const std::set<RowKey>& theirs = rows_at(length);
+      found = found || std::includes(theirs.begin(), theirs.end(), own.begin(), own.end());
+    }
+    if (!found) result.push_back(graph.leaves[i].node);
+  }
+  return result;
+}
+
+bool by_name(LeafRole role) {
+  return role == LeafRole::kParameter || role == LeafRole::kBuffer || role == LeafRole::kState ||
+         role == LeafRole::kRandom;
+}
+
+}  // namespace
+
+LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
+                       const std::vector<Array>& reference_values) {
+  LeafMatch match;
+  std::map<std::string, std::size_t> named;
+  for (std::size_t i = 0; i < target.leaves.size(); ++i)
+    if (by_name(target.leaves[i].role) && target_values[i]) named.emplace(target.leaves[i].name, i);
+
+  match.reference_values = reference_values;
+  for (std::size_t i = 0; i < reference.leaves.size(); ++i) {
+    const GraphLeaf& leaf = reference.leaves[i];
+    if (!by_name(leaf.role)) continue;
+    const auto found = named.find(leaf.name);
+    const Shape& shape = reference.nodes[leaf.node].shape;
+    if (found == named.end() || target_values[found->second].count() != count(shape)) {
+      if (!reference_values[i]) match.missing.push_back(leaf.name);
+      continue;
+    }
+    const Array& shared = target_values[found->second];
+    if (reference_values[i] && !bitwise_equal(reference_values[i], shared)) match.drifted.push_back(leaf.name);
+    match.reference_values[i] = shared.reshape(shape);
+  }
+  match.foreign_data = foreign(target, target_values, reference, reference_values);
+  match.foreign_reference_data = foreign(reference, reference_values, target, target_values);
+  return match;
+}
+
+std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<Array>& target_values,
+                                        const Graph& reference, const std::vector<Array>& reference_values,
+                                        const LeafMatch& match) {
+  std::vector<RoundedLeaf> result;
+  auto is_rounding = [](Format format, const Array& wide, const Array& narrow) {
+    for (std::int64_t i = 0; i < wide.count(); ++i)
+      if (round_to(format, wide.data()[i]) != narrow.data()[i]) return false;
+    return true;
+  };
+  const std::set<NodeId> foreign(match.foreign_reference_data.begin(), match.foreign_reference_data.end());
+  for (std::size_t r = 0; r < reference.leaves.size(); ++r) {
+    if (foreign.count(reference.leaves[r].node) == 0) continue;
+    for (std::size_t t = 0; t < target.leaves.size(); ++t) {
+      if (!target_values[t] || target_values[t].count() != reference_values[r].count()) continue;
+      for (Format format : {Format::kFloat32, Format::kFloat16, Format::kBFloat16})
+        if (is_rounding(format, target_values[t], reference_values[r]) ||
+            is_rounding(format, reference_values[r], target_values[t])) {
+          result.push_back({format, t, r});
+          break;
+        }
+    }
+  }
+  return result;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,34 @@
+// Pairing of two graphs: one copy z of everything that the traces did not compute, the target's, for both replays.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+struct LeafMatch {
+  // For each leaf of the reference: its content for the matched replay (parameters, buffers, state and random outputs
+  // by name from the target; data its own).
+  std::vector<Array> reference_values;
+  std::vector<std::string> drifted;  // Names whose content differs between the runs.
+  std::vector<std::string> missing;  // Reference leaves that need the target's content, and it has none.
+  std::vector<NodeId> foreign_data;  // Target data leaves (more than one element) of which the reference holds no rows.
+  std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
+};
+
+LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
+                       const std::vector<Array>& reference_values);
+
+// Format f with round_to(f, target leaf) == reference leaf elementwise (or the other way round) for some pair of
+// foreign leaves; kUnknown if there is none. When found, `reference_leaf` and `target_leaf` index the graphs' leaves.
+struct RoundedLeaf {
+  Format format = Format::kUnknown;
+  std::size_t target_leaf = 0, reference_leaf = 0;
+};
+std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<Array>& target_values,
+                                        const Graph& reference, const std::vector<Array>& reference_values,
+                                        const LeafMatch& match);
+
+}  // namespace plumbline

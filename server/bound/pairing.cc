@@ -1,0 +1,246 @@
+#include "server/bound/pairing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::size_t kDrilledMax = 8;
+
+struct PairedTap {
+  std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
+  Array target_exact, reference_exact;    // M_T(z), M_R(z).
+};
+
+std::string text_of(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {
+  std::map<std::string, std::size_t> named;
+  for (std::size_t i = 0; i < reference.taps.size(); ++i) named[reference.taps[i].name] = i;
+  std::vector<PairedTap> pairs;
+  for (std::size_t i = 0; i < target.taps.size(); ++i) {
+    const auto found = named.find(target.taps[i].name);
+    if (found == named.end()) {
+      bounds->unpaired_taps.push_back("'" + target.taps[i].name + "' (target only)");
+      continue;
+    }
+    const GraphTap& other = reference.taps[found->second];
+    if (other.shape != target.taps[i].shape)
+      bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(target.taps[i].shape) +
+                                        ", reference " + text_of(other.shape));
+    else
+      pairs.push_back({i, found->second, {}, {}});
+    named.erase(found);
+  }
+  for (const auto& [name, index] : named) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
+  return pairs;
+}
+
+// <x, M_T - M_R>, relative to the probe's scale.
+double gap(const Probe& probe, const std::map<std::size_t, const PairedTap*>& pairs) {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const PairedTap& pair = *pairs.at(part.tap);
+    const Array w = part.weights.materialize(), t = pair.target_exact.materialize(),
+                r = pair.reference_exact.materialize();
+    for (std::int64_t i = 0; i < w.count(); ++i)
+      if (w.data()[i] != 0) sum += w.data()[i] * (t.data()[i] - r.data()[i]);
+  }
+  return std::fabs(sum) / probe.scale;
+}
+
+Probe reindexed(const Probe& probe, const std::map<std::size_t, const PairedTap*>& pairs) {
+  Probe result = probe;
+  for (Probe::Part& part : result.parts) part.tap = pairs.at(part.tap)->reference;
+  return result;
+}
+
+// What a pairing keeps at hand: both graphs, both replays, the taps they share.
+struct Pairing {
+  const BoundsInput& input;
+  const Replay& target_exact;
+  Replay reference_exact;
+  std::vector<PairedTap> pairs;
+  std::map<std::size_t, const PairedTap*> by_target;
+
+  void take_values() {
+    by_target.clear();
+    for (PairedTap& pair : pairs) {
+      pair.target_exact = replayed_value(input.target->taps[pair.target], target_exact);
+      pair.reference_exact = replayed_value(input.reference->taps[pair.reference], reference_exact);
+      by_target[pair.target] = &pair;
+    }
+  }
+
+  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<double>& target_rho) const {
+    std::vector<Probe> other;
+    for (const Probe& probe : probes) other.push_back(reindexed(probe, by_target));
+    const std::vector<Envelope> envelopes = adjoint_envelopes(*input.reference, reference_exact, other, *input.profile);
+    std::vector<Answer> answers;
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      answers.push_back({true, gap(probes[p], by_target), (target_rho[p] + envelopes[p].rho) / probes[p].scale});
+    return answers;
+  }
+};
+
+double tap_gap(const PairedTap& pair) {
+  const double norm = norm2(pair.reference_exact);
+  const double difference = norm2_difference(pair.target_exact, pair.reference_exact);
+  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+}
+
+NodeId position(const Graph& graph, std::size_t tap) {
+  NodeId last = 0;
+  for (const GraphTap::Term& term : graph.taps[tap].terms) last = std::max(last, term.node);
+  return last;
+}
+
+// T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
+std::optional<double> scale_error(const PairedTap& pair) {
+  const Array t = pair.target_exact.materialize(), r = pair.reference_exact.materialize();
+  const double rr = dot(r, r);
+  if (!(rr > 0)) return std::nullopt;
+  const double factor = dot(r, t) / rr;
+  double residual = 0;
+  for (std::int64_t i = 0; i < t.count(); ++i) residual += std::pow(t.data()[i] - factor * r.data()[i], 2);
+  if (!(std::sqrt(residual) <= 1e-6 * norm2_difference(t, r))) return std::nullopt;
+  return factor - 1;
+}
+
+// Drills down to the first tap, in the target's order, whose own mathematics fails, and to the operation before it.
+void locate(Pairing& pairing, Bounds* bounds) {
+  const Graph& target = *pairing.input.target;
+  double largest = 0;
+  for (const PairedTap& pair : pairing.pairs) largest = std::fmax(largest, tap_gap(pair));
+  std::vector<const PairedTap*> candidates;
+  for (const PairedTap& pair : pairing.pairs)
+    if (tap_gap(pair) >= 1e-3 * largest && tap_gap(pair) > 0) candidates.push_back(&pair);
+  std::sort(candidates.begin(), candidates.end(), [&](const PairedTap* a, const PairedTap* b) {
+    return position(target, a->target) < position(target, b->target);
+  });
+  if (candidates.size() > kDrilledMax) candidates.resize(kDrilledMax);
+
+  std::vector<Probe> probes;
+  for (const PairedTap* pair : candidates) {
+    const GraphTap& tap = target.taps[pair->target];
+    const ProbeTap probe_tap{pair->target, tap.name, pair->reference_exact, tap.scale};
+    probes.push_back(count(tap.shape) == 1 ? scalar_probe(probe_tap)
+                                           : signs_probe(tap.name, {probe_tap}, pairing.input.seed ^ pair->target));
+  }
+  std::vector<double> rho;
+  for (const Envelope& envelope : adjoint_envelopes(target, pairing.target_exact, probes, *pairing.input.profile))
+    rho.push_back(envelope.rho);
+  const std::vector<Answer> answers = pairing.ask(probes, rho);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (!answers[i].failed()) continue;
+    Finding* finding = nullptr;
+    for (Finding& known : bounds->findings)
+      if (known.name == probes[i].name) finding = &known;
+    if (finding == nullptr) {
+      bounds->findings.push_back({});
+      finding = &bounds->findings.back();
+      finding->name = probes[i].name;
+      finding->taps = {candidates[i]->target};
+      finding->elements = static_cast<std::uint64_t>(count(target.taps[candidates[i]->target].shape));
+    }
+    finding->mathematics = answers[i];
+    if (bounds->suspicion) continue;
+    std::vector<NodeId> failing;
+    for (const GraphTap::Term& term : target.taps[candidates[i]->target].terms) failing.push_back(term.node);
+    bounds->suspicion =
+        localize(target, pairing.target_exact, *pairing.input.reference, pairing.reference_exact, failing);
+    bounds->scale_error = scale_error(*candidates[i]);
+  }
+}
+
+// Whether the gap closes when the reference's foreign leaves are replaced by the target's, of which they are roundings.
+void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_leaves, const std::vector<Probe>& probes,
+                          const std::vector<double>& rho, Bounds* bounds) {
+  const Graph& reference = *pairing.input.reference;
+  const std::vector<RoundedLeaf> rounded =
+      rounded_leaves(*pairing.input.target, target_leaves, reference, bounds->match.reference_values, bounds->match);
+  if (rounded.empty()) return;
+  std::vector<Array> leaves = bounds->match.reference_values;
+  for (const RoundedLeaf& leaf : rounded)
+    leaves[leaf.reference_leaf] =
+        target_leaves[leaf.target_leaf].reshape(reference.nodes[reference.leaves[leaf.reference_leaf].node].shape);
+  Pairing with_policy{
+      pairing.input, pairing.target_exact, replay(reference, leaves, Precision::kExact), pairing.pairs, {}};
+  with_policy.take_values();
+  for (const Answer& answer : with_policy.ask(probes, rho))
+    if (!answer.passed()) return;
+  bounds->policy = rounded.front().format;
+}
+
+}  // namespace
+
+void pair_with_reference(const BoundsInput& input, const std::vector<Array>& target_leaves, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
+  const Graph& target = *input.target;
+  const Graph& reference = *input.reference;
+  bounds->paired = true;
+  bounds->match = match_leaves(target, target_leaves, reference, leaf_values(reference));
+  if (!bounds->match.missing.empty()) return;
+
+  Pairing pairing{input,
+                  target_exact,
+                  replay(reference, bounds->match.reference_values, Precision::kExact),
+                  pair_taps(target, reference, bounds),
+                  {}};
+  pairing.take_values();
+
+  // Probes on the taps that both have; where that is not all of a probe, its own sweep.
+  std::vector<Probe> asked;
+  std::vector<double> rho;
+  std::vector<std::string> names;
+  std::vector<Probe> reduced;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    Probe probe = probes[p];
+    std::erase_if(probe.parts, [&](const Probe::Part& part) { return pairing.by_target.count(part.tap) == 0; });
+    if (probe.parts.empty()) continue;
+    if (probe.parts.size() == probes[p].parts.size()) {
+      asked.push_back(probe);
+      rho.push_back(envelopes[p].rho);
+    } else {
+      reduced.push_back(probe);
+    }
+  }
+  for (const Envelope& envelope : adjoint_envelopes(target, target_exact, reduced, *input.profile))
+    rho.push_back(envelope.rho);
+  asked.insert(asked.end(), reduced.begin(), reduced.end());
+
+  const std::vector<Answer> answers = pairing.ask(asked, rho);
+  bool failed = false;
+  for (std::size_t p = 0; p < asked.size(); ++p) {
+    failed = failed || answers[p].failed();
+    for (Finding& finding : bounds->findings)
+      if (finding.name == asked[p].name) finding.mathematics = answers[p];
+  }
+
+  bounds->all_taps_equal_reference = !pairing.pairs.empty();
+  for (const PairedTap& pair : pairing.pairs) {
+    const Array t = observed_value(target.taps[pair.target]), r = observed_value(reference.taps[pair.reference]);
+    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && bitwise_equal(t, r);
+    const double norm = norm2(r), difference = norm2_difference(t, r);
+    for (Finding& finding : bounds->findings) {
+      if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
+      finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+      if (r.count() == 1) finding.reference = r.item();
+    }
+    for (RangeFinding& finding : bounds->range)
+      if (finding.tap == target.taps[pair.target].name) finding.reference_finite = all_finite(r);
+  }
+  if (failed) {
+    try_precision_policy(pairing, target_leaves, asked, rho, bounds);
+    if (!bounds->policy) locate(pairing, bounds);
+  }
+}
+
+}  // namespace plumbline

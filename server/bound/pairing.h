@@ -1,0 +1,15 @@
+// Q3, the matched gap: do target and reference compute the same mathematics? Both are replayed in exact arithmetic on
+// one copy of everything that the traces did not compute, and taking their own decisions; what then differs by more
+// than the two replays' own errors is mathematics.
+#pragma once
+
+#include "server/bound/bounds.h"
+
+namespace plumbline {
+
+// Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
+// tap and operation at which the programs part.
+void pair_with_reference(const BoundsInput& input, const std::vector<Array>& target_leaves, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds);
+
+}  // namespace plumbline

@@ -1,0 +1,95 @@
+#include "server/bound/range.h"
+
+#include <cmath>
+
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+bool same_class(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return true;
+}
+
+bool same_classes(const Array& a, const Array& b) {
+  const Array x = a.materialize(), y = b.materialize();
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    if (!same_class(x.data()[i], y.data()[i])) return false;
+  return true;
+}
+
+// A float that a function, not a mask or a limit written by the program, produced.
+bool computed(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  return node.primitive != Primitive::kLeaf && node.primitive != Primitive::kConstant && is_float(node.result) &&
+         !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast);
+}
+
+}  // namespace
+
+std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact) {
+  const Replay lane = replay(graph, leaves, Precision::kRounded);
+  std::vector<RangeFinding> findings;
+  for (const GraphTap& tap : graph.taps) {
+    const Array observed = observed_value(tap), centre = replayed_value(tap, exact), ours = replayed_value(tap, lane);
+    if (all_finite(observed) && all_finite(centre)) continue;
+    RangeFinding finding;
+    finding.tap = tap.name;
+    finding.exact_finite = all_finite(centre);
+    finding.rounded_agrees = same_classes(observed, ours);
+    finding.reference_finite = tap.reference != nullptr && all_finite(reference_value(tap));
+
+    std::vector<bool> before(graph.nodes.size(), false);
+    for (const GraphTap::Term& term : tap.terms) before[term.node] = true;
+    for (std::size_t id = graph.nodes.size(); id-- > 0;)
+      if (before[id])
+        for (NodeId input : graph.nodes[id].inputs) before[input] = true;
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+      if (!before[id] || !computed(graph, id) || !lane.values[id]) continue;
+      const Array values = lane.values[id].materialize();
+      // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what
+      // a first-order envelope that is not vacuous allows.
+      const double limit = largest_finite(graph.nodes[id].result) * 0.875;
+      for (std::int64_t i = 0; i < values.count(); ++i) {
+        const double x = std::fabs(values.data()[i]);
+        if (std::isfinite(x) && x > limit) finding.straddles = true;
+        if (!std::isfinite(x) && !finding.first) finding.first = id;
+      }
+    }
+    if (!finding.first) finding.first = tap.terms.front().node;
+    findings.push_back(finding);
+  }
+  return findings;
+}
+
+void explain_by_rounded_replay(const BoundsInput& input, const std::vector<Array>& leaves, const Overrides& decisions,
+                               const Replay& exact, Bounds* bounds) {
+  const Graph& graph = *input.target;
+  const Replay lane = replay(graph, leaves, Precision::kRounded, decisions);
+  bool all = true;
+  for (Finding& finding : bounds->findings) {
+    double missed = 0, deviated = 0;
+    bool bitwise = true;
+    for (std::size_t index : finding.taps) {
+      const GraphTap& tap = graph.taps[index];
+      const Array observed = observed_value(tap), ours = replayed_value(tap, lane);
+      Array other;  // R where there is one, otherwise M
+      if (tap.reference) other = reference_value(tap);
+      if (!other && input.reference != nullptr)
+        for (const GraphTap& candidate : input.reference->taps)
+          if (candidate.name == tap.name && candidate.shape == tap.shape) other = observed_value(candidate);
+      if (!other) other = replayed_value(tap, exact);
+      missed += std::pow(norm2_difference(observed, ours), 2);
+      deviated += std::pow(norm2_difference(observed, other), 2);
+      bitwise = bitwise && bitwise_equal(observed, ours);
+    }
+    finding.explained = deviated > 0 ? 1 - std::sqrt(missed / deviated) : (missed == 0 ? 1 : -HUGE_VAL);
+    if (finding.execution.vacuous() || finding.execution.failed())
+      all = all && (bitwise || finding.explained >= 1 - 0.125);
+  }
+  bounds->explained = all;
+}
+
+}  // namespace plumbline

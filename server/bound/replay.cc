@@ -1,0 +1,137 @@
+#include "server/bound/replay.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "kernels/cpu/parallel.h"
+
+namespace plumbline {
+namespace {
+
+Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  decode(format, bytes->data(), values.count(), values.data());
+  return values;
+}
+
+Array rounded(Format format, const Array& exact) {
+  if (!is_float(format) || format == Format::kFloat64) return exact;
+  const Array source = exact.materialize();
+  Array result = Array::uninitialized(source.shape());
+  const double* in = source.data();
+  double* out = result.data();
+  cpu::parallel_for(source.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+    if (format == Format::kFloat32) {
+      for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(in[i]);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) out[i] = round_to(format, in[i]);
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+std::vector<Array> leaf_values(const Graph& graph) {
+  std::vector<Array> values(graph.leaves.size());
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const GraphLeaf& leaf = graph.leaves[i];
+    if (leaf.bytes) values[i] = decode_bytes(leaf.format, leaf.bytes, graph.nodes[leaf.node].shape);
+  }
+  return values;
+}
+
+std::vector<bool> needed_nodes(const Graph& graph) {
+  std::vector<bool> needed(graph.nodes.size(), false);
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) needed[term.node] = true;
+  for (const auto& [node, observation] : graph.observed) needed[node] = true;
+  for (const GraphDecision& decision : graph.decisions) needed[decision.node] = true;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;)
+    if (needed[i])
+      for (NodeId input : graph.nodes[i].inputs) needed[input] = true;
+  return needed;
+}
+
+Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision, const Overrides& overrides,
+              const Replay* base) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<std::size_t> leaf_index(graph.nodes.size(), leaves.size());
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) leaf_index[graph.leaves[i].node] = i;
+
+  Replay result;
+  result.values.resize(graph.nodes.size());
+  std::vector<bool> changed(graph.nodes.size(), base == nullptr);
+  std::vector<Array> inputs;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (!needed[id]) continue;
+    const Node& node = graph.nodes[id];
+    for (NodeId input : node.inputs) changed[id] = changed[id] || changed[input];
+    const auto override_it = overrides.find(id);
+    if (!changed[id] && override_it == overrides.end()) {
+      result.values[id] = base->values[id];
+      if (const auto known = base->computed.find(id); known != base->computed.end()) result.computed.insert(*known);
+      continue;
+    }
+    Array value;
+    if (!changed[id]) {
+      const auto known = base->computed.find(id);
+      value = known == base->computed.end() ? base->values[id] : known->second;
+    } else if (node.primitive == Primitive::kLeaf) {
+      const std::size_t leaf = leaf_index[id];
+      if (leaf == leaves.size() || !leaves[leaf])
+        throw std::runtime_error("leaf '" + (leaf == leaves.size() ? std::string("?") : graph.leaves[leaf].name) +
+                                 "': expected its content, found none");
+      value = leaves[leaf];
+    } else {
+      inputs.clear();
+      for (NodeId input : node.inputs) inputs.push_back(result.values[input]);
+      value = traits(node.primitive).evaluate(node.attributes, node.shape, inputs);
+      // Bitwise primitives hand on values that their inputs' formats already hold.
+      if (precision == Precision::kRounded && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast))
+        value = rounded(node.result, value);
+    }
+    if (override_it != overrides.end()) {
+      result.computed[id] = value;
+      value = override_it->second;
+      changed[id] = true;
+    }
+    result.values[id] = std::move(value);
+  }
+  return result;
+}
+
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
+  DecisionCheck check;
+  for (const GraphDecision& decision : graph.decisions) {
+    const Node& node = graph.nodes[decision.node];
+    const Array own = exact.values[decision.node].materialize();
+    const std::uint8_t* sides = decision.sides->data();
+    check.total += static_cast<std::uint64_t>(own.count());
+    std::uint64_t differing = 0;
+    for (std::int64_t i = 0; i < own.count(); ++i) differing += (own.data()[i] != 0) != (sides[i] != 0);
+    if (differing == 0) continue;
+    check.differing += differing;
+
+    Array observed = Array::uninitialized(own.shape());
+    for (std::int64_t i = 0; i < own.count(); ++i) observed.data()[i] = sides[i] != 0;
+    if (node.inputs.size() == 2) {
+      const Array a = exact.values[node.inputs[0]].expand(own.shape()).materialize();
+      const Array b = exact.values[node.inputs[1]].expand(own.shape()).materialize();
+      double squares = 0, margin = 0;
+      for (std::int64_t i = 0; i < own.count(); ++i) {
+        const double difference = a.data()[i] - b.data()[i];
+        squares += difference * difference;
+        if ((own.data()[i] != 0) != (sides[i] != 0)) margin = std::fmax(margin, std::fabs(difference));
+      }
+      const Format format = graph.nodes[node.inputs[0]].result;
+      const bool narrow = format == Format::kFloat16 || format == Format::kBFloat16;
+      const double limit = std::ldexp(std::sqrt(squares / static_cast<double>(own.count())), narrow ? -4 : -12);
+      if (!(margin <= limit)) check.illegal.push_back(decision.node);
+    }
+    check.overrides[decision.node] = observed;
+  }
+  return check;
+}
+
+}  // namespace plumbline

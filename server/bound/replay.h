@@ -1,0 +1,48 @@
+// Re-execution of a graph: in exact arithmetic (fp64, whose own error the adjoint pass bounds) or rounded to each
+// node's declared format, which is one legal execution of our own and carries the range lane (overflow to infinity,
+// flush, NaN by IEEE 754, since every format rounds as IEEE 754 says).
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+// Values of nodes by id; those that no tap or observation needs are empty.
+struct Replay {
+  std::vector<Array> values;
+  // For nodes whose value was overridden: what the replay computed there itself. `values` holds the override, which
+  // is what their consumers saw.
+  std::map<NodeId, Array> computed;
+};
+
+using Overrides = std::map<NodeId, Array>;
+
+// Content of the graph's leaves, decoded. Parallel to graph.leaves. An entry is empty where the trace lacks it.
+std::vector<Array> leaf_values(const Graph& graph);
+
+// Nodes that some tap, decision or observation depends on.
+std::vector<bool> needed_nodes(const Graph& graph);
+
+enum class Precision { kExact, kRounded };
+
+// Replays the needed nodes from `leaves`. Overridden nodes are computed, recorded, and replaced. With `base` (a replay
+// of the same graph and leaves in the same precision) only what depends on an override is computed again.
+// Throws std::runtime_error if a leaf that is needed is empty.
+Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
+              const Overrides& overrides = {}, const Replay* base = nullptr);
+
+// Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
+// elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
+// (more than 2^-4 of the compared values' root mean square in 16-bit formats, 2^-12 otherwise).
+struct DecisionCheck {
+  Overrides overrides;
+  std::uint64_t total = 0;
+  std::uint64_t differing = 0;
+  std::vector<NodeId> illegal;
+};
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact);
+
+}  // namespace plumbline

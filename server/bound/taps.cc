@@ -1,0 +1,102 @@
+#include "server/bound/taps.h"
+
+#include <bit>
+#include <cmath>
+
+namespace plumbline {
+namespace {
+
+Array weighted(Array term, double weight) {
+  if (weight == 1) return term;
+  const Array source = term.materialize();
+  Array scaled = Array::uninitialized(source.shape());
+  for (std::int64_t i = 0; i < source.count(); ++i) scaled.data()[i] = weight * source.data()[i];
+  return scaled;
+}
+
+// a + b for row-major arrays of one count.
+Array plus(const Array& a, const Array& b) {
+  Array sum = Array::uninitialized(a.shape());
+  for (std::int64_t i = 0; i < a.count(); ++i) sum.data()[i] = a.data()[i] + b.data()[i];
+  return sum;
+}
+
+template <class ValueOfTerm>
+Array sum_of_terms(const GraphTap& tap, ValueOfTerm value_of) {
+  Array sum;
+  for (const GraphTap::Term& term : tap.terms) {
+    Array value = weighted(value_of(term), term.weight).materialize();
+    sum = sum ? plus(sum, value) : value;
+  }
+  return sum.reshape(tap.shape);
+}
+
+Array decoded(Format format, const Bytes& bytes, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  decode(format, bytes->data(), values.count(), values.data());
+  return values;
+}
+
+}  // namespace
+
+Array observed_value(const GraphTap& tap) {
+  return sum_of_terms(tap, [&](const GraphTap::Term& term) { return decoded(term.format, term.observed, tap.shape); });
+}
+
+Array replayed_value(const GraphTap& tap, const Replay& replay) {
+  return sum_of_terms(tap, [&](const GraphTap::Term& term) {
+    const auto computed = replay.computed.find(term.node);
+    return computed == replay.computed.end() ? replay.values[term.node] : computed->second;
+  });
+}
+
+Array reference_value(const GraphTap& tap) {
+  return tap.reference ? decoded(tap.reference_format, tap.reference, tap.shape) : Array();
+}
+
+Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
+
+double norm2(const Array& values) {
+  const Array x = values.materialize();
+  double sum = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) sum += x.data()[i] * x.data()[i];
+  return std::sqrt(sum);
+}
+
+double norm2_difference(const Array& a, const Array& b) {
+  const Array x = a.materialize(), y = b.materialize();
+  double sum = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double difference = x.data()[i] == y.data()[i] ? 0 : x.data()[i] - y.data()[i];  // inf - inf is a match
+    sum += difference * difference;
+  }
+  return std::sqrt(sum);
+}
+
+bool all_finite(const Array& values) {
+  const Array x = values.materialize();
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    if (!std::isfinite(x.data()[i])) return false;
+  return true;
+}
+
+bool bitwise_equal(const Array& a, const Array& b) {
+  const Array x = a.materialize(), y = b.materialize();
+  if (x.count() != y.count()) return false;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double p = x.data()[i], q = y.data()[i];
+    if (std::bit_cast<std::uint64_t>(p) != std::bit_cast<std::uint64_t>(q) && !(std::isnan(p) && std::isnan(q)))
+      return false;
+  }
+  return true;
+}
+
+double dot(const Array& weights, const Array& values) {
+  const Array w = weights.materialize(), x = values.materialize();
+  double sum = 0;
+  for (std::int64_t i = 0; i < w.count(); ++i)
+    if (w.data()[i] != 0) sum += w.data()[i] * x.data()[i];
+  return sum;
+}
+
+}  // namespace plumbline
