@@ -1,0 +1,91 @@
+"""The registry of scenarios: pairs of small programs, and what the verdict on each pair must be.
+
+A scenario is one file beside this one, named by its family (a_, b_ or c_), holding one function with the decorator
+`scenario`. The function builds the two programs afresh, as they change their own weights:
+
+    @scenario("transformers 34191", "mean of means ...", size=(4, 24), bug=TYPE_II, fixed=TYPE_I)
+    def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
+
+`variant` is one of the keywords that carry a label; `size` lies in the closed range, whose first entry is the size that
+is always run; `dtype` is the format of the programs, torch.float64 for the oracle that a rival rule needs.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+TYPE_I = "TYPE_I"
+TYPE_II = "TYPE_II"
+
+Taps = dict[str, Tensor]
+Program = Callable[[], Taps]
+Reference = Program | Taps  # Bare values where it is no program.
+Builder = Callable[[str, int, int, torch.dtype], tuple[Program, Reference]]
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Scenario:
+    family: str  # "A": founding documents, "B": bugs and their fixed twins, "C": benign
+    name: str
+    title: str
+    size: tuple[int, int]
+    labels: dict[str, str]  # variant to label
+    build: Builder
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Case:
+    """One pair of programs to be judged."""
+
+    scenario: Scenario
+    variant: str
+    size: int
+    seed: int
+
+    @property
+    def label(self) -> str:
+        return self.scenario.labels[self.variant]
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario.family} {self.scenario.name} [{self.variant}]"
+
+    def programs(self, dtype: torch.dtype | None = None) -> tuple[Program, Reference]:
+        torch.manual_seed(self.seed)
+        return self.scenario.build(self.variant, self.size, self.seed, dtype or self.scenario.dtype)
+
+
+_REGISTRY: list[Scenario] = []
+
+
+def scenario(
+    name: str, title: str, size: tuple[int, int], dtype: torch.dtype = torch.float32, **labels: str
+) -> Callable[[Builder], Builder]:
+    def register(build: Builder) -> Builder:
+        family = Path(build.__code__.co_filename).name[0].upper()
+        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype))
+        return build
+
+    return register
+
+
+def scenarios() -> list[Scenario]:
+    """All of them, in the order of their files."""
+    if not _REGISTRY:
+        if str(HERE) not in sys.path:
+            sys.path.insert(0, str(HERE))
+        for path in sorted(HERE.glob("[abc]_*.py")):
+            importlib.import_module(path.stem)
+    return list(_REGISTRY)
+
+
+def value(reference: Reference) -> Taps:
+    return reference() if callable(reference) else reference
