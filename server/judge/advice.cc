@@ -1,0 +1,51 @@
+#include <cmath>
+#include <cstdio>
+
+#include "server/judge/judge.h"
+
+namespace plumbline {
+namespace {
+
+std::string format_text(const char* pattern, double x) {
+  char text[160];
+  std::snprintf(text, sizeof text, pattern, x);
+  return text;
+}
+
+std::string where(const Place& place) { return place.op + (place.source.empty() ? "" : " at " + place.source); }
+
+}  // namespace
+
+std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict) {
+  std::vector<std::string> lines;
+  if (verdict.outcome == Outcome::kTypeII) {
+    if (verdict.suspect) lines.push_back("look at " + where(*verdict.suspect) + ": " + verdict.suspect_detail);
+    if (bounds.scale_error)
+      lines.push_back(
+          format_text("the target is the reference times %.9g throughout: look for a normalisation "
+                      "(batch, token count, accumulation steps, world size, loss scale)",
+                      1 + *bounds.scale_error));
+  } else if (verdict.outcome == Outcome::kInconclusive) {
+    if (verdict.cause == Cause::kReferenceMissing) lines.push_back("run the reference with the same steps sampled");
+    if (verdict.cause == Cause::kExecution)
+      lines.push_back("capture the next step with capture=\"outputs\": each operation is then audited by itself");
+    if (verdict.cause == Cause::kUnanswered && !bounds.paired)
+      lines.push_back("pair with a reference run: mathematics can then be compared where an envelope says nothing");
+    if (graph.coverage.opaque > 0) lines.push_back("some operations are not modelled: see coverage");
+  }
+  for (const Finding& finding : bounds.findings) {
+    const bool deciding = finding.name == verdict.deciding_tap && finding.execution.asked;
+    if (verdict.outcome == Outcome::kTypeI && deciding && !finding.execution.vacuous())
+      lines.push_back(format_text("a sound tolerance against an exact reference here is rtol = %.2g of the norm",
+                                  finding.execution.envelope));
+  }
+  if (verdict.outcome != Outcome::kTypeII && !verdict.contributors.empty()) {
+    const Contributor& first = verdict.contributors.front();
+    if (first.place.format == "bf16" || first.place.format == "fp16")
+      lines.push_back("to tighten the result, raise the precision of " + where(first.place) + " (" +
+                      first.place.format + format_text(", %.0f%% of the envelope)", 100 * first.share));
+  }
+  return lines;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,82 @@
+#include "server/judge/audit.h"
+
+#include <chrono>
+#include <exception>
+
+#include "server/bound/bounds.h"
+#include "server/bound/invariants.h"
+#include "server/judge/judge.h"
+#include "server/lower/lower.h"
+
+namespace plumbline {
+namespace {
+
+// Probes' signs are drawn from the digest of the data that they judge.
+std::uint64_t seed_of(const std::string& digest) {
+  std::uint64_t seed = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (char c : digest) seed = (seed ^ static_cast<std::uint8_t>(c)) * 0x100000001b3ULL;
+  return seed;
+}
+
+Verdict judged(const Trace& target, const AuditRequestContext& context) {
+  std::map<std::string, double> seconds;
+  const auto start = std::chrono::steady_clock::now();
+  const Graph graph = lower(target);
+  Graph reference;
+  const bool paired = context.reference != nullptr && context.reference->trace != nullptr;
+  if (paired) reference = lower(*context.reference->trace);
+  const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  const Bounds bounds =
+      compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest)});
+  JudgeInput input{&graph, &bounds, {}, false, {}};
+  if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
+    input.changed_leaves = changed_leaves(target, context.previous->digests);
+  if (paired) {
+    input.first_step_of_run = context.reference->first_step_of_run;
+    input.reference_name = context.reference->name;
+  }
+  Verdict verdict = judge(input);
+  verdict.phase_seconds["lower"] = lowering;
+  return verdict;
+}
+
+}  // namespace
+
+Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory) {
+  const auto start = std::chrono::steady_clock::now();
+  Verdict verdict;
+  try {
+    verdict = judged(target, context);
+  } catch (const std::exception& error) {
+    verdict.outcome = Outcome::kInconclusive;
+    verdict.cause = Cause::kUnanswered;
+    verdict.sentence = std::string("The step could not be audited: ") + error.what() + ".";
+    verdict.coverage.operations = verdict.coverage.opaque = target.ops.size();
+  }
+  verdict.identity = target.identity;
+  verdict.digest = target.digest;
+  verdict.profile = context.profile->name;
+  for (const std::string& field : context.profile->widened)
+    verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
+  if (target.missed > 0)
+    verdict.notes.push_back(std::to_string(target.missed) +
+                            " sampled steps before this one were dropped by the client");
+  verdict.backend = "cpu";
+  verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (memory != nullptr) *memory = {target.identity.step, digests_after(target)};
+  return verdict;
+}
+
+std::uint64_t estimated_audit_bytes(const Trace& target) {
+  std::uint64_t elements = 0;
+  for (const TraceLeaf& leaf : target.leaves) elements += static_cast<std::uint64_t>(leaf.count);
+  for (const TraceOp& op : target.ops)
+    for (const TraceResult& result : op.results)
+      if (result.tensor.value != 0) elements += static_cast<std::uint64_t>(count(result.tensor.view.sizes));
+  // fp64 values of the exact and the anchored or rounded replay, some inner nodes of fused operations, and cotangents,
+  // which die on the way.
+  return 8 * 4 * elements + target.payload_bytes();
+}
+
+}  // namespace plumbline

@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "server/judge/judge.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::size_t kContributorsMax = 16;
+
+// Format in which an origin's last node is held: what the user sees as the operation's result.
+std::vector<Format> formats_by_origin(const Graph& graph) {
+  std::vector<Format> formats(graph.origins.size(), Format::kUnknown);
+  for (const Node& node : graph.nodes) formats[node.origin] = node.result;
+  return formats;
+}
+
+}  // namespace
+
+Place place_of(const Graph& graph, NodeId node) {
+  const Origin& origin = graph.origins[graph.nodes[node].origin];
+  Place place{origin.op, origin.source, origin.module, std::string(traits(graph.nodes[node].result).name)};
+  if (graph.nodes[node].primitive == Primitive::kLeaf)
+    for (const GraphLeaf& leaf : graph.leaves)
+      if (leaf.node == node && !leaf.name.empty()) place.op = "leaf " + leaf.name;
+  return place;
+}
+
+std::vector<Contributor> contributors(const Graph& graph, const Finding& finding) {
+  double total = 0;
+  for (double part : finding.by_origin) total += part;
+  if (!(total > 0)) return {};
+  const std::vector<Format> formats = formats_by_origin(graph);
+  using Key = std::tuple<std::string, std::string, std::string>;
+  std::map<Key, Contributor> by_place;
+  for (std::size_t i = 0; i < finding.by_origin.size(); ++i) {
+    if (finding.by_origin[i] == 0) continue;
+    const Origin& origin = graph.origins[i];
+    const std::string format(traits(formats[i]).name);
+    Contributor& contributor = by_place[{origin.op, origin.source, format}];
+    contributor.place = {origin.op, origin.source, origin.module, format};
+    contributor.share += finding.by_origin[i] / total;
+    ++contributor.count;
+  }
+  std::vector<Contributor> result;
+  for (auto& [key, contributor] : by_place) result.push_back(contributor);
+  std::sort(result.begin(), result.end(), [](const Contributor& a, const Contributor& b) { return a.share > b.share; });
+  if (result.size() > kContributorsMax) result.resize(kContributorsMax);
+  return result;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,28 @@
+// The rule that turns Bounds into a Verdict (NUMERICS section 1).
+#pragma once
+
+#include "server/bound/bounds.h"
+#include "server/judge/verdict.h"
+
+namespace plumbline {
+
+struct JudgeInput {
+  const Graph* graph = nullptr;
+  const Bounds* bounds = nullptr;
+  std::vector<std::string> changed_leaves;  // Invariants violated since the step before.
+  bool first_step_of_run = false;
+  std::string reference_name;  // "run NAME step K"; empty: none.
+};
+
+// Fills everything of a verdict but identity, time, digest, profile and backend.
+Verdict judge(const JudgeInput& input);
+
+Place place_of(const Graph& graph, NodeId node);
+
+// Largest parts of a finding's envelope, by framework operation and source line; at most 16.
+std::vector<Contributor> contributors(const Graph& graph, const Finding& finding);
+
+// What the user can do about it; depends on verdict->outcome, cause, suspect and contributors.
+std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict);
+
+}  // namespace plumbline
