@@ -1,0 +1,165 @@
+#include "server/store/encode.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string_view>
+#include <vector>
+
+namespace plumbline {
+namespace {
+
+constexpr std::size_t kTapsMax = 4096;
+constexpr std::size_t kContributorsMax = 16;
+constexpr std::size_t kOpaqueNamesMax = 16;
+
+// Length of the well-formed UTF-8 sequence at the start of `text` (Unicode 15, table 3-7); 0 if there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return tail(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    if (first == 0xE0 && byte(1) < 0xA0) return 0;
+    if (first == 0xED && byte(1) > 0x9F) return 0;
+    return tail(1) && tail(2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    if (first == 0xF0 && byte(1) < 0x90) return 0;
+    if (first == 0xF4 && byte(1) > 0x8F) return 0;
+    return tail(1) && tail(2) && tail(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+std::string utf8(std::string text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(std::string_view(text).substr(i));
+    if (length == 0) text[i] = '?';
+    i += std::max<std::size_t>(length, 1);
+  }
+  return text;
+}
+
+void encode(const Place& from, v1::Place* to) {
+  to->set_op(utf8(from.op));
+  to->set_source(utf8(from.source));
+  to->set_module(utf8(from.module));
+  to->set_format(utf8(from.format));
+}
+
+void encode(const Contributor& from, v1::Contributor* to) {
+  encode(from.place, to->mutable_place());
+  to->set_share(from.share);
+  to->set_count(from.count);
+}
+
+void encode(const TapVerdict& from, v1::TapVerdict* to) {
+  to->set_name(utf8(from.name));
+  to->set_outcome(static_cast<v1::Outcome>(from.outcome));
+  to->set_grade(static_cast<v1::Grade>(from.grade));
+  to->set_elements(from.elements);
+  to->set_low(from.low);
+  to->set_high(from.high);
+  to->set_observed(from.observed);
+  to->set_worst_element(from.worst_element);
+  to->set_reference(from.reference);
+  to->set_deviation(from.deviation);
+  to->set_envelope(from.envelope);
+  to->set_margin(from.margin);
+  to->set_math_resolution(from.math_resolution);
+  to->set_exec_resolution(from.exec_resolution);
+  to->set_explained(from.explained);
+  to->set_interval_radius(from.interval_radius);
+  to->set_drift(from.drift);
+}
+
+void encode(const Coverage& from, v1::Coverage* to) {
+  to->set_operations(from.operations);
+  to->set_audited(from.audited);
+  to->set_opaque(from.opaque);
+  for (std::size_t i = 0; i < std::min(from.opaque_names.size(), kOpaqueNamesMax); ++i) {
+    to->add_opaque_names(utf8(from.opaque_names[i]));
+  }
+  to->set_decisions(from.decisions);
+  to->set_unstable(from.unstable);
+  to->set_elements(from.elements);
+}
+
+void encode(const Hazard& from, v1::Hazard* to) {
+  to->set_kind(utf8(from.kind));
+  encode(from.place, to->mutable_place());
+  to->set_share(from.share);
+  to->set_remedy(utf8(from.remedy));
+}
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+template <typename Integer>
+bool parse_integer(std::string_view text, Integer* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && *value >= 0;
+}
+
+}  // namespace
+
+v1::Verdict to_proto(const Verdict& from) {
+  v1::Verdict to;
+  to.set_id(utf8(from.identity.id()));
+  to.set_project(utf8(from.identity.project));
+  to.set_job(utf8(from.identity.job));
+  to.set_run(utf8(from.identity.run));
+  to.set_rank(from.identity.rank);
+  to.set_step(from.identity.step);
+  const std::int64_t time_us = from.time_unix_us != 0 ? from.time_unix_us : now_us();
+  to.mutable_time()->set_seconds(time_us / 1'000'000);
+  to.mutable_time()->set_nanos(static_cast<std::int32_t>(time_us % 1'000'000) * 1000);
+  to.set_verdict(static_cast<v1::Outcome>(from.outcome));
+  to.set_grade(static_cast<v1::Grade>(from.grade));
+  to.set_cause(static_cast<v1::Cause>(from.cause));
+  to.set_sentence(utf8(from.sentence));
+  to.set_deviation(from.deviation);
+  to.set_envelope(from.envelope);
+  to.set_margin(from.margin);
+  to.set_math_resolution(from.math_resolution);
+  to.set_exec_resolution(from.exec_resolution);
+  to.set_explained(from.explained);
+  to.set_deciding_tap(utf8(from.deciding_tap));
+  if (from.suspect) encode(*from.suspect, to.mutable_suspect());
+  to.set_suspect_detail(utf8(from.suspect_detail));
+  for (const std::string& advice : from.advice) to.add_advice(utf8(advice));
+  for (std::size_t i = 0; i < std::min(from.contributors.size(), kContributorsMax); ++i) {
+    encode(from.contributors[i], to.add_contributors());
+  }
+  for (std::size_t i = 0; i < std::min(from.taps.size(), kTapsMax); ++i) encode(from.taps[i], to.add_taps());
+  encode(from.coverage, to.mutable_coverage());
+  for (const Hazard& hazard : from.hazards) encode(hazard, to.add_hazards());
+  to.set_reference(utf8(from.reference));
+  to.set_profile(utf8(from.profile));
+  for (const std::string& note : from.notes) to.add_notes(utf8(note));
+  to.set_audit_seconds(from.audit_seconds);
+  to.set_digest(utf8(from.digest));
+  to.set_backend(utf8(from.backend));
+  return to;
+}
+
+bool parse_id(const std::string& id, StepIdentity* identity) {
+  std::vector<std::string_view> parts;
+  std::string_view rest = id;
+  for (std::size_t slash; (slash = rest.find('/')) != std::string_view::npos; rest.remove_prefix(slash + 1)) {
+    parts.push_back(rest.substr(0, slash));
+  }
+  parts.push_back(rest);
+  if (parts.size() != 5 || parts[0].empty() || parts[1].empty() || parts[2].empty()) return false;
+  if (!parse_integer(parts[3], &identity->rank) || !parse_integer(parts[4], &identity->step)) return false;
+  identity->project = parts[0];
+  identity->job = parts[1];
+  identity->run = parts[2];
+  return true;
+}
+
+}  // namespace plumbline

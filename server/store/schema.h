@@ -1,0 +1,20 @@
+// Opens verdicts.db and brings it to the version that FORMAT.md describes.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/store/sqlite.h"
+
+namespace plumbline {
+
+inline constexpr int kApplicationId = 0x504C4D42;  // "PLMB".
+inline constexpr int kSchemaVersion = 1;
+
+// A connection that writes: WAL, synchronous=FULL, tables made. Errors as open_sqlite_store() documents them.
+absl::StatusOr<SqliteConnection> open_writer(const std::string& path, const std::string& vfs);
+
+// A connection that reads what open_writer() has prepared, and cannot write.
+absl::StatusOr<SqliteConnection> open_reader(const std::string& path, const std::string& vfs);
+
+}  // namespace plumbline

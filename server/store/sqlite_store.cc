@@ -1,0 +1,299 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/store/commit_queue.h"
+#include "server/store/encode.h"
+#include "server/store/queries.h"
+#include "server/store/schema.h"
+#include "server/store/store.h"
+
+namespace plumbline {
+namespace {
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// A file descriptor, closed at the end; of the lock file, that is what gives the directory back.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::StatusOr<Descriptor> lock_directory(const std::string& data_dir) {
+  std::error_code error;
+  std::filesystem::create_directories(data_dir, error);
+  if (error) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot create the data directory ", data_dir, ": ",
+                                                    error.message(), "; choose another --data-dir"));
+  }
+  const std::string path = data_dir + "/lock";
+  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.get() < 0) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot write to the data directory ", data_dir, ": ",
+                                                    std::strerror(errno), "; choose another --data-dir"));
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the data directory ", data_dir, " is in use by another daemon; choose another --data-dir"));
+  }
+  return lock;
+}
+
+// SQLite syncs what a database holds; the names of new files are the directory's.
+absl::Status sync_directory(const std::string& data_dir) {
+  const Descriptor directory(::open(data_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+    return absl::PermissionDeniedError(absl::StrCat("cannot sync ", data_dir, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+// The statements of the writer thread.
+struct Statements {
+  SqliteStatement open_run, digest, insert_verdict, clear_error, insert_error, insert_gap;
+
+  absl::Status prepare(const SqliteConnection& connection) {
+    const std::pair<SqliteStatement*, const char*> all[] = {
+        {&open_run,
+         "INSERT INTO runs VALUES(?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
+         "first_seen_us=min(first_seen_us, excluded.first_seen_us),"
+         "last_seen_us=max(last_seen_us, excluded.last_seen_us)"},
+        {&digest, "SELECT digest FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? AND step=?"},
+        {&insert_verdict,
+         "INSERT INTO verdicts(project, job, run, rank, step, outcome, grade, cause, margin, digest, time_us,"
+         "audit_seconds, operations, opaque, summary, detail) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+        {&clear_error, "DELETE FROM errors WHERE project=? AND job=? AND run=? AND rank=? AND step=? AND digest=''"},
+        {&insert_error, "INSERT OR REPLACE INTO errors VALUES(?,?,?,?,?,?,?,?,?)"},
+        {&insert_gap,
+         "INSERT INTO gaps VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET missed=excluded.missed,"
+         "reasons=excluded.reasons WHERE excluded.missed > missed"},
+    };
+    for (const auto& [statement, sql] : all) {
+      auto prepared = connection.prepare(sql);
+      if (!prepared.ok()) return prepared.status();
+      *statement = std::move(*prepared);
+    }
+    return absl::OkStatus();
+  }
+};
+
+SqliteStatement& bind_step(SqliteStatement& statement, const StepIdentity& step) {
+  return statement.bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step);
+}
+
+// A verdict cut in two for the row, and what the row says beside it.
+struct VerdictRow {
+  StepIdentity step;
+  v1::Verdict keys;  // Without texts, taps and contributors.
+  std::int64_t time_us = 0;
+  std::string summary, detail;
+};
+
+absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
+  VerdictRow row;
+  row.step = {verdict.project(), verdict.job(), verdict.run(), verdict.rank(), verdict.step()};
+  StepIdentity parsed;
+  if (!parse_id(verdict.id(), &parsed) || parsed != row.step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("id: expected \"", row.step.id(), "\", found \"", verdict.id(), "\""));
+  }
+  if (!verdict.has_time()) return absl::InvalidArgumentError("time: expected the time of the verdict, found none");
+  if (verdict.digest().empty()) return absl::InvalidArgumentError("digest: expected the trace's digest, found none");
+  row.time_us = verdict.time().seconds() * 1'000'000 + verdict.time().nanos() / 1000;
+
+  v1::Verdict summary = verdict;
+  v1::Verdict detail;
+  detail.mutable_taps()->Swap(summary.mutable_taps());
+  detail.mutable_contributors()->Swap(summary.mutable_contributors());
+  if (!summary.SerializeToString(&row.summary) || !detail.SerializeToString(&row.detail)) {
+    return absl::InvalidArgumentError("the verdict cannot be serialized");
+  }
+  row.keys.set_verdict(verdict.verdict());
+  row.keys.set_grade(verdict.grade());
+  row.keys.set_cause(verdict.cause());
+  row.keys.set_margin(verdict.margin());
+  row.keys.set_digest(verdict.digest());
+  row.keys.set_audit_seconds(verdict.audit_seconds());
+  row.keys.mutable_coverage()->set_operations(verdict.coverage().operations());
+  row.keys.mutable_coverage()->set_opaque(verdict.coverage().opaque());
+  return row;
+}
+
+class SqliteStore final : public VerdictStore {
+ public:
+  SqliteStore(Descriptor lock, std::unique_ptr<SqliteConnection> connection, Statements statements,
+              SqliteConnection reader)
+      : lock_(std::move(lock)),
+        connection_(std::move(connection)),
+        statements_(std::move(statements)),
+        queries_(std::move(reader)),
+        queue_(connection_.get(), kPendingMax, [this] { notify(); }) {}
+
+  void open_run(const StepIdentity& run, Done done) override {
+    queue_.push([this, run, time = now_us()](absl::Status*) { return touch_run(run, time); }, std::move(done));
+  }
+
+  void append(const v1::Verdict& verdict, const Missed& missed, Done done) override {
+    auto row = make_row(verdict);
+    queue_.push([this, row = std::move(row), missed](
+                    absl::Status* answer) { return row.ok() ? write_verdict(*row, missed, answer) : row.status(); },
+                std::move(done));
+  }
+
+  void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed, Done done) override {
+    queue_.push(
+        [this, step, error, missed, time = now_us()](absl::Status*) {
+          if (error.ok()) return absl::InvalidArgumentError("error: expected a refusal, found OK");
+          if (auto status = touch_run(step, time); !status.ok()) return status;
+          if (auto status = write_gap(step, missed); !status.ok()) return status;
+          return write_error(step, "", error, time);
+        },
+        std::move(done));
+  }
+
+  absl::StatusOr<std::int64_t> last_durable_step(const StepIdentity& run) const override {
+    return queries_.last_durable_step(run);
+  }
+  absl::StatusOr<std::optional<std::string>> digest_of(const StepIdentity& step) const override {
+    return queries_.digest_of(step);
+  }
+  absl::StatusOr<v1::Verdict> get(const std::string& id) const override { return queries_.get(id); }
+  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, std::int64_t after_sequence, int limit,
+                                                  bool whole) const override {
+    return queries_.list(filter, after_sequence, limit, whole);
+  }
+  absl::StatusOr<std::int64_t> last_sequence() const override { return queries_.last_sequence(); }
+  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
+                                                   const std::string& after_job, int limit) const override {
+    return queries_.jobs(project, after_project, after_job, limit);
+  }
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job) const override {
+    return queries_.job(project, job);
+  }
+  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const override { return queries_.stats(filter); }
+
+  std::uint64_t subscribe(std::function<void()> listener) override {
+    std::lock_guard lock(listeners_mutex_);
+    listeners_.emplace(++last_handle_, std::move(listener));
+    return last_handle_;
+  }
+
+  void unsubscribe(std::uint64_t handle) override {
+    std::lock_guard lock(listeners_mutex_);  // Held while listeners run.
+    listeners_.erase(handle);
+  }
+
+ private:
+  void notify() {
+    std::lock_guard lock(listeners_mutex_);
+    for (const auto& [handle, listener] : listeners_) listener();
+  }
+
+  // The rest runs on the writer thread.
+
+  absl::Status touch_run(const StepIdentity& run, std::int64_t time_us) {
+    statements_.open_run.bind(run.project).bind(run.job).bind(run.run).bind(run.rank).bind(time_us).bind(time_us);
+    return statements_.open_run.run();
+  }
+
+  absl::Status write_gap(const StepIdentity& step, const Missed& missed) {
+    if (missed.steps <= 0) return absl::OkStatus();
+    bind_step(statements_.insert_gap, step).bind(missed.steps).bind(absl::StrJoin(missed.reasons, "\n"));
+    return statements_.insert_gap.run();
+  }
+
+  absl::Status write_error(const StepIdentity& step, std::string_view digest, const absl::Status& error,
+                           std::int64_t time_us) {
+    bind_step(statements_.insert_error, step)
+        .bind(digest)
+        .bind(static_cast<int>(error.code()))
+        .bind(std::string(error.message()))
+        .bind(time_us);
+    return statements_.insert_error.run();
+  }
+
+  absl::Status write_verdict(const VerdictRow& row, const Missed& missed, absl::Status* answer) {
+    if (auto status = touch_run(row.step, row.time_us); !status.ok()) return status;
+    if (auto status = write_gap(row.step, missed); !status.ok()) return status;
+
+    std::optional<std::string> digest;
+    {
+      const SqliteReset reset(statements_.digest);
+      auto found = bind_step(statements_.digest, row.step).step();
+      if (!found.ok()) return found.status();
+      if (*found) digest = statements_.digest.text(0);
+    }
+    if (digest == row.keys.digest()) return absl::OkStatus();
+    if (digest) {
+      *answer = absl::AlreadyExistsError(absl::StrCat("step ", row.step.id(), " has a verdict of digest ", *digest,
+                                                      "; this one is of digest ", row.keys.digest()));
+      return write_error(row.step, row.keys.digest(), *answer, row.time_us);
+    }
+    bind_step(statements_.clear_error, row.step);
+    if (auto status = statements_.clear_error.run(); !status.ok()) return status;
+    bind_step(statements_.insert_verdict, row.step)
+        .bind(static_cast<int>(row.keys.verdict()))
+        .bind(static_cast<int>(row.keys.grade()))
+        .bind(static_cast<int>(row.keys.cause()))
+        .bind(row.keys.margin())
+        .bind(row.keys.digest())
+        .bind(row.time_us)
+        .bind(row.keys.audit_seconds())
+        .bind(static_cast<std::int64_t>(row.keys.coverage().operations()))
+        .bind(static_cast<std::int64_t>(row.keys.coverage().opaque()))
+        .bind_blob(row.summary)
+        .bind_blob(row.detail);
+    return statements_.insert_verdict.run();
+  }
+
+  // In the order of construction; the queue, first to go, uses all of the others.
+  Descriptor lock_;
+  std::unique_ptr<SqliteConnection> connection_;
+  Statements statements_;
+  Queries queries_;
+  std::mutex listeners_mutex_;
+  std::map<std::uint64_t, std::function<void()>> listeners_;
+  std::uint64_t last_handle_ = 0;
+  CommitQueue queue_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::string& data_dir, SqliteOptions options) {
+  auto lock = lock_directory(data_dir);
+  if (!lock.ok()) return lock.status();
+  const std::string path = data_dir + "/verdicts.db";
+  auto writer = open_writer(path, options.vfs);
+  if (!writer.ok()) return writer.status();
+  auto reader = open_reader(path, options.vfs);
+  if (!reader.ok()) return reader.status();
+  if (auto synced = sync_directory(data_dir); !synced.ok()) return synced;
+  auto connection = std::make_unique<SqliteConnection>(std::move(*writer));
+  Statements statements;
+  if (auto prepared = statements.prepare(*connection); !prepared.ok()) return prepared;
+  return std::make_unique<SqliteStore>(std::move(*lock), std::move(connection), std::move(statements),
+                                       std::move(*reader));
+}
+
+}  // namespace plumbline
