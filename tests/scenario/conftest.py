@@ -1,0 +1,16 @@
+"""One daemon for all scenarios of a test session."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import daemon
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with daemon.running() as running:
+        yield running.address

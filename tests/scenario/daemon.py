@@ -1,0 +1,71 @@
+"""A daemon of our own on a temporary socket, for as long as a `with` block lasts."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S_MAX = 20.0
+
+
+def binary(name: str) -> Path:
+    """The built executable: in the directory that PLUMBLINE_BUILD names, or in build/release."""
+    build = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release"))
+    for path in sorted(build.rglob(name)):
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    raise FileNotFoundError(f"{name} is not built under {build}; run: cmake --build --preset release")
+
+
+@dataclass(frozen=True)
+class Daemon:
+    address: str
+    pid: int
+
+    def peak_bytes(self) -> int:
+        """Peak resident memory so far."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise ValueError("no VmHWM in /proc")
+
+
+@contextlib.contextmanager
+def running(*flags: str, cores: set[int] | None = None) -> Iterator[Daemon]:
+    """Starts plumblined, pinned to `cores` if given; stops it at the end and fails if it did not drain."""
+    with tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
+        socket, log = Path(scratch) / "d.sock", Path(scratch) / "log"
+        command = [str(binary("plumblined")), f"--listen=unix:{socket}", f"--data-dir={scratch}/data", *flags]
+        if not any(flag.startswith("--metrics-listen") for flag in flags):
+            command.append("--metrics-listen=127.0.0.1:0")
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+            )
+        try:
+            deadline = time.monotonic() + START_S_MAX
+            while not socket.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the daemon did not start:\n{log.read_text()}")
+                time.sleep(0.02)
+            yield Daemon(f"unix://{socket}", process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                status = process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                status = None
+            text = log.read_text()
+        if status != 0:
+            raise RuntimeError(f"the daemon ended with status {status}:\n{text}")

@@ -1,0 +1,29 @@
+"""Every scenario, with its own seed and size and with random ones, must get its label."""
+
+import random
+
+import pytest
+from judge import base_cases, judge, random_cases
+from scenario import TYPE_II, Case, scenarios
+
+# Printed in the tests' names, so that a failing case can be run again.
+DRAW_SEED = random.SystemRandom().randrange(2**31)
+CASES = [
+    case for s in scenarios() for case in (*base_cases(s), *random_cases(s, random.Random(f"{DRAW_SEED}{s.name}")))
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} size {case.size} seed {case.seed}")
+def test_label(case: Case, server: str) -> None:
+    result = judge(case, server)
+    assert result.correct, f"expected {case.label}\n{result.verdict.explain()}"
+    if case.label == TYPE_II:
+        assert result.verdict.cause in {"MATHEMATICS", "LEAF_MISMATCH", "RANGE", "EXECUTION"}
+        assert result.verdict.suspect is not None, "a TYPE_II verdict must say where to look"
+    else:
+        assert result.verdict.coverage.opaque == 0, result.verdict.coverage
+
+
+def test_families_are_as_many_as_promised() -> None:
+    families = [s.family for s in scenarios()]
+    assert (families.count("A"), families.count("B") >= 10, families.count("C") >= 10) == (3, True, True)
