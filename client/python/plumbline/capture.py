@@ -1,0 +1,327 @@
+"""Records one step: a dispatch mode that sees every operation, and changes no bit of what it sees.
+
+Records are plain tuples, turned into messages on the transport's thread (encode.py):
+
+    ("leaf", value, dtype, count, role, name, payload)
+    ("data", payload, content)
+    ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
+    ("reinterpret", window before, window after, count, payload)
+    ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale)
+
+`arguments` has one entry for each given argument of the schema: a window, a list of windows, an Edge, or a plain
+value; UNSET where the schema's default applies. A result is (window, count, base, argument name, payload).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .payload import Arena, Pool
+from .schema import EMPTY, OPERATION, RANDOM, SCALAR, SKIP, TENSOR, TENSORS, VIEW, OperatorInfo
+from .sites import ModuleStack, Sites
+from .storages import RANDOM as RANDOM_LEAF
+from .storages import StorageTable, Window, modelled
+
+log = logging.getLogger("plumbline")
+
+ABSENT: Window = (0, 0, (), (), 0)
+
+# Numbers so common in programs that being equal to one read from a tensor says nothing.
+_TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
+
+
+class _Unset:
+    """Marks an argument that was left to its default."""
+
+
+UNSET = _Unset()
+
+
+class Edge:
+    """A Python number that was read from a one-element tensor earlier in the step."""
+
+    __slots__ = ("window",)
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+
+
+class Plan:
+    """What the daemon asks for: which operations it models, and which of their outcomes are decisions.
+
+    `lowered` None: nothing is modelled, every result is observed.
+    """
+
+    def __init__(
+        self,
+        lowered: Iterable[str] | None = None,
+        positive_side: Iterable[str] = (),
+        result_decision: Iterable[str] = (),
+        chunk_bytes_max: int = 1 << 20,
+        step_bytes_max: int = 0,
+    ) -> None:
+        self.lowered = None if lowered is None else frozenset(lowered)
+        self.positive_side = frozenset(positive_side)
+        self.result_decision = frozenset(result_decision)
+        self.chunk_bytes_max = min(chunk_bytes_max or 1 << 20, 1 << 20)
+        self.step_bytes_max = step_bytes_max
+        self._infos: dict[Any, OperatorInfo] = {}
+
+    def info(self, func: Any) -> OperatorInfo:
+        info = self._infos.get(func)
+        if info is None:
+            if not isinstance(func, torch._ops.OpOverload):
+                raise CaptureFailed("higher_order_op", f"{func}: a higher-order operation is not followed")
+            info = OperatorInfo(func)
+            info.lowered = self.lowered is not None and info.name in self.lowered
+            info.positive_side = info.name in self.positive_side
+            info.result_decision = info.name in self.result_decision
+            self._infos[func] = info
+        return info
+
+
+class CaptureFailed(Exception):
+    """The capture of this step ended early; `reason` is counted."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Recorder(TorchDispatchMode):
+    """The dispatch mode of one step. Operations may come from several threads; records form one sequence."""
+
+    # Higher-order operations come to __torch_dispatch__ too, instead of raising.
+    supports_higher_order_operators = True
+
+    def __init__(self, plan: Plan, pool: Pool, outputs: bool = False) -> None:
+        super().__init__()
+        self.plan = plan
+        self.outputs = outputs
+        self.records: list[tuple[Any, ...]] = []
+        self.arena = Arena(pool)
+        self.storages = StorageTable(self.arena, self.records)
+        self.modules = ModuleStack()
+        self.sites = Sites(self.modules)
+        self.failure: CaptureFailed | None = None
+        self.lock = threading.RLock()
+        # By storage: called once, before the storage is written.
+        self.before_write: dict[int, Callable[[], None]] = {}
+        self._scalars: dict[tuple[type, Any], Window] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def fail(self, reason: str, message: str) -> None:
+        """Ends the capture; the step is dropped, the training goes on."""
+        if self.failure is None:
+            self.failure = CaptureFailed(reason, message)
+            log.warning("plumbline: step not audited (%s): %s", reason, message)
+
+    def guard(self, error: Exception) -> None:
+        """Ends the capture for an error of our own."""
+        if isinstance(error, CaptureFailed):
+            self.fail(error.reason, str(error))
+        else:
+            self.fail("capture_error", f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        with self.lock:
+            self.storages.close()
+            self._scalars.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for kind in types:
+            if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
+                return NotImplemented
+        kwargs = kwargs or {}
+        if self.failure is not None:
+            return func(*args, **kwargs)
+        info = pending = None
+        try:
+            info = self.plan.info(func)
+            if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
+                with self.lock:
+                    pending = self._before(info, args, kwargs)
+        except Exception as error:
+            self.guard(error)
+            return func(*args, **kwargs)
+        if info.composite:  # Seen whole in inference mode only.
+            with self:
+                return func.decompose(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if info.kind != VIEW and self.failure is None:
+            try:
+                with self.lock:
+                    self._after(info, pending, args, kwargs, out)
+            except Exception as error:
+                self.guard(error)
+        return out
+
+    def _before(self, info: OperatorInfo, args: Any, kwargs: Any) -> list[Any]:
+        """Windows of the arguments as they are before the operation runs."""
+        if info.composite:
+            return []
+        if info.perturbing:
+            raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
+        values: list[Any] = []
+        read = self.storages.read
+        given = len(args)
+        for index, argument in enumerate(info.arguments):
+            if index < given:
+                value = args[index]
+            elif kwargs and argument.name in kwargs:
+                value = kwargs[argument.name]
+            else:
+                values.append(UNSET)
+                continue
+            kind = argument.kind
+            if kind == TENSOR and isinstance(value, torch.Tensor):
+                if argument.write:
+                    value = self._read_written(value, argument.out or (info.overwrites and index == 0))
+                else:
+                    value = read(value)
+            elif kind == TENSORS and value is not None:
+                if argument.write:
+                    overwritten = argument.out or (info.overwrites and index == 0)
+                    value = [self._read_written(item, overwritten) for item in value]
+                else:
+                    value = [ABSENT if item is None else read(item) for item in value]
+            elif argument.scalar and self._scalars and type(value) in (float, int):
+                window = self._scalars.get((type(value), value))
+                if window is not None:
+                    value = Edge(window)
+            values.append(value)
+        return values
+
+    def _read_written(self, tensor: torch.Tensor, overwritten: bool) -> Window:
+        """Window of an argument that the operation is going to write, after those who wait for its content."""
+        if self.before_write:
+            callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
+            if callback is not None:
+                callback()
+        return self.storages.read_for_overwrite(tensor) if overwritten else self.storages.read(tensor, True)
+
+    def _after(self, info: OperatorInfo, values: Any, args: Any, kwargs: Any, out: Any) -> None:
+        kind = info.kind
+        if kind == EMPTY:
+            entry = self.storages.adopt(out)
+            entry.unwritten = not entry.value
+            return
+        if kind == SKIP:
+            if info.base in ("resize_", "set_"):
+                self.storages.forget(args[0])
+            return
+        if kind == SCALAR:
+            if type(out) in (float, int) and out not in _TRIVIAL and math.isfinite(out):
+                self._scalars[(type(out), out)] = values[0]
+            return
+        written = self._written(info, args, kwargs, out)
+        if kind == RANDOM:
+            for tensor, _ in written:
+                if tensor is not None and modelled(tensor):
+                    self._random(tensor, values)
+            return
+        if written:
+            self._emit(info, values, written)
+
+    def _emit(self, info: OperatorInfo, values: list[Any], written: list[tuple[torch.Tensor | None, str]]) -> None:
+        phase, module, source = self.sites.current()
+        unmodelled = any(window[1] == 0 and window is not ABSENT for window in _windows(values))
+        observe = self.outputs or not info.lowered or info.result_decision or unmodelled
+        results: list[tuple[Window, int, int, str, int]] = []
+        decision = 0
+        for tensor, name in written:
+            if tensor is None:
+                results.append((ABSENT, 0, 0, name, 0))
+                continue
+            window, count, base = self.storages.write(tensor)
+            payload = 0
+            if window[0] and tensor.numel():
+                if observe:
+                    payload = self.storages.payload(self.arena.copy_tensor(tensor))
+                if info.positive_side and not decision:
+                    decision = self.storages.payload(self.arena.copy_positive_side(tensor))
+            results.append((window, count, base, name, payload))
+        if any(result[0][0] for result in results):
+            self.records.append(("op", info, values, results, phase, source, module, decision))
+
+    def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any) -> list[tuple[torch.Tensor | None, str]]:
+        """The tensors that the operation wrote: returned fresh ones first, then written arguments."""
+        written: list[tuple[torch.Tensor | None, str]] = []
+        if info.fresh:
+            many = len(info.func._schema.returns) > 1
+            for index in info.fresh:
+                item = out[index] if many else out
+                for tensor in item if isinstance(item, (tuple, list)) else (item,):
+                    # Some operations return a view without saying so (_unsafe_view): nothing was written.
+                    viewed = tensor is not None and modelled(tensor) and self.storages.entry(tensor) is not None
+                    written.append((None if viewed else tensor, ""))
+            if not info.writes and all(tensor is None for tensor, _ in written):
+                return []
+        for index in info.writes:
+            name = info.arguments[index].name
+            value = args[index] if index < len(args) else kwargs.get(name)
+            for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                if tensor is not None:
+                    written.append((tensor, name))
+        return written
+
+    def _random(self, tensor: torch.Tensor, values: list[Any]) -> None:
+        """A random draw is a leaf; into a part of a storage, a leaf that is copied there."""
+        name = self.modules.draw()
+        if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+            self.storages.write_leaf(tensor, RANDOM_LEAF, name)
+            return
+        code, count = modelled(tensor), tensor.numel()
+        before = values[0]
+        payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
+        value = self.storages.fresh_value()
+        self.records.append(("leaf", value, code, count, RANDOM_LEAF, name, payload))
+        strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
+        drawn = (value, code, tuple(tensor.shape), strides, 0)
+        self._emit(self.plan.info(torch.ops.aten.copy_.default), [before, drawn, UNSET], [(tensor, "self")])
+
+    # What taps need.
+
+    def window(self, tensor: torch.Tensor) -> Window:
+        """Window of a tensor on its present value; an error where its type is not modelled."""
+        window = self.storages.read(tensor, whole=True)
+        if not window[0]:
+            raise CaptureFailed("unmodelled_tap", f"a tap of dtype {tensor.dtype}, layout {tensor.layout}")
+        return window
+
+    def observe(self, tensor: torch.Tensor) -> tuple[Window, int]:
+        """Window of a tensor and the payload of its present content; payload 0 where it is a window on a leaf."""
+        window = self.window(tensor)
+        entry = self.storages.entry(tensor)
+        if entry is None or entry.leaf or not tensor.numel():
+            return window, 0
+        return window, self.storages.payload(self.arena.copy_tensor(tensor))
+
+
+@functools.cache
+def _is_wrapper(kind: type) -> bool:
+    """Whether a subclass of Tensor handles operations itself."""
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own is not None and own is not torch.Tensor.__torch_dispatch__ and own is not _PLAIN_DISPATCH
+
+
+_PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
+
+
+def _windows(values: list[Any]) -> Iterable[Window]:
+    for value in values:
+        if type(value) is tuple:
+            yield value
+        elif type(value) is list and value and type(value[0]) is tuple:
+            yield from value

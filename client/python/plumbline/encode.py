@@ -1,0 +1,190 @@
+"""Turns the records of a captured step into serialized AuditRequest messages, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from .capture import UNSET, Edge
+from .schema import DTYPES, TENSOR, TENSORS, OperatorInfo
+from .storages import Window
+from .v1 import audit_pb2, trace_pb2
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def encode_step(
+    records: Iterable[tuple[Any, ...]],
+    step: int,
+    outputs: bool = False,
+    missed: int = 0,
+    missed_reasons: Iterable[str] = (),
+    chunk_bytes_max: int = 1 << 20,
+) -> Iterator[bytes]:
+    """Messages of one step, StepBegin to StepEnd."""
+    begin = audit_pb2.AuditRequest()
+    begin.step_begin.step = step
+    begin.step_begin.outputs = outputs
+    begin.step_begin.missed = missed
+    begin.step_begin.missed_reasons.extend(missed_reasons)
+    yield begin.SerializeToString()
+    frames = 2
+    for record in records:
+        if record[0] == "data":
+            for frame in _data(record[1], record[2], chunk_bytes_max):
+                yield frame
+                frames += 1
+        else:
+            yield _ENCODERS[record[0]](record).SerializeToString()
+            frames += 1
+    end = audit_pb2.AuditRequest()
+    end.step_end.frames = frames
+    yield end.SerializeToString()
+
+
+def open_frame(handle: str) -> bytes:
+    return audit_pb2.AuditRequest(open=audit_pb2.Open(handle=handle)).SerializeToString()
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _data(payload: int, content: memoryview, chunk_bytes_max: int) -> Iterator[bytes]:
+    """TensorData messages, written by hand: the content is copied once and not three times.
+
+    Tags: AuditRequest.data = 4; TensorData.payload = 1, offset = 2, total = 3, data = 4.
+    """
+    total = len(content)
+    for offset in range(0, total, chunk_bytes_max):
+        chunk = content[offset : offset + chunk_bytes_max]
+        head = b"\x08" + _varint(payload)
+        if offset:
+            head += b"\x10" + _varint(offset)
+        head += b"\x18" + _varint(total) + b"\x22" + _varint(len(chunk))
+        yield b"".join((b"\x22", _varint(len(head) + len(chunk)), head, chunk))
+
+
+def _fill(message: Any, window: Window) -> None:
+    value, dtype, sizes, strides, offset = window
+    message.SetInParent()
+    message.value = value
+    message.dtype = dtype
+    message.sizes.extend(sizes)
+    message.strides.extend(strides)
+    message.offset = offset
+
+
+def _leaf(record: tuple[Any, ...]) -> Any:
+    _, value, dtype, count, role, name, payload = record
+    return audit_pb2.AuditRequest(
+        leaf=trace_pb2.Leaf(value=value, dtype=dtype, count=count, role=role, name=name, payload=payload)
+    )
+
+
+def _op(record: tuple[Any, ...]) -> Any:
+    _, info, values, results, phase, source, module, decision = record
+    request = audit_pb2.AuditRequest()
+    op = request.op
+    op.name = info.name
+    _arguments(op, info, values)
+    for window, count, base, name, observed in results:
+        result = op.results.add()
+        _fill(result.tensor, window)
+        result.count, result.base, result.argument, result.observed = count, base, name, observed
+    op.phase, op.source, op.module, op.decision = phase, source, module, decision
+    return request
+
+
+def _reinterpret(record: tuple[Any, ...]) -> Any:
+    _, before, after, count, payload = record
+    request = audit_pb2.AuditRequest()
+    op = request.op
+    op.name = "aten::view.dtype"
+    argument = op.arguments.add(name="self")
+    _fill(argument.tensor, before)
+    op.arguments.add(name="dtype").dtype = after[1]
+    result = op.results.add()
+    _fill(result.tensor, after)
+    result.count, result.observed = count, payload
+    return request
+
+
+def _tap(record: tuple[Any, ...]) -> Any:
+    _, name, kind, terms, reference, reference_dtype, scale = record
+    request = audit_pb2.AuditRequest()
+    tap = request.tap
+    tap.name, tap.kind, tap.scale = name, kind, scale
+    tap.reference, tap.reference_dtype = reference, reference_dtype
+    for window, weight, observed in terms:
+        term = tap.terms.add(weight=weight, observed=observed)
+        _fill(term.tensor, window)
+    return request
+
+
+_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "tap": _tap}
+
+
+def _arguments(op: Any, info: OperatorInfo, values: list[Any]) -> None:
+    for described, value in zip(info.arguments, values, strict=True):
+        if value is UNSET:
+            value = described.default
+        argument = op.arguments.add(name=described.name)
+        if described.kind == TENSOR and type(value) is tuple:
+            _fill(argument.tensor, value)
+        elif described.kind == TENSORS and value is not None:
+            argument.tensors.SetInParent()
+            for window in value:
+                _fill(argument.tensors.tensors.add(), window)
+        elif type(value) is Edge:
+            _fill(argument.scalar, value.window)
+        elif "Generator" in described.type:
+            argument.none = True
+        else:
+            _plain(argument, described.type, value)
+
+
+def _plain(argument: Any, kind: str, value: Any) -> None:
+    """A value that is no tensor, in the type that it had in Python; what cannot be described goes as text."""
+    if value is None:
+        argument.none = True
+    elif isinstance(value, bool):
+        argument.boolean = value
+    elif isinstance(value, int):
+        if kind in ("float", "Optional[float]"):
+            argument.real = value
+        elif value in _INT64:
+            argument.integer = value
+        else:
+            argument.text = str(value)
+    elif isinstance(value, float):
+        argument.real = value
+    elif isinstance(value, torch.dtype):
+        argument.dtype = DTYPES.get(value, 0)
+    elif isinstance(value, str):
+        argument.text = value
+    elif isinstance(value, (list, tuple)):
+        _plain_list(argument, kind, value)
+    else:
+        argument.text = str(value)
+
+
+def _plain_list(argument: Any, kind: str, value: Any) -> None:
+    if all(isinstance(item, bool) for item in value) and (value or "bool" in kind):
+        argument.booleans.values.extend(value)
+        argument.booleans.SetInParent()
+    elif any(isinstance(item, float) for item in value) or (not value and "float" in kind):
+        argument.reals.values.extend(value)
+        argument.reals.SetInParent()
+    elif all(isinstance(item, int) and item in _INT64 for item in value):
+        argument.integers.values.extend(value)
+        argument.integers.SetInParent()
+    else:
+        argument.text = str(value)

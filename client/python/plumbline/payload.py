@@ -1,0 +1,113 @@
+"""Copies of tensor contents, taken at once into memory that is reused from step to step.
+
+First touch of fresh memory costs tens of times more than its reuse, so the blocks of a step that was sent go back to
+a pool and serve the next one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import torch
+
+BLOCK_BYTES = 32 << 20
+ALIGNMENT = 64
+
+
+class Pool:
+    """Blocks of host memory, shared by the steps of a job. Thread-safe."""
+
+    def __init__(self, bytes_max: int = 4 << 30) -> None:
+        self._lock = threading.Lock()
+        self._free: list[torch.Tensor] = []
+        self._free_bytes = 0
+        self._bytes_max = bytes_max
+
+    def take(self, count: int) -> torch.Tensor:
+        """A block of at least `count` bytes, its content undefined."""
+        with self._lock:
+            fitting = [(len(block), index) for index, block in enumerate(self._free) if len(block) >= count]
+            if fitting:
+                block = self._free.pop(min(fitting)[1])
+                self._free_bytes -= len(block)
+                return block
+        with torch._C._DisableTorchDispatch():
+            return torch.empty(max(count, BLOCK_BYTES), dtype=torch.uint8)
+
+    def give(self, blocks: list[torch.Tensor]) -> None:
+        """Takes blocks back. Beyond the limit they are freed."""
+        with self._lock:
+            for block in blocks:
+                if self._free_bytes + len(block) <= self._bytes_max:
+                    self._free.append(block)
+                    self._free_bytes += len(block)
+
+
+class Arena:
+    """The payloads of one step, bump-allocated from blocks of a pool. Not thread-safe."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._blocks: list[torch.Tensor] = []
+        self._views: list[memoryview] = []
+        self._used = 0
+        self._room = 0
+        self._address = 0
+        self.bytes = 0
+
+    def _take(self, count: int) -> tuple[int, memoryview]:
+        if count > self._room:
+            block = self._pool.take(count)
+            self._blocks.append(block)
+            with torch._C._DisableTorchDispatch():
+                self._views.append(memoryview(block.numpy()))
+            self._address = block.data_ptr()
+            self._used, self._room = 0, len(block)
+        start = self._used
+        padded = min(self._room, -(-count // ALIGNMENT) * ALIGNMENT)
+        self._used += padded
+        self._room -= padded
+        self.bytes += count
+        return self._address + start, self._views[-1][start : start + count]
+
+    def copy_memory(self, address: int, count: int) -> memoryview:
+        """Copies `count` bytes of host memory at `address`."""
+        target, view = self._take(count)
+        ctypes.memmove(target, address, count)
+        return view
+
+    def zeros(self, count: int) -> memoryview:
+        target, view = self._take(count)
+        ctypes.memset(target, 0, count)
+        return view
+
+    def copy_storage(self, storage: torch.UntypedStorage, start: int, count: int) -> memoryview:
+        """Copies bytes [start, start + count) of a storage on any device."""
+        if storage.device.type == "cpu":
+            return self.copy_memory(storage.data_ptr() + start, count)
+        with torch._C._DisableTorchDispatch():
+            flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+            host = flat[start : start + count].cpu()
+        return self.copy_memory(host.data_ptr(), count)
+
+    def copy_tensor(self, tensor: torch.Tensor) -> memoryview:
+        """Copies a tensor's elements, row-major."""
+        count = tensor.numel() * tensor.element_size()
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            with torch._C._DisableTorchDispatch():
+                tensor = tensor.detach().cpu().contiguous()
+        return self.copy_memory(tensor.data_ptr(), count)
+
+    def copy_positive_side(self, tensor: torch.Tensor) -> memoryview:
+        """One byte an element, row-major: 1 where the element is greater than 0."""
+        with torch._C._DisableTorchDispatch():
+            side = tensor.detach().gt(0).contiguous().cpu()
+        return self.copy_memory(side.data_ptr(), side.numel())
+
+    def release(self) -> None:
+        """Returns the memory to the pool. Views of it must not be used afterwards."""
+        self._views.clear()
+        self._pool.give(self._blocks)
+        self._blocks = []
+        self._room = 0

@@ -1,0 +1,129 @@
+"""What an operator's schema says about it, worked out once per overload: what it reads, writes, returns and draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# torch dtype -> DType of trace.proto. Any other dtype is not modelled, and operations on it are opaque.
+DTYPES: dict[torch.dtype, int] = {
+    torch.float64: 1,
+    torch.float32: 2,
+    torch.float16: 3,
+    torch.bfloat16: 4,
+    torch.int64: 5,
+    torch.int32: 6,
+    torch.int16: 7,
+    torch.int8: 8,
+    torch.uint8: 9,
+    torch.bool: 10,
+}
+
+# Kinds of operations.
+SKIP, VIEW, EMPTY, RANDOM, SCALAR, OPERATION = range(6)
+# Kinds of arguments.
+OTHER, TENSOR, TENSORS = range(3)
+
+_EMPTY = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+
+# Operations whose only result is random bits. Not the ones that draw and compute (attention with dropout, ...).
+_RANDOM = {
+    "bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial",
+    "normal", "normal_", "normal_functional", "poisson", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "random", "random_", "randperm", "uniform", "uniform_", "_sample_dirichlet", "_standard_gamma",
+}  # fmt: skip
+
+# In-place operations that do not read what they overwrite.
+_OVERWRITES = {"copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_"}
+
+# Arguments that an operation writes although its schema does not say so.
+_UNANNOTATED_WRITES = {
+    "native_batch_norm": ("running_mean", "running_var"),
+    "cudnn_batch_norm": ("running_mean", "running_var"),
+    "miopen_batch_norm": ("running_mean", "running_var"),
+}
+
+# Operations whose derivative formula asks whether a dispatch mode is active, and then computes in another order: the
+# gradient's bits would change by being watched. Found by tests/client/test_sweep.py, which fails when one is missing.
+PERTURBING_OPS: frozenset[str] = frozenset({"aten::prod", "aten::cumprod", "aten::cumprod_"})
+
+
+class ArgumentInfo:
+    """One argument of a schema."""
+
+    __slots__ = ("default", "kind", "name", "out", "scalar", "type", "write")
+
+    def __init__(self, argument: Any, unannotated: tuple[str, ...]) -> None:
+        self.name: str = argument.name
+        self.type = str(argument.type)
+        bare = self.type.replace("Optional[", "").replace("]", "").replace("?", "").strip()
+        if bare == "Tensor":
+            self.kind = TENSOR
+        elif bare.startswith("List[") and bare.endswith("Tensor"):
+            self.kind = TENSORS
+        else:
+            self.kind = OTHER
+        alias = argument.alias_info
+        self.write = (alias is not None and alias.is_write) or self.name in unannotated
+        self.out: bool = self.write and argument.kwarg_only
+        self.default = argument.default_value
+        # Arguments in which a number stands for a value of the computation, not for a size, an index or a mode.
+        self.scalar = self.kind == TENSOR or "number" in self.type or "Scalar" in self.type or self.type == "float"
+
+
+class OperatorInfo:
+    """One operator overload."""
+
+    __slots__ = (
+        "arguments", "base", "composite", "fresh", "func", "kind", "lowered", "name", "overwrites", "perturbing",
+        "positional", "positive_side", "result_decision", "writes",
+    )  # fmt: skip
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.func = func
+        self.name = f"{schema.name}.{schema.overload_name or 'default'}"
+        namespace, _, self.base = schema.name.partition("::")
+        unannotated = _UNANNOTATED_WRITES.get(self.base, ()) if namespace == "aten" else ()
+        self.arguments = [ArgumentInfo(argument, unannotated) for argument in schema.arguments]
+        self.positional = sum(1 for argument in schema.arguments if not argument.kwarg_only)
+        self.writes = [index for index, argument in enumerate(self.arguments) if argument.write]
+        self.overwrites = namespace == "aten" and (self.base in _OVERWRITES or self.base in _RANDOM)
+        self.perturbing = schema.name in PERTURBING_OPS
+        # Positions of the returns that the schema declares to be new tensors.
+        self.fresh = [
+            index
+            for index, value in enumerate(schema.returns)
+            if "Tensor" in str(value.type) and value.alias_info is None
+        ]
+        returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
+        self.kind = self._kind(namespace, returns_tensors)
+        self.composite = _is_composite(func)
+        # Set from the capture plan (see capture.Plan.apply).
+        self.lowered = False
+        self.positive_side = False
+        self.result_decision = False
+
+    def _kind(self, namespace: str, returns_tensors: bool) -> int:
+        if namespace == "profiler" or torch.Tag.inplace_view in self.func.tags:
+            return SKIP
+        if namespace == "aten":
+            if self.base == "_local_scalar_dense":
+                return SCALAR
+            if self.base in _EMPTY:
+                return EMPTY
+            if self.base in _RANDOM:
+                return RANDOM
+        if not self.writes and not self.fresh:
+            return VIEW if returns_tensors else SKIP
+        return OPERATION
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether the operation is defined by others alone; seen as itself only in inference mode."""
+    if func._schema.name.startswith("aten::") is False:
+        return False
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    name = func.name()
+    return has(name, "CompositeImplicitAutograd") and not has(name, "CPU")

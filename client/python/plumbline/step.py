@@ -1,0 +1,154 @@
+"""One captured step: enters the recorder, follows modules, backward and optimizers, collects the taps, undoes it all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from .capture import CaptureFailed, Plan, Recorder
+from .payload import Pool
+from .storages import BUFFER, PARAMETER, STATE
+from .taps import VALUE, Taps
+
+# Following modules and backward replaces functions of PyTorch for the whole process: one step at a time.
+_active = threading.Lock()
+
+
+class StepCapture:
+    """Context manager of one sampled step. Afterwards: `records`, unless `failure` says why there are none."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        pool: Pool,
+        models: Iterable[torch.nn.Module] = (),
+        optimizers: Iterable[Any] = (),
+        outputs: bool = False,
+        automatic_taps: bool = True,
+    ) -> None:
+        self.recorder = Recorder(plan, pool, outputs)
+        self.taps = Taps(self.recorder, self._retire)
+        self._models = list(models)
+        self._optimizers = list(optimizers)
+        self._automatic_taps = automatic_taps
+        self._entered = False
+        self._holds_lock = False
+
+    @property
+    def failure(self) -> CaptureFailed | None:
+        return self.recorder.failure
+
+    @property
+    def records(self) -> list[tuple[Any, ...]]:
+        return self.recorder.records
+
+    def __enter__(self) -> StepCapture:
+        self._holds_lock = _active.acquire(blocking=False)
+        if not self._holds_lock:
+            self.recorder.fail("concurrent_capture", "another step of this process is being captured")
+            return self
+        try:
+            for model in self._models:
+                self._name_model(model)
+            for optimizer in self._optimizers:
+                self._name_state(optimizer)
+            self.recorder.modules.install(self._name_model)
+            if self._automatic_taps:
+                self.taps.install(self._optimizers)
+            self.recorder.__enter__()
+            self._entered = True
+        except Exception as error:
+            self.recorder.guard(error)
+            self._undo()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if not self._holds_lock:
+            return
+        if self._entered:
+            self._entered = False
+            self.recorder.__exit__(None, None, None)
+        if kind is not None:
+            self.recorder.fail("exception", f"the step raised {kind.__name__}")
+        elif self.failure is None:
+            try:
+                self.taps.finish()
+            except Exception as failure:
+                self.recorder.guard(failure)
+        self._undo()
+
+    def tap(self, name: str, tensor: torch.Tensor) -> None:
+        """Names a result to be judged, as it is now."""
+        if self.failure is None:
+            try:
+                self.taps.add(name, VALUE, [(tensor, 1.0)])
+            except CaptureFailed as error:
+                self.recorder.guard(error)
+
+    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Bare reference values of taps, by name."""
+        if self.failure is None:
+            try:
+                self.taps.reference(values)
+            except CaptureFailed as error:
+                self.recorder.guard(error)
+
+    def _undo(self) -> None:
+        self.recorder.modules.uninstall()
+        self.taps.uninstall()
+        self.recorder.close()
+        if self._holds_lock:
+            self._holds_lock = False
+            _active.release()
+        if self.failure is not None:
+            self.recorder.records.clear()
+            self.recorder.arena.release()
+
+    def _retire(self) -> None:
+        """Leaves the dispatch mode early, once the capture has failed: what follows runs as if never watched."""
+        if self.failure is not None and self._entered and _get_current_dispatch_mode() is self.recorder:
+            self._entered = False
+            self.recorder.__exit__(None, None, None)
+
+    def _name_model(self, model: torch.nn.Module) -> None:
+        """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
+        prefix = self.recorder.modules.register(model)
+        storages = self.recorder.storages
+        for name, parameter in model.named_parameters(prefix=prefix):
+            if _plain(parameter):
+                self.taps.names.setdefault(parameter, name)
+                storages.adopt(parameter, PARAMETER, f"param:{name}")
+                if parameter.grad is not None and _plain(parameter.grad):
+                    storages.adopt(parameter.grad, STATE, f"state:{name}.grad")
+        for name, buffer in model.named_buffers(prefix=prefix):
+            if _plain(buffer):
+                storages.adopt(buffer, BUFFER, f"buffer:{name}")
+
+    def _name_state(self, optimizer: Any) -> None:
+        storages = self.recorder.storages
+        for index, group in enumerate(getattr(optimizer, "param_groups", ())):
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor) and _plain(value):
+                    storages.adopt(value, STATE, f"state:group{index}.{key}")
+            for position, parameter in enumerate(group["params"]):
+                name = self.taps.names.get(parameter)
+                if name is None:
+                    name = f"group{index}.{position}"
+                    self.taps.names[parameter] = name
+                    if _plain(parameter):
+                        storages.adopt(parameter, PARAMETER, f"param:{name}")
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, torch.Tensor) and _plain(value):
+                        storages.adopt(value, STATE, f"state:{name}.{key}")
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a storage of its own: dense, on a device, no wrapper."""
+    return tensor.layout is torch.strided and tensor.device.type != "meta" and type(tensor).__torch_dispatch__ in _PLAIN
+
+
+_PLAIN = (torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl)

@@ -1,0 +1,200 @@
+"""Which value each storage holds: the functionalization of a step.
+
+A storage is known by the address of its StorageImpl. Addresses recur after a death, so the table holds a weak
+reference on each storage it has met until the step ends: the memory of the content is freed as always, only the small
+header stays and its address with it. Every write gives the storage a fresh value id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .payload import Arena
+from .schema import DTYPES
+
+DATA, PARAMETER, BUFFER, STATE, RANDOM = 1, 2, 3, 4, 5
+
+# A window: (value, dtype, sizes, strides, offset). Value 0: absent, or not modelled.
+Window = tuple[int, int, tuple[int, ...], tuple[int, ...], int]
+
+# A read of a small part of a large storage (a batch sliced from a data set) sends the part alone.
+_SPAN_STORAGE_BYTES_MIN = 1 << 20
+_SPAN_SHARE_MAX = 4
+
+
+class Storage:
+    """What the step knows of one storage."""
+
+    __slots__ = ("count", "dtype", "leaf", "name", "role", "spans", "unwritten", "value", "weak")
+
+    def __init__(self, weak: int, role: int, name: str) -> None:
+        self.weak = weak
+        self.role = role
+        self.name = name
+        self.value = 0  # 0: no value of it is known yet.
+        self.dtype = 0
+        self.count = 0
+        self.leaf = False  # Its value is a leaf.
+        self.unwritten = False  # Made by empty() and never written since.
+        self.spans: dict[tuple[int, int, int], int] | None = None
+
+
+def modelled(tensor: torch.Tensor) -> int:
+    """DType of a tensor that can be described, otherwise 0."""
+    code = DTYPES.get(tensor.dtype, 0)
+    if code and (tensor.layout is not torch.strided or tensor.device.type == "meta" or tensor.is_neg()):
+        return 0
+    return code
+
+
+class StorageTable:
+    """The storages of one step and their values. Emits leaves as records; not thread-safe."""
+
+    def __init__(self, arena: Arena, records: list[tuple[Any, ...]]) -> None:
+        self._arena = arena
+        self._records = records
+        self._storages: dict[int, Storage] = {}
+        self._last_value = 0
+        self._last_payload = 0
+
+    def close(self) -> None:
+        """Lets go of all weak references."""
+        for entry in self._storages.values():
+            torch.UntypedStorage._free_weak_ref(entry.weak)
+        self._storages.clear()
+
+    def fresh_value(self) -> int:
+        self._last_value += 1
+        return self._last_value
+
+    def payload(self, content: memoryview) -> int:
+        """Records a payload and returns its id."""
+        self._last_payload += 1
+        self._records.append(("data", self._last_payload, content))
+        return self._last_payload
+
+    def entry(self, tensor: torch.Tensor) -> Storage | None:
+        """What is known of a tensor's storage; None if it was not met in this step."""
+        return self._storages.get(tensor.untyped_storage()._cdata)
+
+    def adopt(self, tensor: torch.Tensor, role: int = DATA, name: str = "") -> Storage:
+        """Meets a tensor's storage; the first role and name given to it stay."""
+        storage = tensor.untyped_storage()
+        entry = self._storages.get(storage._cdata)
+        if entry is None:
+            entry = Storage(storage._weak_ref(), role, name)
+            self._storages[storage._cdata] = entry
+        elif name and not entry.name and not entry.value:
+            entry.role, entry.name = role, name
+        return entry
+
+    def read(self, tensor: torch.Tensor, whole: bool = False) -> Window:
+        """Window of a tensor about to be read. A storage without a value becomes a leaf now; `whole`: all of it, even
+        where a small part is read, because a write is going to build on it."""
+        code = modelled(tensor)
+        if not code:
+            return (0, 0, tuple(tensor.shape), (), 0)
+        storage = tensor.untyped_storage()
+        entry = self._storages.get(storage._cdata)
+        if entry is None:
+            entry = Storage(storage._weak_ref(), DATA, "")
+            self._storages[storage._cdata] = entry
+        if not entry.value:
+            if entry.role == DATA and not whole:
+                window = self._read_span(entry, tensor, storage, code)
+                if window is not None:
+                    return window
+            self._materialise(entry, storage, code)
+        elif entry.dtype != code:
+            self._reinterpret(entry, storage, code)
+        return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+    def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, zeros: bool = False) -> None:
+        item = _ITEM_BYTES[code]
+        count = storage.nbytes() // item
+        payload = 0
+        if count:
+            size = count * item
+            content = self._arena.zeros(size) if zeros else self._arena.copy_storage(storage, 0, size)
+            payload = self.payload(content)
+        entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
+        self._records.append(("leaf", entry.value, code, count, entry.role, entry.name, payload))
+
+    def _read_span(
+        self, entry: Storage, tensor: torch.Tensor, storage: torch.UntypedStorage, code: int
+    ) -> Window | None:
+        total = storage.nbytes()
+        if total < _SPAN_STORAGE_BYTES_MIN or entry.unwritten or tensor.numel() == 0:
+            return None
+        low = tensor.storage_offset()
+        high = low + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        item = _ITEM_BYTES[code]
+        if (high - low) * item * _SPAN_SHARE_MAX > total:
+            return None
+        if entry.spans is None:
+            entry.spans = {}
+        value = entry.spans.get((low, high, code), 0)
+        if not value:
+            payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
+            value = entry.spans[(low, high, code)] = self.fresh_value()
+            self._records.append(("leaf", value, code, high - low, DATA, "", payload))
+        return (value, code, tuple(tensor.shape), tensor.stride(), 0)
+
+    def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
+        """The storage is read as another type: an operation of its own, whose result is observed."""
+        count = storage.nbytes() // _ITEM_BYTES[code]
+        source = (entry.value, entry.dtype, (entry.count,), (1,), 0)
+        payload = self.payload(self._arena.copy_storage(storage, 0, count * _ITEM_BYTES[code])) if count else 0
+        entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, False
+        self._records.append(("reinterpret", source, (entry.value, code, (count,), (1,), 0), count, payload))
+
+    def read_for_overwrite(self, tensor: torch.Tensor) -> Window:
+        """Window of a tensor whose content is about to be replaced unread. Where it covers the whole of a storage
+        that has no value yet, the old content is of no interest: the window is absent."""
+        code = modelled(tensor)
+        if not code:
+            return (0, 0, tuple(tensor.shape), (), 0)
+        entry = self.adopt(tensor)
+        storage = tensor.untyped_storage()
+        if not entry.value:
+            if tensor.numel() * tensor.element_size() == storage.nbytes():
+                return (0, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+            # Memory never written has no content to speak of: zeros, so that nothing depends on what lay there.
+            self._materialise(entry, storage, code, zeros=entry.unwritten)
+        elif entry.dtype != code:
+            self._reinterpret(entry, storage, code)
+        return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+    def write(self, tensor: torch.Tensor) -> tuple[Window, int, int]:
+        """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before."""
+        code = modelled(tensor)
+        if not code:
+            return (0, 0, tuple(tensor.shape), (), 0), 0, 0
+        storage = tensor.untyped_storage()
+        entry = self._storages.get(storage._cdata)
+        if entry is None:
+            entry = Storage(storage._weak_ref(), DATA, "")
+            self._storages[storage._cdata] = entry
+        count = storage.nbytes() // _ITEM_BYTES[code]
+        base = entry.value if entry.dtype == code and entry.count == count else 0
+        entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
+        entry.leaf = entry.unwritten = False
+        window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        return window, count, base
+
+    def write_leaf(self, tensor: torch.Tensor, role: int, name: str) -> None:
+        """The whole of a tensor's storage was just written with content from outside of the step."""
+        entry = self.adopt(tensor)
+        entry.role, entry.name, entry.unwritten, entry.spans = role, name, False, None
+        self._materialise(entry, tensor.untyped_storage(), modelled(tensor))
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """A tensor's storage changed in a way that no operation describes: its next read makes it a leaf."""
+        entry = self._storages.get(tensor.untyped_storage()._cdata)
+        if entry is not None:
+            entry.value, entry.leaf, entry.spans = 0, False, None
+
+
+_ITEM_BYTES = {code: dtype.itemsize for dtype, code in DTYPES.items()}

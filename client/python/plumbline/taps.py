@@ -1,0 +1,249 @@
+"""The results of a step that are judged: loss, gradients, updates, optimizer state, and what the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from .capture import CaptureFailed, Recorder
+from .schema import DTYPES
+from .storages import Window
+
+LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
+
+Term = tuple[Window, float, int]
+
+
+class Taps:
+    """Collects a step's taps. `retire` is called where a failed capture may leave the dispatch mode early."""
+
+    def __init__(self, recorder: Recorder, retire: Callable[[], None]) -> None:
+        self._recorder = recorder
+        self._retire = retire
+        self.names: dict[torch.Tensor, str] = {}  # Parameter -> its name in the model.
+        self._taps: dict[str, tuple[int, list[Term]]] = {}
+        self._references: dict[str, torch.Tensor] = {}
+        self._loss: list[Term] = []
+        self._loss_by_user = False
+        self._grads: dict[str, tuple[torch.Tensor, float]] = {}
+        self._weights: dict[torch.Tensor, tuple[Window, int]] = {}
+        self._scaled: dict[int, float] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def add(self, name: str, kind: int, tensors: list[tuple[torch.Tensor, float]]) -> None:
+        """Adds a tap; the first of a name stays."""
+        if name == "loss":
+            kind, self._loss_by_user = LOSS, True
+        elif name.startswith("grad:"):
+            kind = GRADIENT
+        elif name.startswith("update:"):
+            kind = UPDATE
+        if name in self._taps:
+            return
+        with self._recorder.lock:
+            terms = [(*self._observe(tensor, weight),) for tensor, weight in tensors]
+        self._taps[name] = (kind, terms)
+
+    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Keeps bare reference values until the step ends."""
+        for name, value in values.items():
+            if value.dtype not in DTYPES:
+                raise CaptureFailed("unmodelled_tap", f"reference of {name!r} has dtype {value.dtype}")
+            self._references[name] = value
+
+    def finish(self) -> None:
+        """Emits all taps of the step. Raises CaptureFailed for a reference that has no tap."""
+        recorder = self._recorder
+        self._flush_gradients()
+        if self._loss and not self._loss_by_user:
+            self._taps["loss"] = (LOSS, self._loss)
+        for name, value in self._references.items():
+            if name not in self._taps:
+                known = ", ".join(sorted(self._taps)[:8]) or "none"
+                raise CaptureFailed("unknown_tap", f"reference for {name!r}, which is no tap of the step: {known}")
+            sizes = self._taps[name][1][0][0][2]
+            if tuple(value.shape) != tuple(sizes):
+                raise CaptureFailed(
+                    "unknown_tap",
+                    f"reference for {name!r} has shape {list(value.shape)}, expected {list(sizes)}",
+                )
+        for name, (kind, terms) in self._taps.items():
+            value = self._references.get(name)
+            payload = dtype = 0
+            if value is not None:
+                payload = recorder.storages.payload(recorder.arena.copy_tensor(value))
+                dtype = DTYPES[value.dtype]
+            recorder.records.append(("tap", name, kind, terms, payload, dtype, 0.0))
+
+    def install(self, optimizers: Iterable[Any]) -> None:
+        """Follows backward, the gradient scaler and the optimizers until `uninstall`."""
+        self._follow_backward()
+        self._follow_scaler()
+        for optimizer in optimizers:
+            self._follow_optimizer(optimizer)
+
+    def uninstall(self) -> None:
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self._grads.clear()
+        self._weights.clear()
+        self._references.clear()
+
+    def _observe(self, tensor: torch.Tensor, weight: float) -> Term:
+        window, payload = self._recorder.observe(tensor)
+        return window, weight, payload
+
+    def _guarded(self, function: Callable[..., None], *args: Any) -> None:
+        """Runs our own code amid the training; its errors end the capture and go no further."""
+        if self._recorder.failure is None:
+            try:
+                with torch._C._DisableTorchDispatch(), self._recorder.lock:
+                    function(*args)
+            except Exception as error:
+                self._recorder.guard(error)
+        self._retire()
+
+    # Backward.
+
+    def _follow_backward(self) -> None:
+        original = torch.autograd.backward
+
+        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if torch._C._current_autograd_node() is not None:  # Inside of another, as reentrant checkpointing does.
+                return original(tensors, grad_tensors, *args, **kwargs)
+            self._guarded(self._roots, tensors, grad_tensors)
+            try:
+                return original(tensors, grad_tensors, *args, **kwargs)
+            finally:
+                self._guarded(self._gradients)
+
+        def undo() -> None:
+            torch.autograd.backward = original
+
+        torch.autograd.backward = backward
+        self._undo.append(undo)
+
+    def _roots(self, tensors: Any, grad_tensors: Any) -> None:
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or ())
+        for index, root in enumerate(roots):
+            if root.numel() != 1:
+                continue
+            weight = 1.0 / self._scaled.get(id(root), 1.0)
+            if index < len(given) and given[index] is not None:
+                weight *= float(given[index])
+            (value, code, _, _, offset), payload = self._recorder.observe(root)
+            self._loss.append(((value, code, (), (), offset), weight, payload))
+        self._grad_weight = 1.0 / self._scaled.get(id(roots[0]), 1.0) if roots else 1.0
+        for grad, _ in self._grads.values():
+            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
+        self._grads.clear()
+
+    _grad_weight = 1.0
+
+    def _gradients(self) -> None:
+        """Marks the gradients that this backward left. They are copied when they are about to be overwritten, when
+        the optimizer starts, or when the step ends; held until then, and forgotten if another backward starts."""
+        for parameter, name in self.names.items():
+            grad = parameter.grad
+            if grad is None or grad.layout is not torch.strided:
+                continue
+            entry = self._recorder.storages.entry(grad)
+            if entry is None or entry.leaf or not entry.value:
+                continue
+            self._grads[name] = (grad, self._grad_weight)
+            key = grad.untyped_storage()._cdata
+            previous = self._recorder.before_write.get(key)
+            self._recorder.before_write[key] = _chain(previous, lambda name=name: self._flush_gradient(name))
+
+    def _flush_gradient(self, name: str) -> None:
+        held = self._grads.pop(name, None)
+        if held is not None and f"grad:{name}" not in self._taps:
+            self._taps[f"grad:{name}"] = (GRADIENT, [self._observe(*held)])
+
+    def _flush_gradients(self) -> None:
+        for name, (grad, _) in list(self._grads.items()):
+            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
+            self._flush_gradient(name)
+
+    # Gradient scaler.
+
+    def _follow_scaler(self) -> None:
+        scaler = torch.amp.GradScaler
+        original = scaler.scale
+
+        def scale(this: Any, outputs: Any) -> Any:
+            scaled = original(this, outputs)
+            if isinstance(scaled, torch.Tensor) and this.is_enabled():
+                self._guarded(self._note_scale, this, scaled)
+            return scaled
+
+        def undo() -> None:
+            scaler.scale = original
+
+        scaler.scale = scale
+        self._undo.append(undo)
+
+    def _note_scale(self, scaler: Any, scaled: torch.Tensor) -> None:
+        self._scaled[id(scaled)] = float(scaler.get_scale())
+
+    # Optimizers.
+
+    def _follow_optimizer(self, optimizer: Any) -> None:
+        def before(*_: Any) -> None:
+            self._guarded(self._optimizer_starts, optimizer)
+
+        def after(*_: Any) -> None:
+            self._guarded(self._optimizer_ends, optimizer)
+
+        if hasattr(optimizer, "register_step_pre_hook"):
+            self._undo.append(optimizer.register_step_pre_hook(before).remove)
+            self._undo.append(optimizer.register_step_post_hook(after).remove)
+            return
+        original = optimizer.step
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            before()
+            result = original(*args, **kwargs)
+            after()
+            return result
+
+        optimizer.step = step
+        self._undo.append(lambda: delattr(optimizer, "step"))
+
+    def _optimizer_starts(self, optimizer: Any) -> None:
+        self._flush_gradients()
+        self._weights.clear()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter in self.names:
+                    self._weights[parameter] = self._recorder.observe(parameter)
+        self._recorder.sites.optimizer = True
+
+    def _optimizer_ends(self, optimizer: Any) -> None:
+        self._recorder.sites.optimizer = False
+        for parameter, (old, old_payload) in self._weights.items():
+            name = self.names[parameter]
+            new, payload = self._recorder.observe(parameter)
+            if new[0] != old[0]:
+                self._taps.setdefault(f"update:{name}", (UPDATE, [(new, 1.0, payload), (old, -1.0, old_payload)]))
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                    entry = self._recorder.storages.entry(value)
+                    if entry is not None and entry.value and not entry.leaf:
+                        self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(value, 1.0)]))
+        self._weights.clear()
+
+
+def _chain(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
+    if first is None:
+        return second
+
+    def both() -> None:
+        first()
+        second()
+
+    return both
