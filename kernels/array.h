@@ -45,6 +45,9 @@ class Array {
 
   // A window on this array, which must be contiguous; no copy.
   Array window(const View& view) const;
+  // The same buffer read with other sizes and strides, offset relative to this array's first element; no copy. The
+  // view must stay inside what this array covers.
+  Array restride(const View& view) const;
   // The same elements in another shape of equal count; no copy when contiguous, otherwise a row-major copy.
   Array reshape(Shape shape) const;
   // Row-major copy, or itself when it already is.

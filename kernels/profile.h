@@ -49,4 +49,10 @@ struct Profile {
   std::vector<std::string> widened;  // Fields that the file left out and that took their widest legal value.
 };
 
+// Correctly rounded + - * / sqrt, functions of a good libm (1 ULP), sums and products in any order.
+Profile ieee();
+
+// What PyTorch's CPU kernels were measured to keep, with headroom.
+Profile pytorch_cpu();
+
 }  // namespace plumbline
