@@ -1,0 +1,209 @@
+#include "kernels/ball/format.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/parallel.h"
+
+namespace plumbline {
+namespace {
+
+constexpr FormatTraits kFormats[] = {
+    {Format::kUnknown, "unknown", 0, 0, 0, 0},    {Format::kFloat64, "fp64", 8, 53, -1022, 1023},
+    {Format::kFloat32, "fp32", 4, 24, -126, 127}, {Format::kFloat16, "fp16", 2, 11, -14, 15},
+    {Format::kBFloat16, "bf16", 2, 8, -126, 127}, {Format::kInt64, "int64", 8, 0, 0, 0},
+    {Format::kInt32, "int32", 4, 0, 0, 0},        {Format::kInt16, "int16", 2, 0, 0, 0},
+    {Format::kInt8, "int8", 1, 0, 0, 0},          {Format::kUInt8, "uint8", 1, 0, 0, 0},
+    {Format::kBool, "bool", 1, 0, 0, 0},
+};
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Rounds to `precision` bits at or above 2^exponent_min, to a multiple of the smallest subnormal below it.
+double round_narrow(const FormatTraits& t, double x) {
+  if (!(std::fabs(x) < kInfinity)) return x;
+  double y;
+  if (std::fabs(x) < std::ldexp(1.0, t.exponent_min)) {
+    // Adding 1.5 2^52 quanta leaves room for no fraction of a quantum: the sum rounds to nearest, ties to even.
+    const double shift = std::ldexp(1.5, 52 + t.exponent_min - t.precision + 1);
+    y = std::copysign((x + shift) - shift, x);
+  } else {
+    const int dropped = 53 - t.precision;
+    std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+    const std::uint64_t odd = (bits >> dropped) & 1;
+    bits += (std::uint64_t{1} << (dropped - 1)) - 1 + odd;
+    bits &= ~((std::uint64_t{1} << dropped) - 1);
+    y = std::bit_cast<double>(bits);
+  }
+  return std::fabs(y) >= std::ldexp(1.0, t.exponent_max + 1) ? std::copysign(kInfinity, x) : y;
+}
+
+float half_to_float(std::uint16_t half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
+  const std::uint32_t magnitude = half & 0x7fffU;
+  if (magnitude >= 0x7c00U) {  // Infinity, NaN: keep the payload.
+    return std::bit_cast<float>(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13);
+  }
+  // Shifted into place the exponent is 112 too small; the product is exact, subnormals included.
+  const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+}
+
+// Of a float that the format holds exactly (or infinity or NaN).
+std::uint16_t float_to_half(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return sign | 0x7e00U | static_cast<std::uint16_t>(magnitude >> 13 & 0x1ffU);
+  if (magnitude == 0x7f800000U) return sign | 0x7c00U;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p-112F;
+  return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scaled) >> 13);
+}
+
+template <class T, class Convert>
+void decode_as(const void* bytes, std::int64_t count, double* out, Convert convert) {
+  const auto* const in = static_cast<const unsigned char*>(bytes);
+  cpu::parallel_for(count, 65536, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T value;
+      std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+      out[i] = convert(value);
+    }
+  });
+}
+
+template <class T, class Convert>
+void encode_as(const double* values, std::int64_t count, void* bytes, Convert convert) {
+  auto* const to = static_cast<unsigned char*>(bytes);
+  cpu::parallel_for(count, 65536, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T value = convert(values[i]);
+      std::memcpy(to + i * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+    }
+  });
+}
+
+// Truncates, saturates, and makes NaN zero: never undefined.
+template <class T>
+T to_integer(double x) {
+  if (x != x) return 0;
+  if (x <= static_cast<double>(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
+  if (x >= static_cast<double>(std::numeric_limits<T>::max())) return std::numeric_limits<T>::max();
+  return static_cast<T>(x);
+}
+
+}  // namespace
+
+const FormatTraits& traits(Format format) {
+  const auto index = static_cast<std::size_t>(format);
+  return kFormats[index < std::size(kFormats) ? index : 0];
+}
+
+std::optional<Format> format_by_name(std::string_view name) {
+  for (const FormatTraits& t : kFormats) {
+    if (t.format != Format::kUnknown && t.name == name) return t.format;
+  }
+  return std::nullopt;
+}
+
+double unit_roundoff(Format format) {
+  const FormatTraits& t = traits(format);
+  return t.precision > 0 ? std::ldexp(1.0, -t.precision) : 0.0;
+}
+
+// For fp64 half the smallest subnormal is no double: the smallest subnormal itself, rounded up.
+double half_smallest_subnormal(Format format) {
+  const FormatTraits& t = traits(format);
+  if (t.precision == 0) return 0.0;
+  return format == Format::kFloat64 ? std::numeric_limits<double>::denorm_min()
+                                    : std::ldexp(1.0, t.exponent_min - t.precision);
+}
+
+double smallest_normal(Format format) {
+  const FormatTraits& t = traits(format);
+  return t.precision > 0 ? std::ldexp(1.0, t.exponent_min) : 0.0;
+}
+
+double largest_finite(Format format) {
+  const FormatTraits& t = traits(format);
+  return t.precision > 0 ? std::ldexp(2.0 - std::ldexp(1.0, 1 - t.precision), t.exponent_max) : kInfinity;
+}
+
+double round_to(Format format, double x) {
+  switch (format) {
+    case Format::kFloat32:
+      return static_cast<double>(static_cast<float>(x));
+    case Format::kFloat16:
+      return round_narrow(kFormats[static_cast<int>(Format::kFloat16)], x);
+    case Format::kBFloat16:
+      return round_narrow(kFormats[static_cast<int>(Format::kBFloat16)], x);
+    default:
+      return x;
+  }
+}
+
+void decode(Format format, const void* bytes, std::int64_t count, double* out) {
+  switch (format) {
+    case Format::kFloat64:
+      return decode_as<double>(bytes, count, out, [](double v) { return v; });
+    case Format::kFloat32:
+      return decode_as<float>(bytes, count, out, [](float v) { return static_cast<double>(v); });
+    case Format::kFloat16:
+      return decode_as<std::uint16_t>(bytes, count, out, [](std::uint16_t v) { return double{half_to_float(v)}; });
+    case Format::kBFloat16:
+      return decode_as<std::uint16_t>(bytes, count, out, [](std::uint16_t v) {
+        return double{std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16)};
+      });
+    case Format::kInt64:
+      return decode_as<std::int64_t>(bytes, count, out, [](std::int64_t v) { return static_cast<double>(v); });
+    case Format::kInt32:
+      return decode_as<std::int32_t>(bytes, count, out, [](std::int32_t v) { return static_cast<double>(v); });
+    case Format::kInt16:
+      return decode_as<std::int16_t>(bytes, count, out, [](std::int16_t v) { return static_cast<double>(v); });
+    case Format::kInt8:
+      return decode_as<std::int8_t>(bytes, count, out, [](std::int8_t v) { return static_cast<double>(v); });
+    case Format::kUInt8:
+      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return static_cast<double>(v); });
+    case Format::kBool:
+      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return v != 0 ? 1.0 : 0.0; });
+    case Format::kUnknown:
+      for (std::int64_t i = 0; i < count; ++i) out[i] = std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+void encode(Format format, const double* values, std::int64_t count, void* out) {
+  switch (format) {
+    case Format::kFloat64:
+      return encode_as<double>(values, count, out, [](double v) { return v; });
+    case Format::kFloat32:
+      return encode_as<float>(values, count, out, [](double v) { return static_cast<float>(v); });
+    case Format::kFloat16:
+      return encode_as<std::uint16_t>(values, count, out, [](double v) {
+        return float_to_half(static_cast<float>(round_to(Format::kFloat16, v)));
+      });
+    case Format::kBFloat16:
+      return encode_as<std::uint16_t>(values, count, out, [](double v) {
+        const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(round_to(Format::kBFloat16, v)));
+        return static_cast<std::uint16_t>(bits >> 16 | (v != v ? 0x40U : 0U));
+      });
+    case Format::kInt64:
+      return encode_as<std::int64_t>(values, count, out, to_integer<std::int64_t>);
+    case Format::kInt32:
+      return encode_as<std::int32_t>(values, count, out, to_integer<std::int32_t>);
+    case Format::kInt16:
+      return encode_as<std::int16_t>(values, count, out, to_integer<std::int16_t>);
+    case Format::kInt8:
+      return encode_as<std::int8_t>(values, count, out, to_integer<std::int8_t>);
+    case Format::kUInt8:
+      return encode_as<std::uint8_t>(values, count, out, to_integer<std::uint8_t>);
+    case Format::kBool:
+      return encode_as<std::uint8_t>(values, count, out,
+                                     [](double v) { return static_cast<std::uint8_t>(v != 0 ? 1 : 0); });
+    case Format::kUnknown:
+      return;
+  }
+}
+
+}  // namespace plumbline

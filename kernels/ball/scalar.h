@@ -1,0 +1,107 @@
+// What elementwise primitives compute, as functors: `value` and the partial derivatives, given the operands and the
+// result t. One source for host and device (the CPU loops and the CUDA kernels instantiate the same types).
+//
+// A product with a derivative goes through `pull`: 0 * infinity is 0 only where the cotangent is exactly 0.
+#pragma once
+
+#include <cmath>
+
+#if defined(__CUDACC__)
+#define PLUMBLINE_HOST_DEVICE __host__ __device__
+#else
+#define PLUMBLINE_HOST_DEVICE
+#endif
+
+namespace plumbline::scalar {
+
+PLUMBLINE_HOST_DEVICE inline double pull(double cotangent, double derivative) {
+  return cotangent == 0 ? 0.0 : cotangent * derivative;
+}
+
+#define PLUMBLINE_UNARY(Name, value_expression, derivative_expression)                                     \
+  struct Name {                                                                                            \
+    PLUMBLINE_HOST_DEVICE static double value(double a) { return value_expression; }                       \
+    PLUMBLINE_HOST_DEVICE static double derivative([[maybe_unused]] double a, [[maybe_unused]] double t) { \
+      return derivative_expression;                                                                        \
+    }                                                                                                      \
+  };
+
+// Value and both partial derivatives.
+#define PLUMBLINE_BINARY(Name, value_expression, first_expression, second_expression)                \
+  struct Name {                                                                                      \
+    PLUMBLINE_HOST_DEVICE static double value(double a, double b) { return value_expression; }       \
+    PLUMBLINE_HOST_DEVICE static double first([[maybe_unused]] double a, [[maybe_unused]] double b,  \
+                                              [[maybe_unused]] double t) {                           \
+      return first_expression;                                                                       \
+    }                                                                                                \
+    PLUMBLINE_HOST_DEVICE static double second([[maybe_unused]] double a, [[maybe_unused]] double b, \
+                                               [[maybe_unused]] double t) {                          \
+      return second_expression;                                                                      \
+    }                                                                                                \
+  };
+
+PLUMBLINE_HOST_DEVICE inline double sigmoid(double a) {
+  // The form whose exponential cannot overflow.
+  const double e = std::exp(-std::fabs(a));
+  return (a >= 0 ? 1.0 : e) / (1.0 + e);
+}
+
+PLUMBLINE_HOST_DEVICE inline double sign(double a) { return a > 0 ? 1.0 : (a < 0 ? -1.0 : 0.0); }
+
+PLUMBLINE_HOST_DEVICE inline double pow_first(double a, double b) { return b == 0 ? 0.0 : b * std::pow(a, b - 1); }
+
+// d/db a^b = a^b log a; 0^b is 0 for all b > 0 and 1 at b = 0.
+PLUMBLINE_HOST_DEVICE inline double pow_second(double a, double b, double t) {
+  return a == 0 && b >= 0 ? 0.0 : t * std::log(a);
+}
+
+// A NaN operand wins.
+PLUMBLINE_HOST_DEVICE inline bool takes_first_max(double a, double b) { return a >= b || a != a; }
+PLUMBLINE_HOST_DEVICE inline bool takes_first_min(double a, double b) { return a <= b || a != a; }
+
+PLUMBLINE_UNARY(Identity, a, 1.0)
+PLUMBLINE_UNARY(Neg, -a, -1.0)
+PLUMBLINE_UNARY(Abs, std::fabs(a), sign(a))
+PLUMBLINE_UNARY(Sign, sign(a), 0.0)
+PLUMBLINE_UNARY(Exp, std::exp(a), t)
+PLUMBLINE_UNARY(Expm1, std::expm1(a), t + 1.0)
+PLUMBLINE_UNARY(Log, std::log(a), 1.0 / a)
+PLUMBLINE_UNARY(Log1p, std::log1p(a), 1.0 / (1.0 + a))
+PLUMBLINE_UNARY(Sqrt, std::sqrt(a), 0.5 / t)
+PLUMBLINE_UNARY(Rsqrt, 1.0 / std::sqrt(a), -0.5 * t / a)
+PLUMBLINE_UNARY(Reciprocal, 1.0 / a, -t* t)
+PLUMBLINE_UNARY(Sin, std::sin(a), std::cos(a))
+PLUMBLINE_UNARY(Cos, std::cos(a), -std::sin(a))
+PLUMBLINE_UNARY(Tanh, std::tanh(a), 1.0 - t * t)
+PLUMBLINE_UNARY(Erf, std::erf(a), 1.1283791670955126 * std::exp(-a * a))  // 2 / sqrt(pi)
+PLUMBLINE_UNARY(Sigmoid, sigmoid(a), t*(1.0 - t))
+PLUMBLINE_UNARY(Floor, std::floor(a), 0.0)
+PLUMBLINE_UNARY(Ceil, std::ceil(a), 0.0)
+PLUMBLINE_UNARY(Round, std::nearbyint(a), 0.0)  // Ties to even.
+PLUMBLINE_UNARY(Trunc, std::trunc(a), 0.0)
+PLUMBLINE_UNARY(IsFinite, a - a == 0 ? 1.0 : 0.0, 0.0)
+PLUMBLINE_UNARY(LogicalNot, a == 0 ? 1.0 : 0.0, 0.0)
+
+PLUMBLINE_BINARY(Add, a + b, 1.0, 1.0)
+PLUMBLINE_BINARY(Sub, a - b, 1.0, -1.0)
+PLUMBLINE_BINARY(Mul, a* b, b, a)
+PLUMBLINE_BINARY(Div, a / b, 1.0 / b, -t / b)
+PLUMBLINE_BINARY(Pow, std::pow(a, b), pow_first(a, b), pow_second(a, b, t))
+PLUMBLINE_BINARY(Max, takes_first_max(a, b) ? a : b, takes_first_max(a, b) ? 1.0 : 0.0,
+                 takes_first_max(a, b) ? 0.0 : 1.0)
+PLUMBLINE_BINARY(Min, takes_first_min(a, b) ? a : b, takes_first_min(a, b) ? 1.0 : 0.0,
+                 takes_first_min(a, b) ? 0.0 : 1.0)
+PLUMBLINE_BINARY(Fmod, std::fmod(a, b), 1.0, -std::trunc(a / b))
+PLUMBLINE_BINARY(Less, a < b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(LessEqual, a <= b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(Greater, a > b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(GreaterEqual, a >= b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(Equal, a == b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(NotEqual, a != b ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
+
+#undef PLUMBLINE_UNARY
+#undef PLUMBLINE_BINARY
+
+}  // namespace plumbline::scalar

@@ -1,0 +1,329 @@
+// The two loops that all elementwise work and all reductions run through, over strided and broadcast operands.
+// Adjacent dimensions are merged where every operand allows it, so that the inner loop is as long as can be; its
+// strides are then 0 or 1 in practice, which the compiler vectorises.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/array.h"
+#include "kernels/cpu/parallel.h"
+
+namespace plumbline::cpu {
+
+inline constexpr std::int64_t kGrain = 16384;  // Elements below which a second thread does not pay.
+
+template <int N>
+struct Dimension {
+  std::int64_t size;
+  std::array<std::int64_t, N> strides;
+};
+
+// Dimensions of `shape` with the strides of N operands (each aligned at the last dimension and broadcast), merged.
+// Never empty.
+template <int N>
+std::vector<Dimension<N>> merged_dimensions(const Shape& shape, const std::array<const View*, N>& views) {
+  std::vector<Dimension<N>> result;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    Dimension<N> next{shape[d], {}};
+    for (int i = 0; i < N; ++i) {
+      const std::size_t lead = shape.size() - views[i]->sizes.size();
+      next.strides[i] = d < lead || views[i]->sizes[d - lead] == 1 ? 0 : views[i]->strides[d - lead];
+    }
+    bool merges = !result.empty();
+    for (int i = 0; merges && i < N; ++i) merges = result.back().strides[i] == next.strides[i] * next.size;
+    if (merges) {
+      result.back().size *= next.size;
+      result.back().strides = next.strides;
+    } else {
+      result.push_back(next);
+    }
+  }
+  if (result.empty()) result.push_back({1, {}});
+  return result;
+}
+
+// Walks flat indices [begin, end) of `dims` as runs along the last dimension: run(length, offsets).
+template <int N, class Run>
+void for_each_run(const std::vector<Dimension<N>>& dims, std::int64_t begin, std::int64_t end, Run&& run) {
+  const std::size_t last = dims.size() - 1;
+  std::vector<std::int64_t> index(dims.size());
+  std::array<std::int64_t, N> offsets{};
+  std::int64_t rest = begin;
+  for (std::size_t d = dims.size(); d-- > 0;) {
+    index[d] = rest % dims[d].size;
+    rest /= dims[d].size;
+    for (int i = 0; i < N; ++i) offsets[i] += index[d] * dims[d].strides[i];
+  }
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t length = std::min(dims[last].size - index[last], end - at);
+    run(length, offsets);
+    at += length;
+    index[last] += length;
+    for (int i = 0; i < N; ++i) offsets[i] += length * dims[last].strides[i];
+    for (std::size_t d = last; d > 0 && index[d] == dims[d].size; --d) {
+      index[d] = 0;
+      ++index[d - 1];
+      for (int i = 0; i < N; ++i) offsets[i] += dims[d - 1].strides[i] - dims[d].size * dims[d].strides[i];
+    }
+  }
+}
+
+inline View view_of(const Array& array) { return {array.shape(), array.strides(), 0}; }
+
+namespace internal {
+
+// f at element j of N operands.
+template <class F, std::size_t N>
+double call(const F& f, const std::array<const double*, N>& in, const std::array<std::int64_t, N>& steps,
+            std::int64_t j) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(in[I][j * steps[I]]...); }
+  (std::make_index_sequence<N>{});
+}
+
+template <class F, std::size_t N>
+double call_contiguous(const F& f, const std::array<const double*, N>& in, std::int64_t j) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(in[I][j]...); }
+  (std::make_index_sequence<N>{});
+}
+
+// Store(out[j * so], f(inputs...)) for j in [0, n).
+template <class F, class Store>
+void run1(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const F& f,
+          const Store& store) {
+  if (so == 1 && sa == 1) {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j]));
+  } else if (so == 1 && sa == 0) {
+    const double value = f(*a);
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], value);
+  } else {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa]));
+  }
+}
+
+template <class F, class Store>
+void run2(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const double* b,
+          std::int64_t sb, const F& f, const Store& store) {
+  if (so == 1 && sa == 1 && sb == 1) {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j]));
+  } else if (so == 1 && sa == 1 && sb == 0) {
+    const double y = *b;
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], y));
+  } else if (so == 1 && sa == 0 && sb == 1) {
+    const double x = *a;
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(x, b[j]));
+  } else {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa], b[j * sb]));
+  }
+}
+
+template <class F, class Store>
+void run3(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const double* b,
+          std::int64_t sb, const double* c, std::int64_t sc, const F& f, const Store& store) {
+  if (so == 1 && sa == 1 && sb == 1 && sc == 1) {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j], c[j]));
+  } else if (so == 1 && sa == 1 && sb == 1 && sc == 0) {
+    const double z = *c;
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j], z));
+  } else if (so == 1 && sa == 1 && sb == 0 && sc == 1) {
+    const double y = *b;
+    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], y, c[j]));
+  } else {
+    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa], b[j * sb], c[j * sc]));
+  }
+}
+
+template <class F, class Store, std::size_t N>
+void run(std::int64_t n, double* out, std::int64_t so, const std::array<const double*, N>& in,
+         const std::array<std::int64_t, N>& s, const F& f, const Store& store) {
+  if constexpr (N == 1) {
+    run1(n, out, so, in[0], s[0], f, store);
+  } else if constexpr (N == 2) {
+    run2(n, out, so, in[0], s[0], in[1], s[1], f, store);
+  } else if constexpr (N == 3) {
+    run3(n, out, so, in[0], s[0], in[1], s[1], in[2], s[2], f, store);
+  } else {
+    static_assert(N == 4);
+    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], call(f, in, s, j));
+  }
+}
+
+template <class F, class Store, class... Arrays>
+void apply(double* out, const View& out_view, const F& f, const Store& store, const Arrays&... arrays) {
+  constexpr int kInputs = sizeof...(Arrays);
+  const std::array<View, kInputs> in_views{view_of(arrays)...};
+  const std::array<const double*, kInputs> base{arrays.data()...};
+  std::array<const View*, kInputs + 1> views{&out_view};
+  for (int i = 0; i < kInputs; ++i) views[i + 1] = &in_views[i];
+  const auto dims = merged_dimensions<kInputs + 1>(out_view.sizes, views);
+  const auto& inner = dims.back().strides;
+  std::array<std::int64_t, kInputs> steps;
+  for (int i = 0; i < kInputs; ++i) steps[i] = inner[i + 1];
+  parallel_for(count(out_view.sizes), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for_each_run<kInputs + 1>(dims, begin, end, [&](std::int64_t n, const std::array<std::int64_t, kInputs + 1>& at) {
+      std::array<const double*, kInputs> in;
+      for (int i = 0; i < kInputs; ++i) in[i] = base[i] + at[i + 1];
+      run(n, out + at[0], inner[0], in, steps, f, store);
+    });
+  });
+}
+
+}  // namespace internal
+
+struct Copy {
+  double operator()(double x) const { return x; }
+};
+
+// out = f(inputs...), inputs broadcast to out's shape. `out` may be a strided window without overlap; it may be one of
+// the inputs when it is read and written at the same index.
+template <class F, class... Arrays>
+void map(Array& out, const F& f, const Arrays&... inputs) {
+  internal::apply(
+      out.data(), view_of(out), f, [](double& to, double value) { to = value; }, inputs...);
+}
+
+// out += f(inputs...).
+template <class F, class... Arrays>
+void map_add(Array& out, const F& f, const Arrays&... inputs) {
+  internal::apply(
+      out.data(), view_of(out), f, [](double& to, double value) { to += value; }, inputs...);
+}
+
+// Combiners of `reduce`. `lanes` partial results break the chain of dependent additions so that it vectorises.
+struct Sum {
+  static constexpr double kStart = 0;
+  static double combine(double a, double b) { return a + b; }
+};
+// A NaN wins, as it does in every framework.
+struct Max {
+  static constexpr double kStart = -__builtin_inf();
+  static double combine(double a, double b) { return b > a || b != b ? b : a; }
+};
+struct Min {
+  static constexpr double kStart = __builtin_inf();
+  static double combine(double a, double b) { return b < a || b != b ? b : a; }
+};
+
+namespace internal {
+
+template <class Combine, class F, std::size_t N>
+double fold(std::int64_t n, const std::array<const double*, N>& in, const std::array<std::int64_t, N>& s, const F& f) {
+  constexpr int kLanes = 16;
+  double lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, Combine::kStart);
+  std::int64_t j = 0;
+  if (std::all_of(s.begin(), s.end(), [](std::int64_t step) { return step == 1; })) {
+    for (; j + kLanes <= n; j += kLanes) {
+      for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, in, j + l));
+    }
+  }
+  for (; j < n; ++j) lanes[j % kLanes] = Combine::combine(lanes[j % kLanes], call(f, in, s, j));
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);
+  }
+  return lanes[0];
+}
+
+}  // namespace internal
+
+// out (row-major, sizes 1 where reduced, or fewer leading dimensions than `shape`) = combination over the reduced
+// dimensions of f(inputs...), the inputs broadcast to `shape`. With `accumulate`, combined with what out holds.
+// The order of combination depends on the shape alone, not on the number of threads.
+template <class Combine, class F, class... Arrays>
+void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... arrays) {
+  constexpr int kInputs = sizeof...(Arrays);
+  constexpr int kOperands = kInputs + 1;
+  const View out_view = view_of(out);
+  const std::array<View, kInputs> in_views{view_of(arrays)...};
+  const std::array<const double*, kInputs> base{arrays.data()...};
+  std::array<const View*, kOperands> views{&out_view};
+  for (int i = 0; i < kInputs; ++i) views[i + 1] = &in_views[i];
+  const auto dims = merged_dimensions<kOperands>(shape, views);
+
+  double* const to = out.data();
+  if (count(shape) == 0) {
+    if (!accumulate) std::fill(to, to + out.count(), Combine::kStart);
+    return;
+  }
+  std::vector<Dimension<kOperands>> kept, reduced;
+  for (const auto& dim : dims) (dim.strides[0] != 0 ? kept : reduced).push_back(dim);
+  if (kept.empty()) kept.push_back({1, {}});
+  if (reduced.empty()) reduced.push_back({1, {}});
+  std::int64_t outs = 1, terms = 1;
+  for (const auto& dim : kept) outs *= dim.size;
+  for (const auto& dim : reduced) terms *= dim.size;
+  const bool inner_reduced = dims.back().strides[0] == 0;
+
+  const auto fold_range = [&](const std::array<std::int64_t, kOperands>& at, std::int64_t begin, std::int64_t end) {
+    double total = Combine::kStart;
+    std::array<std::int64_t, kInputs> steps;
+    for (int i = 0; i < kInputs; ++i) steps[i] = reduced.back().strides[i + 1];
+    for_each_run<kOperands>(reduced, begin, end, [&](std::int64_t n, const std::array<std::int64_t, kOperands>& more) {
+      std::array<const double*, kInputs> in;
+      for (int i = 0; i < kInputs; ++i) in[i] = base[i] + at[i + 1] + more[i + 1];
+      total = Combine::combine(total, internal::fold<Combine>(n, in, steps, f));
+    });
+    return total;
+  };
+
+  constexpr std::int64_t kBlock = 65536;  // Terms a partial result covers.
+  if (inner_reduced && terms >= 2 * kBlock) {
+    const std::int64_t blocks = (terms + kBlock - 1) / kBlock;
+    std::vector<double> partial(static_cast<std::size_t>(blocks));
+    for_each_run<kOperands>(kept, 0, outs, [&](std::int64_t n, const std::array<std::int64_t, kOperands>& start) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        auto at = start;
+        for (int i = 0; i < kOperands; ++i) at[i] += j * kept.back().strides[i];
+        parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t b = begin; b < end; ++b)
+            partial[b] = fold_range(at, b * kBlock, std::min(terms, (b + 1) * kBlock));
+        });
+        double total = partial[0];
+        for (std::int64_t b = 1; b < blocks; ++b) total = Combine::combine(total, partial[b]);
+        to[at[0]] = accumulate ? Combine::combine(to[at[0]], total) : total;
+      }
+    });
+    return;
+  }
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, terms));
+  if (inner_reduced) {
+    parallel_for(outs, grain, [&](std::int64_t begin, std::int64_t end) {
+      for_each_run<kOperands>(kept, begin, end, [&](std::int64_t n, const std::array<std::int64_t, kOperands>& start) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          auto at = start;
+          for (int i = 0; i < kOperands; ++i) at[i] += j * kept.back().strides[i];
+          const double total = fold_range(at, 0, terms);
+          to[at[0]] = accumulate ? Combine::combine(to[at[0]], total) : total;
+        }
+      });
+    });
+    return;
+  }
+  // The inner dimension is kept: add whole rows into the output row.
+  const auto combine = [](double& into, double value) { into = Combine::combine(into, value); };
+  std::array<std::int64_t, kInputs> steps;
+  for (int i = 0; i < kInputs; ++i) steps[i] = kept.back().strides[i + 1];
+  parallel_for(outs, std::max<std::int64_t>(grain, 64), [&](std::int64_t begin, std::int64_t end) {
+    for_each_run<kOperands>(kept, begin, end, [&](std::int64_t n, const std::array<std::int64_t, kOperands>& start) {
+      double* const row = to + start[0];
+      const std::int64_t row_stride = kept.back().strides[0];
+      if (!accumulate) {
+        for (std::int64_t j = 0; j < n; ++j) row[j * row_stride] = Combine::kStart;
+      }
+      for_each_run<kOperands>(reduced, 0, terms, [&](std::int64_t m, const std::array<std::int64_t, kOperands>& more) {
+        for (std::int64_t r = 0; r < m; ++r) {
+          std::array<const double*, kInputs> in;
+          for (int i = 0; i < kInputs; ++i)
+            in[i] = base[i] + start[i + 1] + more[i + 1] + r * reduced.back().strides[i + 1];
+          internal::run(n, row, row_stride, in, steps, f, combine);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace plumbline::cpu

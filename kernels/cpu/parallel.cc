@@ -1,0 +1,137 @@
+#include "kernels/cpu/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace plumbline::cpu {
+namespace {
+
+using Body = std::function<void(std::int64_t, std::int64_t)>;
+
+thread_local bool inside_parallel_region = false;
+
+// One parallel_for: chunks are handed out by a counter, so a thread that comes late takes what is left.
+struct Task {
+  const Body* body;
+  std::int64_t n;
+  std::int64_t chunk;
+  std::int64_t chunks;
+  std::atomic<std::int64_t> next{0};
+  std::atomic<int> helpers{0};  // Pool threads inside this task.
+
+  void work() {
+    for (;;) {
+      const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= chunks) return;
+      (*body)(i * chunk, std::min(n, (i + 1) * chunk));
+    }
+  }
+  bool exhausted() const { return next.load(std::memory_order_relaxed) >= chunks; }
+};
+
+// Persistent threads, one fewer than the limit: the caller of parallel_for works too. When several audits call at
+// once, callers count against the limit, so that no more than `threads()` run (unless there are more callers).
+class Pool {
+ public:
+  static Pool& instance() {
+    static Pool* const pool = new Pool;  // Never destroyed: its threads outlive static destructors.
+    return *pool;
+  }
+
+  void set_limit(int limit) {
+    const std::lock_guard lock(mutex_);
+    limit_ = std::max(1, limit);
+  }
+  int limit() {
+    const std::lock_guard lock(mutex_);
+    return limit_;
+  }
+
+  void run(Task& task) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++active_;
+      queue_.push_back(&task);
+      while (static_cast<int>(workers_.size()) < limit_ - 1) {
+        workers_.emplace_back([this] { serve(); });
+        workers_.back().detach();
+      }
+    }
+    wake_.notify_all();
+    inside_parallel_region = true;
+    task.work();
+    inside_parallel_region = false;
+    std::unique_lock lock(mutex_);
+    std::erase(queue_, &task);
+    --active_;
+    done_.wait(lock, [&] { return task.helpers.load(std::memory_order_acquire) == 0; });
+  }
+
+ private:
+  Pool() : limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
+
+  Task* available() {
+    if (active_ >= limit_) return nullptr;
+    for (Task* task : queue_) {
+      if (!task->exhausted()) return task;
+    }
+    return nullptr;
+  }
+
+  void serve() {
+    inside_parallel_region = true;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      Task* task = nullptr;
+      wake_.wait(lock, [&] { return (task = available()) != nullptr; });
+      task->helpers.fetch_add(1, std::memory_order_relaxed);
+      ++active_;
+      lock.unlock();
+      task->work();
+      lock.lock();
+      --active_;
+      task->helpers.fetch_sub(1, std::memory_order_release);
+      done_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  std::deque<Task*> queue_;
+  std::vector<std::thread> workers_;
+  int limit_;
+  int active_ = 0;  // Callers and pool threads at work.
+};
+
+}  // namespace
+
+void set_threads(int threads) { Pool::instance().set_limit(threads); }
+
+int threads() { return Pool::instance().limit(); }
+
+void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
+  if (n <= 0) return;
+  if (n < 2 * grain || n < 2 || inside_parallel_region) {
+    body(0, n);
+    return;
+  }
+  Pool& pool = Pool::instance();
+  const int limit = pool.limit();
+  if (limit < 2) {
+    body(0, n);
+    return;
+  }
+  // Four chunks a thread even out cores that are not equally free.
+  const std::int64_t chunks = std::min<std::int64_t>(4L * limit, n / std::max<std::int64_t>(1, grain));
+  Task task{&body, n, (n + chunks - 1) / chunks, 0, {0}, {0}};
+  task.chunks = (n + task.chunk - 1) / task.chunk;
+  pool.run(task);
+}
+
+}  // namespace plumbline::cpu

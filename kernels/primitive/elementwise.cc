@@ -1,0 +1,176 @@
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+// F::value as an object: the loops inline it.
+template <class F>
+struct Value {
+  double operator()(double a) const { return F::value(a); }
+  double operator()(double a, double b) const { return F::value(a, b); }
+};
+
+template <class F>
+Array evaluate1(const Attributes&, const Shape& shape, Inputs in) {
+  Array out = Array::uninitialized(shape);
+  cpu::map(out, Value<F>{}, in[0]);
+  return out;
+}
+
+template <class F>
+void pull_back1(const Attributes&, Inputs in, const Array& out, const Array& cotangent, std::span<Array* const> into) {
+  if (!into[0]) return;
+  contribute(
+      *into[0], in[0].shape(), [](double g, double a, double t) { return scalar::pull(g, F::derivative(a, t)); },
+      cotangent, in[0], out);
+}
+
+// Derivative 1: the cotangent itself.
+void pull_back_identity(const Attributes&, Inputs, const Array&, const Array& cotangent, std::span<Array* const> into) {
+  if (into[0]) contribute_array(*into[0], cotangent);
+}
+
+void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::span<Array* const>) {}
+
+template <class F>
+Array evaluate2(const Attributes&, const Shape& shape, Inputs in) {
+  Array out = Array::uninitialized(shape);
+  cpu::map(out, Value<F>{}, in[0], in[1]);
+  return out;
+}
+
+template <class F>
+void pull_back2(const Attributes&, Inputs in, const Array& out, const Array& cotangent, std::span<Array* const> into) {
+  const Shape& full = out.shape();
+  if (into[0]) {
+    contribute_summed(
+        *into[0], in[0].shape(), full,
+        [](double g, double a, double b, double t) { return scalar::pull(g, F::first(a, b, t)); }, cotangent, in[0],
+        in[1], out);
+  }
+  if (into[1]) {
+    contribute_summed(
+        *into[1], in[1].shape(), full,
+        [](double g, double a, double b, double t) { return scalar::pull(g, F::second(a, b, t)); }, cotangent, in[0],
+        in[1], out);
+  }
+}
+
+// The sum over a broadcast, or the cotangent itself.
+void contribute_cotangent(Array& target, const Shape& shape, const Array& cotangent, double sign) {
+  if (sign > 0 && shape == cotangent.shape()) return contribute_array(target, cotangent);
+  contribute_summed(
+      target, shape, cotangent.shape(), [sign](double g) { return sign * g; }, cotangent);
+}
+
+template <int kSecondSign>
+void pull_back_sum(const Attributes&, Inputs in, const Array&, const Array& cotangent, std::span<Array* const> into) {
+  if (into[0]) contribute_cotangent(*into[0], in[0].shape(), cotangent, 1);
+  if (into[1]) contribute_cotangent(*into[1], in[1].shape(), cotangent, kSecondSign);
+}
+
+// Separate from pull_back2: only what each side needs is read.
+void pull_back_mul(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
+                   std::span<Array* const> into) {
+  const auto product = [](double g, double x) { return scalar::pull(g, x); };
+  if (into[0]) contribute_summed(*into[0], in[0].shape(), out.shape(), product, cotangent, in[1]);
+  if (into[1]) contribute_summed(*into[1], in[1].shape(), out.shape(), product, cotangent, in[0]);
+}
+
+void pull_back_div(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
+                   std::span<Array* const> into) {
+  if (into[0]) {
+    contribute_summed(
+        *into[0], in[0].shape(), out.shape(), [](double g, double b) { return g == 0 ? 0.0 : g / b; }, cotangent,
+        in[1]);
+  }
+  if (into[1]) {
+    contribute_summed(
+        *into[1], in[1].shape(), out.shape(), [](double g, double b, double t) { return g == 0 ? 0.0 : -g * t / b; },
+        cotangent, in[1], out);
+  }
+}
+
+Array evaluate_select(const Attributes&, const Shape& shape, Inputs in) {
+  Array out = Array::uninitialized(shape);
+  cpu::map(
+      out, [](double c, double a, double b) { return c != 0 ? a : b; }, in[0], in[1], in[2]);
+  return out;
+}
+
+void pull_back_select(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
+                      std::span<Array* const> into) {
+  if (into[1]) {
+    contribute_summed(
+        *into[1], in[1].shape(), out.shape(), [](double g, double c) { return c != 0 ? g : 0.0; }, cotangent, in[0]);
+  }
+  if (into[2]) {
+    contribute_summed(
+        *into[2], in[2].shape(), out.shape(), [](double g, double c) { return c != 0 ? 0.0 : g; }, cotangent, in[0]);
+  }
+}
+
+using enum Primitive;
+namespace s = scalar;
+
+// Columns: primitive, name, arity, bitwise, evaluate, pull_back, local_error, radius.
+constexpr PrimitiveTraits kRows[] = {
+    {kNeg, "neg", 1, true, evaluate1<s::Neg>, pull_back1<s::Neg>, error_none, radius_lipschitz1},
+    {kAbs, "abs", 1, true, evaluate1<s::Abs>, pull_back1<s::Abs>, error_none, radius_lipschitz1},
+    {kSign, "sign", 1, true, evaluate1<s::Sign>, pull_back_none, error_none, radius_monotone<s::Sign>},
+    {kExp, "exp", 1, false, evaluate1<s::Exp>, pull_back1<s::Exp>, error_function<Function::kExp>,
+     radius_monotone<s::Exp>},
+    {kExpm1, "expm1", 1, false, evaluate1<s::Expm1>, pull_back1<s::Expm1>, error_function<Function::kExpm1>,
+     radius_monotone<s::Expm1>},
+    {kLog, "log", 1, false, evaluate1<s::Log>, pull_back1<s::Log>, error_function<Function::kLog>,
+     radius_monotone<s::Log>},
+    {kLog1p, "log1p", 1, false, evaluate1<s::Log1p>, pull_back1<s::Log1p>, error_function<Function::kLog1p>,
+     radius_monotone<s::Log1p>},
+    {kSqrt, "sqrt", 1, false, evaluate1<s::Sqrt>, pull_back1<s::Sqrt>, error_function<Function::kSqrt>,
+     radius_monotone<s::Sqrt>},
+    {kRsqrt, "rsqrt", 1, false, evaluate1<s::Rsqrt>, pull_back1<s::Rsqrt>, error_function<Function::kRsqrt>,
+     radius_monotone<s::Rsqrt>},
+    {kReciprocal, "reciprocal", 1, false, evaluate1<s::Reciprocal>, pull_back1<s::Reciprocal>,
+     error_function<Function::kDivide>, radius_reciprocal},
+    {kSin, "sin", 1, false, evaluate1<s::Sin>, pull_back1<s::Sin>, error_function<Function::kSin>, radius_lipschitz1},
+    {kCos, "cos", 1, false, evaluate1<s::Cos>, pull_back1<s::Cos>, error_function<Function::kCos>, radius_lipschitz1},
+    {kTanh, "tanh", 1, false, evaluate1<s::Tanh>, pull_back1<s::Tanh>, error_function<Function::kTanh>,
+     radius_monotone<s::Tanh>},
+    {kErf, "erf", 1, false, evaluate1<s::Erf>, pull_back1<s::Erf>, error_function<Function::kErf>,
+     radius_monotone<s::Erf>},
+    {kSigmoid, "sigmoid", 1, false, evaluate1<s::Sigmoid>, pull_back1<s::Sigmoid>, error_function<Function::kSigmoid>,
+     radius_monotone<s::Sigmoid>},
+    {kFloor, "floor", 1, true, evaluate1<s::Floor>, pull_back_none, error_none, radius_monotone<s::Floor>},
+    {kCeil, "ceil", 1, true, evaluate1<s::Ceil>, pull_back_none, error_none, radius_monotone<s::Ceil>},
+    {kRound, "round", 1, true, evaluate1<s::Round>, pull_back_none, error_none, radius_monotone<s::Round>},
+    {kTrunc, "trunc", 1, true, evaluate1<s::Trunc>, pull_back_none, error_none, radius_monotone<s::Trunc>},
+    {kIsFinite, "isfinite", 1, true, evaluate1<s::IsFinite>, pull_back_none, error_none, radius_decision},
+    {kLogicalNot, "logical_not", 1, true, evaluate1<s::LogicalNot>, pull_back_none, error_none, radius_decision},
+    {kCast, "cast", 1, true, evaluate1<s::Identity>, pull_back_identity, error_none, radius_lipschitz1},
+
+    {kAdd, "add", 2, false, evaluate2<s::Add>, pull_back_sum<1>, error_add, radius_add},
+    {kSub, "sub", 2, false, evaluate2<s::Sub>, pull_back_sum<-1>, error_add, radius_add},
+    {kMul, "mul", 2, false, evaluate2<s::Mul>, pull_back_mul, error_mul, radius_mul},
+    {kDiv, "div", 2, false, evaluate2<s::Div>, pull_back_div, error_function<Function::kDivide>, radius_div},
+    {kPow, "pow", 2, false, evaluate2<s::Pow>, pull_back2<s::Pow>, error_function<Function::kPow>, radius_pow},
+    {kMax, "max", 2, true, evaluate2<s::Max>, pull_back2<s::Max>, error_none, radius_max},
+    {kMin, "min", 2, true, evaluate2<s::Min>, pull_back2<s::Min>, error_none, radius_max},
+    {kFmod, "fmod", 2, true, evaluate2<s::Fmod>, pull_back2<s::Fmod>, error_none, radius_fmod},
+    {kLess, "less", 2, true, evaluate2<s::Less>, pull_back_none, error_none, radius_compare},
+    {kLessEqual, "less_equal", 2, true, evaluate2<s::LessEqual>, pull_back_none, error_none, radius_compare},
+    {kGreater, "greater", 2, true, evaluate2<s::Greater>, pull_back_none, error_none, radius_compare},
+    {kGreaterEqual, "greater_equal", 2, true, evaluate2<s::GreaterEqual>, pull_back_none, error_none, radius_compare},
+    {kEqual, "equal", 2, true, evaluate2<s::Equal>, pull_back_none, error_none, radius_compare},
+    {kNotEqual, "not_equal", 2, true, evaluate2<s::NotEqual>, pull_back_none, error_none, radius_compare},
+    {kLogicalAnd, "logical_and", 2, true, evaluate2<s::LogicalAnd>, pull_back_none, error_none, radius_decision},
+    {kLogicalOr, "logical_or", 2, true, evaluate2<s::LogicalOr>, pull_back_none, error_none, radius_decision},
+
+    {kSelect, "select", 3, true, evaluate_select, pull_back_select, error_none, radius_select},
+};
+
+}  // namespace
+
+std::span<const PrimitiveTraits> elementwise_rows() { return kRows; }
+
+}  // namespace plumbline::primitive

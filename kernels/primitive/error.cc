@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline {
+namespace {
+
+// Covers the roundings of the bound's own evaluation and of our replay's t (NUMERICS section 4).
+constexpr double kInflate = 1 + 0x1p-20;
+
+struct Storage {
+  double u = 0, eta = 0;  // Both 0 unless the result is narrower than the compute format.
+};
+
+Storage storage(const Arithmetic& arithmetic) {
+  if (!is_float(arithmetic.result) || arithmetic.result == arithmetic.compute) return {};
+  const FormatTraits& narrow = traits(arithmetic.result);
+  const FormatTraits& wide = traits(arithmetic.compute);
+  if (is_float(arithmetic.compute) && narrow.precision >= wide.precision && narrow.exponent_min <= wide.exponent_min) {
+    return {};
+  }
+  return {unit_roundoff(arithmetic.result), half_smallest_subnormal(arithmetic.result)};
+}
+
+}  // namespace
+
+Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Bound compute_error) {
+  const Storage rounding = storage(arithmetic);
+  const double u = rounding.u, eta = rounding.eta;
+  if (u == 0) {
+    if (compute_error) {
+      cpu::map(
+          compute_error.values, [](double e) { return e * kInflate; }, compute_error.values);
+    }
+    return compute_error;
+  }
+  Bound bound{Array::uninitialized(out.shape())};
+  if (compute_error) {
+    cpu::map(
+        bound.values, [u, eta](double t, double e) { return (e + (u * (std::fabs(t) + e) + eta)) * kInflate; }, out,
+        compute_error.values);
+  } else {
+    cpu::map(
+        bound.values, [u, eta](double t) { return (u * std::fabs(t) + eta) * kInflate; }, out);
+  }
+  return bound;
+}
+
+namespace primitive {
+
+Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+  const double relative = error.relative_u * unit_roundoff(arithmetic.compute);
+  const double absolute = error.absolute + (error.eta ? half_smallest_subnormal(arithmetic.compute) : 0.0);
+  const Storage rounding = storage(arithmetic);
+  // (e + u_o(|t| + e) + eta_o), e = relative |t| + absolute, as one slope and one offset.
+  const double slope = (relative + rounding.u * (1 + relative)) * kInflate;
+  const double offset = (absolute + rounding.u * absolute + rounding.eta) * kInflate;
+  if (slope == 0 && offset == 0) return {};
+  Bound bound{Array::uninitialized(out.shape())};
+  cpu::map(
+      bound.values, [slope, offset](double t) { return slope * std::fabs(t) + offset; }, out);
+  return bound;
+}
+
+// (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. The absolute
+// part is stated for fp32. Near underflow an ULP is 2 eta. For fp64 our own replay is meant too, whose libm keeps 1.
+Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out) {
+  FunctionError error = arithmetic.profile->functions[static_cast<int>(function)];
+  const bool rounded = function == Function::kDivide || function == Function::kSqrt;
+  if (arithmetic.compute == Format::kFloat64) {
+    if (!rounded) error.ulp = std::max(error.ulp, 1.0);
+    error.absolute *= 0x1p-29;
+  }
+  const double units = 2 * error.ulp + 1;
+  const double eta = units * half_smallest_subnormal(arithmetic.compute);
+  return linear_error(arithmetic, out, {units, error.absolute + eta, false});
+}
+
+Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  if (!is_float(arithmetic.result)) return {};
+  return linear_error(arithmetic, out, {0, 0, false});
+}
+
+// Round to nearest: u|t|; a subnormal sum is exact.
+Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  return linear_error(arithmetic, out, {1, 0, false});
+}
+
+Bound error_mul(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  return linear_error(arithmetic, out, {1, 0, true});
+}
+
+namespace {
+Bound unbounded(const Array& out) { return {Array::full(out.shape(), kInfinity)}; }
+}  // namespace
+
+Bound error_sum(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_cumsum(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_scatter_add(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_matmul(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_softmax(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_log_softmax(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_variance_rsqrt(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+Bound error_norm(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
+
+}  // namespace primitive
+}  // namespace plumbline

@@ -1,0 +1,75 @@
+// The local errors and enclosures that registry rows name. Local errors: NUMERICS section 4; each derivation stands
+// with its definition.
+#pragma once
+
+#include "kernels/primitive/primitive.h"
+
+namespace plumbline::primitive {
+
+// e = relative |t| + absolute, in the compute format. `eta`: plus the format's own absolute error.
+struct Linear {
+  double relative_u;  // In units of the compute format's u.
+  double absolute;
+  bool eta;
+};
+Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error);
+
+Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out);
+
+#define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
+PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.
+PLUMBLINE_ERROR(error_add)
+PLUMBLINE_ERROR(error_mul)
+PLUMBLINE_ERROR(error_sum)
+PLUMBLINE_ERROR(error_cumsum)
+PLUMBLINE_ERROR(error_scatter_add)
+PLUMBLINE_ERROR(error_matmul)
+PLUMBLINE_ERROR(error_softmax)
+PLUMBLINE_ERROR(error_log_softmax)
+PLUMBLINE_ERROR(error_variance_rsqrt)
+PLUMBLINE_ERROR(error_norm)
+#undef PLUMBLINE_ERROR
+
+template <Function kFunction>
+Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  return function_error(kFunction, arithmetic, out);
+}
+
+#define PLUMBLINE_RADIUS(name) \
+  Bound name(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
+PLUMBLINE_RADIUS(radius_lipschitz1)
+PLUMBLINE_RADIUS(radius_decision)
+PLUMBLINE_RADIUS(radius_reciprocal)
+PLUMBLINE_RADIUS(radius_add)
+PLUMBLINE_RADIUS(radius_mul)
+PLUMBLINE_RADIUS(radius_div)
+PLUMBLINE_RADIUS(radius_pow)
+PLUMBLINE_RADIUS(radius_max)
+PLUMBLINE_RADIUS(radius_fmod)
+PLUMBLINE_RADIUS(radius_compare)
+PLUMBLINE_RADIUS(radius_select)
+PLUMBLINE_RADIUS(radius_sum)
+PLUMBLINE_RADIUS(radius_extreme)
+PLUMBLINE_RADIUS(radius_argmax)
+PLUMBLINE_RADIUS(radius_cumsum)
+PLUMBLINE_RADIUS(radius_variance_rsqrt)
+PLUMBLINE_RADIUS(radius_norm)
+PLUMBLINE_RADIUS(radius_matmul)
+PLUMBLINE_RADIUS(radius_softmax)
+PLUMBLINE_RADIUS(radius_log_softmax)
+PLUMBLINE_RADIUS(radius_window)
+PLUMBLINE_RADIUS(radius_assemble)
+PLUMBLINE_RADIUS(radius_gather_rows)
+PLUMBLINE_RADIUS(radius_scatter_add)
+#undef PLUMBLINE_RADIUS
+
+// |f(x) - f(centre)| of a monotone function, at the end points.
+using MonotoneFunction = double (*)(double);
+Bound radius_of_monotone(MonotoneFunction f, Inputs centres, std::span<const Bound> radii, const Array& out);
+
+template <class F>
+Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  return radius_of_monotone(F::value, centres, radii, out);
+}
+
+}  // namespace plumbline::primitive

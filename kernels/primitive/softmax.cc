@@ -1,0 +1,95 @@
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+struct Rows {
+  std::int64_t count, length;
+};
+
+Rows rows_of(const Array& x) {
+  const std::int64_t length = x.shape().empty() ? 1 : x.shape().back();
+  return {length == 0 ? 0 : x.count() / length, length};
+}
+
+// body(row index) in parallel.
+template <class Body>
+void for_each_row(const Rows& rows, const Body& body) {
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, rows.length));
+  cpu::parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) body(r);
+  });
+}
+
+double row_max(const double* x, std::int64_t n) {
+  double m = -kInfinity;
+  for (std::int64_t i = 0; i < n; ++i) m = cpu::Max::combine(m, x[i]);
+  return m;
+}
+
+template <bool kLog>
+Array evaluate(const Attributes&, const Shape& shape, Inputs in) {
+  const Array x = in[0].materialize();
+  Array out = Array::uninitialized(shape);
+  const Rows rows = rows_of(x);
+  const std::int64_t n = rows.length;
+  for_each_row(rows, [&](std::int64_t r) {
+    const double* const from = x.data() + r * n;
+    double* const to = out.data() + r * n;
+    const double m = row_max(from, n);
+    double total = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double e = std::exp(from[i] - m);
+      if (!kLog) to[i] = e;
+      total += e;
+    }
+    if (kLog) {
+      const double shift = std::log(total);
+      for (std::int64_t i = 0; i < n; ++i) to[i] = (from[i] - m) - shift;
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) to[i] /= total;
+    }
+  });
+  return out;
+}
+
+// softmax: p (g - sum g p).  log_softmax: g - exp(t) sum g.
+template <bool kLog>
+void pull_back(const Attributes&, Inputs in, const Array& out, const Array& cotangent, std::span<Array* const> into) {
+  if (!into[0]) return;
+  const Array t = out.materialize();
+  const Array g = cotangent.materialize();
+  const bool accumulate = static_cast<bool>(*into[0]);
+  if (accumulate) {
+    make_writable(*into[0], in[0].shape());
+  } else {
+    *into[0] = Array::uninitialized(in[0].shape());
+  }
+  double* const target = into[0]->data();
+  const Rows rows = rows_of(t);
+  const std::int64_t n = rows.length;
+  for_each_row(rows, [&](std::int64_t r) {
+    const double* const tr = t.data() + r * n;
+    const double* const gr = g.data() + r * n;
+    double* const to = target + r * n;
+    double total = 0;
+    for (std::int64_t i = 0; i < n; ++i) total += kLog ? gr[i] : gr[i] * tr[i];
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double value = kLog ? gr[i] - std::exp(tr[i]) * total : tr[i] * (gr[i] - total);
+      to[i] = accumulate ? to[i] + value : value;
+    }
+  });
+}
+
+constexpr PrimitiveTraits kRows[] = {
+    {Primitive::kSoftmax, "softmax", 1, false, evaluate<false>, pull_back<false>, error_softmax, radius_softmax},
+    {Primitive::kLogSoftmax, "log_softmax", 1, false, evaluate<true>, pull_back<true>, error_log_softmax,
+     radius_log_softmax},
+};
+
+}  // namespace
+
+std::span<const PrimitiveTraits> softmax_rows() { return kRows; }
+
+}  // namespace plumbline::primitive

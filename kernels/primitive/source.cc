@@ -1,0 +1,71 @@
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+// A leaf's content is the trace's; there is nothing to compute.
+Array evaluate_leaf(const Attributes&, const Shape&, Inputs) { return {}; }
+
+Array evaluate_constant(const Attributes& attributes, const Shape& shape, Inputs) {
+  return Array::full(shape, attributes.scalar);
+}
+
+Array evaluate_iota(const Attributes& attributes, const Shape& shape, Inputs) {
+  Array out = Array::uninitialized(shape);
+  for (std::int64_t i = 0; i < out.count(); ++i) {
+    out.data()[i] = attributes.scalar + static_cast<double>(i) * attributes.scalar2;
+  }
+  return out;
+}
+
+void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::span<Array* const>) {}
+
+Bound radius_zero(const Attributes&, Inputs, std::span<const Bound>, const Array&) { return {}; }
+
+// Charged only where the format does not hold the scalar: u|c|, one event shared by all elements.
+Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  const double c = attributes.scalar;
+  const bool held = round_to(arithmetic.compute, c) == c || c != c;
+  if (held && round_to(arithmetic.result, c) == c) return {};
+  return held ? with_storage_rounding(arithmetic, out, {}) : linear_error(arithmetic, out, {1, 0, true});
+}
+
+// Frameworks form start + i step with a product and a sum, or by a running sum: i step is charged once more.
+Bound error_iota(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  const auto held = [&](double x) {
+    return round_to(arithmetic.compute, x) == x && round_to(arithmetic.result, x) == x;
+  };
+  const double last =
+      attributes.scalar + static_cast<double>(std::max<std::int64_t>(0, out.count() - 1)) * attributes.scalar2;
+  const double limit = 1.0 / std::max(unit_roundoff(arithmetic.compute), unit_roundoff(arithmetic.result));
+  const auto integral = [&](double x) { return x == std::trunc(x) && std::fabs(x) <= limit; };
+  if (!is_float(arithmetic.compute) ||
+      (integral(attributes.scalar) && integral(attributes.scalar2) && integral(last) && held(last))) {
+    return {};
+  }
+  const double u = unit_roundoff(arithmetic.compute);
+  Bound error{Array::uninitialized(out.shape())};
+  double* const e = error.values.data();
+  for (std::int64_t i = 0; i < out.count(); ++i) {
+    const double increment = std::fabs(static_cast<double>(i) * attributes.scalar2);
+    // Start and step rounded to the format, their product, the sum.
+    e[i] = u * (std::fabs(attributes.scalar) + 2.1 * increment + 1.1 * (std::fabs(attributes.scalar) + increment)) +
+           3 * half_smallest_subnormal(arithmetic.compute);
+  }
+  return with_storage_rounding(arithmetic, out, std::move(error));
+}
+
+using enum Primitive;
+
+constexpr PrimitiveTraits kRows[] = {
+    {kLeaf, "leaf", 0, true, evaluate_leaf, pull_back_none, error_none, radius_zero},
+    {kConstant, "constant", 0, false, evaluate_constant, pull_back_none, error_constant, radius_zero},
+    {kIota, "iota", 0, false, evaluate_iota, pull_back_none, error_iota, radius_zero},
+};
+
+}  // namespace
+
+std::span<const PrimitiveTraits> source_rows() { return kRows; }
+
+}  // namespace plumbline::primitive
