@@ -1,0 +1,281 @@
+#include "server/metrics/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace plumbline {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Boundaries = Histogram::BucketBoundaries;
+
+constexpr char kOther[] = "other";
+
+constexpr std::array<std::string_view, 8> kDropReasons = {
+    "queue_full", "disconnected", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid", kOther};
+constexpr std::array<std::string_view, 6> kPhases = {"lower", "replay", "adjoint", "judge", "total", kOther};
+
+// A margin is a ratio to the envelope: 1 is the border between explained and not.
+const Boundaries& margin_boundaries() {
+  static const Boundaries boundaries = {1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3,
+                                        0.5,  0.8,  1,    2,    10,   100,  1e4,  1e6};
+  return boundaries;
+}
+
+// Relative errors, from the unit roundoff of binary64 up to 100%.
+const Boundaries& resolution_boundaries() {
+  static const Boundaries boundaries = {1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8,
+                                        1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  0.1,   1};
+  return boundaries;
+}
+
+const Boundaries& seconds_boundaries() {
+  static const Boundaries boundaries = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300};
+  return boundaries;
+}
+
+template <std::size_t N>
+std::string known(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::string(std::find(names.begin(), names.end(), name) != names.end() ? name : std::string_view(kOther));
+}
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kTypeI:
+      return "TYPE_I";
+    case Outcome::kTypeII:
+      return "TYPE_II";
+    case Outcome::kInconclusive:
+      return "INCONCLUSIVE";
+    case Outcome::kUnspecified:
+      break;
+  }
+  return "OUTCOME_UNSPECIFIED";
+}
+
+const char* name_of(Grade grade) {
+  switch (grade) {
+    case Grade::kMatch:
+      return "MATCH";
+    case Grade::kProven:
+      return "PROVEN";
+    case Grade::kExplained:
+      return "EXPLAINED";
+    case Grade::kFirstOrder:
+      return "FIRST_ORDER";
+    case Grade::kStatistical:
+      return "STATISTICAL";
+    case Grade::kUnspecified:
+      break;
+  }
+  return "GRADE_UNSPECIFIED";
+}
+
+const char* name_of(StepOutcome outcome) {
+  switch (outcome) {
+    case StepOutcome::kAudited:
+      return "audited";
+    case StepOutcome::kRefused:
+      return "refused";
+    case StepOutcome::kMissed:
+      return "missed";
+  }
+  return kOther;
+}
+
+const char* name_of(Transport transport) {
+  switch (transport) {
+    case Transport::kGrpc:
+      return "grpc";
+    case Transport::kSharedMemory:
+      return "shared_memory";
+    case Transport::kCudaIpc:
+      return "cuda_ipc";
+  }
+  return kOther;
+}
+
+void observe(Histogram& histogram, const Boundaries& boundaries, double value) {
+  if (std::isfinite(value)) {
+    histogram.Observe(value);
+  } else if (value > 0) {
+    // Infinite: into the last bucket, but not into the sum, which would stay infinite for good.
+    std::vector<double> increments(boundaries.size() + 1, 0);
+    increments.back() = 1;
+    histogram.ObserveMultiple(increments, 0);
+  }
+}
+
+// Distinct values of a label, up to a bound.
+template <typename Value>
+class Bounded {
+ public:
+  explicit Bounded(std::size_t size_max) : size_max_(size_max) {}
+
+  bool admit(const Value& value) {
+    std::lock_guard lock(mutex_);
+    if (seen_.contains(value)) return true;
+    if (seen_.size() >= size_max_) return false;
+    seen_.insert(value);
+    return true;
+  }
+
+ private:
+  const std::size_t size_max_;
+  std::mutex mutex_;
+  std::set<Value> seen_;
+};
+
+}  // namespace
+
+struct Metrics::Families {
+  prometheus::Registry registry;
+
+  Family<Counter>& verdicts = counter("plumbline_verdicts_total", "Verdicts, by job, verdict and grade.");
+  Family<Counter>& steps =
+      counter("plumbline_steps_total",
+              "Sampled steps, by job and outcome: audited, refused (an error), missed (dropped by the client).");
+  Histogram& margin = histogram(
+      "plumbline_margin", "Deviation over envelope of the question that decided: above 1 is not explained by rounding.",
+      margin_boundaries());
+  Histogram& math_resolution = histogram("plumbline_math_resolution",
+                                         "Smallest relative error that the question of mathematics would have flagged.",
+                                         resolution_boundaries());
+  Histogram& exec_resolution =
+      histogram("plumbline_exec_resolution",
+                "Smallest relative error that the question of execution would have flagged.", resolution_boundaries());
+  Family<Histogram>& audit_seconds =
+      prometheus::BuildHistogram()
+          .Name("plumbline_step_audit_seconds")
+          .Help("Seconds that auditing a step took, by phase; `total` is the whole audit.")
+          .Register(registry);
+  Family<Counter>& ingest_bytes = counter("plumbline_ingest_bytes_total", "Bytes of step data received, by transport.");
+  Family<Counter>& ops = counter(
+      "plumbline_ops_total", "Operations of audited steps, by coverage: audited, opaque (not modelled), unaudited.");
+  Family<Counter>& hazards = counter("plumbline_hazards_total", "Hazards found in audited steps, by kind.");
+  Gauge& queue_steps = gauge("plumbline_queue_steps", "Steps received that wait for a worker.");
+  Gauge& worker_busy_ratio =
+      gauge("plumbline_worker_busy_ratio", "Share of the time since the last scrape that workers audited.");
+  Gauge& worker_memory_bytes = gauge("plumbline_worker_memory_bytes", "Bytes reserved for steps held and audited.");
+  Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
+  Family<Gauge>& build_info = prometheus::BuildGauge()
+                                  .Name("plumbline_build_info")
+                                  .Help("Always 1; its labels tell the version and the backend of this daemon.")
+                                  .Register(registry);
+
+  Bounded<std::pair<std::string, std::string>> jobs{kJobsMax};
+  Bounded<std::string> hazard_kinds{kHazardsMax};
+
+  std::mutex refresh_mutex;
+  std::function<void()> refresh;
+
+  Family<Counter>& counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  Gauge& gauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  }
+  Histogram& histogram(const char* name, const char* help, const Boundaries& boundaries) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, boundaries);
+  }
+
+  prometheus::Labels job_labels(const std::string& project, const std::string& job) {
+    if (jobs.admit({project, job})) return {{"project", project}, {"job", job}};
+    return {{"project", kOther}, {"job", kOther}};
+  }
+};
+
+Metrics::Metrics(const std::string& version, const std::string& backend) : families_(std::make_unique<Families>()) {
+  families_->build_info.Add({{"version", version}, {"backend", backend}}).Set(1);
+  // Series of a fixed set exist from the start: a rate over a series that appears with its first event misses it.
+  for (const std::string_view reason : kDropReasons) families_->dropped.Add({{"reason", std::string(reason)}});
+  for (const std::string_view phase : kPhases) {
+    families_->audit_seconds.Add({{"phase", std::string(phase)}}, seconds_boundaries());
+  }
+  for (const char* coverage : {"audited", "opaque", "unaudited"}) families_->ops.Add({{"coverage", coverage}});
+  for (const Transport transport : {Transport::kGrpc, Transport::kSharedMemory, Transport::kCudaIpc}) {
+    families_->ingest_bytes.Add({{"transport", name_of(transport)}});
+  }
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::add_verdict(const Verdict& verdict) {
+  prometheus::Labels labels = families_->job_labels(verdict.identity.project, verdict.identity.job);
+  labels["verdict"] = name_of(verdict.outcome);
+  labels["grade"] = name_of(verdict.grade);
+  families_->verdicts.Add(labels).Increment();
+  add_steps(verdict.identity.project, verdict.identity.job, StepOutcome::kAudited);
+
+  observe(families_->margin, margin_boundaries(), verdict.margin);
+  observe(families_->math_resolution, resolution_boundaries(), verdict.math_resolution);
+  observe(families_->exec_resolution, resolution_boundaries(), verdict.exec_resolution);
+  for (const auto& [phase, seconds] : verdict.phase_seconds) {
+    observe(families_->audit_seconds.Add({{"phase", known(kPhases, phase)}}, seconds_boundaries()),
+            seconds_boundaries(), seconds);
+  }
+  observe(families_->audit_seconds.Add({{"phase", "total"}}, seconds_boundaries()), seconds_boundaries(),
+          verdict.audit_seconds);
+
+  const Coverage& coverage = verdict.coverage;
+  const std::uint64_t covered = coverage.audited + coverage.opaque;
+  families_->ops.Add({{"coverage", "audited"}}).Increment(static_cast<double>(coverage.audited));
+  families_->ops.Add({{"coverage", "opaque"}}).Increment(static_cast<double>(coverage.opaque));
+  if (coverage.operations > covered) {
+    families_->ops.Add({{"coverage", "unaudited"}}).Increment(static_cast<double>(coverage.operations - covered));
+  }
+  for (const Hazard& hazard : verdict.hazards) {
+    const bool admitted = families_->hazard_kinds.admit(hazard.kind);
+    families_->hazards.Add({{"kind", admitted ? hazard.kind : kOther}}).Increment();
+  }
+}
+
+void Metrics::add_steps(const std::string& project, const std::string& job, StepOutcome outcome, std::int64_t steps) {
+  prometheus::Labels labels = families_->job_labels(project, job);
+  labels["outcome"] = name_of(outcome);
+  families_->steps.Add(labels).Increment(static_cast<double>(std::max<std::int64_t>(steps, 0)));
+}
+
+void Metrics::add_dropped_steps(std::string_view reason, std::int64_t steps) {
+  families_->dropped.Add({{"reason", known(kDropReasons, reason)}})
+      .Increment(static_cast<double>(std::max<std::int64_t>(steps, 0)));
+}
+
+void Metrics::add_ingest_bytes(Transport transport, std::uint64_t bytes) {
+  families_->ingest_bytes.Add({{"transport", name_of(transport)}}).Increment(static_cast<double>(bytes));
+}
+
+void Metrics::set_queue_steps(std::int64_t steps) { families_->queue_steps.Set(static_cast<double>(steps)); }
+
+void Metrics::set_worker_busy_ratio(double ratio) { families_->worker_busy_ratio.Set(ratio); }
+
+void Metrics::set_worker_memory_bytes(std::uint64_t bytes) {
+  families_->worker_memory_bytes.Set(static_cast<double>(bytes));
+}
+
+void Metrics::on_scrape(std::function<void()> refresh) {
+  std::lock_guard lock(families_->refresh_mutex);
+  families_->refresh = std::move(refresh);
+}
+
+std::string Metrics::scrape() {
+  std::lock_guard lock(families_->refresh_mutex);
+  if (families_->refresh) families_->refresh();
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace plumbline
