@@ -1,0 +1,31 @@
+"""Plumbline tells rounding from bugs in training runs.
+
+audit = plumbline.watch(model, optimizer, "unix:///run/plumbline.sock", job="llama-ft", every=100)
+for batch in loader:
+    with audit.step():
+        loss = model(batch).loss; loss.backward(); optimizer.step(); optimizer.zero_grad()
+
+print(plumbline.compare(target, reference))
+"""
+
+from . import testing
+from .compare import compare
+from .errors import PlumblineError, TypeIIError
+from .schema import PERTURBING_OPS
+from .verdict import Place, TapVerdict, Verdict
+from .watch import VERSION as __version__
+from .watch import Audit, watch
+
+__all__ = [
+    "PERTURBING_OPS",
+    "Audit",
+    "Place",
+    "PlumblineError",
+    "TapVerdict",
+    "TypeIIError",
+    "Verdict",
+    "__version__",
+    "compare",
+    "testing",
+    "watch",
+]

@@ -1,4 +1,4 @@
-"""One captured step: enters the recorder, follows modules, backward and optimizers, collects the taps, undoes it all."""
+"""One captured step: enters the recorder, follows modules, backward and optimizers, collects the taps, and undoes it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""Compares two programs: is the difference of their results rounding, or a bug?"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from . import daemon
+from .errors import PlumblineError
+from .payload import Pool
+from .step import StepCapture
+from .transport import Step, Transport
+from .v1 import verdict_pb2
+from .verdict import Verdict
+from .watch import open_request
+
+Program = Callable[[], Mapping[str, torch.Tensor]]
+
+TIMEOUT_S = 600.0
+
+
+def compare(
+    target: Program,
+    reference: Program | Mapping[str, torch.Tensor] | None,
+    server: str | None = None,
+    profile: str | None = None,
+    *,
+    capture: str = "leaves",
+    timeout: float = TIMEOUT_S,
+) -> Verdict:
+    """Runs two callables, each of which returns a dict of tap name to tensor, and judges the target against the other.
+
+    Each call is captured whole, as one step. A dict of tensors in place of the reference is taken as bare values; None
+    asks for the exact mathematics of the target alone. Taps are what the callables return; nothing runs backward by
+    itself. The reference runs first, and torch's random state is then set back, so that the target draws as if it ran
+    alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
+    named by the first module that each callable calls.
+
+    With no server a private daemon is started. Raises PlumblineError with the daemon's own words.
+    """
+    if capture not in ("leaves", "outputs"):
+        raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
+    with contextlib.ExitStack() as stack:
+        address = server or stack.enter_context(daemon.private())
+        job = f"compare-{uuid.uuid4().hex[:12]}"
+        outputs = capture == "outputs"
+        paired = callable(reference)
+        if paired:
+            states = _random_states()
+            first = stack.enter_context(_Run(address, job, "reference", None, profile, timeout))
+            first.capture(reference, None, outputs)
+            _set_random_states(states)
+        second = stack.enter_context(_Run(address, job, "target", "reference" if paired else None, profile, timeout))
+        second.capture(target, None if paired else reference, outputs)
+        if paired:
+            first.wait(required=False)
+        return second.wait(required=True)
+
+
+class _Run:
+    """One run of a comparison: a stream that carries one step."""
+
+    def __init__(
+        self, address: str, job: str, run: str, reference: str | None, profile: str | None, timeout: float
+    ) -> None:
+        self._name = run
+        self._timeout = timeout
+        self._verdict: Verdict | None = None
+        self._error: PlumblineError | None = None
+        request = open_request("default", job, run, 0, reference, reference is None, profile)
+        self._transport = Transport(address, request, self._on_verdict, self._on_error, lambda control: None)
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._transport.close(0)
+
+    def capture(self, program: Any, values: Mapping[str, torch.Tensor] | None, outputs: bool) -> None:
+        if not self._transport.wait_open(self._timeout):
+            raise PlumblineError(f"{self._name}: no daemon answers at the address")
+        assert self._transport.plan is not None
+        step = StepCapture(self._transport.plan, Pool(), outputs=outputs, automatic_taps=False)
+        with step:
+            taps = program()
+            if not isinstance(taps, Mapping) or not taps:
+                raise PlumblineError(f"{self._name}: expected a dict of tap name to tensor, found {taps!r}"[:200])
+            for name, tensor in taps.items():
+                if not isinstance(tensor, torch.Tensor):
+                    raise PlumblineError(f"{self._name}: tap {name!r}: expected a tensor, found {tensor!r}"[:200])
+                step.tap(name, tensor)
+            if values is not None:
+                step.reference(values)
+        if step.failure is not None:
+            raise PlumblineError(f"{self._name}: {step.failure} ({step.failure.reason})", step.failure.reason)
+        self._transport.send(Step(0, step.records, step.recorder.arena, outputs))
+
+    def wait(self, required: bool) -> Verdict:
+        if not self._transport.wait_answered(self._timeout):
+            raise PlumblineError(f"{self._name}: no verdict within {self._timeout:g} s", "DEADLINE_EXCEEDED")
+        if self._error is not None:
+            raise self._error
+        if self._transport.refusal is not None:
+            raise self._transport.refusal
+        assert self._verdict is not None or not required
+        return self._verdict  # type: ignore[return-value]
+
+    def _on_verdict(self, message: verdict_pb2.Verdict) -> None:
+        self._verdict = Verdict(message)
+
+    def _on_error(self, step: int, error: PlumblineError) -> None:
+        self._error = PlumblineError(f"{self._name}: {error}", error.code, error.fields)
+
+
+def _random_states() -> list[torch.Tensor]:
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+def _set_random_states(states: list[torch.Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(states[1:])

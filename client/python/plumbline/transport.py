@@ -1,0 +1,333 @@
+"""Carries captured steps to the daemon and verdicts back, on threads of its own: the training thread never waits."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from .capture import Plan
+from .encode import encode_step, open_frame
+from .errors import PlumblineError
+from .payload import Arena
+from .v1 import audit_pb2, verdict_pb2
+
+log = logging.getLogger("plumbline")
+
+OPEN_TIMEOUT_S = 10.0
+BACKOFF_S_MIN = 0.1
+BACKOFF_S_MAX = 5.0
+RESPONSE_BYTES_MAX = 64 << 20
+QUEUED_STEPS_MAX = 4
+QUEUED_BYTES_MAX = 2 << 30
+# Steps that were received but not yet judged are kept for a resend, as long as there is room.
+RETAINED_STEPS_MAX = 4
+RETAINED_BYTES_MAX = 1 << 30
+
+_REFUSALS = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+
+
+@dataclass
+class Step:
+    """A captured step on its way."""
+
+    step: int
+    records: list[tuple[Any, ...]]
+    arena: Arena
+    outputs: bool = False
+    missed: int = 0
+    missed_reasons: list[str] = field(default_factory=list)
+    end: int = 0  # Bytes of the stream up to its StepEnd; 0: not yet sent on this stream.
+    received: bool = False
+
+
+class Transport:
+    """One stream of one rank. Thread-safe.
+
+    `on_verdict` and `on_error` are called on the transport's thread; what they raise is logged.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        request: audit_pb2.OpenJobRequest,
+        on_verdict: Callable[[verdict_pb2.Verdict], None],
+        on_error: Callable[[int, PlumblineError], None],
+        on_control: Callable[[audit_pb2.Control], None],
+    ) -> None:
+        self._address = address
+        self._request = request
+        self._callbacks = (on_verdict, on_error, on_control)
+        self._changed = threading.Condition()
+        self._queue: deque[Step] = deque()  # Not yet sent.
+        self._flying: deque[Step] = deque()  # Sent, or being sent; not yet answered.
+        self._retired: deque[Step] = deque()  # Answered while being sent: the sender lets go of them.
+        self._unanswered: set[int] = set()
+        self._closing = False
+        self._call: Any = None
+        self._credit = 0
+        self._sent = 0
+        self._epoch = 0  # Counts streams: a sender of an earlier one stops.
+        self._failures = 0
+        self.plan: Plan | None = None
+        self.connected = False
+        self.refusal: PlumblineError | None = None  # The daemon refused the job: there will be no stream.
+        self.last_durable_step = -1
+        self._thread = threading.Thread(target=self._run, name="plumbline", daemon=True)
+        self._thread.start()
+
+    # For the training thread.
+
+    def wait_open(self, timeout: float) -> bool:
+        """Waits until the daemon has answered for the first time. Raises its refusal."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.plan or self.refusal or self._failures or self._closing, timeout)
+            if self.refusal:
+                raise self.refusal
+            return self.plan is not None
+
+    def room(self) -> str:
+        """Empty if a step may be captured now; otherwise the reason why not."""
+        if self.plan is None or not self.connected:
+            return "disconnected"
+        with self._changed:
+            waiting = [*self._queue, *(step for step in self._flying if not step.received)]
+            if len(waiting) >= QUEUED_STEPS_MAX or sum(step.arena.bytes for step in waiting) >= QUEUED_BYTES_MAX:
+                return "queue_full"
+        return ""
+
+    def send(self, step: Step) -> None:
+        with self._changed:
+            self._queue.append(step)
+            self._unanswered.add(step.step)
+            self._changed.notify_all()
+
+    def wait_answered(self, timeout: float | None) -> bool:
+        """Waits until every step sent so far has its verdict or error."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unanswered or self.refusal is not None, timeout)
+
+    def close(self, timeout: float) -> None:
+        """Waits at most `timeout` seconds for what is queued to be received, and ends the stream."""
+        with self._changed:
+            if self.connected:
+                self._changed.wait_for(
+                    lambda: not self.connected or not (self._queue or any(not s.received for s in self._flying)),
+                    timeout,
+                )
+            self._closing = True
+            self._changed.notify_all()
+            call = self._call
+        if call is not None:
+            call.cancel()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(1.0)
+
+    # The transport's own thread.
+
+    def _run(self) -> None:
+        backoff = BACKOFF_S_MIN
+        while not self._closing:
+            options = [("grpc.max_receive_message_length", RESPONSE_BYTES_MAX), ("grpc.enable_http_proxy", 0)]
+            with grpc.insecure_channel(self._address, options=options) as channel:
+                try:
+                    if self._stream(channel):
+                        backoff = BACKOFF_S_MIN
+                except grpc.RpcError as error:
+                    refused = self.plan is None and error.code() in _REFUSALS
+                    self._disconnected(error, refused)
+                    if refused:
+                        return
+                except Exception as error:
+                    log.exception("plumbline: transport failed")
+                    self._disconnected(error, refused=False)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, backoff * random.uniform(0.5, 1.0))
+            backoff = min(backoff * 2, BACKOFF_S_MAX)
+
+    def _disconnected(self, error: Exception, refused: bool) -> None:
+        with self._changed:
+            was_connected, self.connected = self.connected, False
+            self._epoch += 1
+            self._failures += 1
+            first = self._failures == 1
+            if refused:
+                self.refusal = from_rpc_error(error)
+            self._changed.notify_all()
+        if self._closing:
+            return
+        text = str(from_rpc_error(error)) if isinstance(error, grpc.RpcError) else str(error)
+        if refused:
+            log.error("plumbline: the daemon at %s refused the job: %s", self._address, text)
+        elif was_connected or first:
+            log.warning("plumbline: no daemon at %s, training goes on unaudited: %s", self._address, text)
+
+    def _stream(self, channel: grpc.Channel) -> bool:
+        """Runs one stream to its end. Returns whether the daemon answered at all; raises grpc.RpcError."""
+        open_job = channel.unary_unary(
+            "/plumbline.v1.AuditService/OpenJob",
+            request_serializer=audit_pb2.OpenJobRequest.SerializeToString,
+            response_deserializer=audit_pb2.Job.FromString,
+        )
+        job = open_job(self._request, timeout=OPEN_TIMEOUT_S)
+        audit = channel.stream_stream(
+            "/plumbline.v1.AuditService/Audit",
+            request_serializer=None,  # Messages come serialized.
+            response_deserializer=audit_pb2.AuditResponse.FromString,
+        )
+        with self._changed:
+            self.plan = plan_of(job.plan)
+            self.last_durable_step = max(self.last_durable_step, job.last_durable_step)
+            self._rewind(job.last_durable_step)
+            self._epoch += 1
+            self._credit = self._sent = 0
+            if self._closing:
+                return True
+            call = self._call = audit(self._requests(job.handle, self._epoch))
+            self.connected = True
+            self._changed.notify_all()
+        for response in call:
+            self._respond(response)
+        with self._changed:
+            self.connected = False
+            self._epoch += 1
+            self._changed.notify_all()
+        return True
+
+    def _rewind(self, durable: int) -> None:
+        """Puts the steps of a broken stream back into the queue, but for those whose verdict is on disk."""
+        for step in reversed(self._flying):
+            step.end, step.received = 0, False
+            if step.step > durable:
+                self._queue.appendleft(step)
+            else:
+                self._unanswered.discard(step.step)
+                step.arena.release()
+        self._flying.clear()
+
+    def _requests(self, handle: str, epoch: int) -> Iterator[bytes]:
+        """Messages of one stream, on gRPC's sending thread."""
+        frame = open_frame(handle)
+        with self._changed:
+            self._sent = len(frame)
+        yield frame
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing or self._epoch != epoch)
+                if self._epoch != epoch or not self._queue:
+                    return
+                step = self._queue.popleft()
+                self._flying.append(step)
+            assert self.plan is not None
+            for frame in encode_step(
+                step.records, step.step, step.outputs, step.missed, step.missed_reasons, self.plan.chunk_bytes_max
+            ):
+                size = len(frame)
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda size=size: self._sent + size <= self._credit or self._epoch != epoch or self._closing
+                    )
+                    if self._epoch != epoch or self._sent + size > self._credit:
+                        return
+                    self._sent += size
+                yield frame
+            with self._changed:
+                step.end = self._sent
+                if step in self._retired:
+                    self._retired.remove(step)
+                    step.arena.release()
+
+    def _respond(self, response: audit_pb2.AuditResponse) -> None:
+        on_verdict, on_error, on_control = self._callbacks
+        event = response.WhichOneof("event")
+        if event == "ack":
+            self._acknowledged(response.ack)
+        elif event == "verdict":
+            _guarded(on_verdict, response.verdict)
+            self._answered(response.verdict.step)
+        elif event == "error":
+            status = response.error.status
+            _guarded(on_error, response.error.step, from_status(status))
+            self._answered(response.error.step)
+        elif event == "control":
+            _guarded(on_control, response.control)
+
+    def _acknowledged(self, ack: audit_pb2.Ack) -> None:
+        with self._changed:
+            self._credit = max(self._credit, ack.credit)
+            self.last_durable_step = max(self.last_durable_step, ack.durable_step)
+            for step in self._flying:
+                step.received = step.received or 0 < step.end <= ack.received
+            kept = [step for step in self._flying if step.received]
+            while len(kept) > RETAINED_STEPS_MAX or sum(step.arena.bytes for step in kept) > RETAINED_BYTES_MAX:
+                step = kept.pop(0)
+                self._flying.remove(step)
+                step.arena.release()
+            self._changed.notify_all()
+
+    def _answered(self, number: int) -> None:
+        with self._changed:
+            self._unanswered.discard(number)
+            for step in [step for step in self._flying if step.step == number]:
+                self._flying.remove(step)
+                if step.end:
+                    step.arena.release()
+                else:
+                    self._retired.append(step)
+            self._changed.notify_all()
+
+
+def _guarded(function: Callable[..., None], *args: Any) -> None:
+    try:
+        function(*args)
+    except Exception:
+        log.exception("plumbline: a callback raised")
+
+
+def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
+    kinds = audit_pb2.Decision
+    return Plan(
+        plan.lowered_ops,
+        (decision.op for decision in plan.decisions if decision.kind == kinds.POSITIVE_SIDE),
+        (decision.op for decision in plan.decisions if decision.kind == kinds.RESULT),
+        plan.chunk_bytes_max,
+        plan.step_bytes_max,
+    )
+
+
+def from_status(status: Any) -> PlumblineError:
+    """The daemon's google.rpc.Status, its field violations included."""
+    from google.rpc import error_details_pb2
+
+    fields: list[tuple[str, str]] = []
+    for detail in status.details:
+        bad = error_details_pb2.BadRequest()
+        if detail.Is(bad.DESCRIPTOR) and detail.Unpack(bad):
+            fields.extend((violation.field, violation.description) for violation in bad.field_violations)
+    codes = {code.value[0]: code.name for code in grpc.StatusCode}
+    text = status.message
+    for name, description in fields:
+        if description not in text:
+            text += f"; {name}: {description}"
+    return PlumblineError(text, codes.get(status.code, str(status.code)), tuple(fields))
+
+
+def from_rpc_error(error: Any) -> PlumblineError:
+    from google.rpc import status_pb2
+
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            return from_status(status_pb2.Status.FromString(value))
+    return PlumblineError(error.details() or error.code().name, error.code().name)

@@ -1,0 +1,130 @@
+"""A verdict as Python sees it, and how it is printed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .v1 import verdict_pb2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something happened."""
+
+    op: str
+    source: str
+    module: str
+    format: str
+
+    def __str__(self) -> str:
+        text = f"{self.source or 'unknown line'}  {self.op}"
+        if self.module:
+            text += f" in {self.module}"
+        return f"{text} ({self.format})" if self.format else text
+
+
+class TapVerdict:
+    """One tap, judged. Fields as in TapVerdict of verdict.proto; `outcome` and `grade` are their names."""
+
+    def __init__(self, message: verdict_pb2.TapVerdict) -> None:
+        self.message = message
+        self.outcome: str = verdict_pb2.Outcome.Name(message.outcome)
+        self.grade: str = _grade(message.grade)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.message, name)
+
+    def __repr__(self) -> str:
+        return f"<tap {self.message.name}: {self.outcome}, margin {_number(self.message.margin)}>"
+
+
+class Verdict:
+    """The judgement of one step. Printed: one screen. `explain()` tells the rest."""
+
+    def __init__(self, message: verdict_pb2.Verdict) -> None:
+        self.message = message
+        self.verdict: str = verdict_pb2.Outcome.Name(message.verdict)
+        self.grade: str = _grade(message.grade)
+        self.cause: str = _cause(message.cause)
+        self.suspect: Place | None = _place(message.suspect) if message.HasField("suspect") else None
+        self.advice: list[str] = list(message.advice)
+        self.taps: dict[str, TapVerdict] = {tap.name: TapVerdict(tap) for tap in message.taps}
+
+    @property
+    def coverage(self) -> verdict_pb2.Coverage:
+        return self.message.coverage
+
+    def __getattr__(self, name: str) -> Any:
+        # Everything else as it came: sentence, deviation, envelope, margin, math_resolution, exec_resolution,
+        # explained, deciding_tap, suspect_detail, step, run, job, notes, hazards, contributors, ...
+        if name == "message":
+            raise AttributeError(name)
+        return getattr(self.message, name)
+
+    def __str__(self) -> str:
+        lines = [f"{self.verdict} ({self.grade})  cause: {self.cause.replace('_', ' ').lower()}"]
+        if self.suspect is not None:
+            lines.append(f"suspect: {self.suspect}")
+        lines.append(self.message.sentence)
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self.message.id or 'step ' + str(self.message.step)}: {self.verdict} {self.grade}>"
+
+    def explain(self) -> str:
+        """Everything that the verdict says."""
+        m = self.message
+        lines = [str(self), ""]
+        if m.suspect_detail:
+            lines.append(f"why there        {m.suspect_detail}")
+        lines += [
+            f"deciding tap     {m.deciding_tap or 'none'}",
+            f"deviation        {_number(m.deviation)}   envelope {_number(m.envelope)}   margin {_number(m.margin)}",
+            f"resolution       mathematics {_number(m.math_resolution)}   execution {_number(m.exec_resolution)}",
+            f"explained        {_number(m.explained)}",
+            f"reference        {m.reference or 'exact'}   profile {m.profile}   backend {m.backend}",
+            f"coverage         {m.coverage.audited} of {m.coverage.operations} operations audited,"
+            f" {m.coverage.opaque} opaque {', '.join(m.coverage.opaque_names)}".rstrip(),
+        ]
+        if m.coverage.decisions:
+            lines.append(f"decisions        {m.coverage.decisions}, of which {m.coverage.unstable} unstable")
+        if m.contributors:
+            lines += ["", "contributors"]
+            lines += [f"  {c.share:6.1%}  {_place(c.place)}  x{c.count}" for c in m.contributors]
+        if m.taps:
+            lines += ["", "taps"]
+            width = min(48, max(len(tap.name) for tap in m.taps))
+            lines += [f"  {tap.name:{width}}  {_tap_line(tap)}" for tap in m.taps]
+        if m.hazards:
+            lines += ["", "hazards"]
+            lines += [f"  {h.kind}  {h.share:.2%}  {_place(h.place)}  {h.remedy}" for h in m.hazards]
+        for title, texts in (("advice", m.advice), ("notes", m.notes)):
+            if texts:
+                lines += ["", title, *(f"  {text}" for text in texts)]
+        return "\n".join(lines)
+
+
+def _tap_line(tap: verdict_pb2.TapVerdict) -> str:
+    outcome = verdict_pb2.Outcome.Name(tap.outcome)
+    text = f"{outcome} {_grade(tap.grade)}  margin {_number(tap.margin)}"
+    if math.isfinite(tap.low) and math.isfinite(tap.high):
+        text += f"  {_number(tap.observed)} in [{_number(tap.low)}, {_number(tap.high)}]"
+    return text
+
+
+def _grade(value: int) -> str:
+    return verdict_pb2.Grade.Name(value) if value else ""
+
+
+def _cause(value: int) -> str:
+    return verdict_pb2.Cause.Name(value) if value else ""
+
+
+def _place(message: verdict_pb2.Place) -> Place:
+    return Place(message.op, message.source, message.module, message.format)
+
+
+def _number(value: float) -> str:
+    return "not asked" if math.isnan(value) else f"{value:.6g}"

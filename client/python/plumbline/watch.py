@@ -1,0 +1,412 @@
+"""Audits a training run: samples steps, captures them, hands them to the transport, brings verdicts back."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .errors import PlumblineError, TypeIIError
+from .payload import Pool
+from .step import StepCapture
+from .transport import Step, Transport
+from .v1 import audit_pb2, verdict_pb2
+from .verdict import Verdict
+
+log = logging.getLogger("plumbline")
+
+VERSION = "0.1.0"
+DEFAULT_SERVER = "unix:///run/plumbline.sock"
+OPEN_WAIT_S = 2.0
+EXIT_WAIT_S = 2.0
+VERDICTS_KEPT_MAX = 4096
+MISSED_REASONS_MAX = 64
+COMPILED_FIRST_STEP = 3  # A code object first called under a dispatch mode may never be compiled.
+
+
+class _NotSampled:
+    """What step() gives for a step that is not audited."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        return None
+
+
+_NOT_SAMPLED = _NotSampled()
+
+
+class _SampledStep:
+    """One audited step."""
+
+    __slots__ = ("_audit", "_capture", "_number")
+
+    def __init__(self, audit: Audit, capture: StepCapture, number: int) -> None:
+        self._audit = audit
+        self._capture = capture
+        self._number = number
+
+    def __enter__(self) -> None:
+        self._capture.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._capture.__exit__(kind, error, trace)
+        self._audit._captured(self._number, self._capture)
+
+
+class Audit:
+    """An audited run; made by `watch`. Its methods are for the training thread."""
+
+    def __init__(
+        self,
+        models: list[torch.nn.Module],
+        optimizers: list[Any],
+        server: str,
+        request: audit_pb2.OpenJobRequest,
+        every: int,
+        first_step: int,
+        outputs: bool,
+        on_type_ii: str,
+        automatic_taps: bool = True,
+    ) -> None:
+        self._models = models
+        self._optimizers = optimizers
+        self._every = every
+        self._step = first_step
+        self._due = first_step if every == 1 else first_step + every
+        if any(_compiled(model) for model in models):
+            self._due = max(self._due, first_step + COMPILED_FIRST_STEP)
+        self._next = self._due  # Steps before it leave step() after one comparison.
+        self._outputs = outputs
+        self._outputs_next = False
+        self._on_type_ii = on_type_ii
+        self._automatic_taps = automatic_taps
+        self._alarm: Verdict | None = None
+        self._capture: StepCapture | None = None
+        self._pool = Pool()
+        self._missed: deque[str] = deque(maxlen=MISSED_REASONS_MAX)
+        self._missed_count = 0
+        self._lock = threading.Lock()
+        self._verdicts: deque[Verdict] = deque(maxlen=VERDICTS_KEPT_MAX)
+        self._errors: dict[int, PlumblineError] = {}
+        self._listeners: list[Callable[[Verdict], None]] = []
+        self.identity = request.identity
+        self._transport: Transport | None = Transport(server, request, self._on_verdict, self._on_error, self._control)
+        _open.add(self)
+
+    def step(self) -> _NotSampled | _SampledStep:
+        """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
+        was found TYPE_II since."""
+        number = self._step
+        self._step = number + 1
+        if number < self._next:
+            return _NOT_SAMPLED
+        return self._begin(number)
+
+    def tap(self, name: str, tensor: torch.Tensor) -> None:
+        """Names a result of this step to be judged, with its present content. Does nothing on other steps."""
+        if self._capture is not None:
+            self._capture.tap(name, tensor)
+
+    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Gives bare reference values of this step's taps, by name. Does nothing on other steps."""
+        if self._capture is not None:
+            self._capture.reference(values)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the step that is running is captured: for references that are costly to compute."""
+        return self._capture is not None
+
+    def on_verdict(self, listener: Callable[[Verdict], None]) -> None:
+        """Calls `listener` with each verdict, on the transport's thread. What it raises is logged."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def verdicts(self) -> list[Verdict]:
+        """Verdicts received so far, in order of arrival; the last 4096."""
+        with self._lock:
+            return list(self._verdicts)
+
+    def errors(self) -> dict[int, PlumblineError]:
+        """Steps that the daemon could not judge, and why."""
+        with self._lock:
+            return dict(self._errors)
+
+    def missed(self) -> int:
+        """Sampled steps that were dropped since the last one that was sent."""
+        return self._missed_count
+
+    def flush(self, timeout: float | None = 60.0) -> bool:
+        """Waits until every step captured so far has its verdict or error; False if `timeout` seconds pass first."""
+        return self._transport is None or self._transport.wait_answered(timeout)
+
+    def close(self, timeout: float = EXIT_WAIT_S) -> None:
+        """Waits at most `timeout` seconds until what is queued is received, and ends the audit."""
+        transport, self._transport = self._transport, None
+        self._next = 1 << 62
+        _open.discard(self)
+        if transport is not None:
+            transport.close(timeout)
+
+    def __enter__(self) -> Audit:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    # Training thread.
+
+    def _begin(self, number: int) -> _NotSampled | _SampledStep:
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            self._next = self._due
+            raise TypeIIError(f"step {alarm.step}: {alarm}")
+        transport = self._transport
+        if transport is None:
+            self._next = 1 << 62
+            return _NOT_SAMPLED
+        outputs, self._outputs_next = self._outputs or self._outputs_next, False
+        self._due = self._next = number + self._every
+        reason = "capture_nested" if self._capture is not None else transport.room()
+        if transport.refusal is not None:
+            self.close(0)
+            return _NOT_SAMPLED
+        if reason:
+            self._miss(reason)
+            return _NOT_SAMPLED
+        assert transport.plan is not None
+        capture = StepCapture(transport.plan, self._pool, self._models, self._optimizers, outputs, self._automatic_taps)
+        self._capture = capture
+        return _SampledStep(self, capture, number)
+
+    def _captured(self, number: int, capture: StepCapture) -> None:
+        self._capture = None
+        if capture.failure is not None:
+            self._miss(capture.failure.reason)
+            return
+        transport = self._transport
+        limit = transport.plan.step_bytes_max if transport is not None and transport.plan is not None else 0
+        if transport is None or (limit and capture.recorder.arena.bytes > limit):
+            if transport is not None:
+                log.warning(
+                    "plumbline: step %d not audited: %d bytes, and the daemon takes at most %d",
+                    number,
+                    capture.recorder.arena.bytes,
+                    limit,
+                )
+                self._miss("step_bytes_max")
+            capture.records.clear()
+            capture.recorder.arena.release()
+            return
+        reasons = list(self._missed)
+        transport.send(
+            Step(
+                number,
+                capture.records,
+                capture.recorder.arena,
+                capture.recorder.outputs,
+                self._missed_count,
+                reasons,
+            )
+        )
+        self._missed.clear()
+        self._missed_count = 0
+
+    def _miss(self, reason: str) -> None:
+        self._missed.append(reason)
+        self._missed_count += 1
+
+    # Transport's thread.
+
+    def _on_verdict(self, message: verdict_pb2.Verdict) -> None:
+        verdict = Verdict(message)
+        with self._lock:
+            self._verdicts.append(verdict)
+            listeners = list(self._listeners)
+        if verdict.verdict == "TYPE_II":
+            if self._on_type_ii == "raise":
+                self._alarm = verdict
+                self._next = -1
+            elif self._on_type_ii == "log":
+                log.warning("plumbline: step %d: %s", message.step, verdict)
+        for listener in listeners:
+            try:
+                listener(verdict)
+            except Exception:
+                log.exception("plumbline: a verdict listener raised")
+
+    def _on_error(self, step: int, error: PlumblineError) -> None:
+        with self._lock:
+            self._errors[step] = error
+        log.warning("plumbline: step %d not judged: %s", step, error)
+
+    def _control(self, control: audit_pb2.Control) -> None:
+        if control.every > 0:
+            self._every = control.every
+        if control.outputs_next:
+            self._outputs_next = True
+            self._next = -1
+
+
+class _Disabled:
+    """An audit that does nothing: PLUMBLINE_DISABLE=1."""
+
+    sampled = False
+    identity = audit_pb2.Identity()
+
+    def step(self) -> _NotSampled:
+        return _NOT_SAMPLED
+
+    def tap(self, name: str, tensor: torch.Tensor) -> None:
+        return None
+
+    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+        return None
+
+    def on_verdict(self, listener: Callable[[Verdict], None]) -> None:
+        return None
+
+    def verdicts(self) -> list[Verdict]:
+        return []
+
+    def errors(self) -> dict[int, PlumblineError]:
+        return {}
+
+    def missed(self) -> int:
+        return 0
+
+    def flush(self, timeout: float | None = 60.0) -> bool:
+        return True
+
+    def close(self, timeout: float = EXIT_WAIT_S) -> None:
+        return None
+
+    def __enter__(self) -> _Disabled:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        return None
+
+
+def watch(
+    model: torch.nn.Module | list[torch.nn.Module],
+    optimizer: Any = None,
+    server: str | None = None,
+    *,
+    job: str,
+    run: str | None = None,
+    project: str = "default",
+    rank: int | None = None,
+    every: int = 100,
+    first_step: int = 0,
+    reference: str | None = None,
+    keep_trace: bool = False,
+    profile: str | None = None,
+    capture: str = "leaves",
+    on_type_ii: str = "log",
+) -> Audit | _Disabled:
+    """Starts the audit of a training run.
+
+    model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", by default
+    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many; the first steps of a run are left
+    out, unless every is 1. first_step: number of the first step, for runs that resume. reference: the run to pair
+    with, "run" of the same job or "job/run". keep_trace: this run will be another's reference. profile: arithmetic of
+    the device, "pytorch-cpu" by default for models on the CPU. capture: "leaves", or "outputs" to send the output of
+    every operation. on_type_ii: "log", "raise" (TypeIIError at the entry of a later step) or "ignore".
+
+    Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
+    """
+    if os.environ.get("PLUMBLINE_DISABLE", "") not in ("", "0"):
+        return _Disabled()
+    for name, value, allowed in (
+        ("capture", capture, ("leaves", "outputs")),
+        ("on_type_ii", on_type_ii, ("log", "raise", "ignore")),
+    ):
+        if value not in allowed:
+            raise PlumblineError(f"{name}: expected one of {', '.join(allowed)}, found {value!r}")
+    if every < 1:
+        raise PlumblineError(f"every: expected 1 or more, found {every}")
+    models = [_unwrap(item) for item in (model if isinstance(model, (list, tuple)) else [model])]
+    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    request = open_request(
+        project, job, run or uuid.uuid4().hex[:12], _rank() if rank is None else rank, reference, keep_trace, profile
+    )
+    server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
+    audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii)
+    assert audit._transport is not None
+    try:
+        audit._transport.wait_open(OPEN_WAIT_S)
+    except PlumblineError:
+        audit.close(0)
+        raise
+    return audit
+
+
+def open_request(
+    project: str, job: str, run: str, rank: int, reference: str | None, keep_trace: bool, profile: str | None
+) -> audit_pb2.OpenJobRequest:
+    return audit_pb2.OpenJobRequest(
+        identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
+        profile=DEFAULT_PROFILE if profile is None else profile,
+        reference_run=reference or "",
+        client_version=VERSION,
+        framework=f"torch {torch.__version__}",
+        reference=keep_trace,
+    )
+
+
+DEFAULT_PROFILE = "pytorch-cpu"
+
+
+def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """The user's own model inside of torch.compile and data-parallel wrappers, so that names agree between runs."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            inner = model.module
+        if not isinstance(inner, torch.nn.Module):
+            return model
+        model = inner
+
+
+def _compiled(model: torch.nn.Module) -> bool:
+    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def _rank() -> int:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", "0") or 0)
+
+
+_open: weakref.WeakSet[Audit] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for audit in list(_open):
+        audit.close()
+
+
+def _after_fork() -> None:
+    """Threads do not survive a fork: the child's audits end silently."""
+    for audit in list(_open):
+        audit._transport = None
+        audit._next = 1 << 62
+    _open.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
