@@ -1,0 +1,79 @@
+#include "server/bound/interval.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+// An optimizer-like segment: w - lr * g / (sqrt(v) + eps). Every legal fp32 execution lies in its enclosure.
+TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
+  std::mt19937 rng(11);
+  std::uniform_real_distribution<double> draw(0.01, 1);
+  std::vector<double> w, g, v;
+  for (int i = 0; i < 64; ++i) {
+    w.push_back(static_cast<float>(draw(rng)));
+    g.push_back(static_cast<float>(draw(rng) - 0.5));
+    v.push_back(static_cast<float>(draw(rng) * 1e-3));
+  }
+  GraphBuilder b;
+  const NodeId nw = b.leaf({64}, w), ng = b.leaf({64}, g), nv = b.leaf({64}, v);
+  const NodeId root = b.op(Primitive::kSqrt, {nv}, {64});
+  const NodeId lr = b.leaf({}, {0.125});
+  const NodeId ratio = b.op(Primitive::kDiv, {ng, root}, {64});
+  const NodeId step = b.op(Primitive::kMul, {ratio, lr}, {64});
+  const NodeId updated = b.op(Primitive::kSub, {nw, step}, {64});
+  b.tap("w", TapKind::kValue, updated, std::vector<double>(64, 0));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  Profile profile;
+  const Enclosures enclosures = enclose(b.graph, exact, {updated}, profile, {});
+  ASSERT_FALSE(enclosures.exploded[updated]);
+  const Array radius = enclosures.radii[updated].values.materialize(), centre = exact.values[updated].materialize();
+  double tightest = 0;
+  for (int i = 0; i < 64; ++i) {
+    const float in_float =
+        static_cast<float>(w[i]) - static_cast<float>(g[i]) / std::sqrt(static_cast<float>(v[i])) * 0.125f;
+    const double deviation = std::fabs(in_float - centre.data()[i]);
+    EXPECT_LE(deviation, radius.data()[i]);
+    EXPECT_LT(radius.data()[i], 1e-5);
+    tightest = std::fmax(tightest, deviation / radius.data()[i]);
+  }
+  EXPECT_GT(tightest, 0.1);
+}
+
+TEST(Interval, AnchorsResetTheRadius) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({3}, {0.1, 0.2, 0.3});
+  const NodeId e = b.op(Primitive::kExp, {x}, {3});
+  const NodeId doubled = b.op(Primitive::kAdd, {e, e}, {3});
+  b.tap("t", TapKind::kValue, doubled, {0, 0, 0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  Profile profile;
+  const Enclosures free = enclose(b.graph, exact, {doubled}, profile, {});
+  const Enclosures anchored = enclose(b.graph, exact, {doubled}, profile, {{e, exact.values[e]}});
+  EXPECT_LT(anchored.radii[doubled].values.data()[0], free.radii[doubled].values.data()[0]);
+  EXPECT_GT(anchored.radii[doubled].values.data()[0], 0);
+}
+
+TEST(Interval, GivesUpWhereTheRadiusExplodes) {
+  GraphBuilder b;
+  NodeId x = b.leaf({2}, {1e-3, 2e-3});
+  const NodeId one = b.leaf({}, {1.0});
+  // (1 + x) - 1 loses x; dividing by its square again and again blows the radius up.
+  for (int i = 0; i < 6; ++i) {
+    const NodeId near = b.op(Primitive::kSub, {b.op(Primitive::kAdd, {x, one}, {2}), one}, {2});
+    x = b.op(Primitive::kDiv, {near, b.op(Primitive::kMul, {near, near}, {2})}, {2});
+  }
+  b.tap("t", TapKind::kValue, x, {0, 0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  EXPECT_TRUE(enclose(b.graph, exact, {x}, Profile(), {}).exploded[x]);
+}
+
+}  // namespace
+}  // namespace plumbline

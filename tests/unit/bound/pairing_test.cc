@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "server/bound/bounds.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+const Profile& profile() {
+  static const Profile instance;
+  return instance;
+}
+
+Bounds paired(const Graph& target, const Graph& reference) {
+  return compute_bounds({&target, &reference, &profile(), 42});
+}
+
+const Finding& finding(const Bounds& bounds, const std::string& name) {
+  for (const Finding& candidate : bounds.findings)
+    if (candidate.name == name) return candidate;
+  throw std::runtime_error("no finding " + name);
+}
+
+// a/b + c/d against (a + c)/(b + d): the mean of means.
+GraphBuilder mean_of_means(double a, double b, double c, double d) {
+  GraphBuilder g;
+  const NodeId na = g.leaf({}, {a}), nb = g.leaf({}, {b}), nc = g.leaf({}, {c}), nd = g.leaf({}, {d});
+  const NodeId first = g.op(Primitive::kDiv, {na, nb}, {}), second = g.op(Primitive::kDiv, {nc, nd}, {});
+  const NodeId half = g.leaf({}, {0.5});
+  const NodeId mean = g.op(Primitive::kMul, {g.op(Primitive::kAdd, {first, second}, {}), half}, {});
+  g.tap("loss", TapKind::kLoss, mean, {(a / b + c / d) / 2});
+  return g;
+}
+
+GraphBuilder mean_of_all(double a, double b, double c, double d) {
+  GraphBuilder g;
+  const NodeId na = g.leaf({}, {a}), nb = g.leaf({}, {b}), nc = g.leaf({}, {c}), nd = g.leaf({}, {d});
+  const NodeId top = g.op(Primitive::kAdd, {na, nc}, {}), bottom = g.op(Primitive::kAdd, {nb, nd}, {});
+  g.tap("loss", TapKind::kLoss, g.op(Primitive::kDiv, {top, bottom}, {}), {(a + c) / (b + d)});
+  return g;
+}
+
+TEST(Pairing, UnevenMeanOfMeansIsAnotherMathematicsAndTheDivisionIsSuspected) {
+  const GraphBuilder target = mean_of_means(3, 2, 5, 7), reference = mean_of_all(3, 2, 5, 7);
+  const Bounds bounds = paired(target.graph, reference.graph);
+  EXPECT_TRUE(finding(bounds, "loss").mathematics.failed());
+  ASSERT_TRUE(bounds.suspicion);
+  EXPECT_TRUE(bounds.suspicion->normalisation);
+  EXPECT_EQ(target.graph.nodes[bounds.suspicion->node].primitive, Primitive::kDiv);
+}
+
+TEST(Pairing, EvenMeanOfMeansAgrees) {
+  const Bounds bounds = paired(mean_of_means(3, 4, 5, 4).graph, mean_of_all(3, 4, 5, 4).graph);
+  EXPECT_TRUE(finding(bounds, "loss").mathematics.passed());
+  EXPECT_LT(finding(bounds, "loss").mathematics.envelope, 1e-14);
+}
+
+TEST(Pairing, ParametersAreSharedAndDriftIsShown) {
+  auto program = [](double w, double observed) {
+    GraphBuilder g;
+    const NodeId weight = g.leaf({2}, {w, w}, Format::kFloat32, "param:w", LeafRole::kParameter);
+    const NodeId x = g.leaf({2}, {1, 2});
+    g.tap("loss", TapKind::kLoss, g.sum_all(g.op(Primitive::kMul, {weight, x}, {2})), {observed});
+    return g;
+  };
+  const Bounds bounds = paired(program(0.5, 1.5).graph, program(0.625, 1.875).graph);
+  EXPECT_TRUE(finding(bounds, "loss").mathematics.passed());
+  EXPECT_EQ(bounds.match.drifted, std::vector<std::string>{"param:w"});
+  EXPECT_NEAR(finding(bounds, "loss").drift, 0.2, 1e-12);
+}
+
+TEST(Pairing, BatchMatchesItsSplitAndOtherDataIsForeign) {
+  auto rows = [](std::vector<std::vector<double>> pieces) {
+    GraphBuilder g;
+    NodeId total = g.leaf({}, {0.0});
+    for (const auto& piece : pieces) {
+      const NodeId x = g.leaf({static_cast<std::int64_t>(piece.size()) / 2, 2}, piece);
+      Attributes dims;
+      dims.dims = {0, 1};
+      const NodeId sum = g.op(Primitive::kSum, {x}, {1, 1}, Format::kFloat32, dims);
+      total = g.op(Primitive::kAdd, {total, sum}, {1, 1});
+    }
+    g.tap("loss", TapKind::kLoss, total, {21});
+    return g;
+  };
+  const GraphBuilder whole = rows({{1, 2, 3, 4, 5, 6}}), split = rows({{1, 2}, {3, 4, 5, 6}}),
+                     other = rows({{1, 2, 3, 4, 5, 7}});
+  const auto match = [](const GraphBuilder& a, const GraphBuilder& b) {
+    return match_leaves(a.graph, leaf_values(a.graph), b.graph, leaf_values(b.graph));
+  };
+  EXPECT_TRUE(match(split, whole).foreign_data.empty());
+  EXPECT_TRUE(match(whole, whole).foreign_reference_data.empty());
+  EXPECT_EQ(match(whole, other).foreign_data.size(), 1u);
+  EXPECT_TRUE(finding(paired(split.graph, whole.graph), "loss").mathematics.passed());
+  EXPECT_TRUE(finding(paired(whole.graph, other.graph), "loss").mathematics.failed());
+}
+
+TEST(Pairing, ReferenceLeafThatNobodyHoldsIsMissing) {
+  GraphBuilder target, reference;
+  target.tap("loss", TapKind::kLoss, target.sum_all(target.leaf({1}, {1})), {1});
+  const NodeId w = reference.leaf({1}, {1}, Format::kFloat32, "param:w", LeafRole::kParameter);
+  reference.tap("loss", TapKind::kLoss, reference.sum_all(w), {1});
+  reference.graph.leaves[0].bytes = nullptr;
+  EXPECT_EQ(paired(target.graph, reference.graph).match.missing, std::vector<std::string>{"param:w"});
+}
+
+TEST(Pairing, TapsOfDifferentShapesAndOfOneSideOnlyAreNamed) {
+  GraphBuilder target, reference;
+  const NodeId x = target.leaf({2}, {1, 2}), y = reference.leaf({1, 2}, {1, 2});
+  target.tap("g", TapKind::kValue, target.op(Primitive::kNeg, {x}, {2}), {-1, -2});
+  target.tap("only", TapKind::kValue, target.op(Primitive::kNeg, {x}, {2}), {-1, -2});
+  reference.tap("g", TapKind::kValue, reference.op(Primitive::kNeg, {y}, {1, 2}), {-1, -2});
+  const Bounds bounds = paired(target.graph, reference.graph);
+  ASSERT_EQ(bounds.shape_conflicts.size(), 1u);
+  EXPECT_NE(bounds.shape_conflicts[0].find("[2]"), std::string::npos);
+  EXPECT_NE(bounds.shape_conflicts[0].find("[1, 2]"), std::string::npos);
+  EXPECT_EQ(bounds.unpaired_taps.size(), 1u);
+}
+
+TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
+  auto program = [](bool rounded) {
+    GraphBuilder g;
+    std::vector<double> x{0.1, 0.2, 0.3};
+    for (double& value : x) value = round_to(rounded ? Format::kBFloat16 : Format::kFloat32, value);
+    const NodeId leaf = g.leaf({3}, x);
+    g.tap("loss", TapKind::kLoss, g.sum_all(g.op(Primitive::kExp, {leaf}, {3})), {0});
+    return g;
+  };
+  const Bounds bounds = paired(program(true).graph, program(false).graph);
+  ASSERT_TRUE(bounds.policy);
+  EXPECT_EQ(*bounds.policy, Format::kBFloat16);
+}
+
+}  // namespace
+}  // namespace plumbline

@@ -1,0 +1,91 @@
+#include "server/bound/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "server/bound/taps.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+TEST(Replay, RoundsToTheDeclaredFormatOnlyWhenAsked) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({1}, {1.0}), y = b.leaf({1}, {std::ldexp(1.0, -30)});
+  const NodeId sum = b.op(Primitive::kAdd, {x, y}, {1});
+  b.tap("t", TapKind::kValue, sum, {1.0});
+  const auto leaves = leaf_values(b.graph);
+  EXPECT_EQ(replay(b.graph, leaves, Precision::kExact).values[sum].item(), 1 + std::ldexp(1.0, -30));
+  EXPECT_EQ(replay(b.graph, leaves, Precision::kRounded).values[sum].item(), 1.0);
+}
+
+TEST(Replay, RoundedReplayCarriesTheRange) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({1}, {300.0}, Format::kFloat16);
+  const NodeId square = b.op(Primitive::kMul, {x, x}, {1}, Format::kFloat16);
+  b.tap("t", TapKind::kValue, square, {std::numeric_limits<double>::infinity()});
+  EXPECT_EQ(replay(b.graph, leaf_values(b.graph), Precision::kExact).values[square].item(), 90000.0);
+  EXPECT_TRUE(std::isinf(replay(b.graph, leaf_values(b.graph), Precision::kRounded).values[square].item()));
+}
+
+TEST(Replay, OverridesAreSeenByConsumersAndRecorded) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({2}, {1.0, 2.0});
+  const NodeId twice = b.op(Primitive::kAdd, {x, x}, {2});
+  const NodeId again = b.op(Primitive::kAdd, {twice, x}, {2});
+  b.tap("t", TapKind::kValue, again, {0, 0});
+  const auto leaves = leaf_values(b.graph);
+  const Replay base = replay(b.graph, leaves, Precision::kExact);
+  const Replay changed = replay(b.graph, leaves, Precision::kExact, {{twice, Array::full({2}, 10.0)}}, &base);
+  EXPECT_EQ(changed.computed.at(twice).data()[1], 4.0);
+  EXPECT_EQ(changed.values[again].data()[0], 11.0);
+  EXPECT_EQ(changed.values[again].data()[1], 12.0);
+}
+
+TEST(Replay, LeafWithoutContentIsAnErrorThatNamesIt) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({1}, {1.0}, Format::kFloat32, "param:w", LeafRole::kParameter);
+  b.tap("t", TapKind::kValue, b.op(Primitive::kNeg, {x}, {1}), {-1.0});
+  b.graph.leaves[0].bytes = nullptr;
+  try {
+    replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    FAIL() << "expected an error";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("param:w"), std::string::npos);
+  }
+}
+
+TEST(Replay, DecisionsWithinRoundingAreFollowedAndWideOnesAreIllegal) {
+  for (const auto& [value, legal] : {std::pair{1e-9, true}, std::pair{0.5, false}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({3}, {1.0, -1.0, value});
+    const NodeId zero = b.leaf({}, {0.0});
+    const NodeId side = b.op(Primitive::kGreater, {x, zero}, {3}, Format::kBool);
+    b.tap("t", TapKind::kValue, side, {1, 0, 0});
+    b.graph.decisions.push_back({side, test::encoded(Format::kBool, {1, 0, 0})});
+    const DecisionCheck check = check_decisions(b.graph, replay(b.graph, leaf_values(b.graph), Precision::kExact));
+    EXPECT_EQ(check.differing, 1u);
+    EXPECT_EQ(check.total, 3u);
+    EXPECT_EQ(check.illegal.empty(), legal) << value;
+    EXPECT_EQ(check.overrides.at(side).data()[2], 0.0);
+  }
+}
+
+TEST(Taps, ComparatorsTreatNanInfinityAndSignedZero) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(bitwise_equal(Array::scalar(nan), Array::scalar(nan)));
+  EXPECT_FALSE(bitwise_equal(Array::scalar(0.0), Array::scalar(-0.0)));
+  EXPECT_FALSE(bitwise_equal(Array::scalar(nan), Array::scalar(1.0)));
+  EXPECT_FALSE(all_finite(Array::scalar(inf)));
+  EXPECT_EQ(norm2_difference(Array::scalar(inf), Array::scalar(inf)), 0.0);
+  EXPECT_TRUE(std::isnan(norm2_difference(Array::scalar(nan), Array::scalar(1.0))));
+  EXPECT_EQ(dot(Array::scalar(0.0), Array::scalar(inf)), 0.0);
+}
+
+}  // namespace
+}  // namespace plumbline

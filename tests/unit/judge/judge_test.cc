@@ -1,0 +1,185 @@
+#include "server/judge/judge.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// A graph with one scalar tap, "loss", and bounds with one finding on it.
+class Judge : public testing::Test {
+ protected:
+  Judge() {
+    const NodeId x = builder_.leaf({1}, {2});
+    node_ = builder_.op(Primitive::kDiv, {x, x}, {1});
+    builder_.tap("loss", TapKind::kLoss, node_, {1});
+    Finding finding;
+    finding.name = "loss";
+    finding.taps = {0};
+    finding.elements = 1;
+    finding.execution = {true, 1e-7, 1e-5};
+    bounds_.findings.push_back(finding);
+  }
+  Verdict judged() { return judge({&builder_.graph, &bounds_, changed_, false, ""}); }
+  Finding& loss() { return bounds_.findings[0]; }
+
+  test::GraphBuilder builder_;
+  NodeId node_ = 0;
+  Bounds bounds_;
+  std::vector<std::string> changed_;
+};
+
+TEST_F(Judge, WithinTheEnvelopeIsTypeI) {
+  const Verdict verdict = judged();
+  EXPECT_EQ(verdict.outcome, Outcome::kTypeI);
+  EXPECT_EQ(verdict.grade, Grade::kFirstOrder);
+  EXPECT_EQ(verdict.cause, Cause::kRounding);
+  EXPECT_NEAR(verdict.margin, 1e-2, 1e-12);
+  EXPECT_EQ(verdict.exec_resolution, 1e-5);
+  EXPECT_TRUE(std::isnan(verdict.math_resolution));
+}
+
+TEST_F(Judge, BeyondAFirstOrderEnvelopeIsUnconfirmed) {
+  loss().execution.deviation = 2e-5;
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  EXPECT_EQ(judged().cause, Cause::kExecution);
+}
+
+TEST_F(Judge, BeyondAnEnclosureIsTypeII) {
+  loss().execution.deviation = 2e-5;
+  loss().proven = true;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  EXPECT_EQ(judged().grade, Grade::kProven);
+  EXPECT_EQ(judged().cause, Cause::kExecution);
+}
+
+TEST_F(Judge, NanNeverPassesAndInfiniteEnvelopesSayNothing) {
+  for (double envelope : {kNan, kInf, 0.2}) {
+    loss().execution = {true, 1e-9, envelope};
+    EXPECT_EQ(judged().outcome, Outcome::kInconclusive) << envelope;
+    EXPECT_EQ(judged().cause, Cause::kUnanswered) << envelope;
+  }
+  loss().execution = {true, kNan, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  loss().execution = {true, kInf, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+}
+
+TEST_F(Judge, AVacuousEnvelopeIsTypeIOnlyWhenOurOwnRoundingReproducesTheResult) {
+  loss().execution.envelope = 0.5;
+  bounds_.explained = false;
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  bounds_.explained = true;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().grade, Grade::kExplained);
+}
+
+TEST_F(Judge, AMatchedGapIsTypeIIAndNamesTheNormalisation) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-3, 1e-12};
+  bounds_.suspicion = Suspicion{node_, "divides by 37, which the reference never does", true};
+  const Verdict verdict = judged();
+  EXPECT_EQ(verdict.outcome, Outcome::kTypeII);
+  EXPECT_EQ(verdict.grade, Grade::kProven);
+  EXPECT_EQ(verdict.cause, Cause::kMathematics);
+  ASSERT_TRUE(verdict.suspect);
+  EXPECT_EQ(verdict.suspect->op, "op:div");
+  EXPECT_NE(verdict.suspect_detail.find("normalisation"), std::string::npos);
+  EXPECT_EQ(verdict.math_resolution, 1e-12);
+}
+
+TEST_F(Judge, AMatchedGapBehindAnOpaqueOperationAccusesNobody) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-3, 1e-12};
+  builder_.graph.coverage.opaque = 1;
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+}
+
+TEST_F(Judge, DifferentDataIsALeafMismatch) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-3, 1e-12};
+  bounds_.match.foreign_data = {0};
+  bounds_.match.foreign_reference_data = {0};
+  EXPECT_EQ(judged().cause, Cause::kLeafMismatch);
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+}
+
+TEST_F(Judge, EqualMathematicsWithCarriedDriftIsTypeI) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-16, 1e-12};
+  loss().drift = 1e-3;
+  bounds_.match.drifted = {"param:w"};
+  const Verdict verdict = judged();
+  EXPECT_EQ(verdict.outcome, Outcome::kTypeI);
+  ASSERT_FALSE(verdict.notes.empty());
+  EXPECT_NE(verdict.notes[0].find("param:w"), std::string::npos);
+}
+
+TEST_F(Judge, ABareValueNeedsTenEnvelopesToAccuse) {
+  loss().value = {true, 5e-5, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  loss().value = {true, 2e-4, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  loss().value = {true, 0.9e-5, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().math_resolution, 1e-5);
+}
+
+TEST_F(Judge, BitwiseEqualityIsAMatch) {
+  bounds_.all_taps_equal_reference = true;
+  EXPECT_EQ(judged().grade, Grade::kMatch);
+  EXPECT_EQ(judged().margin, 0);
+}
+
+TEST_F(Judge, AChangedWeightIsAnInvariantWhateverElsePasses) {
+  changed_ = {"param:w"};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  EXPECT_EQ(judged().cause, Cause::kInvariant);
+  EXPECT_EQ(judged().suspect->op, "leaf param:w");
+}
+
+TEST_F(Judge, TheRangeLaneDecidesWhatIsNotFinite) {
+  RangeFinding range;
+  range.tap = "loss";
+  range.first = node_;
+  range.rounded_agrees = false;  // T overflowed, a legal execution does not
+  bounds_.range = {range};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  EXPECT_EQ(judged().cause, Cause::kRange);
+
+  bounds_.range[0].rounded_agrees = true;  // the format makes it overflow
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().cause, Cause::kPrecisionPolicy);
+  ASSERT_EQ(judged().hazards.size(), 1u);
+  EXPECT_EQ(judged().hazards[0].kind, "overflow");
+
+  bounds_.range[0].reference_finite = true;  // ... where the reference does not
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+
+  bounds_.range[0] = {"loss", false, false, false, false, node_};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+}
+
+TEST_F(Judge, NothingToJudgeIsNeverAPass) {
+  bounds_.findings.clear();
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+}
+
+TEST_F(Judge, ContributorsAreSharesByPlace) {
+  loss().by_origin.assign(builder_.graph.origins.size(), 0.0);
+  loss().by_origin.back() = 3.0;
+  const Verdict verdict = judged();
+  ASSERT_EQ(verdict.contributors.size(), 1u);
+  EXPECT_EQ(verdict.contributors[0].share, 1.0);
+  EXPECT_EQ(verdict.contributors[0].place.source, "test.py:1");
+}
+
+}  // namespace
+}  // namespace plumbline
