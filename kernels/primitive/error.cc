@@ -7,7 +7,8 @@
 namespace plumbline {
 namespace {
 
-// Covers the roundings of the bound's own evaluation and of our replay's t (NUMERICS section 4).
+// Covers the roundings of the bound's own evaluation and, below fp64, of our replay's t, which are smaller than the
+// bound by 2^-29. Where t is infinite the bound is 0 throughout: infinite in fp64, it is infinite on the device too.
 constexpr double kInflate = 1 + 0x1p-20;
 
 struct Storage {
@@ -39,8 +40,11 @@ Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Boun
   Bound bound{Array::uninitialized(out.shape())};
   if (compute_error) {
     cpu::map(
-        bound.values, [u, eta](double t, double e) { return (e + (u * (std::fabs(t) + e) + eta)) * kInflate; }, out,
-        compute_error.values);
+        bound.values,
+        [u, eta](double t, double e) {
+          return std::fabs(t) == primitive::kInfinity ? 0.0 : (e + (u * (std::fabs(t) + e) + eta)) * kInflate;
+        },
+        out, compute_error.values);
   } else {
     cpu::map(
         bound.values, [u, eta](double t) { return (u * std::fabs(t) + eta) * kInflate; }, out);
@@ -68,15 +72,19 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
 // (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. The absolute
 // part is stated for fp32. Near underflow an ULP is 2 eta. For fp64 our own replay is meant too, whose libm keeps 1.
 Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out) {
+  const FunctionUnits error = function_units(function, arithmetic);
+  const double eta = error.relative_u * half_smallest_subnormal(arithmetic.compute);
+  return linear_error(arithmetic, out, {error.relative_u, error.absolute + eta, false});
+}
+
+FunctionUnits function_units(Function function, const Arithmetic& arithmetic) {
   FunctionError error = arithmetic.profile->functions[static_cast<int>(function)];
   const bool rounded = function == Function::kDivide || function == Function::kSqrt;
   if (arithmetic.compute == Format::kFloat64) {
     if (!rounded) error.ulp = std::max(error.ulp, 1.0);
     error.absolute *= 0x1p-29;
   }
-  const double units = 2 * error.ulp + 1;
-  const double eta = units * half_smallest_subnormal(arithmetic.compute);
-  return linear_error(arithmetic, out, {units, error.absolute + eta, false});
+  return {2 * error.ulp + 1, error.absolute};
 }
 
 Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
@@ -92,19 +100,6 @@ Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const A
 Bound error_mul(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
   return linear_error(arithmetic, out, {1, 0, true});
 }
-
-namespace {
-Bound unbounded(const Array& out) { return {Array::full(out.shape(), kInfinity)}; }
-}  // namespace
-
-Bound error_sum(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_cumsum(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_scatter_add(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_matmul(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_softmax(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_log_softmax(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_variance_rsqrt(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
-Bound error_norm(const Attributes&, const Arithmetic&, Inputs, const Array& out) { return unbounded(out); }
 
 }  // namespace primitive
 }  // namespace plumbline

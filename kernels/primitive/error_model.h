@@ -14,6 +14,11 @@ struct Linear {
 };
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error);
 
+// A function's error as a profile states it: relative_u u |t| + absolute.
+struct FunctionUnits {
+  double relative_u, absolute;
+};
+FunctionUnits function_units(Function function, const Arithmetic& arithmetic);
 Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);

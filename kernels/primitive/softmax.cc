@@ -1,32 +1,9 @@
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/rows.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
 namespace {
-
-struct Rows {
-  std::int64_t count, length;
-};
-
-Rows rows_of(const Array& x) {
-  const std::int64_t length = x.shape().empty() ? 1 : x.shape().back();
-  return {length == 0 ? 0 : x.count() / length, length};
-}
-
-// body(row index) in parallel.
-template <class Body>
-void for_each_row(const Rows& rows, const Body& body) {
-  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, rows.length));
-  cpu::parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) body(r);
-  });
-}
-
-double row_max(const double* x, std::int64_t n) {
-  double m = -kInfinity;
-  for (std::int64_t i = 0; i < n; ++i) m = cpu::Max::combine(m, x[i]);
-  return m;
-}
 
 template <bool kLog>
 Array evaluate(const Attributes&, const Shape& shape, Inputs in) {

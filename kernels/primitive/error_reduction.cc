@@ -1,0 +1,191 @@
+// Local errors of sums, products and statistics. Any order of summation, any tree, FMA or not.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/statistics.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+struct Absolute {
+  double operator()(double x) const { return std::fabs(x); }
+};
+
+// c n_eff u of `n` roundings, n_eff = k ceil(n / k): times sum|terms| it bounds the error of accumulating them.
+double accumulation_error(const Accumulation& kind, std::int64_t n, Format compute) {
+  if (n <= 0) return 0;
+  const auto terms = static_cast<double>(kind.k) * std::ceil(static_cast<double>(n) / kind.k);
+  return kind.c * terms * unit_roundoff(compute);
+}
+
+bool exact(const Arithmetic& arithmetic) { return !is_float(arithmetic.compute) || !is_float(arithmetic.result); }
+
+}  // namespace
+
+// n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
+// and Rump, 2013). Sums of subnormals are exact.
+Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic)) return {};
+  const Array& x = in[0];
+  const std::int64_t terms = out.count() == 0 ? 0 : x.count() / out.count();
+  const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic.compute);
+  if (factor == 0) return with_storage_rounding(arithmetic, out, {});
+  Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
+  cpu::reduce<cpu::Sum>(sum, false, x.shape(), Absolute{}, x);
+  cpu::map(
+      sum, [factor](double s) { return factor * s; }, sum);
+  return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
+}
+
+// Element i (from 1) is a sum of i terms: (i-1) u times the prefix sum of |x|, whatever the shape of the scan.
+Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic) || out.shape().empty()) return with_storage_rounding(arithmetic, out, {});
+  Array absolute = Array::uninitialized(out.shape());
+  cpu::map(absolute, Absolute{}, in[0]);
+  Array prefix = traits(Primitive::kCumsum).evaluate(attributes, out.shape(), {&absolute, 1});
+  const auto d = static_cast<std::size_t>(attributes.dims[0]);
+  Array factor = Array::uninitialized({out.shape()[d]});
+  for (std::int64_t i = 0; i < factor.count(); ++i) {
+    factor.data()[i] = accumulation_error(arithmetic.profile->sum, i, arithmetic.compute);
+  }
+  Shape column(out.shape().size(), 1);
+  column[d] = factor.count();
+  cpu::map(
+      prefix, [](double s, double f) { return s * f; }, prefix, factor.reshape(column));
+  return with_storage_rounding(arithmetic, out, {prefix});
+}
+
+// A row into which `count` rows are added holds a sum of that many terms, in any order: (count-1) u sum|x|.
+Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic)) return {};
+  const auto scatter = [&](const Shape& shape, Inputs inputs) {
+    return traits(Primitive::kScatterAdd).evaluate(attributes, shape, inputs);
+  };
+  Array absolute = Array::uninitialized(in[0].shape());
+  cpu::map(absolute, Absolute{}, in[0]);
+  const std::vector<Array> sums_in = {absolute, in[1]};
+  Array sums = scatter(out.shape(), sums_in);
+  const std::vector<Array> ones_in = {Array::full({in[1].count(), 1}, 1.0), in[1]};
+  Array factor = scatter({out.shape()[0], 1}, ones_in);
+  for (std::int64_t r = 0; r < factor.count(); ++r) {
+    const auto terms = static_cast<std::int64_t>(factor.data()[r]);
+    factor.data()[r] = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic.compute);
+  }
+  if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
+  cpu::map(
+      sums, [](double s, double f) { return s * f; }, sums, factor);
+  return with_storage_rounding(arithmetic, out, {sums});
+}
+
+namespace {
+
+constexpr std::int64_t kBlock = 64;  // Of the contracted dimension: costs 1/64 of the product itself.
+
+// L2 norms of x [..., rows, k] over blocks of its last dimension: [..., rows, ceil(k / kBlock)].
+Array block_norms(const Array& x) {
+  const Shape& shape = x.shape();
+  const std::size_t last = shape.size() - 1;
+  const std::int64_t k = shape[last], whole = k / kBlock, rest = k % kBlock;
+  Shape norms_shape = shape;
+  norms_shape[last] = whole + (rest > 0 ? 1 : 0);
+  Array norms = Array::uninitialized(norms_shape);
+  const auto square = [](double v) { return v * v; };
+  const auto part = [&](std::int64_t first, std::int64_t blocks, std::int64_t length) {
+    if (blocks == 0) return;
+    View from{shape, x.strides(), first * kBlock * x.strides()[last]};
+    from.sizes[last] = blocks;
+    from.strides[last] = kBlock * x.strides()[last];
+    from.sizes.push_back(length);
+    from.strides.push_back(x.strides()[last]);
+    View to{norms_shape, norms.strides(), first};
+    to.sizes[last] = blocks;
+    to.sizes.push_back(1);
+    to.strides.push_back(0);
+    Array window = norms.restride(to);
+    cpu::reduce<cpu::Sum>(window, false, from.sizes, square, x.restride(from));
+  };
+  part(0, whole, kBlock);
+  part(whole, rest > 0 ? 1 : 0, rest);
+  // Squares below 2^-1022 are lost: what they can hide is below 1e-150.
+  cpu::map(
+      norms, [](double s) { return std::sqrt(s) + 1e-150; }, norms);
+  return norms;
+}
+
+}  // namespace
+
+// n products and n - 1 additions, or n FMAs: n u |A||B| in any order (Jeannerod and Rump), n eta for products that
+// underflow. |A||B| is bounded by Cauchy-Schwarz in blocks along k: sum over blocks of |A_i,block| |B_block,j|.
+Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic)) return {};
+  const std::int64_t k = in[0].shape().back();
+  if (k == 0) return {};
+  const double factor = accumulation_error(arithmetic.profile->product, k, arithmetic.compute);
+  const double eta = static_cast<double>(k) * half_smallest_subnormal(arithmetic.compute);
+  const Array a = block_norms(in[0]);
+  const Array b = block_norms(cpu::transpose_last_two(in[1]));
+  Array bound = Array::uninitialized(out.shape());
+  cpu::matmul(a, cpu::transpose_last_two(b), bound, false);
+  cpu::map(
+      bound, [factor, eta](double s) { return factor * s + eta; }, bound);
+  return with_storage_rounding(arithmetic, out, {bound});
+}
+
+// Squares and their sum: relative x = n u (products that underflow: n eta). sqrt(1 +- x) differs from 1 by at most
+// x / (1 + sqrt(1-x)); the root adds u. Underflow moves t by at most min(sqrt(n eta), n eta / t).
+Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic)) return {};
+  const std::int64_t terms = out.count() == 0 ? 0 : in[0].count() / out.count();
+  const double u = unit_roundoff(arithmetic.compute);
+  const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic.compute);
+  const double relative = (x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x)) + 2 * u;
+  const double lost = static_cast<double>(terms) * half_smallest_subnormal(arithmetic.compute);
+  Array bound = Array::uninitialized(out.shape());
+  cpu::map(
+      bound,
+      [relative, lost](double t) {
+        const double underflow = t > 0 ? std::min(std::sqrt(lost), lost / t) : std::sqrt(lost);
+        return relative * t + underflow;
+      },
+      out);
+  return with_storage_rounding(arithmetic, out, {bound});
+}
+
+// r = (v + eps)^(-1/2). The mean is off by dmu = (n+1) u mean|x|. The variance, by two passes, Welford's recurrence or
+// Chan's tree of height h: e_v = (n+4) u v + dmu^2 + (2.5 + 2 sqrt h) dmu sqrt v (NUMERICS section 4). A computed
+// variance is never negative, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end moves r most:
+// sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2, the root and
+// the reciprocal (or a library's rsqrt) what the profile says.
+Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (exact(arithmetic)) return {};
+  const Array& x = in[0];
+  const Statistics stats = statistics(x, attributes.dims);
+  Array magnitude = Array::uninitialized(stats.mean.shape());
+  cpu::reduce<cpu::Sum>(magnitude, false, x.shape(), Absolute{}, x);
+  const double u = unit_roundoff(arithmetic.compute);
+  const double eta = half_smallest_subnormal(arithmetic.compute);
+  const auto n = static_cast<double>(stats.terms);
+  const double summing = accumulation_error(arithmetic.profile->sum, stats.terms, arithmetic.compute);
+  const double slope = 2.5 + 2 * std::sqrt(std::ceil(std::log2(std::max(2.0, n))));
+  const double root = function_units(Function::kRsqrt, arithmetic).relative_u * u + 2 * u;
+  const double eps = attributes.scalar;
+  Array bound = Array::uninitialized(stats.mean.shape());
+  cpu::map(
+      bound,
+      [=](double v, double total, double r) {
+        const double dmu = (summing + u) * total / n;
+        const double e_v = (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * eta;
+        const double y = std::min(v, e_v) / (v + eps) + u;
+        if (!(y < 1)) return y == y ? kInfinity : y;
+        const double s = std::sqrt(1 - y);
+        const double shift = y / (s * (1 + s));
+        return r * (shift + root + shift * root);
+      },
+      stats.variance, magnitude, out.reshape(stats.mean.shape()));
+  return with_storage_rounding(arithmetic, out, {bound.reshape(out.shape())});
+}
+
+}  // namespace plumbline::primitive

@@ -1,0 +1,115 @@
+// Local errors of softmax and log_softmax.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/primitive/error_model.h"
+#include "kernels/primitive/rows.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+// Constants of one call.
+struct Model {
+  double u, exp, exp_absolute, log, log_absolute, tiny, sum, terms, blocks;
+};
+
+Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
+  const double u = unit_roundoff(arithmetic.compute);
+  const FunctionUnits exp = function_units(Function::kExp, arithmetic);
+  const FunctionUnits log = function_units(Function::kLog, arithmetic);
+  const Accumulation& kind = arithmetic.profile->sum;
+  const auto terms = static_cast<double>(n);
+  return {.u = u,
+          .exp = exp.relative_u * u,
+          .exp_absolute = exp.absolute,
+          .log = log.relative_u * u,
+          .log_absolute = log.absolute,
+          .tiny = smallest_normal(arithmetic.compute),
+          .sum = kind.c * kind.k * std::ceil((terms - 1) / kind.k) * u,
+          .terms = terms,
+          .blocks = std::ceil(terms / 64)};
+}
+
+// Relative error of exp(x_i - max) for d = max - x_i: the difference is off by u d, and exp(u d) - 1 <= u d (1 + u d)
+// while u d <= 1; then the function's own.
+double exponential_error(const Model& m, double d) {
+  const double a = m.u * d * (1 + m.u * d);
+  return a + m.exp + a * m.exp;
+}
+
+// Relative error of S = sum exp(x_j - max) >= 1: W = sum p_j rel_j, terms with p_j = 0 are 0, plus the absolute error
+// of each exponential and the summation. An online softmax rescales its running sum by an exponential for every block
+// of keys (64 and more at a time): exp + 2u each.
+double sum_error(const Model& m, double weighted) {
+  const double w = weighted + m.terms * m.exp_absolute + m.blocks * (m.exp + 2 * m.u);
+  return w + m.sum * (1 + w);
+}
+
+// sum p_j rel_j of a row, given its maximum.
+template <class Probability>
+double weighted_error(const Model& m, const double* x, std::int64_t n, double max, const Probability& p) {
+  double total = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    const double pj = p(j);
+    total += pj == 0 ? 0.0 : pj * exponential_error(m, max - x[j]);
+  }
+  return total;
+}
+
+}  // namespace
+
+// p (1 + rel_i)(1 + u)^2 / (1 - S) - p, S = the relative error of the sum, a division or a product with the
+// reciprocal; plus the smallest normal for results that underflow.
+Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+  const Array x = in[0].materialize();
+  const Array p = out.materialize();
+  Array bound = Array::uninitialized(out.shape());
+  const Rows rows = rows_of(x);
+  const std::int64_t n = rows.length;
+  const Model m = model_of(arithmetic, n);
+  for_each_row(rows, [&](std::int64_t r) {
+    const double* const xr = x.data() + r * n;
+    const double* const pr = p.data() + r * n;
+    double* const to = bound.data() + r * n;
+    const double max = row_max(xr, n);
+    const double s = sum_error(m, weighted_error(m, xr, n, max, [&](std::int64_t j) { return pr[j]; }));
+    const double factor = s < 1 ? (2.001 * m.u + s) / (1 - s) : (s == s ? kInfinity : s);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double rel = pr[i] == 0 ? 0.0 : exponential_error(m, max - xr[i]);
+      const double relative = pr[i] == 0 ? 0.0 : pr[i] * (rel + factor + rel * factor);
+      to[i] = relative + 2 * m.exp_absolute + m.tiny;
+    }
+  });
+  return with_storage_rounding(arithmetic, out, {bound});
+}
+
+// t = (x - m) - log S, or x - (m + log S). A relative error s of S moves its logarithm by at most s / (1 - s); the
+// logarithm itself; the differences: u (d + 2|t| + |m|), since |log S| <= d + |t|.
+Bound error_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+  const Array x = in[0].materialize();
+  const Array t = out.materialize();
+  Array bound = Array::uninitialized(out.shape());
+  const Rows rows = rows_of(x);
+  const std::int64_t n = rows.length;
+  const Model m = model_of(arithmetic, n);
+  for_each_row(rows, [&](std::int64_t r) {
+    const double* const xr = x.data() + r * n;
+    const double* const tr = t.data() + r * n;
+    double* const to = bound.data() + r * n;
+    const double max = row_max(xr, n);
+    const double log_sum = -row_max(tr, n);  // t is greatest where x is, and there it is -log S.
+    const double s = sum_error(m, weighted_error(m, xr, n, max, [&](std::int64_t j) { return std::exp(tr[j]); }));
+    const double shift = s < 1 ? s / (1 - s) : (s == s ? kInfinity : s);
+    const double common =
+        shift + m.log * (std::fabs(log_sum) + shift) + m.log_absolute + 1.001 * m.u * std::fabs(max) + 2 * m.tiny;
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = common + 1.001 * m.u * ((max - xr[i]) + 2 * std::fabs(tr[i]));
+    }
+  });
+  return with_storage_rounding(arithmetic, out, {bound});
+}
+
+}  // namespace plumbline::primitive

@@ -1,0 +1,35 @@
+// Walking the rows along the last dimension of a row-major array.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/loop.h"
+
+namespace plumbline::primitive {
+
+struct Rows {
+  std::int64_t count, length;
+};
+
+inline Rows rows_of(const Array& x) {
+  const std::int64_t length = x.shape().empty() ? 1 : x.shape().back();
+  return {length == 0 ? 0 : x.count() / length, length};
+}
+
+// body(row index), in parallel.
+template <class Body>
+void for_each_row(const Rows& rows, const Body& body) {
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, rows.length));
+  cpu::parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) body(r);
+  });
+}
+
+// NaN if there is one.
+inline double row_max(const double* x, std::int64_t n) {
+  double m = -__builtin_inf();
+  for (std::int64_t i = 0; i < n; ++i) m = cpu::Max::combine(m, x[i]);
+  return m;
+}
+
+}  // namespace plumbline::primitive
