@@ -1,0 +1,59 @@
+// plumb: asks a plumblined for jobs and verdicts.
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "client/cpp/cli/plumb.h"
+
+ABSL_FLAG(
+    std::string, server, "",
+    "Address of plumblined: unix:///PATH or HOST:PORT. Default: $PLUMBLINE_SERVER, else unix:///run/plumbline.sock");
+ABSL_FLAG(std::string, project, "", "Only of this project");
+ABSL_FLAG(std::string, job, "", "Only of this job");
+ABSL_FLAG(std::string, run, "", "Only of this run");
+ABSL_FLAG(std::string, verdict, "", "Only TYPE_I, TYPE_II or INCONCLUSIVE");
+ABSL_FLAG(std::int64_t, step_min, 0, "Only from this step on");
+ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: no limit");
+ABSL_FLAG(bool, json, false, "One JSON object a line");
+ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
+ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a signal");
+
+namespace {
+
+constexpr char kUsage[] =
+    "Asks a plumblined for jobs and verdicts.\n\n"
+    "  plumb jobs                 the jobs, with counts of their verdicts\n"
+    "  plumb verdicts             the verdicts that match, oldest first\n"
+    "  plumb watch                new verdicts as they come, until a signal ends it\n"
+    "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n\n"
+    "Exit codes of verdicts, watch and explain, by the worst verdict shown: 0 TYPE_I or none, 2 TYPE_II,\n"
+    "3 INCONCLUSIVE; 1 is an error (one line on standard error). jobs: 0 or 1.\n";
+
+std::string server_address() {
+  if (const std::string given = absl::GetFlag(FLAGS_server); !given.empty()) return given;
+  const char* environment = std::getenv("PLUMBLINE_SERVER");
+  return environment != nullptr && *environment != '\0' ? environment : "unix:///run/plumbline.sock";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(kUsage);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  plumbline::PlumbOptions options;
+  options.server = server_address();
+  options.project = absl::GetFlag(FLAGS_project);
+  options.job = absl::GetFlag(FLAGS_job);
+  options.run = absl::GetFlag(FLAGS_run);
+  options.verdict = absl::GetFlag(FLAGS_verdict);
+  options.step_min = absl::GetFlag(FLAGS_step_min);
+  options.step_max = absl::GetFlag(FLAGS_step_max);
+  options.json = absl::GetFlag(FLAGS_json);
+  options.past = absl::GetFlag(FLAGS_past);
+  options.count = absl::GetFlag(FLAGS_count);
+  return plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
+}

@@ -1,0 +1,181 @@
+#include "client/cpp/cli/plumb.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <ostream>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client.h"
+#include "client/cpp/format.h"
+
+namespace plumbline {
+namespace {
+
+int fail(std::ostream& err, const std::string& message) {
+  std::string line = message;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  err << "plumb: " << line << "\n";
+  return kExitError;
+}
+
+int fail(std::ostream& err, const absl::Status& status) {
+  return fail(err, absl::StrCat(absl::StatusCodeToString(status.code()), ": ", std::string(status.message())));
+}
+
+// One line of protobuf's JSON, defaults included.
+std::string json_line(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  std::string line;
+  const auto status = google::protobuf::util::MessageToJsonString(message, &line, options);
+  return status.ok() ? line + "\n" : absl::StrCat("{\"error\":\"", status.ToString(), "\"}\n");
+}
+
+// "type-ii", "TYPE_II", "type_ii" -> TYPE_II; empty: any.
+bool parse_outcome(const std::string& text, v1::Outcome* outcome) {
+  *outcome = v1::OUTCOME_UNSPECIFIED;
+  if (text.empty()) return true;
+  std::string name = absl::AsciiStrToUpper(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return v1::Outcome_Parse(name, outcome) && *outcome != v1::OUTCOME_UNSPECIFIED;
+}
+
+bool make_filter(const PlumbOptions& options, v1::Filter* filter) {
+  v1::Outcome outcome;
+  if (!parse_outcome(options.verdict, &outcome)) return false;
+  filter->set_project(options.project);
+  filter->set_job(options.job);
+  filter->set_run(options.run);
+  filter->set_verdict(outcome);
+  filter->set_step_min(options.step_min);
+  filter->set_step_max(options.step_max);
+  return true;
+}
+
+int jobs(Client& client, const PlumbOptions& options, std::ostream& out, std::ostream& err) {
+  auto found = client.jobs(options.project);
+  if (!found.ok()) return fail(err, found.status());
+  if (!options.job.empty()) std::erase_if(*found, [&](const v1::JobSummary& job) { return job.job() != options.job; });
+  if (options.json) {
+    for (const v1::JobSummary& job : *found) out << json_line(job);
+  } else {
+    out << format_jobs(*found);
+  }
+  return kExitTypeI;
+}
+
+int verdicts(Client& client, const PlumbOptions& options, const v1::Filter& filter, std::ostream& out,
+             std::ostream& err) {
+  int code = kExitTypeI;
+  std::vector<v1::Verdict> rows;
+  const absl::Status status = client.verdicts(filter, [&](v1::Verdict verdict) {
+    code = worse_exit_code(code, exit_code(verdict.verdict()));
+    if (options.json) {
+      out << json_line(verdict);
+    } else {
+      rows.push_back(std::move(verdict));
+    }
+  });
+  if (!status.ok()) return fail(err, status);
+  if (!options.json) out << format_verdicts(rows);
+  return code;
+}
+
+// Cancels the client's watch on SIGINT or SIGTERM, which end a watch in good order.
+class EndOnSignal {
+ public:
+  explicit EndOnSignal(Client& client) {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+    thread_ = std::thread([this, &client] {
+      int signal = 0;
+      sigwait(&signals_, &signal);
+      client.cancel();
+    });
+  }
+  ~EndOnSignal() {
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  EndOnSignal(const EndOnSignal&) = delete;
+  EndOnSignal& operator=(const EndOnSignal&) = delete;
+
+ private:
+  sigset_t signals_, before_;
+  std::thread thread_;
+};
+
+int watch(Client& client, const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
+  int code = kExitTypeI;
+  std::int64_t seen = 0;
+  const EndOnSignal end_on_signal(client);
+  const absl::Status status = client.watch(filter, options.past, [&](v1::Verdict verdict) {
+    code = worse_exit_code(code, exit_code(verdict.verdict()));
+    out << (options.json ? json_line(verdict) : format_verdict_line(verdict)) << std::flush;
+    return options.count == 0 || ++seen < options.count;
+  });
+  if (!status.ok()) return fail(err, status);
+  return code;
+}
+
+int explain(Client& client, const PlumbOptions& options, const std::string& id, std::ostream& out, std::ostream& err) {
+  auto explanation = client.explain(id);
+  if (!explanation.ok()) return fail(err, explanation.status());
+  out << (options.json ? json_line(explanation->verdict()) : explanation->text());
+  return exit_code(explanation->verdict().verdict());
+}
+
+}  // namespace
+
+int exit_code(v1::Outcome outcome) {
+  switch (outcome) {
+    case v1::TYPE_I:
+      return kExitTypeI;
+    case v1::TYPE_II:
+      return kExitTypeII;
+    default:
+      return kExitInconclusive;
+  }
+}
+
+int worse_exit_code(int a, int b) {
+  for (const int code : {kExitError, kExitTypeII, kExitInconclusive}) {
+    if (a == code || b == code) return code;
+  }
+  return kExitTypeI;
+}
+
+int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
+              std::ostream& err) {
+  if (arguments.empty()) return fail(err, "expected a command: jobs, verdicts, watch or explain ID; see plumb --help");
+  const std::string& command = arguments.front();
+  const std::size_t expected = command == "explain" ? 2 : 1;
+  if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
+    return fail(err,
+                absl::StrCat("there is no command \"", command, "\": expected jobs, verdicts, watch or explain ID"));
+  }
+  if (arguments.size() != expected) {
+    return fail(err, absl::StrCat(command, ": expected ",
+                                  expected == 2 ? "the id of a verdict (project/job/run/rank/step)" : "no argument",
+                                  ", found ", arguments.size() - 1));
+  }
+  v1::Filter filter;
+  if (!make_filter(options, &filter)) {
+    return fail(err,
+                absl::StrCat("--verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found \"", options.verdict, "\""));
+  }
+  Client client(options.server);
+  if (command == "jobs") return jobs(client, options, out, err);
+  if (command == "verdicts") return verdicts(client, options, filter, out, err);
+  if (command == "watch") return watch(client, options, filter, out, err);
+  return explain(client, options, arguments[1], out, err);
+}
+
+}  // namespace plumbline

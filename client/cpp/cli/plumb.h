@@ -1,0 +1,35 @@
+// The plumb command, apart from main(), so that tests can run it.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "plumbline/v1/verdict.pb.h"
+
+namespace plumbline {
+
+// What scripts see. Of several verdicts the worst decides: TYPE_II, then INCONCLUSIVE, then TYPE_I.
+inline constexpr int kExitTypeI = 0;  // Or nothing to judge.
+inline constexpr int kExitError = 1;
+inline constexpr int kExitTypeII = 2;
+inline constexpr int kExitInconclusive = 3;
+
+int exit_code(v1::Outcome outcome);
+int worse_exit_code(int a, int b);
+
+struct PlumbOptions {
+  std::string server;
+  std::string project, job, run, verdict;
+  std::int64_t step_min = 0, step_max = 0;
+  bool json = false;
+  bool past = false;       // watch: first what is on disk.
+  std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
+};
+
+// Runs a command ("jobs", "verdicts", "watch", "explain" and its arguments) and returns its exit code. Errors are one
+// line on `err`.
+int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
+              std::ostream& err);
+
+}  // namespace plumbline

@@ -1,0 +1,124 @@
+#include "client/cpp/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace plumbline {
+
+struct Client::Watch {
+  std::mutex mutex;
+  grpc::ClientContext* context = nullptr;  // Of the watch that runs.
+  bool cancelled = false;
+};
+
+Client::Client(const std::string& address)
+    : address_(address),
+      stub_(v1::VerdictService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+      watch_(std::make_unique<Watch>()) {}
+
+Client::~Client() = default;
+
+absl::Status Client::status_of(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
+    return absl::Status(code, absl::StrCat("no answer from ", address_, ": ", status.error_message()));
+  }
+  return absl::Status(code, status.error_message());
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Client::call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*,
+                                                                                       const Request&, Response*),
+                                      const Request& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+  Response response;
+  const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+  if (!status.ok()) return status_of(status);
+  return response;
+}
+
+absl::StatusOr<std::vector<v1::JobSummary>> Client::jobs(const std::string& project) {
+  std::vector<v1::JobSummary> all;
+  v1::ListJobsRequest request;
+  request.set_project(project);
+  request.set_page_size(1000);
+  do {
+    auto page = call(&v1::VerdictService::Stub::ListJobs, request);
+    if (!page.ok()) return page.status();
+    for (v1::JobSummary& job : *page->mutable_jobs()) all.push_back(std::move(job));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  return all;
+}
+
+absl::StatusOr<v1::JobSummary> Client::job(const std::string& project, const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_project(project);
+  request.set_job(job);
+  return call(&v1::VerdictService::Stub::GetJob, request);
+}
+
+absl::Status Client::verdicts(const v1::Filter& filter, const std::function<void(v1::Verdict)>& each) {
+  v1::ListVerdictsRequest request;
+  *request.mutable_filter() = filter;
+  request.set_page_size(1000);
+  do {
+    auto page = call(&v1::VerdictService::Stub::ListVerdicts, request);
+    if (!page.ok()) return page.status();
+    for (v1::Verdict& verdict : *page->mutable_verdicts()) each(std::move(verdict));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Verdict> Client::verdict(const std::string& id) {
+  v1::GetVerdictRequest request;
+  request.set_id(id);
+  return call(&v1::VerdictService::Stub::GetVerdict, request);
+}
+
+absl::StatusOr<v1::Explanation> Client::explain(const std::string& id) {
+  v1::GetVerdictRequest request;
+  request.set_id(id);
+  return call(&v1::VerdictService::Stub::ExplainVerdict, request);
+}
+
+absl::StatusOr<v1::Stats> Client::stats(const v1::Filter& filter) {
+  v1::GetStatsRequest request;
+  *request.mutable_filter() = filter;
+  return call(&v1::VerdictService::Stub::GetStats, request);
+}
+
+absl::Status Client::watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each) {
+  grpc::ClientContext context;
+  {
+    std::lock_guard lock(watch_->mutex);
+    if (watch_->cancelled) return absl::OkStatus();
+    watch_->context = &context;
+  }
+  v1::WatchVerdictsRequest request;
+  *request.mutable_filter() = filter;
+  request.set_include_past(include_past);
+  auto reader = stub_->WatchVerdicts(&context, request);
+  bool enough = false;
+  for (v1::Verdict verdict; !enough && reader->Read(&verdict); verdict.Clear()) enough = !each(std::move(verdict));
+  if (enough) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  std::lock_guard lock(watch_->mutex);
+  watch_->context = nullptr;
+  return enough || watch_->cancelled ? absl::OkStatus() : status_of(status);
+}
+
+void Client::cancel() {
+  std::lock_guard lock(watch_->mutex);
+  watch_->cancelled = true;
+  if (watch_->context) watch_->context->TryCancel();
+}
+
+}  // namespace plumbline

@@ -1,0 +1,56 @@
+// Asks a plumblined: plumbline.v1.VerdictService with typed calls.
+//
+// Thread-safe, except that one watch at a time runs in a Client. Errors: the server's status, with a message that names
+// the address where the server could not be reached (UNAVAILABLE) or did not answer in time (DEADLINE_EXCEEDED).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plumbline/v1/query.grpc.pb.h"
+
+namespace plumbline {
+
+class Client {
+ public:
+  static constexpr std::chrono::seconds kDeadline{30};  // Of each call but watch().
+
+  // `address`: "unix:///run/plumbline.sock", "unix:relative.sock" or "HOST:PORT". Connects with the first call.
+  explicit Client(const std::string& address);
+  ~Client();
+
+  // Every page. An empty project: all of them.
+  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project = "");
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job);
+
+  // Calls `each` with every verdict that matches, in order of commit, without taps and contributors; page by page.
+  absl::Status verdicts(const v1::Filter& filter, const std::function<void(v1::Verdict)>& each);
+
+  absl::StatusOr<v1::Verdict> verdict(const std::string& id);  // "project/job/run/rank/step"
+  absl::StatusOr<v1::Explanation> explain(const std::string& id);
+  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter);
+
+  // Calls `each` with every new verdict that matches (with include_past, first those on disk) until it returns false
+  // (OK), cancel() is called (OK) or the server ends the stream.
+  absl::Status watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each);
+  void cancel();  // From any thread.
+
+ private:
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                                 Response*),
+                                const Request& request);
+  absl::Status status_of(const grpc::Status& status) const;
+
+  struct Watch;
+  const std::string address_;
+  std::unique_ptr<v1::VerdictService::Stub> stub_;
+  std::unique_ptr<Watch> watch_;
+};
+
+}  // namespace plumbline
