@@ -1,0 +1,84 @@
+// Fused attention of CPU builds (ATen: native/cpu/FlashAttentionKernel.cpp). q, k, v are [batch, heads, length, width].
+#include <cmath>
+#include <limits>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+// scale q k^T plus mask, -inf where the mask forbids. 16-bit products are accumulated and kept in fp32.
+Expr scores(Call& call, Expr q, Expr k) {
+  if (q.rank() != 4 || k.rank() != 4) call.unsupported("shapes");
+  if (call.real("dropout_p", 0) != 0) call.unsupported("dropout");
+  const double scale =
+      call.has("scale") ? call.real("scale") : 1.0 / std::sqrt(static_cast<double>(q.size(q.rank() - 1)));
+  Emitter& emitter = call.emitter();
+  Expr s = scale * matmul(q, transposed(k));
+  if (const auto mask = call.optional_tensor("attn_mask")) {
+    if (mask->format() == Format::kBool) {
+      s = select(*mask, s, emitter.constant(-std::numeric_limits<double>::infinity()));
+    } else {
+      s = s + *mask;
+    }
+  }
+  if (call.boolean("is_causal", false)) {
+    // Query i sees keys up to i.
+    const Expr query = iota(emitter, {q.size(2), 1}, 0, 1, Format::kInt64);
+    const Expr key = iota(emitter, {1, k.size(2)}, 0, 1, Format::kInt64);
+    const Expr visible = compare(Primitive::kLessEqual, key, query);
+    s = select(visible, s, emitter.constant(-std::numeric_limits<double>::infinity()));
+  }
+  return s;
+}
+
+bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
+
+// exp(s - max) v / sum exp(s - max), the numerators rounded to the format of v before the product; the log of the sum
+// beside it. One block of keys: the running rescaling of longer rows changes rounding only.
+void lower_attention(Call& call) {
+  const Expr q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value");
+  const Expr s = scores(call, q, k);
+  const Expr maximum = amax(s, last_dim(s));
+  const Expr numerators = exp(s - maximum);
+  const Expr total = sum(numerators, last_dim(s));
+  const Expr weights = reduced_precision(v.format()) ? cast(numerators, v.format()) : numerators;
+  call.returns(0, matmul(weights, v) / total);
+  if (call.wants(1)) {
+    Expr logsumexp = maximum + log(total);
+    const Shape shape = logsumexp.shape();
+    call.returns(1, reshape(logsumexp, {shape[0], shape[1], shape[2]}));
+  }
+}
+
+// p = exp(s - logsumexp); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = scale ds k; dk = scale ds^T q. The
+// factors of the products are rounded to a 16-bit input's format.
+void lower_attention_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_out");
+  const Expr q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value"), out = call.tensor("out");
+  const Expr logsumexp = call.tensor("logsumexp");
+  const Expr s = scores(call, q, k);
+  const Shape shape = logsumexp.shape();
+  if (shape.size() != 3) call.unsupported("shape of logsumexp");
+  const auto narrow = [&](Expr x) { return reduced_precision(q.format()) ? cast(x, q.format()) : x; };
+  const Expr p = exp(s - reshape(logsumexp, {shape[0], shape[1], shape[2], 1}));
+  call.returns(2, matmul(transposed(narrow(p)), gradient));
+  const Expr product = sum(gradient * out, last_dim(out));
+  const Expr ds = narrow(p * (matmul(gradient, transposed(v)) - product));
+  const double scale =
+      call.has("scale") ? call.real("scale") : 1.0 / std::sqrt(static_cast<double>(q.size(q.rank() - 1)));
+  call.returns(0, scale * matmul(ds, k));
+  call.returns(1, scale * matmul(transposed(ds), q));
+}
+
+}  // namespace
+
+std::span<const Rule> attention_rules() {
+  static const Rule kRules[] = {
+      {"_scaled_dot_product_flash_attention_for_cpu", {"default"}, lower_attention},
+      {"_scaled_dot_product_flash_attention_for_cpu_backward", {"default"}, lower_attention_backward},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,244 @@
+// Pointwise arithmetic, comparisons and choices (ATen: native/cpu/BinaryOpsKernel.cpp, UnaryOpsKernel.cpp).
+#include <cmath>
+#include <limits>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+template <Primitive primitive>
+void lower_unary(Call& call) {
+  call.returns(unary(primitive, call.tensor("self")));
+}
+
+template <Primitive primitive>
+void lower_binary(Call& call) {
+  call.returns(binary(primitive, call.operand("self"), call.operand("other")));
+}
+
+// alpha * other, where alpha is given and not 1.
+Expr scaled_other(Call& call) {
+  const Expr other = call.operand("other");
+  if (!call.has("alpha")) return other;
+  const Expr alpha = call.operand("alpha");
+  const Node& node = call.emitter().node(alpha.id);
+  if (node.primitive == Primitive::kConstant && node.attributes.scalar == 1) return other;
+  return alpha * other;
+}
+
+void lower_add(Call& call) { call.returns(call.operand("self") + scaled_other(call)); }
+void lower_sub(Call& call) { call.returns(call.operand("self") - scaled_other(call)); }
+void lower_rsub(Call& call) {
+  const Expr self = call.tensor("self");
+  const Expr other = call.operand("other");
+  call.returns(other - (call.has("alpha") && call.real("alpha") != 1 ? call.operand("alpha") * self : self));
+}
+
+void lower_div(Call& call) {
+  const Expr self = call.operand("self"), other = call.operand("other");
+  const std::string mode = call.text("rounding_mode", "");
+  const Expr quotient = self / other;
+  if (mode.empty()) {
+    call.returns(quotient);
+  } else if (mode == "floor") {
+    call.returns(unary(Primitive::kFloor, quotient));
+  } else {
+    call.returns(unary(Primitive::kTrunc, quotient));
+  }
+}
+
+void lower_floor_divide(Call& call) {
+  call.returns(unary(Primitive::kFloor, call.operand("self") / call.operand("other")));
+}
+
+// Python's modulo: the sign of the divisor.
+void lower_remainder(Call& call) {
+  const Expr a = call.operand("self"), b = call.operand("other");
+  call.returns(a - unary(Primitive::kFloor, a / b) * b);
+}
+
+// Exponents that the kernel knows are written out (native/cpu/PowKernel.cpp).
+void lower_pow(Call& call) {
+  const Expr base = call.operand("self");
+  if (call.is_tensor("exponent") || call.overload() == "Scalar") {
+    call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
+    return;
+  }
+  const double exponent = call.real("exponent");
+  if (exponent == 0) {
+    call.returns(expand(call.emitter().constant(1), base.shape()));
+  } else if (exponent == 1) {
+    call.returns(base);
+  } else if (exponent == 2) {
+    call.returns(base * base);
+  } else if (exponent == 3) {
+    call.returns(base * base * base);
+  } else if (exponent == 0.5) {
+    call.returns(sqrt(base));
+  } else if (exponent == -0.5) {
+    call.returns(1.0 / sqrt(base));
+  } else if (exponent == -1) {
+    call.returns(unary(Primitive::kReciprocal, base));
+  } else if (exponent == -2) {
+    call.returns(1.0 / (base * base));
+  } else {
+    call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
+  }
+}
+
+void lower_square(Call& call) { call.returns(square(call.tensor("self"))); }
+
+// clamp(x) = min(max(x, low), high)
+void lower_clamp(Call& call) {
+  Expr x = call.tensor("self");
+  if (call.has("min")) x = maximum(x, call.operand("min"));
+  if (call.has("max")) x = minimum(x, call.operand("max"));
+  call.returns(x);
+}
+
+void lower_lerp(Call& call) {
+  const Expr self = call.tensor("self"), end = call.tensor("end"), weight = call.operand("weight");
+  // ATen's lerp (native/Lerp.h) starts from the nearer end.
+  if (!call.is_tensor("weight") && std::fabs(call.real("weight")) >= 0.5) {
+    call.returns(end - (end - self) * (1.0 - weight));
+  } else {
+    call.returns(self + weight * (end - self));
+  }
+}
+
+void lower_addcmul(Call& call) {
+  const Expr product = call.operand_or("value", 1) * call.tensor("tensor1") * call.tensor("tensor2");
+  call.returns(call.tensor("self") + product);
+}
+
+void lower_addcdiv(Call& call) {
+  const Expr quotient = call.operand_or("value", 1) * call.tensor("tensor1") / call.tensor("tensor2");
+  call.returns(call.tensor("self") + quotient);
+}
+
+template <Primitive primitive>
+void lower_compare(Call& call) {
+  // A Python number takes the format of the tensor that it is compared with.
+  const Expr self = call.tensor("self");
+  const Format format = is_float(self.format()) ? self.format() : call.emitter().compute();
+  call.returns(compare(primitive, self, call.operand("other", format)));
+}
+
+void lower_logical_not(Call& call) { call.returns(logical_not(call.tensor("self"))); }
+void lower_logical_xor(Call& call) {
+  call.returns(compare(Primitive::kNotEqual, not_equal(call.tensor("self"), 0), not_equal(call.operand("other"), 0)));
+}
+
+// Bitwise operations are modelled on booleans only, where they are the logical ones.
+void require_boolean(Call& call) {
+  if (call.result_format() != Format::kBool) call.unsupported("bitwise on integers");
+}
+
+void lower_bitwise_not(Call& call) {
+  require_boolean(call);
+  lower_logical_not(call);
+}
+
+template <Primitive primitive>
+void lower_bitwise(Call& call) {
+  require_boolean(call);
+  lower_compare<primitive>(call);
+}
+
+void lower_isnan(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(compare(Primitive::kNotEqual, x, x));
+}
+
+void lower_isinf(Call& call) { call.returns(equal(abs(call.tensor("self")), kInfinity)); }
+
+void lower_isfinite(Call& call) {
+  const Expr made = unary(Primitive::kIsFinite, call.tensor("self"));
+  call.emitter().graph().nodes[made.id].result = Format::kBool;
+  call.returns(made);
+}
+
+// Numbers that are copied, not computed with, are rounded to the result's format at once.
+void lower_where(Call& call) {
+  const Format format = call.result_format();
+  const Expr a = call.operand("self", format), b = call.operand("other", format);
+  call.returns(select(call.tensor("condition"), a, b));
+}
+
+void lower_masked_fill(Call& call) {
+  const Expr value = call.operand("value", call.result_format());
+  call.returns(select(call.tensor("mask"), value, call.tensor("self")));
+}
+
+}  // namespace
+
+std::span<const Rule> elementwise_rules() {
+  using enum Primitive;
+  static const Rule kRules[] = {
+      {"neg", {"default"}, lower_unary<kNeg>, kPointwise},
+      {"abs", {"default"}, lower_unary<kAbs>, kPointwise},
+      {"sign", {"default"}, lower_unary<kSign>, kPointwise},
+      {"sgn", {"default"}, lower_unary<kSign>, kPointwise},
+      {"exp", {"default"}, lower_unary<kExp>, kPointwise},
+      {"expm1", {"default"}, lower_unary<kExpm1>, kPointwise},
+      {"log", {"default"}, lower_unary<kLog>, kPointwise},
+      {"log1p", {"default"}, lower_unary<kLog1p>, kPointwise},
+      {"sqrt", {"default"}, lower_unary<kSqrt>, kPointwise},
+      {"rsqrt", {"default"}, lower_unary<kRsqrt>, kPointwise},
+      {"reciprocal", {"default"}, lower_unary<kReciprocal>, kPointwise},
+      {"sin", {"default"}, lower_unary<kSin>, kPointwise},
+      {"cos", {"default"}, lower_unary<kCos>, kPointwise},
+      {"erf", {"default"}, lower_unary<kErf>, kPointwise},
+      {"floor", {"default"}, lower_unary<kFloor>, kPointwise},
+      {"ceil", {"default"}, lower_unary<kCeil>, kPointwise},
+      {"round", {"default"}, lower_unary<kRound>, kPointwise},
+      {"trunc", {"default"}, lower_unary<kTrunc>, kPointwise},
+      {"square", {"default"}, lower_square, kInPlace | kOut},
+      {"add", {"Tensor", "Scalar"}, lower_add, kPointwise},
+      {"sub", {"Tensor", "Scalar"}, lower_sub, kPointwise},
+      {"rsub", {"Tensor", "Scalar"}, lower_rsub},
+      {"mul", {"Tensor", "Scalar"}, lower_binary<kMul>, kPointwise},
+      {"div", {"Tensor", "Scalar", "Tensor_mode", "Scalar_mode"}, lower_div, kPointwise},
+      {"floor_divide", {"default", "Scalar"}, lower_floor_divide, kInPlace | kOut},
+      {"remainder", {"Tensor", "Scalar"}, lower_remainder, kInPlace | kOut},
+      {"fmod", {"Tensor", "Scalar"}, lower_binary<kFmod>, kInPlace | kOut},
+      {"pow", {"Tensor_Scalar", "Tensor_Tensor", "Scalar"}, lower_pow, kPointwise},
+      {"maximum", {"default"}, lower_binary<kMax>, kPointwise},
+      {"minimum", {"default"}, lower_binary<kMin>, kPointwise},
+      {"max", {"other"}, lower_binary<kMax>},
+      {"min", {"other"}, lower_binary<kMin>},
+      {"clamp", {"default", "Tensor"}, lower_clamp, kInPlace | kOut},
+      {"clamp_min", {"default", "Tensor"}, lower_clamp, kPointwise},
+      {"clamp_max", {"default", "Tensor"}, lower_clamp, kPointwise},
+      {"lerp", {"Scalar", "Tensor"}, lower_lerp, kPointwise},
+      {"addcmul", {"default"}, lower_addcmul, kPointwise},
+      {"addcdiv", {"default"}, lower_addcdiv, kPointwise},
+      {"lt", {"Tensor", "Scalar"}, lower_compare<kLess>, kOut, DecisionKind::kResult},
+      {"le", {"Tensor", "Scalar"}, lower_compare<kLessEqual>, kOut, DecisionKind::kResult},
+      {"gt", {"Tensor", "Scalar"}, lower_compare<kGreater>, kOut, DecisionKind::kResult},
+      {"ge", {"Tensor", "Scalar"}, lower_compare<kGreaterEqual>, kOut, DecisionKind::kResult},
+      {"eq", {"Tensor", "Scalar"}, lower_compare<kEqual>, kOut, DecisionKind::kResult},
+      {"ne", {"Tensor", "Scalar"}, lower_compare<kNotEqual>, kOut, DecisionKind::kResult},
+      {"logical_not", {"default"}, lower_logical_not, kInPlace | kOut},
+      {"logical_and", {"default"}, lower_compare<kLogicalAnd>, kInPlace | kOut},
+      {"logical_or", {"default"}, lower_compare<kLogicalOr>, kInPlace | kOut},
+      {"logical_xor", {"default"}, lower_logical_xor, kInPlace | kOut},
+      {"bitwise_not", {"default"}, lower_bitwise_not, kInPlace | kOut},
+      {"bitwise_and", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>, kInPlace | kOut},
+      {"__and__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>},
+      {"bitwise_or", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>, kInPlace | kOut},
+      {"__or__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>},
+      {"bitwise_xor", {"Tensor", "Scalar"}, lower_bitwise<kNotEqual>, kInPlace | kOut},
+      {"isnan", {"default"}, lower_isnan},
+      {"isinf", {"default"}, lower_isinf},
+      {"isfinite", {"default"}, lower_isfinite},
+      {"where", {"self", "ScalarOther", "ScalarSelf", "Scalar"}, lower_where},
+      {"masked_fill", {"Scalar", "Tensor"}, lower_masked_fill, kInPlace},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,213 @@
+// Reading and adding by index (ATen: native/Embedding.cpp, native/TensorAdvancedIndexing.cpp).
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+// Evaluates `make` with integer arithmetic.
+template <class Make>
+Expr in_integers(Emitter& emitter, Make make) {
+  const Format outer = emitter.compute();
+  emitter.set_compute(Format::kInt64);
+  const Expr made = make();
+  emitter.set_compute(outer);
+  return made;
+}
+
+Expr column(Expr x) { return reshape(x, {x.count(), 1}); }
+Expr flat(Expr x) { return reshape(x, {x.count()}); }
+
+// index, with negative ones counted from the end.
+Expr wrapped(Expr index, std::int64_t size) { return select(index < 0.0, index + static_cast<double>(size), index); }
+
+// Row-major position, in an array of `sizes`, of the element whose coordinate along `dim` is `index` and whose other
+// coordinates are index's own.
+Expr position_along(Emitter& emitter, const Shape& sizes, std::size_t dim, Expr index) {
+  return in_integers(emitter, [&] {
+    const Shape strides = row_major_strides(sizes), shape = index.shape();
+    Expr position = index * static_cast<double>(strides[dim]);
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      if (d == dim || shape[d] == 1) continue;
+      Shape along(sizes.size(), 1);
+      along[d] = shape[d];
+      position = position + iota(emitter, along, 0, static_cast<double>(strides[d]), Format::kInt64);
+    }
+    return position;
+  });
+}
+
+void lower_embedding(Call& call) {
+  const Expr table = call.tensor("weight"), index = call.tensor("indices");
+  if (table.rank() != 2) call.unsupported("shape of weight");
+  Shape shape = index.shape();
+  shape.push_back(table.size(1));
+  call.returns(reshape(gather_rows(table, flat(index)), shape));
+}
+
+void lower_embedding_dense_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output");
+  Expr index = flat(call.tensor("indices"));
+  if (call.boolean("scale_grad_by_freq", false)) call.unsupported("scale_grad_by_freq");
+  const std::int64_t rows = call.integer("num_weights", 0), padding = call.integer("padding_idx", -1);
+  if (gradient.rank() == 0) call.unsupported("shape of grad_output");
+  const std::int64_t width = gradient.size(gradient.rank() - 1);
+  if (padding >= 0)
+    index = in_integers(call.emitter(), [&] {
+      return select(equal(index, static_cast<double>(padding)), call.emitter().constant(-1), index);
+    });
+  // Rows are added one after the other in the result's own format.
+  call.returns(scatter_add(reshape(gradient, {index.count(), width}), index, rows, call.result_format()));
+}
+
+// Rows along `dim` chosen by a vector.
+void lower_index_select(Call& call) {
+  const Expr x = call.tensor("self"), index = flat(call.tensor("index"));
+  if (x.rank() == 0) call.unsupported("no dimension");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const Expr front = exchanged(x, 0, dim);
+  Shape shape = front.shape();
+  const std::int64_t rows = shape[0];
+  if (rows == 0) call.unsupported("no rows");
+  const Expr chosen = gather_rows(reshape(front, {rows, x.count() / rows}), index);
+  shape[0] = index.count();
+  call.returns(exchanged(reshape(chosen, shape), 0, dim));
+}
+
+void lower_gather(Call& call) {
+  const Expr x = call.tensor("self"), index = call.tensor("index");
+  if (x.rank() == 0 || index.rank() != x.rank()) call.unsupported("no dimension");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const Expr position = position_along(call.emitter(), x.shape(), dim, index);
+  call.returns(reshape(gather_rows(column(x), flat(position)), index.shape()));
+}
+
+// `source` where it is indexed, added up; in the shape of `like`.
+Expr scattered(Call& call, Expr like, Expr source, Expr position) {
+  return reshape(scatter_add(column(source), flat(position), like.count(), call.emitter().compute()), like.shape());
+}
+
+// source cut to index's shape.
+Expr cut(Expr source, const Shape& shape) {
+  for (std::size_t d = 0; d < shape.size(); ++d) source = narrow(source, d, 0, shape[d]);
+  return source;
+}
+
+void lower_scatter_add(Call& call) {
+  const Expr x = call.tensor("self"), index = call.tensor("index"), source = call.tensor("src");
+  if (x.rank() == 0 || index.rank() != x.rank() || source.rank() != x.rank()) call.unsupported("no dimension");
+  const Expr position = position_along(call.emitter(), x.shape(), call.dim("dim", x.rank(), 0), index);
+  call.returns(x + scattered(call, x, cut(source, index.shape()), position));
+}
+
+// self with the indexed elements replaced. Tensors as source: only where no two indices can be equal.
+void lower_scatter(Call& call) {
+  const Expr x = call.tensor("self"), index = call.tensor("index");
+  if (x.rank() == 0 || index.rank() != x.rank()) call.unsupported("no dimension");
+  if (call.has("reduce")) call.unsupported("reduce");
+  Emitter& emitter = call.emitter();
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const Expr position = position_along(emitter, x.shape(), dim, index);
+  const Expr one = expand(emitter.constant(1), index.shape());
+  const Expr hit = not_equal(scattered(call, x, one, position), 0);
+  if (!call.has("src")) {
+    call.returns(select(hit, call.operand("value", call.result_format()), x));
+    return;
+  }
+  if (index.size(dim) != 1) call.unsupported("indices that may be equal");
+  const Expr source = cut(call.tensor("src"), index.shape());
+  call.returns(select(hit, scattered(call, x, source, position), x));
+}
+
+void lower_index_add(Call& call) {
+  const Expr x = call.tensor("self"), index = flat(call.tensor("index"));
+  Expr source = call.tensor("source");
+  if (x.rank() == 0 || source.rank() != x.rank()) call.unsupported("no dimension");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  if (call.has("alpha") && call.real("alpha") != 1) source = call.operand("alpha") * source;
+  const Expr rows = exchanged(source, 0, dim);
+  const std::int64_t n = index.count(), height = x.size(dim);
+  if (n == 0 || height == 0) call.unsupported("no rows");
+  Shape shape = exchanged(x, 0, dim).shape();
+  const Expr added = scatter_add(reshape(rows, {n, source.count() / n}), index, height, call.emitter().compute());
+  call.returns(x + exchanged(reshape(added, shape), 0, dim));
+}
+
+// Where the elements of self[indices] lie in self, in the shape of the result: the indexed dimensions become the
+// broadcast shape of the indices, in place when they are neighbours, otherwise in front.
+std::optional<Expr> indexed_positions(Call& call, const Shape& sizes) {
+  Emitter& emitter = call.emitter();
+  const auto indices = call.optional_tensors("indices");
+  std::vector<std::size_t> indexed;
+  std::size_t index_rank = 0;
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    if (!indices[d]) continue;
+    if (indices[d]->format() == Format::kBool || indices[d]->format() == Format::kUInt8) return std::nullopt;
+    indexed.push_back(d);
+    index_rank = std::max(index_rank, indices[d]->rank());
+  }
+  if (indexed.empty() || indices.size() > sizes.size()) return std::nullopt;
+  const bool neighbours = indexed.back() - indexed.front() + 1 == indexed.size();
+  const std::size_t start = neighbours ? indexed.front() : 0;
+  const std::size_t rank = sizes.size() - indexed.size() + index_rank;
+  const Shape strides = row_major_strides(sizes);
+  return in_integers(emitter, [&] {
+    Expr position = emitter.constant(0);
+    std::size_t out = 0;
+    for (std::size_t d = 0, free = 0; d < sizes.size(); ++d) {
+      const bool has = d < indices.size() && indices[d];
+      if (has) {
+        // The index's own dimensions end where the index block ends.
+        const Expr index = wrapped(*indices[d], sizes[d]);
+        Shape along(rank, 1);
+        const Shape shape = index.shape();
+        for (std::size_t i = 0; i < shape.size(); ++i) along[start + index_rank - shape.size() + i] = shape[i];
+        position = position + reshape(index, along) * static_cast<double>(strides[d]);
+        continue;
+      }
+      out = free < start ? free : free + index_rank;
+      ++free;
+      Shape along(rank, 1);
+      along[out] = sizes[d];
+      position = position + iota(emitter, along, 0, static_cast<double>(strides[d]), Format::kInt64);
+    }
+    return position;
+  });
+}
+
+void lower_index(Call& call) {
+  const Expr x = call.tensor("self");
+  const auto position = indexed_positions(call, x.shape());
+  if (!position) call.unsupported("masks as indices");
+  call.returns(reshape(gather_rows(column(x), flat(*position)), position->shape()));
+}
+
+void lower_index_put(Call& call) {
+  const Expr x = call.tensor("self");
+  if (!call.boolean("accumulate", false)) call.unsupported("indices that may be equal");
+  const auto position = indexed_positions(call, x.shape());
+  if (!position) call.unsupported("masks as indices");
+  const Expr values = expand(call.tensor("values"), position->shape());
+  call.returns(x + scattered(call, x, values, *position));
+}
+
+}  // namespace
+
+std::span<const Rule> index_rules() {
+  static const Rule kRules[] = {
+      {"embedding", {"default"}, lower_embedding},
+      {"embedding_dense_backward", {"default"}, lower_embedding_dense_backward},
+      {"index_select", {"default"}, lower_index_select, kOut},
+      {"gather", {"default"}, lower_gather, kOut},
+      {"scatter_add", {"default"}, lower_scatter_add, kInPlace | kOut},
+      {"scatter", {"src", "value"}, lower_scatter, kInPlace | kOut},
+      {"index_add", {"default"}, lower_index_add, kInPlace | kOut},
+      {"index", {"Tensor"}, lower_index},
+      {"index_put", {"default"}, lower_index_put, kInPlace},
+      {"_index_put_impl", {"default"}, lower_index_put, kOnlyInPlace},
+      {"_unsafe_index", {"Tensor"}, lower_index},
+      {"_unsafe_index_put", {"default"}, lower_index_put},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

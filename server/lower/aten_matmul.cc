@@ -1,0 +1,73 @@
+// Matrix products (ATen: native/LinearAlgebra.cpp, native/Linear.cpp).
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
+
+// beta * bias + alpha * product; beta = 0 ignores the bias, NaN in it included.
+void with_bias(Call& call, Expr product) {
+  Expr scaled = product;
+  if (call.has("alpha") && call.real("alpha") != 1) scaled = call.operand("alpha") * product;
+  const bool whole = !call.has("beta") || call.real("beta") == 1;
+  if (!whole && call.real("beta") == 0) {
+    call.returns(scaled);
+    return;
+  }
+  const Expr self = call.tensor("self");
+  call.returns((whole ? self : call.operand("beta") * self) + scaled);
+}
+
+void lower_addmm(Call& call) { with_bias(call, matmul(call.tensor("mat1"), call.tensor("mat2"))); }
+void lower_baddbmm(Call& call) { with_bias(call, matmul(call.tensor("batch1"), call.tensor("batch2"))); }
+
+Expr column(Expr vector) { return reshape(vector, {vector.count(), 1}); }
+
+void lower_mv(Call& call) {
+  const Expr product = matmul(call.tensor("self"), column(call.tensor("vec")));
+  call.returns(reshape(product, {product.count()}));
+}
+
+void lower_addmv(Call& call) {
+  const Expr product = matmul(call.tensor("mat"), column(call.tensor("vec")));
+  with_bias(call, reshape(product, {product.count()}));
+}
+
+void lower_dot(Call& call) {
+  const Expr a = call.tensor("self");
+  const Expr b = call.tensor(call.base() == "vdot" ? "other" : "tensor");
+  call.returns(reshape(matmul(reshape(a, {1, a.count()}), column(b)), {}));
+}
+
+// x W^T + bias, the leading dimensions of x taken as rows.
+void lower_linear(Call& call) {
+  const Expr x = call.tensor("input"), weight = call.tensor("weight");
+  if (x.rank() == 0 || weight.rank() != 2) call.unsupported("shapes");
+  Shape shape = x.shape();
+  const std::int64_t width = shape.back();
+  if (width == 0) call.unsupported("an empty product");
+  Expr out = matmul(reshape(x, {x.count() / width, width}), transposed(weight));
+  if (const auto bias = call.optional_tensor("bias")) out = out + *bias;
+  shape.back() = weight.size(0);
+  call.returns(reshape(out, shape));
+}
+
+}  // namespace
+
+std::span<const Rule> matmul_rules() {
+  static const Rule kRules[] = {
+      {"mm", {"default"}, lower_mm, kOut},
+      {"bmm", {"default"}, lower_mm, kOut},
+      {"addmm", {"default"}, lower_addmm, kInPlace | kOut},
+      {"baddbmm", {"default"}, lower_baddbmm, kInPlace | kOut},
+      {"mv", {"default"}, lower_mv, kOut},
+      {"addmv", {"default"}, lower_addmv, kInPlace | kOut},
+      {"dot", {"default"}, lower_dot, kOut},
+      {"vdot", {"default"}, lower_dot, kOut},
+      {"linear", {"default"}, lower_linear, kOut},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

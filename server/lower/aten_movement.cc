@@ -1,0 +1,221 @@
+// Copies, joins, cuts and casts: nothing is computed (ATen: native/TensorShape.cpp, native/Copy.cpp).
+#include <algorithm>
+
+#include "server/lower/registry.h"
+#include "server/lower/view.h"
+
+namespace plumbline {
+namespace {
+
+// A copy in another layout or format. Conversions to integers truncate; to booleans they ask for non-zero.
+Expr converted(Expr x, Format format) {
+  if (format == Format::kBool && x.format() != Format::kBool) return not_equal(x, 0);
+  return cast(x, format);
+}
+
+void lower_copy(Call& call) { call.returns(converted(call.tensor("self"), call.result_format())); }
+
+void lower_copy_from(Call& call) {
+  const Expr source = converted(call.tensor("src"), call.result_format());
+  call.returns(expand(source, call.result_shape()));
+}
+
+// The same elements in the result's shape.
+void lower_reshape(Call& call) { call.returns(reshape(call.tensor("self"), call.result_shape())); }
+
+void lower_cat(Call& call) {
+  std::vector<Expr> tensors = call.tensors("tensors");
+  const Shape shape = call.result_shape();
+  const Format format = call.result_format();
+  // Empty vectors join anything.
+  std::erase_if(tensors, [&](const Expr& t) { return t.rank() == 1 && t.count() == 0 && shape.size() != 1; });
+  if (tensors.empty() || shape.empty()) call.unsupported("nothing to join");
+  const std::size_t dim = call.dim("dim", shape.size(), 0);
+  std::vector<View> views;
+  std::int64_t start = 0;
+  const Shape strides = row_major_strides(shape);
+  for (Expr& t : tensors) {
+    t = converted(t, format);
+    if (t.rank() != shape.size())
+      throw LowerError("tensors of the rank of " + to_string(shape) + " were expected, found " + to_string(t.shape()));
+    views.push_back({t.shape(), strides, start * strides[dim]});
+    start += t.size(dim);
+  }
+  if (start != shape[dim])
+    throw LowerError(std::to_string(shape[dim]) + " rows were expected, found " + std::to_string(start));
+  call.returns(assemble(call.emitter(), shape, std::nullopt, tensors, std::move(views), format));
+}
+
+void lower_stack(Call& call) {
+  std::vector<Expr> tensors = call.tensors("tensors");
+  const Shape shape = call.result_shape();
+  const Format format = call.result_format();
+  const std::size_t dim = call.dim("dim", shape.size(), 0);
+  if (shape.empty() || shape[dim] != static_cast<std::int64_t>(tensors.size()))
+    throw LowerError(std::to_string(tensors.size()) + " tensors along dimension " + std::to_string(dim) +
+                     " were expected, found " + to_string(shape));
+  std::vector<View> views;
+  View piece{shape, row_major_strides(shape), 0};
+  const std::int64_t stride = piece.strides[dim];
+  piece.sizes.erase(piece.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
+  piece.strides.erase(piece.strides.begin() + static_cast<std::ptrdiff_t>(dim));
+  for (Expr& t : tensors) {
+    t = converted(t, format);
+    views.push_back(piece);
+    piece.offset += stride;
+  }
+  call.returns(assemble(call.emitter(), shape, std::nullopt, tensors, std::move(views), format));
+}
+
+struct Range {
+  std::int64_t start = 0, step = 1, length = 0;
+};
+
+// Python's slice of a dimension of `size`.
+Range range_of(Call& call, std::int64_t size) {
+  Range range;
+  const auto bounded = [&](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size); };
+  range.start = bounded(call.integer("start", 0));
+  const std::int64_t end = bounded(call.integer("end", size));
+  range.step = call.integer("step", 1);
+  if (range.step <= 0)
+    throw LowerError("argument 'step': at least 1 was expected, found " + std::to_string(range.step));
+  range.length = end > range.start ? (end - range.start + range.step - 1) / range.step : 0;
+  return range;
+}
+
+// The part of `shape` that a slice along `dim` reads.
+View slice_view(Call& call, const Shape& shape, std::size_t dim) {
+  const Range range = range_of(call, shape[dim]);
+  View view{shape, row_major_strides(shape), 0};
+  view.offset = range.start * view.strides[dim];
+  view.sizes[dim] = range.length;
+  view.strides[dim] *= range.step;
+  if (range.length == 0) view.offset = 0;
+  return view;
+}
+
+// The part of `shape` with coordinate `index` along `dim`.
+View select_view(Call& call, const Shape& shape, std::size_t dim) {
+  std::int64_t index = call.integer("index", 0);
+  if (index < 0) index += shape[dim];
+  if (index < 0 || index >= shape[dim])
+    throw LowerError("argument 'index': below " + std::to_string(shape[dim]) + " was expected, found " +
+                     std::to_string(index));
+  View view{shape, row_major_strides(shape), 0};
+  view.offset = index * view.strides[dim];
+  view.sizes.erase(view.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
+  view.strides.erase(view.strides.begin() + static_cast<std::ptrdiff_t>(dim));
+  return view;
+}
+
+using ViewOf = View (*)(Call&, const Shape&, std::size_t);
+
+// The gradient of a cut: zeros around it.
+template <ViewOf view_of>
+void lower_cut_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output");
+  const Shape shape = call.integers("input_sizes");
+  if (shape.empty()) call.unsupported("no dimension");
+  const View view = view_of(call, shape, call.dim("dim", shape.size(), 0));
+  call.returns(assemble(call.emitter(), shape, std::nullopt, {gradient}, {view}, gradient.format()));
+}
+
+// self with a cut replaced.
+template <ViewOf view_of>
+void lower_cut_replaced(Call& call) {
+  const Expr self = call.tensor("self"), source = converted(call.tensor("src"), self.format());
+  if (self.rank() == 0) call.unsupported("no dimension");
+  const View view = view_of(call, self.shape(), call.dim("dim", self.rank(), 0));
+  call.returns(assemble(call.emitter(), self.shape(), self, {source}, {view}, self.format()));
+}
+
+void lower_constant_pad(Call& call) {
+  const Expr x = call.tensor("self");
+  const auto pad = call.integers("pad");
+  const Shape shape = call.result_shape();
+  if (pad.size() % 2 != 0 || pad.size() / 2 > x.rank() ||
+      std::any_of(pad.begin(), pad.end(), [](auto p) { return p < 0; }))
+    call.unsupported("negative padding");
+  View view{x.shape(), row_major_strides(shape), 0};
+  for (std::size_t i = 0; i < pad.size() / 2; ++i) view.offset += pad[2 * i] * view.strides[x.rank() - 1 - i];
+  std::optional<Expr> around;
+  if (call.real("value", 0) != 0) around = expand(call.operand("value", x.format()), shape);
+  call.returns(assemble(call.emitter(), shape, around, {x}, {view}, x.format()));
+}
+
+// The tensor `repeats` times along each dimension.
+void lower_repeat(Call& call) {
+  const Expr x = call.tensor("self");
+  const auto repeats = call.integers("repeats");
+  if (repeats.size() < x.rank()) call.unsupported("fewer repeats than dimensions");
+  Shape sizes(repeats.size() - x.rank(), 1);
+  for (std::int64_t size : x.shape()) sizes.push_back(size);
+  Shape spread, expanded, shape;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    spread.insert(spread.end(), {1, sizes[d]});
+    expanded.insert(expanded.end(), {repeats[d], sizes[d]});
+    shape.push_back(repeats[d] * sizes[d]);
+  }
+  call.returns(reshape(expand(reshape(x, spread), expanded), shape));
+}
+
+// Zero above (tril) or below (triu) a diagonal of the last two dimensions.
+template <bool lower>
+void lower_triangle(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.rank() < 2) call.unsupported("fewer than two dimensions");
+  Emitter& emitter = call.emitter();
+  const double diagonal = static_cast<double>(call.integer("diagonal", 0));
+  const Expr rows = iota(emitter, {x.size(x.rank() - 2), 1}, diagonal, 1, Format::kInt64);
+  const Expr columns = iota(emitter, {1, x.size(x.rank() - 1)}, 0, 1, Format::kInt64);
+  const Format outer = emitter.compute();
+  emitter.set_compute(Format::kInt64);
+  const Expr keep = compare(lower ? Primitive::kLessEqual : Primitive::kGreaterEqual, columns, rows);
+  emitter.set_compute(outer);
+  call.returns(select(keep, x, emitter.constant(0, x.format())));
+}
+
+void lower_roll(Call& call) {
+  const Expr x = call.tensor("self");
+  const auto shifts = call.integers("shifts"), dims = call.integers("dims");
+  if (shifts.size() != 1 || dims.size() > 1 || x.count() == 0) call.unsupported("several dimensions");
+  const Expr rows = dims.empty() ? reshape(x, {x.count()}) : x;
+  std::int64_t along = dims.empty() ? 0 : dims[0];
+  if (along < 0) along += static_cast<std::int64_t>(x.rank());
+  const auto dim = static_cast<std::size_t>(along);
+  const std::int64_t size = rows.size(dim), shift = ((shifts[0] % size) + size) % size;
+  const Shape shape = rows.shape(), strides = row_major_strides(shape);
+  const Expr head = narrow(rows, dim, 0, size - shift), tail = narrow(rows, dim, size - shift, shift);
+  const Expr rolled = assemble(call.emitter(), shape, std::nullopt, {tail, head},
+                               {{tail.shape(), strides, 0}, {head.shape(), strides, shift * strides[dim]}}, x.format());
+  call.returns(reshape(rolled, x.shape()));
+}
+
+}  // namespace
+
+std::span<const Rule> movement_rules() {
+  static const Rule kRules[] = {
+      {"clone", {"default"}, lower_copy},
+      {"_to_copy", {"default"}, lower_copy},
+      {"contiguous", {"default"}, lower_copy},
+      {"copy", {"default"}, lower_copy_from, kInPlace | kForeach},
+      {"_unsafe_view", {"default"}, lower_reshape},
+      {"view_copy", {"default"}, lower_reshape},
+      {"_reshape_copy", {"default"}, lower_reshape},
+      {"cat", {"default"}, lower_cat, kOut},
+      {"stack", {"default"}, lower_stack, kOut},
+      {"slice_backward", {"default"}, lower_cut_backward<slice_view>},
+      {"select_backward", {"default"}, lower_cut_backward<select_view>},
+      {"slice_scatter", {"default"}, lower_cut_replaced<slice_view>},
+      {"select_scatter", {"default"}, lower_cut_replaced<select_view>},
+      {"constant_pad_nd", {"default"}, lower_constant_pad},
+      {"repeat", {"default"}, lower_repeat},
+      {"tril", {"default"}, lower_triangle<true>, kInPlace | kOut},
+      {"triu", {"default"}, lower_triangle<false>, kInPlace | kOut},
+      {"roll", {"default"}, lower_roll},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

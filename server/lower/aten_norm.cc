@@ -1,0 +1,178 @@
+// Normalisations (ATen: native/cpu/layer_norm_kernel.cpp, native/layer_norm.cpp, native/Normalization.cpp).
+#include <algorithm>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+// The input as rows [outer, inner], inner the normalised elements.
+struct Rows {
+  std::int64_t outer = 1, inner = 1;
+};
+
+Rows rows_of(Call& call, const Expr& x) {
+  const auto normalized = call.integers("normalized_shape");
+  const Shape shape = x.shape();
+  if (normalized.empty() || normalized.size() > shape.size() ||
+      !std::equal(normalized.rbegin(), normalized.rend(), shape.rbegin()))
+    throw LowerError("argument 'normalized_shape': the last sizes of " + to_string(shape) + " were expected, found " +
+                     to_string(normalized));
+  Rows rows;
+  const std::size_t split = shape.size() - normalized.size();
+  for (std::size_t d = 0; d < shape.size(); ++d) (d < split ? rows.outer : rows.inner) *= shape[d];
+  if (rows.inner == 0) call.unsupported("empty rows");
+  return rows;
+}
+
+// (x - mean) rstd gamma + beta, row by row; also mean and rstd.
+void lower_layer_norm(Call& call) {
+  const Expr input = call.tensor("input");
+  const Rows rows = rows_of(call, input);
+  const Expr x = reshape(input, {rows.outer, rows.inner});
+  const Expr mean = sum(x, {1}) / static_cast<double>(rows.inner);
+  const Expr rstd = reduce(Primitive::kVarianceRsqrt, x, {1}, call.real("eps"));
+  Expr y = (x - mean) * rstd;
+  if (const auto weight = call.optional_tensor("weight")) y = y * reshape(*weight, {1, rows.inner});
+  if (const auto bias = call.optional_tensor("bias")) y = y + reshape(*bias, {1, rows.inner});
+  call.returns(0, reshape(y, input.shape()));
+  if (call.wants(1)) call.returns(1, reshape(mean, call.result_shape(1)));
+  if (call.wants(2)) call.returns(2, reshape(rstd, call.result_shape(2)));
+}
+
+// LayerNormBackwardKernelImpl: dx = a dy gamma + b x + c with a = rstd, b = (mean sum(dy gamma) - sum(dy gamma x))
+// a^3 / n, c = -b mean - a sum(dy gamma) / n. Cancellation between the terms is the kernel's own.
+void lower_layer_norm_backward(Call& call) {
+  const Expr input = call.tensor("input");
+  const Rows rows = rows_of(call, input);
+  const Shape flat{rows.outer, rows.inner}, column{rows.outer, 1}, row{1, rows.inner};
+  const Expr x = reshape(input, flat), dy = reshape(call.tensor("grad_out"), flat);
+  const Expr mean = reshape(call.tensor("mean"), column), rstd = reshape(call.tensor("rstd"), column);
+  const auto weight = call.optional_tensor("weight");
+  if (call.wants(0)) {
+    const Expr weighted = weight ? dy * reshape(*weight, row) : dy;
+    const double scale = 1.0 / static_cast<double>(rows.inner);
+    const Expr ds = sum(weighted * x, {1}), db = sum(weighted, {1});
+    const Expr b = (db * mean - ds) * rstd * rstd * rstd * scale;
+    const Expr c = -b * mean - db * rstd * scale;
+    call.returns(0, reshape(rstd * weighted + b * x + c, input.shape()));
+  }
+  if (call.wants(1)) {
+    const Expr normalized = rstd * x + -rstd * mean;
+    call.returns(1, reshape(sum(dy * normalized, {0}), call.result_shape(1)));
+  }
+  if (call.wants(2)) call.returns(2, reshape(sum(dy, {0}), call.result_shape(2)));
+}
+
+// y = x rstd weight with rstd = (mean(x^2) + eps)^-1/2 (rms_norm_composite, native/layer_norm.cpp).
+void lower_rms_norm(Call& call) {
+  const Expr input = call.tensor("input");
+  const Rows rows = rows_of(call, input);
+  const Expr x = reshape(input, {rows.outer, rows.inner});
+  if (!call.has("eps")) call.unsupported("eps by default");
+  const Expr mean_square = sum(x * x, {1}) / static_cast<double>(rows.inner);
+  const Expr rstd = unary(Primitive::kRsqrt, mean_square + call.real("eps"));
+  Expr y = x * rstd;
+  if (const auto weight = call.optional_tensor("weight")) y = y * reshape(*weight, {1, rows.inner});
+  call.returns(0, reshape(y, input.shape()));
+  if (call.wants(1)) call.returns(1, reshape(rstd, call.result_shape(1)));
+}
+
+// Dimensions but the channel's.
+std::vector<std::int64_t> batch_dims(const Expr& x) {
+  std::vector<std::int64_t> dims;
+  for (std::size_t d = 0; d < x.rank(); ++d)
+    if (d != 1) dims.push_back(static_cast<std::int64_t>(d));
+  return dims;
+}
+
+// A vector over channels in x's rank.
+Expr per_channel(Expr vector, const Expr& x) {
+  Shape shape(x.rank(), 1);
+  shape[1] = x.size(1);
+  return reshape(vector, shape);
+}
+
+// Training normalises with the batch's moments and moves the running ones; evaluation uses the running ones.
+void lower_batch_norm(Call& call) {
+  const Expr x = call.tensor("input");
+  if (x.rank() < 2) call.unsupported("fewer than two dimensions");
+  const bool training = call.boolean("training", call.base() == "_native_batch_norm_legit");
+  const Shape channels{x.size(1)};
+  const auto running_mean = call.optional_tensor("running_mean"), running_var = call.optional_tensor("running_var");
+  const double eps = call.real("eps");
+  Expr mean, rstd;
+  if (training) {
+    const auto dims = batch_dims(x);
+    const double n = static_cast<double>(x.count() / std::max<std::int64_t>(1, x.size(1)));
+    mean = sum(x, dims) / n;
+    rstd = reduce(Primitive::kVarianceRsqrt, x, dims, eps);
+    if (running_mean && running_var) {
+      const double momentum = call.real("momentum");
+      const Expr unbiased = sum(square(x - mean), dims) / (n - 1);
+      call.writes("running_mean", momentum * reshape(mean, channels) + (1 - momentum) * *running_mean);
+      call.writes("running_var", momentum * reshape(unbiased, channels) + (1 - momentum) * *running_var);
+    }
+    if (call.wants(1)) call.returns(1, reshape(mean, channels));
+    if (call.wants(2)) call.returns(2, reshape(rstd, channels));
+  } else {
+    if (!running_mean || !running_var) call.unsupported("evaluation without running moments");
+    mean = per_channel(*running_mean, x);
+    rstd = 1.0 / sqrt(per_channel(*running_var, x) + eps);
+    // The saved moments are empty.
+    for (std::size_t i : {1, 2})
+      if (call.wants(i) && count(call.result_shape(i)) == 0)
+        call.returns(i, expand(call.emitter().constant(0), call.result_shape(i)));
+  }
+  Expr y = (x - mean) * rstd;
+  if (const auto weight = call.optional_tensor("weight")) y = y * per_channel(*weight, x);
+  if (const auto bias = call.optional_tensor("bias")) y = y + per_channel(*bias, x);
+  call.returns(0, y);
+}
+
+// batch_norm_backward_cpu: training dx = (dy - mean(dy) - (x - mean) rstd^2 mean(dy (x - mean))) rstd weight.
+void lower_batch_norm_backward(Call& call) {
+  const Expr dy = call.tensor("grad_out"), x = call.tensor("input");
+  if (x.rank() < 2) call.unsupported("fewer than two dimensions");
+  const bool training = call.boolean("train", true);
+  const auto dims = batch_dims(x);
+  const Shape channels{x.size(1)};
+  Expr mean, rstd;
+  if (training) {
+    mean = per_channel(call.tensor("save_mean"), x);
+    rstd = per_channel(call.tensor("save_invstd"), x);
+  } else {
+    mean = per_channel(call.tensor("running_mean"), x);
+    rstd = 1.0 / sqrt(per_channel(call.tensor("running_var"), x) + call.real("eps"));
+  }
+  const auto weight = call.optional_tensor("weight");
+  const Expr total = sum(dy, dims), centred = x - mean;
+  const Expr product = sum(centred * dy, dims);
+  if (call.wants(0)) {
+    Expr dx = dy;
+    if (training) {
+      const double n = static_cast<double>(x.count() / std::max<std::int64_t>(1, x.size(1)));
+      dx = dy - total / n - centred * (product * rstd * rstd / n);
+    }
+    dx = dx * rstd;
+    call.returns(0, weight ? dx * per_channel(*weight, x) : dx);
+  }
+  if (call.wants(1)) call.returns(1, reshape(product * rstd, channels));
+  if (call.wants(2)) call.returns(2, reshape(total, channels));
+}
+
+}  // namespace
+
+std::span<const Rule> norm_rules() {
+  static const Rule kRules[] = {
+      {"native_layer_norm", {"default"}, lower_layer_norm},
+      {"native_layer_norm_backward", {"default"}, lower_layer_norm_backward},
+      {"_fused_rms_norm", {"default"}, lower_rms_norm},
+      {"native_batch_norm", {"default"}, lower_batch_norm},
+      {"_native_batch_norm_legit", {"default"}, lower_batch_norm},
+      {"native_batch_norm_backward", {"default"}, lower_batch_norm_backward},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,164 @@
+// Fused optimizer steps and gradient scaling (ATen: native/cpu/FusedAdamKernel.cpp, FusedSGDKernel.cpp,
+// native/AmpKernels.cpp). Unfused optimizers are pointwise and foreach operations.
+#include <cmath>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+void require_length(const char* name, std::size_t expected, std::size_t found) {
+  if (expected != found)
+    throw LowerError("argument '" + std::string(name) + "': " + std::to_string(expected) +
+                     " tensors were expected, found " + std::to_string(found));
+}
+
+// The gradient divided by the loss scale; where an overflow was found, steps are skipped: their results are the old
+// values.
+struct Scaling {
+  std::optional<Expr> scale, found;
+
+  Expr unscaled(Expr gradient) const { return scale ? gradient / reshape(*scale, {}) : gradient; }
+  Expr kept(Expr before, Expr after) const {
+    if (!found) return after;
+    return select(equal(reshape(*found, {}), 1), before, after);
+  }
+};
+
+Scaling scaling_of(Call& call) { return {call.optional_tensor("grad_scale"), call.optional_tensor("found_inf")}; }
+
+// a + weight (b - a) as the kernel forms it: from the nearer end.
+Expr lerp(Expr a, Expr b, double weight) {
+  if (std::fabs(weight) < 0.5) return weight * (b - a) + a;
+  return (weight - 1.0) * (b - a) + b;
+}
+
+// The bias corrections are formed in double from the step's value; what enters the vector code is rounded to fp32.
+template <bool decoupled>
+void lower_fused_adam(Call& call) {
+  Emitter& emitter = call.emitter();
+  const auto parameters = call.tensors("self"), gradients = call.tensors("grads"), first = call.tensors("exp_avgs"),
+             second = call.tensors("exp_avg_sqs"), largest = call.tensors("max_exp_avg_sqs"),
+             steps = call.tensors("state_steps");
+  const bool amsgrad = call.boolean("amsgrad", false), maximize = call.boolean("maximize", false);
+  const std::size_t n = parameters.size();
+  require_length("grads", n, gradients.size());
+  require_length("exp_avgs", n, first.size());
+  require_length("exp_avg_sqs", n, second.size());
+  require_length("state_steps", n, steps.size());
+  if (amsgrad) require_length("max_exp_avg_sqs", n, largest.size());
+  const double beta1 = call.real("beta1"), beta2 = call.real("beta2"), eps = call.real("eps");
+  const double weight_decay = call.real("weight_decay");
+  const Scaling scaling = scaling_of(call);
+
+  for (std::size_t i = 0; i < n; ++i) {
+    const Format format = parameters[i].format();
+    emitter.set_compute(Format::kFloat64);
+    const Expr lr = reshape(call.operand("lr"), {});
+    const Expr step = reshape(steps[i], {});
+    const auto correction = [&](double beta) { return 1.0 - binary(Primitive::kPow, emitter.constant(beta), step); };
+    const Expr step_size = lr / correction(beta1);
+    const Expr root_correction = sqrt(correction(beta2));
+    const Expr shrink = 1.0 - lr * weight_decay;
+    emitter.set_compute(compute_format(format));
+    const auto narrow = [&](Expr x) { return cast(x, emitter.compute()); };
+
+    Expr gradient = scaling.unscaled(gradients[i]);
+    call.writes("grads", gradient, i);
+    if (maximize) gradient = -gradient;
+    Expr parameter = parameters[i];
+    if (weight_decay != 0) parameter = decoupled ? parameter * narrow(shrink) : parameter;
+    if (weight_decay != 0 && !decoupled) gradient = gradient + parameter * weight_decay;
+    const Expr m = lerp(first[i], gradient, 1 - beta1);
+    const Expr v = second[i] * beta2 + (1 - beta2) * gradient * gradient;
+    Expr under_root = v;
+    if (amsgrad) {
+      under_root = maximum(largest[i], v);
+      call.writes("max_exp_avg_sqs", scaling.kept(largest[i], under_root), i);
+    }
+    const Expr denominator = sqrt(under_root) / narrow(root_correction) + eps;
+    const Expr updated = parameter + -narrow(step_size) * m / denominator;
+    call.writes("self", scaling.kept(parameters[i], updated), i);
+    call.writes("exp_avgs", scaling.kept(first[i], m), i);
+    call.writes("exp_avg_sqs", scaling.kept(second[i], v), i);
+  }
+}
+
+void lower_fused_sgd(Call& call) {
+  const auto parameters = call.tensors("self"), gradients = call.tensors("grads"),
+             buffers = call.tensors("momentum_buffer_list");
+  const std::size_t n = parameters.size();
+  require_length("grads", n, gradients.size());
+  const double momentum = call.real("momentum"), dampening = call.real("dampening"),
+               weight_decay = call.real("weight_decay");
+  if (momentum != 0) require_length("momentum_buffer_list", n, buffers.size());
+  const bool nesterov = call.boolean("nesterov", false), maximize = call.boolean("maximize", false),
+             first_step = call.boolean("is_first_step", false);
+  const Scaling scaling = scaling_of(call);
+  Emitter& emitter = call.emitter();
+  for (std::size_t i = 0; i < n; ++i) {
+    emitter.set_compute(compute_format(parameters[i].format()));
+    Expr gradient = scaling.unscaled(gradients[i]);
+    call.writes("grads", gradient, i);
+    if (maximize) gradient = -gradient;
+    if (weight_decay != 0) gradient = gradient + parameters[i] * weight_decay;
+    if (momentum != 0) {
+      const Expr buffer = first_step ? gradient : buffers[i] * momentum + gradient * (1 - dampening);
+      call.writes("momentum_buffer_list", scaling.kept(buffers[i], buffer), i);
+      gradient = nesterov ? gradient + buffer * momentum : buffer;
+    }
+    const Expr updated = parameters[i] - gradient * call.operand("lr");
+    call.writes("self", scaling.kept(parameters[i], updated), i);
+  }
+}
+
+// self *= inv_scale, and found_inf becomes 1 where any element is not finite.
+void lower_unscale(Call& call) {
+  const auto gradients = call.tensors("self");
+  const Expr inverse = reshape(call.tensor("inv_scale"), {});
+  Expr found = call.tensor("found_inf");
+  Emitter& emitter = call.emitter();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    emitter.set_compute(Format::kFloat32);
+    const Expr finite = unary(Primitive::kIsFinite, gradients[i]);
+    const Expr broken = 1.0 - reduce(Primitive::kAmin, finite, all_dims(gradients[i]));
+    found = maximum(found, reshape(broken, found.shape()));
+    call.writes("self", gradients[i] * inverse, i);
+  }
+  call.writes("found_inf", found);
+}
+
+// After an overflow the scale backs off; after growth_interval clean steps it grows, where that stays finite.
+void lower_update_scale(Call& call) {
+  const Expr scale = call.tensor("self"), tracker = call.tensor("growth_tracker");
+  const Expr overflow = not_equal(reshape(call.tensor("found_inf"), scale.shape()), 0);
+  Emitter& emitter = call.emitter();
+  const Format compute = emitter.compute();
+  emitter.set_compute(Format::kInt32);
+  const Expr successful = tracker + 1.0;
+  const Expr full = equal(successful, static_cast<double>(call.integer("growth_interval", 2000)));
+  const Expr counted = select(full, emitter.constant(0), successful);
+  const Expr tracked = select(overflow, emitter.constant(0), counted);
+  emitter.set_compute(compute);
+  const Expr grown = scale * call.operand("scale_growth_factor");
+  const Expr usable = unary(Primitive::kIsFinite, cast(grown, scale.format()));
+  const Expr larger = select(logical_and(full, usable), grown, scale);
+  const Expr next = select(overflow, scale * call.operand("scale_backoff_factor"), larger);
+  call.writes("self", next);
+  call.writes("growth_tracker", tracked);
+}
+
+}  // namespace
+
+std::span<const Rule> optimizer_rules() {
+  static const Rule kRules[] = {
+      {"_fused_adam", {"default", "tensor_lr"}, lower_fused_adam<false>, kOnlyInPlace},
+      {"_fused_adamw", {"default", "tensor_lr"}, lower_fused_adam<true>, kOnlyInPlace},
+      {"_fused_sgd", {"default", "tensor_lr"}, lower_fused_sgd, kOnlyInPlace},
+      {"_amp_foreach_non_finite_check_and_unscale", {"default"}, lower_unscale, kOnlyInPlace},
+      {"_amp_update_scale", {"default"}, lower_update_scale, kOnlyInPlace},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

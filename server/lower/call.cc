@@ -1,0 +1,211 @@
+#include "server/lower/call.h"
+
+#include <algorithm>
+
+namespace plumbline {
+namespace {
+
+std::optional<double> number(const ArgumentValue& value) {
+  if (const auto* x = std::get_if<double>(&value)) return *x;
+  if (const auto* x = std::get_if<std::int64_t>(&value)) return static_cast<double>(*x);
+  if (const auto* x = std::get_if<bool>(&value)) return *x ? 1.0 : 0.0;
+  return std::nullopt;
+}
+
+std::int64_t wrapped(std::int64_t dim, std::size_t rank) {
+  const auto n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank));
+  if (dim < -n || dim >= n)
+    throw LowerError("a dimension below " + std::to_string(n) + " was expected, found " + std::to_string(dim));
+  return dim < 0 ? dim + n : dim;
+}
+
+// Runs `read`, and names the argument in what goes wrong.
+template <class Read>
+auto in_argument(std::string_view name, Read read) {
+  try {
+    return read();
+  } catch (const LowerError& error) {
+    throw LowerError("argument '" + std::string(name) + "': " + error.what());
+  }
+}
+
+}  // namespace
+
+Call::Call(Emitter& emitter, Storage& storage, const TraceOp& op, std::string_view base, std::string_view overload,
+           std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made)
+    : emitter_(emitter),
+      storage_(storage),
+      op_(op),
+      base_(base),
+      overload_(overload),
+      arguments_(std::move(arguments)),
+      outputs_(std::move(outputs)),
+      made_(made) {}
+
+void Call::unsupported(const std::string& what) const { throw Unsupported(op_.name + ": " + what); }
+
+const ArgumentValue* Call::find(std::string_view name) const {
+  for (const TraceArgument& argument : arguments_)
+    if (argument.name == name) return std::holds_alternative<None>(argument.value) ? nullptr : &argument.value;
+  return nullptr;
+}
+
+bool Call::has(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  if (!value) return false;
+  const auto* tensor = std::get_if<TensorRef>(value);
+  return !tensor || tensor->value != 0;
+}
+
+bool Call::is_tensor(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  const auto* tensor = value ? std::get_if<TensorRef>(value) : nullptr;
+  return tensor && tensor->value != 0;
+}
+
+Expr Call::tensor(std::string_view name) {
+  const auto given = optional_tensor(name);
+  if (!given) unsupported("argument '" + std::string(name) + "' is no tensor");
+  return *given;
+}
+
+std::optional<Expr> Call::optional_tensor(std::string_view name) {
+  const ArgumentValue* value = find(name);
+  if (!value) return std::nullopt;
+  const auto* tensor = std::get_if<TensorRef>(value);
+  if (!tensor) unsupported("argument '" + std::string(name) + "' is no tensor");
+  if (tensor->value == 0) return std::nullopt;
+  return in_argument(name, [&] { return storage_.read(*tensor); });
+}
+
+std::vector<std::optional<Expr>> Call::optional_tensors(std::string_view name) {
+  const ArgumentValue* value = find(name);
+  if (!value) return {};
+  const auto* list = std::get_if<std::vector<TensorRef>>(value);
+  if (!list) unsupported("argument '" + std::string(name) + "' is no list of tensors");
+  std::vector<std::optional<Expr>> read;
+  for (const TensorRef& tensor : *list) {
+    if (tensor.value == 0) {
+      read.push_back(std::nullopt);
+    } else {
+      read.push_back(in_argument(name, [&] { return storage_.read(tensor); }));
+    }
+  }
+  return read;
+}
+
+std::vector<Expr> Call::tensors(std::string_view name) {
+  std::vector<Expr> read;
+  for (const auto& tensor : optional_tensors(name)) {
+    if (!tensor) unsupported("argument '" + std::string(name) + "' holds an absent tensor");
+    read.push_back(*tensor);
+  }
+  return read;
+}
+
+Expr Call::operand(std::string_view name, std::optional<Format> format) {
+  const ArgumentValue* value = find(name);
+  if (!value) unsupported("argument '" + std::string(name) + "' is missing");
+  if (const auto* edge = std::get_if<ScalarEdge>(value))
+    return in_argument(name, [&] { return reshape(storage_.read(edge->source), {}); });
+  if (std::holds_alternative<TensorRef>(*value)) return tensor(name);
+  const auto scalar = number(*value);
+  if (!scalar) unsupported("argument '" + std::string(name) + "' is no tensor or number");
+  return emitter_.constant(*scalar, format.value_or(emitter_.compute()));
+}
+
+Expr Call::operand_or(std::string_view name, double otherwise) {
+  return has(name) ? operand(name) : emitter_.constant(otherwise);
+}
+
+double Call::real(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  const auto scalar = value ? number(*value) : std::nullopt;
+  if (!scalar) unsupported("argument '" + std::string(name) + "' is no constant number");
+  return *scalar;
+}
+
+double Call::real(std::string_view name, double otherwise) const { return find(name) ? real(name) : otherwise; }
+
+std::int64_t Call::integer(std::string_view name, std::int64_t otherwise) const {
+  const ArgumentValue* value = find(name);
+  if (!value) return otherwise;
+  if (const auto* x = std::get_if<std::int64_t>(value)) return *x;
+  if (const auto* x = std::get_if<bool>(value)) return *x ? 1 : 0;
+  unsupported("argument '" + std::string(name) + "' is no integer");
+}
+
+bool Call::boolean(std::string_view name, bool otherwise) const { return integer(name, otherwise ? 1 : 0) != 0; }
+
+std::string Call::text(std::string_view name, std::string otherwise) const {
+  const ArgumentValue* value = find(name);
+  if (!value) return otherwise;
+  if (const auto* x = std::get_if<std::string>(value)) return *x;
+  unsupported("argument '" + std::string(name) + "' is no text");
+}
+
+std::vector<std::int64_t> Call::integers(std::string_view name, std::vector<std::int64_t> otherwise) const {
+  const ArgumentValue* value = find(name);
+  if (!value) return otherwise;
+  if (const auto* x = std::get_if<std::vector<std::int64_t>>(value)) return *x;
+  if (const auto* x = std::get_if<std::int64_t>(value)) return {*x};
+  // Empty lists carry no element type.
+  if (const auto* x = std::get_if<std::vector<double>>(value); x && x->empty()) return {};
+  if (const auto* x = std::get_if<std::vector<bool>>(value)) return {x->begin(), x->end()};
+  if (const auto* x = std::get_if<std::vector<TensorRef>>(value); x && x->empty()) return {};
+  unsupported("argument '" + std::string(name) + "' is no list of integers");
+}
+
+std::vector<std::int64_t> Call::dims(std::string_view name, std::size_t rank) const {
+  std::vector<std::int64_t> result;
+  for (std::int64_t dim : integers(name))
+    if (rank > 0) result.push_back(wrapped(dim, rank));
+  if (integers(name).empty())
+    for (std::size_t d = 0; d < rank; ++d) result.push_back(static_cast<std::int64_t>(d));
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
+}
+
+std::size_t Call::dim(std::string_view name, std::size_t rank, std::int64_t otherwise) const {
+  return static_cast<std::size_t>(wrapped(integer(name, otherwise), rank));
+}
+
+bool Call::wants(std::size_t output) const {
+  return output < outputs_.size() && op_.results[outputs_[output]].tensor.value != 0;
+}
+
+Format Call::result_format(std::size_t output) const {
+  if (output >= outputs_.size()) unsupported("has no result " + std::to_string(output));
+  return op_.results[outputs_[output]].tensor.format;
+}
+
+Shape Call::result_shape(std::size_t output) const {
+  if (output >= outputs_.size()) unsupported("has no result " + std::to_string(output));
+  return op_.results[outputs_[output]].tensor.view.sizes;
+}
+
+void Call::give(std::size_t result, Expr node) {
+  const TensorRef& expected = op_.results[result].tensor;
+  if (expected.value == 0) return;
+  if (node.shape() != expected.view.sizes)
+    throw LowerError("result " + std::to_string(result) + ": shape " + to_string(node.shape()) +
+                     " was expected from the arguments, found " + to_string(expected.view.sizes));
+  made_[result] = emitter_.rounded(node, expected.format).id;
+}
+
+void Call::returns(std::size_t output, Expr node) {
+  if (output < outputs_.size()) give(outputs_[output], node);
+}
+
+void Call::writes(std::string_view argument, Expr node, std::size_t index) {
+  for (std::size_t i = 0; i < op_.results.size(); ++i) {
+    if (op_.results[i].argument != argument) continue;
+    if (index-- == 0) {
+      give(i, node);
+      return;
+    }
+  }
+}
+
+}  // namespace plumbline

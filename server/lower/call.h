@@ -1,0 +1,83 @@
+// One framework operation as a lowering rule sees it: arguments by schema name, and the results it has to give.
+//
+// A rule is written for the functional operation on single tensors. In-place, `out=` and foreach variants come to it in
+// the same form: its output 0 goes where the variant puts it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/ingest/trace.h"
+#include "server/lower/emit.h"
+#include "server/lower/storage.h"
+
+namespace plumbline {
+
+class Call {
+ public:
+  Call(Emitter& emitter, Storage& storage, const TraceOp& op, std::string_view base, std::string_view overload,
+       std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made);
+
+  Emitter& emitter() { return emitter_; }
+  const TraceOp& op() const { return op_; }
+  std::string_view base() const { return base_; }
+  std::string_view overload() const { return overload_; }
+
+  // Present and not None.
+  bool has(std::string_view name) const;
+  bool is_tensor(std::string_view name) const;
+
+  // Arguments. A missing or unexpected kind throws Unsupported.
+  Expr tensor(std::string_view name);
+  std::optional<Expr> optional_tensor(std::string_view name);
+  std::vector<Expr> tensors(std::string_view name);
+  std::vector<std::optional<Expr>> optional_tensors(std::string_view name);
+  // A tensor, a constant in `format` (default: the compute format), or the tensor behind a scalar edge.
+  Expr operand(std::string_view name, std::optional<Format> format = std::nullopt);
+  Expr operand_or(std::string_view name, double otherwise);
+  double real(std::string_view name) const;
+  double real(std::string_view name, double otherwise) const;
+  std::int64_t integer(std::string_view name, std::int64_t otherwise) const;
+  bool boolean(std::string_view name, bool otherwise) const;
+  std::string text(std::string_view name, std::string otherwise) const;
+  std::vector<std::int64_t> integers(std::string_view name, std::vector<std::int64_t> otherwise = {}) const;
+  // Dimensions of an operand of this rank, wrapped to be non-negative, sorted; all of them when absent or empty.
+  std::vector<std::int64_t> dims(std::string_view name, std::size_t rank) const;
+  std::size_t dim(std::string_view name, std::size_t rank, std::int64_t otherwise) const;
+
+  // Results.
+  bool wants(std::size_t output) const;
+  Format result_format(std::size_t output = 0) const;
+  Shape result_shape(std::size_t output = 0) const;
+  // Gives output i, rounded to its format. The shape must be the one that the trace states. Outputs that the trace
+  // does not want are dropped.
+  void returns(std::size_t output, Expr node);
+  void returns(Expr node) { returns(0, node); }
+  // Gives what the operation writes into the `index`th tensor of an argument beside its outputs.
+  void writes(std::string_view argument, Expr node, std::size_t index = 0);
+
+  // Content of the operation's decision, null when it was not captured.
+  PayloadId decision() const { return op_.decision; }
+  // Says that `comparison` is what the decision of this operation decided.
+  void decides(Expr comparison) { decided_ = comparison.id; }
+  std::optional<NodeId> decided() const { return decided_; }
+
+  [[noreturn]] void unsupported(const std::string& what) const;
+
+ private:
+  const ArgumentValue* find(std::string_view name) const;
+  void give(std::size_t result, Expr node);
+
+  Emitter& emitter_;
+  Storage& storage_;
+  const TraceOp& op_;
+  std::string_view base_, overload_;
+  std::vector<TraceArgument> arguments_;
+  std::vector<std::size_t> outputs_;
+  std::map<std::size_t, NodeId>& made_;
+  std::optional<NodeId> decided_;
+};
+
+}  // namespace plumbline

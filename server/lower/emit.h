@@ -1,0 +1,163 @@
+// Writing a graph as formulas: Expr is a node under construction, and the operators and functions below append nodes.
+//
+//   Expr inner = kBeta * (x + kKappa * (x * x * x));
+//   call.returns(0, 0.5 * x * (1.0 + tanh(inner)));
+//
+// Every arithmetic node is emitted in the emitter's current compute format; Call::returns rounds the last one to the
+// format of the result. Shapes are checked here: a mismatch throws LowerError.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/lower/error.h"
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+class Emitter;
+
+struct Expr {
+  Emitter* emitter = nullptr;
+  NodeId id = 0;
+
+  // By value: the graph's nodes move while it grows.
+  Shape shape() const;
+  std::int64_t size(std::size_t dim) const;
+  std::int64_t count() const;
+  std::size_t rank() const;
+  Format format() const;
+};
+
+class Emitter {
+ public:
+  explicit Emitter(Graph& graph) : graph_(graph) {}
+
+  // Starts an operation: what follows has this origin and compute format.
+  void begin(std::uint32_t origin, Format compute);
+  // Takes back every node since begin().
+  void roll_back();
+
+  Format compute() const { return compute_; }
+  void set_compute(Format compute) { compute_ = compute; }
+
+  Graph& graph() { return graph_; }
+  const Node& node(NodeId id) const { return graph_.nodes[id]; }
+  // Whether the node was made since begin().
+  bool fresh(NodeId id) const { return id >= begin_; }
+
+  NodeId add(Node node);
+
+  // An arithmetic node in the current compute format. Floating inputs of a wider format are cast to it first, as
+  // kernels do with wider scalars.
+  Expr arithmetic(Primitive primitive, std::vector<Expr> inputs, Shape shape, Attributes attributes = {});
+  // A node that moves elements: result and compute are the format of `like`.
+  Expr movement(Primitive primitive, std::vector<Expr> inputs, Shape shape, Attributes attributes, Format format);
+
+  // A scalar in `format`, one node an operation.
+  Expr constant(double value, Format format);
+  Expr constant(double value) { return constant(value, compute_); }
+
+  // The elements that `view` reads from x's row-major elements. Nothing is emitted when that is x itself; windows of
+  // windows become one window where strides can say it; equal windows are one node.
+  Expr window(Expr x, const View& view);
+
+  // The same values in `format`: rounds where the node was made, if this operation made it and nothing read it yet;
+  // otherwise a cast. An exact operation on elements that `format` holds rounds nothing.
+  Expr rounded(Expr x, Format format);
+
+ private:
+  bool round_in_place(NodeId id, Format format);
+  bool holds_exactly(Format format, NodeId id) const;
+  bool free_to_change(NodeId id, std::uint32_t readers) const { return fresh(id) && readers_[id] == readers; }
+
+  using WindowKey = std::pair<NodeId, std::vector<std::int64_t>>;
+
+  Graph& graph_;
+  NodeId begin_ = 0;
+  std::uint32_t origin_ = 0;
+  Format compute_ = Format::kFloat32;
+  std::vector<std::uint32_t> readers_;
+  std::map<WindowKey, NodeId> windows_;
+  std::vector<WindowKey> windows_since_begin_;
+  std::map<std::pair<std::uint64_t, Format>, NodeId> constants_;
+};
+
+// The format in which CPU kernels compute on elements of `format`: fp32 for 16-bit formats, otherwise itself.
+Format compute_format(Format format);
+// Integer or boolean.
+bool is_integer(Format format);
+// PyTorch's promotion of two element types (fp16 with bf16: fp32).
+Format promote(Format a, Format b);
+
+// Elementwise; shapes broadcast.
+Expr binary(Primitive primitive, Expr a, Expr b);
+Expr unary(Primitive primitive, Expr x);
+Expr operator+(Expr a, Expr b);
+Expr operator-(Expr a, Expr b);
+Expr operator*(Expr a, Expr b);
+Expr operator/(Expr a, Expr b);
+Expr operator+(Expr a, double b);
+Expr operator-(Expr a, double b);
+Expr operator*(Expr a, double b);
+Expr operator/(Expr a, double b);
+Expr operator+(double a, Expr b);
+Expr operator-(double a, Expr b);
+Expr operator*(double a, Expr b);
+Expr operator/(double a, Expr b);
+Expr operator-(Expr x);
+Expr exp(Expr x);
+Expr log(Expr x);
+Expr log1p(Expr x);
+Expr sqrt(Expr x);
+Expr tanh(Expr x);
+Expr erf(Expr x);
+Expr sigmoid(Expr x);
+Expr abs(Expr x);
+Expr square(Expr x);
+Expr maximum(Expr a, Expr b);
+Expr minimum(Expr a, Expr b);
+// Comparisons give BOOL nodes.
+Expr compare(Primitive primitive, Expr a, Expr b);
+Expr operator>(Expr a, double b);
+Expr operator<(Expr a, double b);
+Expr equal(Expr a, double b);
+Expr not_equal(Expr a, double b);
+Expr logical_not(Expr x);
+Expr logical_and(Expr a, Expr b);
+// a where condition, otherwise b.
+Expr select(Expr condition, Expr a, Expr b);
+Expr cast(Expr x, Format format);
+
+// Reductions; the reduced dimensions stay as size 1. Empty dims: x itself (in the compute format).
+Expr reduce(Primitive primitive, Expr x, const std::vector<std::int64_t>& dims, double scalar = 0);
+Expr sum(Expr x, const std::vector<std::int64_t>& dims);
+Expr amax(Expr x, const std::vector<std::int64_t>& dims);
+std::vector<std::int64_t> all_dims(const Expr& x);
+std::vector<std::int64_t> last_dim(const Expr& x);
+
+// [..., m, k] x [..., k, n]
+Expr matmul(Expr a, Expr b);
+
+// Movement.
+Expr reshape(Expr x, const Shape& shape);
+Expr expand(Expr x, const Shape& shape);
+Expr permute(Expr x, const std::vector<std::size_t>& order);
+// Exchanges the last two dimensions.
+Expr transposed(Expr x);
+Expr exchanged(Expr x, std::size_t a, std::size_t b);
+// [start, start + length) along a dimension.
+Expr narrow(Expr x, std::size_t dim, std::int64_t start, std::int64_t length);
+// Row-major array of `shape`: `base` (or zeros), then each piece written through its view.
+Expr assemble(Emitter& emitter, const Shape& shape, std::optional<Expr> base, const std::vector<Expr>& pieces,
+              std::vector<View> views, Format format);
+// start + i * step, i the row-major index.
+Expr iota(Emitter& emitter, const Shape& shape, double start, double step, Format format);
+// table [r, d], index [n] -> [n, d]
+Expr gather_rows(Expr table, Expr index);
+// source [n, d], index [n] -> [rows, d]; negative indices are dropped. Adds in `format`.
+Expr scatter_add(Expr source, Expr index, std::int64_t rows, Format format);
+
+}  // namespace plumbline

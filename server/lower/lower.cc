@@ -1,0 +1,338 @@
+#include "server/lower/lower.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "server/lower/registry.h"
+#include "server/lower/view.h"
+
+namespace plumbline {
+namespace {
+
+std::vector<std::size_t> results_where(const TraceOp& op, bool written) {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < op.results.size(); ++i)
+    if (op.results[i].argument.empty() != written) indices.push_back(i);
+  return indices;
+}
+
+std::vector<TensorRef> tensors_of(const TraceOp& op) {
+  std::vector<TensorRef> tensors;
+  for (const TraceArgument& argument : op.arguments) {
+    if (const auto* tensor = std::get_if<TensorRef>(&argument.value)) tensors.push_back(*tensor);
+    if (const auto* list = std::get_if<std::vector<TensorRef>>(&argument.value))
+      tensors.insert(tensors.end(), list->begin(), list->end());
+  }
+  return tensors;
+}
+
+// Kernels compute in the format that arguments and a floating result promote to, 16-bit ones in fp32.
+Format default_compute(const TraceOp& op) {
+  for (const TraceResult& result : op.results)
+    if (result.tensor.value != 0 && is_float(result.tensor.format)) return compute_format(result.tensor.format);
+  // A one-element tensor of another category does not widen the others; exactness is all that is asked here.
+  Format promoted = Format::kUnknown;
+  for (const TensorRef& tensor : tensors_of(op))
+    if (tensor.value != 0) promoted = promote(promoted, tensor.format);
+  return promoted == Format::kUnknown ? Format::kInt64 : compute_format(promoted);
+}
+
+// The name that the functional operation gives to an argument of its foreach form.
+std::string functional_argument(std::string_view base, const std::string& name) {
+  if (name == "scalar" || name == "scalars") {
+    if (base == "addcmul" || base == "addcdiv") return "value";
+    if (base == "lerp") return "weight";
+    if (base == "clamp_min") return "min";
+    if (base == "clamp_max") return "max";
+    return "other";
+  }
+  if (name == "tensors1") return "end";
+  if (name == "weights") return "weight";
+  if (name == "ord" && base == "norm") return "p";
+  if (name == "other" && base == "clamp_min") return "min";
+  if (name == "other" && base == "clamp_max") return "max";
+  return name;
+}
+
+// The arguments of element i of a foreach operation.
+std::vector<TraceArgument> element_arguments(const TraceOp& op, std::string_view base, std::size_t i) {
+  std::vector<TraceArgument> arguments;
+  for (const TraceArgument& argument : op.arguments) {
+    TraceArgument element{functional_argument(base, argument.name), None{}};
+    const auto pick = [&](const auto& list) {
+      if (i >= list.size())
+        throw LowerError("argument '" + argument.name + "': more than " + std::to_string(i) +
+                         " elements were expected, found " + std::to_string(list.size()));
+      return list[i];
+    };
+    if (const auto* tensors = std::get_if<std::vector<TensorRef>>(&argument.value)) {
+      element.value = pick(*tensors);
+    } else if (const auto* reals = std::get_if<std::vector<double>>(&argument.value)) {
+      element.value = pick(*reals);
+    } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&argument.value)) {
+      element.value = pick(*integers);
+    } else if (argument.name == "scalars" && std::holds_alternative<TensorRef>(argument.value)) {
+      throw Unsupported(op.name + ": scalars in a tensor");
+    } else {
+      element.value = argument.value;
+    }
+    arguments.push_back(std::move(element));
+  }
+  return arguments;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const Trace& trace) : trace_(trace), emitter_(graph_), storage_(emitter_) {}
+
+  Graph run() {
+    graph_.origins.push_back({"leaf", "", "", Phase::kUnknown});
+    emitter_.begin(0, Format::kFloat64);
+    for (const TraceLeaf& leaf : trace_.leaves) lower_leaf(leaf);
+    for (std::size_t i = 0; i < trace_.ops.size(); ++i) {
+      const std::string place = "operation " + std::to_string(i) + " '" + trace_.ops[i].name + "': ";
+      named(place, [&] { lower_op(trace_.ops[i]); });
+    }
+    emitter_.begin(0, Format::kFloat64);
+    for (const TraceTap& tap : trace_.taps) named("tap '" + tap.name + "': ", [&] { lower_tap(tap); });
+    return std::move(graph_);
+  }
+
+ private:
+  // Puts `place` before the message of whatever goes wrong in `action`.
+  template <class Action>
+  static void named(const std::string& place, Action action) {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw LowerError(place + error.what());
+    }
+  }
+
+  // The payload, null for id 0; its size must be that of `elements` of `format`.
+  Bytes payload(PayloadId id, Format format, std::int64_t elements, const char* what) const {
+    const auto found = trace_.payloads.find(id);
+    if (id == 0 || found == trace_.payloads.end() || !found->second) return nullptr;
+    const auto expected = static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(traits(format).bytes);
+    if (found->second->size() != expected)
+      throw LowerError(std::string(what) + ": " + std::to_string(expected) + " bytes were expected, found " +
+                       std::to_string(found->second->size()));
+    return found->second;
+  }
+
+  NodeId add_leaf(const Shape& shape, Format format, LeafRole role, std::string name, bool anchor, Bytes bytes) {
+    const NodeId node = emitter_.movement(Primitive::kLeaf, {}, shape, {}, format).id;
+    graph_.leaves.push_back({node, role, std::move(name), anchor, format, std::move(bytes)});
+    return node;
+  }
+
+  void lower_leaf(const TraceLeaf& leaf) {
+    const std::string place = "leaf '" + leaf.name + "' (value " + std::to_string(leaf.value) + "): ";
+    if (leaf.format == Format::kUnknown) {
+      storage_.define_unknown(leaf.value, place + "its element type is not modelled", true);
+      return;
+    }
+    named(place, [&] {
+      if (leaf.count < 0) throw LowerError("count: at least 0 was expected, found " + std::to_string(leaf.count));
+      Bytes bytes = payload(leaf.payload, leaf.format, leaf.count, "payload");
+      if (!bytes && leaf.count == 0) bytes = std::make_shared<const std::vector<std::uint8_t>>();
+      const bool by_name =
+          leaf.role == LeafRole::kParameter || leaf.role == LeafRole::kBuffer || leaf.role == LeafRole::kState;
+      if (!bytes && !by_name) throw LowerError("payload: one was expected, found none");
+      const NodeId node = add_leaf({leaf.count}, leaf.format, leaf.role, leaf.name, false, bytes);
+      storage_.define_flat(leaf.value, {&emitter_, node}, leaf.count);
+      leaves_[leaf.value] = {leaf.format, bytes};
+    });
+  }
+
+  void lower_op(const TraceOp& op) {
+    graph_.origins.push_back({op.name, op.source, op.module, op.phase});
+    emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
+    std::map<std::size_t, NodeId> made;  // By index of the result.
+    std::optional<NodeId> decided;
+    const Match match = find_rule(op.name);
+    bool modelled = match.rule != nullptr;
+    if (modelled) {
+      try {
+        decided = apply(match, op, made);
+      } catch (const Unsupported&) {
+        emitter_.roll_back();
+        made.clear();
+        modelled = false;
+      }
+    }
+    if (modelled) {
+      ++graph_.coverage.operations;
+    } else {
+      ++graph_.coverage.opaque;
+      ++graph_.coverage.opaque_names[op.name];
+    }
+    for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);
+    if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
+  }
+
+  std::optional<NodeId> apply(const Match& match, const TraceOp& op, std::map<std::size_t, NodeId>& made) {
+    for (const TraceResult& result : op.results)
+      if (result.tensor.value != 0 && result.tensor.format == Format::kUnknown)
+        throw Unsupported("a result whose element type is not modelled");
+    std::vector<std::size_t> outputs = results_where(op, match.writes_arguments);
+    if (!match.foreach) {
+      Call call(emitter_, storage_, op, match.rule->name, match.overload, op.arguments, std::move(outputs), made);
+      match.rule->lower(call);
+      return call.decided();
+    }
+    const Format compute = emitter_.compute();
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const Format result = op.results[outputs[i]].tensor.format;
+      emitter_.set_compute(is_float(result) ? compute_format(result) : compute);
+      Call call(emitter_, storage_, op, match.rule->name, match.overload, element_arguments(op, match.rule->name, i),
+                {outputs[i]}, made);
+      match.rule->lower(call);
+    }
+    return std::nullopt;
+  }
+
+  // Makes result i known to later readers: as the node that its rule gave, as an anchor, or as unknown.
+  void bind(const TraceOp& op, std::size_t i, const std::map<std::size_t, NodeId>& made) {
+    const TraceResult& result = op.results[i];
+    const TensorRef& tensor = result.tensor;
+    if (tensor.value == 0) return;
+    const std::string what = "result " + std::to_string(i);
+    if (storage_.known(tensor.value))
+      throw LowerError(what + ": a fresh value was expected, found value " + std::to_string(tensor.value) + " again");
+    const auto reach = extent(tensor.view);
+    if (!reach || *reach > result.count)
+      throw LowerError(what + ": a window within " + std::to_string(result.count) +
+                       " elements was expected, found sizes " + to_string(tensor.view.sizes) + ", strides " +
+                       to_string(tensor.view.strides) + ", offset " + std::to_string(tensor.view.offset));
+    Bytes observed;
+    if (tensor.format != Format::kUnknown)
+      observed = payload(result.observed, tensor.format, count(tensor.view.sizes), "observed result");
+
+    NodeId node = 0;
+    if (const auto given = made.find(i); given != made.end()) {
+      node = given->second;
+      if (observed && (!emitter_.fresh(node) || graph_.observed.count(node))) node = copy_of(node);
+      if (observed) graph_.observed[node] = {tensor.format, observed};
+    } else if (observed) {
+      node = add_leaf(tensor.view.sizes, tensor.format, LeafRole::kData, op.name + " " + what, true, observed);
+    } else {
+      const bool unsupported_type = tensor.format == Format::kUnknown;
+      storage_.define_unknown(tensor.value,
+                              what + " of '" + op.name + "' (" + op.source +
+                                  ") is needed: it is not modelled, and its " +
+                                  "observed content was expected, found none",
+                              unsupported_type);
+      return;
+    }
+    storage_.define(tensor.value, {&emitter_, node}, tensor.view, result.count, result.base);
+  }
+
+  // A node of its own for a result that an operation passed on unchanged, so that both can be observed.
+  NodeId copy_of(NodeId source) {
+    const Node& node = emitter_.node(source);
+    Attributes attributes;
+    attributes.view = row_major_view(node.shape);
+    const Shape shape = node.shape;
+    const Format format = node.result;
+    return emitter_.movement(Primitive::kWindow, {{&emitter_, source}}, shape, std::move(attributes), format).id;
+  }
+
+  void note_decision(const Rule& rule, const TraceOp& op, std::optional<NodeId> decided,
+                     const std::map<std::size_t, NodeId>& made) {
+    if (rule.decision == DecisionKind::kPositiveSide && decided && op.decision != 0) {
+      const std::int64_t elements = count(emitter_.node(*decided).shape);
+      if (Bytes sides = payload(op.decision, Format::kBool, elements, "decision"))
+        graph_.decisions.push_back({*decided, std::move(sides)});
+    }
+    if (rule.decision != DecisionKind::kResult || op.results.empty() || !made.count(0)) return;
+    const NodeId node = made.at(0);
+    const auto observed = graph_.observed.find(node);
+    if (observed == graph_.observed.end() || observed->second.format != Format::kBool) return;
+    if (is_float(emitter_.node(node).compute)) graph_.decisions.push_back({node, observed->second.bytes});
+  }
+
+  void lower_tap(const TraceTap& tap) {
+    GraphTap made;
+    made.name = tap.name;
+    made.kind = tap.kind;
+    made.scale = tap.scale;
+    made.reference_format = tap.reference_format;
+    if (tap.terms.empty()) throw LowerError("terms: at least one was expected, found none");
+    made.shape = tap.terms[0].tensor.view.sizes;
+    for (std::size_t i = 0; i < tap.terms.size(); ++i) {
+      const TraceTap::Term& term = tap.terms[i];
+      const std::string what = "term " + std::to_string(i);
+      if (term.tensor.view.sizes != made.shape)
+        throw LowerError(what + ": shape " + to_string(made.shape) + " was expected, found " +
+                         to_string(term.tensor.view.sizes));
+      GraphTap::Term lowered;
+      lowered.node = storage_.read(term.tensor).id;
+      lowered.weight = term.weight;
+      lowered.format = term.tensor.format;
+      lowered.observed = payload(term.observed, term.tensor.format, count(made.shape), "observed content");
+      if (!lowered.observed) lowered.observed = observed_elsewhere(term, lowered.node, what);
+      made.terms.push_back(std::move(lowered));
+    }
+    if (tap.reference != 0)
+      made.reference = payload(tap.reference, tap.reference_format, count(made.shape), "reference");
+    graph_.taps.push_back(std::move(made));
+  }
+
+  // What a term's tensor held, when the tap does not say: a window on a leaf (null if its content was not kept), or an
+  // observed result.
+  Bytes observed_elsewhere(const TraceTap::Term& term, NodeId node, const std::string& what) const {
+    if (const auto leaf = leaves_.find(term.tensor.value); leaf != leaves_.end())
+      return leaf->second.bytes ? gather(leaf->second, term.tensor.view) : nullptr;
+    if (const auto observed = graph_.observed.find(node); observed != graph_.observed.end())
+      return observed->second.bytes;
+    throw LowerError(what + ": observed content was expected, found none");
+  }
+
+  // The window's elements of a leaf, row-major. Storage::read has checked that the window lies in the leaf.
+  static Bytes gather(const Observation& leaf, const View& view) {
+    const auto width = static_cast<std::size_t>(traits(leaf.format).bytes);
+    const std::int64_t elements = count(view.sizes);
+    auto bytes = std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(elements) * width);
+    std::vector<std::int64_t> at(view.sizes.size(), 0);
+    for (std::int64_t i = 0; i < elements; ++i) {
+      std::int64_t element = view.offset;
+      for (std::size_t d = 0; d < at.size(); ++d) element += at[d] * view.strides[d];
+      std::memcpy(bytes->data() + static_cast<std::size_t>(i) * width,
+                  leaf.bytes->data() + static_cast<std::size_t>(element) * width, width);
+      for (std::size_t d = at.size(); d-- > 0;) {
+        if (++at[d] < view.sizes[d]) break;
+        at[d] = 0;
+      }
+    }
+    return bytes;
+  }
+
+  const Trace& trace_;
+  Graph graph_;
+  Emitter emitter_;
+  Storage storage_;
+  std::map<ValueId, Observation> leaves_;
+};
+
+}  // namespace
+
+Graph lower(const Trace& trace) { return Lowering(trace).run(); }
+
+std::vector<std::string> lowered_operations() {
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : all_operations()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::map<std::string, int> decision_operations() {
+  std::map<std::string, int> names;
+  for (const auto& [name, rule] : all_operations())
+    if (rule->decision != DecisionKind::kNone) names[name] = static_cast<int>(rule->decision);
+  return names;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,29 @@
+// Trace -> Graph: framework operations to primitives.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/ingest/trace.h"
+#include "server/lower/error.h"
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+// Lowers a validated step. Operations without a rule, and those whose arguments no rule models, are opaque: their
+// observed results become anchor leaves. Throws LowerError where the trace contradicts itself, where a payload has
+// the wrong size, and where a result is needed that is neither modelled nor observed. Thread-safe.
+//
+// A leaf without payload (a reference's parameters, buffers and state) gets null bytes; so does a tap's term that is
+// a window on such a leaf.
+Graph lower(const Trace& trace);
+
+// Qualified names ("aten::add.Tensor") that lower() models, sorted.
+std::vector<std::string> lowered_operations();
+
+// Those among them whose outcome is a decision: 1, the positive side of the first result (relu and kin); 2, the
+// results themselves (comparisons).
+std::map<std::string, int> decision_operations();
+
+}  // namespace plumbline

@@ -1,0 +1,49 @@
+// Arithmetic of strided windows: which element of one layout is which element of another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/array.h"
+
+namespace plumbline {
+
+// The window that reads all elements of a row-major array of this shape.
+View row_major_view(const Shape& shape);
+
+// The same window with the strides of dimensions of size 0 or 1 set to 0, so that equal windows compare equal.
+View canonical(View view);
+
+// One past the largest element that the window reads; 0 when it reads none; nothing when that overflows or a size,
+// stride or offset is negative.
+std::optional<std::int64_t> extent(const View& view);
+
+// One dimension of a layout: `size` steps of `from` in the space that is addressed, of `to` in the space that holds
+// the elements.
+struct LayoutDimension {
+  std::int64_t size = 1;
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+};
+
+struct Layout {
+  std::vector<LayoutDimension> dimensions;
+  std::int64_t from_offset = 0;
+  std::int64_t to_offset = 0;
+};
+
+// How elements addressed in storage lie in the row-major array that was written to storage through `written`.
+Layout layout_of_write(const View& written);
+// How the row-major elements of a window's result lie in the array that the window reads.
+Layout layout_of_window(const View& window);
+
+// The window on the holding space that reads what `wanted` reads in the addressed space, if one strided window can:
+// every stride of `wanted` must advance the layout's dimensions without carries.
+std::optional<View> compose(const Layout& layout, const View& wanted);
+
+// Where the write covers each of `count` storage elements exactly once: the window on the written array that reads
+// it in storage order.
+std::optional<View> storage_order(const View& written, std::int64_t count);
+
+}  // namespace plumbline
