@@ -48,8 +48,6 @@ Array scaled(const Array& weights, double factor) {
   return result;
 }
 
-bool differentiable(const Graph& graph, NodeId node) { return is_float(graph.nodes[node].result); }
-
 }  // namespace
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
@@ -64,11 +62,15 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
       for (const GraphTap::Term& term : graph.taps[part.tap].terms)
         add(seeds[p][term.node], scaled(part.weights, term.weight).reshape(graph.nodes[term.node].shape));
   }
-  // A leaf has no error and no inputs: cotangents are only carried towards nodes that some error lies behind.
+  // Cotangents are only carried towards nodes that have an error of their own or lie after one that has: not into
+  // leaves, nor into the reshaped weights that come straight from one.
   std::vector<bool> carries(nodes, false);
   for (NodeId id = 0; id < nodes; ++id) {
     const Node& node = graph.nodes[id];
-    carries[id] = node.primitive != Primitive::kLeaf && node.primitive != Primitive::kIota && differentiable(graph, id);
+    if (!is_float(node.result) || node.primitive == Primitive::kLeaf) continue;
+    carries[id] =
+        !traits(node.primitive).bitwise || node.primitive == Primitive::kCast || node.primitive == Primitive::kConstant;
+    for (NodeId input : node.inputs) carries[id] = carries[id] || carries[input];
   }
 
   std::vector<Array> inputs;
