@@ -83,14 +83,14 @@ Step = Callable[[GPT, Tensor, Tensor], Tensor]
 
 
 def train(
-    options: argparse.Namespace, job: str, forward_backward: Step, values: dict[int, float] | None = None, **watch: str
-) -> tuple[dict[int, float], list]:
+    options: argparse.Namespace, job: str, forward_backward: Step, values: list[Tensor] | None = None, **watch: str
+) -> tuple[list[Tensor], list]:
     """Trains from the same weights on the same data; returns the losses by step and the verdicts."""
     torch.manual_seed(options.seed)
     model = GPT(context=CONTEXT, width=options.width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     audit = plumbline.watch(model, optimizer, options.server, job=job, every=options.every, **watch)  # (2)
-    losses = {}
+    losses = []
     for step, (inputs, targets) in enumerate(batches(options.steps, options.seed)):
         with audit.step():  # (3)
             loss = forward_backward(model, inputs, targets)
@@ -98,12 +98,15 @@ def train(
                 audit.reference({"loss": values[step]})
             optimizer.step()
             optimizer.zero_grad()
-        losses[step] = loss.item()
-        if step % options.every == 0 or step == options.steps - 1:
-            print(f"  {job}: step {step:3d}  loss {losses[step]:.6f}", flush=True)
+        losses.append(loss)
+        if step % options.every == 0:
+            print(f"  {job}: step {step:3d}  loss {loss.item():.6f}", flush=True)
     if not audit.flush(120):
         raise SystemExit(f"{job}: the daemon did not answer within 120 s")
-    return losses, list(audit.verdicts())
+    for step, error in audit.errors().items():
+        print(f"  {job}: step {step}: {error}", file=sys.stderr)
+    audit.close()
+    return losses, audit.verdicts()
 
 
 def worst(verdicts: list) -> "plumbline.Verdict":
@@ -150,8 +153,8 @@ def points_at(suspect: "plumbline.Place | None", *functions: Step) -> bool:
 
 
 def unexpected(jobs: dict[str, list], steps: int) -> list[str]:
-    """What is not as it must be, in words."""
-    wrong = [f"{job}: {len(v)} verdicts, expected {steps}" for job, v in jobs.items() if len(v) != steps]
+    """What is not as it must be, in words; `steps` is how many steps of each job were sampled at least."""
+    wrong = [f"{job}: {len(v)} verdicts, expected at least {steps}" for job, v in jobs.items() if len(v) < steps]
     if wrong:
         return wrong
     for job, verdicts in jobs.items():
@@ -190,7 +193,7 @@ def table(summaries: list[dict]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="the daemon, such as unix:///run/plumbline.sock")
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--every", type=int, default=8, help="audit one step in so many")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1865)
@@ -208,7 +211,7 @@ def main() -> int:
     print("accumulation-fixed-value: the same against the reference's loss values alone", flush=True)
     _, jobs["accumulation-fixed-value"] = train(options, "accumulation-fixed-value", sum_over_tokens, values)
 
-    wrong = unexpected(jobs, len(range(0, options.steps, options.every)))
+    wrong = unexpected(jobs, (options.steps - 1) // options.every)
     summaries = [summary(job, verdicts) for job, verdicts in jobs.items() if verdicts]
     print(f"\n{table(summaries)}\n")
     for line in summaries:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import daemon
+import private_daemon
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    with daemon.running() as running:
+    with private_daemon.running() as running:
         yield running.address

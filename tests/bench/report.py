@@ -1,0 +1,59 @@
+"""The reports: `scenarios`, `overhead`, `speed`. See tests/report for its use."""
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "scenario"), str(ROOT / "deploy" / "lib")]
+
+
+def report_scenarios(small: bool, seed: int | None) -> tuple[str, dict]:
+    from judge import base_cases, judge, random_cases, summary, table
+    from private_daemon import running
+    from scenario import scenarios
+
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    draw = random.Random(seed)
+    cases = [case for s in scenarios() for case in (*base_cases(s), *([] if small else random_cases(s, draw)))]
+    results = []
+    with running() as daemon:
+        for case in cases:
+            results.append(judge(case, daemon.address))
+            if not results[-1].correct:
+                print(f"wrong: {case.name} size {case.size} seed {case.seed}\n{results[-1].verdict}", file=sys.stderr)
+    return f"{table(results)}\n\nrandom seeds and sizes drawn from --seed {seed}", summary(results)
+
+
+def report_overhead(small: bool, seed: int | None) -> tuple[str, dict]:
+    from overhead import measure
+
+    return measure(small)
+
+
+def report_speed(small: bool, seed: int | None) -> tuple[str, dict]:
+    from speed import measure
+
+    return measure(small)
+
+
+REPORTS = {"scenarios": report_scenarios, "overhead": report_overhead, "speed": report_speed}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/report", description=__doc__)
+    parser.add_argument("name", choices=REPORTS)
+    parser.add_argument("--small", action="store_true", help="fewer and smaller cases")
+    parser.add_argument("--seed", type=int, help="of the random cases")
+    options = parser.parse_args()
+    text, figures = REPORTS[options.name](options.small, options.seed)
+    print(text)
+    print(json.dumps(figures))
+    wrong = figures.get("correct") != figures.get("scenarios") or figures.get("bitwise_identical") is False
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
