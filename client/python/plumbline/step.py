@@ -1,4 +1,4 @@
-"""One captured step: enters the recorder, follows modules, backward and optimizers, collects the taps, and undoes it."""
+"""One captured step: enters the recorder, follows modules, backward and optimizers, collects taps, and undoes it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class StepCapture:
             except CaptureFailed as error:
                 self.recorder.guard(error)
 
-    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+    def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Bare reference values of taps, by name."""
         if self.failure is None:
             try:

@@ -24,7 +24,7 @@ class Taps:
         self._retire = retire
         self.names: dict[torch.Tensor, str] = {}  # Parameter -> its name in the model.
         self._taps: dict[str, tuple[int, list[Term]]] = {}
-        self._references: dict[str, torch.Tensor] = {}
+        self._references: dict[str, torch.Tensor | float] = {}
         self._loss: list[Term] = []
         self._loss_by_user = False
         self._grads: dict[str, tuple[torch.Tensor, float]] = {}
@@ -46,10 +46,10 @@ class Taps:
             terms = [(*self._observe(tensor, weight),) for tensor, weight in tensors]
         self._taps[name] = (kind, terms)
 
-    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+    def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Keeps bare reference values until the step ends."""
         for name, value in values.items():
-            if value.dtype not in DTYPES:
+            if isinstance(value, torch.Tensor) and value.dtype not in DTYPES:
                 raise CaptureFailed("unmodelled_tap", f"reference of {name!r} has dtype {value.dtype}")
             self._references[name] = value
 
@@ -63,7 +63,9 @@ class Taps:
             if name not in self._taps:
                 known = ", ".join(sorted(self._taps)[:8]) or "none"
                 raise CaptureFailed("unknown_tap", f"reference for {name!r}, which is no tap of the step: {known}")
-            sizes = self._taps[name][1][0][0][2]
+            _, code, sizes, _, _ = self._taps[name][1][0][0]
+            if not isinstance(value, torch.Tensor):
+                value = self._references[name] = _number_tensor(value, code)
             if tuple(value.shape) != tuple(sizes):
                 raise CaptureFailed(
                     "unknown_tap",
@@ -236,6 +238,12 @@ class Taps:
                     if entry is not None and entry.value and not entry.leaf:
                         self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(value, 1.0)]))
         self._weights.clear()
+
+
+def _number_tensor(value: float, code: int) -> torch.Tensor:
+    """A Python number as a tensor of the tap's dtype where that holds it exactly (it came from such a tensor)."""
+    own = torch.tensor(value, dtype=next(dtype for dtype, known in DTYPES.items() if known == code))
+    return own if own.item() == value else torch.tensor(value, dtype=torch.float64)
 
 
 def _chain(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:

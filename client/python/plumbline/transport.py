@@ -120,14 +120,13 @@ class Transport:
             return self._changed.wait_for(lambda: not self._unanswered or self.refusal is not None, timeout)
 
     def close(self, timeout: float) -> None:
-        """Waits at most `timeout` seconds for what is queued to be received, and ends the stream."""
+        """Sends what is queued, waits at most `timeout` seconds for the answers, and ends the stream."""
         with self._changed:
-            if self.connected:
-                self._changed.wait_for(
-                    lambda: not self.connected or not (self._queue or any(not s.received for s in self._flying)),
-                    timeout,
-                )
             self._closing = True
+            self._changed.notify_all()
+            if threading.current_thread() is not self._thread:
+                self._changed.wait_for(lambda: not self.connected or not self._unanswered, timeout)
+            self._epoch += 1
             self._changed.notify_all()
             call = self._call
         if call is not None:
@@ -236,10 +235,8 @@ class Transport:
             ):
                 size = len(frame)
                 with self._changed:
-                    self._changed.wait_for(
-                        lambda size=size: self._sent + size <= self._credit or self._epoch != epoch or self._closing
-                    )
-                    if self._epoch != epoch or self._sent + size > self._credit:
+                    self._changed.wait_for(lambda size=size: self._sent + size <= self._credit or self._epoch != epoch)
+                    if self._epoch != epoch:
                         return
                     self._sent += size
                 yield frame

@@ -84,9 +84,9 @@ class Audit:
         self._optimizers = optimizers
         self._every = every
         self._step = first_step
-        self._due = first_step if every == 1 else first_step + every
+        self._due = first_step
         if any(_compiled(model) for model in models):
-            self._due = max(self._due, first_step + COMPILED_FIRST_STEP)
+            self._due += -(-COMPILED_FIRST_STEP // every) * every
         self._next = self._due  # Steps before it leave step() after one comparison.
         self._outputs = outputs
         self._outputs_next = False
@@ -119,7 +119,7 @@ class Audit:
         if self._capture is not None:
             self._capture.tap(name, tensor)
 
-    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+    def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Gives bare reference values of this step's taps, by name. Does nothing on other steps."""
         if self._capture is not None:
             self._capture.reference(values)
@@ -272,7 +272,7 @@ class _Disabled:
     def tap(self, name: str, tensor: torch.Tensor) -> None:
         return None
 
-    def reference(self, values: Mapping[str, torch.Tensor]) -> None:
+    def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         return None
 
     def on_verdict(self, listener: Callable[[Verdict], None]) -> None:
@@ -312,7 +312,7 @@ def watch(
     every: int = 100,
     first_step: int = 0,
     reference: str | None = None,
-    keep_trace: bool = False,
+    keep_trace: bool | None = None,
     profile: str | None = None,
     capture: str = "leaves",
     on_type_ii: str = "log",
@@ -320,11 +320,12 @@ def watch(
     """Starts the audit of a training run.
 
     model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", by default
-    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many; the first steps of a run are left
-    out, unless every is 1. first_step: number of the first step, for runs that resume. reference: the run to pair
-    with, "run" of the same job or "job/run". keep_trace: this run will be another's reference. profile: arithmetic of
-    the device, "pytorch-cpu" by default for models on the CPU. capture: "leaves", or "outputs" to send the output of
-    every operation. on_type_ii: "log", "raise" (TypeIIError at the entry of a later step) or "ignore".
+    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, from the first on; the first calls of
+    a compiled model are left out. first_step: number of the first step, for runs that resume. reference: the run to
+    pair with, "run" of the same job or "job/run". keep_trace: this run may be another's reference; by default, unless
+    it has a reference itself. profile: arithmetic of the device, a name that the daemon knows, "ieee" by default.
+    capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise" (TypeIIError at
+    the entry of a later step) or "ignore".
 
     Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
@@ -340,6 +341,8 @@ def watch(
         raise PlumblineError(f"every: expected 1 or more, found {every}")
     models = [_unwrap(item) for item in (model if isinstance(model, (list, tuple)) else [model])]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    if keep_trace is None:
+        keep_trace = reference is None
     request = open_request(
         project, job, run or uuid.uuid4().hex[:12], _rank() if rank is None else rank, reference, keep_trace, profile
     )
@@ -359,15 +362,12 @@ def open_request(
 ) -> audit_pb2.OpenJobRequest:
     return audit_pb2.OpenJobRequest(
         identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
-        profile=DEFAULT_PROFILE if profile is None else profile,
+        profile=profile or "",
         reference_run=reference or "",
         client_version=VERSION,
         framework=f"torch {torch.__version__}",
         reference=keep_trace,
     )
-
-
-DEFAULT_PROFILE = "pytorch-cpu"
 
 
 def _unwrap(model: torch.nn.Module) -> torch.nn.Module:

@@ -1,0 +1,19 @@
+"""Fixtures of the client's tests."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from recording_daemon import RecordingDaemon
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """A daemon that records what it receives and calls every step TYPE_I."""
+    daemon = RecordingDaemon(f"unix:{tmp_path}/d.sock")
+    daemon.start()
+    yield daemon
+    daemon.stop()
