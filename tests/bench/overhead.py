@@ -9,11 +9,12 @@ import os
 import statistics
 import time
 
-import plumbline
 import torch
 import torch.nn.functional as F
 from gpt import GPT
 from private_daemon import running
+
+import plumbline
 
 ROUND = 10  # Steps, the first of them audited.
 
@@ -101,7 +102,7 @@ def measure(small: bool) -> tuple[str, dict]:
     ):
         low, high = median_interval(values)
         lines.append(
-            f"{name:34} median {statistics.median(values):7.3f} {unit}  [{low:.3f}, {high:.3f}]  must be <= {limit} {unit}"
+            f"{name:34} median {statistics.median(values):7.3f} {unit}  [{low:.3f}, {high:.3f}]  goal <= {limit} {unit}"
         )
     lines.append(f"{'weights bitwise the same':34} {same}")
     return "\n".join(lines), {

@@ -1,0 +1,176 @@
+"""How long an audit takes, how fast bytes come in, how much memory it needs: each beside its rival, in one run.
+
+  verdict_vs_fp64    a full verdict against the exact reference / PyTorch running the same step again in fp64
+  paired_vs_fp64     a full verdict of a pair of traces / the same
+  replay_vs_fp64     the replay alone / the same
+  ingest_grpc_ratio  our stream's bytes per second / a bare gRPC stream's of the same messages
+  memory_ratio       growth of the daemon's peak resident memory / parameters and activations of the step in fp32
+
+Both sides may use all cores. Times are medians of repetitions in turns.
+"""
+
+import copy
+import os
+import re
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import torch
+import torch.nn.functional as F
+from gpt import GPT
+from private_daemon import Daemon, binary, running
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import plumbline
+
+LIMITS = {
+    "verdict_vs_fp64": ("<=", 3.0),
+    "paired_vs_fp64": ("<=", 6.0),
+    "replay_vs_fp64": ("<=", 1.0),
+    "ingest_grpc_ratio": (">=", 0.9),
+    "memory_ratio": ("<=", 8.0),
+}
+
+
+class Activations(TorchDispatchMode):
+    """Counts the elements of every storage that the forward pass makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: dict[int, torch.UntypedStorage] = {}  # Kept alive, so that no address comes twice.
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                storage = tensor.untyped_storage()
+                self.storages[storage.data_ptr()] = storage
+        return out
+
+    def bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self.storages.values())
+
+
+def train_step(model: GPT, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
+    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def phase_seconds(port: int) -> dict[str, float]:
+    """Seconds that the daemon spent in each phase of its audits so far, from its metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    pattern = r'^plumbline_step_audit_seconds_sum\{[^}]*phase="([^"]+)"[^}]*\} (\S+)$'
+    return {phase: float(seconds) for phase, seconds in re.findall(pattern, text, re.M)}
+
+
+def audited(daemon: Daemon, model: GPT, batches: list[torch.Tensor], run: str, reference: str | None) -> list:
+    """Trains a copy of the model, each step audited and waited for; returns the verdicts."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
+    for tokens in batches:
+        with audit.step():
+            train_step(model, optimizer, tokens)
+        if not audit.flush(300):
+            raise RuntimeError("no verdict within 300 s")
+    if audit.errors() or len(audit.verdicts()) != len(batches):
+        raise RuntimeError(f"{len(audit.verdicts())} verdicts of {len(batches)} steps; errors: {audit.errors()}")
+    audit.close()
+    return audit.verdicts()
+
+
+def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
+    shape = {"width": 64, "layers": 2, "heads": 2} if small else {"width": 256, "layers": 4, "heads": 4}
+    rows, repetitions = (4, 3) if small else (16, 9)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    model = GPT(**shape)
+    draw = torch.Generator().manual_seed(1)
+    batches = [torch.randint(0, 256, (rows, 65), generator=draw) for _ in range(repetitions)]
+    with Activations() as activations:
+        model(batches[0][:, :-1])
+    step_bytes = activations.bytes() + sum(p.numel() * 4 for p in model.parameters())
+
+    port = free_port()
+    with running(f"--metrics-listen=127.0.0.1:{port}") as daemon:
+        before_bytes = daemon.peak_bytes()
+        exact = audited(daemon, model, batches, "exact", None)
+        replay_s = phase_seconds(port).get("replay", float("nan")) / len(exact)
+        grown_bytes = daemon.peak_bytes() - before_bytes
+        paired = audited(daemon, model, batches, "paired", "exact")
+
+    wide = copy.deepcopy(model).double()
+    optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
+    fp64_s = []
+    for tokens in batches:
+        start = time.perf_counter()
+        train_step(wide, optimizer, tokens)
+        fp64_s.append(time.perf_counter() - start)
+    fp64 = statistics.median(fp64_s[1:])
+    verdict = statistics.median(v.audit_seconds for v in exact[1:])
+    pair = statistics.median(v.audit_seconds for v in paired[1:])
+    parameters = sum(p.numel() for p in model.parameters())
+    lines = [
+        f"GPT of {parameters / 1e6:.2f} million parameters, {rows} x 64 tokens, {torch.get_num_threads()} cores",
+        f"  the step in fp64, PyTorch         {fp64 * 1e3:9.1f} ms",
+        f"  its replay                        {replay_s * 1e3:9.1f} ms",
+        f"  its verdict, exact reference      {verdict * 1e3:9.1f} ms",
+        f"  its verdict, paired               {pair * 1e3:9.1f} ms",
+        f"  parameters and activations, fp32  {step_bytes / 1e6:9.1f} MB",
+        f"  the daemon's peak memory grew by  {grown_bytes / 1e6:9.1f} MB",
+    ]
+    figures = {
+        "verdict_vs_fp64": verdict / fp64,
+        "paired_vs_fp64": pair / fp64,
+        "replay_vs_fp64": replay_s / fp64,
+        "memory_ratio": grown_bytes / step_bytes,
+    }
+    return figures, lines
+
+
+def measure_ingest(small: bool) -> tuple[float, list[str]]:
+    mib, rounds = (16, 2) if small else (128, 5)
+    bench = str(binary("ingest_bench"))
+    ours, bare = [], []
+
+    def run(flag: str, address: str) -> list[float]:
+        command = [bench, flag, address, "--mib", str(mib), "--steps", "4"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+        return [float(line) for line in done.stdout.split()][1:]  # The first step warms up.
+
+    with running() as daemon, tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
+        for _ in range(rounds):
+            ours += run("--server", daemon.address)
+            bare += run("--bare", f"unix:{scratch}/bare.sock")
+    ratio = statistics.median(ours) / statistics.median(bare)
+    lines = [
+        f"stream of {mib} MiB steps in chunks of 1 MiB over a unix socket",
+        f"  the daemon                        {statistics.median(ours) / 1e9:9.2f} GB/s",
+        f"  a bare gRPC stream                {statistics.median(bare) / 1e9:9.2f} GB/s",
+    ]
+    return ratio, lines
+
+
+def measure(small: bool) -> tuple[str, dict]:
+    figures, lines = measure_audits(small)
+    ratio, more = measure_ingest(small)
+    figures["ingest_grpc_ratio"] = ratio
+    lines += [*more, ""]
+    for name, (relation, limit) in LIMITS.items():
+        lines.append(f"{name:18} {figures[name]:8.2f}   must end {relation} {limit}")
+    return "\n".join(lines), {name: round(figures[name], 3) for name in LIMITS}

@@ -1,0 +1,37 @@
+"""Each report runs small, ends with one line of JSON, and has exactly its keys."""
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = {
+    "scenarios": [
+        *("scenarios", "correct", "false_type_ii", "missed_type_ii", "inconclusive"),
+        *("assert_close_correct", "fp64_rule_correct", "interval_correct"),
+    ],
+    "overhead": ["idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"],
+    "speed": ["verdict_vs_fp64", "paired_vs_fp64", "replay_vs_fp64", "ingest_grpc_ratio", "memory_ratio"],
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_report(name: str) -> None:
+    environment = {"PLUMBLINE_BUILD": str(ROOT / "build" / "release"), **os.environ}
+    command = [str(ROOT / "tests" / "report"), name, "--small"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    table, _, last = done.stdout.rstrip("\n").rpartition("\n")
+    assert table.strip(), "no table above the figures"
+    figures = json.loads(last)
+    assert list(figures) == KEYS[name]
+    assert all(math.isfinite(value) for value in figures.values())
+    if name == "scenarios":
+        assert figures["scenarios"] == figures["correct"] > 25
+        assert figures["false_type_ii"] == figures["missed_type_ii"] == figures["inconclusive"] == 0
+    if name == "overhead":
+        assert figures["bitwise_identical"] is True
