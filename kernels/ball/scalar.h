@@ -18,13 +18,18 @@ PLUMBLINE_HOST_DEVICE inline double pull(double cotangent, double derivative) {
   return cotangent == 0 ? 0.0 : cotangent * derivative;
 }
 
-#define PLUMBLINE_UNARY(Name, value_expression, derivative_expression)                                     \
+// Name, value, derivative, lower end of the domain (upper ends are infinite).
+#define PLUMBLINE_UNARY_ON(Name, domain_low, value_expression, derivative_expression)                      \
   struct Name {                                                                                            \
+    static constexpr double kDomainLow = domain_low;                                                       \
     PLUMBLINE_HOST_DEVICE static double value(double a) { return value_expression; }                       \
     PLUMBLINE_HOST_DEVICE static double derivative([[maybe_unused]] double a, [[maybe_unused]] double t) { \
       return derivative_expression;                                                                        \
     }                                                                                                      \
   };
+
+#define PLUMBLINE_UNARY(Name, value_expression, derivative_expression) \
+  PLUMBLINE_UNARY_ON(Name, -__builtin_inf(), value_expression, derivative_expression)
 
 // Value and both partial derivatives.
 #define PLUMBLINE_BINARY(Name, value_expression, first_expression, second_expression)                \
@@ -65,10 +70,10 @@ PLUMBLINE_UNARY(Abs, std::fabs(a), sign(a))
 PLUMBLINE_UNARY(Sign, sign(a), 0.0)
 PLUMBLINE_UNARY(Exp, std::exp(a), t)
 PLUMBLINE_UNARY(Expm1, std::expm1(a), t + 1.0)
-PLUMBLINE_UNARY(Log, std::log(a), 1.0 / a)
-PLUMBLINE_UNARY(Log1p, std::log1p(a), 1.0 / (1.0 + a))
-PLUMBLINE_UNARY(Sqrt, std::sqrt(a), 0.5 / t)
-PLUMBLINE_UNARY(Rsqrt, 1.0 / std::sqrt(a), -0.5 * t / a)
+PLUMBLINE_UNARY_ON(Log, 0.0, std::log(a), 1.0 / a)
+PLUMBLINE_UNARY_ON(Log1p, -1.0, std::log1p(a), 1.0 / (1.0 + a))
+PLUMBLINE_UNARY_ON(Sqrt, 0.0, std::sqrt(a), 0.5 / t)
+PLUMBLINE_UNARY_ON(Rsqrt, 0.0, 1.0 / std::sqrt(a), -0.5 * t / a)
 PLUMBLINE_UNARY(Reciprocal, 1.0 / a, -t* t)
 PLUMBLINE_UNARY(Sin, std::sin(a), std::cos(a))
 PLUMBLINE_UNARY(Cos, std::cos(a), -std::sin(a))
@@ -102,6 +107,7 @@ PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 
 #undef PLUMBLINE_UNARY
+#undef PLUMBLINE_UNARY_ON
 #undef PLUMBLINE_BINARY
 
 }  // namespace plumbline::scalar

@@ -147,7 +147,7 @@ void run(std::int64_t n, double* out, std::int64_t so, const std::array<const do
   } else if constexpr (N == 3) {
     run3(n, out, so, in[0], s[0], in[1], s[1], in[2], s[2], f, store);
   } else {
-    static_assert(N == 4);
+    static_assert(N >= 4);
     for (std::int64_t j = 0; j < n; ++j) store(out[j * so], call(f, in, s, j));
   }
 }

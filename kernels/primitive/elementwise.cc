@@ -145,7 +145,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kCeil, "ceil", 1, true, evaluate1<s::Ceil>, pull_back_none, error_none, radius_monotone<s::Ceil>},
     {kRound, "round", 1, true, evaluate1<s::Round>, pull_back_none, error_none, radius_monotone<s::Round>},
     {kTrunc, "trunc", 1, true, evaluate1<s::Trunc>, pull_back_none, error_none, radius_monotone<s::Trunc>},
-    {kIsFinite, "isfinite", 1, true, evaluate1<s::IsFinite>, pull_back_none, error_none, radius_decision},
+    {kIsFinite, "isfinite", 1, true, evaluate1<s::IsFinite>, pull_back_none, error_none, radius_isfinite},
     {kLogicalNot, "logical_not", 1, true, evaluate1<s::LogicalNot>, pull_back_none, error_none, radius_decision},
     {kCast, "cast", 1, true, evaluate1<s::Identity>, pull_back_identity, error_none, radius_lipschitz1},
 

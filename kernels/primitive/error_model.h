@@ -44,6 +44,7 @@ Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs, co
   Bound name(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
 PLUMBLINE_RADIUS(radius_lipschitz1)
 PLUMBLINE_RADIUS(radius_decision)
+PLUMBLINE_RADIUS(radius_isfinite)
 PLUMBLINE_RADIUS(radius_reciprocal)
 PLUMBLINE_RADIUS(radius_add)
 PLUMBLINE_RADIUS(radius_mul)
@@ -68,13 +69,15 @@ PLUMBLINE_RADIUS(radius_gather_rows)
 PLUMBLINE_RADIUS(radius_scatter_add)
 #undef PLUMBLINE_RADIUS
 
-// |f(x) - f(centre)| of a monotone function, at the end points.
+// |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at domain_low, beyond which the ball
+// does not count (what lies there is NaN, which the range lane sees).
 using MonotoneFunction = double (*)(double);
-Bound radius_of_monotone(MonotoneFunction f, Inputs centres, std::span<const Bound> radii, const Array& out);
+Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, std::span<const Bound> radii,
+                         const Array& out);
 
 template <class F>
 Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
-  return radius_of_monotone(F::value, centres, radii, out);
+  return radius_of_monotone(F::value, F::kDomainLow, centres, radii, out);
 }
 
 }  // namespace plumbline::primitive

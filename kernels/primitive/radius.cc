@@ -1,45 +1,204 @@
+// Enclosures of elementwise primitives. Each is exact interval mathematics of the stated rule; `up` covers the
+// roundings of its own evaluation.
+#include <cmath>
+
+#include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
 namespace {
-Bound unbounded(const Array& out) { return {Array::full(out.shape(), kInfinity)}; }
-bool all_exact(std::span<const Bound> radii) {
-  return std::none_of(radii.begin(), radii.end(), [](const Bound& r) { return static_cast<bool>(r); });
+
+// A fresh bound of out's shape, f over operands that broadcast to it.
+template <class F, class... Arrays>
+Bound bound_of(const Array& out, const F& f, const Arrays&... operands) {
+  Bound bound{Array::uninitialized(out.shape())};
+  cpu::map(
+      bound.values, [&f](auto... values) { return up(f(values...)); }, operands...);
+  return bound;
 }
+
+// f at a displaced point may be off by some ULPs of its value and of the centre's: added to their distance.
+double distance(double moved, double centre) {
+  return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre));
+}
+
+double below(double x, double r) { return x - r - 0x1p-51 * (std::fabs(x) + r); }
+double above(double x, double r) { return x + r + 0x1p-51 * (std::fabs(x) + r); }
+
 }  // namespace
 
-#define PLUMBLINE_UNBOUNDED(name)                                                         \
-  Bound name(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) { \
-    return all_exact(radii) ? Bound{} : unbounded(out);                                   \
-  }
-PLUMBLINE_UNBOUNDED(radius_lipschitz1)
-PLUMBLINE_UNBOUNDED(radius_decision)
-PLUMBLINE_UNBOUNDED(radius_reciprocal)
-PLUMBLINE_UNBOUNDED(radius_add)
-PLUMBLINE_UNBOUNDED(radius_mul)
-PLUMBLINE_UNBOUNDED(radius_div)
-PLUMBLINE_UNBOUNDED(radius_pow)
-PLUMBLINE_UNBOUNDED(radius_max)
-PLUMBLINE_UNBOUNDED(radius_fmod)
-PLUMBLINE_UNBOUNDED(radius_compare)
-PLUMBLINE_UNBOUNDED(radius_select)
-PLUMBLINE_UNBOUNDED(radius_sum)
-PLUMBLINE_UNBOUNDED(radius_extreme)
-PLUMBLINE_UNBOUNDED(radius_argmax)
-PLUMBLINE_UNBOUNDED(radius_cumsum)
-PLUMBLINE_UNBOUNDED(radius_variance_rsqrt)
-PLUMBLINE_UNBOUNDED(radius_norm)
-PLUMBLINE_UNBOUNDED(radius_matmul)
-PLUMBLINE_UNBOUNDED(radius_softmax)
-PLUMBLINE_UNBOUNDED(radius_log_softmax)
-PLUMBLINE_UNBOUNDED(radius_window)
-PLUMBLINE_UNBOUNDED(radius_assemble)
-PLUMBLINE_UNBOUNDED(radius_gather_rows)
-PLUMBLINE_UNBOUNDED(radius_scatter_add)
+Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, std::span<const Bound> radii,
+                         const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [f, domain_low](double x, double r, double t) {
+        if (r == 0) return 0.0;
+        const double low = f(std::max(below(x, r), domain_low)), high = f(above(x, r));
+        const double left = distance(low, t), right = distance(high, t);
+        return left != left || right != right ? kInfinity : std::max(left, right);
+      },
+      centres[0], radius_of(radii[0]), out);
+}
 
-Bound radius_of_monotone(MonotoneFunction, Inputs, std::span<const Bound> radii, const Array& out) {
-  return all_exact(radii) ? Bound{} : unbounded(out);
+Bound radius_lipschitz1(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out, [](double r) { return r; }, radii[0].values);
+}
+
+// Outcomes are 0 or 1; an operand whose truth is open opens the outcome. A finite ball holds finite values only.
+Bound radius_decision(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  const auto open = [](double x, double r) { return r != 0 && !(std::fabs(x) > r) ? 1.0 : 0.0; };
+  if (centres.size() == 1) return bound_of(out, open, centres[0], radius_of(radii[0]));
+  return bound_of(
+      out, [&](double a, double ra, double b, double rb) { return std::max(open(a, ra), open(b, rb)); }, centres[0],
+      radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+Bound radius_isfinite(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out, [](double r) { return r < kInfinity ? 0.0 : 1.0; }, radii[0].values);
+}
+
+// |1/x' - 1/x| = |x' - x| / |x x'|; open when 0 is inside.
+Bound radius_reciprocal(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [](double x, double r) {
+        const double nearest = std::fabs(x) - r;
+        return r == 0 ? 0.0 : nearest > 0 ? r / std::fabs(x) / nearest : kInfinity;
+      },
+      centres[0], radius_of(radii[0]));
+}
+
+Bound radius_add(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out, [](double ra, double rb) { return ra + rb; }, radius_of(radii[0]), radius_of(radii[1]));
+}
+
+// |a|rb + |b|ra + ra rb
+Bound radius_mul(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [](double a, double ra, double b, double rb) {
+        const double first = rb == 0 ? 0.0 : std::fabs(a) * rb;
+        const double second = ra == 0 ? 0.0 : (std::fabs(b) + rb) * ra;
+        return first + second;
+      },
+      centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// |a'/b' - t| <= (ra + |t| rb) / (|b| - rb)
+Bound radius_div(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [](double t, double ra, double b, double rb) {
+        const double nearest = std::fabs(b) - rb;
+        if (ra == 0 && rb == 0) return 0.0;
+        return nearest > 0 ? (ra + (rb == 0 ? 0.0 : std::fabs(t) * rb)) / nearest : kInfinity;
+      },
+      out, radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// For a > 0, b log a is bilinear: extremes lie at the corners of the box. For one fixed exponent the power is monotone
+// on either side of 0, where a negative one is unbounded.
+Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  const auto corner = [](double a, double ra, double b, double rb) {
+    if (ra == 0 && rb == 0) return 0.0;
+    const double t = std::pow(a, b);
+    double low = below(a, ra);
+    const double high = above(a, ra);
+    double most = 0;
+    const auto visit = [&](double x, double y) {
+      const double d = distance(std::pow(x, y), t);
+      most = d != d || !(most <= d) ? (d != d ? kInfinity : most) : d;
+    };
+    if (low > 0) {
+      for (const double y : {rb == 0 ? b : below(b, rb), rb == 0 ? b : above(b, rb)}) {
+        visit(low, y);
+        visit(high, y);
+      }
+      return most;
+    }
+    const bool integral = b == std::trunc(b);
+    if (rb != 0 || (!integral && a < 0) || (b < 0 && !(high < 0))) return kInfinity;
+    if (!integral) low = 0;  // Its domain ends there.
+    visit(low, b);
+    visit(high, b);
+    if (high >= 0 && b != 0) visit(0, b);
+    return most;
+  };
+  return bound_of(out, corner, centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// |max(a', b') - max(a, b)| <= max(ra, rb)
+Bound radius_max(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out, [](double ra, double rb) { return std::max(ra, rb); }, radius_of(radii[0]), radius_of(radii[1]));
+}
+
+// While a/b keeps one whole part q over the box, the value a - q b moves by at most ra + |q| rb. Otherwise it stays
+// within |b| of 0.
+Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [](double a, double ra, double b, double rb) {
+        if (ra == 0 && rb == 0) return 0.0;
+        const double nearest = below(std::fabs(b), rb);
+        if (nearest > 0) {
+          const double farthest = above(std::fabs(b), rb), low = below(a, ra), high = above(a, ra);
+          const double q = std::trunc(low / nearest);
+          if (q == std::trunc(low / farthest) && q == std::trunc(high / nearest) && q == std::trunc(high / farthest)) {
+            return ra + std::fabs(q) * rb;
+          }
+        }
+        return 2 * (std::fabs(b) + rb);
+      },
+      centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// Undecided when the balls touch.
+Bound radius_compare(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [](double a, double ra, double b, double rb) {
+        const double reach = ra + rb;
+        if (reach == 0) return 0.0;
+        return std::fabs(a - b) > up(reach) + 0x1p-50 * (std::fabs(a) + std::fabs(b)) ? 0.0 : 1.0;
+      },
+      centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// The side taken; both sides where the condition is open.
+Bound radius_select(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  Array side = Array::uninitialized(centres[0].shape());  // 1: first, 0: second, 2: open.
+  cpu::map(
+      side, [](double c, double r) { return r != 0 && !(std::fabs(c) > r) ? 2.0
+                                            : c != 0                      ? 1.0
+                                                                          : 0.0; }, centres[0],
+      radius_of(radii[0]));
+  return bound_of(
+      out,
+      [](double which, double a, double ra, double b, double rb) {
+        if (which == 1) return ra;
+        if (which == 0) return rb;
+        const double gap = std::fabs(a - b) + std::max(ra, rb);
+        return gap == gap ? gap : kInfinity;
+      },
+      side, centres[1], radius_of(radii[1]), centres[2], radius_of(radii[2]));
 }
 
 }  // namespace plumbline::primitive

@@ -1,0 +1,116 @@
+// Every enclosure holds the images of points drawn from its ball, corners included, and is of use: finite for small
+// radii, and not far above what the corners reach.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/unit/kernels/cases.h"
+
+namespace plumbline {
+namespace {
+
+using testing::Case;
+
+bool is_index(Primitive p, std::size_t input) {
+  return (p == Primitive::kGatherRows || p == Primitive::kScatterAdd) && input == 1;
+}
+
+Bound random_radius(std::mt19937_64& rng, const Shape& shape, double scale) {
+  Bound bound{testing::random_array(rng, shape, 0, scale)};
+  for (std::int64_t i = 0; i < bound.values.count(); ++i) {
+    if (rng() % 4 == 0) bound.values.data()[i] = 0;
+  }
+  return bound;
+}
+
+Array displaced(std::mt19937_64& rng, const Array& centre, const Bound& radius, bool corner) {
+  const Array c = centre.materialize();
+  if (!radius) return c;
+  const Array r = radius.values.materialize();
+  Array moved = Array::uninitialized(c.shape());
+  std::uniform_real_distribution<double> unit(-1, 1);
+  for (std::int64_t i = 0; i < c.count(); ++i) {
+    const double step = corner ? (rng() % 2 == 0 ? 1.0 : -1.0) : unit(rng);
+    moved.data()[i] = c.data()[i] + step * r.data()[i];
+  }
+  return moved;
+}
+
+class RadiusTest : public ::testing::TestWithParam<double> {};
+
+TEST_P(RadiusTest, HoldsImagesOfTheBall) {
+  const double scale = GetParam();
+  std::mt19937_64 rng(11);
+  for (const Case& c : testing::cases(5)) {
+    SCOPED_TRACE(c.name);
+    if (c.primitive == Primitive::kLeaf) continue;
+    const PrimitiveTraits& row = traits(c.primitive);
+    const Array out = row.evaluate(c.attributes, c.shape, c.inputs).materialize();
+    for (int trial = 0; trial < 8; ++trial) {
+      std::vector<Bound> radii(c.inputs.size());
+      for (std::size_t i = 0; i < radii.size(); ++i) {
+        const bool exact = is_index(c.primitive, i) || (trial > 0 && rng() % 3 == 0);
+        if (!exact) radii[i] = random_radius(rng, c.inputs[i].shape(), scale);
+      }
+      const Bound bound = row.radius(c.attributes, c.inputs, radii, out);
+      const Array limit = bound ? bound.values.materialize() : Array::zeros(c.shape);
+      ASSERT_EQ(limit.shape(), c.shape);
+      double reached = 0, largest = 0;
+      for (int point = 0; point < 40; ++point) {
+        std::vector<Array> moved;
+        for (std::size_t i = 0; i < radii.size(); ++i) {
+          moved.push_back(displaced(rng, c.inputs[i], radii[i], point % 2 == 0));
+        }
+        const Array image = row.evaluate(c.attributes, c.shape, moved).materialize();
+        for (std::int64_t j = 0; j < out.count(); ++j) {
+          const double b = limit.data()[j];
+          ASSERT_FALSE(std::isnan(b));
+          ASSERT_GE(b, 0);
+          const double d = std::fabs(image.data()[j] - out.data()[j]);
+          if (std::isnan(d)) continue;  // Outside the domain.
+          ASSERT_LE(d, b * (1 + 1e-12) + 1e-13) << "element " << j << " trial " << trial;
+          reached = std::max(reached, d);
+          largest = std::max(largest, b);
+        }
+      }
+      if (scale < 1e-3 && reached > 0) {
+        EXPECT_LT(largest, std::isfinite(largest) ? 40 * reached + 1e-12 : 0) << "trial " << trial;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Scales, RadiusTest, ::testing::Values(1e-9, 1e-4, 0.3, 5.0));
+
+TEST(Radius, ExactInputsGiveExactOutputs) {
+  for (const Case& c : testing::cases(6)) {
+    SCOPED_TRACE(c.name);
+    if (c.primitive == Primitive::kLeaf) continue;
+    const PrimitiveTraits& row = traits(c.primitive);
+    const Array out = row.evaluate(c.attributes, c.shape, c.inputs);
+    const std::vector<Bound> exact(c.inputs.size());
+    EXPECT_FALSE(row.radius(c.attributes, c.inputs, exact, out));
+  }
+}
+
+TEST(Radius, DivisionByABallAroundZeroIsUnbounded) {
+  const std::vector<Array> in = {Array::scalar(1), Array::scalar(0.5)};
+  const std::vector<Bound> radii = {Bound{}, Bound{Array::scalar(0.5)}};
+  const Array out = Array::scalar(2);
+  EXPECT_TRUE(std::isinf(traits(Primitive::kDiv).radius({}, in, radii, out).values.item()));
+  const std::vector<Array> one = {Array::scalar(0.5)};
+  const std::vector<Bound> radius = {Bound{Array::scalar(0.75)}};
+  EXPECT_TRUE(std::isinf(traits(Primitive::kReciprocal).radius({}, one, radius, out).values.item()));
+  EXPECT_TRUE(std::isinf(traits(Primitive::kLog).radius({}, one, radius, Array::scalar(std::log(0.5))).values.item()));
+}
+
+TEST(Radius, AnUndecidedSelectCoversBothSides) {
+  const std::vector<Array> in = {Array::scalar(1), Array::scalar(3), Array::scalar(-2)};
+  const std::vector<Bound> open = {Bound{Array::scalar(1)}, Bound{}, Bound{Array::scalar(0.5)}};
+  EXPECT_GE(traits(Primitive::kSelect).radius({}, in, open, Array::scalar(3)).values.item(), 5.5);
+  const std::vector<Bound> decided = {Bound{Array::scalar(0)}, Bound{}, Bound{Array::scalar(0.5)}};
+  EXPECT_EQ(traits(Primitive::kSelect).radius({}, in, decided, Array::scalar(3)).values.item(), 0);
+}
+
+}  // namespace
+}  // namespace plumbline
