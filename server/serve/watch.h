@@ -1,0 +1,60 @@
+// One WatchVerdicts call. It pulls: a commit only wakes it, and it reads the store from the last sequence it has, a
+// page at a time, when the page before is written. So there is no gap and no duplicate between past and new verdicts,
+// and a watcher that reads slowly costs one page of memory however far it lags.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "plumbline/v1/query.grpc.pb.h"
+#include "server/store/store.h"
+#include "server/work/serial_executor.h"
+
+namespace plumbline {
+
+class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::enable_shared_from_this<Watch> {
+ public:
+  // `done` runs once, when gRPC has let go of the call. The caller keeps the watch alive until then.
+  Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerContext* context,
+        const v1::WatchVerdictsRequest& request, std::function<void()> done);
+
+  void start();                          // Once. Headers go out when everything from then on will be seen.
+  void end(const grpc::Status& status);  // From any thread; at once, whether or not the client reads.
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void begin();  // begin() and fetch() run on the disk's thread.
+  void fetch();
+
+  // With mutex_ held:
+  void want();  // There may be something to fetch.
+  void write_next();
+  void finish(const grpc::Status& status);
+
+  VerdictStore* const store_;
+  SerialExecutor* const disk_;
+  grpc::CallbackServerContext* const context_;
+  const v1::WatchVerdictsRequest request_;
+  const std::function<void()> done_;
+
+  std::mutex mutex_;
+  std::uint64_t subscription_ = 0;
+  std::int64_t after_ = 0;  // Everything that matches up to this sequence is written or in page_.
+  std::deque<v1::Verdict> page_;
+  v1::Verdict written_;  // gRPC reads it until OnWriteDone.
+  grpc::Status status_;  // Once finished.
+  bool is_writing_ = false;
+  bool is_fetching_ = true;  // begin() counts.
+  bool is_stale_ = false;    // A commit came since the last fetch began.
+  bool is_finished_ = false;
+  bool is_done_ = false;
+};
+
+}  // namespace plumbline
