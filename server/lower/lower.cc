@@ -163,9 +163,8 @@ class Lowering {
         modelled = false;
       }
     }
-    if (modelled) {
-      ++graph_.coverage.operations;
-    } else {
+    ++graph_.coverage.operations;
+    if (!modelled) {
       ++graph_.coverage.opaque;
       ++graph_.coverage.opaque_names[op.name];
     }
