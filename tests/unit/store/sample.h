@@ -1,0 +1,54 @@
+// Verdicts for tests.
+#pragma once
+
+#include <future>
+#include <string>
+
+#include "server/store/encode.h"
+#include "server/store/store.h"
+
+namespace plumbline {
+
+inline Verdict sample_verdict(const std::string& job, std::int64_t step, Outcome outcome = Outcome::kTypeI,
+                              double margin = 0.5) {
+  Verdict verdict;
+  verdict.identity = {"default", job, "run-1", 0, step};
+  verdict.time_unix_us = 1'700'000'000'000'000 + step * 1'000'000;
+  verdict.outcome = outcome;
+  verdict.grade = Grade::kProven;
+  verdict.cause = outcome == Outcome::kTypeII ? Cause::kMathematics : Cause::kRounding;
+  verdict.sentence = "Rounding explains the deviation of the loss.";
+  verdict.margin = margin;
+  verdict.digest = std::string(32, 'a');
+  verdict.audit_seconds = 0.25;
+  verdict.coverage.operations = 10;
+  verdict.coverage.audited = 9;
+  verdict.coverage.opaque = 1;
+  verdict.taps.resize(2);
+  verdict.taps[0].name = "loss";
+  verdict.taps[1].name = "grad:w";
+  verdict.contributors.push_back({{"aten::mm", "train.py:7", "head", "fp32"}, 0.75, 3});
+  return verdict;
+}
+
+// Appends and waits for the answer.
+inline absl::Status append(VerdictStore& store, const v1::Verdict& verdict, const Missed& missed = {}) {
+  std::promise<absl::Status> answer;
+  store.append(verdict, missed, [&](const absl::Status& status) { answer.set_value(status); });
+  return answer.get_future().get();
+}
+
+inline absl::Status append_error(VerdictStore& store, const StepIdentity& step, const absl::Status& error,
+                                 const Missed& missed = {}) {
+  std::promise<absl::Status> answer;
+  store.append_error(step, error, missed, [&](const absl::Status& status) { answer.set_value(status); });
+  return answer.get_future().get();
+}
+
+inline absl::Status open_run(VerdictStore& store, const StepIdentity& run) {
+  std::promise<absl::Status> answer;
+  store.open_run(run, [&](const absl::Status& status) { answer.set_value(status); });
+  return answer.get_future().get();
+}
+
+}  // namespace plumbline

@@ -1,0 +1,375 @@
+#include "server/store/store.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "tests/unit/store/sample.h"
+
+namespace plumbline {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+class StoreTest : public testing::Test {
+ protected:
+  StoreTest() {
+    std::string pattern = testing::TempDir() + "plumbline-store-XXXXXX";
+    dir_ = mkdtemp(pattern.data());
+    reopen();
+  }
+  ~StoreTest() override {
+    store_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void reopen() {
+    store_.reset();
+    auto opened = open_sqlite_store(dir_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = std::move(*opened);
+  }
+
+  std::vector<std::int64_t> steps(const v1::Filter& filter) {
+    std::vector<std::int64_t> found;
+    const auto listed = store_->list(filter, 0, 1000, false);
+    EXPECT_TRUE(listed.ok()) << listed.status();
+    for (const StoredVerdict& stored : *listed) found.push_back(stored.verdict.step());
+    return found;
+  }
+
+  void execute(const std::string& sql) {
+    sqlite3* connection = nullptr;
+    ASSERT_EQ(sqlite3_open((dir_ + "/verdicts.db").c_str(), &connection), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(connection);
+    sqlite3_close(connection);
+  }
+
+  std::string dir_;
+  std::unique_ptr<VerdictStore> store_;
+};
+
+TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
+  Verdict sample = sample_verdict("a", 7, Outcome::kTypeII, std::numeric_limits<double>::infinity());
+  sample.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
+  sample.hazards.push_back({"overflow", {}, 0.5, "scale by 1024"});
+  const v1::Verdict sent = to_proto(sample);
+  ASSERT_TRUE(append(*store_, sent).ok());
+  reopen();
+  const auto got = store_->get("default/a/run-1/0/7");
+  ASSERT_TRUE(got.ok()) << got.status();
+  // NaN fields make operator== useless: compare as MessageDifferencer with NaN equal to NaN.
+  MessageDifferencer differencer;
+  google::protobuf::util::DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
+  differencer.set_field_comparator(&comparator);
+  std::string difference;
+  differencer.ReportDifferencesToString(&difference);
+  EXPECT_TRUE(differencer.Compare(sent, *got)) << difference;
+  EXPECT_EQ(got->taps_size(), 2);
+}
+
+TEST_F(StoreTest, ListsWithoutTapsUnlessWhole) {
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());
+  const auto summary = store_->list({}, 0, 10, false);
+  ASSERT_TRUE(summary.ok());
+  ASSERT_EQ(summary->size(), 1u);
+  EXPECT_EQ(summary->front().verdict.taps_size(), 0);
+  EXPECT_EQ(summary->front().verdict.contributors_size(), 0);
+  EXPECT_EQ(summary->front().verdict.sentence(), "Rounding explains the deviation of the loss.");
+  const auto whole = store_->list({}, 0, 10, true);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->front().verdict.taps_size(), 2);
+  EXPECT_EQ(whole->front().verdict.contributors_size(), 1);
+}
+
+TEST_F(StoreTest, FiltersAndPages) {
+  for (std::int64_t step = 0; step < 20; ++step) {
+    const Outcome outcome = step % 5 == 4 ? Outcome::kTypeII : Outcome::kTypeI;
+    ASSERT_TRUE(append(*store_, to_proto(sample_verdict(step % 2 ? "odd" : "even", step, outcome))).ok());
+  }
+  v1::Filter filter;
+  EXPECT_EQ(steps(filter).size(), 20u);
+  filter.set_job("odd");
+  EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}));
+  filter.set_verdict(v1::TYPE_II);
+  EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{9, 19}));
+  filter.set_step_max(18);
+  EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{9}));
+  filter.set_step_min(10);
+  EXPECT_TRUE(steps(filter).empty());
+  filter.Clear();
+  filter.set_run("run-2");
+  EXPECT_TRUE(steps(filter).empty());
+
+  std::vector<std::int64_t> paged;
+  std::int64_t after = 0;
+  for (;;) {
+    const auto page = store_->list({}, after, 3, false);
+    ASSERT_TRUE(page.ok());
+    if (page->empty()) break;
+    ASSERT_LE(page->size(), 3u);
+    for (const StoredVerdict& stored : *page) {
+      EXPECT_GT(stored.sequence, after);
+      after = stored.sequence;
+      paged.push_back(stored.verdict.step());
+    }
+  }
+  EXPECT_EQ(paged, steps({}));
+  EXPECT_EQ(after, *store_->last_sequence());
+}
+
+TEST_F(StoreTest, PagesFitAnAnswer) {
+  Verdict sample = sample_verdict("a", 0);
+  sample.notes.assign(1, std::string(1 << 20, 'x'));
+  for (std::int64_t step = 0; step < 5; ++step) {
+    sample.identity.step = step;
+    ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
+  }
+  const auto page = store_->list({}, 0, 1000, false);
+  ASSERT_TRUE(page.ok());
+  EXPECT_EQ(page->size(), 2u);
+}
+
+TEST_F(StoreTest, SameDigestTwiceIsOneVerdict) {
+  Verdict sample = sample_verdict("a", 3);
+  ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
+  sample.sentence = "Another sentence.";
+  EXPECT_TRUE(append(*store_, to_proto(sample)).ok());
+  EXPECT_EQ(steps({}), (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(store_->get("default/a/run-1/0/3")->sentence(), "Rounding explains the deviation of the loss.");
+  EXPECT_EQ(store_->job("default", "a")->errors(), 0u);
+}
+
+TEST_F(StoreTest, AnotherDigestIsRefusedAndCounted) {
+  Verdict sample = sample_verdict("a", 3);
+  ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
+  sample.digest = std::string(32, 'b');
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const absl::Status status = append(*store_, to_proto(sample));
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_NE(status.message().find(std::string(32, 'a')), std::string::npos) << status;
+  }
+  EXPECT_EQ(*store_->digest_of(sample.identity), std::string(32, 'a'));
+  const auto job = store_->job("default", "a");
+  EXPECT_EQ(job->errors(), 1u);
+  EXPECT_EQ(job->steps(), 1u);
+}
+
+TEST_F(StoreTest, VerdictTakesThePlaceOfAnError) {
+  const StepIdentity step = sample_verdict("a", 3).identity;
+  ASSERT_TRUE(
+      append_error(*store_, step, absl::ResourceExhaustedError("memory"), {2, {"queue_full", "queue_full"}}).ok());
+  EXPECT_EQ(*store_->last_durable_step(step), 3);
+  EXPECT_EQ(*store_->digest_of(step), std::nullopt);
+  EXPECT_EQ(store_->job("default", "a")->errors(), 1u);
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3)), {2, {"queue_full", "queue_full"}}).ok());
+  const auto job = store_->job("default", "a");
+  EXPECT_EQ(job->errors(), 0u);
+  EXPECT_EQ(job->steps(), 1u);
+  EXPECT_EQ(job->missed(), 2u) << "a resent step counts its gap once";
+  ASSERT_TRUE(append_error(*store_, step, absl::InternalError("late")).ok());
+  EXPECT_EQ(*store_->digest_of(step), std::string(32, 'a')) << "a verdict stays";
+  EXPECT_EQ(store_->job("default", "a")->errors(), 1u);
+}
+
+TEST_F(StoreTest, KnowsTheLastDurableStepOfEachRank) {
+  Verdict sample = sample_verdict("a", 5);
+  ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
+  StepIdentity run = sample.identity;
+  EXPECT_EQ(*store_->last_durable_step(run), 5);
+  run.rank = 1;
+  EXPECT_EQ(*store_->last_durable_step(run), -1);
+  run.step = 9;
+  ASSERT_TRUE(append_error(*store_, run, absl::InvalidArgumentError("bad")).ok());
+  EXPECT_EQ(*store_->last_durable_step(run), 9);
+}
+
+TEST_F(StoreTest, SummarizesJobs) {
+  ASSERT_TRUE(open_run(*store_, {"default", "idle", "run-9", 0, 0}).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.1)), {3, {}}).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.9))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3, Outcome::kInconclusive, kNotAsked))).ok());
+  auto job = store_->job("default", "a");
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->steps(), 3u);
+  EXPECT_EQ(job->type_i(), 2u);
+  EXPECT_EQ(job->inconclusive(), 1u);
+  EXPECT_EQ(job->missed(), 3u);
+  EXPECT_EQ(job->worst_verdict_id(), "default/a/run-1/0/2");
+  EXPECT_EQ(job->first_seen().seconds(), 1'700'000'001);
+  EXPECT_EQ(job->last_seen().seconds(), 1'700'000'003);
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 4, Outcome::kTypeII, 7))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 5, Outcome::kTypeII, 9))).ok());
+  EXPECT_EQ(store_->job("default", "a")->worst_verdict_id(), "default/a/run-1/0/4") << "the first TYPE_II";
+
+  const auto jobs = store_->jobs("", "", "", 10);
+  ASSERT_TRUE(jobs.ok());
+  ASSERT_EQ(jobs->size(), 2u);
+  EXPECT_EQ(jobs->at(0).job(), "a");
+  EXPECT_EQ(jobs->at(1).job(), "idle");
+  EXPECT_EQ(jobs->at(1).runs(0), "run-9");
+  EXPECT_EQ(jobs->at(1).worst_verdict_id(), "");
+  EXPECT_EQ(store_->jobs("default", "default", "a", 10)->size(), 1u);
+  EXPECT_TRUE(store_->jobs("elsewhere", "", "", 10)->empty());
+  EXPECT_EQ(store_->job("default", "none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(StoreTest, SumsUpStatistics) {
+  EXPECT_TRUE(std::isnan(store_->stats({})->margin_max()));
+  const double infinity = std::numeric_limits<double>::infinity();
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.1))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.3))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3, Outcome::kTypeII, infinity))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 4, Outcome::kInconclusive, kNotAsked))).ok());
+  const auto stats = store_->stats({});
+  ASSERT_TRUE(stats.ok());
+  EXPECT_EQ(stats->verdicts(), 4u);
+  EXPECT_EQ(stats->type_i(), 2u);
+  EXPECT_EQ(stats->type_ii(), 1u);
+  EXPECT_EQ(stats->inconclusive(), 1u);
+  EXPECT_EQ(stats->margin_max(), infinity);
+  EXPECT_EQ(stats->margin_median(), 0.3);
+  EXPECT_EQ(stats->operations(), 40u);
+  EXPECT_EQ(stats->opaque(), 4u);
+  EXPECT_EQ(stats->audit_seconds(), 1.0);
+  v1::Filter filter;
+  filter.set_verdict(v1::TYPE_I);
+  EXPECT_EQ(store_->stats(filter)->margin_median(), 0.1) << "of an even number, the lower";
+}
+
+TEST_F(StoreTest, RefusesWhatIsNotAVerdict) {
+  v1::Verdict verdict = to_proto(sample_verdict("a", 1));
+  verdict.set_id("default/a/run-1/0/2");
+  EXPECT_EQ(append(*store_, verdict).code(), absl::StatusCode::kInvalidArgument);
+  verdict = to_proto(sample_verdict("a", 1));
+  verdict.clear_digest();
+  EXPECT_EQ(append(*store_, verdict).code(), absl::StatusCode::kInvalidArgument);
+  verdict = to_proto(sample_verdict("a", 1));
+  verdict.clear_time();
+  EXPECT_EQ(append(*store_, verdict).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(append_error(*store_, sample_verdict("a", 1).identity, absl::OkStatus()).code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const char* id : {"", "a", "default/a/run-1/0", "default/a/run-1/0/x", "default/a/run-1/0/-1", "//run/0/1",
+                         "default/a/run-1/0/1/2", "default/a/run-1/99999999999/1"}) {
+    EXPECT_EQ(store_->get(id).status().code(), absl::StatusCode::kInvalidArgument) << id;
+  }
+  EXPECT_EQ(store_->get("default/a/run-1/0/1").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(StoreTest, ReplacesTextThatIsNotUtf8) {
+  Verdict sample = sample_verdict("a", 1);
+  sample.sentence = "caf\xc3\xa9 \xff\xc3 \xed\xa0\x80 end";
+  ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
+  EXPECT_EQ(store_->get("default/a/run-1/0/1")->sentence(), "caf\xc3\xa9 ?? ??? end");
+}
+
+TEST_F(StoreTest, ListenersMissNothing) {
+  std::mutex mutex;
+  std::vector<std::int64_t> seen;
+  std::int64_t after = 0;
+  const auto pull = [&] {
+    std::lock_guard lock(mutex);
+    const auto page = store_->list({}, after, 1000, false);
+    ASSERT_TRUE(page.ok());
+    for (const StoredVerdict& stored : *page) {
+      seen.push_back(stored.verdict.step());
+      after = stored.sequence;
+    }
+  };
+  const std::uint64_t handle = store_->subscribe(pull);
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([this, writer] {
+      for (std::int64_t step = 0; step < 25; ++step) {
+        EXPECT_TRUE(append(*store_, to_proto(sample_verdict("job" + std::to_string(writer), step))).ok());
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  store_->unsubscribe(handle);
+  EXPECT_EQ(seen.size(), 100u);
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("later", 1))).ok());
+  EXPECT_EQ(seen.size(), 100u);
+}
+
+TEST_F(StoreTest, DestructorCommitsWhatIsQueued) {
+  std::atomic<int> answered = 0;
+  for (std::int64_t step = 0; step < 500; ++step) {
+    store_->append(to_proto(sample_verdict("a", step)), {}, [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      ++answered;
+    });
+  }
+  reopen();
+  EXPECT_EQ(answered, 500);
+  EXPECT_EQ(steps({}).size(), 500u);
+}
+
+TEST_F(StoreTest, OneDaemonADirectory) {
+  const auto second = open_sqlite_store(dir_);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(second.status().message().find(dir_), std::string::npos);
+}
+
+TEST_F(StoreTest, RefusesADirectoryThatCannotBeWritten) {
+  std::ofstream(dir_ + "/file") << "text";
+  const auto under_file = open_sqlite_store(dir_ + "/file/data");
+  EXPECT_EQ(under_file.status().code(), absl::StatusCode::kPermissionDenied) << under_file.status();
+  EXPECT_NE(under_file.status().message().find("--data-dir"), std::string::npos);
+  const auto kernel = open_sqlite_store("/proc/plumbline");
+  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kPermissionDenied) << kernel.status();
+}
+
+TEST_F(StoreTest, RefusesANewerFormat) {
+  store_.reset();
+  execute("PRAGMA user_version=2");
+  const auto opened = open_sqlite_store(dir_);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(opened.status().message().find("version 2"), std::string::npos) << opened.status();
+}
+
+TEST_F(StoreTest, RefusesAnotherApplicationsDatabase) {
+  store_.reset();
+  execute("PRAGMA application_id=7");
+  EXPECT_EQ(open_sqlite_store(dir_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(StoreTest, RefusesWhatIsNoDatabase) {
+  store_.reset();
+  for (const char* name : {"/verdicts.db", "/verdicts.db-wal", "/verdicts.db-shm"}) {
+    std::filesystem::remove(dir_ + name);
+  }
+  std::ofstream(dir_ + "/verdicts.db") << std::string(8192, 'x');
+  const auto opened = open_sqlite_store(dir_);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
+  EXPECT_NE(opened.status().message().find("verdicts.db"), std::string::npos);
+}
+
+TEST_F(StoreTest, RefusesADamagedDatabase) {
+  for (std::int64_t step = 0; step < 200; ++step)
+    ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", step))).ok());
+  store_.reset();
+  const std::string path = dir_ + "/verdicts.db";
+  const auto size = std::filesystem::file_size(path);
+  ASSERT_GT(size, 40000u);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (std::uintmax_t at = 4096 * 3; at + 4096 <= size; at += 8192) {
+    file.seekp(static_cast<std::streamoff>(at));
+    file << std::string(4096, '\xaa');
+  }
+  file.close();
+  const auto opened = open_sqlite_store(dir_);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
+}
+
+}  // namespace
+}  // namespace plumbline
