@@ -1,0 +1,146 @@
+#include "server/metrics/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace plumbline {
+namespace {
+
+Verdict sample(const std::string& job) {
+  Verdict verdict;
+  verdict.identity = {"default", job, "run", 0, 1};
+  verdict.outcome = Outcome::kTypeII;
+  verdict.grade = Grade::kProven;
+  verdict.margin = 0.25;
+  verdict.math_resolution = 3e-10;
+  verdict.audit_seconds = 0.5;
+  verdict.phase_seconds = {{"replay", 0.2}, {"polish", 0.1}};
+  verdict.coverage.operations = 10;
+  verdict.coverage.audited = 7;
+  verdict.coverage.opaque = 1;
+  verdict.hazards.push_back({"overflow", {}, 0.1, ""});
+  return verdict;
+}
+
+// The value of a series, as the text format has it; empty if it is not there.
+std::string value_of(const std::string& page, const std::string& series) {
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(series + " ")) return line.substr(series.size() + 1);
+  }
+  return {};
+}
+
+TEST(Metrics, HasEveryFamilyOfTheDesign) {
+  Metrics metrics("1.2.3", "cpu");
+  metrics.add_verdict(sample("a"));
+  metrics.add_dropped_steps("queue_full");
+  const std::string page = metrics.scrape();
+  for (const char* family : {"verdicts_total", "steps_total", "margin", "math_resolution", "exec_resolution",
+                             "step_audit_seconds", "ingest_bytes_total", "ops_total", "hazards_total", "queue_steps",
+                             "worker_busy_ratio", "worker_memory_bytes", "dropped_steps_total", "build_info"}) {
+    EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
+  }
+  EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",version="1.2.3"})"), "1");
+}
+
+TEST(Metrics, CountsAVerdict) {
+  Metrics metrics("v", "cpu");
+  metrics.add_verdict(sample("a"));
+  metrics.add_verdict(sample("a"));
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, R"(plumbline_verdicts_total{grade="PROVEN",job="a",project="default",verdict="TYPE_II"})"),
+            "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="a",outcome="audited",project="default"})"), "2");
+  EXPECT_EQ(value_of(page, "plumbline_margin_count"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_margin_bucket{le="0.3"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_margin_bucket{le="0.1"})"), "0");
+  EXPECT_EQ(value_of(page, "plumbline_math_resolution_count"), "2");
+  EXPECT_EQ(value_of(page, "plumbline_exec_resolution_count"), "0") << "not asked";
+  EXPECT_EQ(value_of(page, R"(plumbline_step_audit_seconds_count{phase="replay"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_step_audit_seconds_count{phase="other"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_step_audit_seconds_sum{phase="total"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_ops_total{coverage="audited"})"), "14");
+  EXPECT_EQ(value_of(page, R"(plumbline_ops_total{coverage="opaque"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_ops_total{coverage="unaudited"})"), "4");
+  EXPECT_EQ(value_of(page, R"(plumbline_hazards_total{kind="overflow"})"), "2");
+}
+
+TEST(Metrics, CountsStepsAndBytes) {
+  Metrics metrics("v", "cpu");
+  metrics.add_steps("default", "a", StepOutcome::kMissed, 3);
+  metrics.add_steps("default", "a", StepOutcome::kRefused);
+  metrics.add_steps("default", "a", StepOutcome::kMissed, -5);  // A client's nonsense must not end the process.
+  metrics.add_dropped_steps("queue_full", 2);
+  metrics.add_dropped_steps("a reason that a client made up");
+  metrics.add_ingest_bytes(Transport::kGrpc, 1000);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="a",outcome="missed",project="default"})"), "3");
+  EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="a",outcome="refused",project="default"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="queue_full"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="other"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_ingest_bytes_total{transport="grpc"})"), "1000");
+}
+
+TEST(Metrics, InfiniteMarginIsCountedAndNotSummed) {
+  Metrics metrics("v", "cpu");
+  Verdict verdict = sample("a");
+  metrics.add_verdict(verdict);
+  verdict.margin = std::numeric_limits<double>::infinity();
+  metrics.add_verdict(verdict);
+  verdict.margin = kNotAsked;
+  metrics.add_verdict(verdict);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_margin_count"), "2");
+  EXPECT_EQ(value_of(page, "plumbline_margin_sum"), "0.25");
+}
+
+TEST(Metrics, LabelsStayBounded) {
+  Metrics metrics("v", "cpu");
+  for (std::size_t i = 0; i < Metrics::kJobsMax + 50; ++i) {
+    Verdict verdict = sample("job-" + std::to_string(i));
+    verdict.hazards[0].kind = "hazard-" + std::to_string(i);
+    metrics.add_verdict(verdict);
+  }
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, R"(plumbline_verdicts_total{grade="PROVEN",job="other",project="other",verdict="TYPE_II"})"),
+            "50");
+  EXPECT_EQ(
+      value_of(page, R"(plumbline_verdicts_total{grade="PROVEN",job="job-0",project="default",verdict="TYPE_II"})"),
+      "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_hazards_total{kind="other"})"),
+            std::to_string(Metrics::kJobsMax + 50 - Metrics::kHazardsMax));
+}
+
+TEST(Metrics, RefreshesGaugesBeforeAScrape) {
+  Metrics metrics("v", "cpu");
+  metrics.on_scrape([&] {
+    metrics.set_queue_steps(4);
+    metrics.set_worker_busy_ratio(0.75);
+    metrics.set_worker_memory_bytes(1024);
+  });
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_queue_steps"), "4");
+  EXPECT_EQ(value_of(page, "plumbline_worker_busy_ratio"), "0.75");
+  EXPECT_EQ(value_of(page, "plumbline_worker_memory_bytes"), "1024");
+}
+
+TEST(Metrics, ThreadsCountTogether) {
+  Metrics metrics("v", "cpu");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 500; ++n) metrics.add_verdict(sample("a"));
+    });
+  }
+  for (int n = 0; n < 5; ++n) EXPECT_FALSE(metrics.scrape().empty());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(value_of(metrics.scrape(), "plumbline_margin_count"), "2000");
+}
+
+}  // namespace
+}  // namespace plumbline
