@@ -1,0 +1,479 @@
+#include "server/ingest/assembler.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "server/ingest/arguments.h"
+#include "server/ingest/limits.h"
+
+namespace plumbline {
+
+using absl::StrCat;
+
+namespace {
+
+int element_bytes(Format format) { return traits(format).bytes; }
+
+Violation in_context(Violation violation, const std::string& context) {
+  if (violation) violation.description += context;
+  return violation;
+}
+
+Violation stream_error(std::string field, const std::string& expected, const std::string& found) {
+  Violation violation = invalid(std::move(field), expected, found);
+  violation.code = absl::StatusCode::kFailedPrecondition;
+  return violation;
+}
+
+}  // namespace
+
+TraceAssembler::TraceAssembler(Options options)
+    : options_(std::move(options)), memory_(options_.budget), hash_(XXH3_createState()) {}
+
+TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
+  using Case = v1::AuditRequest;
+  if (frame.frame_case() == Case::kStepBegin) return begin(frame.step_begin());
+  if (frame.frame_case() == Case::kOpen) {
+    return {Progress::kStreamFailed, stream_error("open", "one open frame, the first of the stream", "another")};
+  }
+  if (!open_) {
+    if (frame.frame_case() == Case::FRAME_NOT_SET) return {};  // Of a newer client.
+    return {Progress::kStreamFailed,
+            stream_error("frame", "step_begin, since no step is open", StrCat("frame ", frame.frame_case()))};
+  }
+  if (frame.frame_case() == Case::kStepEnd) return end(frame.step_end());
+  if (failed_) {
+    ++frames_;
+    return {};
+  }
+
+  std::uint64_t bytes = 0;
+  if (frame.frame_case() == Case::kData) {
+    const std::uint64_t left = options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_);
+    if (auto wrong = payloads_.check(frame.data(), left, &bytes)) return fail(std::move(wrong));
+  } else {
+    bytes = frame.SpaceUsedLong();  // Of the parsed message, which is about what the trace's plain data takes.
+  }
+  if (auto charged = charge(bytes); charged.progress != Progress::kTaken) return charged;
+  ++frames_;
+
+  Violation wrong;
+  switch (frame.frame_case()) {
+    case Case::kData:
+      payloads_.add(frame.data());
+      return {};
+    case Case::kLeaf:
+      hash(frame.leaf(), 'l');
+      wrong = in_context(add_leaf(frame.leaf()), absl::StrFormat(" (leaf %d, \"%s\")", trace_->leaves.size(),
+                                                                 frame.leaf().name().substr(0, 80)));
+      break;
+    case Case::kOp:
+      hash(frame.op(), 'o');
+      wrong = add_op(frame.op());
+      if (wrong) {
+        wrong = in_context(std::move(wrong), absl::StrFormat(" (operation %d, \"%s\")", trace_->ops.size(),
+                                                             frame.op().name().substr(0, 80)));
+      }
+      break;
+    case Case::kTap:
+      hash(frame.tap(), 't');
+      wrong = in_context(add_tap(frame.tap()), absl::StrFormat(" (tap \"%s\")", frame.tap().name().substr(0, 80)));
+      break;
+    default:  // A frame of a newer client: counted, otherwise ignored.
+      break;
+  }
+  return wrong ? fail(std::move(wrong)) : Result{};
+}
+
+TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
+  if (open_) {
+    return {Progress::kStreamFailed,
+            stream_error("step_begin", StrCat("step_end of step ", step_), StrCat("step ", begin.step()))};
+  }
+  open_ = true;
+  failed_ = false;
+  frames_ = 1;
+  bytes_ = 0;
+  step_ = begin.step();
+  missed_ = begin.missed();
+  missed_reasons_.assign(begin.missed_reasons().begin(), begin.missed_reasons().end());
+  trace_ = std::make_unique<Trace>();
+  trace_->identity = options_.run;
+  trace_->identity.step = begin.step();
+  trace_->outputs = begin.outputs();
+  XXH3_128bits_reset(hash_.get());
+  v1::StepBegin identity;  // Without `missed`: it may grow until a step is resent.
+  identity.set_step(begin.step());
+  identity.set_outputs(begin.outputs());
+  hash(identity, 'b');
+  if (begin.missed() < 0 || begin.missed_reasons_size() > limits::kMissedReasonsMax) {
+    missed_ = 0;
+    missed_reasons_.clear();
+    if (begin.missed() < 0) return fail(invalid("step_begin.missed", "0 or more", begin.missed()));
+    return fail(invalid("step_begin.missed_reasons", StrCat("at most ", limits::kMissedReasonsMax),
+                        begin.missed_reasons_size()));
+  }
+  trace_->missed = missed_;
+  trace_->missed_reasons = missed_reasons_;
+  if (begin.step() < 0) return fail(invalid("step_begin.step", "0 or more", begin.step()));
+  for (int i = 0; i < begin.missed_reasons_size(); ++i) {
+    if (auto wrong = check_text(begin.missed_reasons(i), StrCat("step_begin.missed_reasons[", i, "]"), false)) {
+      return fail(std::move(wrong));
+    }
+  }
+  return {};
+}
+
+TraceAssembler::Result TraceAssembler::end(const v1::StepEnd& end) {
+  open_ = false;
+  ++frames_;
+  if (failed_) return {};
+  Violation wrong;
+  if (end.frames() != frames_) {
+    wrong = invalid("step_end.frames", StrCat("the ", frames_, " frames received"), end.frames());
+  } else {
+    wrong = take_payloads();
+  }
+  if (wrong) return fail(std::move(wrong));
+  trace_->digest = digest();
+  done_.trace = std::shared_ptr<const Trace>(std::move(trace_));
+  done_.memory = std::move(memory_);
+  memory_ = MemoryBudget::Reservation(options_.budget);
+  drop();
+  return {Progress::kStepDone, {}};
+}
+
+Violation TraceAssembler::end_of_stream() const {
+  if (!open_) return {};
+  if (!failed_) {
+    if (const auto payload = payloads_.first_incomplete()) {
+      return invalid("data.payload",
+                     StrCat("the other ", *payloads_.total(*payload) - payloads_.received(*payload),
+                            " bytes of payload ", *payload, " of step ", step_),
+                     "the stream's end in the middle of a tensor");
+    }
+  }
+  return invalid("step_end", StrCat("the end of step ", step_), "the stream's end in the middle of the step");
+}
+
+Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
+  if (static_cast<std::int64_t>(trace_->leaves.size()) >= limits::kLeavesMax) {
+    return exhausted("leaf", StrCat("a step may have at most ", limits::kLeavesMax, " leaves"));
+  }
+  TraceLeaf leaf;
+  leaf.value = wire.value();
+  leaf.count = wire.count();
+  leaf.name = wire.name();
+  leaf.payload = wire.payload();
+  if (auto wrong = read_format(wire.dtype(), "leaf.dtype", &leaf.format)) return wrong;
+  if (wire.role() <= v1::Leaf::ROLE_UNSPECIFIED || wire.role() > v1::Leaf::RANDOM) {
+    return invalid("leaf.role", "DATA, PARAMETER, BUFFER, STATE or RANDOM", static_cast<int>(wire.role()));
+  }
+  leaf.role = static_cast<LeafRole>(wire.role());
+  if (auto wrong = check_text(wire.name(), "leaf.name", leaf.role != LeafRole::kData)) return wrong;
+  if (wire.count() < 0 || wire.count() > limits::kElementsMax) {
+    return invalid("leaf.count", StrCat("0 to ", limits::kElementsMax), wire.count());
+  }
+  if (leaf.count > 0 && leaf.format != Format::kUnknown) {
+    if (leaf.payload == 0) return invalid("leaf.payload", "an id above 0", 0);
+    if (auto wrong = expect(leaf.payload, leaf.count, element_bytes(leaf.format), Expected::Field::kLeaf,
+                            trace_->leaves.size(), 0)) {
+      return wrong;
+    }
+  } else {
+    leaf.payload = 0;  // Of a type that is not modelled, or empty: nothing to read.
+  }
+  if (auto wrong = define(leaf.value, {leaf.format, leaf.count, /*leaf=*/true}, "leaf.value")) return wrong;
+  trace_->leaves.push_back(std::move(leaf));
+  return {};
+}
+
+Violation TraceAssembler::add_op(const v1::Op& wire) {
+  if (static_cast<std::int64_t>(trace_->ops.size()) >= limits::kOpsMax) {
+    return exhausted("op", StrCat("a step may have at most ", limits::kOpsMax, " operations"));
+  }
+  TraceOp op;
+  op.name = wire.name();
+  op.source = wire.source();
+  op.module = wire.module();
+  op.decision = wire.decision();
+  op.phase = v1::Phase_IsValid(wire.phase()) ? static_cast<Phase>(wire.phase()) : Phase::kUnknown;
+  if (auto wrong = check_text(wire.name(), "op.name", true)) return wrong;
+  if (auto wrong = check_text(wire.source(), "op.source", false)) return wrong;
+  if (auto wrong = check_text(wire.module(), "op.module", false)) return wrong;
+  if (wire.arguments_size() > limits::kArgumentsMax) {
+    return invalid("op.arguments", StrCat("at most ", limits::kArgumentsMax), wire.arguments_size());
+  }
+  if (wire.results_size() > limits::kResultsMax) {
+    return invalid("op.results", StrCat("at most ", limits::kResultsMax), wire.results_size());
+  }
+  op.arguments.resize(wire.arguments_size());
+  for (int i = 0; i < wire.arguments_size(); ++i) {
+    if (auto wrong = read_argument(wire.arguments(i), StrCat("op.arguments[", i, "]"), values_, options_.elements_max,
+                                   &op.arguments[i])) {
+      return wrong;
+    }
+  }
+  op.results.reserve(wire.results_size());
+  for (int i = 0; i < wire.results_size(); ++i) {
+    if (auto wrong = add_result(wire.results(i), i, &op)) return wrong;
+  }
+  if (op.decision != 0) {
+    if (op.results.empty() || op.results[0].tensor.value == 0) {
+      return invalid("op.decision", "a first result that it decides", "none");
+    }
+    if (auto wrong = expect(op.decision, count(op.results[0].tensor.view.sizes), 1, Expected::Field::kDecision,
+                            trace_->ops.size(), 0)) {
+      return wrong;
+    }
+  }
+  trace_->ops.push_back(std::move(op));
+  return {};
+}
+
+Violation TraceAssembler::add_result(const v1::Result& wire, int index, TraceOp* op) {
+  const auto field = [index](const char* name) { return StrCat("op.results[", index, "]", name); };
+  TraceResult result;
+  result.argument = wire.argument();
+  if (auto wrong = check_text(wire.argument(), field(".argument"), false)) return wrong;
+  if (wire.tensor().value() == 0) {
+    if (wire.base() != 0 || wire.observed() != 0) return invalid(field(".tensor.value"), "a tensor", "value 0");
+    op->results.push_back(std::move(result));
+    return {};
+  }
+  std::int64_t elements = 0;
+  if (auto wrong = read_window(wire.tensor(), field(".tensor"), options_.elements_max, &result.tensor, &elements)) {
+    return wrong;
+  }
+  if (wire.count() < 0 || wire.count() > limits::kElementsMax) {
+    return invalid(field(".count"), StrCat("0 to ", limits::kElementsMax), wire.count());
+  }
+  if (wire.count() > options_.elements_max) {
+    return exhausted(field(".count"), StrCat(wire.count(), " elements are more than the ", options_.elements_max,
+                                             " that can be audited under --memory-limit"));
+  }
+  result.count = wire.count();
+  result.base = wire.base();
+  result.observed = wire.observed();
+  const StorageValue storage{result.tensor.format, result.count, /*leaf=*/false};
+  if (auto wrong = check_within(result.tensor, elements, storage, field(".tensor"))) return wrong;
+  if (result.base != 0) {
+    const auto base = values_.find(result.base);
+    if (base == values_.end()) {
+      return invalid(field(".base"), "a value of an earlier leaf or operation",
+                     StrCat("value ", result.base, ", which is unknown so far"));
+    }
+    if (base->second.count != storage.count || base->second.format != storage.format) {
+      return invalid(field(".count"),
+                     StrCat(base->second.count, " elements of format ", static_cast<int>(base->second.format),
+                            " as of its base ", result.base),
+                     StrCat(storage.count, " of format ", static_cast<int>(storage.format)));
+    }
+  }
+  if (auto wrong = define(result.tensor.value, storage, field(".tensor.value"))) return wrong;
+  if (result.observed != 0) {
+    if (result.tensor.format == Format::kUnknown) {
+      result.observed = 0;  // Of a type that is not modelled: nothing to read.
+    } else if (auto wrong = expect(result.observed, elements, element_bytes(result.tensor.format),
+                                   Expected::Field::kObserved, trace_->ops.size(), index)) {
+      return wrong;
+    }
+  }
+  op->results.push_back(std::move(result));
+  return {};
+}
+
+Violation TraceAssembler::add_tap(const v1::Tap& wire) {
+  if (static_cast<std::int64_t>(trace_->taps.size()) >= limits::kTapsMax) {
+    return exhausted("tap", StrCat("a step may have at most ", limits::kTapsMax, " taps"));
+  }
+  TraceTap tap;
+  tap.name = wire.name();
+  tap.reference = wire.reference();
+  tap.scale = wire.scale();
+  if (auto wrong = check_text(wire.name(), "tap.name", true)) return wrong;
+  if (wire.terms_size() == 0 && wire.reference() != 0) {
+    return invalid("tap.reference", "a tap of this step",
+                   StrCat("a reference for the unknown tap \"", wire.name(), "\""));
+  }
+  if (wire.kind() <= v1::Tap::KIND_UNSPECIFIED || wire.kind() > v1::Tap::VALUE) {
+    return invalid("tap.kind", "LOSS, GRADIENT, UPDATE, STATE or VALUE", static_cast<int>(wire.kind()));
+  }
+  tap.kind = static_cast<TapKind>(wire.kind());
+  if (!(wire.scale() >= 0) || std::isinf(wire.scale()))
+    return invalid("tap.scale", "a finite number, 0 or more", wire.scale());
+  if (wire.terms_size() == 0 || wire.terms_size() > limits::kTermsMax) {
+    return invalid("tap.terms", StrCat("1 to ", limits::kTermsMax), wire.terms_size());
+  }
+  if (!tap_names_.insert(wire.name()).second) return invalid("tap.name", "a name unique in the step", wire.name());
+
+  std::int64_t elements = 0;
+  for (int i = 0; i < wire.terms_size(); ++i) {
+    const std::string field = StrCat("tap.terms[", i, "]");
+    TraceTap::Term term;
+    term.weight = wire.terms(i).weight();
+    term.observed = wire.terms(i).observed();
+    if (auto wrong = read_tensor(wire.terms(i).tensor(), field + ".tensor", values_, /*may_be_absent=*/false,
+                                 options_.elements_max, &term.tensor, &elements)) {
+      return wrong;
+    }
+    if (!std::isfinite(term.weight)) return invalid(field + ".weight", "a finite number", term.weight);
+    if (term.tensor.format == Format::kUnknown) return invalid(field + ".tensor.dtype", "a format that is modelled", 0);
+    if (i > 0 && term.tensor.view.sizes != tap.terms[0].tensor.view.sizes) {
+      return invalid(field + ".tensor.sizes",
+                     StrCat("[", absl::StrJoin(tap.terms[0].tensor.view.sizes, ", "), "] as in the first term"),
+                     StrCat("[", absl::StrJoin(term.tensor.view.sizes, ", "), "]"));
+    }
+    if (term.observed == 0 && elements > 0 && !values_.at(term.tensor.value).leaf) {
+      return invalid(field + ".observed", "a payload, since the tensor is not a leaf", 0);
+    }
+    if (term.observed != 0) {
+      if (auto wrong = expect(term.observed, elements, element_bytes(term.tensor.format), Expected::Field::kTerm,
+                              trace_->taps.size(), i)) {
+        return wrong;
+      }
+    }
+    tap.terms.push_back(std::move(term));
+  }
+  if (tap.reference != 0) {
+    if (auto wrong = read_format(wire.reference_dtype(), "tap.reference_dtype", &tap.reference_format)) return wrong;
+    if (tap.reference_format == Format::kUnknown) return invalid("tap.reference_dtype", "a format that is modelled", 0);
+    if (auto wrong = expect(tap.reference, elements, element_bytes(tap.reference_format), Expected::Field::kReference,
+                            trace_->taps.size(), 0)) {
+      return wrong;
+    }
+  }
+  trace_->taps.push_back(std::move(tap));
+  return {};
+}
+
+Violation TraceAssembler::define(ValueId value, const StorageValue& storage, const std::string& field) {
+  if (value == 0) return invalid(field, "an id above 0", 0);
+  if (!values_.emplace(value, storage).second) {
+    return invalid(field, "a fresh id", StrCat("value ", value, ", which the step already has"));
+  }
+  return {};
+}
+
+Violation TraceAssembler::expect(PayloadId payload, std::int64_t elements, int element_bytes, Expected::Field field,
+                                 std::size_t frame, std::size_t item) {
+  Expected expected;
+  expected.payload = payload;
+  expected.bytes = static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(element_bytes);
+  expected.frame = static_cast<std::uint32_t>(frame);
+  expected.item = static_cast<std::uint32_t>(item);
+  expected.field = field;
+  expected_.push_back(expected);
+  return {};
+}
+
+std::string TraceAssembler::describe(const Expected& expected) const {
+  switch (expected.field) {
+    case Expected::Field::kLeaf:
+      return "leaf.payload";
+    case Expected::Field::kObserved:
+      return StrCat("op.results[", expected.item, "].observed");
+    case Expected::Field::kDecision:
+      return "op.decision";
+    case Expected::Field::kTerm:
+      return StrCat("tap.terms[", expected.item, "].observed");
+    case Expected::Field::kReference:
+      return "tap.reference";
+  }
+  return "payload";
+}
+
+Violation TraceAssembler::take_payloads() {
+  if (const auto payload = payloads_.first_incomplete()) {
+    return invalid("data.payload",
+                   StrCat(*payloads_.total(*payload), " bytes of payload ", *payload, " before step_end"),
+                   StrCat(payloads_.received(*payload), " bytes: the step ends in the middle of a tensor"));
+  }
+  for (const Expected& expected : expected_) {
+    const auto total = payloads_.total(expected.payload);
+    const bool leaf = expected.field == Expected::Field::kLeaf;
+    if (!total && leaf && options_.leaves_may_lack_payloads) {
+      TraceLeaf& lacking = trace_->leaves[expected.frame];
+      if (lacking.role == LeafRole::kParameter || lacking.role == LeafRole::kBuffer ||
+          lacking.role == LeafRole::kState) {
+        lacking.payload = 0;
+        continue;
+      }
+    }
+    if (!total || *total != expected.bytes) {
+      const bool tap = expected.field == Expected::Field::kTerm || expected.field == Expected::Field::kReference;
+      const std::string context =
+          leaf
+              ? absl::StrFormat(" (leaf %d, \"%s\")", expected.frame, trace_->leaves[expected.frame].name.substr(0, 80))
+          : tap ? absl::StrFormat(" (tap \"%s\")", trace_->taps[expected.frame].name.substr(0, 80))
+                : absl::StrFormat(" (operation %d, \"%s\")", expected.frame,
+                                  trace_->ops[expected.frame].name.substr(0, 80));
+      return invalid(describe(expected), StrCat(expected.bytes, " bytes for its shape"),
+                     StrCat(total ? StrCat(*total, " bytes in payload ", expected.payload)
+                                  : StrCat("no data for payload ", expected.payload),
+                            context));
+    }
+    trace_->payloads.emplace(expected.payload, payloads_.bytes(expected.payload));
+  }
+  return {};
+}
+
+TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  if (bytes > options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_)) {
+    return fail(exhausted("step", StrCat("the step takes more than the ", options_.step_bytes_max,
+                                         " bytes that --memory-limit leaves for one step")));
+  }
+  switch (memory_.take(bytes)) {
+    case MemoryBudget::Answer::kGranted:
+      bytes_ += bytes;
+      return {};
+    case MemoryBudget::Answer::kWait:
+      return {Progress::kWait, {}};
+    case MemoryBudget::Answer::kDeadlock:
+      break;
+  }
+  return fail(exhausted("step", StrCat("all open steps together take more than the ", options_.budget->limit(),
+                                       " bytes that --memory-limit leaves for them")));
+}
+
+TraceAssembler::Result TraceAssembler::fail(Violation violation) {
+  failed_ = true;
+  drop();
+  return {Progress::kStepFailed, std::move(violation)};
+}
+
+void TraceAssembler::drop() {
+  trace_.reset();
+  values_.clear();
+  tap_names_.clear();
+  payloads_ = Payloads();
+  expected_.clear();
+  expected_.shrink_to_fit();
+  memory_.release();
+}
+
+void TraceAssembler::hash(const google::protobuf::MessageLite& message, char kind) {
+  scratch_.clear();
+  message.AppendToString(&scratch_);
+  const std::uint64_t size = scratch_.size();
+  XXH3_128bits_update(hash_.get(), &kind, 1);
+  XXH3_128bits_update(hash_.get(), &size, sizeof size);
+  XXH3_128bits_update(hash_.get(), scratch_.data(), scratch_.size());
+}
+
+std::string TraceAssembler::digest() const {
+  // Payloads by id and content: how they were cut into chunks, and in which order these came, does not matter.
+  for (const PayloadId id : payloads_.ids()) {
+    XXH128_canonical_t content;
+    XXH128_canonicalFromHash(&content, payloads_.hash(id));
+    XXH3_128bits_update(hash_.get(), &id, sizeof id);
+    XXH3_128bits_update(hash_.get(), content.digest, sizeof content.digest);
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(hash_.get());
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,73 @@
+#include "server/ingest/memory_budget.h"
+
+#include <utility>
+
+namespace plumbline {
+
+MemoryBudget::Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+
+MemoryBudget::Reservation& MemoryBudget::Reservation::operator=(Reservation&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  budget_ = other.budget_;  // The other keeps its budget, and starts again from nothing.
+  bytes_ = std::exchange(other.bytes_, 0);
+  waiting_ = std::exchange(other.waiting_, false);
+  releases_seen_ = other.releases_seen_;
+  return *this;
+}
+
+MemoryBudget::Answer MemoryBudget::Reservation::take(std::uint64_t bytes) {
+  if (budget_ == nullptr || bytes == 0) {
+    bytes_ += bytes;
+    return Answer::kGranted;
+  }
+  const std::lock_guard lock(budget_->mutex_);
+  if (waiting_) {
+    budget_->waiting_ -= bytes_;
+    waiting_ = false;
+  }
+  if (bytes <= budget_->limit_ - budget_->used_) {
+    budget_->used_ += bytes;
+    bytes_ += bytes;
+    return Answer::kGranted;
+  }
+  if (budget_->used_ == budget_->waiting_ + bytes_) return Answer::kDeadlock;
+  waiting_ = true;
+  budget_->waiting_ += bytes_;
+  releases_seen_ = budget_->releases_;
+  return Answer::kWait;
+}
+
+void MemoryBudget::Reservation::release() {
+  if (budget_ == nullptr) return;
+  std::vector<std::function<void()>> callbacks;
+  {
+    const std::lock_guard lock(budget_->mutex_);
+    if (waiting_) budget_->waiting_ -= bytes_;
+    waiting_ = false;
+    if (bytes_ == 0) return;
+    budget_->used_ -= bytes_;
+    bytes_ = 0;
+    ++budget_->releases_;
+    callbacks.swap(budget_->callbacks_);
+  }
+  for (const auto& callback : callbacks) callback();
+}
+
+std::uint64_t MemoryBudget::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+void MemoryBudget::Reservation::when_released(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(budget_->mutex_);
+    if (budget_->releases_ == releases_seen_) {
+      budget_->callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+}  // namespace plumbline

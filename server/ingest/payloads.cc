@@ -1,0 +1,107 @@
+#include "server/ingest/payloads.h"
+
+#include "server/ingest/limits.h"
+
+namespace plumbline {
+
+using absl::StrCat;
+
+Violation Payloads::check(const v1::TensorData& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const {
+  *bytes_needed = 0;
+  const std::uint64_t size = chunk.data().size();
+  if (chunk.payload() == 0) return invalid("data.payload", "an id above 0", 0);
+  if (size > limits::kChunkBytesMax) {
+    return invalid("data.data", StrCat("at most ", limits::kChunkBytesMax, " bytes"), StrCat(size, " bytes"));
+  }
+  const auto found = payloads_.find(chunk.payload());
+  const std::uint64_t received = found == payloads_.end() ? 0 : found->second.bytes->size();
+  if (found != payloads_.end() && chunk.total() != found->second.total) {
+    return invalid("data.total", StrCat(found->second.total, " as in the payload's first chunk"), chunk.total());
+  }
+  if (chunk.offset() != received) {
+    return invalid("data.offset", StrCat(received, ", the bytes of payload ", chunk.payload(), " received so far"),
+                   chunk.offset());
+  }
+  if (size > chunk.total() - received) {
+    return invalid("data.data", StrCat("at most ", chunk.total() - received, " bytes to the end of the payload"),
+                   StrCat(size, " bytes"));
+  }
+  if (size == 0 && chunk.total() > 0) return invalid("data.data", "a chunk that is not empty", "0 bytes");
+  if (found != payloads_.end()) {
+    if (size == 0) return invalid("data.payload", "a payload that is not complete", chunk.payload());
+    return {};
+  }
+  if (static_cast<std::int64_t>(payloads_.size()) >= limits::kPayloadsMax) {
+    return exhausted("data.payload", StrCat("a step may have at most ", limits::kPayloadsMax, " payloads"));
+  }
+  if (chunk.total() > bytes_max) {
+    return exhausted("data.total", StrCat("the payload's ", chunk.total(), " bytes are more than the ", bytes_max,
+                                          " that are left of the step's share of --memory-limit"));
+  }
+  *bytes_needed = chunk.total();
+  return {};
+}
+
+void Payloads::add(const v1::TensorData& chunk) {
+  Payload& payload = payloads_[chunk.payload()];
+  const auto* data = reinterpret_cast<const std::uint8_t*>(chunk.data().data());
+  const std::size_t size = chunk.data().size();
+  if (!payload.bytes) {
+    payload.total = chunk.total();
+    payload.bytes = std::make_shared<std::vector<std::uint8_t>>();
+    payload.bytes->reserve(payload.total);
+  }
+  payload.bytes->insert(payload.bytes->end(), data, data + size);
+  if (size == payload.total) {
+    payload.hash = XXH3_128bits(data, size);
+    return;
+  }
+  if (!payload.state) {
+    payload.state.reset(XXH3_createState());
+    XXH3_128bits_reset(payload.state.get());
+  }
+  XXH3_128bits_update(payload.state.get(), data, size);
+  if (payload.bytes->size() == payload.total) {
+    payload.hash = XXH3_128bits_digest(payload.state.get());
+    payload.state.reset();
+  }
+}
+
+std::optional<std::uint64_t> Payloads::total(PayloadId id) const {
+  const auto found = payloads_.find(id);
+  if (found == payloads_.end()) return std::nullopt;
+  return found->second.total;
+}
+
+std::uint64_t Payloads::received(PayloadId id) const {
+  const auto found = payloads_.find(id);
+  return found == payloads_.end() ? 0 : found->second.bytes->size();
+}
+
+bool Payloads::complete(PayloadId id) const {
+  const auto found = payloads_.find(id);
+  return found != payloads_.end() && found->second.bytes->size() == found->second.total;
+}
+
+std::optional<PayloadId> Payloads::first_incomplete() const {
+  for (const auto& [id, payload] : payloads_) {
+    if (payload.bytes->size() != payload.total) return id;
+  }
+  return std::nullopt;
+}
+
+XXH128_hash_t Payloads::hash(PayloadId id) const {
+  const auto found = payloads_.find(id);
+  return found == payloads_.end() ? XXH128_hash_t{} : found->second.hash;
+}
+
+Bytes Payloads::bytes(PayloadId id) const { return complete(id) ? Bytes(payloads_.find(id)->second.bytes) : nullptr; }
+
+std::vector<PayloadId> Payloads::ids() const {
+  std::vector<PayloadId> ids;
+  ids.reserve(payloads_.size());
+  for (const auto& [id, payload] : payloads_) ids.push_back(id);
+  return ids;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,50 @@
+// The payloads of one open step: chunks put together in place, hashed as they come.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plumbline/v1/trace.pb.h"
+#include "server/ingest/trace.h"
+#include "server/ingest/violation.h"
+
+namespace plumbline {
+
+class Payloads {
+ public:
+  // Bytes that this chunk will make allocate: its payload's total for a first chunk, otherwise 0. What is wrong with
+  // the chunk otherwise: its offset, its size, its total. `bytes_max` is what the step may still take.
+  Violation check(const v1::TensorData& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
+  // Takes a chunk that was checked.
+  void add(const v1::TensorData& chunk);
+
+  std::optional<std::uint64_t> total(PayloadId id) const;  // nullopt: no chunk of it came.
+  bool complete(PayloadId id) const;
+  std::optional<PayloadId> first_incomplete() const;
+  std::uint64_t received(PayloadId id) const;
+  XXH128_hash_t hash(PayloadId id) const;  // Of a complete payload.
+
+  // Hands over a complete payload; nullptr if there is none.
+  Bytes bytes(PayloadId id) const;
+  std::vector<PayloadId> ids() const;  // Ascending.
+
+ private:
+  struct FreeState {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  struct Payload {
+    std::uint64_t total = 0;
+    std::shared_ptr<std::vector<std::uint8_t>> bytes;
+    std::unique_ptr<XXH3_state_t, FreeState> state;  // Only of payloads of more than one chunk, until complete.
+    XXH128_hash_t hash{};
+  };
+  std::map<PayloadId, Payload> payloads_;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,174 @@
+#include "server/ingest/reference_store.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/ingest/trace_file.h"
+
+namespace plumbline {
+namespace {
+
+namespace fs = std::filesystem;
+using absl::StrCat;
+
+// The prefixes keep names such as ".." from being anything else than names.
+fs::path path_of(const std::string& directory, const StepIdentity& step) {
+  return fs::path(directory) / StrCat("p_", step.project) / StrCat("j_", step.job) / StrCat("r_", step.run) /
+         std::to_string(step.rank) / StrCat(step.step, ".trace");
+}
+
+bool identity_of(const fs::path& directory, const fs::path& file, StepIdentity* step) {
+  const std::vector<std::string> parts = absl::StrSplit(file.lexically_relative(directory).string(), '/');
+  if (parts.size() != 5) return false;
+  absl::string_view project = parts[0], job = parts[1], run = parts[2], number = parts[4];
+  if (!absl::ConsumePrefix(&project, "p_") || !absl::ConsumePrefix(&job, "j_") || !absl::ConsumePrefix(&run, "r_") ||
+      !absl::ConsumeSuffix(&number, ".trace")) {
+    return false;
+  }
+  step->project = std::string(project);
+  step->job = std::string(job);
+  step->run = std::string(run);
+  return absl::SimpleAtoi(parts[3], &step->rank) && absl::SimpleAtoi(number, &step->step);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReferenceStore>> ReferenceStore::open(const std::string& directory,
+                                                                     std::uint64_t quota_bytes) {
+  std::unique_ptr<ReferenceStore> store(new ReferenceStore(directory, quota_bytes));
+  if (auto scanned = store->scan(); !scanned.ok()) return scanned;
+  return store;
+}
+
+ReferenceStore::ReferenceStore(std::string directory, std::uint64_t quota_bytes)
+    : directory_(std::move(directory)), quota_(quota_bytes) {}
+
+absl::Status ReferenceStore::scan() {
+  const std::lock_guard lock(mutex_);
+  std::error_code error;
+  fs::create_directories(directory_, error);
+  if (error) return absl::PermissionDeniedError(StrCat("cannot create ", directory_, ": ", error.message()));
+  std::ifstream remembered(fs::path(directory_) / "evicted");
+  for (std::string line; std::getline(remembered, line);) {
+    if (!line.empty() && evicted_ids_.insert(line).second) evicted_.push_back(line);
+  }
+  std::vector<std::pair<fs::file_time_type, Entry>> found;
+  for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;  // A file that vanished meanwhile.
+    if (!it->is_regular_file(ignored)) continue;
+    if (it->path().extension() == ".part") {
+      fs::remove(it->path(), ignored);
+      continue;
+    }
+    Entry entry;
+    if (!identity_of(directory_, it->path(), &entry.step)) continue;
+    entry.bytes = it->file_size(ignored);
+    found.emplace_back(it->last_write_time(ignored), std::move(entry));
+  }
+  if (error) return absl::PermissionDeniedError(StrCat("cannot read ", directory_, ": ", error.message()));
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first, a.second.step) < std::tie(b.first, b.second.step);
+  });
+  for (auto& [time, entry] : found) {
+    used_ += entry.bytes;
+    ++runs_[entry.step.run_id()];
+    const std::string id = entry.step.id();
+    by_id_[id] = entries_.insert(entries_.end(), std::move(entry));
+  }
+  evict_to(quota_);
+  return absl::OkStatus();
+}
+
+absl::Status ReferenceStore::put(const Trace& trace) {
+  const fs::path path = path_of(directory_, trace.identity);
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error)
+    return absl::UnavailableError(StrCat("cannot create ", path.parent_path().string(), ": ", error.message()));
+  const auto bytes = write_trace_file(trace, path.string());
+  if (!bytes.ok()) return bytes.status();
+
+  const std::lock_guard lock(mutex_);
+  const std::string id = trace.identity.id();
+  if (const auto old = by_id_.find(id); old != by_id_.end()) {
+    used_ -= old->second->bytes;
+    entries_.erase(old->second);
+    by_id_.erase(old);
+  } else {
+    ++runs_[trace.identity.run_id()];
+  }
+  if (evicted_ids_.erase(id) > 0) evicted_.remove(id);
+  used_ += *bytes;
+  by_id_[id] = entries_.insert(entries_.end(), {trace.identity, *bytes});
+  evict_to(quota_);
+  if (by_id_.count(id) == 0) {
+    return absl::ResourceExhaustedError(
+        StrCat("the trace's ", *bytes, " bytes are more than --trace-quota, ", quota_, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+void ReferenceStore::evict_to(std::uint64_t bytes) {
+  while (used_ > bytes && !entries_.empty()) {
+    const Entry entry = std::move(entries_.front());
+    entries_.pop_front();
+    const std::string id = entry.step.id();
+    std::error_code ignored;  // Gone already is as good.
+    fs::remove(path_of(directory_, entry.step), ignored);
+    used_ -= entry.bytes;
+    by_id_.erase(id);
+    const auto run = runs_.find(entry.step.run_id());
+    if (--run->second == 0) runs_.erase(run);
+    remember_evicted(id);
+  }
+}
+
+void ReferenceStore::remember_evicted(const std::string& id) {
+  if (!evicted_ids_.insert(id).second) return;
+  evicted_.push_back(id);
+  const fs::path path = fs::path(directory_) / "evicted";
+  if (evicted_.size() <= kEvictedMax) {
+    std::ofstream(path, std::ios::app) << id << '\n';
+    return;
+  }
+  while (evicted_.size() > kEvictedMax / 2) {  // Half at a time, so that the file is seldom written anew.
+    evicted_ids_.erase(evicted_.front());
+    evicted_.pop_front();
+  }
+  std::ofstream file(path, std::ios::trunc);
+  for (const std::string& line : evicted_) file << line << '\n';
+}
+
+ReferenceStore::State ReferenceStore::state(const StepIdentity& step) const {
+  const std::lock_guard lock(mutex_);
+  const std::string id = step.id();
+  if (by_id_.count(id) > 0) return State::kPresent;
+  return evicted_ids_.count(id) > 0 ? State::kEvicted : State::kAbsent;
+}
+
+bool ReferenceStore::has_run(const StepIdentity& run) const {
+  const std::lock_guard lock(mutex_);
+  const std::string id = run.run_id();
+  if (runs_.count(id) > 0) return true;
+  return std::any_of(evicted_.begin(), evicted_.end(),
+                     [&](const std::string& evicted) { return evicted.rfind(id + "/", 0) == 0; });
+}
+
+absl::StatusOr<std::shared_ptr<const Trace>> ReferenceStore::load(const StepIdentity& step) const {
+  return read_trace_file(path_of(directory_, step).string(), step);
+}
+
+std::uint64_t ReferenceStore::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,60 @@
+// Traces of reference runs under a directory, within a quota. Thread-safe; blocks on the disk.
+//
+// A trace is at DIRECTORY/p_PROJECT/j_JOB/r_RUN/RANK/STEP.trace (format: trace_file.h). Past the quota the oldest go;
+// DIRECTORY/evicted remembers which, a line each, so that "evicted" and "never existed" stay apart over restarts.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+class ReferenceStore {
+ public:
+  enum class State { kPresent, kEvicted, kAbsent };
+
+  // Opens or creates the directory; files that a crash left half-written are removed.
+  static absl::StatusOr<std::unique_ptr<ReferenceStore>> open(const std::string& directory, std::uint64_t quota_bytes);
+
+  // Keeps a trace, in place of an earlier one of the same identity. RESOURCE_EXHAUSTED: larger than the whole quota
+  // (it counts as evicted).
+  absl::Status put(const Trace& trace);
+  State state(const StepIdentity& step) const;
+  bool has_run(const StepIdentity& run) const;  // A step of it is or was here.
+  // NOT_FOUND; DATA_LOSS: damaged.
+  absl::StatusOr<std::shared_ptr<const Trace>> load(const StepIdentity& step) const;
+  std::uint64_t used_bytes() const;
+
+  static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.
+
+ private:
+  struct Entry {
+    StepIdentity step;
+    std::uint64_t bytes = 0;
+  };
+  ReferenceStore(std::string directory, std::uint64_t quota_bytes);
+  absl::Status scan();
+  void evict_to(std::uint64_t bytes);  // With the lock held.
+  void remember_evicted(const std::string& id);
+
+  const std::string directory_;
+  const std::uint64_t quota_;
+  mutable std::mutex mutex_;
+  std::list<Entry> entries_;  // Oldest first.
+  std::map<std::string, std::list<Entry>::iterator> by_id_;
+  std::map<std::string, std::size_t> runs_;  // Steps of each run_id() here.
+  std::list<std::string> evicted_;           // Oldest first.
+  std::unordered_set<std::string> evicted_ids_;
+  std::uint64_t used_ = 0;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,149 @@
+// plumblined: flags, start, drain; nothing else.
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "kernels/cpu/parallel.h"
+#include "server/ingest/limits.h"
+#include "server/serve/address.h"
+#include "server/serve/daemon.h"
+#include "server/serve/locate.h"
+
+ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
+          "Where to listen, separated by commas: unix:PATH or HOST:PORT. TCP on loopback only, unless --insecure.");
+ABSL_FLAG(bool, insecure, false, "Allow TCP beyond loopback, without encryption or authentication.");
+ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline", "Verdicts and the traces of reference runs.");
+ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
+ABSL_FLAG(std::string, workers, "cpu", "Audits at a time: \"cpu\" (one, on all cores) or \"cpu:N\".");
+ABSL_FLAG(std::string, memory_limit, "", "Memory for steps and audits, such as 8GiB; empty: half of the machine's.");
+ABSL_FLAG(std::string, trace_quota, "10GiB", "Disk for the traces of reference runs; the oldest are evicted.");
+ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
+ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
+ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step waits for its reference's step.");
+
+namespace {
+
+using plumbline::DaemonOptions;
+
+// One line on standard error; the exit code.
+int refuse(absl::string_view line) {
+  std::fprintf(stderr, "plumblined: %.*s\n", static_cast<int>(line.size()), line.data());
+  return 1;
+}
+
+absl::Status read_listen(DaemonOptions* options) {
+  for (const std::string& text : absl::GetFlag(FLAGS_listen)) {
+    auto address = plumbline::parse_address(text, absl::GetFlag(FLAGS_insecure));
+    if (!address.ok()) return address.status();
+    options->listen.push_back(*std::move(address));
+  }
+  if (options->listen.empty()) return absl::InvalidArgumentError("--listen: expected an address, found none");
+  return absl::OkStatus();
+}
+
+absl::Status read_workers(DaemonOptions* options) {
+  const std::string text = absl::GetFlag(FLAGS_workers);
+  absl::string_view rest = text;
+  int workers = 1;
+  const bool cpu = absl::ConsumePrefix(&rest, "cpu");
+  const bool counted = absl::ConsumePrefix(&rest, ":");
+  if (!cpu || (counted ? !absl::SimpleAtoi(rest, &workers) || workers < 1 || workers > 256 : !rest.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers: expected \"cpu\" or \"cpu:N\", found \"", text, "\""));
+  }
+  options->workers = workers;
+  options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return absl::OkStatus();
+}
+
+absl::Status read_memory(DaemonOptions* options) {
+  const std::string text = absl::GetFlag(FLAGS_memory_limit);
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  options->memory_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+  if (!text.empty()) {
+    const auto bytes = plumbline::parse_bytes(text);
+    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--memory_limit: ", bytes.status().message()));
+    options->memory_bytes = *bytes;
+  }
+  if (options->memory_bytes < plumbline::limits::kMemoryBytesMin) {
+    return absl::InvalidArgumentError(absl::StrCat("--memory_limit: expected at least ",
+                                                   plumbline::limits::kMemoryBytesMin, " bytes, found ",
+                                                   options->memory_bytes));
+  }
+  const auto quota = plumbline::parse_bytes(absl::GetFlag(FLAGS_trace_quota));
+  if (!quota.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_quota: ", quota.status().message()));
+  options->trace_quota_bytes = *quota;
+  return absl::OkStatus();
+}
+
+absl::Status read_flags(DaemonOptions* options) {
+  if (auto status = read_listen(options); !status.ok()) return status;
+  if (auto status = read_workers(options); !status.ok()) return status;
+  if (auto status = read_memory(options); !status.ok()) return status;
+  options->data_dir = absl::GetFlag(FLAGS_data_dir);
+  options->metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options->reference_timeout = absl::GetFlag(FLAGS_reference_timeout);
+  options->profiles = absl::GetFlag(FLAGS_profiles);
+  if (options->profiles.empty()) options->profiles = plumbline::installed_profiles();
+  options->version = PLUMBLINE_VERSION;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Tells rounding from bugs in training runs: takes their traces, answers with verdicts.");
+  absl::FlagsUsageConfig usage;
+  usage.version_string = [] { return std::string("plumblined ") + PLUMBLINE_VERSION + "\n"; };
+  absl::SetFlagsUsageConfig(usage);
+  const std::vector<std::string> dashed = plumbline::underscored_flags(argc, argv);
+  std::vector<char*> arguments;
+  for (const std::string& argument : dashed) arguments.push_back(const_cast<char*>(argument.c_str()));
+  const std::vector<char*> positional = absl::ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  if (positional.size() > 1) return refuse(absl::StrCat("unexpected argument \"", positional[1], "\""));
+
+  DaemonOptions options;
+  if (auto status = read_flags(&options); !status.ok()) return refuse(status.message());
+  umask(0077);  // Sockets and files are their owner's.
+  plumbline::cpu::set_threads(options.threads);
+
+  // Before any thread starts, so that all of them leave the signals to this one.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  auto daemon = plumbline::Daemon::start(options);
+  if (!daemon.ok()) return refuse(daemon.status().message());
+  spdlog::info("plumblined {} listens on {}{}; data in {}; {} cpu worker{} on {} threads; {} MiB memory; profiles {}",
+               options.version, absl::StrJoin((*daemon)->addresses(), ", "),
+               (*daemon)->metrics_address().empty() ? "" : absl::StrCat(", metrics on ", (*daemon)->metrics_address()),
+               options.data_dir, options.workers, options.workers == 1 ? "" : "s", options.threads,
+               options.memory_bytes >> 20, absl::StrJoin((*daemon)->profile_names(), ", "));
+  spdlog::default_logger()->flush();
+
+  int received = 0;
+  sigwait(&signals, &received);
+  spdlog::info("{}: draining for at most {}", received == SIGTERM ? "SIGTERM" : "SIGINT",
+               absl::FormatDuration(absl::GetFlag(FLAGS_drain_timeout)));
+  const bool clean = (*daemon)->drain(absl::GetFlag(FLAGS_drain_timeout));
+  spdlog::info("stopped{}", clean ? "" : "; what was not finished in time will be sent again by its job");
+  return 0;
+}

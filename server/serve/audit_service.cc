@@ -1,0 +1,126 @@
+#include "server/serve/audit_service.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "server/ingest/limits.h"
+#include "server/judge/audit.h"
+#include "server/serve/audit_stream.h"
+#include "server/serve/status.h"
+
+namespace plumbline {
+
+AuditService::AuditService(Parts parts, Options options) : parts_(parts), options_(std::move(options)) {}
+
+grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
+                                                v1::Job* response) {
+  auto* reactor = context->DefaultReactor();
+  const auto refuse = [reactor](const absl::Status& status, const std::string& field) {
+    reactor->Finish(to_grpc_status(status, field));
+    return reactor;
+  };
+  if (draining()) return refuse(absl::UnavailableError("the daemon is draining"), "");
+
+  RunRegistry::Request open;
+  open.identity.project = request->identity().project();
+  open.identity.job = request->identity().job();
+  open.identity.run = request->identity().run();
+  open.identity.rank = request->identity().rank();
+  open.profile_name = request->profile().empty() ? "ieee" : request->profile();
+  open.profile = parts_.profiles->find(open.profile_name);
+  open.reference_run = request->reference_run();
+  open.keep_traces = request->reference();
+  if (open.profile == nullptr) {
+    const auto names = parts_.profiles->names();
+    return refuse(absl::NotFoundError(absl::StrCat("profile: expected one of ", absl::StrJoin(names, ", "),
+                                                   ", found \"", open.profile_name.substr(0, 128), "\"")),
+                  "profile");
+  }
+  std::shared_ptr<Run> run;
+  if (auto wrong = parts_.runs->open(open, &run)) {
+    reactor->Finish(to_grpc_status(wrong));
+    return reactor;
+  }
+  parts_.disk->post([this, run, reactor, response] {
+    const auto last = parts_.store->last_durable_step(run->identity);
+    if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
+    response->set_last_durable_step(*last);
+    parts_.store->open_run(run->identity, [this, run, reactor, response](const absl::Status& status) {
+      if (!status.ok()) return reactor->Finish(to_grpc_status(status));
+      response->set_handle(run->handle);
+      response->mutable_identity()->set_project(run->identity.project);
+      response->mutable_identity()->set_job(run->identity.job);
+      response->mutable_identity()->set_run(run->identity.run);
+      response->mutable_identity()->set_rank(run->identity.rank);
+      *response->mutable_plan() = plan();
+      response->set_server_version(options_.version);
+      reactor->Finish(grpc::Status::OK);
+    });
+  });
+  return reactor;
+}
+
+v1::CapturePlan AuditService::plan() const {
+  v1::CapturePlan plan;
+  for (const std::string& name : lowered_operations()) plan.add_lowered_ops(name);
+  for (const auto& [name, kind] : decision_operations()) {
+    auto* decision = plan.add_decisions();
+    decision->set_op(name);
+    decision->set_kind(static_cast<v1::Decision::Kind>(kind));
+  }
+  plan.set_chunk_bytes_max(limits::kChunkBytesMax);
+  plan.set_step_bytes_max(options_.step_bytes_max);
+  return plan;
+}
+
+grpc::ServerBidiReactor<v1::AuditRequest, v1::AuditResponse>* AuditService::Audit(grpc::CallbackServerContext*) {
+  return AuditStream::start(this);
+}
+
+void AuditService::begin_drain() {
+  std::vector<std::shared_ptr<AuditStream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    streams.assign(streams_.begin(), streams_.end());
+  }
+  for (const auto& stream : streams) stream->begin_drain();
+}
+
+bool AuditService::wait_for_streams(absl::Time deadline) {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_until(lock, absl::ToChronoTime(deadline), [this] { return streams_.empty(); });
+}
+
+bool AuditService::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+std::uint64_t AuditService::window_bytes() const {
+  std::size_t streams = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    streams = std::max<std::size_t>(1, streams_.size());
+  }
+  const std::uint64_t left = parts_.memory->limit() - parts_.memory->used();
+  return std::clamp<std::uint64_t>(left / (2 * streams), limits::kWindowBytesMin, limits::kWindowBytesMax);
+}
+
+void AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.insert(stream);
+}
+
+void AuditService::remove_stream(const std::shared_ptr<AuditStream>& stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    streams_.erase(stream);
+    // Under the lock: whoever waits may destroy the service as soon as it is released.
+    ended_.notify_all();
+  }
+}
+
+}  // namespace plumbline

@@ -1,0 +1,72 @@
+// plumbline.v1.AuditService: opens runs, takes their streams. Thread-safe; no callback of it blocks.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "absl/time/time.h"
+#include "plumbline/v1/audit.grpc.pb.h"
+#include "server/ingest/memory_budget.h"
+#include "server/metrics/metrics.h"
+#include "server/profile/profile_registry.h"
+#include "server/store/store.h"
+#include "server/work/run_registry.h"
+#include "server/work/serial_executor.h"
+#include "server/work/step_pipeline.h"
+
+namespace plumbline {
+
+class AuditStream;
+
+class AuditService final : public v1::AuditService::CallbackService {
+ public:
+  // All must outlive the service; `metrics` may be null.
+  struct Parts {
+    VerdictStore* store = nullptr;
+    RunRegistry* runs = nullptr;
+    StepPipeline* pipeline = nullptr;
+    SerialExecutor* disk = nullptr;
+    const ProfileRegistry* profiles = nullptr;
+    MemoryBudget* memory = nullptr;  // Of all steps that streams hold.
+    Metrics* metrics = nullptr;
+  };
+  struct Options {
+    std::uint64_t step_bytes_max = 0;
+    std::int64_t elements_max = INT64_MAX;
+    std::string version;
+  };
+
+  AuditService(Parts parts, Options options);
+
+  grpc::ServerUnaryReactor* OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
+                                    v1::Job* response) override;
+  grpc::ServerBidiReactor<v1::AuditRequest, v1::AuditResponse>* Audit(grpc::CallbackServerContext* context) override;
+
+  // Takes no new runs, streams and steps; tells every stream to finish its open step.
+  void begin_drain();
+  // Whether all streams had ended by `deadline`.
+  bool wait_for_streams(absl::Time deadline);
+
+  const Parts& parts() const { return parts_; }
+  const Options& options() const { return options_; }
+  bool draining() const;
+  // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
+  std::uint64_t window_bytes() const;
+  void add_stream(const std::shared_ptr<AuditStream>& stream);
+  void remove_stream(const std::shared_ptr<AuditStream>& stream);
+
+ private:
+  v1::CapturePlan plan() const;
+
+  const Parts parts_;
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::condition_variable ended_;
+  std::set<std::shared_ptr<AuditStream>> streams_;
+  bool draining_ = false;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,282 @@
+#include "server/serve/audit_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/ingest/limits.h"
+#include "server/serve/audit_service.h"
+#include "server/serve/status.h"
+
+namespace plumbline {
+
+using absl::StrCat;
+
+AuditStream* AuditStream::start(AuditService* service) {
+  const std::shared_ptr<AuditStream> stream(new AuditStream(service));
+  stream->self_ = stream;
+  service->add_stream(stream);
+  const std::lock_guard lock(stream->mutex_);
+  if (service->draining()) {
+    stream->end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
+  } else {
+    stream->grant();
+    stream->StartRead(&stream->request_);
+  }
+  return stream.get();
+}
+
+void AuditStream::begin_drain() {
+  const std::lock_guard lock(mutex_);
+  if (draining_) return;
+  draining_ = true;
+  v1::AuditResponse response;
+  response.mutable_control()->set_draining(true);
+  send(std::move(response));
+  end_if_idle();
+}
+
+void AuditStream::OnReadDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  if (ending_) return;
+  if (!ok) return half_closed();
+  const std::uint64_t bytes = request_.ByteSizeLong();
+  received_ += bytes;
+  if (service_->parts().metrics != nullptr) service_->parts().metrics->add_ingest_bytes(Transport::kGrpc, bytes);
+  if (received_ > credit_) {
+    return end(to_grpc_status(
+        exhausted("credit", StrCat("expected at most the ", credit_, " bytes granted, found ", received_))));
+  }
+  if (run_ == nullptr) {
+    if (request_.frame_case() != v1::AuditRequest::kOpen) {
+      Violation wrong = invalid("frame", "open, the first frame of a stream", StrCat("frame ", request_.frame_case()));
+      wrong.code = absl::StatusCode::kFailedPrecondition;
+      return end(to_grpc_status(wrong));
+    }
+    return open(request_.open().handle());
+  }
+  take_frame();
+}
+
+void AuditStream::open(const std::string& handle) {
+  const auto& parts = service_->parts();
+  run_ = parts.runs->find(handle);
+  if (run_ == nullptr) {
+    Violation wrong = invalid("open.handle", "a handle that OpenJob gave", "an unknown one");
+    wrong.code = absl::StatusCode::kNotFound;
+    return end(to_grpc_status(wrong));
+  }
+  holds_run_ = parts.runs->acquire(*run_);
+  if (!holds_run_) {
+    Violation wrong = invalid("open.handle", "a run without a stream",
+                              StrCat("run \"", run_->identity.run_id(), "\", which another stream holds"));
+    wrong.code = absl::StatusCode::kAlreadyExists;
+    return end(to_grpc_status(wrong));
+  }
+  TraceAssembler::Options options;
+  options.run = run_->identity;
+  options.step_bytes_max = service_->options().step_bytes_max;
+  options.elements_max = service_->options().elements_max;
+  options.budget = parts.memory;
+  assembler_ = std::make_unique<TraceAssembler>(std::move(options));
+  parts.disk->post([self = weak_from_this(), store = parts.store, identity = run_->identity] {
+    const auto stream = self.lock();
+    if (stream == nullptr) return;
+    const auto last = store->last_durable_step(identity);
+    const std::lock_guard lock(stream->mutex_);
+    if (!last.ok()) return stream->end(to_grpc_status(last.status()));
+    stream->durable_step_ = std::max(stream->durable_step_, *last);
+    stream->ack_due_ = true;
+    stream->write_next();
+  });
+  next_frame();
+}
+
+void AuditStream::take_frame() {
+  TraceAssembler::Result result = assembler_->add(request_);
+  switch (result.progress) {
+    case TraceAssembler::Progress::kTaken:
+      break;
+    case TraceAssembler::Progress::kWait:
+      assembler_->when_released([self = weak_from_this(), disk = service_->parts().disk] {
+        disk->post([self] {
+          const auto stream = self.lock();
+          if (stream == nullptr) return;
+          const std::lock_guard lock(stream->mutex_);
+          if (!stream->ending_ && stream->assembler_ != nullptr) stream->take_frame();
+        });
+      });
+      return;
+    case TraceAssembler::Progress::kStepDone:
+      submit_step();
+      break;
+    case TraceAssembler::Progress::kStepFailed:
+      refuse_step(std::move(result.violation));
+      break;
+    case TraceAssembler::Progress::kStreamFailed:
+      return end(to_grpc_status(result.violation));
+  }
+  next_frame();
+}
+
+void AuditStream::next_frame() {
+  if (ending_) return;
+  if (draining_) {
+    end_if_idle();
+    if (ending_) return;
+  }
+  read_paused_ = unanswered_ >= limits::kStepsQueuedMax || response_bytes_ > limits::kResponseBytesQueuedMax;
+  if (read_paused_) return;
+  if (credit_ - received_ <= service_->window_bytes() / 2) grant();
+  StartRead(&request_);
+}
+
+void AuditStream::half_closed() {
+  input_ended_ = true;
+  if (assembler_ != nullptr) {
+    if (auto wrong = assembler_->end_of_stream()) {
+      let_go();
+      return end(to_grpc_status(wrong));
+    }
+  }
+  end_if_idle();
+}
+
+void AuditStream::submit_step() {
+  ++unanswered_;
+  service_->parts().pipeline->submit(run_, assembler_->take_step(),
+                                     [self = weak_from_this()](const StepAnswer& answer) {
+                                       const auto stream = self.lock();
+                                       if (stream == nullptr) return;
+                                       const std::lock_guard lock(stream->mutex_);
+                                       stream->answered(answer);
+                                     });
+}
+
+void AuditStream::refuse_step(Violation violation) {
+  ++unanswered_;
+  if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
+    metrics->add_dropped_steps(violation.code == absl::StatusCode::kResourceExhausted ? "memory_limit" : "invalid");
+  }
+  StepIdentity identity = run_->identity;
+  identity.step = assembler_->step();
+  service_->parts().pipeline->refuse(identity, std::move(violation),
+                                     {assembler_->missed(), assembler_->missed_reasons()},
+                                     [self = weak_from_this()](const StepAnswer& answer) {
+                                       const auto stream = self.lock();
+                                       if (stream == nullptr) return;
+                                       const std::lock_guard lock(stream->mutex_);
+                                       stream->answered(answer);
+                                     });
+}
+
+void AuditStream::answered(const StepAnswer& answer) {
+  --unanswered_;
+  v1::AuditResponse response;
+  if (answer.error.ok()) {
+    *response.mutable_verdict() = answer.verdict;
+  } else {
+    response.mutable_error()->set_step(answer.step.step);
+    *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field);
+  }
+  if (answer.durable) durable_step_ = std::max(durable_step_, answer.step.step);
+  send(std::move(response));
+  ack_due_ = true;  // After the answer itself.
+  write_next();
+  if (read_paused_) {
+    next_frame();
+  } else {
+    end_if_idle();
+  }
+}
+
+void AuditStream::grant() {
+  credit_ = std::max(credit_, received_ + service_->window_bytes());
+  ack_due_ = true;
+  write_next();
+}
+
+void AuditStream::send(v1::AuditResponse response) {
+  if (ending_) return;
+  response_bytes_ += response.ByteSizeLong();
+  responses_.push_back(std::move(response));
+  write_next();
+}
+
+void AuditStream::write_next() {
+  if (write_busy_ || finished_) return;
+  if (!responses_.empty()) {
+    writing_ = std::move(responses_.front());
+    responses_.pop_front();
+    response_bytes_ -= std::min<std::uint64_t>(response_bytes_, writing_.ByteSizeLong());
+  } else if (ack_due_ && !ending_) {
+    writing_.Clear();
+    auto* ack = writing_.mutable_ack();
+    ack->set_received(received_);
+    ack->set_credit(credit_);
+    ack->set_durable_step(durable_step_);
+    ack_due_ = false;
+  } else {
+    if (ending_) {
+      finished_ = true;
+      Finish(*ending_);
+    }
+    return;
+  }
+  write_busy_ = true;
+  StartWrite(&writing_);
+}
+
+void AuditStream::OnWriteDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  write_busy_ = false;
+  if (!ok) {  // The client is gone.
+    responses_.clear();
+    response_bytes_ = 0;
+    ack_due_ = false;
+    if (!ending_) ending_ = grpc::Status::CANCELLED;
+  }
+  write_next();
+  if (ok && read_paused_) next_frame();
+}
+
+void AuditStream::end(grpc::Status status) {
+  if (ending_) return;
+  ending_ = std::move(status);
+  let_go();
+  write_next();
+}
+
+void AuditStream::end_if_idle() {
+  if (ending_ || unanswered_ > 0 || (assembler_ != nullptr && assembler_->in_step())) return;
+  if (input_ended_) return end(grpc::Status::OK);
+  if (draining_) return end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
+}
+
+void AuditStream::let_go() {
+  if (assembler_ != nullptr && assembler_->in_step() && service_->parts().metrics != nullptr) {
+    service_->parts().metrics->add_dropped_steps("stream_ended");
+  }
+  assembler_.reset();
+  if (holds_run_) service_->parts().runs->release(*run_);
+  holds_run_ = false;
+}
+
+void AuditStream::OnCancel() {
+  const std::lock_guard lock(mutex_);
+  responses_.clear();
+  response_bytes_ = 0;
+  ack_due_ = false;
+  end(grpc::Status::CANCELLED);
+}
+
+void AuditStream::OnDone() {
+  std::shared_ptr<AuditStream> self;
+  {
+    const std::lock_guard lock(mutex_);
+    let_go();
+    self = std::move(self_);
+  }
+  service_->remove_stream(self);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,192 @@
+#include "server/serve/daemon.h"
+
+#include <grpcpp/ext/channelz_service_plugin.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <unistd.h>
+
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/ingest/limits.h"
+#include "server/metrics/http.h"
+#include "server/serve/audit_service.h"
+#include "server/serve/verdict_service.h"
+
+namespace plumbline {
+
+using absl::StrCat;
+
+// Destroyed by drain() in the order that it gives; what it leaves knows nothing of one another.
+struct Daemon::State {
+  explicit State(const DaemonOptions& options)
+      : options(options),
+        metrics(options.version, "cpu"),
+        memory(options.memory_bytes / limits::kIngestShare),
+        scheduler(std::make_unique<Scheduler>(
+            Scheduler::Options{options.workers, options.memory_bytes - options.memory_bytes / limits::kIngestShare})) {}
+
+  const DaemonOptions options;
+  Metrics metrics;
+  MemoryBudget memory;
+  ProfileRegistry profiles;
+  RunRegistry runs;
+  std::unique_ptr<ReferenceStore> references;
+  std::unique_ptr<StepPipeline> pipeline;
+  std::unique_ptr<VerdictStore> store;
+  std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
+  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<AuditService> audits;
+  std::unique_ptr<VerdictService> verdicts;
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<MetricsServer> metrics_server;
+  std::vector<int> ports;
+  bool drained = false;
+};
+
+namespace {
+
+absl::Status make_data_dir(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::PermissionDeniedError(StrCat("--data-dir: cannot create ", path, ": ", error.message()));
+  if (access(path.c_str(), W_OK | X_OK) != 0) {
+    return absl::PermissionDeniedError(StrCat("--data-dir: cannot write to ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& options) {
+  auto state = std::make_unique<State>(options);
+  try {
+    state->profiles = ProfileRegistry::load(options.profiles);
+  } catch (const std::exception& failure) {
+    return absl::InvalidArgumentError(StrCat("--profiles: ", failure.what()));
+  }
+  if (state->profiles.find("ieee") == nullptr) {
+    return absl::NotFoundError(StrCat("--profiles: no profile \"ieee\" in ", options.profiles));
+  }
+  if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
+  auto store = open_sqlite_store(options.data_dir);
+  if (!store.ok()) return store.status();
+  state->store = *std::move(store);
+  auto references = ReferenceStore::open(options.data_dir + "/traces", options.trace_quota_bytes);
+  if (!references.ok()) return references.status();
+  state->references = *std::move(references);
+
+  state->pipeline =
+      std::make_unique<StepPipeline>(StepPipeline::Parts{state->store.get(), state->references.get(), &state->runs,
+                                                         state->scheduler.get(), state->disk.get(), &state->metrics},
+                                     StepPipeline::Options{options.reference_timeout, "cpu"});
+  const std::uint64_t audit_bytes = options.memory_bytes - options.memory_bytes / limits::kIngestShare;
+  state->audits = std::make_unique<AuditService>(
+      AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
+                          &state->memory, &state->metrics},
+      AuditService::Options{options.memory_bytes / limits::kStepShare,
+                            static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
+  state->verdicts = std::make_unique<VerdictService>(state->store.get());
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::channelz::experimental::InitChannelzService();
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kMessageBytesMax));
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);  // A peer that vanished gives its run back.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  builder.RegisterService(state->audits.get());
+  builder.RegisterService(state->verdicts->service());
+  state->ports.resize(options.listen.size(), 0);
+  for (std::size_t i = 0; i < options.listen.size(); ++i) {
+    const Address& address = options.listen[i];
+    if (address.kind == Address::Kind::kUnix) {
+      if (auto cleared = clear_stale_socket(address.path); !cleared.ok()) return cleared;
+    }
+    builder.AddListeningPort(address.text, credentials_for(address), &state->ports[i]);
+  }
+  state->server = builder.BuildAndStart();
+  if (state->server == nullptr) {
+    std::string all;
+    for (const Address& address : options.listen) absl::StrAppend(&all, all.empty() ? "" : ", ", address.text);
+    return absl::UnavailableError(StrCat("--listen: cannot listen on ", all));
+  }
+  if (!options.metrics_listen.empty()) {
+    auto* raw = state.get();
+    state->metrics.on_scrape([raw] {
+      raw->metrics.set_queue_steps(raw->scheduler->queued());
+      raw->metrics.set_worker_busy_ratio(raw->scheduler->take_busy_ratio());
+      raw->metrics.set_worker_memory_bytes(raw->scheduler->memory_used() + raw->memory.used());
+    });
+    auto served = MetricsServer::start(options.metrics_listen, &state->metrics,
+                                       [raw]() -> std::string { return raw->audits->draining() ? "draining" : ""; });
+    if (!served.ok()) {
+      return absl::Status(served.status().code(), StrCat("--metrics-listen: ", served.status().message()));
+    }
+    state->metrics_server = *std::move(served);
+  }
+  return std::unique_ptr<Daemon>(new Daemon(std::move(state)));
+}
+
+Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Daemon::~Daemon() { drain(absl::ZeroDuration()); }
+
+bool Daemon::drain(absl::Duration timeout) {
+  State& state = *state_;
+  if (state.drained) return true;
+  state.drained = true;
+  const absl::Time deadline = absl::Now() + timeout;
+  if (auto* health = state.server->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+  state.audits->begin_drain();
+  state.pipeline->stop_waiting();
+  bool clean = state.audits->wait_for_streams(deadline);
+  clean = state.scheduler->drain(deadline) && clean;
+  state.verdicts->drain();
+  state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
+  state.server->Wait();
+  state.audits->wait_for_streams(absl::InfiniteFuture());
+  state.server.reset();
+  state.metrics_server.reset();
+  state.disk->flush();      // It may still give work to the scheduler.
+  state.scheduler.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
+  state.disk->flush();      // Nothing of it speaks to the store any more.
+  state.store.reset();      // Commits, and runs the last callbacks: memory that comes back may wake disk work.
+  state.disk.reset();
+  state.pipeline.reset();
+  for (const Address& address : state.options.listen) {
+    if (address.kind == Address::Kind::kUnix) unlink(address.path.c_str());
+  }
+  return clean;
+}
+
+const std::string& Daemon::metrics_address() const {
+  static const std::string none;
+  return state_->metrics_server == nullptr ? none : state_->metrics_server->address();
+}
+
+std::vector<std::string> Daemon::profile_names() const { return state_->profiles.names(); }
+
+std::vector<std::string> Daemon::addresses() const {
+  std::vector<std::string> addresses;
+  for (std::size_t i = 0; i < state_->options.listen.size(); ++i) {
+    const Address& address = state_->options.listen[i];
+    std::string text = address.text;
+    if (address.kind == Address::Kind::kTcp) {
+      text = StrCat(text.substr(0, text.rfind(':')), ":", state_->ports[i]);
+    }
+    addresses.push_back(std::move(text));
+  }
+  return addresses;
+}
+
+}  // namespace plumbline

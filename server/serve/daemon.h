@@ -1,0 +1,48 @@
+// The whole daemon, assembled: store, references, scheduler, pipeline, services, listeners.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/serve/address.h"
+
+namespace plumbline {
+
+struct DaemonOptions {
+  std::vector<Address> listen;
+  std::string data_dir;
+  std::string metrics_listen;  // HOST:PORT; empty: none.
+  std::string profiles;        // Directory.
+  int workers = 1;
+  int threads = 1;  // Of all workers together.
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t trace_quota_bytes = 0;
+  absl::Duration reference_timeout = absl::Seconds(60);
+  std::string version;
+};
+
+class Daemon {
+ public:
+  // Starts everything. Errors are one line that names the flag or path at fault.
+  static absl::StatusOr<std::unique_ptr<Daemon>> start(const DaemonOptions& options);
+  ~Daemon();
+
+  // Health to NOT_SERVING, streams told to finish, what is queued audited, all within `timeout`; then everything is
+  // closed. True if nothing was cut off.
+  bool drain(absl::Duration timeout);
+
+  const std::string& metrics_address() const;  // With the real port; empty: none.
+  std::vector<std::string> profile_names() const;
+  std::vector<std::string> addresses() const;  // With the real ports.
+
+ private:
+  struct State;
+  explicit Daemon(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,31 @@
+#include "server/serve/status.h"
+
+#include "google/rpc/error_details.pb.h"
+
+namespace plumbline {
+
+google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field) {
+  google::rpc::Status wire;
+  wire.set_code(static_cast<int>(status.code()));
+  wire.set_message(std::string(status.message()));
+  if (!field.empty()) {
+    google::rpc::BadRequest details;
+    auto* violation = details.add_field_violations();
+    violation->set_field(field);
+    violation->set_description(std::string(status.message()));
+    wire.add_details()->PackFrom(details);
+  }
+  return wire;
+}
+
+grpc::Status to_grpc_status(const absl::Status& status, const std::string& field) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                      field.empty() ? std::string() : to_rpc_status(status, field).SerializeAsString());
+}
+
+grpc::Status to_grpc_status(const Violation& violation) {
+  return to_grpc_status(absl::Status(violation.code, violation.message()), violation.field);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,20 @@
+// Statuses as gRPC and google.rpc have them.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "google/rpc/status.pb.h"
+#include "server/ingest/violation.h"
+
+namespace plumbline {
+
+// With google.rpc.BadRequest details when a field is at fault.
+google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field);
+// The same as a stream's or call's end: the details travel in the trailer "grpc-status-details-bin".
+grpc::Status to_grpc_status(const absl::Status& status, const std::string& field = "");
+grpc::Status to_grpc_status(const Violation& violation);
+
+}  // namespace plumbline

@@ -1,0 +1,149 @@
+#include "server/work/run_registry.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "server/ingest/limits.h"
+
+namespace plumbline {
+namespace {
+
+using absl::StrCat;
+
+Violation check_name(const std::string& name, const std::string& field) {
+  const bool legal = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == ':' || c == '-';
+  });
+  if (legal && !name.empty() && name.size() <= limits::kIdentityBytesMax) return {};
+  return invalid(field, StrCat("1 to ", limits::kIdentityBytesMax, " characters of [A-Za-z0-9._:-]"),
+                 StrCat("\"", name.substr(0, 200), "\""));
+}
+
+Violation read_reference(const RunRegistry::Request& request, std::optional<StepIdentity>* reference) {
+  if (request.reference_run.empty()) return {};
+  const std::vector<std::string> parts = absl::StrSplit(request.reference_run, '/');
+  if (parts.size() > 2) {
+    return invalid("reference_run", "\"run\" or \"job/run\"", StrCat("\"", request.reference_run.substr(0, 200), "\""));
+  }
+  StepIdentity identity = request.identity;
+  identity.run = parts.back();
+  if (parts.size() == 2) identity.job = parts.front();
+  if (auto wrong = check_name(identity.job, "reference_run")) return wrong;
+  if (auto wrong = check_name(identity.run, "reference_run")) return wrong;
+  if (identity == request.identity) {
+    return invalid("reference_run", "another run", StrCat("the run itself, \"", request.reference_run, "\""));
+  }
+  *reference = identity;
+  return {};
+}
+
+}  // namespace
+
+Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened) {
+  if (auto wrong = check_name(request.identity.project, "identity.project")) return wrong;
+  if (auto wrong = check_name(request.identity.job, "identity.job")) return wrong;
+  if (auto wrong = check_name(request.identity.run, "identity.run")) return wrong;
+  if (request.identity.rank < 0 || request.identity.rank >= limits::kRanksMax) {
+    return invalid("identity.rank", StrCat("0 to ", limits::kRanksMax - 1), request.identity.rank);
+  }
+  std::optional<StepIdentity> reference;
+  if (auto wrong = read_reference(request, &reference)) return wrong;
+
+  const std::lock_guard lock(mutex_);
+  const std::string id = request.identity.run_id();
+  auto found = runs_.find(id);
+  if (found == runs_.end()) {
+    if (!make_room()) {
+      return exhausted("identity", StrCat("at most ", limits::kRunsMax, " runs may have a stream at a time"));
+    }
+    auto run = std::make_shared<Run>();
+    run->identity = request.identity;
+    run->handle = fresh_handle();
+    run->profile = request.profile;
+    run->profile_name = request.profile_name;
+    run->reference = reference;
+    run->reference_name = request.reference_run;
+    handles_[run->handle] = id;
+    if (reference) ++referenced_[reference->run_id()];
+    found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
+  } else {
+    const Run& run = *found->second.run;
+    if (run.profile_name != request.profile_name) {
+      return invalid("profile", StrCat("\"", run.profile_name, "\", with which the run was opened"),
+                     StrCat("\"", request.profile_name, "\""));
+    }
+    if (run.reference != reference) {
+      return invalid("reference_run", StrCat("\"", run.reference_name, "\", with which the run was opened"),
+                     StrCat("\"", request.reference_run, "\""));
+    }
+    ages_.splice(ages_.end(), ages_, found->second.age);
+  }
+  if (request.keep_traces && !found->second.keep_traces) {
+    found->second.keep_traces = true;
+    ++referenced_[id];
+  }
+  *opened = found->second.run;
+  return {};
+}
+
+std::shared_ptr<Run> RunRegistry::find(const std::string& handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = handles_.find(handle);
+  return found == handles_.end() ? nullptr : runs_.at(found->second).run;
+}
+
+bool RunRegistry::acquire(const Run& run) {
+  const std::lock_guard lock(mutex_);
+  const auto found = runs_.find(run.identity.run_id());
+  if (found == runs_.end() || found->second.streaming) return false;
+  found->second.streaming = true;
+  return true;
+}
+
+void RunRegistry::release(const Run& run) {
+  const std::lock_guard lock(mutex_);
+  const auto found = runs_.find(run.identity.run_id());
+  if (found != runs_.end()) found->second.streaming = false;
+}
+
+bool RunRegistry::keeps_traces(const StepIdentity& run) const {
+  const std::lock_guard lock(mutex_);
+  return referenced_.count(run.run_id()) > 0;
+}
+
+bool RunRegistry::known(const StepIdentity& run) const {
+  const std::lock_guard lock(mutex_);
+  return runs_.count(run.run_id()) > 0;
+}
+
+std::string RunRegistry::fresh_handle() {
+  std::string handle;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&handle, "%08x", random_());
+  return handle;
+}
+
+// Forgets the run that was opened longest ago and has no stream. False: all have one.
+bool RunRegistry::make_room() {
+  if (runs_.size() < limits::kRunsMax) return true;
+  for (const std::string& id : ages_) {
+    const auto found = runs_.find(id);
+    if (found->second.streaming) continue;
+    const Run& run = *found->second.run;
+    if (found->second.keep_traces) unreference(id);
+    if (run.reference) unreference(run.reference->run_id());
+    handles_.erase(run.handle);
+    ages_.erase(found->second.age);
+    runs_.erase(found);
+    return true;
+  }
+  return false;
+}
+
+void RunRegistry::unreference(const std::string& id) {
+  const auto found = referenced_.find(id);
+  if (found != referenced_.end() && --found->second == 0) referenced_.erase(found);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,77 @@
+// Runs that the daemon knows: what they were opened with, who streams them, what the invariants remember of them.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "kernels/profile.h"
+#include "server/ingest/trace.h"
+#include "server/ingest/violation.h"
+#include "server/judge/audit.h"
+
+namespace plumbline {
+
+struct Run {
+  // Set when the run is opened.
+  StepIdentity identity;  // Without step.
+  std::string handle;     // Opaque; names the run on a stream.
+  const Profile* profile = nullptr;
+  std::string profile_name;
+  std::optional<StepIdentity> reference;  // Of the run to pair with, without step.
+  std::string reference_name;             // As the client wrote it.
+
+  StepMemory memory;            // Of the scheduler's tasks of this run, which never run at the same time.
+  std::int64_t last_step = -1;  // Of the disk thread: the last step that was admitted.
+};
+
+class RunRegistry {
+ public:
+  struct Request {
+    StepIdentity identity;
+    const Profile* profile = nullptr;
+    std::string profile_name;
+    std::string reference_run;  // "run" or "job/run"; empty: none.
+    bool keep_traces = false;
+  };
+
+  // Opens a run, or finds it again. What is wrong otherwise: names, a reference to itself, another profile or reference
+  // than the run was opened with, too many runs with a stream.
+  Violation open(const Request& request, std::shared_ptr<Run>* run);
+  std::shared_ptr<Run> find(const std::string& handle) const;
+
+  // One stream at a time holds a run. False: another one does.
+  bool acquire(const Run& run);
+  void release(const Run& run);
+
+  // Whether traces of this run must be kept: it was opened as a reference, or another run named it as its reference.
+  bool keeps_traces(const StepIdentity& run) const;
+  bool known(const StepIdentity& run) const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Run> run;
+    bool streaming = false;
+    bool keep_traces = false;
+    std::list<std::string>::iterator age;
+  };
+  std::string fresh_handle();
+  bool make_room();
+  void unreference(const std::string& id);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry> runs_;           // By run_id().
+  std::map<std::string, std::string> handles_;  // To run_id().
+  std::list<std::string> ages_;                 // Of runs, least recently opened first.
+  std::map<std::string, int> referenced_;       // run_id() of references to the number of reasons why they are.
+  std::random_device random_;
+};
+
+}  // namespace plumbline

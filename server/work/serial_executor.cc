@@ -1,0 +1,47 @@
+#include "server/work/serial_executor.h"
+
+#include <future>
+#include <utility>
+
+namespace plumbline {
+
+SerialExecutor::SerialExecutor() : thread_([this] { loop(); }) {}
+
+SerialExecutor::~SerialExecutor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void SerialExecutor::post(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  wake_.notify_one();
+}
+
+void SerialExecutor::flush() {
+  std::promise<void> done;
+  post([&done] { done.set_value(); });
+  done.get_future().wait();
+}
+
+void SerialExecutor::loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    auto work = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    work();
+    work = nullptr;
+    lock.lock();
+  }
+}
+
+}  // namespace plumbline

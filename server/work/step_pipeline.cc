@@ -1,0 +1,291 @@
+#include "server/work/step_pipeline.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/judge/audit.h"
+#include "server/store/encode.h"
+
+namespace plumbline {
+namespace {
+
+using absl::StrCat;
+
+StepIdentity reference_step(const Run& run, std::int64_t step) {
+  StepIdentity identity = *run.reference;
+  identity.step = step;
+  return identity;
+}
+
+std::string reference_name(const StepIdentity& reference) {
+  return StrCat("run ", reference.run, " step ", reference.step);
+}
+
+// The question of mathematics was asked and cannot be answered. A fault that the step's own replay proves stays one.
+void mark_reference_missing(const std::string& why, const std::string& name, Verdict* verdict) {
+  verdict->notes.push_back(StrCat("reference ", name, ": ", why));
+  verdict->reference = name;
+  if (verdict->outcome == Outcome::kTypeII) return;
+  verdict->outcome = Outcome::kInconclusive;
+  verdict->grade = Grade::kUnspecified;
+  verdict->cause = Cause::kReferenceMissing;
+  verdict->sentence = StrCat("Not compared with ", name, ": ", why, ".");
+}
+
+}  // namespace
+
+StepPipeline::StepPipeline(Parts parts, Options options)
+    : parts_(parts), options_(std::move(options)), expirer_([this] { expire_loop(); }) {}
+
+StepPipeline::~StepPipeline() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  expirer_.join();
+}
+
+void StepPipeline::submit(std::shared_ptr<Run> run, AssembledStep assembled, Done done) {
+  auto step = std::make_shared<Step>();
+  step->run = std::move(run);
+  step->assembled = std::move(assembled);
+  parts_.disk->post(
+      [this, step = std::move(step), done = std::move(done)]() mutable { admit(std::move(step), std::move(done)); });
+}
+
+void StepPipeline::refuse(const StepIdentity& step, Violation violation, Missed missed, Done done) {
+  parts_.disk->post(
+      [this, step, violation = std::move(violation), missed = std::move(missed), done = std::move(done)]() mutable {
+        record_refusal(step, std::move(violation), std::move(missed), std::move(done));
+      });
+}
+
+void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
+  const Trace& trace = *step->trace();
+  const std::string id = trace.identity.id();
+  const Missed missed{trace.missed, trace.missed_reasons};
+  const auto conflict = [&](const std::string& digest) {
+    Violation violation = invalid(
+        "step_begin.step",
+        StrCat("the trace with digest ", digest, " that step ", trace.identity.step, " was received with before"),
+        StrCat("another with digest ", trace.digest));
+    violation.code = absl::StatusCode::kAlreadyExists;
+    record_refusal(trace.identity, std::move(violation), missed, std::move(done));
+  };
+  {
+    std::unique_lock lock(mutex_);
+    const auto found = steps_.find(id);
+    if (found != steps_.end()) {
+      const std::string digest = found->second->trace()->digest;
+      if (digest == trace.digest) {
+        found->second->done.push_back(std::move(done));
+        return;
+      }
+      lock.unlock();
+      return conflict(digest);
+    }
+  }
+  const auto digest = parts_.store->digest_of(trace.identity);
+  const auto last_durable = parts_.store->last_durable_step(trace.identity);
+  if (!digest.ok() || !last_durable.ok()) {
+    StepAnswer answer{trace.identity, digest.ok() ? last_durable.status() : digest.status(), "", {}, false};
+    return done(answer);
+  }
+  if (*digest && **digest != trace.digest) return conflict(**digest);
+  if (*digest) {
+    auto verdict = parts_.store->get(id);
+    StepAnswer answer{trace.identity, verdict.status(), "", {}, verdict.ok()};
+    if (verdict.ok()) answer.verdict = *std::move(verdict);
+    return done(answer);
+  }
+  const std::int64_t last = std::max(*last_durable, step->run->last_step);
+  if (trace.identity.step < last) {
+    return record_refusal(
+        trace.identity,
+        invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step), missed,
+        std::move(done));
+  }
+  step->run->last_step = trace.identity.step;
+  {
+    const std::lock_guard lock(mutex_);
+    step->done.push_back(std::move(done));
+    steps_[id] = step;
+  }
+  if (parts_.references != nullptr && parts_.runs->keeps_traces(trace.identity)) {
+    // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
+    const absl::Status kept = parts_.references->put(trace);
+    if (kept.ok()) pairing_.arrived(id);
+  }
+  schedule(step);
+}
+
+void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
+  const Trace& trace = *step->trace();
+  Scheduler::Task task;
+  task.job = StrCat(trace.identity.project, "/", trace.identity.job);
+  task.run = trace.identity.run_id();
+  task.bytes = estimated_audit_bytes(trace);
+  task.work = [this, step] { audit_step(step); };
+
+  std::string wait_for;
+  if (step->run->reference) {
+    const StepIdentity reference = reference_step(*step->run, trace.identity.step);
+    if (parts_.references != nullptr && parts_.references->state(reference) == ReferenceStore::State::kAbsent) {
+      wait_for = reference.id();
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_waiting_) wait_for.clear();
+  }
+  task.ready = wait_for.empty();
+  const auto ticket = parts_.scheduler->submit(std::move(task));
+  if (!ticket.ok()) {
+    Violation violation{ticket.status().code(), "step", std::string(ticket.status().message())};
+    if (absl::IsUnavailable(ticket.status())) {  // Draining: the client sends it again after the restart.
+      return finish(step, {trace.identity, ticket.status(), "", {}, false});
+    }
+    return record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},
+                          [this, step](const StepAnswer& answer) { finish(step, answer); });
+  }
+  if (wait_for.empty()) return;
+  pairing_.wait(wait_for, absl::Now() + options_.reference_timeout,
+                [this, ticket = *ticket](bool) { parts_.scheduler->make_ready(ticket); });
+  bool stopped = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped = stop_waiting_;
+  }
+  if (stopped) pairing_.expire(absl::InfiniteFuture());
+  wake_.notify_all();
+}
+
+std::string StepPipeline::load_reference(const Step& step, Reference* reference) const {
+  const StepIdentity wanted = reference_step(*step.run, step.trace()->identity.step);
+  reference->name = reference_name(wanted);
+  reference->first_step_of_run = wanted.step == 0;
+  if (parts_.references == nullptr) return "this daemon keeps no traces";
+  switch (parts_.references->state(wanted)) {
+    case ReferenceStore::State::kEvicted:
+      return "its trace was evicted (--trace-quota)";
+    case ReferenceStore::State::kAbsent: {
+      {
+        const std::lock_guard lock(mutex_);
+        if (stop_waiting_) return "the daemon was stopped before the step arrived";
+      }
+      if (parts_.references->has_run(wanted) || parts_.runs->known(wanted)) {
+        return StrCat("the step did not arrive within ", absl::FormatDuration(options_.reference_timeout),
+                      ", it is late or was not sampled");
+      }
+      return "the run never existed here";
+    }
+    case ReferenceStore::State::kPresent:
+      break;
+  }
+  auto trace = parts_.references->load(wanted);
+  if (!trace.ok()) {
+    if (absl::IsNotFound(trace.status())) return "its trace was evicted (--trace-quota)";
+    return StrCat("its trace cannot be read: ", trace.status().message());
+  }
+  reference->trace = *std::move(trace);
+  return "";
+}
+
+void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
+  const Trace& trace = *step->trace();
+  Run& run = *step->run;
+  Reference reference;
+  std::string missing;
+  AuditRequestContext context;
+  context.profile = run.profile;
+  if (run.reference) {
+    missing = load_reference(*step, &reference);
+    if (missing.empty()) context.reference = &reference;
+  }
+  const StepMemory previous = run.memory;
+  if (previous.step >= 0) context.previous = &previous;
+
+  const absl::Time start = absl::Now();
+  Verdict verdict;
+  try {
+    StepMemory memory;
+    verdict = audit(trace, context, &memory);
+    run.memory = std::move(memory);
+    run.memory.step = trace.identity.step;
+  } catch (const std::exception& failure) {  // Of memory, above all: the step's, not the daemon's.
+    return record_refusal(
+        trace.identity, {absl::StatusCode::kInternal, "", StrCat("the audit failed: ", failure.what())},
+        {trace.missed, trace.missed_reasons}, [this, step](const StepAnswer& answer) { finish(step, answer); });
+  }
+  verdict.identity = trace.identity;
+  verdict.digest = trace.digest;
+  verdict.profile = run.profile_name;
+  verdict.time_unix_us = absl::ToUnixMicros(absl::Now());
+  verdict.audit_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (verdict.backend.empty()) verdict.backend = options_.backend;
+  if (trace.missed > 0) {
+    verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
+  }
+  if (!missing.empty()) mark_reference_missing(missing, reference.name, &verdict);
+
+  const v1::Verdict wire = to_proto(verdict);
+  parts_.store->append(wire, {trace.missed, trace.missed_reasons},
+                       [this, step, wire, verdict = std::move(verdict)](const absl::Status& status) {
+                         if (status.ok() && parts_.metrics != nullptr) parts_.metrics->add_verdict(verdict);
+                         finish(step, {step->trace()->identity, status, "", wire, status.ok()});
+                       });
+}
+
+void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {
+  const absl::Status error(violation.code, violation.message());
+  if (parts_.metrics != nullptr) parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
+  parts_.store->append_error(
+      step, error, missed, [step, error, field = violation.field, done = std::move(done)](const absl::Status& stored) {
+        done({step, error, field, {}, stored.ok()});
+      });
+}
+
+void StepPipeline::finish(const std::shared_ptr<Step>& step, const StepAnswer& answer) {
+  std::vector<Done> done;
+  {
+    const std::lock_guard lock(mutex_);
+    steps_.erase(answer.step.id());
+    done.swap(step->done);
+  }
+  step->assembled.memory.release();
+  for (const Done& callback : done) callback(answer);
+}
+
+void StepPipeline::stop_waiting() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_waiting_ = true;
+  }
+  pairing_.expire(absl::InfiniteFuture());
+}
+
+std::size_t StepPipeline::in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return steps_.size();
+}
+
+void StepPipeline::expire_loop() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const absl::Time next = pairing_.next_deadline();
+    if (next == absl::InfiniteFuture()) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_until(lock, absl::ToChronoTime(next));
+    }
+    lock.unlock();
+    pairing_.expire(absl::Now());
+    lock.lock();
+  }
+}
+
+}  // namespace plumbline

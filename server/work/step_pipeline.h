@@ -1,0 +1,96 @@
+// A step from its last frame to its durable answer: known already? - reference there? - audit - store. No gRPC.
+// Thread-safe. Nothing here blocks the caller: disk work is on one thread, audits are on the scheduler's.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "plumbline/v1/verdict.pb.h"
+#include "server/ingest/assembler.h"
+#include "server/ingest/reference_store.h"
+#include "server/metrics/metrics.h"
+#include "server/store/store.h"
+#include "server/work/pairing.h"
+#include "server/work/run_registry.h"
+#include "server/work/scheduler.h"
+#include "server/work/serial_executor.h"
+
+namespace plumbline {
+
+// What became of a step. `durable` unless the store itself failed or the daemon gave up on it.
+struct StepAnswer {
+  StepIdentity step;
+  absl::Status error;  // OK: `verdict` holds.
+  std::string field;   // At fault; may be empty.
+  v1::Verdict verdict;
+  bool durable = false;
+};
+
+class StepPipeline {
+ public:
+  using Done = std::function<void(const StepAnswer&)>;  // From any thread; must not block.
+
+  struct Options {
+    absl::Duration reference_timeout = absl::Seconds(60);
+    std::string backend = "cpu";
+  };
+  // The parts must outlive the pipeline. `references` and `metrics` may be null.
+  struct Parts {
+    VerdictStore* store = nullptr;
+    ReferenceStore* references = nullptr;
+    RunRegistry* runs = nullptr;
+    Scheduler* scheduler = nullptr;
+    SerialExecutor* disk = nullptr;
+    Metrics* metrics = nullptr;
+  };
+
+  StepPipeline(Parts parts, Options options);
+  ~StepPipeline();
+
+  // A whole step. Idempotent on identity and digest: a step with a verdict is answered with it again, one that is being
+  // audited is answered when that is done; another digest is ALREADY_EXISTS, and recorded.
+  void submit(std::shared_ptr<Run> run, AssembledStep step, Done done);
+  // A step that cannot be audited: recorded, then answered.
+  void refuse(const StepIdentity& step, Violation violation, Missed missed, Done done);
+
+  // Stops waiting for references, then for new ones too.
+  void stop_waiting();
+  std::size_t in_flight() const;  // Steps taken and not answered yet.
+  std::size_t waiting() const { return pairing_.waiting(); }
+
+ private:
+  struct Step {
+    std::shared_ptr<Run> run;
+    AssembledStep assembled;
+    std::shared_ptr<const Trace> trace() const { return assembled.trace; }
+    std::vector<Done> done;
+  };
+
+  void admit(std::shared_ptr<Step> step, Done done);                         // On the disk thread.
+  void schedule(const std::shared_ptr<Step>& step);                          // On the disk thread.
+  void audit_step(const std::shared_ptr<Step>& step);                        // On a worker.
+  std::string load_reference(const Step& step, Reference* reference) const;  // Why it is missing; empty: it is there.
+  void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
+  void finish(const std::shared_ptr<Step>& step, const StepAnswer& answer);
+  void expire_loop();
+
+  const Parts parts_;
+  const Options options_;
+  Pairing pairing_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::string, std::shared_ptr<Step>> steps_;  // In flight, by id.
+  bool stop_waiting_ = false;
+  bool stop_ = false;
+  std::thread expirer_;
+};
+
+}  // namespace plumbline
