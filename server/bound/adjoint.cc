@@ -1,33 +1,9 @@
 #include "server/bound/adjoint.h"
 
-#include <cmath>
-
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sums.h"
 
 namespace plumbline {
 namespace {
-
-// sum |a_i| d_i, rounded up; terms with a_i = 0 are 0 even where d_i is infinite. Chunks of fixed size are added in
-// order, so that the result does not depend on the number of threads.
-double weighted_sum(const Array& adjoint, const Bound& bound) {
-  const Array a = adjoint.materialize(), d = bound.values.materialize();
-  constexpr std::int64_t kChunk = 1 << 15;
-  const std::int64_t n = a.count(), chunks = (n + kChunk - 1) / kChunk;
-  std::vector<double> sums(static_cast<std::size_t>(chunks), 0.0);
-  cpu::parallel_for(chunks, 2, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      double sum = 0;
-      for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i) {
-        const double weight = std::fabs(a.data()[i]);
-        sum += weight == 0 ? 0 : weight * d.data()[i];
-      }
-      sums[static_cast<std::size_t>(c)] = sum;
-    }
-  });
-  double total = 0;
-  for (double sum : sums) total += sum;
-  return total * (1 + std::ldexp(1.0, -20));  // above the rounding of up to 2^31 additions in chunks of 2^15
-}
 
 void add(Array& into, const Array& cotangent) {
   if (!into) {
@@ -101,11 +77,11 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
         errors_known = true;
       }
       if (target_error) {
-        const double part = weighted_sum(cotangent, target_error);
+        const double part = cpu::weighted_bound(cotangent, target_error);
         envelopes[p].error += part;
         envelopes[p].by_origin[node.origin] += part;
       }
-      if (own_error) envelopes[p].rho += 2 * weighted_sum(cotangent, own_error);
+      if (own_error) envelopes[p].rho += 2 * cpu::weighted_bound(cotangent, own_error);
       std::vector<Array*> into(node.inputs.size(), nullptr);
       bool any = false;
       for (std::size_t i = 0; i < node.inputs.size(); ++i)

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "kernels/cpu/sums.h"
 #include "server/bound/interval.h"
 #include "server/bound/pairing.h"
 #include "server/bound/range.h"
@@ -65,11 +66,11 @@ bool judge_by_enclosure(const Graph& graph, const Enclosures& enclosures, std::s
     for (std::int64_t i = 0; i < radius.count(); ++i) radius.data()[i] += std::fabs(term.weight) * part.data()[i];
   }
   const Array observed = values.observed.materialize(), exact = values.exact.materialize();
-  const double norm = tap.scale > 0 ? tap.scale : norm2(exact);
+  const double norm = tap.scale > 0 ? tap.scale : cpu::norm2(exact);
   finding->proven = true;
   finding->execution.asked = true;
   finding->execution.deviation = 0;
-  finding->execution.envelope = norm > 0 ? norm2(radius) / norm : (norm2(radius) == 0 ? 0 : HUGE_VAL);
+  finding->execution.envelope = norm > 0 ? cpu::norm2(radius) / norm : (cpu::norm2(radius) == 0 ? 0 : HUGE_VAL);
   double worst = -1;
   for (std::int64_t i = 0; i < radius.count(); ++i) {
     // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
@@ -123,7 +124,7 @@ double probe_value(const Probe& probe, const std::map<std::size_t, TapValues>& v
   double sum = 0;
   for (const Probe::Part& part : probe.parts) {
     const TapValues& tap = values.at(part.tap);
-    sum += dot(part.weights, observed ? tap.observed : tap.exact);
+    sum += cpu::dot(part.weights, observed ? tap.observed : tap.exact);
   }
   return sum;
 }
@@ -133,9 +134,7 @@ double probe_deviation(const Probe& probe, const std::map<std::size_t, TapValues
   double sum = 0;
   for (const Probe::Part& part : probe.parts) {
     const TapValues& tap = values.at(part.tap);
-    const Array w = part.weights.materialize(), t = tap.observed.materialize(), m = tap.exact.materialize();
-    for (std::int64_t i = 0; i < w.count(); ++i)
-      if (w.data()[i] != 0) sum += w.data()[i] * (t.data()[i] - m.data()[i]);
+    sum += cpu::dot_difference(part.weights, tap.observed, tap.exact);
   }
   return sum;
 }

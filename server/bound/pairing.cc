@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/sums.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kDrilledMax = 8;
+constexpr std::size_t kDrilledMax = 4;
 
 struct PairedTap {
   std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
@@ -48,10 +49,7 @@ double gap(const Probe& probe, const std::map<std::size_t, const PairedTap*>& pa
   double sum = 0;
   for (const Probe::Part& part : probe.parts) {
     const PairedTap& pair = *pairs.at(part.tap);
-    const Array w = part.weights.materialize(), t = pair.target_exact.materialize(),
-                r = pair.reference_exact.materialize();
-    for (std::int64_t i = 0; i < w.count(); ++i)
-      if (w.data()[i] != 0) sum += w.data()[i] * (t.data()[i] - r.data()[i]);
+    sum += cpu::dot_difference(part.weights, pair.target_exact, pair.reference_exact);
   }
   return std::fabs(sum) / probe.scale;
 }
@@ -91,8 +89,8 @@ struct Pairing {
 };
 
 double tap_gap(const PairedTap& pair) {
-  const double norm = norm2(pair.reference_exact);
-  const double difference = norm2_difference(pair.target_exact, pair.reference_exact);
+  const double norm = cpu::norm2(pair.reference_exact);
+  const double difference = cpu::norm2_difference(pair.target_exact, pair.reference_exact);
   return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
 }
 
@@ -105,12 +103,12 @@ NodeId position(const Graph& graph, std::size_t tap) {
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
 std::optional<double> scale_error(const PairedTap& pair) {
   const Array t = pair.target_exact.materialize(), r = pair.reference_exact.materialize();
-  const double rr = dot(r, r);
-  if (!(rr > 0)) return std::nullopt;
-  const double factor = dot(r, t) / rr;
+  const double rr = cpu::dot(r, r);
+  if (!(rr > 0) || t.count() == 1) return std::nullopt;
+  const double factor = cpu::dot(r, t) / rr;
   double residual = 0;
   for (std::int64_t i = 0; i < t.count(); ++i) residual += std::pow(t.data()[i] - factor * r.data()[i], 2);
-  if (!(std::sqrt(residual) <= 1e-6 * norm2_difference(t, r))) return std::nullopt;
+  if (!(std::sqrt(residual) <= 1e-6 * cpu::norm2_difference(t, r))) return std::nullopt;
   return factor - 1;
 }
 
@@ -151,12 +149,12 @@ void locate(Pairing& pairing, Bounds* bounds) {
       finding->elements = static_cast<std::uint64_t>(count(target.taps[candidates[i]->target].shape));
     }
     finding->mathematics = answers[i];
+    if (!bounds->scale_error) bounds->scale_error = scale_error(*candidates[i]);
     if (bounds->suspicion) continue;
     std::vector<NodeId> failing;
     for (const GraphTap::Term& term : target.taps[candidates[i]->target].terms) failing.push_back(term.node);
     bounds->suspicion =
         localize(target, pairing.target_exact, *pairing.input.reference, pairing.reference_exact, failing);
-    bounds->scale_error = scale_error(*candidates[i]);
   }
 }
 
@@ -228,7 +226,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   for (const PairedTap& pair : pairing.pairs) {
     const Array t = observed_value(target.taps[pair.target]), r = observed_value(reference.taps[pair.reference]);
     bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && bitwise_equal(t, r);
-    const double norm = norm2(r), difference = norm2_difference(t, r);
+    const double norm = cpu::norm2(r), difference = cpu::norm2_difference(t, r);
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
       finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);

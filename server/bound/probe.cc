@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/sums.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -10,7 +11,7 @@ namespace {
 double joint_norm(const std::vector<ProbeTap>& taps) {
   double squares = 0;
   for (const ProbeTap& tap : taps) {
-    const double norm = tap.scale > 0 ? tap.scale : norm2(tap.exact);
+    const double norm = tap.scale > 0 ? tap.scale : cpu::norm2(tap.exact);
     squares += norm * norm;
   }
   const double norm = std::sqrt(squares);

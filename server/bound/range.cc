@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/sums.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -81,8 +82,8 @@ void explain_by_rounded_replay(const BoundsInput& input, const std::vector<Array
         for (const GraphTap& candidate : input.reference->taps)
           if (candidate.name == tap.name && candidate.shape == tap.shape) other = observed_value(candidate);
       if (!other) other = replayed_value(tap, exact);
-      missed += std::pow(norm2_difference(observed, ours), 2);
-      deviated += std::pow(norm2_difference(observed, other), 2);
+      missed += std::pow(cpu::norm2_difference(observed, ours), 2);
+      deviated += std::pow(cpu::norm2_difference(observed, other), 2);
       bitwise = bitwise && bitwise_equal(observed, ours);
     }
     finding.explained = deviated > 0 ? 1 - std::sqrt(missed / deviated) : (missed == 0 ? 1 : -HUGE_VAL);

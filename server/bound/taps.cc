@@ -56,23 +56,6 @@ Array reference_value(const GraphTap& tap) {
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
-double norm2(const Array& values) {
-  const Array x = values.materialize();
-  double sum = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) sum += x.data()[i] * x.data()[i];
-  return std::sqrt(sum);
-}
-
-double norm2_difference(const Array& a, const Array& b) {
-  const Array x = a.materialize(), y = b.materialize();
-  double sum = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double difference = x.data()[i] == y.data()[i] ? 0 : x.data()[i] - y.data()[i];  // inf - inf is a match
-    sum += difference * difference;
-  }
-  return std::sqrt(sum);
-}
-
 bool all_finite(const Array& values) {
   const Array x = values.materialize();
   for (std::int64_t i = 0; i < x.count(); ++i)
@@ -89,14 +72,6 @@ bool bitwise_equal(const Array& a, const Array& b) {
       return false;
   }
   return true;
-}
-
-double dot(const Array& weights, const Array& values) {
-  const Array w = weights.materialize(), x = values.materialize();
-  double sum = 0;
-  for (std::int64_t i = 0; i < w.count(); ++i)
-    if (w.data()[i] != 0) sum += w.data()[i] * x.data()[i];
-  return sum;
 }
 
 }  // namespace plumbline

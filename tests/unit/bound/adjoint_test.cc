@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/cpu/sums.h"
 #include "server/bound/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -109,7 +110,7 @@ TEST(Probe, ScaleProbeReadsAnErrorOfScaleAndSignsAreReproducible) {
   Array m = Array::uninitialized({50});
   for (int i = 0; i < 50; ++i) m.data()[i] = std::normal_distribution<double>()(rng);
   const Probe probe = scale_probe("scale", {{0, "g", m, 0}});
-  EXPECT_NEAR(dot(probe.parts[0].weights, m), 1.0, 1e-14);
+  EXPECT_NEAR(cpu::dot(probe.parts[0].weights, m), 1.0, 1e-14);
   const Probe a = signs_probe("s", {{0, "g", m, 0}}, 5), b = signs_probe("s", {{0, "g", m, 0}}, 5),
               c = signs_probe("s", {{0, "g", m, 0}}, 6);
   EXPECT_TRUE(bitwise_equal(a.parts[0].weights, b.parts[0].weights));

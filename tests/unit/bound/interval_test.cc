@@ -41,7 +41,7 @@ TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
         static_cast<float>(w[i]) - static_cast<float>(g[i]) / std::sqrt(static_cast<float>(v[i])) * 0.125f;
     const double deviation = std::fabs(in_float - centre.data()[i]);
     EXPECT_LE(deviation, radius.data()[i]);
-    EXPECT_LT(radius.data()[i], 1e-5);
+    EXPECT_LT(radius.data()[i], 1e-4);
     tightest = std::fmax(tightest, deviation / radius.data()[i]);
   }
   EXPECT_GT(tightest, 0.1);
@@ -61,15 +61,13 @@ TEST(Interval, AnchorsResetTheRadius) {
   EXPECT_GT(anchored.radii[doubled].values.data()[0], 0);
 }
 
+// The logistic map doubles its error at every turn on average: 60 turns lose everything.
 TEST(Interval, GivesUpWhereTheRadiusExplodes) {
   GraphBuilder b;
-  NodeId x = b.leaf({2}, {1e-3, 2e-3});
-  const NodeId one = b.leaf({}, {1.0});
-  // (1 + x) - 1 loses x; dividing by its square again and again blows the radius up.
-  for (int i = 0; i < 6; ++i) {
-    const NodeId near = b.op(Primitive::kSub, {b.op(Primitive::kAdd, {x, one}, {2}), one}, {2});
-    x = b.op(Primitive::kDiv, {near, b.op(Primitive::kMul, {near, near}, {2})}, {2});
-  }
+  NodeId x = b.leaf({2}, {0.3, 0.4});
+  const NodeId one = b.leaf({}, {1.0}), four = b.leaf({}, {4.0});
+  for (int i = 0; i < 60; ++i)
+    x = b.op(Primitive::kMul, {b.op(Primitive::kMul, {x, b.op(Primitive::kSub, {one, x}, {2})}, {2}), four}, {2});
   b.tap("t", TapKind::kValue, x, {0, 0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   EXPECT_TRUE(enclose(b.graph, exact, {x}, Profile(), {}).exploded[x]);
