@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -17,3 +18,9 @@ def daemon(tmp_path):
     daemon.start()
     yield daemon
     daemon.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Small tensors: more threads only wait for each other."""
+    torch.set_num_threads(1)

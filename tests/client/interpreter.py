@@ -111,7 +111,7 @@ class Interpreter:
         for result, item in zip(returned, outs, strict=False):
             if not result.tensor.value:
                 continue
-            if result.base in [r.tensor.value for r in returned]:
+            if result.base:
                 flat = self.values[result.base].clone()
             else:
                 flat = poison(result.count, TORCH_DTYPES[result.tensor.dtype])

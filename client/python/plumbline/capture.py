@@ -171,8 +171,10 @@ class Recorder(TorchDispatchMode):
         """Windows of the arguments as they are before the operation runs."""
         if info.composite:
             return []
-        if info.perturbing:
-            raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
+        if 0 <= info.perturbing < len(args) and torch.is_grad_enabled():
+            cause = args[info.perturbing]
+            if isinstance(cause, torch.Tensor) and cause.requires_grad:
+                raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
         values: list[Any] = []
         read = self.storages.read
         given = len(args)

@@ -72,7 +72,9 @@ class Arena:
         return self._address + start, self._views[-1][start : start + count]
 
     def copy_memory(self, address: int, count: int) -> memoryview:
-        """Copies `count` bytes of host memory at `address`."""
+        """Copies `count` bytes of host memory at `address`. No memory (PyTorch's zero tensors): zeros."""
+        if not address:
+            return self.zeros(count)
         target, view = self._take(count)
         ctypes.memmove(target, address, count)
         return view

@@ -45,8 +45,16 @@ _UNANNOTATED_WRITES = {
 }
 
 # Operations whose derivative formula asks whether a dispatch mode is active, and then computes in another order: the
-# gradient's bits would change by being watched. Found by tests/client/test_sweep.py, which fails when one is missing.
-PERTURBING_OPS: frozenset[str] = frozenset({"aten::prod", "aten::cumprod", "aten::cumprod_"})
+# gradient's bits would change by being watched. By name, the argument whose gradient it is. Found by a sweep of all
+# operations (tests/client/test_sweep.py): prod for its own input, masked_fill for a fill value that is a tensor.
+# cumprod did so in earlier releases.
+PERTURBING_OPS: dict[str, str] = {
+    "aten::prod": "self",
+    "aten::cumprod": "self",
+    "aten::cumprod_": "self",
+    "aten::masked_fill": "value",
+    "aten::masked_fill_": "value",
+}
 
 
 class ArgumentInfo:
@@ -90,7 +98,9 @@ class OperatorInfo:
         self.positional = sum(1 for argument in schema.arguments if not argument.kwarg_only)
         self.writes = [index for index, argument in enumerate(self.arguments) if argument.write]
         self.overwrites = namespace == "aten" and (self.base in _OVERWRITES or self.base in _RANDOM)
-        self.perturbing = schema.name in PERTURBING_OPS
+        # Position of the argument whose gradient would be perturbed; -1: none.
+        perturbing = PERTURBING_OPS.get(schema.name, "")
+        self.perturbing = next((i for i, a in enumerate(self.arguments) if a.name == perturbing), -1)
         # Positions of the returns that the schema declares to be new tensors.
         self.fresh = [
             index

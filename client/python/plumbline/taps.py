@@ -111,35 +111,36 @@ class Taps:
     # Backward.
 
     def _follow_backward(self) -> None:
-        original = torch.autograd.backward
+        # What backward() and grad() of torch.autograd both call, however they were imported.
+        original = torch.autograd._engine_run_backward
 
-        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if torch._C._current_autograd_node() is not None:  # Inside of another, as reentrant checkpointing does.
-                return original(tensors, grad_tensors, *args, **kwargs)
-            self._guarded(self._roots, tensors, grad_tensors)
+        def run(roots: Any, grads: Any = (), *args: Any, **kwargs: Any) -> Any:
+            inner = torch._C._current_autograd_node() is not None  # As reentrant checkpointing does.
+            if inner or not kwargs.get("accumulate_grad", True):
+                self._retire()
+                return original(roots, grads, *args, **kwargs)
+            self._guarded(self._roots, roots, grads)
             try:
-                return original(tensors, grad_tensors, *args, **kwargs)
+                return original(roots, grads, *args, **kwargs)
             finally:
                 self._guarded(self._gradients)
 
         def undo() -> None:
-            torch.autograd.backward = original
+            torch.autograd._engine_run_backward = original
 
-        torch.autograd.backward = backward
+        torch.autograd._engine_run_backward = run
         self._undo.append(undo)
 
-    def _roots(self, tensors: Any, grad_tensors: Any) -> None:
-        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or ())
-        for index, root in enumerate(roots):
-            if root.numel() != 1:
+    def _roots(self, roots: Any, grads: Any) -> None:
+        for root, grad in zip(roots, grads, strict=False):
+            if not isinstance(root, torch.Tensor) or root.numel() != 1:
                 continue
             weight = 1.0 / self._scaled.get(id(root), 1.0)
-            if index < len(given) and given[index] is not None:
-                weight *= float(given[index])
+            if grad is not None and grad.device.type == "cpu":
+                weight *= grad.item()
             (value, code, _, _, offset), payload = self._recorder.observe(root)
             self._loss.append(((value, code, (), (), offset), weight, payload))
-        self._grad_weight = 1.0 / self._scaled.get(id(roots[0]), 1.0) if roots else 1.0
+        self._grad_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
         for grad, _ in self._grads.values():
             self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
         self._grads.clear()
