@@ -21,7 +21,7 @@ def test_training_step(setup: Setup) -> None:
         named = {leaf.name for leaf in interpreter.leaves}
         after = run.weights()
         assert "loss" in interpreter.taps
-        for name, parameter in run.model.named_parameters():
+        for name, _ in run.model.named_parameters():
             assert f"param:{name}" in named
             assert f"grad:{name}" in interpreter.taps
             update = after[name].double() - before[name].double()

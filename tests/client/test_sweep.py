@@ -215,8 +215,9 @@ def reductions(x: Tensor) -> list[Tensor]:
 
 def bitwise(x: Tensor, y: Tensor) -> list[Tensor]:
     a, b = x > 0, y > 0
-    return [~a, a & b, a | b, a ^ b, torch.logical_and(a, b), torch.logical_or(a, b), torch.logical_not(a),
-            torch.logical_xor(a, b), a.__and__(b), a.__or__(b), torch.isnan(x), torch.isinf(x), torch.isfinite(x)]  # fmt: skip
+    logical = [torch.logical_and(a, b), torch.logical_or(a, b), torch.logical_not(a), torch.logical_xor(a, b)]
+    classes = [torch.isnan(x), torch.isinf(x), torch.isfinite(x)]
+    return [~a, a & b, a | b, a ^ b, a.__and__(b), a.__or__(b), *logical, *classes]
 
 
 PROGRAMS: dict[str, Program] = {
