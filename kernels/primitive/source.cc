@@ -31,7 +31,10 @@ Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic,
   return held ? with_storage_rounding(arithmetic, out, {}) : linear_error(arithmetic, out, {1, 0, true});
 }
 
-// Frameworks form start + i step with a product and a sum, or by a running sum: i step is charged once more.
+// A range start + i step of exactly held integers is exact. Otherwise, in units of u, for the worse of start + i step
+// and (in the second half, where what is left to the end is at most i step) end - (n-1-i) step, the step formed in the
+// format from its rounded ends: the end points 4|start| + 3|i step|, the step's own roundings and the product 3|i
+// step|, the sum |t|.
 Bound error_iota(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
   const auto held = [&](double x) {
     return round_to(arithmetic.compute, x) == x && round_to(arithmetic.result, x) == x;
@@ -49,9 +52,7 @@ Bound error_iota(const Attributes& attributes, const Arithmetic& arithmetic, Inp
   double* const e = error.values.data();
   for (std::int64_t i = 0; i < out.count(); ++i) {
     const double increment = std::fabs(static_cast<double>(i) * attributes.scalar2);
-    // Start and step rounded to the format, their product, the sum.
-    e[i] = u * (std::fabs(attributes.scalar) + 2.1 * increment + 1.1 * (std::fabs(attributes.scalar) + increment)) +
-           3 * half_smallest_subnormal(arithmetic.compute);
+    e[i] = u * (4.3 * std::fabs(attributes.scalar) + 7.3 * increment) + 3 * half_smallest_subnormal(arithmetic.compute);
   }
   return with_storage_rounding(arithmetic, out, std::move(error));
 }

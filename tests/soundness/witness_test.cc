@@ -1,0 +1,140 @@
+// Adversarial inputs that come within a factor 2 of the bound: were u halved, or eta dropped, each would exceed it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/primitive/primitive.h"
+
+namespace plumbline::soundness {
+namespace {
+
+constexpr double kU = 0x1p-24;
+
+// The bound of a one-element result.
+double bound_of(Primitive primitive, const Attributes& attributes, const std::vector<Array>& in, const Shape& shape,
+                Format result = Format::kFloat32) {
+  const Profile profile = ieee();
+  const PrimitiveTraits& row = traits(primitive);
+  const Array t = row.evaluate(attributes, shape, in);
+  return row.local_error(attributes, {Format::kFloat32, result, &profile}, in, t).values.item();
+}
+
+// Legal, and only just: above half the bound.
+void expect_witness(double error, double bound) {
+  EXPECT_LE(error, bound);
+  EXPECT_GT(error, bound / 2);
+}
+
+TEST(Witness, Add) {
+  const float out = 1.0F + 0x1p-24F;
+  expect_witness(std::fabs(out - (1 + 0x1p-24)),
+                 bound_of(Primitive::kAdd, {}, {Array::scalar(1), Array::scalar(kU)}, {}));
+}
+
+TEST(Witness, Mul) {
+  const double x = 1 + 0x1p-12;
+  const float out = static_cast<float>(x) * static_cast<float>(x);
+  expect_witness(std::fabs(out - x * x), bound_of(Primitive::kMul, {}, {Array::scalar(x), Array::scalar(x)}, {}));
+}
+
+TEST(Witness, MulUnderflow) {  // All of the bound is eta.
+  const double x = 0x1p-75;
+  const float out = static_cast<float>(x) * static_cast<float>(x);
+  EXPECT_EQ(out, 0.0F);  // A tie of half the smallest subnormal, to even.
+  expect_witness(x * x, bound_of(Primitive::kMul, {}, {Array::scalar(x), Array::scalar(x)}, {}));
+}
+
+TEST(Witness, Sum) {  // Every addend is half an ulp of the running sum: none moves it.
+  const std::int64_t n = 4096;
+  Array x = Array::full({1, n}, kU);
+  x.data()[0] = 1;
+  float out = 0;
+  double exact = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    out += static_cast<float>(x.data()[i]);
+    exact += x.data()[i];
+  }
+  Attributes over;
+  over.dims = {1};
+  expect_witness(std::fabs(out - exact), bound_of(Primitive::kSum, over, {x}, {1, 1}));
+}
+
+TEST(Witness, Matmul) {  // As the sum; rows and columns are parallel, so that Cauchy-Schwarz is an equality.
+  const std::int64_t n = 64;
+  Array a = Array::full({1, n}, 0x1p-12);
+  a.data()[0] = 1;
+  float out = 0;
+  double exact = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto v = static_cast<float>(a.data()[i]);
+    out = std::fma(v, v, out);
+    exact += a.data()[i] * a.data()[i];
+  }
+  expect_witness(std::fabs(out - exact), bound_of(Primitive::kMatmul, {}, {a, a.reshape({n, 1})}, {1, 1}));
+}
+
+TEST(Witness, Cumsum) {
+  const std::int64_t n = 256;
+  Array x = Array::full({n}, kU);
+  x.data()[0] = 1;
+  Attributes over;
+  over.dims = {0};
+  const Profile profile = ieee();
+  const std::vector<Array> in = {x};
+  const PrimitiveTraits& row = traits(Primitive::kCumsum);
+  const Array t = row.evaluate(over, {n}, in);
+  const Bound bound = row.local_error(over, {Format::kFloat32, Format::kFloat32, &profile}, in, t);
+  for (std::int64_t i = 1; i < n; ++i) expect_witness(t.data()[i] - 1, bound.values.data()[i]);  // It stays at 1.
+  EXPECT_EQ(bound.values.data()[0], 0);
+}
+
+TEST(Witness, ScatterAdd) {
+  const std::int64_t n = 128;
+  Array x = Array::full({n, 1}, kU);
+  x.data()[0] = 1;
+  Attributes one;
+  one.size = 1;
+  expect_witness(static_cast<double>(n - 1) * kU,
+                 bound_of(Primitive::kScatterAdd, one, {x, Array::zeros({n})}, {1, 1}));
+}
+
+TEST(Witness, StorageRounding) {
+  const double tie = 1 + 0x1p-8;  // Halfway between two bf16 numbers.
+  const double out = round_to(Format::kBFloat16, tie);
+  expect_witness(std::fabs(out - tie), bound_of(Primitive::kCast, {}, {Array::scalar(tie)}, {}, Format::kBFloat16));
+}
+
+TEST(Witness, Constant) {
+  Attributes attributes;
+  attributes.scalar = 1 + 0x1p-24;
+  const float out = static_cast<float>(attributes.scalar);
+  expect_witness(std::fabs(out - attributes.scalar), bound_of(Primitive::kConstant, attributes, {}, {}));
+  attributes.scalar = 0.5;
+  const Profile profile = ieee();
+  EXPECT_FALSE(traits(Primitive::kConstant)
+                   .local_error(attributes, {Format::kFloat32, Format::kBFloat16, &profile}, {}, Array::scalar(0.5)));
+}
+
+TEST(Witness, Divide) {
+  double worst = 0;
+  for (int i = 1; i < 2000; ++i) {
+    const auto a = static_cast<float>(i), b = 1.0F + 0x1p-23F * static_cast<float>(7 * i);
+    const double t = static_cast<double>(a) / b;
+    const double bound = bound_of(Primitive::kDiv, {}, {Array::scalar(a), Array::scalar(b)}, {});
+    const double error = std::fabs(static_cast<double>(a / b) - t);
+    ASSERT_LE(error, bound);
+    worst = std::max(worst, error / bound);
+  }
+  EXPECT_GT(worst, 0.5);
+}
+
+// The compiler must not turn a * b + c into one rounding: the bounds speak of the arithmetic that is written.
+TEST(Arithmetic, ContractionIsOff) {
+  volatile double a = 1 + 0x1p-27, b = 1 - 0x1p-27, c = -1;
+  const double x = a, y = b, z = c;
+  EXPECT_EQ(x * y + z, 0.0);
+  EXPECT_NE(std::fma(x, y, z), 0.0);
+}
+
+}  // namespace
+}  // namespace plumbline::soundness
