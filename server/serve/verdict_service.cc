@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,8 +24,9 @@ namespace {
 
 constexpr int kPageDefault = 100;
 constexpr int kPageMax = 1000;
-constexpr int kQueriesMax = 1024;         // Waiting for the disk; past it: RESOURCE_EXHAUSTED.
-constexpr std::size_t kWatchesMax = 256;  // At one time; the same.
+constexpr int kQueriesMax = 1024;                     // Waiting for the disk; past it: RESOURCE_EXHAUSTED.
+constexpr std::size_t kWatchesMax = 256;              // At one time; the same.
+constexpr std::chrono::milliseconds kDrainWait{500};  // For watchers to take the message that is being written.
 constexpr char kDefaultProject[] = "default";
 
 absl::StatusOr<int> page_size(int asked) {
@@ -120,13 +123,17 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   }
 
   void drain() {
-    std::vector<std::shared_ptr<Watch>> open;
-    {
-      std::lock_guard lock(mutex_);
-      draining_ = true;
-      for (const auto& [context, watch] : watches_) open.push_back(watch);
+    std::unique_lock lock(mutex_);
+    draining_ = true;
+    for (const auto& watch : open_watches()) {
+      lock.unlock();
+      watch->end({grpc::StatusCode::UNAVAILABLE, "draining"});
+      lock.lock();
     }
-    for (const auto& watch : open) watch->end({grpc::StatusCode::UNAVAILABLE, "draining"});
+    if (forgot_.wait_for(lock, kDrainWait, [this] { return watches_.empty(); })) return;
+    const auto stuck = open_watches();
+    lock.unlock();
+    for (const auto& watch : stuck) watch->cancel();
   }
 
  private:
@@ -201,6 +208,12 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
+  std::vector<std::shared_ptr<Watch>> open_watches() const {  // With mutex_ held.
+    std::vector<std::shared_ptr<Watch>> open;
+    for (const auto& [context, watch] : watches_) open.push_back(watch);
+    return open;
+  }
+
   void forget(grpc::CallbackServerContext* context) {
     std::shared_ptr<Watch> last;  // Destroyed after the lock is given back.
     std::lock_guard lock(mutex_);
@@ -208,11 +221,13 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     if (found == watches_.end()) return;
     last = std::move(found->second);
     watches_.erase(found);
+    forgot_.notify_all();
   }
 
   VerdictStore* const store_;
   std::atomic<int> waiting_{0};
   std::mutex mutex_;
+  std::condition_variable forgot_;
   std::map<grpc::CallbackServerContext*, std::shared_ptr<Watch>> watches_;
   bool draining_ = false;
   SerialExecutor disk_;  // Last: its thread uses all of the above.

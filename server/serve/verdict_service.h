@@ -19,7 +19,8 @@ class VerdictService {
   grpc::Service* service();
 
   // Ends every WatchVerdicts with UNAVAILABLE ("draining"), so that Server::Shutdown does not wait for them; later
-  // watches are refused alike. Call before Server::Shutdown.
+  // watches are refused alike. Waits up to half a second for watchers that do not read, then cancels them. Call before
+  // Server::Shutdown.
   void drain();
 
  private:

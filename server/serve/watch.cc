@@ -101,15 +101,15 @@ void Watch::OnCancel() {
 void Watch::end(const grpc::Status& status) {
   std::lock_guard lock(mutex_);
   finish(status);
-  // A write that waits for the client to read would hold the status back.
-  if (is_writing_) context_->TryCancel();
 }
+
+void Watch::cancel() { context_->TryCancel(); }
 
 void Watch::finish(const grpc::Status& status) {
   if (std::exchange(is_finished_, true)) return;
   status_ = status;
   page_.clear();
-  if (!is_writing_) Finish(status_);  // Otherwise when the write is done; a cancelled call's write is done soon.
+  if (!is_writing_) Finish(status_);  // Otherwise when the write is done.
 }
 
 void Watch::OnDone() {

@@ -23,7 +23,8 @@ class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::en
         const v1::WatchVerdictsRequest& request, std::function<void()> done);
 
   void start();                          // Once. Headers go out when everything from then on will be seen.
-  void end(const grpc::Status& status);  // From any thread; at once, whether or not the client reads.
+  void end(const grpc::Status& status);  // From any thread; after the message being written, if there is one.
+  void cancel();                         // From any thread: ends it though the client does not read.
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

@@ -86,36 +86,49 @@ int verdicts(Client& client, const PlumbOptions& options, const v1::Filter& filt
   return code;
 }
 
-// Cancels the client's watch on SIGINT or SIGTERM, which end a watch in good order.
-class EndOnSignal {
+// Holds SIGINT and SIGTERM back from every thread that is made from here on; call before gRPC makes its own.
+class HoldSignals {
  public:
-  explicit EndOnSignal(Client& client) {
+  HoldSignals() {
     sigemptyset(&signals_);
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
     pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-    thread_ = std::thread([this, &client] {
-      int signal = 0;
-      sigwait(&signals_, &signal);
-      client.cancel();
-    });
   }
+  ~HoldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HoldSignals(const HoldSignals&) = delete;
+  HoldSignals& operator=(const HoldSignals&) = delete;
+
+  const sigset_t& signals() const { return signals_; }
+
+ private:
+  sigset_t signals_, before_;
+};
+
+// Waits for one of the signals held back, and cancels the client's watch. The destructor's SIGUSR1 ends the waiting.
+class EndOnSignal {
+ public:
+  EndOnSignal(const HoldSignals& held, Client& client)
+      : thread_([signals = held.signals(), &client] {
+          int signal = 0;
+          if (sigwait(&signals, &signal) == 0) client.cancel();
+        }) {}
   ~EndOnSignal() {
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   EndOnSignal(const EndOnSignal&) = delete;
   EndOnSignal& operator=(const EndOnSignal&) = delete;
 
  private:
-  sigset_t signals_, before_;
   std::thread thread_;
 };
 
-int watch(Client& client, const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
+int watch(const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
+  const HoldSignals held;
+  Client client(options.server);
   int code = kExitTypeI;
   std::int64_t seen = 0;
-  const EndOnSignal end_on_signal(client);
+  const EndOnSignal end_on_signal(held, client);
   const absl::Status status = client.watch(filter, options.past, [&](v1::Verdict verdict) {
     code = worse_exit_code(code, exit_code(verdict.verdict()));
     out << (options.json ? json_line(verdict) : format_verdict_line(verdict)) << std::flush;
@@ -171,10 +184,10 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     return fail(err,
                 absl::StrCat("--verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found \"", options.verdict, "\""));
   }
+  if (command == "watch") return watch(options, filter, out, err);
   Client client(options.server);
   if (command == "jobs") return jobs(client, options, out, err);
   if (command == "verdicts") return verdicts(client, options, filter, out, err);
-  if (command == "watch") return watch(client, options, filter, out, err);
   return explain(client, options, arguments[1], out, err);
 }
 

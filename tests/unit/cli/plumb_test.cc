@@ -1,0 +1,190 @@
+#include "client/cpp/cli/plumb.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include "client/cpp/format.h"
+#include "client/cpp/text_table.h"
+#include "tests/unit/cli/query_server.h"
+
+namespace plumbline {
+namespace {
+
+struct Ran {
+  int code;
+  std::string out, err;
+};
+
+Ran run(const std::string& address, const std::vector<std::string>& arguments, PlumbOptions options = {}) {
+  options.server = address;
+  std::ostringstream out, err;
+  const int code = run_plumb(arguments, options, out, err);
+  return {code, out.str(), err.str()};
+}
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) found.push_back(line);
+  return found;
+}
+
+class PlumbTest : public testing::Test {
+ protected:
+  void add(const std::string& job, std::int64_t step, Outcome outcome) {
+    ASSERT_TRUE(append(server_.store(), to_proto(sample_verdict(job, step, outcome))).ok());
+  }
+  QueryServer server_;
+};
+
+TEST_F(PlumbTest, ExitCodeIsOfTheWorstVerdict) {
+  const auto code = [&](PlumbOptions options = {}) { return run(server_.address(), {"verdicts"}, options).code; };
+  EXPECT_EQ(code(), kExitTypeI) << "nothing to judge";
+  add("a", 1, Outcome::kTypeI);
+  EXPECT_EQ(code(), kExitTypeI);
+  add("a", 2, Outcome::kInconclusive);
+  EXPECT_EQ(code(), kExitInconclusive);
+  add("a", 3, Outcome::kTypeII);
+  EXPECT_EQ(code(), kExitTypeII);
+  PlumbOptions options;
+  options.step_max = 2;
+  EXPECT_EQ(code(options), kExitInconclusive);
+  options.verdict = "type-i";
+  EXPECT_EQ(code(options), kExitTypeI);
+  options.verdict = "sometimes";
+  EXPECT_EQ(code(options), kExitError);
+}
+
+TEST_F(PlumbTest, ListsVerdictsAsTableAndJson) {
+  add("a", 1, Outcome::kTypeI);
+  add("b", 2, Outcome::kTypeII);
+  const Ran table = run(server_.address(), {"verdicts"});
+  ASSERT_EQ(lines(table.out).size(), 3u) << table.out;
+  EXPECT_NE(lines(table.out)[2].find("default/b/run-1/0/2  TYPE_II"), std::string::npos) << table.out;
+
+  PlumbOptions options;
+  options.json = true;
+  const Ran json = run(server_.address(), {"verdicts"}, options);
+  ASSERT_EQ(lines(json.out).size(), 2u);
+  for (const std::string& line : lines(json.out)) {
+    v1::Verdict verdict;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(line, &verdict).ok()) << line;
+    EXPECT_FALSE(verdict.id().empty());
+  }
+}
+
+TEST_F(PlumbTest, ListsJobs) {
+  add("a", 1, Outcome::kTypeI);
+  add("b", 2, Outcome::kTypeII);
+  EXPECT_EQ(lines(run(server_.address(), {"jobs"}).out).size(), 3u);
+  PlumbOptions options;
+  options.job = "b";
+  options.json = true;
+  const Ran ran = run(server_.address(), {"jobs"}, options);
+  ASSERT_EQ(lines(ran.out).size(), 1u);
+  v1::JobSummary job;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(ran.out, &job).ok());
+  EXPECT_EQ(job.type_ii(), 1u);
+  EXPECT_EQ(ran.code, 0);
+}
+
+TEST_F(PlumbTest, Explains) {
+  add("a", 1, Outcome::kTypeII);
+  const Ran ran = run(server_.address(), {"explain", "default/a/run-1/0/1"});
+  EXPECT_EQ(ran.code, kExitTypeII);
+  for (const char* part : {"TYPE_II", "train.py:7", "grad:w", "75.0%", "9 of 10 operations audited, 1 opaque"}) {
+    EXPECT_NE(ran.out.find(part), std::string::npos) << part << "\n" << ran.out;
+  }
+  const Ran none = run(server_.address(), {"explain", "default/a/run-1/0/9"});
+  EXPECT_EQ(none.code, kExitError);
+  EXPECT_EQ(lines(none.err).size(), 1u) << none.err;
+  EXPECT_NE(none.err.find("default/a/run-1/0/9"), std::string::npos);
+}
+
+TEST_F(PlumbTest, WatchesUntilTheCount) {
+  add("a", 1, Outcome::kTypeI);
+  add("a", 2, Outcome::kTypeII);
+  PlumbOptions options;
+  options.past = true;
+  options.count = 2;
+  const Ran ran = run(server_.address(), {"watch"}, options);
+  EXPECT_EQ(ran.code, kExitTypeII);
+  EXPECT_EQ(lines(ran.out).size(), 2u) << ran.out;
+}
+
+TEST_F(PlumbTest, ErrorsAreOneLine) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{}, {"joke"}, {"jobs", "extra"}, {"explain"}, {"explain", "a", "b"}}) {
+    const Ran ran = run(server_.address(), arguments);
+    EXPECT_EQ(ran.code, kExitError);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_EQ(lines(ran.err).size(), 1u) << ran.err;
+  }
+  const Ran ran = run("unix:/nonexistent/sock", {"jobs"});
+  EXPECT_EQ(ran.code, kExitError);
+  EXPECT_EQ(lines(ran.err).size(), 1u) << ran.err;
+  EXPECT_NE(ran.err.find("/nonexistent/sock"), std::string::npos);
+}
+
+TEST(Format, OneScreen) {
+  Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII, std::numeric_limits<double>::infinity());
+  verdict.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
+  verdict.suspect_detail = "The scale differs.";
+  const std::string text = format_verdict(to_proto(verdict));
+  EXPECT_LE(lines(text).size(), 24u);
+  for (const char* part : {"TYPE_II", "PROVEN", "MATHEMATICS", "aten::div.Tensor at train.py:41 in loss (fp32)",
+                           "The scale differs.", "margin inf", "mathematics -"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(Format, ExplainsTheWorstTapsFirstAndCountsTheRest) {
+  Verdict verdict = sample_verdict("a", 1);
+  verdict.taps.clear();
+  for (int i = 0; i < 100; ++i) {
+    TapVerdict tap;
+    tap.name = "tap" + std::to_string(i);
+    tap.margin = i == 17 ? 5 : i == 18 ? kNotAsked : 0.001 * i;
+    verdict.taps.push_back(tap);
+  }
+  const std::string text = explain_verdict(to_proto(verdict));
+  EXPECT_NE(text.find("and 60 more"), std::string::npos) << text;
+  EXPECT_LT(text.find("tap17"), text.find("tap99"));
+  EXPECT_EQ(text.find("tap18 "), std::string::npos);
+}
+
+TEST(Format, ShowsNoControlCharacters) {
+  Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII);
+  verdict.suspect = Place{"evil\x1b[2J\nop", "a\rb.py", "", ""};
+  verdict.notes = {"a\x07note"};
+  verdict.taps[0].name = "t\x1b]0;x";
+  const v1::Verdict sent = to_proto(verdict);
+  for (const std::string& text : {format_verdict(sent), explain_verdict(sent), format_verdicts({sent})}) {
+    for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << text;
+  }
+}
+
+TEST(Format, ReadsAVerdictWithNothingInIt) {
+  EXPECT_FALSE(format_verdict({}).empty());
+  EXPECT_FALSE(explain_verdict({}).empty());
+  EXPECT_FALSE(format_verdicts({{}}).empty());
+  EXPECT_FALSE(format_jobs({{}}).empty());
+  v1::Verdict unknown;
+  unknown.set_verdict(static_cast<v1::Outcome>(99));
+  EXPECT_NE(format_verdict(unknown).find("99"), std::string::npos);
+  EXPECT_EQ(exit_code(unknown.verdict()), kExitInconclusive);
+}
+
+TEST(TextTable, AlignsColumns) {
+  TextTable table({"name", ">n"});
+  table.add({"a", "1"});
+  table.add({"long name", "1000"});
+  table.add({"caf\xc3\xa9", "2"});
+  EXPECT_EQ(table.str(), "name          n\na             1\nlong name  1000\ncaf\xc3\xa9          2\n");
+}
+
+}  // namespace
+}  // namespace plumbline

@@ -1,0 +1,57 @@
+// A server of the query service alone, over a store in a temporary directory.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "server/serve/verdict_service.h"
+#include "tests/unit/store/sample.h"
+
+namespace plumbline {
+
+class QueryServer {
+ public:
+  QueryServer() {
+    std::string pattern = testing::TempDir() + "plumbline-query-XXXXXX";
+    dir_ = mkdtemp(pattern.data());
+    auto store = open_sqlite_store(dir_);
+    EXPECT_TRUE(store.ok()) << store.status();
+    store_ = std::move(*store);
+    service_ = std::make_unique<VerdictService>(store_.get());
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address(), grpc::InsecureServerCredentials());
+    builder.RegisterService(service_->service());
+    server_ = builder.BuildAndStart();
+    EXPECT_NE(server_, nullptr);
+  }
+  ~QueryServer() {
+    service_->drain();
+    shutdown();
+    service_.reset();
+    store_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  std::string address() const { return "unix:" + dir_ + "/sock"; }
+  VerdictStore& store() { return *store_; }
+  VerdictService& service() { return *service_; }
+  std::unique_ptr<v1::VerdictService::Stub> stub() {
+    return v1::VerdictService::NewStub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+  }
+  void shutdown() {
+    if (server_) server_->Shutdown();
+    server_.reset();
+  }
+
+ private:
+  std::string dir_;
+  std::unique_ptr<VerdictStore> store_;
+  std::unique_ptr<VerdictService> service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace plumbline
