@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -120,6 +121,10 @@ class Recorder(TorchDispatchMode):
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # Wrapping each call costs, and imports the compiler: see recorder().
 
     def fail(self, reason: str, message: str) -> None:
         """Ends the capture; the step is dropped, the training goes on."""
@@ -309,6 +314,19 @@ class Recorder(TorchDispatchMode):
         if entry is None or entry.leaf or not tensor.numel():
             return window, 0
         return window, self.storages.payload(self.arena.copy_tensor(tensor))
+
+
+class _CompilerSafeRecorder(Recorder):
+    """For programs that use torch.compile: the compiler must not trace the recorder itself."""
+
+    __torch_dispatch__ = torch._disable_dynamo(Recorder.__torch_dispatch__, recursive=True)
+
+
+def recorder(plan: Plan, pool: Pool, outputs: bool = False) -> Recorder:
+    """A recorder for one step of this program."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    compiles = compiler is not None and getattr(compiler, "cached_backends", True)
+    return (_CompilerSafeRecorder if compiles else Recorder)(plan, pool, outputs)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from .capture import CaptureFailed, Plan, Recorder
+from .capture import CaptureFailed, Plan, recorder
 from .payload import Pool
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Taps
@@ -30,7 +30,7 @@ class StepCapture:
         outputs: bool = False,
         automatic_taps: bool = True,
     ) -> None:
-        self.recorder = Recorder(plan, pool, outputs)
+        self.recorder = recorder(plan, pool, outputs)
         self.taps = Taps(self.recorder, self._retire)
         self._models = list(models)
         self._optimizers = list(optimizers)
