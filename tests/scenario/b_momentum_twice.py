@@ -19,10 +19,11 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
         return (model(x) - y).square().mean()
 
     def target() -> dict[str, torch.Tensor]:
-        buffers = [torch.zeros_like(p) for p in written_out.parameters()]
+        buffers: list[torch.Tensor] = []
         for _ in range(2):
             loss = loss_of(written_out)
             grads = torch.autograd.grad(loss, list(written_out.parameters()))
+            buffers = buffers or [torch.zeros_like(g) for g in grads]
             with torch.no_grad():
                 for p, buffer, grad in zip(written_out.parameters(), buffers, grads, strict=True):
                     buffer.mul_(MU).add_(grad)

@@ -15,11 +15,13 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
     names = [name for name, _ in one.named_parameters()]
 
     def target() -> dict[str, torch.Tensor]:
-        buffers = [torch.zeros_like(p) for p in many.parameters()]
+        buffers: list[torch.Tensor] = []
         loss = torch.zeros((), dtype=dtype)
         for part_x, part_y in zip(x.tensor_split(32), y.tensor_split(32), strict=True):
             part = (many(part_x) - part_y).square().sum() / y.numel()
-            for buffer, grad in zip(buffers, torch.autograd.grad(part, list(many.parameters())), strict=True):
+            grads = torch.autograd.grad(part, list(many.parameters()))
+            buffers = buffers or [torch.zeros_like(g) for g in grads]
+            for buffer, grad in zip(buffers, grads, strict=True):
                 if variant == "bug":
                     buffer.copy_(grad)
                 else:

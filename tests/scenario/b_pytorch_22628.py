@@ -8,7 +8,7 @@ import torch
 from models import MLP, normal, weights
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
-LR, BETA_1, BETA_2, EPS = 1e-2, 0.9, 0.999, 1e-8
+LR, BETA_1, BETA_2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
 @scenario("pytorch 22628", "Adam's epsilon scaled by the bias correction", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)

@@ -5,7 +5,7 @@ from models import normal
 from scenario import TYPE_I, Program, scenario
 
 
-@scenario("split-K product", "inner dimension in four parts (Triton 1190, 1808)", size=(64, 512), benign=TYPE_I)
+@scenario("split-K product", "inner dimension in four parts (Triton 1190, 1808)", size=(2048, 4096), benign=TYPE_I)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     a, b = normal(seed, 12, size, dtype=dtype), normal(seed + 1, size, 10, dtype=dtype)
 

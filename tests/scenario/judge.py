@@ -90,4 +90,13 @@ def table(results: Iterable[Result]) -> str:
             + (right([r.fp64_rule for r in group]), right([r.intervals for r in group]))
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    bounded = [name for name in groups if name.startswith("A A2")]
+    if bounded:
+        lines += ["", "Bounds of A2's outputs, and the bare reference values:"]
+    for name in bounded:
+        for tap in groups[name][0].verdict.taps.values():
+            bounds = f"[{tap.low:.9g}, {tap.high:.9g}]"
+            values = f"observed {tap.observed:.9g}, reference {tap.reference:.9g}"
+            lines.append(f"  {name:22} {tap.name:5} {bounds:30} {values}")
+    return "\n".join(lines)
