@@ -4,6 +4,7 @@
 #include <cassert>
 #include <utility>
 
+#include "kernels/buffer_pool.h"
 #include "kernels/cpu/loop.h"
 
 namespace plumbline {
@@ -57,8 +58,7 @@ Array Array::uninitialized(Shape shape) {
   array.view_.strides = row_major_strides(shape);
   array.view_.sizes = std::move(shape);
   array.contiguous_ = true;
-  array.buffer_ =
-      std::make_shared_for_overwrite<double[]>(static_cast<std::size_t>(std::max<std::int64_t>(1, array.count_)));
+  array.buffer_ = allocate_buffer(array.count_);
   return array;
 }
 

@@ -45,11 +45,9 @@ PLUMBLINE_HOST_DEVICE inline double pull(double cotangent, double derivative) {
     }                                                                                                \
   };
 
-PLUMBLINE_HOST_DEVICE inline double sigmoid(double a) {
-  // The form whose exponential cannot overflow.
-  const double e = std::exp(-std::fabs(a));
-  return (a >= 0 ? 1.0 : e) / (1.0 + e);
-}
+// From e = exp(-|a|), which cannot overflow.
+PLUMBLINE_HOST_DEVICE inline double sigmoid_from(double a, double e) { return (a >= 0 ? 1.0 : e) / (1.0 + e); }
+PLUMBLINE_HOST_DEVICE inline double sigmoid(double a) { return sigmoid_from(a, std::exp(-std::fabs(a))); }
 
 PLUMBLINE_HOST_DEVICE inline double sign(double a) { return a > 0 ? 1.0 : (a < 0 ? -1.0 : 0.0); }
 

@@ -51,8 +51,16 @@ std::vector<Dimension<N>> merged_dimensions(const Shape& shape, const std::array
 template <int N, class Run>
 void for_each_run(const std::vector<Dimension<N>>& dims, std::int64_t begin, std::int64_t end, Run&& run) {
   const std::size_t last = dims.size() - 1;
-  std::vector<std::int64_t> index(dims.size());
   std::array<std::int64_t, N> offsets{};
+  if (last == 0) {
+    for (int i = 0; i < N; ++i) offsets[i] = begin * dims[0].strides[i];
+    if (end > begin) run(end - begin, offsets);
+    return;
+  }
+  constexpr std::size_t kUsual = 16;
+  std::int64_t usual[kUsual];
+  std::vector<std::int64_t> unusual(dims.size() > kUsual ? dims.size() : 0);
+  std::int64_t* const index = dims.size() > kUsual ? unusual.data() : usual;
   std::int64_t rest = begin;
   for (std::size_t d = dims.size(); d-- > 0;) {
     index[d] = rest % dims[d].size;
@@ -77,79 +85,51 @@ inline View view_of(const Array& array) { return {array.shape(), array.strides()
 
 namespace internal {
 
-// f at element j of N operands.
-template <class F, std::size_t N>
-double call(const F& f, const std::array<const double*, N>& in, const std::array<std::int64_t, N>& steps,
-            std::int64_t j) {
-  return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(in[I][j * steps[I]]...); }
-  (std::make_index_sequence<N>{});
-}
-
+// f at element j of N contiguous operands.
 template <class F, std::size_t N>
 double call_contiguous(const F& f, const std::array<const double*, N>& in, std::int64_t j) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) { return f(in[I][j]...); }
   (std::make_index_sequence<N>{});
 }
 
-// Store(out[j * so], f(inputs...)) for j in [0, n).
-template <class F, class Store>
-void run1(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const F& f,
-          const Store& store) {
-  if (so == 1 && sa == 1) {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j]));
-  } else if (so == 1 && sa == 0) {
-    const double value = f(*a);
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], value);
-  } else {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa]));
+inline constexpr std::int64_t kTile = 256;  // Elements of an operand gathered at a time.
+
+// body(begin, length, operands) over [0, n), the operands contiguous: where steps are not 1, through tiles.
+template <std::size_t N, class Body>
+void for_each_tile(std::int64_t n, const std::array<const double*, N>& in, const std::array<std::int64_t, N>& steps,
+                   const Body& body) {
+  if (std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; })) return body(0, n, in);
+  double tiles[N][kTile];
+  for (std::size_t i = 0; i < N; ++i) {
+    if (steps[i] == 0) std::fill(tiles[i], tiles[i] + std::min(n, kTile), *in[i]);
+  }
+  for (std::int64_t begin = 0; begin < n; begin += kTile) {
+    const std::int64_t length = std::min(kTile, n - begin);
+    std::array<const double*, N> from;
+    for (std::size_t i = 0; i < N; ++i) {
+      from[i] = steps[i] == 1 ? in[i] + begin : tiles[i];
+      if (steps[i] == 0 || steps[i] == 1) continue;
+      for (std::int64_t j = 0; j < length; ++j) tiles[i][j] = in[i][(begin + j) * steps[i]];
+    }
+    body(begin, length, from);
   }
 }
 
-template <class F, class Store>
-void run2(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const double* b,
-          std::int64_t sb, const F& f, const Store& store) {
-  if (so == 1 && sa == 1 && sb == 1) {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j]));
-  } else if (so == 1 && sa == 1 && sb == 0) {
-    const double y = *b;
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], y));
-  } else if (so == 1 && sa == 0 && sb == 1) {
-    const double x = *a;
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(x, b[j]));
-  } else {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa], b[j * sb]));
-  }
-}
-
-template <class F, class Store>
-void run3(std::int64_t n, double* out, std::int64_t so, const double* a, std::int64_t sa, const double* b,
-          std::int64_t sb, const double* c, std::int64_t sc, const F& f, const Store& store) {
-  if (so == 1 && sa == 1 && sb == 1 && sc == 1) {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j], c[j]));
-  } else if (so == 1 && sa == 1 && sb == 1 && sc == 0) {
-    const double z = *c;
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], b[j], z));
-  } else if (so == 1 && sa == 1 && sb == 0 && sc == 1) {
-    const double y = *b;
-    for (std::int64_t j = 0; j < n; ++j) store(out[j], f(a[j], y, c[j]));
-  } else {
-    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], f(a[j * sa], b[j * sb], c[j * sc]));
-  }
-}
-
+// store(out[j * so], f(inputs...)) for j in [0, n). Operands with other strides than 1 are gathered into tiles, so that
+// each functor is compiled for contiguous operands only, and vectorised. Operands may be the output itself: every
+// element is read and written at the same index (ivdep).
 template <class F, class Store, std::size_t N>
 void run(std::int64_t n, double* out, std::int64_t so, const std::array<const double*, N>& in,
-         const std::array<std::int64_t, N>& s, const F& f, const Store& store) {
-  if constexpr (N == 1) {
-    run1(n, out, so, in[0], s[0], f, store);
-  } else if constexpr (N == 2) {
-    run2(n, out, so, in[0], s[0], in[1], s[1], f, store);
-  } else if constexpr (N == 3) {
-    run3(n, out, so, in[0], s[0], in[1], s[1], in[2], s[2], f, store);
-  } else {
-    static_assert(N >= 4);
-    for (std::int64_t j = 0; j < n; ++j) store(out[j * so], call(f, in, s, j));
-  }
+         const std::array<std::int64_t, N>& steps, const F& f, const Store& store) {
+  for_each_tile(n, in, steps, [&](std::int64_t begin, std::int64_t length, const std::array<const double*, N>& from) {
+    double* const to = out + begin * so;
+    if (so == 1) {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < length; ++j) store(to[j], call_contiguous(f, from, j));
+    } else {
+      for (std::int64_t j = 0; j < length; ++j) store(to[j * so], call_contiguous(f, from, j));
+    }
+  });
 }
 
 template <class F, class Store, class... Arrays>
@@ -201,11 +181,11 @@ struct Sum {
 // A NaN wins, as it does in every framework.
 struct Max {
   static constexpr double kStart = -__builtin_inf();
-  static double combine(double a, double b) { return b > a || b != b ? b : a; }
+  static double combine(double a, double b) { return ((a == a) & !(b <= a)) != 0 ? b : a; }
 };
 struct Min {
   static constexpr double kStart = __builtin_inf();
-  static double combine(double a, double b) { return b < a || b != b ? b : a; }
+  static double combine(double a, double b) { return ((a == a) & !(b >= a)) != 0 ? b : a; }
 };
 
 namespace internal {
@@ -215,13 +195,13 @@ double fold(std::int64_t n, const std::array<const double*, N>& in, const std::a
   constexpr int kLanes = 16;
   double lanes[kLanes];
   std::fill(lanes, lanes + kLanes, Combine::kStart);
-  std::int64_t j = 0;
-  if (std::all_of(s.begin(), s.end(), [](std::int64_t step) { return step == 1; })) {
-    for (; j + kLanes <= n; j += kLanes) {
-      for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, in, j + l));
+  for_each_tile(n, in, s, [&](std::int64_t, std::int64_t length, const std::array<const double*, N>& from) {
+    std::int64_t j = 0;
+    for (; j + kLanes <= length; j += kLanes) {
+      for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j + l));
     }
-  }
-  for (; j < n; ++j) lanes[j % kLanes] = Combine::combine(lanes[j % kLanes], call(f, in, s, j));
+    for (int l = 0; j < length; ++j, ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j));
+  });
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);
   }

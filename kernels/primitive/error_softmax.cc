@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/rows.h"
 #include "kernels/primitive/support.h"
@@ -46,15 +47,9 @@ double sum_error(const Model& m, double weighted) {
   return w + m.sum * (1 + w);
 }
 
-// sum p_j rel_j of a row, given its maximum.
-template <class Probability>
-double weighted_error(const Model& m, const double* x, std::int64_t n, double max, const Probability& p) {
-  double total = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const double pj = p(j);
-    total += pj == 0 ? 0.0 : pj * exponential_error(m, max - x[j]);
-  }
-  return total;
+// sum p_j rel_j of a row, given its maximum. An element at -infinity has p_j = 0.
+double weighted_error(const Model& m, const double* x, std::int64_t n, double max, const double* p) {
+  return row_fold(n, [&](std::int64_t j) { return p[j] == 0 ? 0.0 : p[j] * exponential_error(m, max - x[j]); });
 }
 
 }  // namespace
@@ -74,7 +69,7 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
     const double* const pr = p.data() + r * n;
     double* const to = bound.data() + r * n;
     const double max = row_max(xr, n);
-    const double s = sum_error(m, weighted_error(m, xr, n, max, [&](std::int64_t j) { return pr[j]; }));
+    const double s = sum_error(m, weighted_error(m, xr, n, max, pr));
     const double factor = s < 1 ? (2.001 * m.u + s) / (1 - s) : (s == s ? kInfinity : s);
     for (std::int64_t i = 0; i < n; ++i) {
       const double rel = pr[i] == 0 ? 0.0 : exponential_error(m, max - xr[i]);
@@ -101,7 +96,8 @@ Bound error_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs 
     double* const to = bound.data() + r * n;
     const double max = row_max(xr, n);
     const double log_sum = -row_max(tr, n);  // t is greatest where x is, and there it is -log S.
-    const double s = sum_error(m, weighted_error(m, xr, n, max, [&](std::int64_t j) { return std::exp(tr[j]); }));
+    cpu::vector_exp(tr, to, n);
+    const double s = sum_error(m, weighted_error(m, xr, n, max, to));
     const double shift = s < 1 ? s / (1 - s) : (s == s ? kInfinity : s);
     const double common =
         shift + m.log * (std::fabs(log_sum) + shift) + m.log_absolute + 1.001 * m.u * std::fabs(max) + 2 * m.tiny;

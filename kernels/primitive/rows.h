@@ -25,11 +25,30 @@ void for_each_row(const Rows& rows, const Body& body) {
   });
 }
 
+// Combination of f(0) ... f(n-1), in lanes that the compiler vectorises.
+template <class Combine = cpu::Sum, class F>
+double row_fold(std::int64_t n, const F& f) {
+  constexpr std::int64_t kLanes = 16;
+  double lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, Combine::kStart);
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], f(i + l));
+  }
+  for (std::int64_t l = 0; i < n; ++i, ++l) lanes[l] = Combine::combine(lanes[l], f(i));
+  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::int64_t l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);
+  }
+  return lanes[0];
+}
+
+inline double row_sum(const double* x, std::int64_t n) {
+  return row_fold(n, [x](std::int64_t i) { return x[i]; });
+}
+
 // NaN if there is one.
 inline double row_max(const double* x, std::int64_t n) {
-  double m = -__builtin_inf();
-  for (std::int64_t i = 0; i < n; ++i) m = cpu::Max::combine(m, x[i]);
-  return m;
+  return row_fold<cpu::Max>(n, [x](std::int64_t i) { return x[i]; });
 }
 
 }  // namespace plumbline::primitive

@@ -1,3 +1,4 @@
+#include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/rows.h"
 #include "kernels/primitive/support.h"
@@ -15,18 +16,23 @@ Array evaluate(const Attributes&, const Shape& shape, Inputs in) {
     const double* const from = x.data() + r * n;
     double* const to = out.data() + r * n;
     const double m = row_max(from, n);
-    double total = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double e = std::exp(from[i] - m);
-      if (!kLog) to[i] = e;
-      total += e;
-    }
-    if (kLog) {
-      const double shift = std::log(total);
-      for (std::int64_t i = 0; i < n; ++i) to[i] = (from[i] - m) - shift;
-    } else {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] - m;
+    if (!kLog) {
+      cpu::vector_exp(to, to, n);
+      const double total = row_sum(to, n);
       for (std::int64_t i = 0; i < n; ++i) to[i] /= total;
+      return;
     }
+    constexpr std::int64_t kTile = 256;
+    double tile[kTile];
+    double total = 0;
+    for (std::int64_t begin = 0; begin < n; begin += kTile) {
+      const std::int64_t length = std::min(kTile, n - begin);
+      cpu::vector_exp(to + begin, tile, length);
+      total += row_sum(tile, length);
+    }
+    cpu::vector_log(&total, &total, 1);
+    for (std::int64_t i = 0; i < n; ++i) to[i] -= total;
   });
   return out;
 }
@@ -50,11 +56,17 @@ void pull_back(const Attributes&, Inputs in, const Array& out, const Array& cota
     const double* const tr = t.data() + r * n;
     const double* const gr = g.data() + r * n;
     double* const to = target + r * n;
-    double total = 0;
-    for (std::int64_t i = 0; i < n; ++i) total += kLog ? gr[i] : gr[i] * tr[i];
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double value = kLog ? gr[i] - std::exp(tr[i]) * total : tr[i] * (gr[i] - total);
-      to[i] = accumulate ? to[i] + value : value;
+    const double total = kLog ? row_sum(gr, n) : row_fold(n, [&](std::int64_t i) { return gr[i] * tr[i]; });
+    constexpr std::int64_t kTile = 256;
+    double p[kTile];
+    for (std::int64_t begin = 0; begin < n; begin += kTile) {
+      const std::int64_t length = std::min(kTile, n - begin);
+      if (kLog) cpu::vector_exp(tr + begin, p, length);
+      for (std::int64_t j = 0; j < length; ++j) {
+        const std::int64_t i = begin + j;
+        const double value = kLog ? gr[i] - p[j] * total : tr[i] * (gr[i] - total);
+        to[i] = accumulate ? to[i] + value : value;
+      }
     }
   });
 }

@@ -1,0 +1,23 @@
+// Elementary functions over contiguous arrays, to 1.0 ULP (SLEEF's u10 functions, as wide as the build allows). A value
+// depends on its operand alone, never on its place in the array, so equal inputs have bitwise equal results. `out` may
+// be the input.
+#pragma once
+
+#include <cstdint>
+
+namespace plumbline::cpu {
+
+using VectorFunction = void (*)(const double* x, double* out, std::int64_t n);
+
+void vector_exp(const double* x, double* out, std::int64_t n);
+void vector_expm1(const double* x, double* out, std::int64_t n);
+void vector_log(const double* x, double* out, std::int64_t n);
+void vector_log1p(const double* x, double* out, std::int64_t n);
+void vector_sin(const double* x, double* out, std::int64_t n);
+void vector_cos(const double* x, double* out, std::int64_t n);
+void vector_tanh(const double* x, double* out, std::int64_t n);
+void vector_erf(const double* x, double* out, std::int64_t n);
+void vector_sigmoid(const double* x, double* out, std::int64_t n);
+void vector_pow(const double* x, const double* y, double* out, std::int64_t n);
+
+}  // namespace plumbline::cpu
