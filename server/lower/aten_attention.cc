@@ -34,16 +34,21 @@ Expr scores(Call& call, Expr q, Expr k) {
 
 bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
 
-// exp(s - max) v / sum exp(s - max), the numerators rounded to the format of v before the product; the log of the sum
-// beside it. One block of keys: the running rescaling of longer rows changes rounding only.
+// exp(s - max) v * (1 / sum exp(s - max)), the numerators rounded to the format of v before the product; the log of the
+// sum beside it. One block of keys: the running rescaling of longer rows changes rounding only.
 void lower_attention(Call& call) {
   const Expr q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value");
   const Expr s = scores(call, q, k);
-  const Expr maximum = amax(s, last_dim(s));
+  // Rows without any key give 0.
+  Emitter& emitter = call.emitter();
+  const Expr largest = amax(s, last_dim(s));
+  const Expr empty = equal(largest, -std::numeric_limits<double>::infinity());
+  const Expr maximum = select(empty, emitter.constant(0), largest);
   const Expr numerators = exp(s - maximum);
-  const Expr total = sum(numerators, last_dim(s));
+  const Expr sums = sum(numerators, last_dim(s));
+  const Expr total = select(empty, emitter.constant(1), sums);
   const Expr weights = reduced_precision(v.format()) ? cast(numerators, v.format()) : numerators;
-  call.returns(0, matmul(weights, v) / total);
+  call.returns(0, matmul(weights, v) * (1.0 / total));
   if (call.wants(1)) {
     Expr logsumexp = maximum + log(total);
     const Shape shape = logsumexp.shape();

@@ -81,9 +81,9 @@ void lower_gather(Call& call) {
   call.returns(reshape(gather_rows(column(x), flat(position)), index.shape()));
 }
 
-// `source` where it is indexed, added up; in the shape of `like`.
-Expr scattered(Call& call, Expr like, Expr source, Expr position) {
-  return reshape(scatter_add(column(source), flat(position), like.count(), call.emitter().compute()), like.shape());
+// `source` where it is indexed, added up in `format`; in the shape of `like`.
+Expr scattered(Expr like, Expr source, Expr position, Format format) {
+  return reshape(scatter_add(column(source), flat(position), like.count(), format), like.shape());
 }
 
 // source cut to index's shape.
@@ -96,7 +96,7 @@ void lower_scatter_add(Call& call) {
   const Expr x = call.tensor("self"), index = call.tensor("index"), source = call.tensor("src");
   if (x.rank() == 0 || index.rank() != x.rank() || source.rank() != x.rank()) call.unsupported("no dimension");
   const Expr position = position_along(call.emitter(), x.shape(), call.dim("dim", x.rank(), 0), index);
-  call.returns(x + scattered(call, x, cut(source, index.shape()), position));
+  call.returns(x + scattered(x, cut(source, index.shape()), position, call.emitter().compute()));
 }
 
 // self with the indexed elements replaced. Tensors as source: only where no two indices can be equal.
@@ -108,14 +108,14 @@ void lower_scatter(Call& call) {
   const std::size_t dim = call.dim("dim", x.rank(), 0);
   const Expr position = position_along(emitter, x.shape(), dim, index);
   const Expr one = expand(emitter.constant(1), index.shape());
-  const Expr hit = not_equal(scattered(call, x, one, position), 0);
+  const Expr hit = not_equal(scattered(x, one, position, emitter.compute()), 0);
   if (!call.has("src")) {
     call.returns(select(hit, call.operand("value", call.result_format()), x));
     return;
   }
   if (index.size(dim) != 1) call.unsupported("indices that may be equal");
   const Expr source = cut(call.tensor("src"), index.shape());
-  call.returns(select(hit, scattered(call, x, source, position), x));
+  call.returns(select(hit, scattered(x, source, position, emitter.compute()), x));
 }
 
 void lower_index_add(Call& call) {
@@ -128,7 +128,7 @@ void lower_index_add(Call& call) {
   const std::int64_t n = index.count(), height = x.size(dim);
   if (n == 0 || height == 0) call.unsupported("no rows");
   Shape shape = exchanged(x, 0, dim).shape();
-  const Expr added = scatter_add(reshape(rows, {n, source.count() / n}), index, height, call.emitter().compute());
+  const Expr added = scatter_add(reshape(rows, {n, source.count() / n}), index, height, x.format());
   call.returns(x + exchanged(reshape(added, shape), 0, dim));
 }
 
@@ -187,7 +187,29 @@ void lower_index_put(Call& call) {
   const auto position = indexed_positions(call, x.shape());
   if (!position) call.unsupported("masks as indices");
   const Expr values = expand(call.tensor("values"), position->shape());
-  call.returns(x + scattered(call, x, values, *position));
+  call.returns(x + scattered(x, values, *position, x.format()));
+}
+
+// Reversed along dimensions: a window cannot say it, since strides are never negative.
+void lower_flip(Call& call) {
+  const Expr x = call.tensor("self");
+  Emitter& emitter = call.emitter();
+  const Shape shape = x.shape(), strides = row_major_strides(shape);
+  std::vector<bool> reversed(shape.size(), false);
+  for (std::int64_t dim : call.integers("dims"))
+    reversed.at(static_cast<std::size_t>(dim < 0 ? dim + static_cast<std::int64_t>(shape.size()) : dim)) = true;
+  const Expr position = in_integers(emitter, [&] {
+    Expr sum = emitter.constant(0);
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      const double stride = static_cast<double>(strides[d]);
+      Shape along(shape.size(), 1);
+      along[d] = shape[d];
+      const double start = reversed[d] ? static_cast<double>(shape[d] - 1) * stride : 0;
+      sum = sum + iota(emitter, along, start, reversed[d] ? -stride : stride, Format::kInt64);
+    }
+    return sum;
+  });
+  call.returns(reshape(gather_rows(column(x), flat(position)), shape));
 }
 
 }  // namespace
@@ -204,6 +226,7 @@ std::span<const Rule> index_rules() {
       {"index", {"Tensor"}, lower_index},
       {"index_put", {"default"}, lower_index_put, kInPlace},
       {"_index_put_impl", {"default"}, lower_index_put, kOnlyInPlace},
+      {"flip", {"default"}, lower_flip},
       {"_unsafe_index", {"Tensor"}, lower_index},
       {"_unsafe_index_put", {"default"}, lower_index_put},
   };

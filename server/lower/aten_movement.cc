@@ -10,6 +10,7 @@ namespace {
 // A copy in another layout or format. Conversions to integers truncate; to booleans they ask for non-zero.
 Expr converted(Expr x, Format format) {
   if (format == Format::kBool && x.format() != Format::kBool) return not_equal(x, 0);
+  if (is_integer(format) && is_float(x.format())) return cast(unary(Primitive::kTrunc, x), format);
   return cast(x, format);
 }
 
@@ -131,14 +132,21 @@ void lower_cut_replaced(Call& call) {
 }
 
 void lower_constant_pad(Call& call) {
-  const Expr x = call.tensor("self");
+  Expr x = call.tensor("self");
   const auto pad = call.integers("pad");
   const Shape shape = call.result_shape();
-  if (pad.size() % 2 != 0 || pad.size() / 2 > x.rank() ||
-      std::any_of(pad.begin(), pad.end(), [](auto p) { return p < 0; }))
-    call.unsupported("negative padding");
-  View view{x.shape(), row_major_strides(shape), 0};
-  for (std::size_t i = 0; i < pad.size() / 2; ++i) view.offset += pad[2 * i] * view.strides[x.rank() - 1 - i];
+  if (pad.size() % 2 != 0 || pad.size() / 2 > x.rank()) call.unsupported("padding of more dimensions than there are");
+  View view{{}, row_major_strides(shape), 0};
+  // Negative padding cuts.
+  for (std::size_t i = 0; i < pad.size() / 2; ++i) {
+    const std::size_t dim = x.rank() - 1 - i;
+    const std::int64_t before = pad[2 * i], after = pad[2 * i + 1];
+    const std::int64_t cut_before = std::max<std::int64_t>(0, -before), cut_after = std::max<std::int64_t>(0, -after);
+    x = narrow(x, dim, cut_before, x.size(dim) - cut_before - cut_after);
+    view.offset += std::max<std::int64_t>(0, before) * view.strides.at(dim);
+  }
+  view.sizes = x.shape();
+  if (x.count() == 0) view.offset = 0;
   std::optional<Expr> around;
   if (call.real("value", 0) != 0) around = expand(call.operand("value", x.format()), shape);
   call.returns(assemble(call.emitter(), shape, around, {x}, {view}, x.format()));

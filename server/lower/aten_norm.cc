@@ -57,11 +57,19 @@ void lower_layer_norm_backward(Call& call) {
     const Expr c = -b * mean - db * rstd * scale;
     call.returns(0, reshape(rstd * weighted + b * x + c, input.shape()));
   }
+  // The sums over rows are kept in the input's format between rows, 16-bit ones too.
+  const auto over_rows = [&](Expr terms) {
+    const Format outer = call.emitter().compute();
+    call.emitter().set_compute(x.format());
+    const Expr total = sum(terms, {0});
+    call.emitter().set_compute(outer);
+    return total;
+  };
   if (call.wants(1)) {
     const Expr normalized = rstd * x + -rstd * mean;
-    call.returns(1, reshape(sum(dy * normalized, {0}), call.result_shape(1)));
+    call.returns(1, reshape(over_rows(dy * normalized), call.result_shape(1)));
   }
-  if (call.wants(2)) call.returns(2, reshape(sum(dy, {0}), call.result_shape(2)));
+  if (call.wants(2)) call.returns(2, reshape(over_rows(dy), call.result_shape(2)));
 }
 
 // y = x rstd weight with rstd = (mean(x^2) + eps)^-1/2 (rms_norm_composite, native/layer_norm.cpp).

@@ -81,6 +81,15 @@ void lower_extreme_dim(Call& call) {
   call.returns(1, squeezed(arg_extreme(x, dims[0], largest), dims, keep));
 }
 
+// The least and the largest, over one dimension or all.
+void lower_least_and_largest(Call& call) {
+  const Expr x = call.tensor("self");
+  const auto dims = call.dims("dim", x.rank());
+  const bool keep = call.boolean("keepdim", false);
+  call.returns(0, squeezed(extreme<Primitive::kAmin>(x, dims), dims, keep));
+  call.returns(1, squeezed(extreme<Primitive::kAmax>(x, dims), dims, keep));
+}
+
 template <bool largest>
 void lower_arg_extreme(Call& call) {
   Expr x = call.tensor("self");
@@ -184,6 +193,7 @@ std::span<const Rule> reduce_rules() {
       {"min", {"default"}, lower_extreme<kAmin>},
       {"max", {"dim"}, lower_extreme_dim<true>},
       {"min", {"dim"}, lower_extreme_dim<false>},
+      {"aminmax", {"default"}, lower_least_and_largest},
       {"argmax", {"default"}, lower_arg_extreme<true>},
       {"argmin", {"default"}, lower_arg_extreme<false>},
       {"var", {"default", "dim", "correction"}, lower_variance<false>},

@@ -1,4 +1,6 @@
 // Softmax and losses (ATen: native/SoftMax.cpp, native/LossNLL.cpp, native/Loss.cpp).
+#include <limits>
+
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -31,6 +33,18 @@ void lower_log_softmax_backward(Call& call) {
   if (y.rank() == 0) call.unsupported("no dimension");
   const std::int64_t dim = static_cast<std::int64_t>(call.dim("dim", y.rank(), -1));
   call.returns(dy - exp(y) * sum(dy, {dim}));
+}
+
+// max + log(sum exp(x - max)), a max of infinity taken as 0 (native/ReduceOps.cpp).
+void lower_logsumexp(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.rank() == 0 || !is_float(x.format())) call.unsupported("no dimension");
+  Emitter& emitter = call.emitter();
+  const auto dims = call.dims("dim", x.rank());
+  const Expr largest = amax(x, dims);
+  const Expr infinite = equal(abs(largest), std::numeric_limits<double>::infinity());
+  const Expr shift = select(infinite, emitter.constant(0), largest);
+  call.returns(reshape(log(sum(exp(x - shift), dims)) + shift, call.result_shape()));
 }
 
 // Where the targets of [n, c, s...] log probabilities lie in their row-major elements.
@@ -77,6 +91,7 @@ Expr target_weights(Call& call, const Targets& t) {
 // output = -sum w_i x[i, t_i], divided by total_weight = sum w_i for the mean.
 void lower_nll_loss(Call& call) {
   const Expr scores = call.tensor("self");
+  call.emitter().set_compute(scores.format());  // Sums are kept in the scores' format, 16-bit ones too.
   const Targets t = targets_of(call, scores);
   const Expr picked = gather_rows(reshape(scores, {scores.count(), 1}), t.index);
   const Expr weights = target_weights(call, t);
@@ -98,6 +113,7 @@ void lower_nll_loss(Call& call) {
 // dx[i, t_i] = -w_i dy, dy divided by total_weight for the mean; 0 elsewhere.
 void lower_nll_loss_backward(Call& call) {
   const Expr scores = call.tensor("self");
+  call.emitter().set_compute(scores.format());
   const Targets t = targets_of(call, scores);
   const std::int64_t n = t.rows * t.positions;
   Expr gradient = -call.tensor("grad_output");
@@ -167,6 +183,7 @@ std::span<const Rule> softmax_loss_rules() {
   static const Rule kRules[] = {
       {"_softmax", {"default"}, lower_softmax<Primitive::kSoftmax>, kOut},
       {"_log_softmax", {"default"}, lower_softmax<Primitive::kLogSoftmax>, kOut},
+      {"logsumexp", {"default"}, lower_logsumexp, kOut},
       {"_softmax_backward_data", {"default"}, lower_softmax_backward, kOut},
       {"_log_softmax_backward_data", {"default"}, lower_log_softmax_backward, kOut},
       {"nll_loss_forward", {"default"}, lower_nll_loss},

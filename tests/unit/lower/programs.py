@@ -77,9 +77,9 @@ class LlamaBlock(nn.Module):
 
     def rotate(self, x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        inverse = 1.0 / 10000 ** (torch.arange(0, half) / half)
-        angle = torch.outer(torch.arange(x.shape[-2]).float(), inverse)
-        cos, sin = torch.cat([angle.cos()] * 2, -1).to(x.dtype), torch.cat([angle.sin()] * 2, -1).to(x.dtype)
+        inverse = 1.0 / 10000 ** (torch.arange(0, half, dtype=x.dtype) / half)
+        angle = torch.outer(torch.arange(x.shape[-2], dtype=x.dtype), inverse)
+        cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
         return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ class Perceptron(nn.Module):
         norm = [nn.BatchNorm1d(32)] if batch_norm else []
         self.embedding = nn.Embedding(48, 16)
         self.layers = nn.Sequential(
-            nn.Linear(16, 32), *norm, activation, nn.Dropout(dropout), nn.Linear(32, 32), activation, nn.Linear(32, 48)
+            nn.Linear(16, 32, bias=not batch_norm), *norm, activation, nn.Dropout(dropout), nn.Linear(32, 32), activation, nn.Linear(32, 48)
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -351,7 +351,7 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             "attention-bias": lambda: F.scaled_dot_product_attention(
                 x[None], y[None], x[None], attn_mask=torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
             ),
-            "remainder": lambda: x.remainder(0.7) + x.fmod(0.3) + x * (x // 0.5) + x.round() + y.floor() + y.ceil(),
+            "remainder": lambda: x.remainder(0.7) + x.fmod(0.3) + x * (x.detach() // 0.5) + x.round() + y.floor() + y.ceil(),
         }.items()
     } | {
         name: plain(function)

@@ -21,9 +21,10 @@ CHECK = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release")) / "t
 RELUS = [f"aten::{name}.default" for name in ("relu", "relu_", "leaky_relu", "leaky_relu_")]
 
 # Largest deviation of a result from the replay, relative to the result's largest magnitude. From an operation's own
-# inputs; from the step's leaves, where rounding adds up (no claim for 16-bit formats).
+# inputs; from the step's leaves, where rounding adds up and Adam divides small gradients by their own size (no claim
+# for 16-bit formats).
 LOCAL = {"fp64": 1e-12, "fp32": 2e-6, "bf16": 2**-7, "autocast": 2**-7}
-WHOLE = {"fp64": 1e-11, "fp32": 1e-4}
+WHOLE = {"fp64": 1e-11, "fp32": 1e-2}
 EXPRESSIONS = expressions()
 
 # What no rule models, on purpose.
@@ -41,7 +42,7 @@ def check(run: Callable[[], Any], path: Path, model: torch.nn.Module | None = No
 
 def assert_below(deviations: dict[str, float], limit: float) -> None:
     above = {name: value for name, value in deviations.items() if not value <= limit}
-    assert not above
+    assert not above, str(above)
 
 
 @pytest.mark.parametrize(
