@@ -89,7 +89,8 @@ def measure(small: bool) -> tuple[str, dict]:
             audited.append(watched_s[0] / step_s)
             extra.append((sum(watched_s) - sum(plain_s)) / (100 * step_s))
             idle += [w / p - 1 for w, p in zip(watched_s[ROUND // 2 :], plain_s[ROUND // 2 :], strict=True)]
-        verdicts = list(audit.verdicts())
+        verdicts = audit.verdicts()
+        audit.close()
     same = all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), watched.model.parameters(), strict=True))
     if len(verdicts) < rounds + 1:
         raise RuntimeError(f"{len(verdicts)} verdicts of {rounds + 1} audited steps: some were dropped")

@@ -76,8 +76,13 @@ def phase_seconds(port: int) -> dict[str, float]:
     return {phase: float(seconds) for phase, seconds in re.findall(pattern, text, re.M)}
 
 
-def audited(daemon: Daemon, model: GPT, batches: list[torch.Tensor], run: str, reference: str | None) -> list:
-    """Trains a copy of the model, each step audited and waited for; returns the verdicts."""
+def audited(
+    daemon: Daemon, model: GPT, batches: list[torch.Tensor], run: str, reference: str | None, fp64_s: list[float]
+) -> list:
+    """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch; returns the verdicts
+    and appends the seconds of the latter."""
+    wide = copy.deepcopy(model).double()
+    wide_optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
     model = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
@@ -86,10 +91,13 @@ def audited(daemon: Daemon, model: GPT, batches: list[torch.Tensor], run: str, r
             train_step(model, optimizer, tokens)
         if not audit.flush(300):
             raise RuntimeError("no verdict within 300 s")
+        start = time.perf_counter()
+        train_step(wide, wide_optimizer, tokens)
+        fp64_s.append(time.perf_counter() - start)
     if audit.errors() or len(audit.verdicts()) != len(batches):
         raise RuntimeError(f"{len(audit.verdicts())} verdicts of {len(batches)} steps; errors: {audit.errors()}")
     audit.close()
-    return audit.verdicts()
+    return audit.verdicts()[1:]  # The first one warms up.
 
 
 def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
@@ -107,21 +115,14 @@ def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
     port = free_port()
     with running(f"--metrics-listen=127.0.0.1:{port}") as daemon:
         before_bytes = daemon.peak_bytes()
-        exact = audited(daemon, model, batches, "exact", None)
-        replay_s = phase_seconds(port).get("replay", float("nan")) / len(exact)
+        fp64_s: list[float] = []
+        exact = audited(daemon, model, batches, "exact", None, fp64_s)
+        replay_s = phase_seconds(port).get("replay", float("nan")) / len(batches)
         grown_bytes = daemon.peak_bytes() - before_bytes
-        paired = audited(daemon, model, batches, "paired", "exact")
-
-    wide = copy.deepcopy(model).double()
-    optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
-    fp64_s = []
-    for tokens in batches:
-        start = time.perf_counter()
-        train_step(wide, optimizer, tokens)
-        fp64_s.append(time.perf_counter() - start)
-    fp64 = statistics.median(fp64_s[1:])
-    verdict = statistics.median(v.audit_seconds for v in exact[1:])
-    pair = statistics.median(v.audit_seconds for v in paired[1:])
+        paired = audited(daemon, model, batches, "paired", "exact", fp64_s)
+    fp64 = statistics.median(fp64_s)
+    verdict = statistics.median(v.audit_seconds for v in exact)
+    pair = statistics.median(v.audit_seconds for v in paired)
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
         f"GPT of {parameters / 1e6:.2f} million parameters, {rows} x 64 tokens, {torch.get_num_threads()} cores",
