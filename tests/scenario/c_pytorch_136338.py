@@ -5,7 +5,7 @@ from models import MLP, normal
 from scenario import TYPE_I, Program, scenario
 
 
-@scenario("pytorch 136338", "batch against slice, fp32", size=(384, 768), benign=TYPE_I)
+@scenario("pytorch 136338", "batch against slice, fp32", size=(128, 384), benign=TYPE_I)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     network = MLP(size, size).to(dtype)
     x = normal(seed, 16, size, dtype=dtype)
