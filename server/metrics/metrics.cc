@@ -27,7 +27,9 @@ constexpr char kOther[] = "other";
 
 constexpr std::array<std::string_view, 8> kDropReasons = {
     "queue_full", "disconnected", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid", kOther};
-constexpr std::array<std::string_view, 6> kPhases = {"lower", "replay", "adjoint", "judge", "total", kOther};
+// The audit's passes as bounds and judge name them; what is left of the total is the judgement itself.
+constexpr std::array<std::string_view, 9> kPhases = {"lower",   "replay",  "range", "interval", "adjoint",
+                                                     "pairing", "rounded", "total", kOther};
 
 // A margin is a ratio to the envelope: 1 is the border between explained and not.
 const Boundaries& margin_boundaries() {
@@ -253,6 +255,19 @@ void Metrics::add_steps(const std::string& project, const std::string& job, Step
 void Metrics::add_dropped_steps(std::string_view reason, std::int64_t steps) {
   families_->dropped.Add({{"reason", known(kDropReasons, reason)}})
       .Increment(static_cast<double>(std::max<std::int64_t>(steps, 0)));
+}
+
+void Metrics::add_missed(const std::string& project, const std::string& job, std::int64_t steps,
+                         const std::vector<std::string>& reasons) {
+  if (steps <= 0) return;
+  add_steps(project, job, StepOutcome::kMissed, steps);
+  std::int64_t rest = steps;
+  for (const std::string& reason : reasons) {
+    if (rest == 0) break;
+    add_dropped_steps(reason);
+    --rest;
+  }
+  add_dropped_steps(kOther, rest);
 }
 
 void Metrics::add_ingest_bytes(Transport transport, std::uint64_t bytes) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/judge/verdict.h"
 
@@ -42,6 +43,11 @@ class Metrics {
   // Steps that were dropped, by the reason of StepBegin.missed_reasons or one of ours: "queue_full", "disconnected",
   // "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid"; any other counts as "other".
   void add_dropped_steps(std::string_view reason, std::int64_t steps = 1);
+
+  // Counts the steps that a client dropped before the one at hand: steps_total{outcome="missed"} and, by reason,
+  // dropped_steps_total (the steps without a reason as "other").
+  void add_missed(const std::string& project, const std::string& job, std::int64_t steps,
+                  const std::vector<std::string>& reasons);
 
   void add_ingest_bytes(Transport transport, std::uint64_t bytes);
 

@@ -86,6 +86,18 @@ TEST(Metrics, CountsStepsAndBytes) {
   EXPECT_EQ(value_of(page, R"(plumbline_ingest_bytes_total{transport="grpc"})"), "1000");
 }
 
+TEST(Metrics, CountsWhatAClientDropped) {
+  Metrics metrics("v", "cpu");
+  metrics.add_missed("default", "a", 5, {"queue_full", "perturbing_op", "queue_full"});
+  metrics.add_missed("default", "a", 1, {"queue_full", "queue_full"});  // More reasons than steps.
+  metrics.add_missed("default", "a", 0, {"queue_full"});
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="a",outcome="missed",project="default"})"), "6");
+  EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="queue_full"})"), "3");
+  EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="perturbing_op"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="other"})"), "2");
+}
+
 TEST(Metrics, InfiniteMarginIsCountedAndNotSummed) {
   Metrics metrics("v", "cpu");
   Verdict verdict = sample("a");
