@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kTapsShown = 40;
 constexpr std::size_t kTextWidth = 96;
+constexpr int kValueDigits = 9;  // Of values, which are compared; ratios have three.
 
 std::string enum_name(const std::string& name, int value) { return name.empty() ? absl::StrCat(value) : name; }
 
@@ -100,9 +101,9 @@ std::string taps_text(const v1::Verdict& verdict) {
     const v1::TapVerdict& tap = *taps[i];
     std::string name = printable(tap.name());
     if (tap.elements() > 1) absl::StrAppend(&name, "[", tap.worst_element(), " of ", tap.elements(), "]");
-    table.add({name, outcome_name(tap.outcome()), grade_name(tap.grade()), number(tap.observed()),
-               number(tap.reference()), number(tap.low()), number(tap.high()), number(tap.deviation()),
-               number(tap.envelope()), number(tap.margin()), number(tap.drift())});
+    table.add({name, outcome_name(tap.outcome()), grade_name(tap.grade()), number(tap.observed(), kValueDigits),
+               number(tap.reference(), kValueDigits), number(tap.low(), kValueDigits), number(tap.high(), kValueDigits),
+               number(tap.deviation()), number(tap.envelope()), number(tap.margin()), number(tap.drift())});
   }
   std::string out = absl::StrCat("Taps (largest margin first; of a tensor, its worst element)\n", table.str("  "));
   if (taps.size() > kTapsShown) absl::StrAppend(&out, "  and ", taps.size() - kTapsShown, " more\n");

@@ -48,11 +48,11 @@ std::string TextTable::str(const std::string& indent) const {
   return out;
 }
 
-std::string number(double value) {
+std::string number(double value, int digits) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", value);
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 

@@ -21,8 +21,8 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;  // The head first.
 };
 
-// Three significant digits; "-" for NaN (not asked).
-std::string number(double value);
+// With so many significant digits; "-" for NaN (not asked).
+std::string number(double value, int digits = 3);
 
 // Without control characters: text of the audited program must not move the cursor of the one who reads it.
 std::string printable(std::string text);
