@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import logging
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,9 +24,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import compiler
 from .payload import Arena, Pool
 from .schema import EMPTY, OPERATION, RANDOM, SCALAR, SKIP, TENSOR, TENSORS, VIEW, OperatorInfo
-from .sites import ModuleStack, Sites
+from .sites import Sites
 from .storages import RANDOM as RANDOM_LEAF
 from .storages import StorageTable, Window, modelled
 
@@ -110,8 +110,7 @@ class Recorder(TorchDispatchMode):
         self.records: list[tuple[Any, ...]] = []
         self.arena = Arena(pool)
         self.storages = StorageTable(self.arena, self.records)
-        self.modules = ModuleStack()
-        self.sites = Sites(self.modules)
+        self.sites = Sites()
         self.failure: CaptureFailed | None = None
         self.lock = threading.RLock()
         # By storage: called once, before the storage is written.
@@ -154,9 +153,13 @@ class Recorder(TorchDispatchMode):
         info = pending = None
         try:
             info = self.plan.info(func)
+            site = None
             if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
                 with self.lock:
+                    site = self.sites.current()
                     pending = self._before(info, args, kwargs)
+            elif info.kind == VIEW and torch.is_grad_enabled():
+                self.sites.current()  # Its derivative may be an operation.
         except Exception as error:
             self.guard(error)
             return func(*args, **kwargs)
@@ -167,7 +170,7 @@ class Recorder(TorchDispatchMode):
         if info.kind != VIEW and self.failure is None:
             try:
                 with self.lock:
-                    self._after(info, pending, args, kwargs, out)
+                    self._after(info, site, pending, args, kwargs, out)
             except Exception as error:
                 self.guard(error)
         return out
@@ -218,7 +221,7 @@ class Recorder(TorchDispatchMode):
                 callback()
         return self.storages.read_for_overwrite(tensor) if overwritten else self.storages.read(tensor, True)
 
-    def _after(self, info: OperatorInfo, values: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _after(self, info: OperatorInfo, site: Any, values: Any, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
         if kind == EMPTY:
             entry = self.storages.adopt(out)
@@ -236,13 +239,19 @@ class Recorder(TorchDispatchMode):
         if kind == RANDOM:
             for tensor, _ in written:
                 if tensor is not None and modelled(tensor):
-                    self._random(tensor, values)
+                    self._random(tensor, site, values)
             return
         if written:
-            self._emit(info, values, written)
+            self._emit(info, site, values, written)
 
-    def _emit(self, info: OperatorInfo, values: list[Any], written: list[tuple[torch.Tensor | None, str]]) -> None:
-        phase, module, source = self.sites.current()
+    def _emit(
+        self,
+        info: OperatorInfo,
+        site: tuple[int, str, str],
+        values: list[Any],
+        written: list[tuple[torch.Tensor | None, str]],
+    ) -> None:
+        phase, module, source = site
         unmodelled = any(window[1] == 0 and window is not ABSENT for window in _windows(values))
         observe = self.outputs or not info.lowered or info.result_decision or unmodelled
         results: list[tuple[Window, int, int, str, int]] = []
@@ -283,9 +292,9 @@ class Recorder(TorchDispatchMode):
                     written.append((tensor, name))
         return written
 
-    def _random(self, tensor: torch.Tensor, values: list[Any]) -> None:
+    def _random(self, tensor: torch.Tensor, site: tuple[int, str, str], values: list[Any]) -> None:
         """A random draw is a leaf; into a part of a storage, a leaf that is copied there."""
-        name = self.modules.draw()
+        name = self.sites.draw(site[1])
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return
@@ -296,7 +305,7 @@ class Recorder(TorchDispatchMode):
         self.records.append(("leaf", value, code, count, RANDOM_LEAF, name, payload))
         strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
         drawn = (value, code, tuple(tensor.shape), strides, 0)
-        self._emit(self.plan.info(torch.ops.aten.copy_.default), [before, drawn, UNSET], [(tensor, "self")])
+        self._emit(self.plan.info(torch.ops.aten.copy_.default), site, [before, drawn, UNSET], [(tensor, "self")])
 
     # What taps need.
 
@@ -324,9 +333,7 @@ class _CompilerSafeRecorder(Recorder):
 
 def recorder(plan: Plan, pool: Pool, outputs: bool = False) -> Recorder:
     """A recorder for one step of this program."""
-    compiler = sys.modules.get("torch._dynamo.eval_frame")
-    compiles = compiler is not None and getattr(compiler, "cached_backends", True)
-    return (_CompilerSafeRecorder if compiles else Recorder)(plan, pool, outputs)
+    return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs)
 
 
 @functools.cache

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-import threading
+from collections.abc import Callable
 from types import CodeType
-from typing import Any
 
 import torch
 
@@ -31,7 +30,14 @@ _USER_CODE_MAX = 65536
 
 
 def _user_file(code: CodeType) -> str:
-    """Base name of the file of a user's code object; empty for Python's, PyTorch's and our own."""
+    """Base name of the file of a user's code object; empty for Python's, PyTorch's and our own. Remembered."""
+    if len(_user_code) >= _USER_CODE_MAX:
+        _user_code.clear()
+    name = _user_code[code] = _file_of(code)
+    return name
+
+
+def _file_of(code: CodeType) -> str:
     path = code.co_filename
     if path.startswith("<frozen") or path.startswith("<string>"):
         return ""
@@ -45,32 +51,28 @@ def _user_file(code: CodeType) -> str:
 _LIBRARY_IN_SITE_PACKAGES = tuple(path for path in _LIBRARY if path.startswith(_SITE_PACKAGES))
 
 
-def user_line() -> str:
-    """Innermost line outside of PyTorch, Python's library and this package: "train.py:41"; empty if there is none."""
-    frame = sys._getframe(1)
-    known = _user_code
-    while frame is not None:
-        code = frame.f_code
-        name = known.get(code)
-        if name is None:
-            if len(known) >= _USER_CODE_MAX:
-                known.clear()
-            name = known[code] = _user_file(code)
-        if name:
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+# What every call of a module runs in, and what every run of the autograd engine is called from.
+_MODULE_CALL = torch.nn.Module._call_impl.__code__
+_ENGINE_CALLS = {torch.autograd.graph._engine_run_backward.__code__}
 
 
-class ModuleStack:
-    """Paths of the modules that are running, by thread, and the count of random draws in each."""
+class Sites:
+    """Gives each operation its site, from the Python frames above it; nothing of PyTorch is hooked or replaced.
+
+    Backward operations get the site of the forward operation that they derive from: autograd numbers its nodes in
+    order of creation, and a node is created just before its forward operation is dispatched.
+    """
 
     def __init__(self) -> None:
+        self.optimizer = False
+        # Called with a module that runs outermost and has no name yet.
+        self.on_root: Callable[[torch.nn.Module], object] | None = None
         self._names: dict[int, str] = {}
-        self._local = threading.local()
-        self._draws: dict[str, int] = {}
         self._roots = 0
-        self._original: Any = None
+        self._draws: dict[str, int] = {}
+        self._by_sequence: dict[int, Site] = {}
+        self._last_sequence = -1
+        self._last_backward: Site = ("", "")
 
     def register(self, root: torch.nn.Module) -> str:
         """Names a model and all modules in it, and returns the prefix: none for the first root, "root1" and so on."""
@@ -80,87 +82,67 @@ class ModuleStack:
             self._names.setdefault(id(module), name)
         return prefix
 
-    def knows(self, module: torch.nn.Module) -> bool:
-        return id(module) in self._names
-
-    def path(self) -> str:
-        stack = getattr(self._local, "stack", None)
-        return stack[-1] if stack else ""
-
-    def draw(self) -> str:
-        """Name of the next random draw in the running module."""
-        path = self.path()
-        count = self._draws.get(path, 0)
-        self._draws[path] = count + 1
-        return f"{path}#{count}"
-
-    def install(self, on_root: Any) -> None:
-        """Follows module calls until `uninstall`. `on_root` is called with a module that runs unnamed and outermost.
-
-        Replaces Module.__call__ and adds no hook: hooks change what PyTorch and compiled code do in a call.
-        """
-        original = torch.nn.Module.__call__
-        names, local = self._names, self._local
-
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            stack = getattr(local, "stack", None)
-            if stack is None:
-                stack = local.stack = []
-            name = names.get(id(module))
-            if name is None:
-                if not stack:
-                    on_root(module)
-                    name = names.get(id(module), "")
-                else:
-                    name = stack[-1]
-            stack.append(name)
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                stack.pop()
-
-        self._original = original
-        torch.nn.Module.__call__ = call  # type: ignore[method-assign]
-
-    def uninstall(self) -> None:
-        if self._original is not None:
-            torch.nn.Module.__call__ = self._original  # type: ignore[method-assign]
-            self._original = None
-
-
-class Sites:
-    """Gives each operation its site. Backward operations get that of the forward operation they derive from: autograd
-    numbers its nodes in order of creation, and a node is created just before its forward operation is dispatched."""
-
-    def __init__(self, modules: ModuleStack) -> None:
-        self.modules = modules
-        self.optimizer = False
-        self._by_sequence: dict[int, Site] = {}
-        self._last_sequence = -1
-        self._last_backward: Site = ("", "")
+    def draw(self, module: str) -> str:
+        """Name of the next random draw in a module."""
+        count = self._draws.get(module, 0)
+        self._draws[module] = count + 1
+        return f"{module}#{count}"
 
     def current(self) -> tuple[int, str, str]:
-        """(phase, module, source) of the operation being dispatched, in whatever phase it is."""
+        """(phase, module, source) of the operation being dispatched."""
         if self.optimizer:
-            return OPTIMIZER, "", user_line()
+            return OPTIMIZER, "", self._walk()[1]
         node = torch._C._current_autograd_node()
         if node is None:
-            module, source = self.modules.path(), user_line()
+            site = self._walk()
             if torch.is_grad_enabled():
                 sequence = torch.autograd._get_sequence_nr() - 1
                 if sequence != self._last_sequence:
                     self._last_sequence = sequence
-                    self._by_sequence[sequence] = (module, source)
-            return FORWARD, module, source
-        module = self.modules.path()
-        if module:  # Recomputation under activation checkpointing.
-            source = user_line()
+                    self._by_sequence[sequence] = site
+            return FORWARD, *site
+        site = self._walk(until_backward=True)
+        if site[0]:  # Recomputation under activation checkpointing.
             if torch.is_grad_enabled():
-                self._by_sequence[torch.autograd._get_sequence_nr() - 1] = (module, source)
-            return BACKWARD, module, source
-        site = self._by_sequence.get(node._sequence_nr())
-        if site is None:  # Accumulation of a gradient: part of the operation that made it.
-            site = self._last_backward
+                self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site
+            return BACKWARD, *site
+        known = self._by_sequence.get(node._sequence_nr())
+        if known is None:  # Accumulation of a gradient: part of the operation that made it.
+            known = self._last_backward
         else:
-            self._last_backward = site
-        return BACKWARD, site[0], site[1]
+            self._last_backward = known
+        return BACKWARD, *known
+
+    def _walk(self, until_backward: bool = False) -> Site:
+        """Path of the innermost named module that is running, and the innermost line of the user's code."""
+        frame = sys._getframe(1)
+        module = source = ""
+        running: torch.nn.Module | None = None
+        while frame is not None:
+            code = frame.f_code
+            if code is _MODULE_CALL:
+                running = frame.f_locals["self"]
+                name = self._names.get(id(running))
+                if name is not None:
+                    module = name
+                    break
+            elif until_backward and code in _ENGINE_CALLS:
+                break
+            elif not source:
+                name = _user_code.get(code)
+                if name is None:
+                    name = _user_file(code)
+                if name:
+                    source = f"{name}:{frame.f_lineno}"
+            frame = frame.f_back
+        if running is not None and frame is None and self.on_root is not None:
+            self.on_root(running)  # The outermost.
+            return self._walk(until_backward)
+        while frame is not None and not source:
+            name = _user_code.get(frame.f_code)
+            if name is None:
+                name = _user_file(frame.f_code)
+            if name:
+                source = f"{name}:{frame.f_lineno}"
+            frame = frame.f_back
+        return module, source

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .capture import CaptureFailed, Plan, recorder
+from .compiler import CompilerWatch
 from .payload import Pool
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Taps
@@ -37,6 +38,7 @@ class StepCapture:
         self._automatic_taps = automatic_taps
         self._entered = False
         self._holds_lock = False
+        self._compiler = CompilerWatch(self._compiled)
 
     @property
     def failure(self) -> CaptureFailed | None:
@@ -56,7 +58,8 @@ class StepCapture:
                 self._name_model(model)
             for optimizer in self._optimizers:
                 self._name_state(optimizer)
-            self.recorder.modules.install(self._name_model)
+            self._compiler.enter()
+            self.recorder.sites.on_root = self._name_model
             if self._automatic_taps:
                 self.taps.install(self._optimizers)
             self.recorder.__enter__()
@@ -76,6 +79,8 @@ class StepCapture:
             self.recorder.fail("exception", f"the step raised {kind.__name__}")
         elif self.failure is None:
             try:
+                if self._compiler.used():
+                    raise CaptureFailed("compiled_region", "torch.compile computes out of sight")
                 self.taps.finish()
             except Exception as failure:
                 self.recorder.guard(failure)
@@ -98,7 +103,8 @@ class StepCapture:
                 self.recorder.guard(error)
 
     def _undo(self) -> None:
-        self.recorder.modules.uninstall()
+        self._compiler.leave()
+        self.recorder.sites.on_root = None
         self.taps.uninstall()
         self.recorder.close()
         if self._holds_lock:
@@ -108,6 +114,9 @@ class StepCapture:
             self.recorder.records.clear()
             self.recorder.arena.release()
 
+    def _compiled(self) -> None:
+        self.recorder.fail("compiled_region", "torch.compile computes out of sight")
+
     def _retire(self) -> None:
         """Leaves the dispatch mode early, once the capture has failed: what follows runs as if never watched."""
         if self.failure is not None and self._entered and _get_current_dispatch_mode() is self.recorder:
@@ -116,7 +125,7 @@ class StepCapture:
 
     def _name_model(self, model: torch.nn.Module) -> None:
         """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
-        prefix = self.recorder.modules.register(model)
+        prefix = self.recorder.sites.register(model)
         storages = self.recorder.storages
         for name, parameter in model.named_parameters(prefix=prefix):
             if _plain(parameter):

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from . import compiler
 from .errors import PlumblineError, TypeIIError
 from .payload import Pool
 from .step import StepCapture
@@ -29,7 +30,9 @@ OPEN_WAIT_S = 2.0
 EXIT_WAIT_S = 2.0
 VERDICTS_KEPT_MAX = 4096
 MISSED_REASONS_MAX = 64
-COMPILED_FIRST_STEP = 3  # A code object first called under a dispatch mode may never be compiled.
+
+
+_NEVER = 1 << 62
 
 
 class _NotSampled:
@@ -65,6 +68,24 @@ class _SampledStep:
         self._audit._captured(self._number, self._capture)
 
 
+class _ProbeStep:
+    """A step of a program that uses torch.compile, run to see whether compiled regions are in it; not captured."""
+
+    __slots__ = ("_audit", "_compiler")
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._compiler = compiler.CompilerWatch(lambda: None)
+
+    def __enter__(self) -> None:
+        self._compiler.enter()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        compiled = self._compiler.used()
+        self._compiler.leave()
+        self._audit._probed(compiled)
+
+
 class Audit:
     """An audited run; made by `watch`. Its methods are for the training thread."""
 
@@ -85,14 +106,13 @@ class Audit:
         self._every = every
         self._step = first_step
         self._due = first_step
-        if any(_compiled(model) for model in models):
-            self._due += -(-COMPILED_FIRST_STEP // every) * every
         self._next = self._due  # Steps before it leave step() after one comparison.
         self._outputs = outputs
         self._outputs_next = False
         self._on_type_ii = on_type_ii
         self._automatic_taps = automatic_taps
         self._alarm: Verdict | None = None
+        self._unprobed = True  # Whether the steps run compiled regions is yet to be seen.
         self._capture: StepCapture | None = None
         self._pool = Pool()
         self._missed: deque[str] = deque(maxlen=MISSED_REASONS_MAX)
@@ -105,7 +125,7 @@ class Audit:
         self._transport: Transport | None = Transport(server, request, self._on_verdict, self._on_error, self._control)
         _open.add(self)
 
-    def step(self) -> _NotSampled | _SampledStep:
+    def step(self) -> _NotSampled | _ProbeStep | _SampledStep:
         """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
         was found TYPE_II since."""
         number = self._step
@@ -155,7 +175,7 @@ class Audit:
     def close(self, timeout: float = EXIT_WAIT_S) -> None:
         """Waits at most `timeout` seconds until what is queued is received, and ends the audit."""
         transport, self._transport = self._transport, None
-        self._next = 1 << 62
+        self._next = _NEVER
         _open.discard(self)
         if transport is not None:
             transport.close(timeout)
@@ -168,14 +188,14 @@ class Audit:
 
     # Training thread.
 
-    def _begin(self, number: int) -> _NotSampled | _SampledStep:
+    def _begin(self, number: int) -> _NotSampled | _ProbeStep | _SampledStep:
         alarm, self._alarm = self._alarm, None
         if alarm is not None:
             self._next = self._due
             raise TypeIIError(f"step {alarm.step}: {alarm}")
         transport = self._transport
         if transport is None:
-            self._next = 1 << 62
+            self._next = _NEVER
             return _NOT_SAMPLED
         outputs, self._outputs_next = self._outputs or self._outputs_next, False
         self._due = self._next = number + self._every
@@ -186,6 +206,8 @@ class Audit:
         if reason:
             self._miss(reason)
             return _NOT_SAMPLED
+        if self._unprobed and compiler.in_use():
+            return _ProbeStep(self)
         assert transport.plan is not None
         capture = StepCapture(transport.plan, self._pool, self._models, self._optimizers, outputs, self._automatic_taps)
         self._capture = capture
@@ -195,6 +217,8 @@ class Audit:
         self._capture = None
         if capture.failure is not None:
             self._miss(capture.failure.reason)
+            if capture.failure.reason == "compiled_region":
+                self._refuse_compiled()
             return
         transport = self._transport
         limit = transport.plan.step_bytes_max if transport is not None and transport.plan is not None else 0
@@ -223,6 +247,18 @@ class Audit:
         )
         self._missed.clear()
         self._missed_count = 0
+
+    def _probed(self, compiled: bool) -> None:
+        self._unprobed = False
+        if compiled:
+            self._miss("compiled_region")
+            self._refuse_compiled()
+        else:
+            self._due = self._next = self._step
+
+    def _refuse_compiled(self) -> None:
+        log.warning("plumbline: this run uses torch.compile: its steps are not audited")
+        self._due = self._next = _NEVER
 
     def _miss(self, reason: str) -> None:
         self._missed.append(reason)
@@ -320,12 +356,12 @@ def watch(
     """Starts the audit of a training run.
 
     model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", by default
-    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, from the first on; the first calls of
-    a compiled model are left out. first_step: number of the first step, for runs that resume. reference: the run to
-    pair with, "run" of the same job or "job/run". keep_trace: this run may be another's reference; by default, unless
-    it has a reference itself. profile: arithmetic of the device, a name that the daemon knows, "ieee" by default.
-    capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise" (TypeIIError at
-    the entry of a later step) or "ignore".
+    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, the first one among them.
+    first_step: number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job
+    or "job/run". keep_trace: this run may be another's reference; by default, unless it has a reference itself.
+    profile: arithmetic of the device, a name that the daemon knows, "ieee" by default. capture: "leaves", or "outputs"
+    to send the output of every operation. on_type_ii: "log", "raise" (TypeIIError at the entry of a later step) or
+    "ignore".
 
     Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
@@ -381,10 +417,6 @@ def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
         model = inner
 
 
-def _compiled(model: torch.nn.Module) -> bool:
-    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
-
-
 def _rank() -> int:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
@@ -403,7 +435,7 @@ def _after_fork() -> None:
     """Threads do not survive a fork: the child's audits end silently."""
     for audit in list(_open):
         audit._transport = None
-        audit._next = 1 << 62
+        audit._next = _NEVER
     _open.clear()
 
 
