@@ -75,7 +75,7 @@ v1::CapturePlan AuditService::plan() const {
   return plan;
 }
 
-grpc::ServerBidiReactor<v1::AuditRequest, v1::AuditResponse>* AuditService::Audit(grpc::CallbackServerContext*) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AuditService::Audit(grpc::CallbackServerContext*) {
   return AuditStream::start(this);
 }
 

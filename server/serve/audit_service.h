@@ -21,7 +21,9 @@ namespace plumbline {
 
 class AuditStream;
 
-class AuditService final : public v1::AuditService::CallbackService {
+// Streams carry raw messages: credit is counted in bytes as they came, whatever encoding the client chose.
+class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
+                               v1::AuditService::WithCallbackMethod_OpenJob<v1::AuditService::Service>> {
  public:
   // All must outlive the service; `metrics` may be null.
   struct Parts {
@@ -43,7 +45,7 @@ class AuditService final : public v1::AuditService::CallbackService {
 
   grpc::ServerUnaryReactor* OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
                                     v1::Job* response) override;
-  grpc::ServerBidiReactor<v1::AuditRequest, v1::AuditResponse>* Audit(grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Audit(grpc::CallbackServerContext* context) override;
 
   // Takes no new runs, streams and steps; tells every stream to finish its open step.
   void begin_drain();

@@ -1,5 +1,8 @@
 #include "server/serve/audit_stream.h"
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +14,27 @@ namespace plumbline {
 
 using absl::StrCat;
 
+namespace {
+
+// Empties the buffer here and now: its slices belong to the transport.
+bool parse(grpc::ByteBuffer* buffer, v1::AuditRequest* request) {
+  bool parsed = false;
+  {
+    grpc::ProtoBufferReader reader(buffer);
+    parsed = reader.status().ok() && request->ParseFromZeroCopyStream(&reader);
+  }
+  buffer->Clear();
+  return parsed;
+}
+
+grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
+  grpc::Slice slice(response.ByteSizeLong());
+  response.SerializeWithCachedSizesToArray(const_cast<std::uint8_t*>(slice.begin()));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
+
 AuditStream* AuditStream::start(AuditService* service) {
   const std::shared_ptr<AuditStream> stream(new AuditStream(service));
   stream->self_ = stream;
@@ -20,7 +44,7 @@ AuditStream* AuditStream::start(AuditService* service) {
     stream->end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
   } else {
     stream->grant();
-    stream->StartRead(&stream->request_);
+    stream->StartRead(&stream->read_);
   }
   return stream.get();
 }
@@ -31,7 +55,7 @@ void AuditStream::begin_drain() {
   draining_ = true;
   v1::AuditResponse response;
   response.mutable_control()->set_draining(true);
-  send(std::move(response));
+  send(response);
   end_if_idle();
 }
 
@@ -39,12 +63,11 @@ void AuditStream::OnReadDone(bool ok) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
   if (!ok) return half_closed();
-  const std::uint64_t bytes = request_.ByteSizeLong();
+  const std::uint64_t bytes = read_.Length();  // Never beyond the credit: without any left there is no read.
   received_ += bytes;
   if (service_->parts().metrics != nullptr) service_->parts().metrics->add_ingest_bytes(Transport::kGrpc, bytes);
-  if (received_ > credit_) {
-    return end(to_grpc_status(
-        exhausted("credit", StrCat("expected at most the ", credit_, " bytes granted, found ", received_))));
+  if (!parse(&read_, &request_)) {
+    return end(to_grpc_status(invalid("frame", "an AuditRequest", StrCat(bytes, " bytes that do not parse as one"))));
   }
   if (run_ == nullptr) {
     if (request_.frame_case() != v1::AuditRequest::kOpen) {
@@ -127,7 +150,7 @@ void AuditStream::next_frame() {
   read_paused_ = unanswered_ >= limits::kStepsQueuedMax || response_bytes_ > limits::kResponseBytesQueuedMax;
   if (read_paused_) return;
   if (credit_ - received_ <= service_->window_bytes() / 2) grant();
-  StartRead(&request_);
+  StartRead(&read_);
 }
 
 void AuditStream::half_closed() {
@@ -179,7 +202,12 @@ void AuditStream::answered(const StepAnswer& answer) {
     *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field);
   }
   if (answer.durable) durable_step_ = std::max(durable_step_, answer.step.step);
-  send(std::move(response));
+  send(response);
+  if (answer.wants_outputs) {
+    v1::AuditResponse control;
+    control.mutable_control()->set_outputs_next(true);
+    send(control);
+  }
   ack_due_ = true;  // After the answer itself.
   write_next();
   if (read_paused_) {
@@ -195,25 +223,26 @@ void AuditStream::grant() {
   write_next();
 }
 
-void AuditStream::send(v1::AuditResponse response) {
+void AuditStream::send(const v1::AuditResponse& response) {
   if (ending_) return;
-  response_bytes_ += response.ByteSizeLong();
-  responses_.push_back(std::move(response));
+  responses_.push_back(serialize(response));
+  response_bytes_ += responses_.back().Length();
   write_next();
 }
 
 void AuditStream::write_next() {
   if (write_busy_ || finished_) return;
   if (!responses_.empty()) {
-    writing_ = std::move(responses_.front());
+    written_ = std::move(responses_.front());
     responses_.pop_front();
-    response_bytes_ -= std::min<std::uint64_t>(response_bytes_, writing_.ByteSizeLong());
+    response_bytes_ -= written_.Length();
   } else if (ack_due_ && !ending_) {
-    writing_.Clear();
-    auto* ack = writing_.mutable_ack();
+    v1::AuditResponse response;
+    auto* ack = response.mutable_ack();
     ack->set_received(received_);
     ack->set_credit(credit_);
     ack->set_durable_step(durable_step_);
+    written_ = serialize(response);
     ack_due_ = false;
   } else {
     if (ending_) {
@@ -223,7 +252,7 @@ void AuditStream::write_next() {
     return;
   }
   write_busy_ = true;
-  StartWrite(&writing_);
+  StartWrite(&written_);
 }
 
 void AuditStream::OnWriteDone(bool ok) {

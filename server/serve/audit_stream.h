@@ -18,7 +18,7 @@ namespace plumbline {
 
 class AuditService;
 
-class AuditStream final : public grpc::ServerBidiReactor<v1::AuditRequest, v1::AuditResponse>,
+class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<AuditStream> {
  public:
   static AuditStream* start(AuditService* service);
@@ -43,7 +43,7 @@ class AuditStream final : public grpc::ServerBidiReactor<v1::AuditRequest, v1::A
   void refuse_step(Violation violation);
   void answered(const StepAnswer& answer);
   void grant();
-  void send(v1::AuditResponse response);
+  void send(const v1::AuditResponse& response);
   void write_next();
   void end(grpc::Status status);  // Once what is queued has been written.
   void end_if_idle();
@@ -52,9 +52,10 @@ class AuditStream final : public grpc::ServerBidiReactor<v1::AuditRequest, v1::A
   AuditService* const service_;
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
-  v1::AuditRequest request_;
-  v1::AuditResponse writing_;
-  std::deque<v1::AuditResponse> responses_;
+  grpc::ByteBuffer read_;
+  v1::AuditRequest request_;  // Parsed from read_.
+  grpc::ByteBuffer written_;
+  std::deque<grpc::ByteBuffer> responses_;
   std::uint64_t response_bytes_ = 0;  // Of responses_.
   bool write_busy_ = false;
   bool read_paused_ = false;  // No read is under way: too much is unanswered.

@@ -232,17 +232,27 @@ void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
   }
   if (!missing.empty()) mark_reference_missing(missing, reference.name, &verdict);
 
+  const bool wants_outputs =
+      verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
   const v1::Verdict wire = to_proto(verdict);
   parts_.store->append(wire, {trace.missed, trace.missed_reasons},
-                       [this, step, wire, verdict = std::move(verdict)](const absl::Status& status) {
-                         if (status.ok() && parts_.metrics != nullptr) parts_.metrics->add_verdict(verdict);
-                         finish(step, {step->trace()->identity, status, "", wire, status.ok()});
+                       [this, step, wire, wants_outputs, verdict = std::move(verdict)](const absl::Status& status) {
+                         if (status.ok() && parts_.metrics != nullptr) {
+                           const Trace& stored = *step->trace();
+                           parts_.metrics->add_verdict(verdict);
+                           parts_.metrics->add_missed(stored.identity.project, stored.identity.job, stored.missed,
+                                                      stored.missed_reasons);
+                         }
+                         finish(step, {step->trace()->identity, status, "", wire, status.ok(), wants_outputs});
                        });
 }
 
 void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {
   const absl::Status error(violation.code, violation.message());
-  if (parts_.metrics != nullptr) parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
+  if (parts_.metrics != nullptr) {
+    parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
+    parts_.metrics->add_missed(step.project, step.job, missed.steps, missed.reasons);
+  }
   parts_.store->append_error(
       step, error, missed, [step, error, field = violation.field, done = std::move(done)](const absl::Status& stored) {
         done({step, error, field, {}, stored.ok()});

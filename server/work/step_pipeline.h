@@ -32,6 +32,7 @@ struct StepAnswer {
   std::string field;   // At fault; may be empty.
   v1::Verdict verdict;
   bool durable = false;
+  bool wants_outputs = false;  // An execution looks illegal: the next step's outputs would confirm or clear it.
 };
 
 class StepPipeline {
