@@ -1,0 +1,55 @@
+"""Verdicts of each kind, made by real streams, and the places of what the tests run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stream_client import Client, StepFrames, Stream
+from stream_daemon import DaemonProcess, binary
+
+from plumbline.v1 import query_pb2_grpc, verdict_pb2
+
+
+def plumb() -> Path:
+    """The plumb command of the build that the daemon comes from."""
+    return binary().parents[1] / "client" / "cpp" / "plumb"
+
+
+def metrics_address(daemon: DaemonProcess) -> str:
+    """HOST:PORT of /metrics and /healthz, as the daemon's start-up line has it."""
+    found = re.search(r"metrics on ([^;\s]+)", daemon.log())
+    assert found, daemon.log()
+    return found.group(1)
+
+
+def query_stub(client: Client) -> query_pb2_grpc.VerdictServiceStub:
+    return query_pb2_grpc.VerdictServiceStub(client.channel)
+
+
+def type_i(step: int) -> StepFrames:
+    return StepFrames(step)
+
+
+def inconclusive(step: int) -> StepFrames:
+    """Its one operation is of a kind that nobody models, and its result was not sent."""
+    frames = StepFrames(step)
+    frames.op.op.name = "mylib::mystery"
+    return frames
+
+
+def type_ii(step: int) -> StepFrames:
+    """Its addition gives 4.5 for 2 + 2, seen in the operation's own output."""
+    frames = StepFrames(step, y=(2.0, 4.5))
+    frames.outputs = True
+    frames.op.op.results[0].observed = 2
+    return frames
+
+
+def send(stream: Stream, *steps: StepFrames) -> list[verdict_pb2.Verdict]:
+    """Sends the steps one after the other; their verdicts."""
+    verdicts = []
+    for step in steps:
+        stream.send(*step.frames())
+        verdicts.append(stream.next("verdict"))
+    return verdicts
