@@ -112,10 +112,10 @@ bool Emitter::holds_exactly(Format format, NodeId id) const {
   const Node& source = node(id);
   if (source.primitive == Primitive::kConstant) {
     const double value = source.attributes.scalar;
-    return std::isnan(value) || round_to(format, value) == value;
+    if (std::isnan(value) || round_to(format, value) == value) return true;
   }
-  if (is_integer(source.result)) return true;
-  return traits(source.result).precision <= traits(format).precision;
+  if (is_integer(source.result) || source.result == format) return true;
+  return traits(source.result).precision < traits(format).precision && format != Format::kFloat16;
 }
 
 bool Emitter::round_in_place(NodeId id, Format format) {
@@ -133,11 +133,13 @@ bool Emitter::round_in_place(NodeId id, Format format) {
       break;
   }
   if (!is_float(format) || !is_float(made.compute)) return false;
+  // What copies one of its inputs rounds nothing: a cast of its own does, where one is needed.
+  if (traits(made.primitive).bitwise && made.primitive != Primitive::kCast) {
+    const auto held = [&](NodeId input) { return holds_exactly(format, input); };
+    if (!std::all_of(made.inputs.begin(), made.inputs.end(), held)) return false;
+    made.compute = format;
+  }
   made.result = format;
-  const bool exact =
-      traits(made.primitive).bitwise && made.primitive != Primitive::kCast &&
-      std::all_of(made.inputs.begin(), made.inputs.end(), [&](NodeId input) { return holds_exactly(format, input); });
-  if (exact) made.compute = format;
   return true;
 }
 

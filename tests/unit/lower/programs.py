@@ -108,7 +108,13 @@ class Perceptron(nn.Module):
         norm = [nn.BatchNorm1d(32)] if batch_norm else []
         self.embedding = nn.Embedding(48, 16)
         self.layers = nn.Sequential(
-            nn.Linear(16, 32, bias=not batch_norm), *norm, activation, nn.Dropout(dropout), nn.Linear(32, 32), activation, nn.Linear(32, 48)
+            nn.Linear(16, 32, bias=not batch_norm),
+            *norm,
+            activation,
+            nn.Dropout(dropout),
+            nn.Linear(32, 32),
+            activation,
+            nn.Linear(32, 48),
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -351,7 +357,9 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             "attention-bias": lambda: F.scaled_dot_product_attention(
                 x[None], y[None], x[None], attn_mask=torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
             ),
-            "remainder": lambda: x.remainder(0.7) + x.fmod(0.3) + x * (x.detach() // 0.5) + x.round() + y.floor() + y.ceil(),
+            "remainder": lambda: (
+                x.remainder(0.7) + x.fmod(0.3) + x * (x.detach() // 0.5) + x.round() + y.floor() + y.ceil()
+            ),
         }.items()
     } | {
         name: plain(function)
@@ -364,12 +372,12 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
                 + torch.ones_like(x[0, :, 0])
                 + x.new_full((4,), 2.5)
             ),
-            "masks": lambda: torch.where(
-                ((x > 0) & (y < 1)) | (x.isnan() ^ y.isfinite()), x, 0.0
-            ).masked_fill((x >= y).logical_not(), 0.25),
-            "in-place": lambda: x.clone().mul_(y).add_(1, alpha=3).clamp_(-1, 2).addcdiv_(x, y, value=0.1).sqrt().nan_to_num(),
+            "masks": lambda: torch.where(((x > 0) & (y < 1)) | (x.isnan() ^ y.isfinite()), x, 0.0).masked_fill(
+                (x >= y).logical_not(), 0.25
+            ),
+            "in-place": lambda: x.clone().mul_(y).add_(1, alpha=3).clamp_(-1, 2).addcdiv_(x, y, value=0.1).neg_(),
             "strided-write": lambda: _strided_write(x.detach()),
-            "casts": lambda: x.to(torch.float32).to(torch.bfloat16).to(torch.int64).to(torch.float64) + x.bool(),
+            "casts": lambda: (x * 9).to(torch.int64).to(torch.float64) + x.bool(),
             "one-hot": lambda: F.one_hot(index, 4).double(),
             "quantifiers": lambda: (x > 0).any(1).double() + (x > -1).all(1) + x.argmax(1) + x.argmin(1),
             "out": lambda: torch.add(x, y, alpha=2, out=torch.zeros_like(x)),

@@ -16,14 +16,16 @@ from programs import PROGRAMS, Program, Training, expressions
 from plumbline import dump
 from plumbline.capture import Plan
 
+torch.set_num_threads(1)  # Small tensors.
+
 ROOT = Path(__file__).resolve().parents[3]
 CHECK = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release")) / "tests" / "unit" / "lower" / "check_dump"
 RELUS = [f"aten::{name}.default" for name in ("relu", "relu_", "leaky_relu", "leaky_relu_")]
 
-# Largest deviation of a result from the replay, relative to the result's largest magnitude. From an operation's own
-# inputs; from the step's leaves, where rounding adds up and Adam divides small gradients by their own size (no claim
-# for 16-bit formats).
-LOCAL = {"fp64": 1e-12, "fp32": 2e-6, "bf16": 2**-7, "autocast": 2**-7}
+# Largest deviation of a result from the replay, relative to the result's largest magnitude. LOCAL: from an operation's
+# own inputs; some sums of bf16 tensors are kept in bf16. WHOLE: from the step's leaves, where rounding adds up and Adam
+# divides small gradients by their own size; no claim for 16-bit formats.
+LOCAL = {"fp64": 1e-12, "fp32": 2e-6, "bf16": 2**-5, "autocast": 2**-7}
 WHOLE = {"fp64": 1e-11, "fp32": 1e-2}
 EXPRESSIONS = expressions()
 
@@ -31,7 +33,9 @@ EXPRESSIONS = expressions()
 OPAQUE = {"nan_to_num", "sort", "argsort", "_unique2", "repeat_interleave"}
 
 
-def check(run: Callable[[], Any], path: Path, model: torch.nn.Module | None = None, optimizer: Any = None) -> dict[str, Any]:
+def check(
+    run: Callable[[], Any], path: Path, model: torch.nn.Module | None = None, optimizer: Any = None
+) -> dict[str, Any]:
     plan = Plan(positive_side=RELUS)
     messages = dump.record(run, [model] if model else [], [optimizer] if optimizer else [], plan, outputs=True)
     dump.save(messages, path)
