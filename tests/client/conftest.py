@@ -1,5 +1,6 @@
 """Fixtures of the client's tests."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -24,3 +25,12 @@ def daemon(tmp_path):
 def one_thread():
     """Small tensors: more threads only wait for each other."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def built_daemon():
+    """Private daemons are those of this checkout's build."""
+    if "PLUMBLINED" not in os.environ:
+        root = Path(__file__).resolve().parents[2]
+        build = Path(os.environ.get("PLUMBLINE_BUILD", root / "build" / "release"))
+        os.environ["PLUMBLINED"] = str(build / "server" / "plumblined")

@@ -1,0 +1,140 @@
+"""Comparing two programs through a real daemon."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import plumbline
+from plumbline import daemon, dump
+from plumbline.v1 import audit_pb2
+
+
+@pytest.fixture(scope="module")
+def server():
+    with daemon.private() as address:
+        yield address
+
+
+class Programs:
+    """A small network's loss and gradient: at once, in two parts, and in two parts of which each counts the same."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(2)
+        self.model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        self.x, self.y = torch.randn(12, 16), torch.randint(0, 4, (12,))
+
+    def taps(self, losses: list[Tensor]) -> dict[str, Tensor]:
+        self.model.zero_grad()
+        total = torch.zeros(())
+        for loss in losses:
+            loss.backward()
+            total = total + loss.detach()
+        return {"loss": total, "grad:first": self.model[0].weight.grad}
+
+    def loss(self, rows: slice, reduction: str = "mean") -> Tensor:
+        return F.cross_entropy(self.model(self.x[rows]), self.y[rows], reduction=reduction)
+
+    def whole(self) -> dict[str, Tensor]:
+        return self.taps([self.loss(slice(None))])
+
+    def by_token(self) -> dict[str, Tensor]:
+        return self.taps([self.loss(rows, "sum") / 12 for rows in (slice(0, 5), slice(5, 12))])
+
+    def mean_of_means(self) -> dict[str, Tensor]:
+        return self.taps([self.loss(rows) / 2 for rows in (slice(0, 5), slice(5, 12))])
+
+
+def test_rounding_and_bug(server: str) -> None:
+    programs = Programs()
+    same = plumbline.compare(programs.by_token, programs.whole, server=server)
+    assert same.verdict == "TYPE_I"
+    assert same.coverage.opaque == 0
+    assert same.math_resolution < 1e-9
+    assert same.taps["loss"].outcome == "TYPE_I"
+    bug = plumbline.compare(programs.mean_of_means, programs.whole, server=server)
+    assert (bug.verdict, bug.grade, bug.cause) == ("TYPE_II", "PROVEN", "MATHEMATICS")
+    assert bug.margin > 1
+    assert bug.suspect is not None
+    assert bug.suspect.source.startswith("test_compare.py:")
+    assert str(bug).splitlines()[0] == "TYPE_II (PROVEN)  cause: mathematics"
+    assert len(str(bug).splitlines()) <= 24
+    assert "deciding tap" in bug.explain()
+
+
+def test_bare_values_and_exact(server: str) -> None:
+    programs = Programs()
+    values = {name: value.clone() for name, value in programs.whole().items()}
+    assert plumbline.compare(programs.by_token, values, server=server).verdict == "TYPE_I"
+    values["loss"] = values["loss"] * 1.5
+    assert plumbline.compare(programs.by_token, values, server=server).verdict != "TYPE_I"
+    assert plumbline.compare(programs.by_token, None, server=server).verdict == "TYPE_I"
+
+
+def test_private_daemon_is_cleaned_up() -> None:
+    programs = Programs()
+    with daemon.private() as address:
+        folder = Path(address.removeprefix("unix:")).parent
+        assert plumbline.compare(programs.whole, programs.whole, server=address).grade == "MATCH"
+    assert not folder.exists()
+    assert plumbline.compare(programs.whole, programs.whole).grade == "MATCH"
+
+
+def test_assert_equivalent(server: str) -> None:
+    programs = Programs()
+    plumbline.testing.assert_equivalent(programs.by_token, programs.whole, server)
+    with pytest.raises(AssertionError, match="TYPE_II"):
+        plumbline.testing.assert_equivalent(programs.mean_of_means, programs.whole, server)
+
+
+def test_both_draw_alike_and_the_target_as_if_alone(server: str) -> None:
+    def program() -> dict[str, Tensor]:
+        return {"y": F.dropout(torch.ones(64), 0.5) * torch.rand(64)}
+
+    torch.manual_seed(9)
+    alone = program()["y"]
+    after = torch.get_rng_state()
+    seen = []
+
+    def target() -> dict[str, Tensor]:
+        seen.append(program()["y"])
+        return {"y": seen[-1]}
+
+    torch.manual_seed(9)
+    assert plumbline.compare(target, program, server=server).verdict == "TYPE_I"
+    assert torch.equal(seen[0], alone)
+    assert torch.equal(torch.get_rng_state(), after)
+
+
+def test_errors_name_what_is_wrong(server: str) -> None:
+    x = torch.ones(2)
+    for target, reference, words in (
+        (lambda: x, None, "target: expected a dict of tap name to tensor"),
+        (lambda: {"x": 1.0}, None, "target: tap 'x': expected a tensor, found 1.0"),
+        (lambda: {"x": x * 2}, {"y": x}, "reference for 'y', which is no tap of the step: x"),
+        (lambda: {"x": x * 2}, {"x": torch.ones(3)}, r"has shape \[3\], expected \[2\]"),
+        (lambda: {"x": x.to(torch.complex64)}, None, "complex64"),
+    ):
+        with pytest.raises(plumbline.PlumblineError, match=words):
+            plumbline.compare(target, reference, server=server)
+    with pytest.raises(plumbline.PlumblineError, match="no-such-profile"):
+        plumbline.compare(lambda: {"x": x * 2}, None, server=server, profile="no-such-profile")
+    with pytest.raises(plumbline.PlumblineError, match="no daemon answers"):
+        plumbline.compare(lambda: {"x": x * 2}, None, server="unix:/nowhere")
+    with pytest.raises(ZeroDivisionError):
+        plumbline.compare(lambda: {"x": x * (1 / 0)}, None, server=server)
+
+
+def test_dump_program(tmp_path: Path) -> None:
+    program, output = tmp_path / "program.py", tmp_path / "trace.pb"
+    program.write_text("import torch\ndef main():\n    return {'y': torch.ones(3) * 2}\n")
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    command = [sys.executable, "-m", "plumbline.dump", f"{program}:main", str(output)]
+    subprocess.run(command, check=True, timeout=60, env=environment)
+    frames = [audit_pb2.AuditRequest.FromString(message) for message in dump.load(output)]
+    assert [f.op.name for f in frames if f.WhichOneof("frame") == "op"] == ["aten::ones.default", "aten::mul.Tensor"]
+    assert frames[-1].step_end.frames == len(frames)
