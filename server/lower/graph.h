@@ -41,7 +41,7 @@ struct GraphLeaf {
   std::string name;
   bool anchor = false;
   Format format = Format::kFloat32;
-  Bytes bytes;  // In `format`, row-major, the node's count of elements.
+  Bytes bytes;  // In `format`, row-major, the node's count of elements. Null: a reference's, known by name only.
 };
 
 // A comparison whose outcome the target's execution told us: one byte an element.
@@ -55,7 +55,7 @@ struct GraphTap {
     NodeId node = 0;
     double weight = 1;
     Format format = Format::kFloat32;
-    Bytes observed;  // Never null.
+    Bytes observed;  // Null only for a window on a leaf whose bytes are null.
   };
   std::string name;
   TapKind kind = TapKind::kValue;
@@ -73,8 +73,8 @@ struct Observation {
 };
 
 struct GraphCoverage {
-  std::uint64_t operations = 0;
-  std::uint64_t opaque = 0;
+  std::uint64_t operations = 0;  // All of the trace.
+  std::uint64_t opaque = 0;      // Those among them that lowering does not model.
   std::map<std::string, std::uint64_t> opaque_names;
 };
 
