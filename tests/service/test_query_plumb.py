@@ -51,7 +51,7 @@ def test_jobs(shared_daemon: DaemonProcess, job: str) -> None:
     (row,) = [line for line in table if f" {job} " in line]
     assert row.endswith(f"default/{job}/{job[4:]}/0/2")
     (line,) = run_plumb(shared_daemon, "jobs", "--job", job, "--json").stdout.splitlines()
-    assert json.loads(line)["typeIi"] == "1"
+    assert json.loads(line)["type_ii"] == "1"
 
 
 def test_explain(shared_daemon: DaemonProcess, job: str, run: str) -> None:

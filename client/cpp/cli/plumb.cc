@@ -27,10 +27,12 @@ int fail(std::ostream& err, const absl::Status& status) {
   return fail(err, absl::StrCat(absl::StatusCodeToString(status.code()), ": ", std::string(status.message())));
 }
 
-// One line of protobuf's JSON, defaults included.
+// One line of protobuf's JSON, with the fields' names as in the .proto files (grpcurl prints these too), defaults
+// included.
 std::string json_line(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
   std::string line;
   const auto status = google::protobuf::util::MessageToJsonString(message, &line, options);
   return status.ok() ? line + "\n" : absl::StrCat("{\"error\":\"", status.ToString(), "\"}\n");
