@@ -82,14 +82,26 @@ Step = Callable[[GPT, Tensor, Tensor], Tensor]
 
 
 def train(
-    options: argparse.Namespace, job: str, forward_backward: Step, values: list[Tensor] | None = None, **watch: str
+    options: argparse.Namespace,
+    job: str,
+    forward_backward: Step,
+    values: list[Tensor] | None = None,
+    run: str = "quickstart",
+    reference: str | None = None,
 ) -> tuple[list[Tensor], list]:
     """Trains from the same weights on the same data; returns the losses by step and the verdicts."""
     torch.manual_seed(options.seed)
     model = GPT(context=CONTEXT, width=options.width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     audit = plumbline.watch(  # (2)
-        model, optimizer, options.server, job=job, every=options.every, on_type_ii="ignore", **watch
+        model,
+        optimizer,
+        options.server,
+        job=job,
+        run=run,
+        every=options.every,
+        reference=reference,
+        on_type_ii="ignore",
     )
     audit.on_verdict(lambda v: print(f"  {job}: step {v.step:3d}  {v.verdict} ({v.grade})", flush=True))
     losses = []
@@ -202,11 +214,11 @@ def main() -> int:
     jobs = {}
     print("one-batch: the reference", flush=True)
     values, jobs["one-batch"] = train(options, "one-batch", one_batch, run="reference")
-    paired = {"reference": "one-batch/reference"}
+    paired = "one-batch/reference"
     print("accumulation-bug: four micro-batches, the mean of their means", flush=True)
-    _, jobs["accumulation-bug"] = train(options, "accumulation-bug", mean_of_means, **paired)
+    _, jobs["accumulation-bug"] = train(options, "accumulation-bug", mean_of_means, reference=paired)
     print("accumulation-fixed: four micro-batches, every token weighs the same", flush=True)
-    _, jobs["accumulation-fixed"] = train(options, "accumulation-fixed", sum_over_tokens, **paired)
+    _, jobs["accumulation-fixed"] = train(options, "accumulation-fixed", sum_over_tokens, reference=paired)
     print("accumulation-fixed-value: the same against the reference's loss values alone", flush=True)
     _, jobs["accumulation-fixed-value"] = train(options, "accumulation-fixed-value", sum_over_tokens, values)
 
