@@ -90,9 +90,9 @@ PLUMBLINE_BINARY(Sub, a - b, 1.0, -1.0)
 PLUMBLINE_BINARY(Mul, a* b, b, a)
 PLUMBLINE_BINARY(Div, a / b, 1.0 / b, -t / b)
 PLUMBLINE_BINARY(Pow, std::pow(a, b), pow_first(a, b), pow_second(a, b, t))
-PLUMBLINE_BINARY(Max, takes_first_max(a, b) ? a : b, takes_first_max(a, b) ? 1.0 : 0.0,
+PLUMBLINE_BINARY(Maximum, takes_first_max(a, b) ? a : b, takes_first_max(a, b) ? 1.0 : 0.0,
                  takes_first_max(a, b) ? 0.0 : 1.0)
-PLUMBLINE_BINARY(Min, takes_first_min(a, b) ? a : b, takes_first_min(a, b) ? 1.0 : 0.0,
+PLUMBLINE_BINARY(Minimum, takes_first_min(a, b) ? a : b, takes_first_min(a, b) ? 1.0 : 0.0,
                  takes_first_min(a, b) ? 0.0 : 1.0)
 PLUMBLINE_BINARY(Fmod, std::fmod(a, b), 1.0, -std::trunc(a / b))
 PLUMBLINE_BINARY(Less, a < b ? 1.0 : 0.0, 0.0, 0.0)
@@ -103,6 +103,21 @@ PLUMBLINE_BINARY(Equal, a == b ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(NotEqual, a != b ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
+
+// What reductions combine with, and start from.
+struct Sum {
+  static constexpr double kStart = 0;
+  PLUMBLINE_HOST_DEVICE static double combine(double a, double b) { return a + b; }
+};
+// A NaN wins, as it does in every framework.
+struct Max {
+  static constexpr double kStart = -__builtin_inf();
+  PLUMBLINE_HOST_DEVICE static double combine(double a, double b) { return ((a == a) & !(b <= a)) != 0 ? b : a; }
+};
+struct Min {
+  static constexpr double kStart = __builtin_inf();
+  PLUMBLINE_HOST_DEVICE static double combine(double a, double b) { return ((a == a) & !(b >= a)) != 0 ? b : a; }
+};
 
 #undef PLUMBLINE_UNARY
 #undef PLUMBLINE_UNARY_ON

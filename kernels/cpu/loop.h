@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kernels/array.h"
+#include "kernels/ball/scalar.h"
 #include "kernels/cpu/parallel.h"
 
 namespace plumbline::cpu {
@@ -173,20 +175,9 @@ void map_add(Array& out, const F& f, const Arrays&... inputs) {
       out.data(), view_of(out), f, [](double& to, double value) { to += value; }, inputs...);
 }
 
-// Combiners of `reduce`. `lanes` partial results break the chain of dependent additions so that it vectorises.
-struct Sum {
-  static constexpr double kStart = 0;
-  static double combine(double a, double b) { return a + b; }
-};
-// A NaN wins, as it does in every framework.
-struct Max {
-  static constexpr double kStart = -__builtin_inf();
-  static double combine(double a, double b) { return ((a == a) & !(b <= a)) != 0 ? b : a; }
-};
-struct Min {
-  static constexpr double kStart = __builtin_inf();
-  static double combine(double a, double b) { return ((a == a) & !(b >= a)) != 0 ? b : a; }
-};
+using scalar::Max;
+using scalar::Min;
+using scalar::Sum;
 
 namespace internal {
 
@@ -196,11 +187,18 @@ double fold(std::int64_t n, const std::array<const double*, N>& in, const std::a
   double lanes[kLanes];
   std::fill(lanes, lanes + kLanes, Combine::kStart);
   for_each_tile(n, in, s, [&](std::int64_t, std::int64_t length, const std::array<const double*, N>& from) {
-    std::int64_t j = 0;
-    for (; j + kLanes <= length; j += kLanes) {
-      for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j + l));
+    if constexpr (std::is_same_v<Combine, Sum>) {
+      double total = 0;
+#pragma omp simd reduction(+ : total)
+      for (std::int64_t j = 0; j < length; ++j) total += call_contiguous(f, from, j);
+      lanes[0] += total;
+    } else {
+      std::int64_t j = 0;
+      for (; j + kLanes <= length; j += kLanes) {
+        for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j + l));
+      }
+      for (int l = 0; j < length; ++j, ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j));
     }
-    for (int l = 0; j < length; ++j, ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j));
   });
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);

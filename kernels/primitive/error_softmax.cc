@@ -71,10 +71,11 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
     const double max = row_max(xr, n);
     const double s = sum_error(m, weighted_error(m, xr, n, max, pr));
     const double factor = s < 1 ? (2.001 * m.u + s) / (1 - s) : (s == s ? kInfinity : s);
+    const double floor = 2 * m.exp_absolute + m.tiny;
     for (std::int64_t i = 0; i < n; ++i) {
-      const double rel = pr[i] == 0 ? 0.0 : exponential_error(m, max - xr[i]);
-      const double relative = pr[i] == 0 ? 0.0 : pr[i] * (rel + factor + rel * factor);
-      to[i] = relative + 2 * m.exp_absolute + m.tiny;
+      const double rel = exponential_error(m, max - xr[i]);
+      const double relative = pr[i] * (rel + factor + rel * factor);
+      to[i] = (pr[i] == 0 ? 0.0 : relative) + floor;
     }
   });
   return with_storage_rounding(arithmetic, out, {bound});

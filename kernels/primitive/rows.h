@@ -25,21 +25,13 @@ void for_each_row(const Rows& rows, const Body& body) {
   });
 }
 
-// Combination of f(0) ... f(n-1), in lanes that the compiler vectorises.
-template <class Combine = cpu::Sum, class F>
+// f(0) + ... + f(n-1), in an order that vectorises.
+template <class F>
 double row_fold(std::int64_t n, const F& f) {
-  constexpr std::int64_t kLanes = 16;
-  double lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, Combine::kStart);
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], f(i + l));
-  }
-  for (std::int64_t l = 0; i < n; ++i, ++l) lanes[l] = Combine::combine(lanes[l], f(i));
-  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (std::int64_t l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);
-  }
-  return lanes[0];
+  double total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) total += f(i);
+  return total;
 }
 
 inline double row_sum(const double* x, std::int64_t n) {
@@ -48,7 +40,14 @@ inline double row_sum(const double* x, std::int64_t n) {
 
 // NaN if there is one.
 inline double row_max(const double* x, std::int64_t n) {
-  return row_fold<cpu::Max>(n, [x](std::int64_t i) { return x[i]; });
+  double most = -__builtin_inf();
+  double nans = 0;
+#pragma omp simd reduction(max : most) reduction(+ : nans)
+  for (std::int64_t i = 0; i < n; ++i) {
+    most = most < x[i] ? x[i] : most;
+    nans += x[i] == x[i] ? 0.0 : 1.0;
+  }
+  return nans == 0 ? most : __builtin_nan("");
 }
 
 }  // namespace plumbline::primitive
