@@ -1,5 +1,6 @@
 #include "server/serve/daemon.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
@@ -92,6 +93,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
   state->verdicts = std::make_unique<VerdictService>(state->store.get());
 
+  google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::channelz::experimental::InitChannelzService();

@@ -1,0 +1,79 @@
+#include "server/ingest/memory_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace plumbline {
+namespace {
+
+using Answer = MemoryBudget::Answer;
+
+TEST(MemoryBudget, GivesBackWhatWasTaken) {
+  MemoryBudget budget(100);
+  {
+    MemoryBudget::Reservation one(&budget);
+    EXPECT_EQ(one.take(60), Answer::kGranted);
+    MemoryBudget::Reservation moved = std::move(one);
+    EXPECT_EQ(moved.bytes(), 60u);
+    EXPECT_EQ(one.bytes(), 0u);
+    EXPECT_EQ(budget.used(), 60u);
+    EXPECT_EQ(one.take(40), Answer::kGranted) << "what was moved from can be used again";
+  }
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+TEST(MemoryBudget, NeverExceedsItsLimitWhateverIsAsked) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget), two(&budget);
+  EXPECT_EQ(one.take(100), Answer::kGranted);
+  EXPECT_EQ(two.take(UINT64_MAX), Answer::kWait);
+  EXPECT_EQ(budget.used(), 100u);
+}
+
+TEST(MemoryBudget, RefusesWhoeverWouldMakeEverybodyWait) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget), two(&budget), three(&budget);
+  ASSERT_EQ(one.take(40), Answer::kGranted);
+  ASSERT_EQ(two.take(40), Answer::kGranted);
+  ASSERT_EQ(three.take(20), Answer::kGranted);
+  EXPECT_EQ(one.take(10), Answer::kWait);
+  EXPECT_EQ(two.take(10), Answer::kWait);
+  EXPECT_EQ(three.take(1), Answer::kDeadlock);
+  three.release();
+  EXPECT_EQ(one.take(10), Answer::kGranted);
+  EXPECT_EQ(two.take(10), Answer::kGranted);
+}
+
+TEST(MemoryBudget, AloneOneIsRefusedAtOnce) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget);
+  ASSERT_EQ(one.take(90), Answer::kGranted);
+  EXPECT_EQ(one.take(20), Answer::kDeadlock);
+}
+
+TEST(MemoryBudget, ARelaseBetweenAskingAndWaitingIsNotSleptThrough) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget), two(&budget);
+  ASSERT_EQ(one.take(90), Answer::kGranted);
+  ASSERT_EQ(two.take(20), Answer::kWait);
+  one.release();
+  bool called = false;
+  two.when_released([&called] { called = true; });
+  EXPECT_TRUE(called);
+}
+
+TEST(MemoryBudget, CallsBackOnce) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget), two(&budget), three(&budget);
+  ASSERT_EQ(one.take(50), Answer::kGranted);
+  ASSERT_EQ(three.take(40), Answer::kGranted);
+  ASSERT_EQ(two.take(20), Answer::kWait);
+  int called = 0;
+  two.when_released([&called] { ++called; });
+  EXPECT_EQ(called, 0);
+  one.release();
+  three.release();
+  EXPECT_EQ(called, 1);
+}
+
+}  // namespace
+}  // namespace plumbline

@@ -1,0 +1,167 @@
+#include "server/work/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <memory>
+
+#include "absl/time/clock.h"
+
+namespace plumbline {
+namespace {
+
+// A task that says when it starts and ends when it is told to.
+struct Gate {
+  std::promise<void> started, open;
+  std::function<void()> work() {
+    return [this] {
+      started.set_value();
+      open.get_future().wait();
+    };
+  }
+};
+
+struct Order {
+  std::mutex mutex;
+  std::vector<std::string> ran;
+  std::function<void()> work(const std::string& name) {
+    return [this, name] {
+      const std::lock_guard lock(mutex);
+      ran.push_back(name);
+    };
+  }
+};
+
+Scheduler::Task task(const std::string& job, const std::string& run, std::function<void()> work,
+                     std::uint64_t bytes = 1, bool ready = true) {
+  return {job, run, bytes, ready, std::move(work)};
+}
+
+TEST(Scheduler, IsFairBetweenJobsAndNotBetweenSteps) {
+  Scheduler scheduler({1, 100});
+  Gate gate;
+  Order order;
+  ASSERT_TRUE(scheduler.submit(task("gate", "gate", gate.work())).ok());
+  gate.started.get_future().wait();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(scheduler.submit(task("many", "r", order.work("many"))).ok());
+  ASSERT_TRUE(scheduler.submit(task("one", "r", order.work("one"))).ok());
+  EXPECT_EQ(scheduler.queued(), 101);
+  gate.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  ASSERT_EQ(order.ran.size(), 101u);
+  EXPECT_EQ(order.ran[1], "one");
+}
+
+TEST(Scheduler, AlternatesBetweenRunsOfAJob) {
+  Scheduler scheduler({1, 100});
+  Gate gate;
+  Order order;
+  ASSERT_TRUE(scheduler.submit(task("gate", "gate", gate.work())).ok());
+  gate.started.get_future().wait();
+  for (const char* run : {"a", "a", "b", "b"}) ASSERT_TRUE(scheduler.submit(task("j", run, order.work(run))).ok());
+  gate.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  EXPECT_EQ(order.ran, (std::vector<std::string>{"a", "b", "a", "b"}));
+}
+
+TEST(Scheduler, TasksOfOneRunNeverOverlap) {
+  Scheduler scheduler({4, 100});
+  Gate first;
+  Order order;
+  ASSERT_TRUE(scheduler.submit(task("j", "r", first.work())).ok());
+  ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("second"))).ok());
+  first.started.get_future().wait();
+  std::promise<void> other;
+  ASSERT_TRUE(scheduler.submit(task("j", "s", [&other] { other.set_value(); })).ok());
+  other.get_future().wait();  // Another run's task does run meanwhile.
+  EXPECT_TRUE(order.ran.empty());
+  EXPECT_EQ(scheduler.queued(), 1);
+  first.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  EXPECT_EQ(order.ran.size(), 1u);
+}
+
+TEST(Scheduler, ATaskThatIsNotReadyHoldsBackItsRunOnly) {
+  Scheduler scheduler({1, 100});
+  Order order;
+  const auto waiting = scheduler.submit(task("j", "r", order.work("r1"), 1, /*ready=*/false));
+  ASSERT_TRUE(waiting.ok());
+  ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("r2"))).ok());
+  std::promise<void> other;
+  ASSERT_TRUE(scheduler.submit(task("j", "s", [&other] { other.set_value(); })).ok());
+  other.get_future().wait();
+  EXPECT_TRUE(order.ran.empty());
+  scheduler.make_ready(*waiting);
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  EXPECT_EQ(order.ran, (std::vector<std::string>{"r1", "r2"}));
+}
+
+TEST(Scheduler, RefusesWhatCanNeverFit) {
+  Scheduler scheduler({1, 100});
+  const auto refused = scheduler.submit(task(
+      "j", "r", [] {}, 101));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  EXPECT_NE(refused.status().message().find("--memory-limit"), std::string::npos);
+}
+
+TEST(Scheduler, StaysWithinItsMemory) {
+  Scheduler scheduler({2, 100});
+  Gate large;
+  Order order;
+  ASSERT_TRUE(scheduler.submit(task("a", "r", large.work(), 70)).ok());
+  large.started.get_future().wait();
+  ASSERT_TRUE(scheduler.submit(task("b", "r", order.work("b"), 70)).ok());
+  ASSERT_TRUE(scheduler.submit(task("c", "r", order.work("c"), 70)).ok());
+  EXPECT_EQ(scheduler.memory_used(), 70u);
+  EXPECT_EQ(scheduler.queued(), 2);
+  large.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  EXPECT_EQ(order.ran.size(), 2u);
+  EXPECT_EQ(scheduler.memory_used(), 0u);
+}
+
+TEST(Scheduler, SmallTasksDoNotKeepALargeOneWaitingForEver) {
+  Scheduler scheduler({2, 100});
+  Gate running;
+  Order order;
+  ASSERT_TRUE(scheduler.submit(task("a", "r", running.work(), 50)).ok());
+  running.started.get_future().wait();
+  ASSERT_TRUE(scheduler.submit(task("b", "r", order.work("large"), 100)).ok());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(scheduler.submit(task("c", "r", order.work("small"), 10)).ok());
+  running.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  ASSERT_EQ(order.ran.size(), 6u);
+  EXPECT_EQ(order.ran[0], "large");
+}
+
+TEST(Scheduler, DrainsUntilTheDeadlineAndDropsTheRest) {
+  Gate gate;
+  Order order;
+  {
+    Scheduler scheduler({1, 100});
+    ASSERT_TRUE(scheduler.submit(task("j", "r", gate.work())).ok());
+    gate.started.get_future().wait();
+    ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("late"), 1, /*ready=*/false)).ok());
+    EXPECT_FALSE(scheduler.drain(absl::InfinitePast()));
+    EXPECT_TRUE(absl::IsUnavailable(scheduler.submit(task("j", "r", [] {})).status()));
+    gate.open.set_value();
+  }
+  EXPECT_TRUE(order.ran.empty());
+}
+
+TEST(Scheduler, SaysHowBusyItsWorkersAre) {
+  Scheduler scheduler({1, 100});
+  Gate gate;
+  ASSERT_TRUE(scheduler.submit(task("j", "r", gate.work())).ok());
+  gate.started.get_future().wait();
+  scheduler.take_busy_ratio();
+  EXPECT_GT(scheduler.take_busy_ratio(), 0.99);  // Of the time between the two calls.
+  gate.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  scheduler.take_busy_ratio();
+  EXPECT_EQ(scheduler.take_busy_ratio(), 0.0);
+}
+
+}  // namespace
+}  // namespace plumbline

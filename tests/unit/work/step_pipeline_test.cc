@@ -1,0 +1,187 @@
+#include "server/work/step_pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "tests/unit/ingest/frames_of_a_step.h"
+#include "tests/unit/ingest/temporary_directory.h"
+
+namespace plumbline {
+namespace {
+
+class Pipeline : public ::testing::Test {
+ protected:
+  void SetUp() override { start(absl::InfiniteDuration()); }
+
+  void start(absl::Duration reference_timeout) {
+    stop();
+    scheduler_ = std::make_unique<Scheduler>(Scheduler::Options{1, 1u << 30});
+    disk_ = std::make_unique<SerialExecutor>();
+    runs_ = std::make_unique<RunRegistry>();
+    auto store = open_sqlite_store(directory_.path);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    auto references = ReferenceStore::open(directory_.path + "/traces", 1u << 30);
+    ASSERT_TRUE(references.ok());
+    references_ = *std::move(references);
+    StepPipeline::Options options;
+    options.reference_timeout = reference_timeout;
+    pipeline_ = std::make_unique<StepPipeline>(
+        StepPipeline::Parts{store_.get(), references_.get(), runs_.get(), scheduler_.get(), disk_.get(), nullptr},
+        options);
+  }
+
+  void stop() {
+    if (disk_ == nullptr) return;
+    disk_->flush();
+    scheduler_.reset();
+    store_.reset();
+    disk_.reset();
+    pipeline_.reset();
+  }
+  void TearDown() override { stop(); }
+
+  std::shared_ptr<plumbline::Run> open(const std::string& name, const std::string& reference = "", bool keep = false) {
+    RunRegistry::Request request;
+    request.identity = options_of_a_run().run;
+    request.identity.run = name;
+    request.profile = &profile_;
+    request.profile_name = "ieee";
+    request.reference_run = reference;
+    request.keep_traces = keep;
+    std::shared_ptr<plumbline::Run> run;
+    EXPECT_TRUE(runs_->open(request, &run).ok());
+    return run;
+  }
+
+  std::future<StepAnswer> submit(const std::shared_ptr<plumbline::Run>& run, std::vector<v1::AuditRequest> frames) {
+    auto options = options_of_a_run();
+    options.run = run->identity;
+    TraceAssembler assembler(options);
+    EXPECT_EQ(offer(assembler, frames).progress, TraceAssembler::Progress::kStepDone);
+    auto answer = std::make_shared<std::promise<StepAnswer>>();
+    pipeline_->submit(run, assembler.take_step(), [answer](const StepAnswer& done) { answer->set_value(done); });
+    return answer->get_future();
+  }
+
+  // y = 1 + 2, exactly.
+  static std::vector<v1::AuditRequest> sum(std::int64_t step) {
+    const float values[] = {1, 1, 2, 2, 3, 3};
+    auto frames = frames_of_a_step(step);
+    for (int i = 0; i < 3; ++i) {
+      frames[6 + i].mutable_data()->set_data(reinterpret_cast<const char*>(values + 2 * i), 8);
+    }
+    frames[3].mutable_op()->clear_decision();
+    return frames;
+  }
+
+  TemporaryDirectory directory_;
+  Profile profile_;
+  std::unique_ptr<RunRegistry> runs_;
+  std::unique_ptr<SerialExecutor> disk_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<VerdictStore> store_;
+  std::unique_ptr<ReferenceStore> references_;
+  std::unique_ptr<StepPipeline> pipeline_;
+};
+
+TEST_F(Pipeline, AnswersWhenTheVerdictIsDurable) {
+  const auto run = open("a");
+  const StepAnswer answer = submit(run, sum(0)).get();
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_TRUE(answer.durable);
+  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(answer.verdict.id(), "p/j/a/0/0");
+  EXPECT_EQ(answer.verdict.profile(), "ieee");
+  const auto stored = store_->get("p/j/a/0/0");
+  ASSERT_TRUE(stored.ok());
+  EXPECT_EQ(stored->digest(), answer.verdict.digest());
+  EXPECT_EQ(pipeline_->in_flight(), 0u);
+}
+
+TEST_F(Pipeline, IsIdempotentOverARestart) {
+  const StepAnswer first = submit(open("a"), sum(0)).get();
+  start(absl::InfiniteDuration());
+  const auto run = open("a");
+  const StepAnswer again = submit(run, sum(0)).get();
+  ASSERT_TRUE(again.error.ok()) << again.error;
+  EXPECT_EQ(again.verdict.time().nanos(), first.verdict.time().nanos()) << "the stored verdict, not a new one";
+  auto other = sum(0);
+  other[4].mutable_tap()->set_name("z");
+  const StepAnswer conflict = submit(run, other).get();
+  EXPECT_TRUE(absl::IsAlreadyExists(conflict.error)) << conflict.error;
+  EXPECT_TRUE(conflict.durable);
+}
+
+TEST_F(Pipeline, RefusesAStepThatGoesBack) {
+  const auto run = open("a");
+  EXPECT_TRUE(submit(run, sum(5)).get().error.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(submit(run, sum(4)).get().error));
+  EXPECT_TRUE(submit(run, sum(6)).get().error.ok());
+}
+
+TEST_F(Pipeline, WaitsForTheReferencesStep) {
+  const auto target = open("target", "reference");
+  const auto reference = open("reference", "", true);
+  auto waiting = submit(target, sum(0));
+  auto behind = submit(target, sum(1));
+  disk_->flush();
+  EXPECT_EQ(pipeline_->waiting(), 2u);
+  EXPECT_EQ(pipeline_->in_flight(), 2u);
+  EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
+  const StepAnswer paired = waiting.get();
+  EXPECT_EQ(paired.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(paired.verdict.reference(), "run reference step 0");
+  EXPECT_EQ(behind.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_TRUE(submit(reference, sum(1)).get().error.ok());
+  EXPECT_EQ(behind.get().verdict.verdict(), v1::TYPE_I);
+}
+
+TEST_F(Pipeline, AReferenceThatComesFirstIsThere) {
+  const auto reference = open("reference", "", true);
+  EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
+  const auto answer = submit(open("target", "j/reference"), sum(0)).get();
+  EXPECT_EQ(answer.verdict.reference(), "run reference step 0");
+  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+}
+
+TEST_F(Pipeline, GivesUpOnAReferenceAfterTheTimeout) {
+  start(absl::ZeroDuration());
+  const auto answer = submit(open("target", "nobody"), sum(0)).get();
+  EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
+  EXPECT_EQ(answer.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_NE(answer.verdict.sentence().find("never existed"), std::string::npos) << answer.verdict.sentence();
+}
+
+TEST_F(Pipeline, StopsWaitingWhenTold) {
+  auto waiting = submit(open("target", "nobody"), sum(0));
+  disk_->flush();
+  pipeline_->stop_waiting();
+  EXPECT_EQ(waiting.get().verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(submit(open("target", "nobody"), sum(1)).get().verdict.cause(), v1::REFERENCE_MISSING);
+}
+
+TEST_F(Pipeline, ADamagedReferenceIsAMissingOne) {
+  const auto reference = open("reference", "", true);
+  EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
+  std::filesystem::resize_file(directory_.path + "/traces/p_p/j_j/r_reference/0/0.trace", 100);
+  const auto answer = submit(open("target", "reference"), sum(0)).get();
+  EXPECT_EQ(answer.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_NE(answer.verdict.sentence().find("cannot be read"), std::string::npos) << answer.verdict.sentence();
+}
+
+TEST_F(Pipeline, RecordsARefusal) {
+  std::promise<StepAnswer> promise;
+  StepIdentity step = open("a")->identity;
+  step.step = 3;
+  pipeline_->refuse(step, invalid("op.name", "a text", "an empty one"), {},
+                    [&promise](const StepAnswer& answer) { promise.set_value(answer); });
+  const StepAnswer answer = promise.get_future().get();
+  EXPECT_TRUE(answer.durable);
+  EXPECT_EQ(answer.field, "op.name");
+  EXPECT_EQ(*store_->last_durable_step(step), 3);
+}
+
+}  // namespace
+}  // namespace plumbline
