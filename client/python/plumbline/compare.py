@@ -16,7 +16,7 @@ from .step import StepCapture
 from .transport import Step, Transport
 from .v1 import verdict_pb2
 from .verdict import Verdict
-from .watch import open_request
+from .watch import device_profile, open_request
 
 Program = Callable[[], Mapping[str, torch.Tensor]]
 
@@ -40,10 +40,13 @@ def compare(
     alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
     named by the first module that each callable calls.
 
-    With no server a private daemon is started. Raises PlumblineError with the daemon's own words.
+    profile: as for watch(); by default "pytorch-cpu" where no CUDA device is in use. With no server a private daemon is
+    started. Raises PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
+    if profile is None and not torch.cuda.is_initialized():
+        profile = device_profile([torch.get_default_device()])
     with contextlib.ExitStack() as stack:
         address = server or stack.enter_context(daemon.private())
         job = f"compare-{uuid.uuid4().hex[:12]}"

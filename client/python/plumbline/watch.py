@@ -9,7 +9,7 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -359,9 +359,9 @@ def watch(
     $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, the first one among them.
     first_step: number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job
     or "job/run". keep_trace: this run may be another's reference; by default, unless it has a reference itself.
-    profile: arithmetic of the device, a name that the daemon knows, "ieee" by default. capture: "leaves", or "outputs"
-    to send the output of every operation. on_type_ii: "log", "raise" (TypeIIError at the entry of a later step) or
-    "ignore".
+    profile: arithmetic of the device, a name that the daemon knows; by default "pytorch-cpu" for a model on the CPU,
+    otherwise "ieee". capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
+    (TypeIIError at the entry of a later step) or "ignore".
 
     Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
@@ -380,7 +380,13 @@ def watch(
     if keep_trace is None:
         keep_trace = reference is None
     request = open_request(
-        project, job, run or uuid.uuid4().hex[:12], _rank() if rank is None else rank, reference, keep_trace, profile
+        project,
+        job,
+        run or uuid.uuid4().hex[:12],
+        _rank() if rank is None else rank,
+        reference,
+        keep_trace,
+        profile or device_profile(parameter.device for item in models for parameter in item.parameters()),
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
     audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii)
@@ -391,6 +397,11 @@ def watch(
         audit.close(0)
         raise
     return audit
+
+
+def device_profile(devices: Iterable[torch.device]) -> str:
+    """The profile whose promises hold where the tensors live."""
+    return "pytorch-cpu" if all(device.type == "cpu" for device in devices) else "ieee"
 
 
 def open_request(

@@ -41,6 +41,24 @@ TEST(Profiles, ShippedOnesLoadAndLeaveNothingOut) {
   EXPECT_EQ(registry.find("no-such"), nullptr);
 }
 
+// The kernels' tests measure against the same figures without reading files.
+TEST(Profiles, ShippedFiguresAreThoseThatTheKernelsAreTestedWith) {
+  const ProfileRegistry registry = ProfileRegistry::load(PLUMBLINE_PROFILES);
+  for (const Profile& tested : {ieee(), pytorch_cpu()}) {
+    const Profile* shipped = registry.find(tested.name);
+    ASSERT_NE(shipped, nullptr);
+    for (int f = 0; f < static_cast<int>(Function::kCount); ++f) {
+      EXPECT_EQ(shipped->functions[f].ulp, tested.functions[f].ulp) << tested.name << " function " << f;
+      EXPECT_EQ(shipped->functions[f].absolute, tested.functions[f].absolute) << tested.name << " function " << f;
+    }
+    EXPECT_EQ(shipped->sum.k, tested.sum.k);
+    EXPECT_EQ(shipped->sum.c, tested.sum.c);
+    EXPECT_EQ(shipped->product.k, tested.product.k);
+    EXPECT_EQ(shipped->product.c, tested.product.c);
+    EXPECT_EQ(shipped->flush_subnormals, tested.flush_subnormals);
+  }
+}
+
 TEST_F(ProfileFiles, WhatIsLeftOutIsWidenedAndNamed) {
   ASSERT_EQ(error_of("name: \"p\" functions { function: \"exp\" ulp: 1 } sum { k: 1 factor: 1 }"), "");
   const ProfileRegistry registry = ProfileRegistry::load(directory_);
