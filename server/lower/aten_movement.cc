@@ -10,7 +10,13 @@ namespace {
 // A copy in another layout or format. Conversions to integers truncate; to booleans they ask for non-zero.
 Expr converted(Expr x, Format format) {
   if (format == Format::kBool && x.format() != Format::kBool) return not_equal(x, 0);
-  if (is_integer(format) && is_float(x.format())) return cast(unary(Primitive::kTrunc, x), format);
+  if (is_integer(format) && is_float(x.format())) {
+    const Expr whole = unary(Primitive::kTrunc, x);
+    if (format != Format::kInt64 && format != Format::kInt32) return cast(whole, format);
+    // Processors convert what the format cannot hold, infinities and NaN included, to its least number.
+    const double limit = format == Format::kInt64 ? 0x1p63 : 0x1p31;
+    return cast(select(abs(whole) < limit, whole, x.emitter->constant(-limit)), format);
+  }
   return cast(x, format);
 }
 

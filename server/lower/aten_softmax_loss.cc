@@ -19,6 +19,18 @@ void lower_softmax(Call& call) {
   call.returns(last(unary(primitive, last(x, dim)), dim));
 }
 
+// Rows of -inf alone give 0.
+void lower_safe_softmax(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.rank() == 0) call.unsupported("no dimension");
+  Emitter& emitter = call.emitter();
+  const std::size_t dim = call.dim("dim", x.rank(), -1);
+  const Expr rows = last(cast(x, call.result_format()), dim);
+  const Expr empty = equal(amax(rows, last_dim(rows)), -std::numeric_limits<double>::infinity());
+  const Expr safe = select(empty, emitter.constant(0), rows);
+  call.returns(last(select(empty, emitter.constant(0), unary(Primitive::kSoftmax, safe)), dim));
+}
+
 // dx = (dy - sum(dy y)) y
 void lower_softmax_backward(Call& call) {
   const Expr dy = call.tensor("grad_output"), y = call.tensor("output");
@@ -183,6 +195,7 @@ std::span<const Rule> softmax_loss_rules() {
   static const Rule kRules[] = {
       {"_softmax", {"default"}, lower_softmax<Primitive::kSoftmax>, kOut},
       {"_log_softmax", {"default"}, lower_softmax<Primitive::kLogSoftmax>, kOut},
+      {"_safe_softmax", {"default"}, lower_safe_softmax},
       {"logsumexp", {"default"}, lower_logsumexp, kOut},
       {"_softmax_backward_data", {"default"}, lower_softmax_backward, kOut},
       {"_log_softmax_backward_data", {"default"}, lower_log_softmax_backward, kOut},

@@ -54,6 +54,7 @@ std::span<const Rule> elementwise_rules();
 std::span<const Rule> activation_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
+std::span<const Rule> convolution_rules();
 std::span<const Rule> norm_rules();
 std::span<const Rule> softmax_loss_rules();
 std::span<const Rule> attention_rules();

@@ -324,6 +324,7 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             "max-all": lambda: x.max() * x.min(),
             "cumsum": lambda: x.cumsum(1) * y.cumsum(-1),
             "softmax": lambda: x.softmax(1) + y.log_softmax(0),
+            "safe-softmax": lambda: torch._safe_softmax(x.masked_fill(x[:, :, :1] > 0, -math.inf), -1),
             "logsumexp": lambda: x.logsumexp(1) + y.logsumexp((1,)),
             "products": lambda: x @ matrix + (matrix.T @ y.transpose(1, 2)).transpose(1, 2),
             "vectors": lambda: (matrix @ x[0, :, 0]) * y[0, 0] + x[0, 0].dot(y[0, 0]),
@@ -357,6 +358,11 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             "attention-bias": lambda: F.scaled_dot_product_attention(
                 x[None], y[None], x[None], attn_mask=torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
             ),
+            "convolution": lambda: F.conv1d(x, y[:, :, :3].reshape(6, 2, 3), matrix[:, 0].repeat(2)[:6], 2, 1, 1, 2),
+            "convolution-2d": lambda: F.conv2d(
+                x[:, None], y[0, :, :4].reshape(2, 1, 4, 2), None, (2, 1), (2, 1), (1, 2)
+            ),
+            "convolution-leftover": lambda: F.conv2d(x[None], y[:, :2].reshape(2, 3, 1, 5)[..., :2], stride=3),
             "remainder": lambda: (
                 x.remainder(0.7) + x.fmod(0.3) + x * (x.detach() // 0.5) + x.round() + y.floor() + y.ceil()
             ),
@@ -377,7 +383,7 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             ),
             "in-place": lambda: x.clone().mul_(y).add_(1, alpha=3).clamp_(-1, 2).addcdiv_(x, y, value=0.1).neg_(),
             "strided-write": lambda: _strided_write(x.detach()),
-            "casts": lambda: (x * 9).to(torch.int64).to(torch.float64) + x.bool(),
+            "casts": lambda: (x * 9).to(torch.int64).double() + x.bool() + (x / 0).long(),
             "one-hot": lambda: F.one_hot(index, 4).double(),
             "quantifiers": lambda: (x > 0).any(1).double() + (x > -1).all(1) + x.argmax(1) + x.argmin(1),
             "out": lambda: torch.add(x, y, alpha=2, out=torch.zeros_like(x)),

@@ -1,0 +1,189 @@
+// Convolutions as matrix products (ATen: native/Convolution.cpp): the patches that a kernel meets are one overlapping
+// window on the padded input. Spatial dimensions: one to three.
+#include <algorithm>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+struct Geometry {
+  std::size_t spatial = 0;
+  std::int64_t groups = 1;
+  Sizes stride, padding, dilation;
+};
+
+// One value for all dimensions or one for each.
+Sizes each(Call& call, const char* name, std::size_t spatial) {
+  Sizes values = call.integers(name);
+  if (values.size() == 1) values.assign(spatial, values[0]);
+  if (values.size() != spatial) call.unsupported(std::string("length of ") + name);
+  return values;
+}
+
+Geometry geometry_of(Call& call, const Expr& input, const Expr& weight) {
+  Geometry g;
+  if (input.rank() < 3 || input.rank() > 5 || weight.rank() != input.rank()) call.unsupported("shapes");
+  if (call.boolean("transposed", false)) call.unsupported("transposed");
+  g.spatial = input.rank() - 2;
+  g.groups = call.integer("groups", 1);
+  g.stride = each(call, "stride", g.spatial);
+  g.padding = each(call, "padding", g.spatial);
+  g.dilation = each(call, "dilation", g.spatial);
+  for (std::size_t d = 0; d < g.spatial; ++d)
+    if (g.stride[d] < 1 || g.dilation[d] < 1 || g.padding[d] < 0) call.unsupported("stride, padding or dilation");
+  if (g.groups < 1 || input.count() == 0 || weight.count() == 0) call.unsupported("empty tensors");
+  if (input.size(1) != weight.size(1) * g.groups || weight.size(0) % g.groups != 0)
+    throw LowerError("channels that fit the weight's shape " + to_string(weight.shape()) + " were expected, found " +
+                     to_string(input.shape()));
+  return g;
+}
+
+// Zeros around x: `before` and `after` along each spatial dimension, `gap` - 1 between neighbours.
+Expr spaced(Expr x, const Sizes& before, const Sizes& after, const Sizes& gap) {
+  Shape shape = x.shape();
+  bool same = true;
+  for (std::size_t d = 0; d < before.size(); ++d) {
+    shape[d + 2] = before[d] + (shape[d + 2] - 1) * gap[d] + 1 + after[d];
+    same = same && shape[d + 2] == x.size(d + 2);
+  }
+  if (same) return x;
+  View view{x.shape(), row_major_strides(shape), 0};
+  for (std::size_t d = 0; d < before.size(); ++d) {
+    view.offset += before[d] * view.strides[d + 2];
+    view.strides[d + 2] *= gap[d];
+  }
+  return assemble(*x.emitter, shape, std::nullopt, {x}, {view}, x.format());
+}
+
+// [n, groups, channels / groups * taps, positions]: what each tap of a kernel of `taps` meets at each of `positions`.
+Expr patches(Expr padded, std::int64_t groups, const Sizes& taps, const Sizes& tap_step, const Sizes& positions,
+             const Sizes& position_step) {
+  const Shape shape = padded.shape(), strides = row_major_strides(shape);
+  View view{{shape[0], shape[1]}, {strides[0], strides[1]}, 0};
+  std::int64_t tap_count = 1, position_count = 1;
+  for (std::size_t d = 0; d < taps.size(); ++d) {
+    view.sizes.push_back(taps[d]);
+    view.strides.push_back(tap_step[d] * strides[d + 2]);
+    tap_count *= taps[d];
+  }
+  for (std::size_t d = 0; d < taps.size(); ++d) {
+    view.sizes.push_back(positions[d]);
+    view.strides.push_back(position_step[d] * strides[d + 2]);
+    position_count *= positions[d];
+  }
+  return reshape(padded.emitter->window(padded, view),
+                 {shape[0], groups, shape[1] / groups * tap_count, position_count});
+}
+
+Sizes spatial_of(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }
+
+Sizes ones(std::size_t n) { return Sizes(n, 1); }
+
+// What the forward product meets: [n, groups, inputs of a group * taps, positions].
+Expr forward_patches(const Expr& input, const Expr& weight, const Geometry& g, const Sizes& positions) {
+  const Expr padded = spaced(input, g.padding, g.padding, ones(g.spatial));
+  return patches(padded, g.groups, spatial_of(weight.shape()), g.dilation, positions, g.stride);
+}
+
+Sizes positions_of(const Expr& input, const Expr& weight, const Geometry& g) {
+  Sizes positions;
+  for (std::size_t d = 0; d < g.spatial; ++d) {
+    const std::int64_t reach = g.dilation[d] * (weight.size(d + 2) - 1) + 1;
+    const std::int64_t room = input.size(d + 2) + 2 * g.padding[d] - reach;
+    if (room < 0) throw LowerError("a kernel within the padded input " + to_string(input.shape()) + " was expected");
+    positions.push_back(room / g.stride[d] + 1);
+  }
+  return positions;
+}
+
+void lower_convolution(Call& call) {
+  const Expr input = call.tensor("input"), weight = call.tensor("weight");
+  const Geometry g = geometry_of(call, input, weight);
+  const Sizes positions = positions_of(input, weight, g);
+  const std::int64_t outputs = weight.size(0);
+  const Expr columns = forward_patches(input, weight, g, positions);
+  const Expr rows = reshape(weight, {1, g.groups, outputs / g.groups, weight.count() / outputs});
+  Shape shape{input.size(0), outputs};
+  shape.insert(shape.end(), positions.begin(), positions.end());
+  Expr out = reshape(matmul(rows, columns), shape);
+  if (const auto bias = call.optional_tensor("bias")) {
+    Shape along(shape.size(), 1);
+    along[1] = outputs;
+    out = out + reshape(*bias, along);
+  }
+  call.returns(out);
+}
+
+// The input's gradient: each input element meets the kernel's taps in reverse, in the output's gradient spread by the
+// stride. Reversed rows of taps are gathered, since strides are never negative.
+Expr input_gradient(const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
+  Emitter& emitter = *dy.emitter;
+  const std::int64_t outputs = weight.size(0), inner = weight.size(1), each_group = outputs / g.groups;
+  const Sizes taps = spatial_of(weight.shape());
+  std::int64_t tap_count = 1;
+  Sizes before, after;
+  for (std::size_t d = 0; d < g.spatial; ++d) {
+    tap_count *= taps[d];
+    const std::int64_t reach = g.dilation[d] * (taps[d] - 1);
+    // Padding of the forward pass cuts the gradient's border; what the last position left over is met by zeros.
+    before.push_back(reach);
+    const std::int64_t spread = reach + (dy.size(d + 2) - 1) * g.stride[d] + 1;
+    const std::int64_t needed = g.padding[d] + input.size(d + 2) + reach;
+    after.push_back(std::max<std::int64_t>(0, needed - spread));
+  }
+  Expr padded = spaced(dy, before, after, g.stride);
+  for (std::size_t d = 0; d < g.spatial; ++d)
+    padded = narrow(padded, d + 2, g.padding[d], padded.size(d + 2) - g.padding[d]);
+  const Expr columns = patches(padded, g.groups, taps, g.dilation, spatial_of(input.shape()), ones(g.spatial));
+  // weight [g, o, c, taps] as rows of taps, last tap first, then [g, c, o, taps].
+  const Expr by_tap = transposed(reshape(weight, {outputs * inner, tap_count}));
+  const Expr backwards = iota(emitter, {tap_count}, static_cast<double>(tap_count - 1), -1, Format::kInt64);
+  const Expr reversed = transposed(gather_rows(by_tap, backwards));
+  const Expr grouped = exchanged(reshape(reversed, {g.groups, each_group, inner, tap_count}), 1, 2);
+  const Expr rows = reshape(grouped, {1, g.groups, inner, each_group * tap_count});
+  return reshape(matmul(rows, columns), input.shape());
+}
+
+Expr weight_gradient(const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
+  const Sizes positions = spatial_of(dy.shape());
+  const Expr columns = forward_patches(input, weight, g, positions);  // [n, g, k, p]
+  const std::int64_t n = input.size(0), outputs = weight.size(0), each_group = outputs / g.groups;
+  const std::int64_t p = columns.size(3), k = columns.size(2);
+  // Batch and positions are summed by one product.
+  const Expr left =
+      reshape(permute(reshape(dy, {n, g.groups, each_group, p}), {1, 2, 0, 3}), {g.groups, each_group, n * p});
+  const Expr right = reshape(permute(columns, {1, 0, 3, 2}), {g.groups, n * p, k});
+  return reshape(matmul(left, right), weight.shape());
+}
+
+void lower_convolution_backward(Call& call) {
+  const Expr dy = call.tensor("grad_output"), input = call.tensor("input"), weight = call.tensor("weight");
+  const Geometry g = geometry_of(call, input, weight);
+  Shape expected{input.size(0), weight.size(0)};
+  for (std::int64_t position : positions_of(input, weight, g)) expected.push_back(position);
+  if (dy.shape() != expected)
+    throw LowerError("argument 'grad_output': shape " + to_string(expected) + " was expected, found " +
+                     to_string(dy.shape()));
+  if (call.wants(0)) call.returns(0, input_gradient(dy, input, weight, g));
+  if (call.wants(1)) call.returns(1, weight_gradient(dy, input, weight, g));
+  if (call.wants(2)) {
+    std::vector<std::int64_t> dims{0};
+    for (std::size_t d = 0; d < g.spatial; ++d) dims.push_back(static_cast<std::int64_t>(d + 2));
+    call.returns(2, reshape(sum(dy, dims), {weight.size(0)}));
+  }
+}
+
+}  // namespace
+
+std::span<const Rule> convolution_rules() {
+  static const Rule kRules[] = {
+      {"convolution", {"default"}, lower_convolution},
+      {"convolution_backward", {"default"}, lower_convolution_backward},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline
