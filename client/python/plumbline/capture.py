@@ -39,6 +39,11 @@ ABSENT: Window = (0, 0, (), (), 0)
 _TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
 
 
+# What is known before an operation runs: its site (phase, module, source), its arguments, whether one of these is of a
+# type that cannot be described.
+Pending = tuple[tuple[int, str, str], list[Any], bool]
+
+
 class _Unset:
     """Marks an argument that was left to its default."""
 
@@ -153,11 +158,11 @@ class Recorder(TorchDispatchMode):
         info = pending = None
         try:
             info = self.plan.info(func)
-            site = None
             if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
                 with self.lock:
                     site = self.sites.current()
-                    pending = self._before(info, args, kwargs)
+                    self.storages.unmodelled = False
+                    pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
             elif info.kind == VIEW and torch.is_grad_enabled():
                 self.sites.current()  # Its derivative may be an operation.
         except Exception as error:
@@ -170,7 +175,7 @@ class Recorder(TorchDispatchMode):
         if info.kind != VIEW and self.failure is None:
             try:
                 with self.lock:
-                    self._after(info, site, pending, args, kwargs, out)
+                    self._after(info, pending, args, kwargs, out)
             except Exception as error:
                 self.guard(error)
         return out
@@ -221,7 +226,7 @@ class Recorder(TorchDispatchMode):
                 callback()
         return self.storages.read_for_overwrite(tensor) if overwritten else self.storages.read(tensor, True)
 
-    def _after(self, info: OperatorInfo, site: Any, values: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
         if kind == EMPTY:
             entry = self.storages.adopt(out)
@@ -231,28 +236,22 @@ class Recorder(TorchDispatchMode):
             if info.base in ("resize_", "set_"):
                 self.storages.forget(args[0])
             return
+        assert pending is not None
         if kind == SCALAR:
             if type(out) in (float, int) and out not in _TRIVIAL and math.isfinite(out):
-                self._scalars[(type(out), out)] = values[0]
+                self._scalars[(type(out), out)] = pending[1][0]
             return
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
             for tensor, _ in written:
                 if tensor is not None and modelled(tensor):
-                    self._random(tensor, site, values)
+                    self._random(tensor, pending)
             return
         if written:
-            self._emit(info, site, values, written)
+            self._emit(info, pending, written)
 
-    def _emit(
-        self,
-        info: OperatorInfo,
-        site: tuple[int, str, str],
-        values: list[Any],
-        written: list[tuple[torch.Tensor | None, str]],
-    ) -> None:
-        phase, module, source = site
-        unmodelled = any(window[1] == 0 and window is not ABSENT for window in _windows(values))
+    def _emit(self, info: OperatorInfo, pending: Pending, written: list[tuple[torch.Tensor | None, str]]) -> None:
+        (phase, module, source), values, unmodelled = pending
         observe = self.outputs or not info.lowered or info.result_decision or unmodelled
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
@@ -292,20 +291,21 @@ class Recorder(TorchDispatchMode):
                     written.append((tensor, name))
         return written
 
-    def _random(self, tensor: torch.Tensor, site: tuple[int, str, str], values: list[Any]) -> None:
+    def _random(self, tensor: torch.Tensor, pending: Pending) -> None:
         """A random draw is a leaf; into a part of a storage, a leaf that is copied there."""
+        site, values, _ = pending
         name = self.sites.draw(site[1])
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return
         code, count = modelled(tensor), tensor.numel()
-        before = values[0]
         payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
         value = self.storages.fresh_value()
         self.records.append(("leaf", value, code, count, RANDOM_LEAF, name, payload))
         strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
         drawn = (value, code, tuple(tensor.shape), strides, 0)
-        self._emit(self.plan.info(torch.ops.aten.copy_.default), site, [before, drawn, UNSET], [(tensor, "self")])
+        pending = (site, [values[0], drawn, UNSET], False)
+        self._emit(self.plan.info(torch.ops.aten.copy_.default), pending, [(tensor, "self")])
 
     # What taps need.
 
@@ -344,11 +344,3 @@ def _is_wrapper(kind: type) -> bool:
 
 
 _PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
-
-
-def _windows(values: list[Any]) -> Iterable[Window]:
-    for value in values:
-        if type(value) is tuple:
-            yield value
-        elif type(value) is list and value and type(value[0]) is tuple:
-            yield from value

@@ -24,6 +24,9 @@ _SPAN_STORAGE_BYTES_MIN = 1 << 20
 _SPAN_SHARE_MAX = 4
 
 
+_STRIDED = torch.strided
+
+
 class Storage:
     """What the step knows of one storage."""
 
@@ -43,10 +46,9 @@ class Storage:
 
 def modelled(tensor: torch.Tensor) -> int:
     """DType of a tensor that can be described, otherwise 0."""
-    code = DTYPES.get(tensor.dtype, 0)
-    if code and (tensor.layout is not torch.strided or tensor.device.type == "meta" or tensor.is_neg()):
+    if tensor.layout is not _STRIDED or tensor.is_neg() or tensor.is_meta:
         return 0
-    return code
+    return DTYPES.get(tensor.dtype, 0)
 
 
 class StorageTable:
@@ -58,6 +60,7 @@ class StorageTable:
         self._storages: dict[int, Storage] = {}
         self._last_value = 0
         self._last_payload = 0
+        self.unmodelled = False  # Set when a tensor was read that cannot be described.
 
     def close(self) -> None:
         """Lets go of all weak references."""
@@ -95,6 +98,7 @@ class StorageTable:
         where a small part is read, because a write is going to build on it."""
         code = modelled(tensor)
         if not code:
+            self.unmodelled = True
             return (0, 0, tuple(tensor.shape), (), 0)
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
@@ -109,7 +113,7 @@ class StorageTable:
             self._materialise(entry, storage, code)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
-        return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, zeros: bool = False) -> None:
         item = _ITEM_BYTES[code]
@@ -140,7 +144,7 @@ class StorageTable:
             payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
             value = entry.spans[(low, high, code)] = self.fresh_value()
             self._records.append(("leaf", value, code, high - low, DATA, "", payload))
-        return (value, code, tuple(tensor.shape), tensor.stride(), 0)
+        return (value, code, tensor.shape, tensor.stride(), 0)
 
     def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
         """The storage is read as another type: an operation of its own, whose result is observed."""
@@ -160,12 +164,12 @@ class StorageTable:
         storage = tensor.untyped_storage()
         if not entry.value:
             if tensor.numel() * tensor.element_size() == storage.nbytes():
-                return (0, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+                return (0, code, tensor.shape, tensor.stride(), tensor.storage_offset())
             # Memory never written has no content to speak of: zeros, so that nothing depends on what lay there.
             self._materialise(entry, storage, code, zeros=entry.unwritten)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
-        return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def write(self, tensor: torch.Tensor) -> tuple[Window, int, int]:
         """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before."""
@@ -181,7 +185,7 @@ class StorageTable:
         base = entry.value if entry.dtype == code and entry.count == count else 0
         entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
         entry.leaf = entry.unwritten = False
-        window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        window = (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
         return window, count, base
 
     def write_leaf(self, tensor: torch.Tensor, role: int, name: str) -> None:
