@@ -208,6 +208,7 @@ Metrics::Metrics(const std::string& version, const std::string& backend) : famil
   for (const std::string_view phase : kPhases) {
     families_->audit_seconds.Add({{"phase", std::string(phase)}}, seconds_boundaries());
   }
+  for (const char* kind : {"overflow", "underflow", "lost_updates"}) families_->hazards.Add({{"kind", kind}});
   for (const char* coverage : {"audited", "opaque", "unaudited"}) families_->ops.Add({{"coverage", coverage}});
   for (const Transport transport : {Transport::kGrpc, Transport::kSharedMemory, Transport::kCudaIpc}) {
     families_->ingest_bytes.Add({{"transport", name_of(transport)}});
