@@ -20,6 +20,7 @@ class RecordingDaemon:
         self.lowered = lowered
         self.requests: list[audit_pb2.OpenJobRequest] = []
         self.steps: list[list[audit_pb2.AuditRequest]] = []  # Frames of each complete step.
+        self.resent: list[int] = []
         self.violations: list[str] = []
         self.outcome: Callable[[int], int] = lambda step: verdict_pb2.TYPE_I
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None  # Code, field, description.
@@ -91,7 +92,10 @@ class RecordingDaemon:
                 number = frames[0].step_begin.step
                 if request.step_end.frames != len(frames):
                     self.violations.append(f"{len(frames)} frames, {request.step_end.frames} announced")
-                self.steps.append(frames)
+                if number not in self.step_numbers():
+                    self.steps.append(frames)
+                else:
+                    self.resent.append(number)
                 frames = []
                 response = audit_pb2.AuditResponse()
                 if self.step_error:

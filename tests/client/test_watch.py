@@ -333,7 +333,25 @@ def test_compiled_regions_are_refused_once_and_keep_their_bits(
 
     plain, plain_counts = train(False)
     watched, watched_counts = train(True)
+    torch._dynamo.reset()
     assert torch.equal(plain, watched)
     assert plain_counts == watched_counts
     assert daemon.steps == []
     assert sum("uses torch.compile" in record.message for record in caplog.records) == 1
+
+
+def test_a_run_that_starts_again_leaves_out_what_is_judged(daemon: RecordingDaemon) -> None:
+    first = Job(daemon.address, run="same")
+    first.judged(daemon, 3)
+    first.audit.close()
+    second = Job(daemon.address, run="same")
+    for _ in range(5):
+        second.step()
+        assert second.audit.flush(10)
+    assert daemon.step_numbers() == [0, 1, 2, 3, 4]
+    assert list(daemon.steps[3][0].step_begin.missed_reasons) == ["already_judged"] * 3
+    second.audit.close()
+    third = Job(daemon.address, run="same", first_step=5)
+    third.judged(daemon)
+    assert daemon.step_numbers()[-1] == 5
+    third.audit.close()

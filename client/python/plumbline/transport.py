@@ -81,6 +81,7 @@ class Transport:
         self._sent = 0
         self._epoch = 0  # Counts streams: a sender of an earlier one stops.
         self._failures = 0
+        self._lost = 0
         self.plan: Plan | None = None
         self.connected = False
         self.refusal: PlumblineError | None = None  # The daemon refused the job: there will be no stream.
@@ -107,6 +108,12 @@ class Transport:
             if len(waiting) >= QUEUED_STEPS_MAX or sum(step.arena.bytes for step in waiting) >= QUEUED_BYTES_MAX:
                 return "queue_full"
         return ""
+
+    def take_lost(self) -> int:
+        """Steps that were sent and then lost, since the last call."""
+        with self._changed:
+            lost, self._lost = self._lost, 0
+            return lost
 
     def send(self, step: Step) -> None:
         with self._changed:
@@ -189,7 +196,7 @@ class Transport:
         with self._changed:
             self.plan = plan_of(job.plan)
             self.last_durable_step = max(self.last_durable_step, job.last_durable_step)
-            self._rewind(job.last_durable_step)
+            self._rewind()
             self._epoch += 1
             self._credit = self._sent = 0
             if self._closing:
@@ -205,16 +212,16 @@ class Transport:
             self._changed.notify_all()
         return True
 
-    def _rewind(self, durable: int) -> None:
-        """Puts the steps of a broken stream back into the queue, but for those whose verdict is on disk."""
+    def _rewind(self) -> None:
+        """Puts the steps of a broken stream back into the queue: the daemon answers those that it knows already with
+        the verdict on disk. Steps that were let go of for room, and have no answer, are lost."""
         for step in reversed(self._flying):
             step.end, step.received = 0, False
-            if step.step > durable:
-                self._queue.appendleft(step)
-            else:
-                self._unanswered.discard(step.step)
-                step.arena.release()
+            self._queue.appendleft(step)
         self._flying.clear()
+        kept = {step.step for step in self._queue}
+        self._lost += len(self._unanswered - kept)
+        self._unanswered &= kept
 
     def _requests(self, handle: str, epoch: int) -> Iterator[bytes]:
         """Messages of one stream, on gRPC's sending thread."""
