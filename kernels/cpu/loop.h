@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -187,18 +186,14 @@ double fold(std::int64_t n, const std::array<const double*, N>& in, const std::a
   double lanes[kLanes];
   std::fill(lanes, lanes + kLanes, Combine::kStart);
   for_each_tile(n, in, s, [&](std::int64_t, std::int64_t length, const std::array<const double*, N>& from) {
-    if constexpr (std::is_same_v<Combine, Sum>) {
-      double total = 0;
-#pragma omp simd reduction(+ : total)
-      for (std::int64_t j = 0; j < length; ++j) total += call_contiguous(f, from, j);
-      lanes[0] += total;
-    } else {
-      std::int64_t j = 0;
-      for (; j + kLanes <= length; j += kLanes) {
-        for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j + l));
-      }
-      for (int l = 0; j < length; ++j, ++l) lanes[l] = Combine::combine(lanes[l], call_contiguous(f, from, j));
+    double held[kLanes];  // Not reachable through any reference, so that it stays in registers.
+    std::fill(held, held + kLanes, Combine::kStart);
+    std::int64_t j = 0;
+    for (; j + kLanes <= length; j += kLanes) {
+      for (int l = 0; l < kLanes; ++l) held[l] = Combine::combine(held[l], call_contiguous(f, from, j + l));
     }
+    for (int l = 0; j < length; ++j, ++l) held[l] = Combine::combine(held[l], call_contiguous(f, from, j));
+    for (int l = 0; l < kLanes; ++l) lanes[l] = Combine::combine(lanes[l], held[l]);
   });
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) lanes[l] = Combine::combine(lanes[l], lanes[l + width]);

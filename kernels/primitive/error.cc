@@ -22,7 +22,9 @@ Storage storage(const Arithmetic& arithmetic) {
   if (is_float(arithmetic.compute) && narrow.precision >= wide.precision && narrow.exponent_min <= wide.exponent_min) {
     return {};
   }
-  return {unit_roundoff(arithmetic.result), half_smallest_subnormal(arithmetic.result)};
+  const bool flush = arithmetic.profile != nullptr && arithmetic.profile->flush_subnormals;
+  return {unit_roundoff(arithmetic.result),
+          flush ? smallest_normal(arithmetic.result) : half_smallest_subnormal(arithmetic.result)};
 }
 
 }  // namespace
@@ -54,10 +56,18 @@ Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Boun
 
 namespace primitive {
 
+double sum_underflow(const Arithmetic& arithmetic) {
+  return arithmetic.profile->flush_subnormals ? smallest_normal(arithmetic.compute) : 0.0;
+}
+
+double underflow(const Arithmetic& arithmetic) {
+  return std::max(sum_underflow(arithmetic), half_smallest_subnormal(arithmetic.compute));
+}
+
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
   if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
   const double relative = error.relative_u * unit_roundoff(arithmetic.compute);
-  const double absolute = error.absolute + (error.eta ? half_smallest_subnormal(arithmetic.compute) : 0.0);
+  const double absolute = error.absolute + (error.eta ? underflow(arithmetic) : 0.0);
   const Storage rounding = storage(arithmetic);
   // (e + u_o(|t| + e) + eta_o), e = relative |t| + absolute, as one slope and one offset.
   const double slope = (relative + rounding.u * (1 + relative)) * kInflate;
@@ -73,7 +83,7 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
 // part is stated for fp32. Near underflow an ULP is 2 eta. For fp64 our own replay is meant too, whose libm keeps 1.
 Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out) {
   const FunctionUnits error = function_units(function, arithmetic);
-  const double eta = error.relative_u * half_smallest_subnormal(arithmetic.compute);
+  const double eta = error.relative_u * underflow(arithmetic);
   return linear_error(arithmetic, out, {error.relative_u, error.absolute + eta, false});
 }
 
@@ -94,7 +104,7 @@ Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const 
 
 // Round to nearest: u|t|; a subnormal sum is exact.
 Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  return linear_error(arithmetic, out, {1, 0, false});
+  return linear_error(arithmetic, out, {1, sum_underflow(arithmetic), false});
 }
 
 Bound error_mul(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {

@@ -14,6 +14,11 @@ struct Linear {
 };
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error);
 
+// Absolute error of one result that underflows: eta, or the smallest normal where the profile flushes subnormals. A sum
+// alone loses nothing but to flushing.
+double underflow(const Arithmetic& arithmetic);
+double sum_underflow(const Arithmetic& arithmetic);
+
 // A function's error as a profile states it: relative_u u |t| + absolute.
 struct FunctionUnits {
   double relative_u, absolute;

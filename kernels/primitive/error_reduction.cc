@@ -32,7 +32,8 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   const Array& x = in[0];
   const std::int64_t terms = out.count() == 0 ? 0 : x.count() / out.count();
   const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic.compute);
-  if (factor == 0) return with_storage_rounding(arithmetic, out, {});
+  const double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
+  if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   cpu::reduce<cpu::Sum>(sum, false, x.shape(), Absolute{}, x);
   cpu::map(
@@ -124,7 +125,7 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
   const std::int64_t k = in[0].shape().back();
   if (k == 0) return {};
   const double factor = accumulation_error(arithmetic.profile->product, k, arithmetic.compute);
-  const double eta = static_cast<double>(k) * half_smallest_subnormal(arithmetic.compute);
+  const double eta = static_cast<double>(k) * (underflow(arithmetic) + sum_underflow(arithmetic));
   const Array a = block_norms(in[0]);
   const Array b = block_norms(cpu::transpose_last_two(in[1]));
   Array bound = Array::uninitialized(out.shape());
@@ -142,7 +143,7 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
   const double u = unit_roundoff(arithmetic.compute);
   const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic.compute);
   const double relative = (x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x)) + 2 * u;
-  const double lost = static_cast<double>(terms) * half_smallest_subnormal(arithmetic.compute);
+  const double lost = static_cast<double>(terms) * (underflow(arithmetic) + sum_underflow(arithmetic));
   Array bound = Array::uninitialized(out.shape());
   cpu::map(
       bound,
@@ -166,7 +167,8 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   Array magnitude = Array::uninitialized(stats.mean.shape());
   cpu::reduce<cpu::Sum>(magnitude, false, x.shape(), Absolute{}, x);
   const double u = unit_roundoff(arithmetic.compute);
-  const double eta = half_smallest_subnormal(arithmetic.compute);
+  const double eta = underflow(arithmetic);
+  const double lost = sum_underflow(arithmetic);
   const auto n = static_cast<double>(stats.terms);
   const double summing = accumulation_error(arithmetic.profile->sum, stats.terms, arithmetic.compute);
   const double slope = 2.5 + 2 * std::sqrt(std::ceil(std::log2(std::max(2.0, n))));
@@ -176,8 +178,8 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   cpu::map(
       bound,
       [=](double v, double total, double r) {
-        const double dmu = (summing + u) * total / n;
-        const double e_v = (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * eta;
+        const double dmu = (summing + u) * total / n + lost;
+        const double e_v = (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * (eta + lost);
         const double y = std::min(v, e_v) / (v + eps) + u;
         if (!(y < 1)) return y == y ? kInfinity : y;
         const double s = std::sqrt(1 - y);

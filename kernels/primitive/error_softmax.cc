@@ -23,7 +23,7 @@ Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
   const auto terms = static_cast<double>(n);
   return {.u = u,
           .exp = exp.relative_u * u,
-          .exp_absolute = exp.absolute,
+          .exp_absolute = exp.absolute + sum_underflow(arithmetic),
           .log = log.relative_u * u,
           .log_absolute = log.absolute,
           .tiny = smallest_normal(arithmetic.compute),
@@ -63,8 +63,9 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
   Array bound = Array::uninitialized(out.shape());
   const Rows rows = rows_of(x);
   const std::int64_t n = rows.length;
-  const Model m = model_of(arithmetic, n);
+  const Model model = model_of(arithmetic, n);
   for_each_row(rows, [&](std::int64_t r) {
+    const Model m = model;  // Local: not reloaded for every element written.
     const double* const xr = x.data() + r * n;
     const double* const pr = p.data() + r * n;
     double* const to = bound.data() + r * n;
@@ -90,8 +91,9 @@ Bound error_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs 
   Array bound = Array::uninitialized(out.shape());
   const Rows rows = rows_of(x);
   const std::int64_t n = rows.length;
-  const Model m = model_of(arithmetic, n);
+  const Model model = model_of(arithmetic, n);
   for_each_row(rows, [&](std::int64_t r) {
+    const Model m = model;  // Local: not reloaded for every element written.
     const double* const xr = x.data() + r * n;
     const double* const tr = t.data() + r * n;
     double* const to = bound.data() + r * n;

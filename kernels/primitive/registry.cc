@@ -1,5 +1,8 @@
 #include <array>
+#include <cmath>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "kernels/primitive/support.h"
 
@@ -8,8 +11,10 @@ namespace {
 
 constexpr auto kPrimitives = static_cast<std::size_t>(Primitive::kCount);
 
-std::array<PrimitiveTraits, kPrimitives> assemble() {
-  std::array<PrimitiveTraits, kPrimitives> rows{};
+using Rows = std::array<PrimitiveTraits, kPrimitives>;
+
+Rows base_rows() {
+  Rows rows{};
   for (const auto family :
        {primitive::source_rows(), primitive::elementwise_rows(), primitive::reduction_rows(),
         primitive::normalize_rows(), primitive::matmul_rows(), primitive::softmax_rows(), primitive::movement_rows()}) {
@@ -18,8 +23,46 @@ std::array<PrimitiveTraits, kPrimitives> assemble() {
   return rows;
 }
 
-const std::array<PrimitiveTraits, kPrimitives>& registry() {
-  static const auto rows = assemble();
+const Rows& base() {
+  static const Rows rows = base_rows();
+  return rows;
+}
+
+// A profile that flushes subnormal operands to zero moves each of them by less than the smallest normal: what that can
+// do to the result is what the primitive's own enclosure says.
+template <std::size_t kPrimitive>
+Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arithmetic, Inputs inputs,
+                           const Array& out) {
+  const PrimitiveTraits& row = base()[kPrimitive];
+  Bound error = row.local_error(attributes, arithmetic, inputs, out);
+  if (!arithmetic.profile->flush_subnormals || !is_float(arithmetic.compute)) return error;
+  const double tiny = smallest_normal(arithmetic.compute);
+  std::vector<Bound> radii;
+  for (const Array& x : inputs) {
+    Bound& radius = radii.emplace_back(Bound{Array::uninitialized(x.shape())});
+    cpu::map(
+        radius.values, [tiny](double v) { return v != 0 && std::fabs(v) < tiny ? tiny : 0.0; }, x);
+  }
+  const Bound moved = row.radius(attributes, inputs, radii, out);
+  if (!moved) return error;
+  if (!error) return moved;
+  cpu::map(
+      error.values, [](double e, double r) { return (e + r) * (1 + 0x1p-20); }, error.values, moved.values);
+  return error;
+}
+
+template <std::size_t... kIndex>
+Rows with_flushing(Rows rows, std::index_sequence<kIndex...>) {
+  const auto wrap = [&rows](std::size_t index, auto flushing) {
+    PrimitiveTraits& row = rows[index];
+    if (!row.bitwise || row.primitive == Primitive::kCast) row.local_error = flushing;
+  };
+  (wrap(kIndex, flushing_local_error<kIndex>), ...);
+  return rows;
+}
+
+const Rows& registry() {
+  static const Rows rows = with_flushing(base(), std::make_index_sequence<kPrimitives>{});
   return rows;
 }
 

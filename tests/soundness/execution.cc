@@ -5,6 +5,10 @@
 #include <limits>
 #include <numeric>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 namespace plumbline::soundness {
 namespace {
 
@@ -376,14 +380,39 @@ bool has_executions(Primitive p) {
          p == kSoftmax || p == kLogSoftmax || p == kScatterAdd;
 }
 
+#if defined(__SSE2__)
+// The processor's own flushing of subnormal operands and results.
+class Flushing {
+ public:
+  explicit Flushing(bool on) : before_(_mm_getcsr()) {
+    if (on) _mm_setcsr(before_ | 0x8040);  // Flush to zero, denormals are zero.
+  }
+  ~Flushing() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+};
+#else
+struct Flushing {
+  explicit Flushing(bool) {}
+};
+#endif
+
 std::vector<double> execute(const Problem& problem, Format compute, Format result, const Profile& profile,
                             Random& random) {
   std::vector<double> out;
-  if (compute == Format::kFloat32) {
-    for (const float v : run<float>(problem, profile, random)) out.push_back(round_to(result, v));
-  } else {
-    for (const double v : run<double>(problem, profile, random)) out.push_back(round_to(result, v));
+  std::vector<float> single;
+  std::vector<double> twice;
+  {
+    const Flushing flushing(profile.flush_subnormals);
+    if (compute == Format::kFloat32) {
+      single = run<float>(problem, profile, random);
+    } else {
+      twice = run<double>(problem, profile, random);
+    }
   }
+  for (const float v : single) out.push_back(round_to(result, v));
+  for (const double v : twice) out.push_back(round_to(result, v));
   return out;
 }
 

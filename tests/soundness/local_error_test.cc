@@ -24,7 +24,10 @@ TEST_P(LocalError, HoldsLegalExecutions) {
   const auto [compute, result] = GetParam();
   const double narrowest = std::min(largest_finite(compute), largest_finite(result));
   Random random(2024);
-  for (const Profile& profile : {ieee(), pytorch_cpu()}) {
+  Profile flushing = ieee();
+  flushing.name = "flushing";
+  flushing.flush_subnormals = true;
+  for (const Profile& profile : {ieee(), pytorch_cpu(), flushing}) {
     for (const PrimitiveTraits& row : all_primitives()) {
       if (!has_executions(row.primitive)) continue;
       SCOPED_TRACE(std::string(row.name) + " " + profile.name);
