@@ -355,3 +355,21 @@ def test_a_run_that_starts_again_leaves_out_what_is_judged(daemon: RecordingDaem
     third.judged(daemon)
     assert daemon.step_numbers()[-1] == 5
     third.audit.close()
+
+
+def test_eager_steps_of_a_program_that_compiles_elsewhere(daemon: RecordingDaemon) -> None:
+    double = torch.compile(lambda x: x * 2, backend="aot_eager")
+    assert torch.equal(double(torch.ones(2)), torch.full((2,), 2.0))
+    job = Job(daemon.address)
+    for _ in range(3):
+        job.step()
+        assert job.audit.flush(10)
+    assert daemon.step_numbers() == [1, 2]  # The first step is watched for compiled regions.
+    assert "grad:0.weight" in taps(daemon.steps[0])
+    with job.audit.step():
+        double(job.model(torch.ones(1, 8))).sum().backward()
+    job.step()
+    assert job.audit.missed() == 1
+    assert daemon.step_numbers() == [1, 2]
+    job.audit.close()
+    torch._dynamo.reset()
