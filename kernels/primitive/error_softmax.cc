@@ -34,9 +34,9 @@ Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
 
 // Relative error of exp(x_i - max) for d = max - x_i: the difference is off by u d, and exp(u d) - 1 <= u d (1 + u d)
 // while u d <= 1; then the function's own.
-double exponential_error(const Model& m, double d) {
-  const double a = m.u * d * (1 + m.u * d);
-  return a + m.exp + a * m.exp;
+inline double exponential_error(double u, double exp, double d) {
+  const double a = u * d * (1 + u * d);
+  return a + exp + a * exp;
 }
 
 // Relative error of S = sum exp(x_j - max) >= 1: W = sum p_j rel_j, terms with p_j = 0 are 0, plus the absolute error
@@ -49,7 +49,11 @@ double sum_error(const Model& m, double weighted) {
 
 // sum p_j rel_j of a row, given its maximum. An element at -infinity has p_j = 0.
 double weighted_error(const Model& m, const double* x, std::int64_t n, double max, const double* p) {
-  return row_fold(n, [&](std::int64_t j) { return p[j] == 0 ? 0.0 : p[j] * exponential_error(m, max - x[j]); });
+  const double u = m.u, exp = m.exp;
+  return row_fold(n, [=](std::int64_t j) {
+    const double term = p[j] * exponential_error(u, exp, max - x[j]);
+    return p[j] == 0 ? 0.0 : term;
+  });
 }
 
 }  // namespace
@@ -72,9 +76,9 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
     const double max = row_max(xr, n);
     const double s = sum_error(m, weighted_error(m, xr, n, max, pr));
     const double factor = s < 1 ? (2.001 * m.u + s) / (1 - s) : (s == s ? kInfinity : s);
-    const double floor = 2 * m.exp_absolute + m.tiny;
+    const double floor = 2 * m.exp_absolute + m.tiny, u = m.u, exp = m.exp;
     for (std::int64_t i = 0; i < n; ++i) {
-      const double rel = exponential_error(m, max - xr[i]);
+      const double rel = exponential_error(u, exp, max - xr[i]);
       const double relative = pr[i] * (rel + factor + rel * factor);
       to[i] = (pr[i] == 0 ? 0.0 : relative) + floor;
     }

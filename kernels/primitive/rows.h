@@ -25,13 +25,20 @@ void for_each_row(const Rows& rows, const Body& body) {
   });
 }
 
-// f(0) + ... + f(n-1), in an order that vectorises.
+// f(0) + ... + f(n-1), in lanes that vectorise.
 template <class F>
 double row_fold(std::int64_t n, const F& f) {
-  double total = 0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < n; ++i) total += f(i);
-  return total;
+  constexpr std::int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) lanes[l] += f(i + l);
+  }
+  for (std::int64_t l = 0; i < n; ++i, ++l) lanes[l] += f(i);
+  for (std::int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (std::int64_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  return lanes[0];
 }
 
 inline double row_sum(const double* x, std::int64_t n) {
