@@ -34,7 +34,7 @@ void lower_sub(Call& call) { call.returns(call.operand("self") - scaled_other(ca
 void lower_rsub(Call& call) {
   const Expr self = call.tensor("self");
   const Expr other = call.operand("other");
-  call.returns(other - (call.has("alpha") && call.real("alpha") != 1 ? call.operand("alpha") * self : self));
+  call.returns(other - (call.has("alpha") && call.known_number("alpha") != 1.0 ? call.operand("alpha") * self : self));
 }
 
 void lower_div(Call& call) {
@@ -63,11 +63,12 @@ void lower_remainder(Call& call) {
 // Exponents that the kernel knows are written out (native/cpu/PowKernel.cpp).
 void lower_pow(Call& call) {
   const Expr base = call.operand("self");
-  if (call.is_tensor("exponent") || call.overload() == "Scalar") {
+  const auto known = call.known_number("exponent");
+  if (!known || call.overload() == "Scalar") {
     call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
     return;
   }
-  const double exponent = call.real("exponent");
+  const double exponent = *known;
   if (exponent == 0) {
     call.returns(expand(call.emitter().constant(1), base.shape()));
   } else if (exponent == 1) {
@@ -102,7 +103,7 @@ void lower_clamp(Call& call) {
 void lower_lerp(Call& call) {
   const Expr self = call.tensor("self"), end = call.tensor("end"), weight = call.operand("weight");
   // ATen's lerp (native/Lerp.h) starts from the nearer end.
-  if (!call.is_tensor("weight") && std::fabs(call.real("weight")) >= 0.5) {
+  if (std::fabs(call.known_number("weight").value_or(0)) >= 0.5) {
     call.returns(end - (end - self) * (1.0 - weight));
   } else {
     call.returns(self + weight * (end - self));
@@ -226,12 +227,12 @@ std::span<const Rule> elementwise_rules() {
       {"logical_and", {"default"}, lower_compare<kLogicalAnd>, kInPlace | kOut},
       {"logical_or", {"default"}, lower_compare<kLogicalOr>, kInPlace | kOut},
       {"logical_xor", {"default"}, lower_logical_xor, kInPlace | kOut},
-      {"bitwise_not", {"default"}, lower_bitwise_not, kInPlace | kOut},
-      {"bitwise_and", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>, kInPlace | kOut},
-      {"__and__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>},
-      {"bitwise_or", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>, kInPlace | kOut},
-      {"__or__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>},
-      {"bitwise_xor", {"Tensor", "Scalar"}, lower_bitwise<kNotEqual>, kInPlace | kOut},
+      {"bitwise_not", {"default"}, lower_bitwise_not, kInPlace | kOut | kObserved},
+      {"bitwise_and", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>, kInPlace | kOut | kObserved},
+      {"__and__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalAnd>, kObserved},
+      {"bitwise_or", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>, kInPlace | kOut | kObserved},
+      {"__or__", {"Tensor", "Scalar"}, lower_bitwise<kLogicalOr>, kObserved},
+      {"bitwise_xor", {"Tensor", "Scalar"}, lower_bitwise<kNotEqual>, kInPlace | kOut | kObserved},
       {"isnan", {"default"}, lower_isnan},
       {"isinf", {"default"}, lower_isinf},
       {"isfinite", {"default"}, lower_isfinite},

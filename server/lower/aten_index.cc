@@ -123,7 +123,7 @@ void lower_index_add(Call& call) {
   Expr source = call.tensor("source");
   if (x.rank() == 0 || source.rank() != x.rank()) call.unsupported("no dimension");
   const std::size_t dim = call.dim("dim", x.rank(), 0);
-  if (call.has("alpha") && call.real("alpha") != 1) source = call.operand("alpha") * source;
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) source = call.operand("alpha") * source;
   const Expr rows = exchanged(source, 0, dim);
   const std::int64_t n = index.count(), height = x.size(dim);
   if (n == 0 || height == 0) call.unsupported("no rows");
@@ -221,14 +221,15 @@ std::span<const Rule> index_rules() {
       {"index_select", {"default"}, lower_index_select, kOut},
       {"gather", {"default"}, lower_gather, kOut},
       {"scatter_add", {"default"}, lower_scatter_add, kInPlace | kOut},
-      {"scatter", {"src", "value"}, lower_scatter, kInPlace | kOut},
+      {"scatter", {"value"}, lower_scatter, kInPlace | kOut},
+      {"scatter", {"src"}, lower_scatter, kInPlace | kOut | kObserved},
       {"index_add", {"default"}, lower_index_add, kInPlace | kOut},
-      {"index", {"Tensor"}, lower_index},
-      {"index_put", {"default"}, lower_index_put, kInPlace},
-      {"_index_put_impl", {"default"}, lower_index_put, kOnlyInPlace},
+      {"index", {"Tensor"}, lower_index, kObserved},
+      {"index_put", {"default"}, lower_index_put, kInPlace | kObserved},
+      {"_index_put_impl", {"default"}, lower_index_put, kOnlyInPlace | kObserved},
       {"flip", {"default"}, lower_flip},
-      {"_unsafe_index", {"Tensor"}, lower_index},
-      {"_unsafe_index_put", {"default"}, lower_index_put},
+      {"_unsafe_index", {"Tensor"}, lower_index, kObserved},
+      {"_unsafe_index_put", {"default"}, lower_index_put, kObserved},
   };
   return kRules;
 }

@@ -9,9 +9,9 @@ void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor
 // beta * bias + alpha * product; beta = 0 ignores the bias, NaN in it included.
 void with_bias(Call& call, Expr product) {
   Expr scaled = product;
-  if (call.has("alpha") && call.real("alpha") != 1) scaled = call.operand("alpha") * product;
-  const bool whole = !call.has("beta") || call.real("beta") == 1;
-  if (!whole && call.real("beta") == 0) {
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) scaled = call.operand("alpha") * product;
+  const bool whole = !call.has("beta") || call.known_number("beta") == 1.0;
+  if (!whole && call.known_number("beta") == 0.0) {
     call.returns(scaled);
     return;
   }

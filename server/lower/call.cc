@@ -118,9 +118,13 @@ Expr Call::operand_or(std::string_view name, double otherwise) {
   return has(name) ? operand(name) : emitter_.constant(otherwise);
 }
 
-double Call::real(std::string_view name) const {
+std::optional<double> Call::known_number(std::string_view name) const {
   const ArgumentValue* value = find(name);
-  const auto scalar = value ? number(*value) : std::nullopt;
+  return value ? number(*value) : std::nullopt;
+}
+
+double Call::real(std::string_view name) const {
+  const auto scalar = known_number(name);
   if (!scalar) unsupported("argument '" + std::string(name) + "' is no constant number");
   return *scalar;
 }

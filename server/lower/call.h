@@ -38,6 +38,8 @@ class Call {
   Expr operand(std::string_view name, std::optional<Format> format = std::nullopt);
   Expr operand_or(std::string_view name, double otherwise);
   double real(std::string_view name) const;
+  // A number that is known while lowering: no tensor, no scalar edge.
+  std::optional<double> known_number(std::string_view name) const;
   double real(std::string_view name, double otherwise) const;
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const;
   bool boolean(std::string_view name, bool otherwise) const;

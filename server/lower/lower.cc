@@ -322,7 +322,8 @@ Graph lower(const Trace& trace) { return Lowering(trace).run(); }
 
 std::vector<std::string> lowered_operations() {
   std::vector<std::string> names;
-  for (const auto& [name, rule] : all_operations()) names.push_back(name);
+  for (const auto& [name, rule] : all_operations())
+    if (!(rule->variants & kObserved)) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
 }

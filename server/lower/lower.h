@@ -19,7 +19,8 @@ namespace plumbline {
 // a window on such a leaf.
 Graph lower(const Trace& trace);
 
-// Qualified names ("aten::add.Tensor") that lower() models, sorted.
+// Qualified names ("aten::add.Tensor") whose results need not be observed, sorted. lower() models a few more where it
+// can, whose common forms are opaque.
 std::vector<std::string> lowered_operations();
 
 // Those among them whose outcome is a decision: 1, the positive side of the first result (relu and kin); 2, the

@@ -24,6 +24,8 @@ enum Variants : unsigned {
   kOut = 2,      // "NAME.out" and "NAME.OVERLOAD_out".
   kForeach = 4,  // "_foreach_NAME" and "_foreach_NAME_".
   kOnlyInPlace = 8,
+  // Common forms cannot be lowered (masks as indices, for one): results are asked for in any case.
+  kObserved = 16,
   kPointwise = kInPlace | kOut | kForeach,
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "server/lower/registry.h"
 #include "tests/unit/lower/trace_builder.h"
 
 namespace plumbline {
@@ -132,7 +133,7 @@ TEST(LowerErrors, NoRuleCrashesOnNonsense) {
       "vec",    "mat",     "tensor",      "indices",          "index",       "src",  "source", "dim",      "target",
       "output", "tensors", "grad_output", "grad_out",         "query",       "key",  "value",  "out",      "logsumexp",
       "mean",   "rstd",    "eps",         "normalized_shape", "input_sizes", "pad",  "grads",  "exp_avgs", "lr"};
-  for (const std::string& operation : lowered_operations()) {
+  for (const auto& [operation, rule] : all_operations()) {
     for (const Shape& shape : {Shape{}, Shape{2}, Shape{2, 3}, Shape{1, 2, 3, 4}, Shape{0, 2}}) {
       for (std::size_t kind = 0; kind <= kinds.size(); ++kind) {
         TraceBuilder b;
