@@ -27,8 +27,10 @@ std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const 
                       1 + *bounds.scale_error));
   } else if (verdict.outcome == Outcome::kInconclusive) {
     if (verdict.cause == Cause::kReferenceMissing) lines.push_back("run the reference with the same steps sampled");
-    if (verdict.cause == Cause::kExecution)
-      lines.push_back("capture the next step with capture=\"outputs\": each operation is then audited by itself");
+    bool vacuous = false;
+    for (const Finding& finding : bounds.findings) vacuous = vacuous || finding.execution.vacuous();
+    if (verdict.cause == Cause::kExecution || vacuous)
+      lines.push_back("audit with capture=\"outputs\": each operation is then proven by itself, however deep the model");
     if (verdict.cause == Cause::kUnanswered && !bounds.paired)
       lines.push_back("pair with a reference run: mathematics can then be compared where an envelope says nothing");
     if (graph.coverage.opaque > 0) lines.push_back("some operations are not modelled: see coverage");
