@@ -30,7 +30,8 @@ std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const 
     bool vacuous = false;
     for (const Finding& finding : bounds.findings) vacuous = vacuous || finding.execution.vacuous();
     if (verdict.cause == Cause::kExecution || vacuous)
-      lines.push_back("audit with capture=\"outputs\": each operation is then proven by itself, however deep the model");
+      lines.push_back(
+          "audit with capture=\"outputs\": each operation is then proven by itself, however deep the model");
     if (verdict.cause == Cause::kUnanswered && !bounds.paired)
       lines.push_back("pair with a reference run: mathematics can then be compared where an envelope says nothing");
     if (graph.coverage.opaque > 0) lines.push_back("some operations are not modelled: see coverage");
