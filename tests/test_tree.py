@@ -11,10 +11,8 @@ TOP = {
 }
 LINES_MAX = 600
 PROSE = {".md", ".txt", ".json"}  # Documentation and data have no limit of lines.
-# Split, so that this file passes its own test.
-FORBIDDEN = [
-    re.compile(p) for p in (r"\b(TO" "DO|FIX" "ME|XX" r"X)\b", r"(?<!\w)/wo" "rk/", r"/ro" "ot/", r"/home/[a-z]")
-]
+# Written so that this file passes its own test.
+FORBIDDEN = [re.compile(p) for p in (r"\b(TO[D]O|FIX[M]E|XX[X])\b", r"(?<![\w.])/(work|root|home)/[a-z]+/[a-z.]")]
 
 
 def tracked() -> list[Path]:

@@ -102,7 +102,7 @@ def audited(
 
 def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
     shape = {"width": 64, "layers": 2, "heads": 2} if small else {"width": 256, "layers": 4, "heads": 4}
-    rows, repetitions = (4, 3) if small else (16, 9)
+    rows, repetitions = (4, 3) if small else (8, 5)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
     model = GPT(**shape)
