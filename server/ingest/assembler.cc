@@ -1,5 +1,7 @@
 #include "server/ingest/assembler.h"
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <cmath>
 #include <utility>
 
@@ -30,7 +32,7 @@ Violation stream_error(std::string field, const std::string& expected, const std
 }  // namespace
 
 TraceAssembler::TraceAssembler(Options options)
-    : options_(std::move(options)), memory_(options_.budget), hash_(XXH3_createState()) {}
+    : options_(std::move(options)), payloads_(options_.buffers), memory_(options_.budget), hash_(XXH3_createState()) {}
 
 TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
   using Case = v1::AuditRequest;
@@ -49,21 +51,19 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
     return {};
   }
 
-  std::uint64_t bytes = 0;
   if (frame.frame_case() == Case::kData) {
-    const std::uint64_t left = options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_);
-    if (auto wrong = payloads_.check(frame.data(), left, &bytes)) return fail(std::move(wrong));
-  } else {
-    bytes = frame.SpaceUsedLong();  // Of the parsed message, which is about what the trace's plain data takes.
+    const auto& data = frame.data();
+    google::protobuf::io::ArrayInputStream bytes(data.data().data(), static_cast<int>(data.data().size()));
+    return add({data.payload(), data.offset(), data.total(), data.data().size()}, &bytes);
   }
+
+  // Of the parsed message, which is about what the trace's plain data takes.
+  const std::uint64_t bytes = frame.SpaceUsedLong();
   if (auto charged = charge(bytes); charged.progress != Progress::kTaken) return charged;
   ++frames_;
 
   Violation wrong;
   switch (frame.frame_case()) {
-    case Case::kData:
-      payloads_.add(frame.data());
-      return {};
     case Case::kLeaf:
       hash(frame.leaf(), 'l');
       wrong = in_context(add_leaf(frame.leaf()), absl::StrFormat(" (leaf %d, \"%s\")", trace_->leaves.size(),
@@ -85,6 +85,21 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
       break;
   }
   return wrong ? fail(std::move(wrong)) : Result{};
+}
+
+TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
+  if (!open_) return {Progress::kStreamFailed, stream_error("frame", "step_begin, since no step is open", "data")};
+  if (failed_) {
+    ++frames_;
+    return {};
+  }
+  const std::uint64_t left = options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_);
+  std::uint64_t needed = 0;
+  if (auto wrong = payloads_.check(chunk, left, &needed)) return fail(std::move(wrong));
+  if (auto charged = charge(needed); charged.progress != Progress::kTaken) return charged;
+  ++frames_;
+  payloads_.add(chunk, bytes);
+  return {};
 }
 
 TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
@@ -449,7 +464,7 @@ void TraceAssembler::drop() {
   trace_.reset();
   values_.clear();
   tap_names_.clear();
-  payloads_ = Payloads();
+  payloads_ = Payloads(options_.buffers);
   expected_.clear();
   expected_.shrink_to_fit();
   memory_.release();

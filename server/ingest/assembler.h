@@ -30,6 +30,7 @@ class TraceAssembler {
     StepIdentity run;  // Of every trace; `step` comes from StepBegin.
     std::uint64_t step_bytes_max = UINT64_MAX;
     std::int64_t elements_max = INT64_MAX;  // Of one window, as far as memory for its fp64 values goes.
+    std::shared_ptr<BufferPool> buffers;    // Shared by all streams; null: fresh memory for every payload.
     MemoryBudget* budget = nullptr;         // Shared by all streams; null: no budget.
     bool leaves_may_lack_payloads = false;  // Those of parameters, buffers and state: a trace at rest.
   };
@@ -49,6 +50,8 @@ class TraceAssembler {
   explicit TraceAssembler(Options options);
 
   Result add(const v1::AuditRequest& frame);
+  // A data frame whose bytes are read straight from where they were received. They are read only if it is taken.
+  Result add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
   AssembledStep take_step() { return std::move(done_); }
 
   bool in_step() const { return open_; }

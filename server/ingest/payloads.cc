@@ -1,66 +1,74 @@
 #include "server/ingest/payloads.h"
 
+#include <algorithm>
+
 #include "server/ingest/limits.h"
 
 namespace plumbline {
 
 using absl::StrCat;
 
-Violation Payloads::check(const v1::TensorData& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const {
+Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const {
   *bytes_needed = 0;
-  const std::uint64_t size = chunk.data().size();
-  if (chunk.payload() == 0) return invalid("data.payload", "an id above 0", 0);
+  const std::uint64_t size = chunk.size;
+  if (chunk.payload == 0) return invalid("data.payload", "an id above 0", 0);
   if (size > limits::kChunkBytesMax) {
     return invalid("data.data", StrCat("at most ", limits::kChunkBytesMax, " bytes"), StrCat(size, " bytes"));
   }
-  const auto found = payloads_.find(chunk.payload());
+  const auto found = payloads_.find(chunk.payload);
   const std::uint64_t received = found == payloads_.end() ? 0 : found->second.bytes->size();
-  if (found != payloads_.end() && chunk.total() != found->second.total) {
-    return invalid("data.total", StrCat(found->second.total, " as in the payload's first chunk"), chunk.total());
+  if (found != payloads_.end() && chunk.total != found->second.total) {
+    return invalid("data.total", StrCat(found->second.total, " as in the payload's first chunk"), chunk.total);
   }
-  if (chunk.offset() != received) {
-    return invalid("data.offset", StrCat(received, ", the bytes of payload ", chunk.payload(), " received so far"),
-                   chunk.offset());
+  if (chunk.offset != received) {
+    return invalid("data.offset", StrCat(received, ", the bytes of payload ", chunk.payload, " received so far"),
+                   chunk.offset);
   }
-  if (size > chunk.total() - received) {
-    return invalid("data.data", StrCat("at most ", chunk.total() - received, " bytes to the end of the payload"),
+  if (size > chunk.total - received) {
+    return invalid("data.data", StrCat("at most ", chunk.total - received, " bytes to the end of the payload"),
                    StrCat(size, " bytes"));
   }
-  if (size == 0 && chunk.total() > 0) return invalid("data.data", "a chunk that is not empty", "0 bytes");
+  if (size == 0 && chunk.total > 0) return invalid("data.data", "a chunk that is not empty", "0 bytes");
   if (found != payloads_.end()) {
-    if (size == 0) return invalid("data.payload", "a payload that is not complete", chunk.payload());
+    if (size == 0) return invalid("data.payload", "a payload that is not complete", chunk.payload);
     return {};
   }
   if (static_cast<std::int64_t>(payloads_.size()) >= limits::kPayloadsMax) {
     return exhausted("data.payload", StrCat("a step may have at most ", limits::kPayloadsMax, " payloads"));
   }
-  if (chunk.total() > bytes_max) {
-    return exhausted("data.total", StrCat("the payload's ", chunk.total(), " bytes are more than the ", bytes_max,
+  if (chunk.total > bytes_max) {
+    return exhausted("data.total", StrCat("the payload's ", chunk.total, " bytes are more than the ", bytes_max,
                                           " that are left of the step's share of --memory-limit"));
   }
-  *bytes_needed = chunk.total();
+  *bytes_needed = chunk.total;
   return {};
 }
 
-void Payloads::add(const v1::TensorData& chunk) {
-  Payload& payload = payloads_[chunk.payload()];
-  const auto* data = reinterpret_cast<const std::uint8_t*>(chunk.data().data());
-  const std::size_t size = chunk.data().size();
+void Payloads::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
+  Payload& payload = payloads_[chunk.payload];
   if (!payload.bytes) {
-    payload.total = chunk.total();
-    payload.bytes = std::make_shared<std::vector<std::uint8_t>>();
-    payload.bytes->reserve(payload.total);
+    payload.total = chunk.total;
+    payload.bytes = take_buffer(pool_, chunk.total);
   }
-  payload.bytes->insert(payload.bytes->end(), data, data + size);
-  if (size == payload.total) {
-    payload.hash = XXH3_128bits(data, size);
-    return;
-  }
-  if (!payload.state) {
+  const bool whole = chunk.size == payload.total;
+  if (!whole && !payload.state) {
     payload.state.reset(XXH3_createState());
     XXH3_128bits_reset(payload.state.get());
   }
-  XXH3_128bits_update(payload.state.get(), data, size);
+  const void* piece = nullptr;
+  int piece_size = 0;
+  for (std::uint64_t left = chunk.size; left > 0 && bytes->Next(&piece, &piece_size);) {
+    const auto taken = std::min(left, static_cast<std::uint64_t>(piece_size));
+    const auto* data = static_cast<const std::uint8_t*>(piece);
+    payload.bytes->insert(payload.bytes->end(), data, data + taken);
+    left -= taken;
+    if (taken < static_cast<std::uint64_t>(piece_size)) bytes->BackUp(piece_size - static_cast<int>(taken));
+  }
+  if (whole) {
+    payload.hash = XXH3_128bits(payload.bytes->data(), payload.bytes->size());
+    return;
+  }
+  XXH3_128bits_update(payload.state.get(), payload.bytes->data() + chunk.offset, payload.bytes->size() - chunk.offset);
   if (payload.bytes->size() == payload.total) {
     payload.hash = XXH3_128bits_digest(payload.state.get());
     payload.state.reset();

@@ -1,6 +1,7 @@
 // The payloads of one open step: chunks put together in place, hashed as they come.
 #pragma once
 
+#include <google/protobuf/io/zero_copy_stream.h>
 #include <xxhash.h>
 
 #include <cstdint>
@@ -10,19 +11,30 @@
 #include <string>
 #include <vector>
 
-#include "plumbline/v1/trace.pb.h"
+#include "server/ingest/buffer_pool.h"
 #include "server/ingest/trace.h"
 #include "server/ingest/violation.h"
 
 namespace plumbline {
 
+// TensorData without its bytes: `size` of them follow.
+struct Chunk {
+  PayloadId payload = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t total = 0;
+  std::uint64_t size = 0;
+};
+
 class Payloads {
  public:
+  // Buffers come from the pool, which may be null.
+  explicit Payloads(std::shared_ptr<BufferPool> pool = nullptr) : pool_(std::move(pool)) {}
+
   // Bytes that this chunk will make allocate: its payload's total for a first chunk, otherwise 0. What is wrong with
   // the chunk otherwise: its offset, its size, its total. `bytes_max` is what the step may still take.
-  Violation check(const v1::TensorData& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
-  // Takes a chunk that was checked.
-  void add(const v1::TensorData& chunk);
+  Violation check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
+  // Takes a chunk that was checked; its bytes are the next ones of the stream, which must have as many.
+  void add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
 
   std::optional<std::uint64_t> total(PayloadId id) const;  // nullopt: no chunk of it came.
   bool complete(PayloadId id) const;
@@ -44,6 +56,7 @@ class Payloads {
     std::unique_ptr<XXH3_state_t, FreeState> state;  // Only of payloads of more than one chunk, until complete.
     XXH128_hash_t hash{};
   };
+  std::shared_ptr<BufferPool> pool_;
   std::map<PayloadId, Payload> payloads_;
 };
 

@@ -32,7 +32,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     StepPipeline* pipeline = nullptr;
     SerialExecutor* disk = nullptr;
     const ProfileRegistry* profiles = nullptr;
-    MemoryBudget* memory = nullptr;  // Of all steps that streams hold.
+    MemoryBudget* memory = nullptr;       // Of all steps that streams hold.
+    std::shared_ptr<BufferPool> buffers;  // For their payloads; may be null.
     Metrics* metrics = nullptr;
   };
   struct Options {

@@ -1,5 +1,7 @@
 #include "server/serve/audit_stream.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
@@ -16,15 +18,39 @@ using absl::StrCat;
 
 namespace {
 
-// Empties the buffer here and now: its slices belong to the transport.
 bool parse(grpc::ByteBuffer* buffer, v1::AuditRequest* request) {
-  bool parsed = false;
-  {
-    grpc::ProtoBufferReader reader(buffer);
-    parsed = reader.status().ok() && request->ParseFromZeroCopyStream(&reader);
+  grpc::ProtoBufferReader reader(buffer);
+  return reader.status().ok() && request->ParseFromZeroCopyStream(&reader);
+}
+
+// Reads a data frame up to its bytes, where it is written as every protobuf library writes it: the one field of an
+// AuditRequest, its own fields in order, nothing after the bytes. Anything else is left to parse().
+bool read_chunk(google::protobuf::io::ZeroCopyInputStream* stream, std::uint64_t message_bytes, Chunk* chunk) {
+  using google::protobuf::internal::WireFormatLite;
+  constexpr auto varint = WireFormatLite::WIRETYPE_VARINT;
+  constexpr auto delimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  constexpr auto tag = &WireFormatLite::MakeTag;
+  google::protobuf::io::CodedInputStream coded(stream);
+  std::uint32_t size = 0;
+  if (coded.ReadTagNoLastTag() != tag(v1::AuditRequest::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size) ||
+      static_cast<std::uint64_t>(coded.CurrentPosition()) + size != message_bytes) {
+    return false;
   }
-  buffer->Clear();
-  return parsed;
+  std::uint32_t next = coded.ReadTagNoLastTag();
+  const auto read = [&](int field, std::uint64_t* value) {
+    if (next != tag(field, varint)) return true;  // 0, and so not written.
+    if (!coded.ReadVarint64(value)) return false;
+    next = coded.ReadTagNoLastTag();
+    return true;
+  };
+  if (!read(v1::TensorData::kPayloadFieldNumber, &chunk->payload) ||
+      !read(v1::TensorData::kOffsetFieldNumber, &chunk->offset) ||
+      !read(v1::TensorData::kTotalFieldNumber, &chunk->total) ||
+      next != tag(v1::TensorData::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size)) {
+    return false;
+  }
+  chunk->size = size;
+  return static_cast<std::uint64_t>(coded.CurrentPosition()) + size == message_bytes;
 }
 
 grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
@@ -66,23 +92,20 @@ void AuditStream::OnReadDone(bool ok) {
   const std::uint64_t bytes = read_.Length();  // Never beyond the credit: without any left there is no read.
   received_ += bytes;
   if (service_->parts().metrics != nullptr) service_->parts().metrics->add_ingest_bytes(Transport::kGrpc, bytes);
-  if (!parse(&read_, &request_)) {
-    return end(to_grpc_status(invalid("frame", "an AuditRequest", StrCat(bytes, " bytes that do not parse as one"))));
-  }
-  if (run_ == nullptr) {
-    if (request_.frame_case() != v1::AuditRequest::kOpen) {
-      Violation wrong = invalid("frame", "open, the first frame of a stream", StrCat("frame ", request_.frame_case()));
-      wrong.code = absl::StatusCode::kFailedPrecondition;
-      return end(to_grpc_status(wrong));
-    }
-    return open(request_.open().handle());
-  }
+  if (run_ == nullptr) return open();
   take_frame();
 }
 
-void AuditStream::open(const std::string& handle) {
+void AuditStream::open() {
+  const bool parsed = parse(&read_, &request_);
+  read_.Clear();
+  if (!parsed || request_.frame_case() != v1::AuditRequest::kOpen) {
+    Violation wrong = invalid("frame", "open, the first frame of a stream", StrCat("frame ", request_.frame_case()));
+    wrong.code = absl::StatusCode::kFailedPrecondition;
+    return end(to_grpc_status(wrong));
+  }
   const auto& parts = service_->parts();
-  run_ = parts.runs->find(handle);
+  run_ = parts.runs->find(request_.open().handle());
   if (run_ == nullptr) {
     Violation wrong = invalid("open.handle", "a handle that OpenJob gave", "an unknown one");
     wrong.code = absl::StatusCode::kNotFound;
@@ -100,6 +123,7 @@ void AuditStream::open(const std::string& handle) {
   options.step_bytes_max = service_->options().step_bytes_max;
   options.elements_max = service_->options().elements_max;
   options.budget = parts.memory;
+  options.buffers = parts.buffers;
   assembler_ = std::make_unique<TraceAssembler>(std::move(options));
   parts.disk->post([self = weak_from_this(), store = parts.store, identity = run_->identity] {
     const auto stream = self.lock();
@@ -115,7 +139,24 @@ void AuditStream::open(const std::string& handle) {
 }
 
 void AuditStream::take_frame() {
-  TraceAssembler::Result result = assembler_->add(request_);
+  TraceAssembler::Result result;
+  Chunk chunk;
+  bool data = false;
+  {
+    grpc::ProtoBufferReader reader(&read_);
+    data = reader.status().ok() && read_chunk(&reader, read_.Length(), &chunk);
+    if (data) result = assembler_->add(chunk, &reader);
+  }
+  if (!data) {
+    if (!parse(&read_, &request_)) {
+      return end(to_grpc_status(
+          invalid("frame", "an AuditRequest", StrCat(read_.Length(), " bytes that do not parse as one"))));
+    }
+    result = assembler_->add(request_);
+    if (request_.has_step_end()) ack_due_ = true;  // Tells the client that the step is here.
+  }
+  // Here and now: its slices are the transport's. A frame that has to wait is read again.
+  if (result.progress != TraceAssembler::Progress::kWait) read_.Clear();
   switch (result.progress) {
     case TraceAssembler::Progress::kTaken:
       break;
@@ -148,9 +189,9 @@ void AuditStream::next_frame() {
     if (ending_) return;
   }
   read_paused_ = unanswered_ >= limits::kStepsQueuedMax || response_bytes_ > limits::kResponseBytesQueuedMax;
-  if (read_paused_) return;
-  if (credit_ - received_ <= service_->window_bytes() / 2) grant();
-  StartRead(&read_);
+  if (!read_paused_ && credit_ - received_ <= service_->window_bytes() / 2) grant();
+  write_next();
+  if (!read_paused_) StartRead(&read_);
 }
 
 void AuditStream::half_closed() {

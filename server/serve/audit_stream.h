@@ -35,8 +35,8 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   explicit AuditStream(AuditService* service) : service_(service) {}
 
   // All with the lock held.
-  void open(const std::string& handle);
-  void take_frame();  // Of request_: into the assembler.
+  void open();
+  void take_frame();  // Of read_: into the assembler.
   void next_frame();  // Reads on, unless too much is unanswered.
   void half_closed();
   void submit_step();
@@ -53,7 +53,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
   grpc::ByteBuffer read_;
-  v1::AuditRequest request_;  // Parsed from read_.
+  v1::AuditRequest request_;  // Parsed from read_, unless that is data.
   grpc::ByteBuffer written_;
   std::deque<grpc::ByteBuffer> responses_;
   std::uint64_t response_bytes_ = 0;  // Of responses_.

@@ -88,7 +88,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   const std::uint64_t audit_bytes = options.memory_bytes - options.memory_bytes / limits::kIngestShare;
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
-                          &state->memory, &state->metrics},
+                          &state->memory, BufferPool::create(options.memory_bytes / limits::kStepShare),
+                          &state->metrics},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
   state->verdicts = std::make_unique<VerdictService>(state->store.get());
