@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#if defined(__SSE2__)
+#if defined(PLUMBLINE_HAVE_SLEEF) && defined(__SSE2__)
+#define PLUMBLINE_VECTOR_MATH 1
 #include <immintrin.h>
 #include <sleef.h>
 #endif
@@ -14,13 +15,13 @@
 namespace plumbline::cpu {
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(PLUMBLINE_VECTOR_MATH) && defined(__AVX512F__)
 using Lanes = __m512d;
 #define PLUMBLINE_SLEEF(name) Sleef_##name##d8_u10
-#elif defined(__AVX__)
+#elif defined(PLUMBLINE_VECTOR_MATH) && defined(__AVX__)
 using Lanes = __m256d;
 #define PLUMBLINE_SLEEF(name) Sleef_##name##d4_u10
-#elif defined(__SSE2__)
+#elif defined(PLUMBLINE_VECTOR_MATH)
 using Lanes = __m128d;
 #define PLUMBLINE_SLEEF(name) Sleef_##name##d2_u10
 #else

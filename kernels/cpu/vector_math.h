@@ -1,6 +1,6 @@
-// Elementary functions over contiguous arrays, to 1.0 ULP (SLEEF's u10 functions, as wide as the build allows). A value
-// depends on its operand alone, never on its place in the array, so equal inputs have bitwise equal results. `out` may
-// be the input.
+// Elementary functions over contiguous arrays, to 1.0 ULP: SLEEF's u10 functions, as wide as the build allows; without
+// SLEEF the C library's. A value depends on its operand alone, never on its place in the array, so equal inputs have
+// bitwise equal results. `out` may be the input.
 #pragma once
 
 #include <cstdint>
