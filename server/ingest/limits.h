@@ -39,11 +39,18 @@ inline constexpr int kStepsQueuedMax = 64;  // Of one stream, not yet answered: 
 // audits work in are kept apart, so that open steps can never take the memory that would finish them.
 inline constexpr std::uint64_t kIngestShare = 4;             // All steps held: limit / 4.
 inline constexpr std::uint64_t kStepShare = 8;               // One step: limit / 8.
+inline constexpr std::uint64_t kBufferShare = 8;             // Buffers that wait to be used again: limit / 8.
 inline constexpr std::uint64_t kMemoryBytesMin = 64u << 20;  // Smallest --memory-limit.
 
 static_assert(kChunkBytesMax < kMessageBytesMax, "a chunk must fit its message");
 static_assert(kWindowBytesMin >= 2 * kMessageBytesMax, "a client must be able to send while an Ack is on its way");
 static_assert(kWindowBytesMin <= kWindowBytesMax);
+// What is left for audits.
+constexpr std::uint64_t audit_bytes(std::uint64_t limit_bytes) {
+  return limit_bytes - limit_bytes / kIngestShare - limit_bytes / kBufferShare;
+}
+
+static_assert(audit_bytes(kMemoryBytesMin) >= kMemoryBytesMin / 2, "audits get the larger part");
 static_assert(kStepShare >= kIngestShare, "one step must fit what all steps may hold");
 static_assert(kMemoryBytesMin / kStepShare >= 4 * kMessageBytesMax, "the smallest step budget must hold some chunks");
 static_assert(kElementsMax <= INT64_MAX / kElementBytesMax, "bytes of a tensor must fit int64");

@@ -29,7 +29,7 @@ struct Daemon::State {
         metrics(options.version, "cpu"),
         memory(options.memory_bytes / limits::kIngestShare),
         scheduler(std::make_unique<Scheduler>(
-            Scheduler::Options{options.workers, options.memory_bytes - options.memory_bytes / limits::kIngestShare})) {}
+            Scheduler::Options{options.workers, limits::audit_bytes(options.memory_bytes)})) {}
 
   const DaemonOptions options;
   Metrics metrics;
@@ -85,10 +85,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       std::make_unique<StepPipeline>(StepPipeline::Parts{state->store.get(), state->references.get(), &state->runs,
                                                          state->scheduler.get(), state->disk.get(), &state->metrics},
                                      StepPipeline::Options{options.reference_timeout, "cpu"});
-  const std::uint64_t audit_bytes = options.memory_bytes - options.memory_bytes / limits::kIngestShare;
+  const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
-                          &state->memory, BufferPool::create(options.memory_bytes / limits::kStepShare),
+                          &state->memory, BufferPool::create(options.memory_bytes / limits::kBufferShare),
                           &state->metrics},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});

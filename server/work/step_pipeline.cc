@@ -118,7 +118,12 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   if (parts_.references != nullptr && parts_.runs->keeps_traces(trace.identity)) {
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
     const absl::Status kept = parts_.references->put(trace);
-    if (kept.ok()) pairing_.arrived(id);
+    if (!kept.ok()) {
+      const std::lock_guard lock(mutex_);
+      if (unkept_.size() >= kUnkeptMax) unkept_.erase(unkept_.begin());
+      unkept_[id] = std::string(kept.message());
+    }
+    pairing_.arrived(id);
   }
   schedule(step);
 }
@@ -134,7 +139,8 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   std::string wait_for;
   if (step->run->reference) {
     const StepIdentity reference = reference_step(*step->run, trace.identity.step);
-    if (parts_.references != nullptr && parts_.references->state(reference) == ReferenceStore::State::kAbsent) {
+    if (parts_.references != nullptr && parts_.references->state(reference) == ReferenceStore::State::kAbsent &&
+        lost_reference(reference).empty()) {
       wait_for = reference.id();
     }
   }
@@ -164,6 +170,20 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   wake_.notify_all();
 }
 
+std::string StepPipeline::lost_reference(const StepIdentity& wanted) const {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto unkept = unkept_.find(wanted.id());
+    if (unkept != unkept_.end()) return StrCat("its trace could not be kept: ", unkept->second);
+  }
+  const auto digest = parts_.store->digest_of(wanted);
+  if (digest.ok() && *digest) return "its trace was not kept: the run was not opened as a reference";
+  // Traces are kept before their verdicts are, and steps come in ascending order.
+  const auto last = parts_.store->last_durable_step(wanted);
+  if (last.ok() && *last >= wanted.step) return "the run has passed it: the step was not sampled, or was refused";
+  return "";
+}
+
 std::string StepPipeline::load_reference(const Step& step, Reference* reference) const {
   const StepIdentity wanted = reference_step(*step.run, step.trace()->identity.step);
   reference->name = reference_name(wanted);
@@ -173,13 +193,14 @@ std::string StepPipeline::load_reference(const Step& step, Reference* reference)
     case ReferenceStore::State::kEvicted:
       return "its trace was evicted (--trace-quota)";
     case ReferenceStore::State::kAbsent: {
+      std::string lost = lost_reference(wanted);
+      if (!lost.empty()) return lost;
       {
         const std::lock_guard lock(mutex_);
         if (stop_waiting_) return "the daemon was stopped before the step arrived";
       }
       if (parts_.references->has_run(wanted) || parts_.runs->known(wanted)) {
-        return StrCat("the step did not arrive within ", absl::FormatDuration(options_.reference_timeout),
-                      ", it is late or was not sampled");
+        return StrCat("the step is late: it did not arrive within ", absl::FormatDuration(options_.reference_timeout));
       }
       return "the run never existed here";
     }
@@ -257,6 +278,14 @@ void StepPipeline::record_refusal(const StepIdentity& step, Violation violation,
       step, error, missed, [step, error, field = violation.field, done = std::move(done)](const absl::Status& stored) {
         done({step, error, field, {}, stored.ok()});
       });
+}
+
+void StepPipeline::count_missed(const StepIdentity& step, const Missed& missed) const {
+  if (parts_.metrics == nullptr || missed.steps <= 0) return;
+  parts_.metrics->add_steps(step.project, step.job, StepOutcome::kMissed, missed.steps);
+  const auto named = std::min<std::int64_t>(missed.steps, static_cast<std::int64_t>(missed.reasons.size()));
+  for (std::int64_t i = 0; i < named; ++i) parts_.metrics->add_dropped_steps(missed.reasons[i]);
+  if (missed.steps > named) parts_.metrics->add_dropped_steps("other", missed.steps - named);
 }
 
 void StepPipeline::finish(const std::shared_ptr<Step>& step, const StepAnswer& answer) {

@@ -67,6 +67,8 @@ class StepPipeline {
   std::size_t in_flight() const;  // Steps taken and not answered yet.
   std::size_t waiting() const { return pairing_.waiting(); }
 
+  static constexpr std::size_t kUnkeptMax = 1024;
+
  private:
   struct Step {
     std::shared_ptr<Run> run;
@@ -75,10 +77,13 @@ class StepPipeline {
     std::vector<Done> done;
   };
 
-  void admit(std::shared_ptr<Step> step, Done done);                         // On the disk thread.
-  void schedule(const std::shared_ptr<Step>& step);                          // On the disk thread.
-  void audit_step(const std::shared_ptr<Step>& step);                        // On a worker.
+  void admit(std::shared_ptr<Step> step, Done done);   // On the disk thread.
+  void schedule(const std::shared_ptr<Step>& step);    // On the disk thread.
+  void audit_step(const std::shared_ptr<Step>& step);  // On a worker.
+  // Why the reference's step is not there and will not come any more; empty: it is, or it may.
+  std::string lost_reference(const StepIdentity& wanted) const;
   std::string load_reference(const Step& step, Reference* reference) const;  // Why it is missing; empty: it is there.
+  void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
   void finish(const std::shared_ptr<Step>& step, const StepAnswer& answer);
   void expire_loop();
@@ -89,6 +94,7 @@ class StepPipeline {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::shared_ptr<Step>> steps_;  // In flight, by id.
+  std::map<std::string, std::string> unkept_;  // Traces that could not be kept, by id: why. At most kUnkeptMax.
   bool stop_waiting_ = false;
   bool stop_ = false;
   std::thread expirer_;

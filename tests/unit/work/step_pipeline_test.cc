@@ -154,6 +154,18 @@ TEST_F(Pipeline, GivesUpOnAReferenceAfterTheTimeout) {
   EXPECT_NE(answer.verdict.sentence().find("never existed"), std::string::npos) << answer.verdict.sentence();
 }
 
+TEST_F(Pipeline, DoesNotWaitForWhatCannotCome) {
+  const auto reference = open("reference");
+  for (const int step : {0, 5}) EXPECT_TRUE(submit(reference, sum(step)).get().error.ok());
+  const auto target = open("target", "reference");
+  const auto unkept = submit(target, sum(0)).get().verdict;
+  EXPECT_EQ(unkept.cause(), v1::REFERENCE_MISSING);
+  EXPECT_NE(unkept.sentence().find("not opened as a reference"), std::string::npos) << unkept.sentence();
+  const auto skipped = submit(target, sum(3)).get().verdict;
+  EXPECT_EQ(skipped.cause(), v1::REFERENCE_MISSING);
+  EXPECT_NE(skipped.sentence().find("not sampled"), std::string::npos) << skipped.sentence();
+}
+
 TEST_F(Pipeline, StopsWaitingWhenTold) {
   auto waiting = submit(open("target", "nobody"), sum(0));
   disk_->flush();
