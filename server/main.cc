@@ -26,7 +26,7 @@
 #include "server/serve/locate.h"
 
 ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
-          "Where to listen, separated by commas: unix:PATH or HOST:PORT. TCP on loopback only, unless --insecure.");
+          "Where to listen: unix:PATH or HOST:PORT; repeatable. TCP on loopback only, unless --insecure.");
 ABSL_FLAG(bool, insecure, false, "Allow TCP beyond loopback, without encryption or authentication.");
 ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline", "Verdicts and the traces of reference runs.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
@@ -77,16 +77,16 @@ absl::Status read_memory(DaemonOptions* options) {
   options->memory_bytes = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
   if (!text.empty()) {
     const auto bytes = plumbline::parse_bytes(text);
-    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--memory_limit: ", bytes.status().message()));
+    if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--memory-limit: ", bytes.status().message()));
     options->memory_bytes = *bytes;
   }
   if (options->memory_bytes < plumbline::limits::kMemoryBytesMin) {
-    return absl::InvalidArgumentError(absl::StrCat("--memory_limit: expected at least ",
+    return absl::InvalidArgumentError(absl::StrCat("--memory-limit: expected at least ",
                                                    plumbline::limits::kMemoryBytesMin, " bytes, found ",
                                                    options->memory_bytes));
   }
   const auto quota = plumbline::parse_bytes(absl::GetFlag(FLAGS_trace_quota));
-  if (!quota.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_quota: ", quota.status().message()));
+  if (!quota.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace-quota: ", quota.status().message()));
   options->trace_quota_bytes = *quota;
   return absl::OkStatus();
 }
@@ -111,9 +111,9 @@ int main(int argc, char** argv) {
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return std::string("plumblined ") + PLUMBLINE_VERSION + "\n"; };
   absl::SetFlagsUsageConfig(usage);
-  const std::vector<std::string> dashed = plumbline::underscored_flags(argc, argv);
+  const std::vector<std::string> given = plumbline::flags_for_absl(argc, argv);
   std::vector<char*> arguments;
-  for (const std::string& argument : dashed) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : given) arguments.push_back(const_cast<char*>(argument.c_str()));
   const std::vector<char*> positional = absl::ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
   if (positional.size() > 1) return refuse(absl::StrCat("unexpected argument \"", positional[1], "\""));
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/str_join.h"
+
 namespace plumbline {
 
 std::string installed_profiles() {
@@ -15,14 +17,30 @@ std::string installed_profiles() {
   return PLUMBLINE_PROFILES_DIR;
 }
 
-std::vector<std::string> underscored_flags(int argc, char** argv) {
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    std::string& argument = arguments[i];
-    if (argument == "--") break;
-    if (argument.size() < 3 || argument.compare(0, 2, "--") != 0) continue;
-    std::replace(argument.begin() + 2, argument.begin() + std::min(argument.find('='), argument.size()), '-', '_');
+std::vector<std::string> flags_for_absl(int argc, char** argv) {
+  constexpr char kListen[] = "--listen";
+  std::vector<std::string> arguments, listen;
+  for (int i = 0; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument == "--") {
+      arguments.insert(arguments.end(), argv + i, argv + argc);
+      break;
+    }
+    if (i > 0 && argument.compare(0, 2, "--") == 0) {
+      const auto name_end = static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size()));
+      std::replace(argument.begin() + 2, argument.begin() + name_end, '-', '_');
+      if (argument == kListen && i + 1 < argc) {
+        listen.emplace_back(argv[++i]);
+        continue;
+      }
+      if (argument.compare(0, sizeof kListen, std::string(kListen) + "=") == 0) {
+        listen.push_back(argument.substr(sizeof kListen));
+        continue;
+      }
+    }
+    arguments.push_back(std::move(argument));
   }
+  if (!listen.empty()) arguments.insert(arguments.begin() + 1, std::string(kListen) + "=" + absl::StrJoin(listen, ","));
   return arguments;
 }
 

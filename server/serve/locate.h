@@ -10,7 +10,8 @@ namespace plumbline {
 // exists, otherwise that of the source tree that the binary was built from.
 std::string installed_profiles();
 
-// The arguments with the dashes inside of flag names as underscores ("--data-dir=X" is "--data_dir=X").
-std::vector<std::string> underscored_flags(int argc, char** argv);
+// The arguments as Abseil's flags take them: dashes inside of names as underscores ("--data-dir=X" is "--data_dir=X"),
+// and all that is given with --listen in one flag, separated by commas, since the last of several would win.
+std::vector<std::string> flags_for_absl(int argc, char** argv);
 
 }  // namespace plumbline

@@ -152,7 +152,11 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   const auto ticket = parts_.scheduler->submit(std::move(task));
   if (!ticket.ok()) {
     Violation violation{ticket.status().code(), "step", std::string(ticket.status().message())};
-    if (absl::IsUnavailable(ticket.status())) {  // Draining: the client sends it again after the restart.
+    if (absl::IsUnavailable(ticket.status())) {  // Draining: without an answer the client sends it again.
+      {
+        const std::lock_guard lock(mutex_);
+        step->done.clear();
+      }
       return finish(step, {trace.identity, ticket.status(), "", {}, false});
     }
     return record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},

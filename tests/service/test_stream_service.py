@@ -308,7 +308,7 @@ def test_one_line_errors_of_the_command_line(tmp_path: Path, shared_daemon: Daem
     assert "--insecure" in refused("--listen=example.org:7077", at)
     assert "HOST:PORT" in refused("--listen=nonsense", at)
     assert "--workers" in refused("--workers=cuda", f"--listen=unix:{tmp_path}/s", at)
-    assert "--memory_limit" in refused("--memory-limit=lots", f"--listen=unix:{tmp_path}/s", at)
+    assert "--memory-limit" in refused("--memory-limit=lots", f"--listen=unix:{tmp_path}/s", at)
     assert "at least" in refused("--memory-limit=1MiB", f"--listen=unix:{tmp_path}/s", at)
     assert "--profiles" in refused(f"--profiles={tmp_path}/none", f"--listen=unix:{tmp_path}/s", at)
     assert "unexpected argument" in refused("word")
@@ -328,6 +328,8 @@ def test_listens_on_tcp_and_unix_at_once(tmp_path: Path) -> None:
     command = [
         binary(),
         f"--listen=unix://{tmp_path}/s,127.0.0.1:0",
+        "--listen",
+        f"unix:{tmp_path}/t",
         f"--data-dir={tmp_path}/data",
         "--workers=cpu:2",
         "--memory-limit=1G",
@@ -337,10 +339,11 @@ def test_listens_on_tcp_and_unix_at_once(tmp_path: Path) -> None:
         assert process.stdout is not None
         line = process.stdout.readline()
         addresses = line.split("listens on ")[1].split(";")[0].split(", ")
-        assert addresses[0] == f"unix:{tmp_path}/s" and "2 cpu workers" in line
-        for address in addresses:
+        assert addresses[0] == f"unix:{tmp_path}/s" and addresses[2] == f"unix:{tmp_path}/t", line
+        assert "2 cpu workers" in line
+        for number, address in enumerate(addresses):
             client = Client(address)
-            stream = client.stream(run="run", job=address.split(":")[0].replace(".", "-"))
+            stream = client.stream(run="run", job=f"job-{number}")
             stream.send(*StepFrames(0).frames())
             assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
             client.close()
