@@ -11,10 +11,10 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
 
     def target() -> dict[str, torch.Tensor]:
         out = (x @ w)[:1]
-        return {"loss": out.sum(), "out": out}
+        return {"loss": out.square().mean(), "out": out}
 
     def reference() -> dict[str, torch.Tensor]:
         out = x[:1] @ w
-        return {"loss": out.sum(), "out": out}
+        return {"loss": out.square().mean(), "out": out}
 
     return target, reference
