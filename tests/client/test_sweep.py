@@ -243,7 +243,11 @@ PROGRAMS: dict[str, Program] = {
     "masked_fill": lambda x, y, i: [x.masked_fill(y > 0, -1.0), x.masked_fill(y > 0, torch.tensor(-2.0))],
     "activations": lambda x, y, i: [F.leaky_relu(x), F.threshold(x, 0.1, 0.2), F.hardtanh(x), F.gelu(x), F.silu(x),
                                     F.gelu(x, approximate="tanh"), F.logsigmoid(x), F.softplus(x), F.relu6(x)],
-    "softmax": lambda x, y, i: [x.softmax(1), x.log_softmax(0)],
+    "softmax": lambda x, y, i: [x.softmax(1), x.log_softmax(0), torch.ops.aten._safe_softmax(x, 1)],
+    "convolution": lambda x, y, i: [
+        F.conv1d(x.view(1, 6, 8), y.view(4, 3, 4)[:, :, :3], y[0, :4], padding=1, groups=2),
+        F.conv2d(x.view(1, 2, 4, 6), y.view(3, 2, 2, 4), stride=2, dilation=1),
+    ],
     "layer_norm": lambda x, y, i: [F.layer_norm(x, (8,), y[0], y[1]), F.layer_norm(x, (8,)), F.rms_norm(x, (8,), y[0]),
                                     torch.ops.aten._fused_rms_norm(x, [8], y[0], 1e-5)[0]],
     "dropout": lambda x, y, i: F.dropout(x, 0.3),
