@@ -158,23 +158,49 @@ void locate(Pairing& pairing, Bounds* bounds) {
   }
 }
 
-// Whether the gap closes when the reference's foreign leaves are replaced by the target's, of which they are roundings.
+// A one-element leaf that holds a constant of the other program, rounded to the leaf's format, is taken for the
+// constant: torch.tensor(0.1) for 0.1. Returns the format of the last one; kUnknown if there is none.
+Format restore_constants(const Graph& graph, const Graph& other, std::vector<Array>* leaves) {
+  Format found = Format::kUnknown;
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const GraphLeaf& leaf = graph.leaves[i];
+    if (leaf.role != LeafRole::kData || leaf.anchor || !is_float(leaf.format) || !(*leaves)[i]) continue;
+    const Array value = (*leaves)[i];
+    if (value.count() != 1) continue;
+    for (const Node& node : other.nodes) {
+      if (node.primitive != Primitive::kConstant) continue;
+      const double constant = node.attributes.scalar;
+      if (constant == value.item() || round_to(leaf.format, constant) != value.item()) continue;
+      (*leaves)[i] = Array::full(value.shape(), constant);
+      found = leaf.format;
+      break;
+    }
+  }
+  return found;
+}
+
+// Whether the gap closes when leaves that are roundings of the other side's leaves or constants are taken for these.
 void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_leaves, const std::vector<Probe>& probes,
                           const std::vector<double>& rho, Bounds* bounds) {
+  const Graph& target = *pairing.input.target;
   const Graph& reference = *pairing.input.reference;
-  const std::vector<RoundedLeaf> rounded =
-      rounded_leaves(*pairing.input.target, target_leaves, reference, bounds->match.reference_values, bounds->match);
-  if (rounded.empty()) return;
-  std::vector<Array> leaves = bounds->match.reference_values;
+  std::vector<Array> ours = target_leaves, theirs = bounds->match.reference_values;
+  const std::vector<RoundedLeaf> rounded = rounded_leaves(target, ours, reference, theirs, bounds->match);
+  Format format = rounded.empty() ? Format::kUnknown : rounded.front().format;
   for (const RoundedLeaf& leaf : rounded)
-    leaves[leaf.reference_leaf] =
-        target_leaves[leaf.target_leaf].reshape(reference.nodes[reference.leaves[leaf.reference_leaf].node].shape);
-  Pairing with_policy{
-      pairing.input, pairing.target_exact, replay(reference, leaves, Precision::kExact), pairing.pairs, {}};
+    theirs[leaf.reference_leaf] =
+        ours[leaf.target_leaf].reshape(reference.nodes[reference.leaves[leaf.reference_leaf].node].shape);
+  for (const Format restored :
+       {restore_constants(reference, target, &theirs), restore_constants(target, reference, &ours)})
+    if (format == Format::kUnknown) format = restored;
+  if (format == Format::kUnknown) return;
+
+  const Replay target_exact = replay(target, ours, Precision::kExact);
+  Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs, {}};
   with_policy.take_values();
   for (const Answer& answer : with_policy.ask(probes, rho))
     if (!answer.passed()) return;
-  bounds->policy = rounded.front().format;
+  bounds->policy = format;
 }
 
 }  // namespace

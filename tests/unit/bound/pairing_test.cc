@@ -121,6 +121,22 @@ TEST(Pairing, TapsOfDifferentShapesAndOfOneSideOnlyAreNamed) {
   EXPECT_EQ(bounds.unpaired_taps.size(), 1u);
 }
 
+// x * 0.1 against x * torch.tensor(0.1), either way round; another constant is another mathematics.
+TEST(Pairing, AConstantHeldAsATensorIsAPrecisionPolicy) {
+  auto program = [](double factor, bool as_leaf) {
+    GraphBuilder g;
+    const NodeId x = g.leaf({3}, {0.5, 0.25, 3});
+    Attributes constant;
+    constant.scalar = factor;
+    const NodeId by = as_leaf ? g.leaf({}, {factor}) : g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant);
+    g.tap("loss", TapKind::kLoss, g.sum_all(g.op(Primitive::kMul, {x, by}, {3})), {0});
+    return g;
+  };
+  EXPECT_EQ(paired(program(0.1, false).graph, program(0.1, true).graph).policy, Format::kFloat32);
+  EXPECT_EQ(paired(program(0.1, true).graph, program(0.1, false).graph).policy, Format::kFloat32);
+  EXPECT_FALSE(paired(program(0.1, false).graph, program(0.1000001, true).graph).policy);
+}
+
 TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
   auto program = [](bool rounded) {
     GraphBuilder g;
