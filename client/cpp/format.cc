@@ -125,6 +125,7 @@ std::string hazards_text(const v1::Verdict& verdict) {
   for (const v1::Hazard& hazard : verdict.hazards()) {
     std::string text = absl::StrCat(printable(hazard.kind()), " in ", percent(hazard.share()), " of the elements");
     if (hazard.has_place()) absl::StrAppend(&text, ", ", place_text(hazard.place()));
+    if (!hazard.sentence().empty()) absl::StrAppend(&text, ": ", printable(hazard.sentence()));
     if (!hazard.remedy().empty()) absl::StrAppend(&text, ": ", printable(hazard.remedy()));
     out += paragraph("  ", text);
   }

@@ -318,6 +318,8 @@ Bounds compute_bounds(const BoundsInput& input) {
     bounds.all_taps_equal_reference = any && equal;
   }
 
+  bounds.guards = check_guards(graph, followed, *input.profile);
+
   bool unanswered = false;
   for (const Finding& finding : bounds.findings)
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();

@@ -23,6 +23,21 @@ Violation in_context(Violation violation, const std::string& context) {
   return violation;
 }
 
+Violation read_guard(const v1::Tap& wire, Guard* guard) {
+  const char* given = wire.has_minimum() ? "tap.minimum" : "tap.maximum";
+  if (wire.terms_size() == 0 && (wire.has_minimum() || wire.has_maximum()))
+    return invalid(given, "a tap of this step", StrCat("a guard on the unknown tap \"", wire.name(), "\""));
+  if (wire.has_minimum() && !std::isfinite(wire.minimum()))
+    return invalid("tap.minimum", "a finite number", wire.minimum());
+  if (wire.has_maximum() && !std::isfinite(wire.maximum()))
+    return invalid("tap.maximum", "a finite number", wire.maximum());
+  if (wire.has_minimum()) guard->minimum = wire.minimum();
+  if (wire.has_maximum()) guard->maximum = wire.maximum();
+  if (guard->minimum > guard->maximum)
+    return invalid("tap.minimum", StrCat("at most the maximum, ", guard->maximum), guard->minimum);
+  return {};
+}
+
 Violation stream_error(std::string field, const std::string& expected, const std::string& found) {
   Violation violation = invalid(std::move(field), expected, found);
   violation.code = absl::StatusCode::kFailedPrecondition;
@@ -313,6 +328,7 @@ Violation TraceAssembler::add_tap(const v1::Tap& wire) {
     return invalid("tap.reference", "a tap of this step",
                    StrCat("a reference for the unknown tap \"", wire.name(), "\""));
   }
+  if (auto wrong = read_guard(wire, &tap.guard)) return wrong;
   if (wire.kind() <= v1::Tap::KIND_UNSPECIFIED || wire.kind() > v1::Tap::VALUE) {
     return invalid("tap.kind", "LOSS, GRADIENT, UPDATE, STATE or VALUE", static_cast<int>(wire.kind()));
   }

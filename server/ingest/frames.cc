@@ -1,6 +1,7 @@
 #include "server/ingest/frames.h"
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "server/ingest/limits.h"
@@ -76,6 +77,8 @@ void write_tap(const TraceTap& tap, v1::Tap* wire) {
   wire->set_reference(tap.reference);
   wire->set_reference_dtype(static_cast<v1::DType>(tap.reference_format));
   wire->set_scale(tap.scale);
+  if (std::isfinite(tap.guard.minimum)) wire->set_minimum(tap.guard.minimum);
+  if (std::isfinite(tap.guard.maximum)) wire->set_maximum(tap.guard.maximum);
   for (const TraceTap::Term& term : tap.terms) {
     auto* written = wire->add_terms();
     write_tensor(term.tensor, written->mutable_tensor());

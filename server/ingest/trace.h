@@ -2,7 +2,9 @@
 // Plain data, no protobuf. The fields mean what proto/plumbline/v1/trace.proto says.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -72,6 +74,13 @@ struct TraceOp {
 
 enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };
 
+// The user's word that every element of a tap lies in [minimum, maximum].
+struct Guard {
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool given() const { return std::isfinite(minimum) || std::isfinite(maximum); }
+};
+
 struct TraceTap {
   struct Term {
     TensorRef tensor;
@@ -84,6 +93,7 @@ struct TraceTap {
   PayloadId reference = 0;
   Format reference_format = Format::kUnknown;
   double scale = 0;
+  Guard guard;
 };
 
 struct StepIdentity {

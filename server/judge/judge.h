@@ -22,6 +22,9 @@ Place place_of(const Graph& graph, NodeId node);
 // Largest parts of a finding's envelope, by framework operation and source line; at most 16.
 std::vector<Contributor> contributors(const Graph& graph, const Finding& finding);
 
+// Harm that rounding alone does or can do: what Bounds found, in words.
+std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds);
+
 // What the user can do about it; depends on verdict->outcome, cause, suspect and contributors.
 std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict);
 

@@ -72,6 +72,7 @@ struct Hazard {
   Place place;
   double share = 0;
   std::string remedy;
+  std::string sentence;
 };
 
 struct Verdict {

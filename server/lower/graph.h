@@ -64,6 +64,7 @@ struct GraphTap {
   Bytes reference;  // Null: none.
   Format reference_format = Format::kUnknown;
   double scale = 0;
+  Guard guard;
 };
 
 // What the framework held in a node, where it was captured (capture="outputs").

@@ -258,6 +258,7 @@ class Lowering {
     made.name = tap.name;
     made.kind = tap.kind;
     made.scale = tap.scale;
+    made.guard = tap.guard;
     made.reference_format = tap.reference_format;
     if (tap.terms.empty()) throw LowerError("terms: at least one was expected, found none");
     made.shape = tap.terms[0].tensor.view.sizes;

@@ -92,6 +92,7 @@ void encode(const Hazard& from, v1::Hazard* to) {
   encode(from.place, to->mutable_place());
   to->set_share(from.share);
   to->set_remedy(utf8(from.remedy));
+  to->set_sentence(utf8(from.sentence));
 }
 
 std::int64_t now_us() {

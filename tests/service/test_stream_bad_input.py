@@ -334,6 +334,30 @@ def test_reference_of_another_shape(client: Client, run: str) -> None:
     assert name == "tap.reference" and "expected 16 bytes" in description
 
 
+def test_guard_on_an_unknown_tap(client: Client, run: str) -> None:
+    step = StepFrames(0)
+    step.extra = [frame(tap=trace_pb2.Tap(name="lr", kind=trace_pb2.Tap.VALUE, minimum=0))]
+    name, description = field(client.stream(run), step)
+    assert name == "tap.minimum" and 'guard on the unknown tap "lr"' in description
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"minimum": math.nan}, "tap.minimum: a finite number"),
+        ({"maximum": -math.inf}, "tap.maximum: a finite number"),
+        ({"minimum": 2, "maximum": 1}, "tap.minimum: at most the maximum, 1"),
+    ],
+)
+def test_guard_that_nothing_can_keep(client: Client, run: str, limits: dict[str, float], expected: str) -> None:
+    step = StepFrames(0)
+    for key, limit in limits.items():
+        setattr(step.tap.tap, key, limit)
+    name, description = field(client.stream(run), step)
+    wanted_name, wanted = expected.split(": ")
+    assert name == wanted_name and wanted in description and "found" in description
+
+
 def test_tap_name_twice(client: Client, run: str) -> None:
     step = StepFrames(0)
     step.extra = [step.tap]

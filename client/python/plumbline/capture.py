@@ -6,7 +6,7 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("data", payload, content)
     ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
     ("reinterpret", window before, window after, count, payload)
-    ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale)
+    ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard)
 
 `arguments` has one entry for each given argument of the schema: a window, a list of windows, an Edge, or a plain
 value; UNSET where the schema's default applies. A result is (window, count, base, argument name, payload).

@@ -13,6 +13,7 @@ from . import daemon
 from .errors import PlumblineError
 from .payload import Pool
 from .step import StepCapture
+from .taps import Guard, checked_guard
 from .transport import Step, Transport
 from .v1 import verdict_pb2
 from .verdict import Verdict
@@ -30,6 +31,7 @@ def compare(
     profile: str | None = None,
     *,
     capture: str = "leaves",
+    guards: Mapping[str, Guard] | None = None,
     timeout: float = TIMEOUT_S,
 ) -> Verdict:
     """Runs two callables, each of which returns a dict of tap name to tensor, and judges the target against the other.
@@ -40,11 +42,14 @@ def compare(
     alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
     named by the first module that each callable calls.
 
+    guards: (minimum, maximum) of the target's taps by name, None for no limit; where rounding alone breaks one, or can,
+    the verdict's hazards say so.
     profile: as for watch(); by default "pytorch-cpu" where no CUDA device is in use. With no server a private daemon is
     started. Raises PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
+    checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
     if profile is None and not torch.cuda.is_initialized():
         profile = device_profile([torch.get_default_device()])
     with contextlib.ExitStack() as stack:
@@ -58,7 +63,7 @@ def compare(
             first.capture(reference, None, outputs)
             _set_random_states(states)
         second = stack.enter_context(_Run(address, job, "target", "reference" if paired else None, profile, timeout))
-        second.capture(target, None if paired else reference, outputs)
+        second.capture(target, None if paired else reference, outputs, checked)
         if paired:
             first.wait(required=False)
         return second.wait(required=True)
@@ -83,11 +88,17 @@ class _Run:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._transport.close(0)
 
-    def capture(self, program: Any, values: Mapping[str, torch.Tensor] | None, outputs: bool) -> None:
+    def capture(
+        self,
+        program: Any,
+        values: Mapping[str, torch.Tensor] | None,
+        outputs: bool,
+        guards: Mapping[str, Guard] | None = None,
+    ) -> None:
         if not self._transport.wait_open(self._timeout):
             raise PlumblineError(f"{self._name}: no daemon answers at the address")
         assert self._transport.plan is not None
-        step = StepCapture(self._transport.plan, Pool(), outputs=outputs, automatic_taps=False)
+        step = StepCapture(self._transport.plan, Pool(), outputs=outputs, automatic_taps=False, guards=guards)
         with step:
             taps = program()
             if not isinstance(taps, Mapping) or not taps:

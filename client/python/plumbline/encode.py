@@ -118,11 +118,15 @@ def _reinterpret(record: tuple[Any, ...]) -> Any:
 
 
 def _tap(record: tuple[Any, ...]) -> Any:
-    _, name, kind, terms, reference, reference_dtype, scale = record
+    _, name, kind, terms, reference, reference_dtype, scale, (minimum, maximum) = record
     request = audit_pb2.AuditRequest()
     tap = request.tap
     tap.name, tap.kind, tap.scale = name, kind, scale
     tap.reference, tap.reference_dtype = reference, reference_dtype
+    if minimum is not None:
+        tap.minimum = minimum
+    if maximum is not None:
+        tap.maximum = maximum
     for window, weight, observed in terms:
         term = tap.terms.add(weight=weight, observed=observed)
         _fill(term.tensor, window)

@@ -13,7 +13,7 @@ from .capture import CaptureFailed, Plan, recorder
 from .compiler import CompilerWatch
 from .payload import Pool
 from .storages import BUFFER, PARAMETER, STATE
-from .taps import VALUE, Taps
+from .taps import VALUE, Guard, Taps
 
 # Following modules and backward replaces functions of PyTorch for the whole process: one step at a time.
 _active = threading.Lock()
@@ -30,9 +30,10 @@ class StepCapture:
         optimizers: Iterable[Any] = (),
         outputs: bool = False,
         automatic_taps: bool = True,
+        guards: Mapping[str, Guard] | None = None,
     ) -> None:
         self.recorder = recorder(plan, pool, outputs)
-        self.taps = Taps(self.recorder, self._retire)
+        self.taps = Taps(self.recorder, self._retire, guards or {})
         self._models = list(models)
         self._optimizers = list(optimizers)
         self._automatic_taps = automatic_taps

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from .capture import CaptureFailed, Recorder
+from .errors import PlumblineError
 from .schema import DTYPES
 from .storages import Window
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
 
 Term = tuple[Window, float, int]
+Guard = tuple[float | None, float | None]  # Minimum and maximum; None: none.
+
+
+def checked_guard(name: str, minimum: float | None, maximum: float | None) -> Guard:
+    """A guard, or PlumblineError where it can hold for no value or for all."""
+    guard = tuple(None if limit is None else float(limit) for limit in (minimum, maximum))
+    if all(limit is None for limit in guard):
+        raise PlumblineError(f"guard of {name!r}: expected a minimum or a maximum, found neither")
+    for limit in guard:
+        if limit is not None and not math.isfinite(limit):
+            raise PlumblineError(f"guard of {name!r}: expected a finite number or None, found {limit}")
+    if None not in guard and minimum > maximum:  # type: ignore[operator]
+        raise PlumblineError(f"guard of {name!r}: expected minimum <= maximum, found {minimum} > {maximum}")
+    return guard  # type: ignore[return-value]
 
 
 class Taps:
     """Collects a step's taps. `retire` is called where a failed capture may leave the dispatch mode early."""
 
-    def __init__(self, recorder: Recorder, retire: Callable[[], None]) -> None:
+    def __init__(self, recorder: Recorder, retire: Callable[[], None], guards: Mapping[str, Guard]) -> None:
         self._recorder = recorder
         self._retire = retire
+        self._guards = guards
         self.names: dict[torch.Tensor, str] = {}  # Parameter -> its name in the model.
         self._taps: dict[str, tuple[int, list[Term]]] = {}
         self._references: dict[str, torch.Tensor | float] = {}
@@ -54,15 +71,17 @@ class Taps:
             self._references[name] = value
 
     def finish(self) -> None:
-        """Emits all taps of the step. Raises CaptureFailed for a reference that has no tap."""
+        """Emits all taps of the step. Raises CaptureFailed for a reference or a guard that has no tap."""
         recorder = self._recorder
         self._flush_gradients()
         if self._loss and not self._loss_by_user:
             self._taps["loss"] = (LOSS, self._loss)
+        for what, names in (("reference for", self._references), ("guard on", self._guards)):
+            for name in names:
+                if name not in self._taps:
+                    known = ", ".join(sorted(self._taps)[:8]) or "none"
+                    raise CaptureFailed("unknown_tap", f"{what} {name!r}, which is no tap of the step: {known}")
         for name, value in self._references.items():
-            if name not in self._taps:
-                known = ", ".join(sorted(self._taps)[:8]) or "none"
-                raise CaptureFailed("unknown_tap", f"reference for {name!r}, which is no tap of the step: {known}")
             _, code, sizes, _, _ = self._taps[name][1][0][0]
             if not isinstance(value, torch.Tensor):
                 value = self._references[name] = _number_tensor(value, code)
@@ -77,7 +96,9 @@ class Taps:
             if value is not None:
                 payload = recorder.storages.payload(recorder.arena.copy_tensor(value))
                 dtype = DTYPES[value.dtype]
-            recorder.records.append(("tap", name, kind, terms, payload, dtype, 0.0))
+            recorder.records.append(
+                ("tap", name, kind, terms, payload, dtype, 0.0, self._guards.get(name, (None, None)))
+            )
 
     def install(self, optimizers: Iterable[Any]) -> None:
         """Follows backward, the gradient scaler and the optimizers until `uninstall`."""

@@ -99,7 +99,8 @@ class Verdict:
             lines += [f"  {tap.name:{width}}  {_tap_line(tap)}" for tap in m.taps]
         if m.hazards:
             lines += ["", "hazards"]
-            lines += [f"  {h.kind}  {h.share:.2%}  {_place(h.place)}  {h.remedy}" for h in m.hazards]
+            for h in m.hazards:
+                lines += [f"  {h.kind}  {h.share:.2%}  {_place(h.place)}", f"    {h.sentence}", f"    {h.remedy}"]
         for title, texts in (("advice", m.advice), ("notes", m.notes)):
             if texts:
                 lines += ["", title, *(f"  {text}" for text in texts)]

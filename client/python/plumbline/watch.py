@@ -18,6 +18,7 @@ from . import compiler
 from .errors import PlumblineError, TypeIIError
 from .payload import Pool
 from .step import StepCapture
+from .taps import Guard, checked_guard
 from .transport import Step, Transport
 from .v1 import audit_pb2, verdict_pb2
 from .verdict import Verdict
@@ -111,6 +112,7 @@ class Audit:
         self._outputs_next = False
         self._on_type_ii = on_type_ii
         self._automatic_taps = automatic_taps
+        self._guards: dict[str, Guard] = {}
         self._alarm: Verdict | None = None
         self._unprobed = True  # Whether the steps run compiled regions is yet to be seen.
         self._capture: StepCapture | None = None
@@ -138,6 +140,12 @@ class Audit:
         """Names a result of this step to be judged, with its present content. Does nothing on other steps."""
         if self._capture is not None:
             self._capture.tap(name, tensor)
+
+    def guard(self, name: str, minimum: float | None = None, maximum: float | None = None) -> None:
+        """Declares that every element of the tap lies in [minimum, maximum], from the next sampled step on. Where
+        rounding alone breaks that, or can, the verdict says so among its hazards. A sampled step without such a tap is
+        missed (unknown_tap). Raises PlumblineError where a limit is not finite or minimum > maximum."""
+        self._guards[name] = checked_guard(name, minimum, maximum)
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Gives bare reference values of this step's taps, by name. Does nothing on other steps."""
@@ -213,7 +221,9 @@ class Audit:
         if self._unprobed and compiler.in_use():
             return _ProbeStep(self)
         assert transport.plan is not None
-        capture = StepCapture(transport.plan, self._pool, self._models, self._optimizers, outputs, self._automatic_taps)
+        capture = StepCapture(
+            transport.plan, self._pool, self._models, self._optimizers, outputs, self._automatic_taps, self._guards
+        )
         self._capture = capture
         return _SampledStep(self, capture, number)
 
@@ -310,6 +320,9 @@ class _Disabled:
         return _NOT_SAMPLED
 
     def tap(self, name: str, tensor: torch.Tensor) -> None:
+        return None
+
+    def guard(self, name: str, minimum: float | None = None, maximum: float | None = None) -> None:
         return None
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:

@@ -22,7 +22,7 @@ Verdict sample(const std::string& job) {
   verdict.coverage.operations = 10;
   verdict.coverage.audited = 7;
   verdict.coverage.opaque = 1;
-  verdict.hazards.push_back({"overflow", {}, 0.1, ""});
+  verdict.hazards.push_back({"overflow", {}, 0.1, "", ""});
   return verdict;
 }
 

@@ -60,7 +60,7 @@ class StoreTest : public testing::Test {
 TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
   Verdict sample = sample_verdict("a", 7, Outcome::kTypeII, std::numeric_limits<double>::infinity());
   sample.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
-  sample.hazards.push_back({"overflow", {}, 0.5, "scale by 1024"});
+  sample.hazards.push_back({"overflow", {}, 0.5, "scale by 1024", "Half of it overflows."});
   const v1::Verdict sent = to_proto(sample);
   ASSERT_TRUE(append(*store_, sent).ok());
   reopen();

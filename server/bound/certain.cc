@@ -1,0 +1,115 @@
+#include "server/bound/certain.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace plumbline {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Interval united(Interval a, Interval b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
+
+// Of a result whose sign is certain where its inputs' signs are.
+Interval sign(bool never_negative, bool never_positive) {
+  return {never_negative ? 0 : -kInfinity, never_positive ? 0 : kInfinity};
+}
+
+Interval product_sign(Interval a, Interval b) {
+  return sign((a.low >= 0 && b.low >= 0) || (a.high <= 0 && b.high <= 0),
+              (a.low >= 0 && b.high <= 0) || (a.high <= 0 && b.low >= 0));
+}
+
+Interval of_values(const Array& values) {
+  if (!values || values.count() == 0) return {};
+  const Array x = values.materialize();
+  Interval range{kInfinity, -kInfinity};
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    if (std::isnan(x.data()[i])) return {};
+    range = united(range, {x.data()[i], x.data()[i]});
+  }
+  return range;
+}
+
+// A limit that the format does not hold moves by its rounding: only its sign is kept.
+Interval held(Format format, Interval range) {
+  if (!is_float(format)) return range;
+  if (round_to(format, range.low) != range.low) range.low = range.low >= 0 ? 0 : -kInfinity;
+  if (round_to(format, range.high) != range.high) range.high = range.high <= 0 ? 0 : kInfinity;
+  return range;
+}
+
+Interval of_node(const Node& node, const std::vector<Interval>& ranges) {
+  const auto in = [&](std::size_t i) { return ranges[node.inputs[i]]; };
+  switch (node.primitive) {
+    case Primitive::kConstant:
+      return {node.attributes.scalar, node.attributes.scalar};
+    case Primitive::kNeg:
+      return {-in(0).high, -in(0).low};
+    case Primitive::kAbs:
+      return {std::max({0.0, in(0).low, -in(0).high}), std::max(-in(0).low, in(0).high)};
+    case Primitive::kCast:
+    case Primitive::kAmax:
+    case Primitive::kAmin:
+    case Primitive::kWindow:
+    case Primitive::kGatherRows:
+      return in(0);
+    case Primitive::kMax:
+      return {std::max(in(0).low, in(1).low), std::max(in(0).high, in(1).high)};
+    case Primitive::kMin:
+      return {std::min(in(0).low, in(1).low), std::min(in(0).high, in(1).high)};
+    case Primitive::kSelect:
+      return united(in(1), in(2));
+    case Primitive::kAssemble: {
+      Interval range = node.attributes.has_base ? in(0) : Interval{0, 0};
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) range = united(range, in(i));
+      return range;
+    }
+    case Primitive::kExp:
+    case Primitive::kSqrt:
+    case Primitive::kRsqrt:
+    case Primitive::kSigmoid:
+    case Primitive::kVarianceRsqrt:
+    case Primitive::kNorm:
+    case Primitive::kSoftmax:
+      return {0, kInfinity};
+    case Primitive::kReciprocal:
+    case Primitive::kSum:
+    case Primitive::kCumsum:
+    case Primitive::kScatterAdd:
+      return sign(in(0).low >= 0, in(0).high <= 0);
+    case Primitive::kAdd:
+      return sign(in(0).low >= 0 && in(1).low >= 0, in(0).high <= 0 && in(1).high <= 0);
+    case Primitive::kMul:
+      return node.inputs[0] == node.inputs[1] ? Interval{0, kInfinity} : product_sign(in(0), in(1));
+    case Primitive::kDiv:
+    case Primitive::kMatmul:
+      return product_sign(in(0), in(1));
+    case Primitive::kPow: {
+      const bool even = in(1).low == in(1).high && std::fmod(in(1).low, 2) == 0;
+      return sign(even || in(0).low >= 0, false);
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted) {
+  std::vector<bool> needed(graph.nodes.size(), false);
+  for (NodeId id : wanted) needed[id] = true;
+  for (std::size_t id = graph.nodes.size(); id-- > 0;)
+    if (needed[id])
+      for (NodeId input : graph.nodes[id].inputs) needed[input] = true;
+  std::vector<Interval> ranges(graph.nodes.size());
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (!needed[id]) continue;
+    const Node& node = graph.nodes[id];
+    ranges[id] =
+        node.primitive == Primitive::kLeaf ? of_values(replay.values[id]) : held(node.result, of_node(node, ranges));
+  }
+  return ranges;
+}
+
+}  // namespace plumbline
