@@ -178,6 +178,7 @@ class Program:
     accumulate: int = 1
     kinds: tuple[str, ...] = ("fp64", "fp32")
     scaler: bool = False
+    init_scale: float = 1024.0
 
 
 def clip_norm(model: nn.Module) -> Tensor:
@@ -199,7 +200,8 @@ def clip_infinity(model: nn.Module) -> Tensor:
     return nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type=math.inf)
 
 
-ALL = ("fp64", "fp32", "bf16", "autocast")
+ALL = ("fp64", "fp32", "bf16", "autocast", "autocast16")
+HALF = (*ALL, "fp16")  # Not for AdamW: its default eps is 0 in fp16.
 
 
 def gpt(fused: bool = False, tied: bool = True, recompute: bool = False, approximate: str = "none"):
@@ -211,11 +213,13 @@ PROGRAMS = [
     Program("gpt-fused", gpt(True, approximate="tanh"), adamw(fused=True), after_backward=clip_norm, kinds=ALL),
     Program("gpt-foreach", gpt(True, False), adamw(foreach=True), after_backward=clip_norm, kinds=ALL),
     Program("gpt-sgd", gpt(), sgd(momentum=0.9, foreach=False), after_backward=clip_by_item),
-    Program("gpt-checkpoint", gpt(recompute=True), sgd(momentum=0.9, nesterov=True), kinds=ALL),
+    Program("gpt-checkpoint", gpt(recompute=True), sgd(momentum=0.9, nesterov=True), kinds=HALF),
     Program("gpt-accumulate", gpt(True), adamw(foreach=True), accumulate=3, loss=shifted_cross_entropy),
     Program("llama", lambda: Llama(False), adamw(), shifted_cross_entropy, kinds=ALL),
     Program("llama-own-norm", lambda: Llama(True), adamw(), kinds=ALL),
-    Program("relu", kinds=ALL),
+    Program("gpt-half", gpt(True), sgd(momentum=0.9, foreach=True), after_backward=clip_norm, kinds=("fp16",)),
+    Program("llama-half", lambda: Llama(True), sgd(momentum=0.9), kinds=("fp16",)),
+    Program("relu", kinds=HALF),
     Program("gelu", lambda: Perceptron(nn.GELU())),
     Program("tanh", lambda: Perceptron(nn.Tanh()), loss=mse),
     Program("silu", lambda: Perceptron(nn.SiLU()), loss=bce),
@@ -225,7 +229,7 @@ PROGRAMS = [
     Program("relu6", lambda: Perceptron(nn.ReLU6())),
     Program("softplus", lambda: Perceptron(nn.Softplus())),
     Program("log-sigmoid", lambda: Perceptron(nn.LogSigmoid())),
-    Program("dropout", lambda: Perceptron(nn.ReLU(), 0.2), kinds=ALL),
+    Program("dropout", lambda: Perceptron(nn.ReLU(), 0.2), kinds=HALF),
     Program("batch-norm", lambda: Perceptron(nn.ReLU(), batch_norm=True)),
     Program("smoothing", loss=smoothed_cross_entropy),
     Program("spatial", loss=spatial_cross_entropy),
@@ -246,9 +250,15 @@ PROGRAMS = [
     Program("rmsprop-foreach", optimizer=lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True, foreach=True)),
     Program("adagrad", optimizer=lambda p: torch.optim.Adagrad(p, foreach=False)),
     Program("adagrad-foreach", optimizer=lambda p: torch.optim.Adagrad(p, foreach=True)),
-    Program("scaler", gpt(True), sgd(), scaler=True, kinds=("fp32", "autocast")),
-    Program("scaler-fused", gpt(True), adamw(fused=True), scaler=True, kinds=("fp32",)),
+    Program("scaler", gpt(True), sgd(), scaler=True, kinds=("fp32", "autocast", "autocast16")),
+    Program("scaler-fused", gpt(True), adamw(fused=True), scaler=True, kinds=("fp32", "autocast16")),
+    Program("scaler-clip", gpt(), adamw(), after_backward=clip_norm, scaler=True, kinds=("autocast16",)),
+    Program("scaler-overflow", gpt(), sgd(), scaler=True, init_scale=2.0**127, kinds=("autocast", "autocast16")),
 ]
+
+
+WEIGHTS = {"fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"autocast": torch.bfloat16, "autocast16": torch.float16}
 
 
 class Training:
@@ -258,10 +268,10 @@ class Training:
         torch.manual_seed(5)
         self.program, self.kind = program, kind
         self.model = program.model()
-        if kind in ("fp64", "bf16"):
-            self.model.to({"fp64": torch.float64, "bf16": torch.bfloat16}[kind])
+        if kind in WEIGHTS:
+            self.model.to(WEIGHTS[kind])
         self.optimizer = program.optimizer(list(self.model.parameters()))
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=program.scaler)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=program.init_scale, enabled=program.scaler)
 
     def step(self) -> None:
         program = self.program
@@ -269,7 +279,7 @@ class Training:
         rows = 6 // program.accumulate
         for part in range(program.accumulate):
             window = slice(part * rows, (part + 1) * rows)
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.kind == "autocast"):
+            with torch.autocast("cpu", AUTOCAST.get(self.kind), enabled=self.kind in AUTOCAST):
                 loss = program.loss(self.model(tokens[window]), targets[window]) / program.accumulate
             self.scaler.scale(loss).backward()
         if program.after_backward is not None:
@@ -399,3 +409,51 @@ def _strided_write(x: Tensor) -> Tensor:
     base.view(-1)[7:23].neg_()
     base[1] = base[0] * 3
     return base.reshape(4, 15) + 1
+
+
+def narrow_expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
+    """What mixed-precision programs do by hand, in 16-bit formats: casts, copies, sums in the narrow format."""
+    draw = torch.Generator().manual_seed(11)
+    wide, other = torch.randn(64, generator=draw), torch.randn(64, generator=draw)
+
+    def in_a_loop(dtype: torch.dtype) -> Tensor:
+        total = torch.zeros((), dtype=dtype)
+        for a, b in zip(wide.to(dtype), other.to(dtype), strict=True):
+            total = total + a * b
+        return total
+
+    def master_weights(dtype: torch.dtype) -> dict[str, Tensor]:
+        """Gradients unscaled and cast to fp32, a step of fp32 weights, which are copied back."""
+        master, weight, gradient = wide.clone(), wide.to(dtype), (other * 1024).to(dtype)
+        unscaled = gradient.float().div_(1024.0)
+        master.add_(unscaled, alpha=-0.1)
+        weight.copy_(master)
+        return {"gradient": unscaled, "master": master, "weight": weight}
+
+    def forms(dtype: torch.dtype) -> dict[str, Callable[[], dict[str, Tensor]]]:
+        return {
+            "loop": lambda: {"out": in_a_loop(dtype)},
+            "sums": lambda: {
+                "narrow": wide.to(dtype).sum(dtype=dtype),
+                "wide": wide.to(dtype).sum(dtype=torch.float32),
+                "mean": wide.to(dtype).mean(),
+                "running": wide.to(dtype).cumsum(0),
+            },
+            "products": lambda: {
+                "dot": wide.to(dtype) @ other.to(dtype),
+                "matrix": wide.to(dtype).view(8, 8) @ other.to(dtype).view(8, 8),
+                "batch": wide.to(dtype).view(4, 4, 4) @ other.to(dtype).view(4, 4, 4),
+            },
+            "casts": lambda: {
+                "there-and-back": wide.to(dtype).float() - wide,
+                "mixed": wide.to(dtype) * other + wide.to(dtype) * 0.1,
+                "stored": torch.empty(64, dtype=dtype).copy_(wide).type_as(other),
+            },
+            "master-weights": lambda: master_weights(dtype),
+        }
+
+    return {
+        f"{name}-{kind}": run
+        for kind, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16))
+        for name, run in forms(dtype).items()
+    }
