@@ -4,7 +4,15 @@ namespace plumbline {
 namespace {
 
 void set(Profile& profile, Function function, double ulp, double absolute) {
-  profile.functions[static_cast<int>(function)] = {ulp, absolute};
+  FunctionError& error = profile.functions[static_cast<int>(function)];
+  error.ulp = ulp;
+  error.absolute = absolute;
+}
+
+void keep_range(Profile& profile, Function function, double low, double high) {
+  FunctionError& error = profile.functions[static_cast<int>(function)];
+  error.low = low;
+  error.high = high;
 }
 
 constexpr double kSmallestNormal = 0x1p-126;  // Of fp32.
@@ -14,7 +22,10 @@ constexpr double kSmallestNormal = 0x1p-126;  // Of fp32.
 Profile ieee() {
   Profile profile;
   profile.name = "ieee";
-  for (FunctionError& error : profile.functions) error = {1, 0};
+  for (FunctionError& error : profile.functions) error = {.ulp = 1};
+  for (const Function function : {Function::kSin, Function::kCos, Function::kTanh, Function::kErf})
+    keep_range(profile, function, -1, 1);
+  keep_range(profile, Function::kSigmoid, 0, 1);
   set(profile, Function::kDivide, 0, 0);
   set(profile, Function::kSqrt, 0, 0);
   set(profile, Function::kRsqrt, 2, 0);
@@ -44,6 +55,8 @@ Profile pytorch_cpu() {
   set(profile, Function::kSigmoid, 2, kSmallestNormal);  // [0.74]
   // torch.erf [0.11]; but the one inside gelu is off by 5e-7 near 2.1, whatever its ulp.
   set(profile, Function::kErf, 1, 6e-7);
+  // AMX and AVX512-BF16 count subnormal elements and products as zero.
+  profile.products[static_cast<int>(ProductClass::kBf16)].flushes = true;
   return profile;
 }
 

@@ -2,7 +2,7 @@
 // server. NUMERICS: the error of a function is charged eps_f = (N + 1/2) 2u, N its documented ULP.
 #pragma once
 
-#include <map>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,23 +29,67 @@ enum class Function {
 };
 
 struct FunctionError {
-  double ulp = 4;       // Relative part: (ulp + 1/2) 2u |t|. 0 means correctly rounded (u |t|).
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  double ulp = 4;       // Relative part: (ulp + 1/2) 2u |t|. 0 means correctly rounded (u |t| to nearest).
   double absolute = 0;  // Absolute part, added.
+  double slope = 0;     // ULPs added per unit of |x|, x the argument: fast exponentials.
+  // What no result may leave; a range that rounding alone would leave is kept by a careful library, and a careless one
+  // leaves a range that mathematics keeps.
+  double low = -kInfinity, high = kInfinity;
+  // Of arguments beyond it in magnitude only the range of results is promised.
+  double argument_max = kInfinity;
+  friend bool operator==(const FunctionError&, const FunctionError&) = default;
 };
 
-// Accumulation of a product or sum of n terms in compute format: c * n_eff * u * sum|terms|, n_eff = k ceil(n/k).
+// Accumulation of a sum of n terms in compute format: c * n_eff * u * sum|terms|, n_eff = k ceil(n/k).
 struct Accumulation {
   int k = 1;
   double c = 1;
+  friend bool operator==(const Accumulation&, const Accumulation&) = default;
 };
+
+// What a unit does with a product of matrices, by the format of their elements.
+enum class ProductClass { kFp64, kFp32, kTf32, kFp16, kBf16, kFp8, kCount };
+
+// Of n products: c * n_eff * u * absM, n_eff = k ceil(n/k) and u that of the accumulator; an accumulator that is
+// promoted to the compute format every q terms gathers only q, and each promotion costs the compute format's u absM.
+struct Product {
+  int k = 1;
+  double c = 1;
+  int accumulator_bits = 0;          // Precision of the accumulator: u = 2^-bits; 0: the compute format's.
+  int accumulator_exponent_min = 0;  // Of its smallest normal; 0: the compute format's.
+  int promote_every = 0;             // q; 0: never.
+  bool flushes = false;  // Subnormal elements and products count as zero, whatever the rest of the device does.
+  bool inputs_truncated = false;  // Inputs of a wider format are cut off, not rounded to nearest.
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+// K split into `parts` partial sums, each held in the compute format or, reduced, in the result's.
+struct SplitK {
+  int parts = 1;
+  bool reduced = false;
+  friend bool operator==(const SplitK&, const SplitK&) = default;
+};
+
+enum class Rounding { kNearest, kStochastic, kTowardZero };
+
+// How a variance is computed. kStable: two passes, Welford or Chan, whichever; one pass (E[x^2] - E[x]^2) only where it
+// is declared.
+enum class Variance { kTwoPass, kWelford, kChan, kStable, kOnePass };
 
 struct Profile {
   std::string name = "ieee";
   // By function, for results computed in fp32; fp64 uses the same ULPs. Index: Function.
   FunctionError functions[static_cast<int>(Function::kCount)];
-  Accumulation sum;      // Reductions.
-  Accumulation product;  // Matrix products.
-  bool flush_subnormals = false;
+  Accumulation sum;                                          // Reductions.
+  Product products[static_cast<int>(ProductClass::kCount)];  // Index: ProductClass.
+  SplitK split_k;
+  bool tf32_allowed = false;               // Products of fp32 elements may run in class tf32.
+  Rounding rounding = Rounding::kNearest;  // Of every result.
+  bool flush_subnormals = false;           // Operands and results.
+  Variance variance = Variance::kStable;
+  bool casts_elided = false;         // A value that was stored narrow may have been consumed before it was rounded.
   std::vector<std::string> widened;  // Fields that the file left out and that took their widest legal value.
 };
 

@@ -11,6 +11,9 @@ namespace {
 // bound by 2^-29. Where t is infinite the bound is 0 throughout: infinite in fp64, it is infinite on the device too.
 constexpr double kInflate = 1 + 0x1p-20;
 
+// Stochastic and directed roundings go to either neighbour: twice as far as the nearest can be.
+double rounding_factor(const Profile& profile) { return profile.rounding == Rounding::kNearest ? 1 : 2; }
+
 struct Storage {
   double u = 0, eta = 0;  // Both 0 unless the result is narrower than the compute format.
 };
@@ -22,9 +25,10 @@ Storage storage(const Arithmetic& arithmetic) {
   if (is_float(arithmetic.compute) && narrow.precision >= wide.precision && narrow.exponent_min <= wide.exponent_min) {
     return {};
   }
-  const bool flush = arithmetic.profile != nullptr && arithmetic.profile->flush_subnormals;
-  return {unit_roundoff(arithmetic.result),
-          flush ? smallest_normal(arithmetic.result) : half_smallest_subnormal(arithmetic.result)};
+  const bool flush = arithmetic.profile->flush_subnormals;
+  const double factor = rounding_factor(*arithmetic.profile);
+  return {factor * unit_roundoff(arithmetic.result),
+          flush ? smallest_normal(arithmetic.result) : factor * half_smallest_subnormal(arithmetic.result)};
 }
 
 }  // namespace
@@ -61,12 +65,17 @@ double sum_underflow(const Arithmetic& arithmetic) {
 }
 
 double underflow(const Arithmetic& arithmetic) {
-  return std::max(sum_underflow(arithmetic), half_smallest_subnormal(arithmetic.compute));
+  return std::max(sum_underflow(arithmetic),
+                  rounding_factor(*arithmetic.profile) * half_smallest_subnormal(arithmetic.compute));
+}
+
+double roundoff(const Arithmetic& arithmetic) {
+  return rounding_factor(*arithmetic.profile) * unit_roundoff(arithmetic.compute);
 }
 
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
   if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
-  const double relative = error.relative_u * unit_roundoff(arithmetic.compute);
+  const double relative = error.relative_u * roundoff(arithmetic);
   const double absolute = error.absolute + (error.eta ? underflow(arithmetic) : 0.0);
   const Storage rounding = storage(arithmetic);
   // (e + u_o(|t| + e) + eta_o), e = relative |t| + absolute, as one slope and one offset.
@@ -79,22 +88,41 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
   return bound;
 }
 
-// (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. The absolute
-// part is stated for fp32. Near underflow an ULP is 2 eta. For fp64 our own replay is meant too, whose libm keeps 1.
-Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out) {
-  const FunctionUnits error = function_units(function, arithmetic);
-  const double eta = error.relative_u * underflow(arithmetic);
-  return linear_error(arithmetic, out, {error.relative_u, error.absolute + eta, false});
+// (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. Near underflow
+// an ULP is 2 eta. Beyond the largest argument that the profile speaks of, the result is anywhere in its range.
+Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out) {
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+  const FunctionError& stated = arithmetic.profile->functions[static_cast<int>(function)];
+  const FunctionBound error = function_bound(function, arithmetic);
+  const double eta = underflow(arithmetic) / unit_roundoff(arithmetic.compute);
+  if (error.slope == 0 && stated.argument_max == kInfinity) {
+    const double relative_u = error.relative / roundoff(arithmetic);
+    return linear_error(arithmetic, out, {relative_u, error.absolute + error.relative * eta, false});
+  }
+  Bound bound{Array::uninitialized(out.shape())};
+  const double width = stated.high - stated.low, limit = stated.argument_max;
+  cpu::map(
+      bound.values,
+      [=](double a, double t) {
+        const double magnitude = std::fabs(a), relative = error.relative + error.slope * magnitude;
+        return magnitude <= limit ? relative * (std::fabs(t) + eta) + error.absolute : width;
+      },
+      x, out);
+  return with_storage_rounding(arithmetic, out, std::move(bound));
 }
 
-FunctionUnits function_units(Function function, const Arithmetic& arithmetic) {
+// Absolute parts, stated for fp32, are scaled to fp64, which has no fast variants; its functions keep 1 ULP at best. A
+// correct rounding that is not to nearest is off by a whole ULP.
+FunctionBound function_bound(Function function, const Arithmetic& arithmetic) {
   FunctionError error = arithmetic.profile->functions[static_cast<int>(function)];
   const bool rounded = function == Function::kDivide || function == Function::kSqrt;
   if (arithmetic.compute == Format::kFloat64) {
     if (!rounded) error.ulp = std::max(error.ulp, 1.0);
     error.absolute *= 0x1p-29;
+    error.slope = 0;
   }
-  return {2 * error.ulp + 1, error.absolute};
+  const double u = unit_roundoff(arithmetic.compute);
+  return {(2 * error.ulp + rounding_factor(*arithmetic.profile)) * u, 2 * error.slope * u, error.absolute};
 }
 
 Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {

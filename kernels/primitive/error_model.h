@@ -14,17 +14,30 @@ struct Linear {
 };
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error);
 
+// Of one operation in the compute format: u, or 2u where the profile rounds stochastically or toward zero.
+double roundoff(const Arithmetic& arithmetic);
+
 // Absolute error of one result that underflows: eta, or the smallest normal where the profile flushes subnormals. A sum
 // alone loses nothing but to flushing.
 double underflow(const Arithmetic& arithmetic);
 double sum_underflow(const Arithmetic& arithmetic);
 
-// A function's error as a profile states it: relative_u u |t| + absolute.
-struct FunctionUnits {
-  double relative_u, absolute;
+// A function's error as a profile states it, in the compute format: (relative + slope |x|) |t| + absolute.
+struct FunctionBound {
+  double relative, slope, absolute;
 };
-FunctionUnits function_units(Function function, const Arithmetic& arithmetic);
-Bound function_error(Function function, const Arithmetic& arithmetic, const Array& out);
+FunctionBound function_bound(Function function, const Arithmetic& arithmetic);
+Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out);
+
+// Error of accumulating `n` roundings, times sum|terms|.
+double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic);
+
+// Of a sum of n products: factor |A||B| + absolute, each element's magnitude first raised by `floor` (inputs that are
+// converted lose an absolute amount below the smallest normal).
+struct ProductError {
+  double factor, absolute, floor;
+};
+ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
 PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.
@@ -41,8 +54,8 @@ PLUMBLINE_ERROR(error_norm)
 #undef PLUMBLINE_ERROR
 
 template <Function kFunction>
-Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  return function_error(kFunction, arithmetic, out);
+Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  return function_error(kFunction, arithmetic, in[0], out);
 }
 
 #define PLUMBLINE_RADIUS(name) \

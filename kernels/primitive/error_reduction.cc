@@ -14,13 +14,6 @@ struct Absolute {
   double operator()(double x) const { return std::fabs(x); }
 };
 
-// c n_eff u of `n` roundings, n_eff = k ceil(n / k): times sum|terms| it bounds the error of accumulating them.
-double accumulation_error(const Accumulation& kind, std::int64_t n, Format compute) {
-  if (n <= 0) return 0;
-  const auto terms = static_cast<double>(kind.k) * std::ceil(static_cast<double>(n) / kind.k);
-  return kind.c * terms * unit_roundoff(compute);
-}
-
 bool exact(const Arithmetic& arithmetic) { return !is_float(arithmetic.compute) || !is_float(arithmetic.result); }
 
 }  // namespace
@@ -31,7 +24,7 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
   const std::int64_t terms = out.count() == 0 ? 0 : x.count() / out.count();
-  const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic.compute);
+  const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
   const double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
@@ -50,7 +43,7 @@ Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, I
   const auto d = static_cast<std::size_t>(attributes.dims[0]);
   Array factor = Array::uninitialized({out.shape()[d]});
   for (std::int64_t i = 0; i < factor.count(); ++i) {
-    factor.data()[i] = accumulation_error(arithmetic.profile->sum, i, arithmetic.compute);
+    factor.data()[i] = accumulation_error(arithmetic.profile->sum, i, arithmetic);
   }
   Shape column(out.shape().size(), 1);
   column[d] = factor.count();
@@ -73,7 +66,7 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
   Array factor = scatter({out.shape()[0], 1}, ones_in);
   for (std::int64_t r = 0; r < factor.count(); ++r) {
     const auto terms = static_cast<std::int64_t>(factor.data()[r]);
-    factor.data()[r] = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic.compute);
+    factor.data()[r] = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
   }
   if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
   cpu::map(
@@ -85,8 +78,8 @@ namespace {
 
 constexpr std::int64_t kBlock = 64;  // Of the contracted dimension: costs 1/64 of the product itself.
 
-// L2 norms of x [..., rows, k] over blocks of its last dimension: [..., rows, ceil(k / kBlock)].
-Array block_norms(const Array& x) {
+// L2 norms of |x| + floor, x [..., rows, k], over blocks of its last dimension: [..., rows, ceil(k / kBlock)].
+Array block_norms(const Array& x, double floor) {
   const Shape& shape = x.shape();
   const std::size_t last = shape.size() - 1;
   const std::int64_t k = shape[last], whole = k / kBlock, rest = k % kBlock;
@@ -110,28 +103,29 @@ Array block_norms(const Array& x) {
   };
   part(0, whole, kBlock);
   part(whole, rest > 0 ? 1 : 0, rest);
-  // Squares below 2^-1022 are lost: what they can hide is below 1e-150.
+  // Squares below 2^-1022 are lost: what they can hide is below 1e-150. The norm of a block of floors: sqrt(kBlock).
+  const double least = 1e-150 + std::sqrt(kBlock) * floor;
   cpu::map(
-      norms, [](double s) { return std::sqrt(s) + 1e-150; }, norms);
+      norms, [least](double s) { return std::sqrt(s) + least; }, norms);
   return norms;
 }
 
 }  // namespace
 
 // n products and n - 1 additions, or n FMAs: n u |A||B| in any order (Jeannerod and Rump), n eta for products that
-// underflow. |A||B| is bounded by Cauchy-Schwarz in blocks along k: sum over blocks of |A_i,block| |B_block,j|.
+// underflow; matrix units as product_error says. |A||B| is bounded by Cauchy-Schwarz in blocks along k: sum over blocks
+// of |A_i,block| |B_block,j|.
 Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const std::int64_t k = in[0].shape().back();
   if (k == 0) return {};
-  const double factor = accumulation_error(arithmetic.profile->product, k, arithmetic.compute);
-  const double eta = static_cast<double>(k) * (underflow(arithmetic) + sum_underflow(arithmetic));
-  const Array a = block_norms(in[0]);
-  const Array b = block_norms(cpu::transpose_last_two(in[1]));
+  const auto [factor, eta, floor] = product_error(arithmetic, k);
+  const Array a = block_norms(in[0], floor);
+  const Array b = block_norms(cpu::transpose_last_two(in[1]), floor);
   Array bound = Array::uninitialized(out.shape());
   cpu::matmul(a, cpu::transpose_last_two(b), bound, false);
   cpu::map(
-      bound, [factor, eta](double s) { return factor * s + eta; }, bound);
+      bound, [factor = factor, eta = eta](double s) { return factor * s + eta; }, bound);
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
@@ -140,8 +134,8 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
 Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const std::int64_t terms = out.count() == 0 ? 0 : in[0].count() / out.count();
-  const double u = unit_roundoff(arithmetic.compute);
-  const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic.compute);
+  const double u = roundoff(arithmetic);
+  const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic);
   const double relative = (x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x)) + 2 * u;
   const double lost = static_cast<double>(terms) * (underflow(arithmetic) + sum_underflow(arithmetic));
   Array bound = Array::uninitialized(out.shape());
@@ -155,38 +149,45 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
-// r = (v + eps)^(-1/2). The mean is off by dmu = (n+1) u mean|x|. The variance, by two passes, Welford's recurrence or
-// Chan's tree of height h: e_v = (n+4) u v + dmu^2 + (2.5 + 2 sqrt h) dmu sqrt v (NUMERICS section 4). A computed
-// variance is never negative, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end moves r most:
-// sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2, the root and
-// the reciprocal (or a library's rsqrt) what the profile says.
+// r = (v + eps)^(-1/2). The mean is off by dmu = (n+1) u mean|x|. The variance (NUMERICS section 4): by two passes
+// (n+4) u v + dmu^2; Welford's recurrence adds 2.5 dmu sqrt v, Chan's tree of height h another 2 sqrt h dmu sqrt v. By
+// one pass, E[x^2] - E[x]^2, the difference of (n+2) u mean x^2 and of 2|mu| dmu + dmu^2 + u(|mu| + dmu)^2, rounded: it
+// may be negative. Otherwise a computed variance is not, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end
+// moves r most: sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2,
+// the root and the reciprocal (or a library's rsqrt) what the profile says.
 Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
   const Statistics stats = statistics(x, attributes.dims);
   Array magnitude = Array::uninitialized(stats.mean.shape());
   cpu::reduce<cpu::Sum>(magnitude, false, x.shape(), Absolute{}, x);
-  const double u = unit_roundoff(arithmetic.compute);
+  const double u = roundoff(arithmetic);
   const double eta = underflow(arithmetic);
   const double lost = sum_underflow(arithmetic);
   const auto n = static_cast<double>(stats.terms);
-  const double summing = accumulation_error(arithmetic.profile->sum, stats.terms, arithmetic.compute);
-  const double slope = 2.5 + 2 * std::sqrt(std::ceil(std::log2(std::max(2.0, n))));
-  const double root = function_units(Function::kRsqrt, arithmetic).relative_u * u + 2 * u;
+  const double summing = accumulation_error(arithmetic.profile->sum, stats.terms, arithmetic);
+  const Variance algorithm = arithmetic.profile->variance;
+  const double height = std::ceil(std::log2(std::max(2.0, n)));
+  const double slope =
+      algorithm == Variance::kTwoPass ? 0 : 2.5 + (algorithm == Variance::kWelford ? 0 : 2 * std::sqrt(height));
+  const bool one_pass = algorithm == Variance::kOnePass;
+  const double root = function_bound(Function::kRsqrt, arithmetic).relative + 2 * u;
   const double eps = attributes.scalar;
   Array bound = Array::uninitialized(stats.mean.shape());
   cpu::map(
       bound,
-      [=](double v, double total, double r) {
-        const double dmu = (summing + u) * total / n + lost;
-        const double e_v = (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * (eta + lost);
-        const double y = std::min(v, e_v) / (v + eps) + u;
+      [=](double v, double mean, double total, double r) {
+        const double dmu = (summing + u) * total / n + lost, mu = std::fabs(mean);
+        const double e_v = one_pass ? (summing + 2 * u) * (v + mu * mu) + (2 * mu + dmu) * dmu +
+                                          u * (mu + dmu) * (mu + dmu) + 2 * u * v + 4 * (eta + lost)
+                                    : (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * (eta + lost);
+        const double y = (one_pass ? e_v : std::min(v, e_v)) / (v + eps) + u;
         if (!(y < 1)) return y == y ? kInfinity : y;
         const double s = std::sqrt(1 - y);
         const double shift = y / (s * (1 + s));
         return r * (shift + root + shift * root);
       },
-      stats.variance, magnitude, out.reshape(stats.mean.shape()));
+      stats.variance, stats.mean, magnitude, out.reshape(stats.mean.shape()));
   return with_storage_rounding(arithmetic, out, {bound.reshape(out.shape())});
 }
 

@@ -12,31 +12,31 @@ namespace {
 
 // Constants of one call.
 struct Model {
-  double u, exp, exp_absolute, log, log_absolute, tiny, sum, terms, blocks;
+  double u, exp, exp_slope, exp_absolute, log, log_absolute, tiny, sum, terms, blocks;
 };
 
 Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
-  const double u = unit_roundoff(arithmetic.compute);
-  const FunctionUnits exp = function_units(Function::kExp, arithmetic);
-  const FunctionUnits log = function_units(Function::kLog, arithmetic);
-  const Accumulation& kind = arithmetic.profile->sum;
+  const double u = roundoff(arithmetic);
+  const FunctionBound exp = function_bound(Function::kExp, arithmetic);
+  const FunctionBound log = function_bound(Function::kLog, arithmetic);
   const auto terms = static_cast<double>(n);
   return {.u = u,
-          .exp = exp.relative_u * u,
+          .exp = exp.relative,
+          .exp_slope = exp.slope,
           .exp_absolute = exp.absolute + sum_underflow(arithmetic),
-          .log = log.relative_u * u,
+          .log = log.relative,
           .log_absolute = log.absolute,
           .tiny = smallest_normal(arithmetic.compute),
-          .sum = kind.c * kind.k * std::ceil((terms - 1) / kind.k) * u,
+          .sum = accumulation_error(arithmetic.profile->sum, n - 1, arithmetic),
           .terms = terms,
           .blocks = std::ceil(terms / 64)};
 }
 
 // Relative error of exp(x_i - max) for d = max - x_i: the difference is off by u d, and exp(u d) - 1 <= u d (1 + u d)
-// while u d <= 1; then the function's own.
-inline double exponential_error(double u, double exp, double d) {
-  const double a = u * d * (1 + u * d);
-  return a + exp + a * exp;
+// while u d <= 1; then the function's own, of an argument of magnitude d.
+inline double exponential_error(double u, double exp, double slope, double d) {
+  const double a = u * d * (1 + u * d), own = exp + slope * d;
+  return a + own + a * own;
 }
 
 // Relative error of S = sum exp(x_j - max) >= 1: W = sum p_j rel_j, terms with p_j = 0 are 0, plus the absolute error
@@ -49,9 +49,9 @@ double sum_error(const Model& m, double weighted) {
 
 // sum p_j rel_j of a row, given its maximum. An element at -infinity has p_j = 0.
 double weighted_error(const Model& m, const double* x, std::int64_t n, double max, const double* p) {
-  const double u = m.u, exp = m.exp;
+  const double u = m.u, exp = m.exp, slope = m.exp_slope;
   return row_fold(n, [=](std::int64_t j) {
-    const double term = p[j] * exponential_error(u, exp, max - x[j]);
+    const double term = p[j] * exponential_error(u, exp, slope, max - x[j]);
     return p[j] == 0 ? 0.0 : term;
   });
 }
@@ -76,9 +76,9 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
     const double max = row_max(xr, n);
     const double s = sum_error(m, weighted_error(m, xr, n, max, pr));
     const double factor = s < 1 ? (2.001 * m.u + s) / (1 - s) : (s == s ? kInfinity : s);
-    const double floor = 2 * m.exp_absolute + m.tiny, u = m.u, exp = m.exp;
+    const double floor = 2 * m.exp_absolute + m.tiny, u = m.u, exp = m.exp, slope = m.exp_slope;
     for (std::int64_t i = 0; i < n; ++i) {
-      const double rel = exponential_error(u, exp, max - xr[i]);
+      const double rel = exponential_error(u, exp, slope, max - xr[i]);
       const double relative = pr[i] * (rel + factor + rel * factor);
       to[i] = (pr[i] == 0 ? 0.0 : relative) + floor;
     }

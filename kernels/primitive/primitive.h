@@ -99,6 +99,7 @@ struct Arithmetic {
   Format compute = Format::kFloat64;  // Of the operation's inner arithmetic: bf16 elementwise kernels compute in fp32.
   Format result = Format::kFloat64;   // In which the result is held; narrower than compute: one more rounding.
   const Profile* profile = nullptr;   // Never null in use.
+  Format input = Format::kUnknown;    // Widest of the inputs' formats: the class of a product; kUnknown: compute.
 };
 
 using Inputs = std::span<const Array>;

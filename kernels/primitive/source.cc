@@ -47,12 +47,12 @@ Bound error_iota(const Attributes& attributes, const Arithmetic& arithmetic, Inp
       (integral(attributes.scalar) && integral(attributes.scalar2) && integral(last) && held(last))) {
     return {};
   }
-  const double u = unit_roundoff(arithmetic.compute);
+  const double u = roundoff(arithmetic);
   Bound error{Array::uninitialized(out.shape())};
   double* const e = error.values.data();
   for (std::int64_t i = 0; i < out.count(); ++i) {
     const double increment = std::fabs(static_cast<double>(i) * attributes.scalar2);
-    e[i] = u * (4.3 * std::fabs(attributes.scalar) + 7.3 * increment) + 3 * half_smallest_subnormal(arithmetic.compute);
+    e[i] = u * (4.3 * std::fabs(attributes.scalar) + 7.3 * increment) + 3 * underflow(arithmetic);
   }
   return with_storage_rounding(arithmetic, out, std::move(error));
 }

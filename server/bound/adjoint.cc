@@ -1,6 +1,7 @@
 #include "server/bound/adjoint.h"
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/arithmetic.h"
 
 namespace plumbline {
 namespace {
@@ -71,9 +72,8 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
       const auto computed = replay.computed.find(id);
       const Array& value = computed == replay.computed.end() ? replay.values[id] : computed->second;
       if (!errors_known) {
-        target_error = primitive.local_error(node.attributes, {node.compute, node.result, &profile}, inputs, value);
-        own_error =
-            primitive.local_error(node.attributes, {Format::kFloat64, Format::kFloat64, &profile}, inputs, value);
+        target_error = primitive.local_error(node.attributes, arithmetic_of(graph, node, profile), inputs, value);
+        own_error = primitive.local_error(node.attributes, replay_arithmetic(), inputs, value);
         errors_known = true;
       }
       if (target_error) {

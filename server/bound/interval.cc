@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "server/bound/arithmetic.h"
+
 namespace plumbline {
 namespace {
 
@@ -30,6 +32,13 @@ Bound sum(const Bound& a, const Bound& b) {
   const double up = 1 + std::ldexp(1.0, -40);
   for (std::int64_t i = 0; i < x.count(); ++i) result.data()[i] = (x.data()[i] + y.data()[i]) * up;
   return {result};
+}
+
+// How far the value that a consumer read may lie from what was stored: fused kernels may skip a rounding.
+Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profile& profile) {
+  if (!profile.casts_elided) return {};
+  const Node& node = graph.nodes[id];
+  return with_storage_rounding({node.compute, node.result, &profile}, stored, {});
 }
 
 bool useless(const Bound& radius, const Array& value) {
@@ -75,7 +84,7 @@ Enclosures enclose(const Graph& graph, const Replay& replay, const std::vector<N
       const bool exact = anchors.count(input) != 0;
       lost = lost || (!exact && result.exploded[input]);
       centres.push_back(replay.values[input]);
-      radii.push_back(exact ? Bound() : result.radii[input]);
+      radii.push_back(exact ? unrounded(graph, input, replay.values[input], profile) : result.radii[input]);
       moved = moved || radii.back();
     }
     if (lost) {
@@ -87,7 +96,7 @@ Enclosures enclose(const Graph& graph, const Replay& replay, const std::vector<N
     const Array& value = computed == replay.computed.end() ? replay.values[id] : computed->second;
     Bound carried;
     if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
-    const Arithmetic arithmetic{node.compute, node.result, &profile};
+    const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
     Bound own;
     if (!moved || row_normalised(node.primitive)) {
       own = primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried));

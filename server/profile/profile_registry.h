@@ -12,14 +12,17 @@ namespace plumbline {
 class ProfileRegistry {
  public:
   // Reads every *.textproto of the directory. Throws std::runtime_error naming file, line and field for a file that
-  // does not parse, holds an unknown function, a negative or not finite figure, or a name twice.
+  // read_profile refuses, and for a name that two files hold.
   static ProfileRegistry load(const std::string& directory);
 
-  const Profile* find(const std::string& name) const;  // Null if there is none.
-  std::vector<std::string> names() const;
+  // By name, options included in any order ("cuda-sm90+tf32+reduced"). Null if there is none.
+  const Profile* find(const std::string& name) const;
+  std::vector<std::string> names() const;  // Without options.
+  static std::vector<std::string> options();
 
  private:
-  std::map<std::string, Profile> profiles_;
+  std::map<std::string, Profile> profiles_;  // All of them with every combination of options, those sorted.
+  std::vector<std::string> names_;
 };
 
 }  // namespace plumbline

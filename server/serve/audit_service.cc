@@ -35,6 +35,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   if (open.profile == nullptr) {
     const auto names = parts_.profiles->names();
     return refuse(absl::NotFoundError(absl::StrCat("profile: expected one of ", absl::StrJoin(names, ", "),
+                                                   ", perhaps with +", absl::StrJoin(ProfileRegistry::options(), ", +"),
                                                    ", found \"", open.profile_name.substr(0, 128), "\"")),
                   "profile");
   }
