@@ -319,6 +319,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   }
 
   bounds.guards = check_guards(graph, followed, *input.profile);
+  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty());
+  watch.lap("hazards");
 
   bool unanswered = false;
   for (const Finding& finding : bounds.findings)

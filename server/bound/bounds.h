@@ -11,6 +11,7 @@
 #include "kernels/profile.h"
 #include "server/bound/adjoint.h"
 #include "server/bound/guards.h"
+#include "server/bound/hazards.h"
 #include "server/bound/localize.h"
 #include "server/bound/match.h"
 #include "server/bound/probe.h"
@@ -74,6 +75,7 @@ struct Bounds {
   std::vector<IllegalValue> illegal_values;  // Observed values outside of their enclosures: PROVEN.
   std::vector<NodeId> illegal_decisions;
   std::vector<GuardFinding> guards;
+  std::vector<HazardFinding> hazards;
   std::uint64_t decisions = 0, unstable = 0;
   bool all_taps_equal_reference = false;  // Bitwise, against bare values or the reference's observed taps.
   // Pairing.

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "server/judge/judge.h"
 
@@ -59,10 +61,90 @@ Hazard guard_hazard(const Graph& graph, const GuardFinding& finding) {
   return hazard;
 }
 
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, share < 0.001 ? "%.1e%%" : "%.1f%%", 100 * share);
+  return text;
+}
+
+std::string power_of_two(int exponent) {
+  const std::string text = "2^" + std::to_string(exponent);
+  return std::abs(exponent) > 30 ? text : text + " = " + number(std::ldexp(1.0, exponent));
+}
+
+// The loss scale that saves gradients which leave their format's range, or what to do where none does.
+std::string scale_advice(const HazardFinding& finding, const std::string& format) {
+  if (!finding.scale_min || !finding.scale_max)
+    return "hold it in a wider format than " + format + ", or scale its input";
+  if (*finding.scale_min > *finding.scale_max)
+    return "no loss scale keeps all gradients within " + format + ": hold them in bf16 or fp32";
+  if (finding.kind == HazardKind::kOverflow)
+    return "divide the loss scale by " + power_of_two(std::max(1, -*finding.scale_max)) + " or more";
+  return "multiply the loss scale by " + power_of_two(*finding.scale_min) + ", and by no more than " +
+         power_of_two(*finding.scale_max);
+}
+
+Hazard hazard_of(const Graph& graph, const HazardFinding& finding) {
+  Hazard hazard{"", place_of(graph, finding.node), finding.share, "", ""};
+  const std::string place = at(hazard.place), format = hazard.place.format, part = percent(finding.share);
+  switch (finding.kind) {
+    case HazardKind::kOverflow:
+      hazard.kind = "overflow";
+      hazard.sentence = part + " of the values of " + place + " are beyond the largest number of " + format + ".";
+      hazard.remedy = scale_advice(finding, format);
+      break;
+    case HazardKind::kUnderflow:
+      hazard.kind = "underflow";
+      hazard.sentence = part + " of the values of " + place + " become zero or subnormal in " + format + "; " +
+                        percent(finding.harm) + " of the whole is lost.";
+      hazard.remedy = scale_advice(finding, format);
+      break;
+    case HazardKind::kLostUpdates:
+      hazard.kind = "lost_updates";
+      hazard.sentence = part + " of the weights' updates vanish, " + percent(finding.harm) +
+                        " of the whole step: each is below half of its weight's last place in " + format + ".";
+      hazard.remedy = "keep a master copy of the weights in fp32, or round stochastically";
+      break;
+    case HazardKind::kStagnation:
+      hazard.kind = "stagnation";
+      hazard.sentence = part + " of the increments at " + place + " leave their running sum in " + format +
+                        " as it was, " + percent(finding.harm) + " of what should be added.";
+      hazard.remedy = "accumulate in fp32";
+      break;
+    case HazardKind::kCancellation:
+      hazard.kind = "cancellation";
+      hazard.sentence = "The terms of " + place + " are " + number(finding.harm) +
+                        " times larger than their sum, and so are their relative errors in it.";
+      hazard.remedy =
+          "rewrite it so that large terms do not meet (for a variance, subtract the mean first), or hold "
+          "the terms in a wider format than " +
+          format;
+      break;
+  }
+  return hazard;
+}
+
+// A tap that is not finite where the rounded replay says so too, and no value of exact arithmetic was out of range (a
+// division by what underflowed, for one).
+bool explained_by(const Bounds& bounds, const RangeFinding& range) {
+  if (!range.exact_finite || !range.rounded_agrees) return true;
+  for (const HazardFinding& finding : bounds.hazards)
+    if (finding.kind == HazardKind::kOverflow) return true;
+  return false;
+}
+
 }  // namespace
 
 std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds) {
   std::vector<Hazard> found;
+  for (const HazardFinding& finding : bounds.hazards) found.push_back(hazard_of(graph, finding));
+  for (const RangeFinding& range : bounds.range) {
+    if (explained_by(bounds, range)) continue;
+    const Place place = place_of(graph, *range.first);
+    found.push_back({"overflow", place, 1, "raise the format of " + at(place) + " or scale its input",
+                     "Tap " + range.tap + " is not finite because of " + at(place) + "."});
+    break;
+  }
   for (const GuardFinding& finding : bounds.guards) found.push_back(guard_hazard(graph, finding));
   return found;
 }

@@ -128,8 +128,6 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
     const Place place = place_of(*input.graph, *finding.first);
     if (finding.exact_finite) {
-      verdict->hazards.push_back({"overflow", place, 1.0, "raise the format of " + at(place) + " or scale its input",
-                                  "Tap " + finding.tap + " is not finite because " + at(place) + " overflows."});
       decide(verdict, Outcome::kTypeI, Grade::kExplained, Cause::kPrecisionPolicy,
              "Tap " + finding.tap + " overflows because " + at(place) + " is held in " + place.format + ".");
     } else {
@@ -373,7 +371,7 @@ Verdict judge(const JudgeInput& input) {
   verdict.coverage.unstable = bounds.unstable;
   for (const GraphTap& tap : input.graph->taps)
     verdict.coverage.elements += static_cast<std::uint64_t>(count(tap.shape));
-  for (Hazard& hazard : hazards(*input.graph, bounds)) verdict.hazards.push_back(std::move(hazard));
+  verdict.hazards = hazards(*input.graph, bounds);
   add_notes(input, &verdict);
   verdict.advice = advice(*input.graph, bounds, verdict);
   verdict.phase_seconds = bounds.seconds;

@@ -28,8 +28,8 @@ constexpr char kOther[] = "other";
 constexpr std::array<std::string_view, 8> kDropReasons = {
     "queue_full", "disconnected", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid", kOther};
 // The audit's passes as bounds and judge name them; what is left of the total is the judgement itself.
-constexpr std::array<std::string_view, 9> kPhases = {"lower",   "replay",  "range", "interval", "adjoint",
-                                                     "pairing", "rounded", "total", kOther};
+constexpr std::array<std::string_view, 10> kPhases = {"lower",   "replay",  "range",   "interval", "adjoint",
+                                                      "pairing", "hazards", "rounded", "total",    kOther};
 
 // A margin is a ratio to the envelope: 1 is the border between explained and not.
 const Boundaries& margin_boundaries() {
@@ -208,7 +208,8 @@ Metrics::Metrics(const std::string& version, const std::string& backend) : famil
   for (const std::string_view phase : kPhases) {
     families_->audit_seconds.Add({{"phase", std::string(phase)}}, seconds_boundaries());
   }
-  for (const char* kind : {"overflow", "underflow", "lost_updates"}) families_->hazards.Add({{"kind", kind}});
+  for (const char* kind : {"overflow", "underflow", "lost_updates", "stagnation", "cancellation", "guard"})
+    families_->hazards.Add({{"kind", kind}});
   for (const char* coverage : {"audited", "opaque", "unaudited"}) families_->ops.Add({{"coverage", coverage}});
   for (const Transport transport : {Transport::kGrpc, Transport::kSharedMemory, Transport::kCudaIpc}) {
     families_->ingest_bytes.Add({{"transport", name_of(transport)}});

@@ -1,0 +1,272 @@
+#include "server/bound/hazards.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace plumbline {
+namespace {
+
+// A tenth of a step, or of a sum's terms, is lost: as much as makes an envelope say nothing.
+constexpr double kLostMin = 0.1;
+// Additions by one line of the program that make a running sum; fewer are a formula.
+constexpr std::size_t kRunningSumMin = 8;
+
+// Whether the format's exponents reach less far than fp32's, so that ordinary values of a network leave its range.
+bool short_range(Format format) { return traits(format).exponent_max < traits(Format::kFloat32).exponent_max; }
+
+// A float that arithmetic made or a cast rounded.
+bool rounds(const Node& node) {
+  return node.primitive != Primitive::kLeaf && node.primitive != Primitive::kConstant && is_float(node.result) &&
+         node.result != Format::kFloat64 && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast);
+}
+
+// One node's values against the range of its format.
+struct Range {
+  std::uint64_t nonzero = 0, overflowing = 0, underflowing = 0;
+  double largest = 0, squares = 0, lost_squares = 0;
+};
+
+Range range_of(Format format, const Array& values) {
+  Range range;
+  const Array x = values.materialize();
+  const double normal = smallest_normal(format), limit = largest_finite(format);
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double magnitude = std::fabs(x.data()[i]);
+    if (magnitude == 0 || !std::isfinite(magnitude)) continue;
+    ++range.nonzero;
+    range.largest = std::fmax(range.largest, magnitude);
+    range.squares += magnitude * magnitude;
+    if (magnitude > limit && std::isinf(round_to(format, magnitude))) ++range.overflowing;
+    if (magnitude >= normal) continue;
+    ++range.underflowing;
+    const double lost = magnitude - round_to(format, magnitude);
+    range.lost_squares += lost * lost;
+  }
+  return range;
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Overflow and underflow. What is lost below the normal range counts where it exceeds, in norm, what rounding to
+// nearest may do to the whole tensor: u norm(x). A tensor of typical size s has its error of eta below s u only from
+// s = eta / u on, the smallest normal; the long tail of small elements that every gradient has does no such harm.
+void find_range_hazards(const Graph& graph, const Replay& values, bool not_finite,
+                        std::vector<HazardFinding>* findings) {
+  std::optional<HazardFinding> overflow, underflow;
+  int scale_min = -(1 << 16), scale_max = 1 << 16;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!values.values[id] || !rounds(node) || !(short_range(node.result) || not_finite)) continue;
+    const Phase phase = graph.origins[node.origin].phase;
+    const auto known = values.computed.find(id);
+    const Range range = range_of(node.result, known == values.computed.end() ? values.values[id] : known->second);
+    if (range.nonzero == 0) continue;
+    const bool gradient = phase == Phase::kBackward;
+    const double typical = std::sqrt(range.squares / static_cast<double>(range.nonzero));
+    if (gradient) {
+      scale_max = std::min(scale_max, std::ilogb(largest_finite(node.result) / range.largest));
+      scale_min = std::max(scale_min, std::ilogb(smallest_normal(node.result) / typical) + 1);
+    }
+    if (range.overflowing > 0 && !overflow)
+      overflow = HazardFinding{HazardKind::kOverflow, id, share(range.overflowing, range.nonzero), 1, {}, {}};
+    if (!gradient && phase != Phase::kOptimizer) continue;
+    const double rounding = unit_roundoff(node.result) * std::sqrt(range.squares);
+    if (!(std::sqrt(range.lost_squares) > rounding)) continue;
+    const double harm = std::sqrt(range.lost_squares / range.squares);
+    if (!underflow || harm > underflow->harm)
+      underflow = HazardFinding{HazardKind::kUnderflow, id, share(range.underflowing, range.nonzero), harm, {}, {}};
+  }
+  for (const auto& found : {overflow, underflow}) {
+    if (!found) continue;
+    findings->push_back(*found);
+    if (graph.origins[graph.nodes[found->node].origin].phase != Phase::kBackward) continue;
+    findings->back().scale_min = scale_min;
+    findings->back().scale_max = scale_max;
+  }
+}
+
+// What a node accumulates into: a weight, optimizer state or carried gradient, or the last addition of a running sum.
+struct Accumulator {
+  enum class Kind : std::uint8_t { kNone, kWeight, kState, kSum } kind = Kind::kNone;
+  Format format = Format::kUnknown;  // Of the leaf.
+  std::size_t chain = 0;             // Of kState and kSum.
+};
+
+// Additions into one running sum, from one line of the program.
+struct Chain {
+  std::vector<NodeId> additions;
+  NodeId worst = 0;
+  std::uint64_t worst_lost = 0;
+  double lost = 0, total = 0;
+  std::uint64_t lost_elements = 0, elements = 0;
+};
+
+// Adds what of the addend x leaves the accumulator a as it was: round(a + x) = round(a) though x is not 0.
+void absorb(NodeId id, Format format, const Array& accumulator, const Array& addend, const Shape& shape, Chain* chain) {
+  const std::uint64_t lost_before = chain->lost_elements;
+  const Array a = accumulator.expand(shape).materialize(), x = addend.expand(shape).materialize();
+  for (std::int64_t i = 0; i < a.count(); ++i) {
+    const double step = x.data()[i], before = a.data()[i];
+    if (step == 0 || !std::isfinite(step) || !std::isfinite(before)) continue;
+    ++chain->elements;
+    chain->total += std::fabs(step);
+    if (round_to(format, before + step) != round_to(format, before)) continue;
+    ++chain->lost_elements;
+    chain->lost += std::fabs(step);
+  }
+  if (chain->lost_elements - lost_before < chain->worst_lost) return;
+  chain->worst = id;
+  chain->worst_lost = chain->lost_elements - lost_before;
+}
+
+class Accumulations {
+ public:
+  Accumulations(const Graph& graph, const Replay& values) : graph_(graph), values_(values), into_(graph.nodes.size()) {
+    for (const GraphLeaf& leaf : graph.leaves) {
+      if (!is_float(leaf.format)) continue;
+      if (leaf.role == LeafRole::kParameter) into_[leaf.node] = {Accumulator::Kind::kWeight, leaf.format, 0};
+      if (leaf.role == LeafRole::kState) into_[leaf.node] = {Accumulator::Kind::kState, leaf.format, new_chain()};
+    }
+    narrowest_cast_.assign(graph.nodes.size(), Format::kUnknown);
+    constant_.assign(graph.nodes.size(), false);
+  }
+
+  void find(std::vector<HazardFinding>* findings) {
+    for (const Node& node : graph_.nodes)
+      if (node.primitive == Primitive::kCast && is_float(node.result)) narrowest_cast_[node.inputs[0]] = node.result;
+    for (NodeId id = 0; id < graph_.nodes.size(); ++id) visit(id);
+    for (const auto& [format, weights] : weights_)
+      if (weights.lost > kLostMin * weights.total) findings->push_back(finding(HazardKind::kLostUpdates, weights));
+    const Chain* worst = nullptr;
+    for (const Chain& chain : chains_)
+      if (chain.lost > kLostMin * chain.total && (worst == nullptr || chain.lost_elements > worst->lost_elements))
+        worst = &chain;
+    if (worst != nullptr) findings->push_back(finding(HazardKind::kStagnation, *worst));
+  }
+
+ private:
+  std::size_t new_chain() {
+    chains_.emplace_back();
+    return chains_.size() - 1;
+  }
+
+  HazardFinding finding(HazardKind kind, const Chain& chain) const {
+    return {kind, chain.worst, share(chain.lost_elements, chain.elements), chain.lost / chain.total, {}, {}};
+  }
+
+  void visit(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    if (!values_.values[id]) return;
+    constant_[id] = node.primitive == Primitive::kConstant || node.primitive == Primitive::kIota;
+    if (!node.inputs.empty()) {
+      bool all = true;
+      for (NodeId input : node.inputs) all = all && constant_[input];
+      constant_[id] = all;
+    }
+    switch (node.primitive) {
+      case Primitive::kCast:
+      case Primitive::kWindow:
+        into_[id] = into_[node.inputs[0]];
+        return;
+      case Primitive::kMul:  // Decay by a number.
+        for (std::size_t i : {0, 1})
+          if (count(graph_.nodes[node.inputs[1 - i]].shape) == 1 &&
+              into_[node.inputs[i]].kind != Accumulator::Kind::kSum)
+            into_[id] = into_[node.inputs[i]];
+        return;
+      case Primitive::kAdd:
+      case Primitive::kSub:
+        if (is_float(node.result)) visit_addition(id);
+        return;
+      default:
+        return;
+    }
+  }
+
+  void visit_addition(NodeId id) {
+    const Node& node = graph_.nodes[id];
+    for (std::size_t i : {0, 1}) {
+      const NodeId before = node.inputs[i], addend = node.inputs[1 - i];
+      const Accumulator& accumulator = into_[before];
+      if (accumulator.kind == Accumulator::Kind::kNone || (i == 1 && node.primitive == Primitive::kSub)) continue;
+      if (constant_[addend] || graph_.nodes[before].shape != node.shape) continue;
+      Format format = node.result;
+      if (narrowest_cast_[id] == accumulator.format) format = accumulator.format;  // Read wide, stored as it was.
+      const Array &a = values_.values[before], &x = values_.values[addend];
+      if (accumulator.kind == Accumulator::Kind::kWeight) {
+        if (into_[addend].kind == Accumulator::Kind::kWeight) continue;  // A sum of weights is no step.
+        absorb(id, format, a, x, node.shape, &weights_[format]);
+        return;
+      }
+      Chain& chain = chains_[accumulator.chain];
+      const bool same_line = chain.additions.empty() || source(chain.additions.back()) == source(id);
+      if (accumulator.kind == Accumulator::Kind::kSum && !same_line) continue;
+      chain.additions.push_back(id);
+      if (accumulator.kind == Accumulator::Kind::kState || chain.additions.size() >= kRunningSumMin)
+        absorb(id, format, a, x, node.shape, &chain);
+      into_[id] = {Accumulator::Kind::kSum, accumulator.format, accumulator.chain};
+      return;
+    }
+    const std::size_t chain = new_chain();
+    chains_[chain].additions.push_back(id);
+    into_[id] = {Accumulator::Kind::kSum, node.result, chain};
+  }
+
+  const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
+
+  const Graph& graph_;
+  const Replay& values_;
+  std::vector<Accumulator> into_;  // By node.
+  std::vector<Format> narrowest_cast_;
+  std::vector<bool> constant_;
+  std::vector<Chain> chains_;
+  std::map<Format, Chain> weights_;
+};
+
+// The node that made what `id` hands on.
+NodeId made(const Graph& graph, NodeId id) {
+  while (graph.nodes[id].primitive == Primitive::kWindow) id = graph.nodes[id].inputs[0];
+  return id;
+}
+
+// A sum of two computed terms that keeps less than half of its format's digits: norm(|a| + |b|) > norm(a + b) /
+// sqrt(u). Not in backward: a gradient cancels at every optimum, by design.
+void find_cancellation(const Graph& graph, const Replay& values, std::vector<HazardFinding>* findings) {
+  std::optional<HazardFinding> worst;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (node.primitive != Primitive::kSub && node.primitive != Primitive::kAdd) continue;
+    if (!values.values[id] || !is_float(node.result) || node.shape != graph.nodes[node.inputs[0]].shape) continue;
+    if (graph.origins[node.origin].phase == Phase::kBackward) continue;
+    if (!rounds(graph.nodes[made(graph, node.inputs[0])]) || !rounds(graph.nodes[made(graph, node.inputs[1])]))
+      continue;
+    const Array a = values.values[node.inputs[0]].expand(node.shape).materialize(),
+                b = values.values[node.inputs[1]].expand(node.shape).materialize(),
+                sum = values.values[id].materialize();
+    double terms = 0, result = 0;
+    for (std::int64_t i = 0; i < sum.count(); ++i) {
+      const double both = std::fabs(a.data()[i]) + std::fabs(b.data()[i]);
+      terms += both * both;
+      result += sum.data()[i] * sum.data()[i];
+    }
+    const double factor = std::sqrt(terms / result);
+    if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(node.result)) > 1)) continue;
+    if (!worst || factor > worst->harm) worst = HazardFinding{HazardKind::kCancellation, id, 1, factor, {}, {}};
+  }
+  if (worst) findings->push_back(*worst);
+}
+
+}  // namespace
+
+std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values, bool not_finite) {
+  std::vector<HazardFinding> findings;
+  find_range_hazards(graph, values, not_finite, &findings);
+  Accumulations(graph, values).find(&findings);
+  find_cancellation(graph, values, &findings);
+  return findings;
+}
+
+}  // namespace plumbline

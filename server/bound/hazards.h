@@ -1,0 +1,38 @@
+// Hazards: where rounding alone does harm, whoever is right (NUMERICS section 8). Numbers from the exact replay, beside
+// every node's format; what to say of them is judge/hazards.cc's.
+//
+// A hazard is only reported where its error is larger than what rounding to nearest in the same format does anyway, so
+// that the few small numbers of any tensor, the tails of any sum and gradients that vanish at an optimum are none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "server/bound/replay.h"
+
+namespace plumbline {
+
+enum class HazardKind : std::uint8_t {
+  kOverflow,      // Finite values beyond the format's largest.
+  kUnderflow,     // Gradients or optimizer state below the format's normal range.
+  kLostUpdates,   // Steps that leave their weight as it was: |step| < u|w|.
+  kStagnation,    // Increments that leave a running sum as it was.
+  kCancellation,  // Sums far smaller than their terms, which carry errors.
+};
+
+struct HazardFinding {
+  HazardKind kind = HazardKind::kOverflow;
+  NodeId node = 0;   // Where it is worst.
+  double share = 0;  // Of the elements that are not zero: there; of all weights' updates for kLostUpdates.
+  double harm = 0;   // Relative error that it causes: lost over total; kCancellation: terms over their sum.
+  // Powers of two by which the loss may be scaled so that gradients neither underflow (at least `scale_min`) nor
+  // overflow (at most `scale_max`) in their formats. Absent where the place is not a gradient.
+  std::optional<int> scale_min, scale_max;
+};
+
+// At most one finding of each kind and format, worst first within a kind. `values` is the exact replay on the target's
+// decisions; `not_finite` says that some tap is not finite, so that the wide formats are looked at as well.
+std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values, bool not_finite);
+
+}  // namespace plumbline

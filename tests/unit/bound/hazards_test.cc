@@ -1,0 +1,150 @@
+#include "server/bound/hazards.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+// Programs are written with the builder; `phase` is that of everything which follows.
+class Hazards : public testing::Test {
+ protected:
+  NodeId op(Primitive primitive, std::vector<NodeId> inputs, Shape shape, Format format, Phase phase) {
+    const NodeId node = builder_.op(primitive, std::move(inputs), std::move(shape), format);
+    builder_.graph.origins.back().phase = phase;
+    return node;
+  }
+  NodeId weight(const std::vector<double>& values, Format format) {
+    return builder_.leaf({static_cast<std::int64_t>(values.size())}, values, format, "param:w", LeafRole::kParameter);
+  }
+  std::vector<HazardFinding> found(NodeId result, bool not_finite = false) {
+    const Shape& shape = builder_.graph.nodes[result].shape;
+    builder_.tap("result", TapKind::kValue, result, std::vector<double>(static_cast<std::size_t>(count(shape))));
+    const Replay exact = replay(builder_.graph, leaf_values(builder_.graph), Precision::kExact);
+    return find_hazards(builder_.graph, exact, not_finite);
+  }
+  // A gradient of these values, cast to `format`.
+  std::vector<HazardFinding> gradient(const std::vector<double>& values, Format format) {
+    const NodeId wide = builder_.leaf({static_cast<std::int64_t>(values.size())}, values, Format::kFloat64);
+    return found(op(Primitive::kCast, {wide}, {static_cast<std::int64_t>(values.size())}, format, Phase::kBackward));
+  }
+  test::GraphBuilder builder_;
+};
+
+TEST_F(Hazards, UnscaledGradientsUnderflowAndTheScaleSavesThem) {
+  const std::vector<double> values{3e-8, -1e-8, 2e-8, 0};
+  const auto findings = gradient(values, Format::kFloat16);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kUnderflow);
+  EXPECT_EQ(findings[0].share, 1);  // The zero counts for nothing.
+  ASSERT_TRUE(findings[0].scale_min.has_value());
+  std::vector<double> scaled;
+  for (double value : values) scaled.push_back(std::ldexp(value, *findings[0].scale_min));
+  for (double value : scaled)
+    EXPECT_LE(std::fabs(value - round_to(Format::kFloat16, value)), std::ldexp(std::fabs(value), -8));
+  EXPECT_LT(*findings[0].scale_min, *findings[0].scale_max);
+}
+
+TEST_F(Hazards, TheTailOfAGradientIsNoHazard) {
+  // Subnormal elements beside ordinary ones.
+  EXPECT_TRUE(gradient({1e-2, -2e-2, 1e-6, 3e-7}, Format::kFloat16).empty());
+}
+
+TEST_F(Hazards, BrainFloatReachesAsFarAsSingle) { EXPECT_TRUE(gradient({3e-8, 1e-8}, Format::kBFloat16).empty()); }
+
+TEST_F(Hazards, OverflowNamesTheShareAndTheScale) {
+  const auto findings = gradient({1e6, 3, -1e5, 2}, Format::kFloat16);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kOverflow);
+  EXPECT_EQ(findings[0].share, 0.5);
+  EXPECT_EQ(*findings[0].scale_max, -4);  // 1e6 / 16 = 62500 fits, 1e6 / 8 does not.
+}
+
+TEST_F(Hazards, WideFormatsAreLookedAtWhereATapIsNotFinite) {
+  const NodeId x = builder_.leaf({2}, {1e30, 1}, Format::kFloat32);
+  const NodeId square = op(Primitive::kMul, {x, x}, {2}, Format::kFloat32, Phase::kForward);
+  const auto findings = found(square, true);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kOverflow);
+  EXPECT_FALSE(findings[0].scale_max.has_value());
+}
+
+TEST_F(Hazards, UpdatesBelowHalfAPlaceAreLost) {
+  // A step is lost where its weight is over 2048 times larger, in fp16.
+  const NodeId w = weight({1, 1, 1, 1}, Format::kFloat16);
+  const NodeId step = builder_.leaf({4}, {1e-4, 2e-4, -1e-4, 2e-3}, Format::kFloat32);
+  const NodeId scaled = op(Primitive::kMul, {step, step}, {4}, Format::kFloat32, Phase::kOptimizer);
+  const NodeId next = op(Primitive::kAdd, {w, scaled}, {4}, Format::kFloat16, Phase::kOptimizer);
+  const auto findings = found(next);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kLostUpdates);
+  EXPECT_EQ(findings[0].share, 1);
+  EXPECT_EQ(findings[0].node, next);
+}
+
+TEST_F(Hazards, AWeightReadWideAndStoredNarrowLosesItsUpdateAsWell) {
+  const NodeId w = weight({1, 1}, Format::kBFloat16);
+  const NodeId wide = op(Primitive::kCast, {w}, {2}, Format::kFloat32, Phase::kOptimizer);
+  const NodeId next =
+      op(Primitive::kSub, {wide, builder_.leaf({2}, {1e-3, 1e-3})}, {2}, Format::kFloat32, Phase::kOptimizer);
+  const auto findings = found(op(Primitive::kCast, {next}, {2}, Format::kBFloat16, Phase::kOptimizer));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kLostUpdates);
+}
+
+TEST_F(Hazards, AMasterCopyKeepsThem) {
+  const NodeId w = weight({1, 1}, Format::kFloat32);
+  const NodeId next =
+      op(Primitive::kSub, {w, builder_.leaf({2}, {1e-4, 2e-4})}, {2}, Format::kFloat32, Phase::kOptimizer);
+  EXPECT_TRUE(found(op(Primitive::kCast, {next}, {2}, Format::kFloat16, Phase::kOptimizer)).empty());
+}
+
+class RunningSum : public Hazards {
+ protected:
+  // Adds `terms` ones to a start value, in a loop.
+  std::vector<HazardFinding> summed(double start, int terms, Format format) {
+    const NodeId one = builder_.leaf({}, {1}, format);
+    NodeId sum = builder_.leaf({}, {start}, format);
+    for (int i = 0; i < terms; ++i) {
+      sum = op(Primitive::kAdd, {sum, one}, {}, format, Phase::kForward);
+      builder_.graph.origins.back().source = "train.py:7";
+    }
+    return found(sum);
+  }
+};
+
+TEST_F(RunningSum, StagnatesWhereIncrementsAreBelowHalfAPlace) {
+  const auto findings = summed(4096, 16, Format::kFloat16);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kStagnation);
+}
+
+TEST_F(RunningSum, DoesNotStagnateInAWiderFormat) { EXPECT_TRUE(summed(4096, 16, Format::kFloat32).empty()); }
+
+TEST_F(RunningSum, NumbersOfAFormulaAreNoIncrements) { EXPECT_TRUE(summed(4096, 3, Format::kFloat16).empty()); }
+
+TEST_F(Hazards, OnePassVarianceCancels) {
+  const NodeId x = builder_.leaf({2}, {99.9, 100.1});
+  const NodeId square = op(Primitive::kMul, {x, x}, {2}, Format::kFloat32, Phase::kForward);
+  const NodeId doubled = op(Primitive::kAdd, {x, x}, {2}, Format::kFloat32, Phase::kForward);
+  const NodeId other = op(Primitive::kMul, {doubled, doubled}, {2}, Format::kFloat32, Phase::kForward);
+  const NodeId quarter =
+      op(Primitive::kDiv, {other, builder_.leaf({2}, {4, 4})}, {2}, Format::kFloat32, Phase::kForward);
+  const NodeId moved = op(Primitive::kAdd, {quarter, x}, {2}, Format::kFloat32, Phase::kForward);
+  const NodeId far = op(Primitive::kSub, {moved, square}, {2}, Format::kFloat32, Phase::kForward);  // 100 of 10000: no
+  const NodeId near = op(
+      Primitive::kSub,
+      {moved, op(Primitive::kAdd, {square, builder_.leaf({2}, {99.8, 100.2})}, {2}, Format::kFloat32, Phase::kForward)},
+      {2}, Format::kFloat32, Phase::kForward);
+  const auto findings = found(op(Primitive::kMul, {far, near}, {2}, Format::kFloat32, Phase::kForward));
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kCancellation);
+  EXPECT_EQ(findings[0].node, near);
+  EXPECT_NEAR(findings[0].harm, 2e5, 1e4);
+}
+
+}  // namespace
+}  // namespace plumbline
