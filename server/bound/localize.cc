@@ -1,85 +1,17 @@
 #include "server/bound/localize.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
-#include <unordered_set>
+#include <map>
+#include <set>
+
+#include "kernels/cpu/sums.h"
+#include "server/bound/agreement.h"
 
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kElementsMax = 1 << 16;  // of a vector that is also compared element by element
-constexpr std::int64_t kRowsSampled = 64;       // of a target's value
-
-// Fingerprint of a row: a projection with fixed pseudo-random weights, relative to the row's norm, to 24 bits. Replays
-// of equal mathematics differ by some 1e-13, so that neighbours on the 2^-24 grid are tried too.
-struct Fingerprint {
-  std::int64_t length = 0;
-  int exponent = 0;
-  std::int64_t cell = 0;
-
-  std::uint64_t key(std::int64_t cell_shift) const {
-    std::uint64_t h = static_cast<std::uint64_t>(length) * 0x9e3779b97f4a7c15ULL;
-    h = (h ^ static_cast<std::uint64_t>(exponent + 4096)) * 0xbf58476d1ce4e5b9ULL;
-    h = (h ^ static_cast<std::uint64_t>(cell + cell_shift)) * 0x94d049bb133111ebULL;
-    return h ^ (h >> 29);
-  }
-};
-
-bool fingerprint(const double* row, std::int64_t length, Fingerprint* result) {
-  double squares = 0, projection = 0;
-  std::uint64_t state = 0x2545f4914f6cdd1dULL;
-  for (std::int64_t j = 0; j < length; ++j) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    const double weight = 0.5 + static_cast<double>(state >> 40) * 0x1p-24;
-    if (!std::isfinite(row[j])) continue;
-    squares += row[j] * row[j];
-    projection += weight * row[j];
-  }
-  if (squares == 0) return false;
-  const double norm = std::sqrt(squares);
-  // Rounded, so that norms at a power of two, which are common, do not jump between exponents.
-  result->length = length;
-  result->exponent = static_cast<int>(std::lround(std::log2(norm)));
-  result->cell = static_cast<std::int64_t>(std::floor(std::ldexp(projection, 24 - result->exponent)));
-  return true;
-}
-
-class RowSet {
- public:
-  void insert(const Array& value) {
-    const Array rows = value.materialize();
-    const std::int64_t length = rows.shape().empty() ? 1 : rows.shape().back();
-    insert_rows(rows, length);
-    if (rows.shape().size() == 1 && rows.count() <= kElementsMax) insert_rows(rows, 1);
-  }
-  // All (sampled) rows are known.
-  bool holds(const Array& value) const {
-    const Array rows = value.materialize();
-    const std::int64_t length = rows.shape().empty() ? 1 : rows.shape().back();
-    return holds_rows(rows, length) || (rows.shape().size() <= 1 && length > 1 && holds_rows(rows, 1));
-  }
-
- private:
-  void insert_rows(const Array& rows, std::int64_t length) {
-    Fingerprint mark;
-    for (std::int64_t i = 0; length > 0 && i + length <= rows.count(); i += length)
-      if (fingerprint(rows.data() + i, length, &mark)) known_.insert(mark.key(0));
-  }
-  bool holds_rows(const Array& rows, std::int64_t length) const {
-    if (length <= 0) return true;
-    const std::int64_t n = rows.count() / length, stride = std::max<std::int64_t>(1, n / kRowsSampled);
-    Fingerprint mark;
-    for (std::int64_t i = 0; i < n; i += stride) {
-      if (!fingerprint(rows.data() + i * length, length, &mark)) continue;
-      bool found = false;
-      for (std::int64_t shift : {0, -1, 1}) found = found || known_.count(mark.key(shift)) != 0;
-      if (!found) return false;
-    }
-    return true;
-  }
-  std::unordered_set<std::uint64_t> known_;
-};
-
+// Sums, and what moves or regroups their terms.
 bool additive(Primitive primitive) {
   switch (primitive) {
     case Primitive::kSum:
@@ -99,64 +31,183 @@ bool additive(Primitive primitive) {
   }
 }
 
+bool adds(Primitive primitive) {
+  return primitive == Primitive::kAdd || primitive == Primitive::kSub || primitive == Primitive::kSum;
+}
+
+bool is_scaling(Primitive primitive) { return primitive == Primitive::kMul || primitive == Primitive::kDiv; }
+
 std::string number(double x) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", x);
   return text;
 }
 
-bool is_scaling(Primitive primitive) { return primitive == Primitive::kMul || primitive == Primitive::kDiv; }
+// The search on one side, given what is known of the other.
+class Search {
+ public:
+  Search(const LocalizeSide& side, const KnownValues& other) : side_(side), graph_(side.graph), other_(other) {}
 
-// The operand that scales: the smaller one of a product, the divisor of a quotient.
-std::size_t scaling_operand(const Graph& graph, const Node& node) {
-  if (node.primitive == Primitive::kDiv) return 1;
-  return count(graph.nodes[node.inputs[0]].shape) < count(graph.nodes[node.inputs[1]].shape) ? 0 : 1;
+  // The suspect, if any value on the way to the failing tap differs.
+  std::optional<Suspicion> run() {
+    const std::optional<NodeId> first = first_guilty();
+    if (!first) return std::nullopt;
+    const Node& node = graph_.nodes[*first];
+    if (is_scaling(node.primitive) && !known_scaling(node)) {
+      const std::size_t scale = scaling_input(graph_, node);
+      const NodeId by = node.inputs[scale], scaled = node.inputs[1 - scale];
+      if (agreement(scaled) == Agreement::kAgrees &&
+          (count(graph_.nodes[by].shape) == 1 || count(graph_.nodes[by].shape) < count(graph_.nodes[scaled].shape)))
+        return unknown_scaling(*first, by);
+    }
+    return Suspicion{origin_of_difference(*first), "its inputs agree with the reference's values, its result does not"};
+  }
+
+  // Whether the suspect is one of several places where values begin to differ, with nothing to tell them apart.
+  bool ambiguous() const { return ambiguous_; }
+
+  // Whether `node` of the program `other` is an operation that this one has too, but on a value that descends from
+  // `departure`: then the other program lacks what happens at `departure`.
+  bool continues_after(NodeId departure, const LocalizeSide& other, NodeId node) const {
+    if (graph_.nodes[departure].inputs.empty()) return false;
+    const Node& wanted = other.graph.nodes[node];
+    std::set<NodeId> descendants{departure}, closed;  // Closed: followed no further.
+    for (NodeId id = departure + 1; id < graph_.nodes.size(); ++id) {
+      const Node& mine = graph_.nodes[id];
+      if (!side_.replay.values[id]) continue;
+      auto descends = [&](NodeId input) { return descendants.count(input) != 0 && closed.count(input) == 0; };
+      if (!std::any_of(mine.inputs.begin(), mine.inputs.end(), descends)) continue;
+      descendants.insert(id);
+      if (!innocent(mine)) closed.insert(id);
+      if (mine.primitive != wanted.primitive || mine.shape != wanted.shape ||
+          operation(graph_, id) != operation(other.graph, node))
+        continue;
+      bool same = true;
+      for (std::size_t i = 0; i < mine.inputs.size(); ++i)
+        same = same && (descends(mine.inputs[i]) ||
+                        equal(side_.replay.values[mine.inputs[i]], other.replay.values[wanted.inputs[i]]));
+      if (same) return true;
+    }
+    return false;
+  }
+
+ private:
+  Agreement agreement(NodeId id) {
+    const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
+    const Node& node = graph_.nodes[id];
+    const Array& value = side_.replay.values[id];
+    if (fresh && node.primitive != Primitive::kLeaf && value) known->second = other_.of(node, value);
+    return known->second;
+  }
+
+  bool known_scaling(const Node& node) const {
+    const Array& scale = side_.replay.values[node.inputs[scaling_input(graph_, node)]];
+    return node.primitive == Primitive::kDiv ? other_.is_divisor(scale) : other_.is_factor(scale);
+  }
+
+  bool innocent(const Node& node) const {
+    return additive(node.primitive) || (is_scaling(node.primitive) && known_scaling(node));
+  }
+
+  // First operation that cannot be innocent among those from which the failing tap is reached by differing values; the
+  // tap's own node if all are innocent.
+  std::optional<NodeId> first_guilty() {
+    std::vector<NodeId> open;
+    std::set<NodeId> reached;
+    auto reach = [&](NodeId id) {
+      if (agreement(id) == Agreement::kDiffers && reached.insert(id).second) open.push_back(id);
+    };
+    for (NodeId id : side_.failing) reach(id);
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs) reach(input);
+    }
+    for (NodeId id : reached)
+      if (!graph_.nodes[id].inputs.empty() && !innocent(graph_.nodes[id])) return id;
+    for (NodeId id : side_.failing)
+      if (reached.count(id)) return id;
+    return std::nullopt;
+  }
+
+  // Goes back from `node` to where values begin to differ: to the beginnings in its history, differing nodes all of
+  // whose inputs agree.
+  NodeId origin_of_difference(NodeId node) {
+    std::map<NodeId, std::set<NodeId>> history;  // Beginnings that each differing node descends from.
+    std::vector<NodeId> open{node};
+    std::set<NodeId> differing{node};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs)
+        if (agreement(input) != Agreement::kAgrees && differing.insert(input).second) open.push_back(input);
+    }
+    for (NodeId id : differing) {  // In topological order.
+      std::set<NodeId>& from = history[id];
+      for (NodeId input : graph_.nodes[id].inputs)
+        if (const auto known = history.find(input); known != history.end())
+          from.insert(known->second.begin(), known->second.end());
+      if (from.empty()) from.insert(id);
+    }
+    const std::set<NodeId>& all = history[node];
+    const auto same_line = [&](NodeId id) { return source(id) == source(*all.begin()); };
+    if (std::all_of(all.begin(), all.end(), same_line)) return *all.begin();
+    // Partial results meet in a sum: the sum is what does not come out.
+    for (NodeId id : differing)
+      if (history[id].size() == all.size()) {
+        if (adds(graph_.nodes[id].primitive)) return id;
+        break;
+      }
+    ambiguous_ = true;
+    return *all.begin();
+  }
+
+  static bool equal(const Array& a, const Array& b) {
+    return a.count() == b.count() && cpu::norm2_difference(a, b) <= 1e-10 * cpu::norm2(b);
+  }
+  static const std::string& operation(const Graph& graph, NodeId id) {
+    return graph.origins[graph.nodes[id].origin].op;
+  }
+
+  const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
+
+  Suspicion unknown_scaling(NodeId id, NodeId scale) const {
+    const Array& by = side_.replay.values[scale];
+    const std::string how = graph_.nodes[id].primitive == Primitive::kDiv ? "divides by " : "multiplies by ";
+    const std::string what = by.count() == 1 ? number(by.materialize().item()) : std::string("values");
+    return {id, how + what + ", which the reference never does", true};
+  }
+
+  const LocalizeSide& side_;
+  const Graph& graph_;
+  const KnownValues& other_;
+  std::map<NodeId, Agreement> agreements_;
+  bool ambiguous_ = false;
+};
+
+std::string place(const Graph& graph, NodeId id) {
+  const Origin& origin = graph.origins[graph.nodes[id].origin];
+  return origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")");
 }
 
 }  // namespace
 
-std::optional<Suspicion> localize(const Graph& target, const Replay& target_replay, const Graph& reference,
-                                  const Replay& reference_replay, const std::vector<NodeId>& failing) {
-  RowSet values, factors, divisors;
-  for (NodeId id = 0; id < reference.nodes.size(); ++id) {
-    const Array& value = reference_replay.values[id];
-    const Node& node = reference.nodes[id];
-    if (!value) continue;
-    values.insert(value);
-    if (node.primitive == Primitive::kDiv) divisors.insert(reference_replay.values[node.inputs[1]]);
-    if (node.primitive == Primitive::kMul)
-      for (NodeId input : node.inputs) factors.insert(reference_replay.values[input]);
-  }
-
-  std::vector<bool> wanted(target.nodes.size(), false);
-  NodeId last = 0;
-  for (NodeId id : failing) {
-    wanted[id] = true;
-    last = std::max(last, id);
-  }
-  for (std::size_t id = target.nodes.size(); id-- > 0;)
-    if (wanted[id])
-      for (NodeId input : target.nodes[id].inputs) wanted[input] = true;
-
-  for (NodeId id = 0; id < target.nodes.size(); ++id) {
-    const Node& node = target.nodes[id];
-    const Array& value = target_replay.values[id];
-    if (!wanted[id] || !value || node.inputs.empty() || !is_float(node.result)) continue;
-    if (additive(node.primitive) || values.holds(value)) continue;
-    if (is_scaling(node.primitive)) {
-      const Array& scale = target_replay.values[node.inputs[scaling_operand(target, node)]];
-      const RowSet& known = node.primitive == Primitive::kDiv ? divisors : factors;
-      if (known.holds(scale)) continue;
-      const bool one = scale.count() == 1;
-      const std::string how = node.primitive == Primitive::kDiv ? "divides by " : "multiplies by ";
-      return Suspicion{
-          id,
-          how + (one ? number(scale.materialize().item()) : std::string("values")) + ", which the reference never does",
-          true};
-    }
-    return Suspicion{id, "its inputs agree with the reference's values, its result does not", false};
-  }
-  return Suspicion{last, "everything before it agrees with the reference up to the grouping of sums", false};
+Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
+  const KnownValues targets(target.graph, target.replay), references(reference.graph, reference.replay);
+  Search in_target(target, references), in_reference(reference, targets);
+  const std::optional<Suspicion> lacking = in_reference.run();
+  std::optional<Suspicion> suspicion = in_target.run();
+  if (!suspicion && !lacking)
+    return {target.failing.front(), "everything before it agrees with the reference up to the grouping of sums"};
+  if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
+  if (!lacking || suspicion->normalisation) return *suspicion;
+  if ((in_target.ambiguous() && !in_reference.ambiguous()) ||
+      in_reference.continues_after(lacking->node, target, suspicion->node))
+    return {lacking->node,
+            "the reference does this, and the target goes on without it with " + place(target.graph, suspicion->node),
+            false, true};
+  suspicion->detail += "; the reference has " + place(reference.graph, lacking->node) + " there";
+  return *suspicion;
 }
 
 }  // namespace plumbline

@@ -100,6 +100,12 @@ NodeId position(const Graph& graph, std::size_t tap) {
   return last;
 }
 
+std::vector<NodeId> nodes_of(const GraphTap& tap) {
+  std::vector<NodeId> nodes;
+  for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
+  return nodes;
+}
+
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
 std::optional<double> scale_error(const PairedTap& pair) {
   const Array t = pair.target_exact.materialize(), r = pair.reference_exact.materialize();
@@ -151,10 +157,10 @@ void locate(Pairing& pairing, Bounds* bounds) {
     finding->mathematics = answers[i];
     if (!bounds->scale_error) bounds->scale_error = scale_error(*candidates[i]);
     if (bounds->suspicion) continue;
-    std::vector<NodeId> failing;
-    for (const GraphTap::Term& term : target.taps[candidates[i]->target].terms) failing.push_back(term.node);
+    const Graph& reference = *pairing.input.reference;
     bounds->suspicion =
-        localize(target, pairing.target_exact, *pairing.input.reference, pairing.reference_exact, failing);
+        localize({target, pairing.target_exact, nodes_of(target.taps[candidates[i]->target])},
+                 {reference, pairing.reference_exact, nodes_of(reference.taps[candidates[i]->reference])});
   }
 }
 

@@ -29,7 +29,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
 
   const Bounds bounds =
       compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest)});
-  JudgeInput input{&graph, &bounds, {}, false, {}};
+  JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
     input.changed_leaves = changed_leaves(target, context.previous->digests);
   if (paired) {

@@ -172,7 +172,8 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   if (bounds.suspicion) {
-    verdict->suspect = place_of(*input.graph, bounds.suspicion->node);
+    const Graph& program = bounds.suspicion->in_reference ? *input.reference : *input.graph;
+    verdict->suspect = place_of(program, bounds.suspicion->node);
     verdict->suspect_detail = (bounds.suspicion->normalisation ? "normalisation: it " : "") + bounds.suspicion->detail;
   }
   if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {

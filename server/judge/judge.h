@@ -11,7 +11,8 @@ struct JudgeInput {
   const Bounds* bounds = nullptr;
   std::vector<std::string> changed_leaves;  // Invariants violated since the step before.
   bool first_step_of_run = false;
-  std::string reference_name;  // "run NAME step K"; empty: none.
+  std::string reference_name;        // "run NAME step K"; empty: none.
+  const Graph* reference = nullptr;  // Null: none.
 };
 
 // Fills everything of a verdict but identity, time, digest, profile and backend.

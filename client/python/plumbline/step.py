@@ -37,6 +37,7 @@ class StepCapture:
         self._models = list(models)
         self._optimizers = list(optimizers)
         self._automatic_taps = automatic_taps
+        self._named: list[torch.Tensor] = []
         self._entered = False
         self._holds_lock = False
         self._compiler = CompilerWatch(self._compiled)
@@ -83,6 +84,7 @@ class StepCapture:
                 if self._compiler.used():
                     raise CaptureFailed("compiled_region", "torch.compile computes out of sight")
                 self.taps.finish()
+                self._read_unused()
             except Exception as failure:
                 self.recorder.guard(failure)
         self._undo()
@@ -111,6 +113,7 @@ class StepCapture:
         if self._holds_lock:
             self._holds_lock = False
             _active.release()
+        self._named.clear()
         if self.failure is not None:
             self.recorder.records.clear()
             self.recorder.arena.release()
@@ -132,11 +135,21 @@ class StepCapture:
             if _plain(parameter):
                 self.taps.names.setdefault(parameter, name)
                 storages.adopt(parameter, PARAMETER, f"param:{name}")
+                self._named.append(parameter)
                 if parameter.grad is not None and _plain(parameter.grad):
                     storages.adopt(parameter.grad, STATE, f"state:{name}.grad")
         for name, buffer in model.named_buffers(prefix=prefix):
             if _plain(buffer):
                 storages.adopt(buffer, BUFFER, f"buffer:{name}")
+                self._named.append(buffer)
+
+    def _read_unused(self) -> None:
+        """Reads the parameters and buffers that the step did not use: the program that it is paired with may have."""
+        storages = self.recorder.storages
+        for tensor in self._named:
+            entry = storages.entry(tensor)
+            if entry is not None and not entry.value:
+                storages.read(tensor, whole=True)
 
     def _name_state(self, optimizer: Any) -> None:
         storages = self.recorder.storages
