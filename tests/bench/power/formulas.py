@@ -8,7 +8,6 @@ gap sees that at any size.
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 BATCH, TIME, VOCABULARY = 4, 12, 40

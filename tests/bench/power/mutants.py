@@ -9,13 +9,30 @@ that operation's method in `first_use`.
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from formulas import (
-    ALPHA, BETA_1, BETA_2, CLIP, DAMPENING, DROPOUT, EPS, LR, MOMENTUM, OPTIMIZER_EPS, PADDING, SMOOTHING, STEP,
-    TIME, WEIGHT_DECAY, GPT, Decoder, GPTWithDropout, Llama, math,
+    ALPHA,
+    BETA_1,
+    BETA_2,
+    CLIP,
+    DAMPENING,
+    DROPOUT,
+    EPS,
+    GPT,
+    LR,
+    MOMENTUM,
+    OPTIMIZER_EPS,
+    PADDING,
+    SMOOTHING,
+    STEP,
+    WEIGHT_DECAY,
+    Decoder,
+    GPTWithDropout,
+    Llama,
 )  # fmt: skip
 from torch import Tensor, nn
 
@@ -243,7 +260,6 @@ class _(GPT):
     def attention(self, x: Tensor, w: nn.ParameterDict) -> Tensor:
         q = self.place(self.split_heads(self.linear(x, w["q"]), self.heads))
         k = self.place(self.split_heads(self.linear(x, w["k"]), self.groups))
-        v = self.split_heads(self.linear(x, w["v"]), self.groups)
         weights = self.softmax(self.mask(self.scores(q, self.repeat_groups(k))))
         mixed = self.merge_heads(weights @ self.repeat_groups(k))
         return self.linear(mixed, w["o"])

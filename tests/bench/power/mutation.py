@@ -27,16 +27,12 @@ class Result:
 def judge(mutant: Mutant, server: str) -> Result:
     tokens = formulas.batch()
     target, reference = mutant.target(), mutant.reference()
-    return Result(
-        mutant, plumbline.compare(lambda: target.step(tokens), lambda: reference.step(tokens), server=server)
-    )
+    return Result(mutant, plumbline.compare(lambda: target.step(tokens), lambda: reference.step(tokens), server=server))
 
 
 def table(results: Iterable[Result]) -> str:
     lines = [f"{'formula mutant':72} {'verdict':12} {'gap':>8}  suspect"]
     for r in results:
         mark = "" if r.located else f"   NOT LOCATED: {', '.join(sorted(r.mutant.fault()))}"
-        lines.append(
-            f"{r.mutant.what:72} {r.verdict.verdict:12} {r.verdict.deviation:8.1e}  {r.verdict.suspect}{mark}"
-        )
+        lines.append(f"{r.mutant.what:72} {r.verdict.verdict:12} {r.verdict.deviation:8.1e}  {r.verdict.suspect}{mark}")
     return "\n".join(lines)

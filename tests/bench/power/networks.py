@@ -72,7 +72,9 @@ def loss_and_gradient(model: nn.Module, tokens: Tensor, autocast: bool) -> dict[
     model.zero_grad()
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32)), tokens[:, 1:].flatten())
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32)), tokens[:, 1:].flatten()
+        )
     loss.backward()
     first = next(p for p in model.blocks[0].parameters() if p.dim() == 2)
     return {"loss": loss.detach(), "gradient": first.grad}
