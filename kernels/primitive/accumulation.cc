@@ -49,7 +49,8 @@ ProductError of_class(const Product& kind, double w, std::int64_t n, const Arith
       kind.accumulator_exponent_min != 0 ? kind.accumulator_exponent_min : traits(arithmetic.compute).exponent_min;
   const double eta =
       plain ? underflow(arithmetic) : std::max(underflow(arithmetic), std::ldexp(1.0, exponent - bits + 1));
-  ProductError error{(1 + w) * (1 + w) * factor + 2 * w + w * w, terms * (eta + sum_underflow(arithmetic)), 0};
+  ProductError error{(1 + w) * (1 + w) * factor + 2 * w + w * w, terms * (eta + sum_underflow(arithmetic)), 0,
+                     plain && !promoted && kind.c <= 1};
   // Below the smallest normal a conversion is off by an absolute w 2^emin instead: w (|x| + 2^emin) covers both.
   const double tiny = smallest_normal(Format::kFloat32);
   if (w > 0) error.floor = tiny;
@@ -78,10 +79,11 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n) {
     const Product& tf32 = profile.products[static_cast<int>(ProductClass::kTf32)];
     const ProductError other = of_class(tf32, tf32.inputs_truncated ? 0x1p-10 : 0x1p-11, n, arithmetic);
     error = {std::max(error.factor, other.factor), std::max(error.absolute, other.absolute),
-             std::max(error.floor, other.floor)};
+             std::max(error.floor, other.floor), false};
   }
   // Partial sums of absM in all: s of them rounded to the format that holds them, s - 1 additions in it.
   if (const SplitK& split = profile.split_k; split.parts > 1) {
+    error.rounds_each = error.rounds_each && !split.reduced;
     const bool reduced = split.reduced && is_float(arithmetic.result);
     const double slack = profile.rounding == Rounding::kNearest ? 1 : 2;
     const double u = slack * (reduced ? std::max(unit_roundoff(arithmetic.result), unit_roundoff(arithmetic.compute))

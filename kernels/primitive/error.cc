@@ -14,11 +14,9 @@ constexpr double kInflate = 1 + 0x1p-20;
 // Stochastic and directed roundings go to either neighbour: twice as far as the nearest can be.
 double rounding_factor(const Profile& profile) { return profile.rounding == Rounding::kNearest ? 1 : 2; }
 
-struct Storage {
-  double u = 0, eta = 0;  // Both 0 unless the result is narrower than the compute format.
-};
+}  // namespace
 
-Storage storage(const Arithmetic& arithmetic) {
+primitive::Storage primitive::storage(const Arithmetic& arithmetic) {
   if (!is_float(arithmetic.result) || arithmetic.result == arithmetic.compute) return {};
   const FormatTraits& narrow = traits(arithmetic.result);
   const FormatTraits& wide = traits(arithmetic.compute);
@@ -31,10 +29,8 @@ Storage storage(const Arithmetic& arithmetic) {
           flush ? smallest_normal(arithmetic.result) : factor * half_smallest_subnormal(arithmetic.result)};
 }
 
-}  // namespace
-
 Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Bound compute_error) {
-  const Storage rounding = storage(arithmetic);
+  const primitive::Storage rounding = primitive::storage(arithmetic);
   const double u = rounding.u, eta = rounding.eta;
   if (u == 0) {
     if (compute_error) {

@@ -17,6 +17,13 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
 // Of one operation in the compute format: u, or 2u where the profile rounds stochastically or toward zero.
 double roundoff(const Arithmetic& arithmetic);
 
+// What holding the result in its own format adds, where that is narrower than the compute format: u |x| + eta.
+// Otherwise both are 0.
+struct Storage {
+  double u = 0, eta = 0;
+};
+Storage storage(const Arithmetic& arithmetic);
+
 // Absolute error of one result that underflows: eta, or the smallest normal where the profile flushes subnormals. A sum
 // alone loses nothing but to flushing.
 double underflow(const Arithmetic& arithmetic);
@@ -36,6 +43,7 @@ double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithm
 // converted lose an absolute amount below the smallest normal).
 struct ProductError {
   double factor, absolute, floor;
+  bool rounds_each = false;  // Every product and addition is rounded by itself, in the compute format.
 };
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 

@@ -18,8 +18,16 @@ bool exact(const Arithmetic& arithmetic) { return !is_float(arithmetic.compute) 
 
 }  // namespace
 
+// Whether all are whole numbers; stops at the first that is not.
+bool whole_numbers(const Array& x) {
+  const Array values = x.materialize();
+  for (std::int64_t i = 0; i < values.count(); ++i)
+    if (values.data()[i] != std::trunc(values.data()[i])) return false;
+  return true;
+}
+
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
-// and Rump, 2013). Sums of subnormals are exact.
+// and Rump, 2013). Sums of subnormals are exact, and so are sums of whole numbers (counts) while sum|x| <= 1/u.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -29,8 +37,9 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   cpu::reduce<cpu::Sum>(sum, false, x.shape(), Absolute{}, x);
+  const double exact_below = whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
   cpu::map(
-      sum, [factor](double s) { return factor * s; }, sum);
+      sum, [factor, exact_below](double s) { return s <= exact_below ? 0 : factor * s; }, sum);
   return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
 }
 
@@ -119,7 +128,7 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
   if (exact(arithmetic)) return {};
   const std::int64_t k = in[0].shape().back();
   if (k == 0) return {};
-  const auto [factor, eta, floor] = product_error(arithmetic, k);
+  const auto [factor, eta, floor, rounds_each] = product_error(arithmetic, k);
   const Array a = block_norms(in[0], floor);
   const Array b = block_norms(cpu::transpose_last_two(in[1]), floor);
   Array bound = Array::uninitialized(out.shape());

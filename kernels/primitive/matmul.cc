@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -27,7 +28,7 @@ void pull_back(const Attributes&, Inputs in, const Array&, const Array& cotangen
 }
 
 constexpr PrimitiveTraits kRows[] = {
-    {Primitive::kMatmul, "matmul", 2, false, evaluate, pull_back, error_matmul, radius_matmul},
+    {Primitive::kMatmul, "matmul", 2, false, evaluate, pull_back, error_matmul, radius_matmul, noise_matmul},
 };
 
 }  // namespace

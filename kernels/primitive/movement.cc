@@ -1,4 +1,5 @@
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -199,7 +200,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kAssemble, "assemble", -1, true, evaluate_assemble, pull_back_assemble, error_none, radius_assemble},
     {kGatherRows, "gather_rows", 2, true, evaluate_gather_rows, pull_back_gather_rows, error_none, radius_gather_rows},
     {kScatterAdd, "scatter_add", 2, false, evaluate_scatter_add, pull_back_scatter_add, error_scatter_add,
-     radius_scatter_add},
+     radius_scatter_add, noise_scatter_add},
 };
 
 }  // namespace

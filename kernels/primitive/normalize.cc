@@ -1,4 +1,5 @@
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/statistics.h"
 #include "kernels/primitive/support.h"
 
@@ -72,8 +73,8 @@ void pull_back_norm(const Attributes& attributes, Inputs in, const Array& out, c
 
 constexpr PrimitiveTraits kRows[] = {
     {Primitive::kVarianceRsqrt, "variance_rsqrt", 1, false, evaluate_variance_rsqrt, pull_back_variance_rsqrt,
-     error_variance_rsqrt, radius_variance_rsqrt},
-    {Primitive::kNorm, "norm", 1, false, evaluate_norm, pull_back_norm, error_norm, radius_norm},
+     error_variance_rsqrt, radius_variance_rsqrt, noise_variance_rsqrt},
+    {Primitive::kNorm, "norm", 1, false, evaluate_norm, pull_back_norm, error_norm, radius_norm, noise_norm},
 };
 
 }  // namespace

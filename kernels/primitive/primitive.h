@@ -104,6 +104,12 @@ struct Arithmetic {
 
 using Inputs = std::span<const Array>;
 
+// What a node's rounding adds to a functional in the statistical model (noise.h): charged whole, and in squares.
+struct Noise {
+  double bias = 0;
+  double squares = 0;
+};
+
 struct PrimitiveTraits {
   Primitive primitive;
   std::string_view name;  // "add", "matmul", ...
@@ -125,6 +131,11 @@ struct PrimitiveTraits {
   // Enclosure: an upper bound of |f(x) - f(centre)| over |x_i - centre_i| <= radius_i, elementwise. Empty radii are
   // zero. Infinite where no finite bound is known. The node's own local error is added by the caller.
   Bound (*radius)(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
+
+  // What the node's rounding, within `local` (from local_error; not empty), adds to a functional whose cotangent at
+  // this node is `cotangent` (out's shape). Null in a row: one event, the rounding of the result; the rest is bias.
+  Noise (*noise)(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
+                 const Array& cotangent) = nullptr;
 };
 
 const PrimitiveTraits& traits(Primitive primitive);

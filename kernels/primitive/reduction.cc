@@ -1,4 +1,5 @@
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -145,7 +146,7 @@ void pull_back_cumsum(const Attributes& attributes, Inputs in, const Array&, con
 using enum Primitive;
 
 constexpr PrimitiveTraits kRows[] = {
-    {kSum, "sum", 1, false, evaluate_reduce<cpu::Sum>, pull_back_sum, error_sum, radius_sum},
+    {kSum, "sum", 1, false, evaluate_reduce<cpu::Sum>, pull_back_sum, error_sum, radius_sum, noise_sum},
     {kAmax, "amax", 1, true, evaluate_reduce<cpu::Max>, pull_back_extreme, error_none, radius_extreme},
     {kAmin, "amin", 1, true, evaluate_reduce<cpu::Min>, pull_back_extreme, error_none, radius_extreme},
     {kArgmax, "argmax", 1, true, evaluate_argmax, pull_back_none, error_none, radius_argmax},

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline {
@@ -20,6 +21,8 @@ Rows base_rows() {
         primitive::normalize_rows(), primitive::matmul_rows(), primitive::softmax_rows(), primitive::movement_rows()}) {
     for (const PrimitiveTraits& row : family) rows[static_cast<std::size_t>(row.primitive)] = row;
   }
+  for (PrimitiveTraits& row : rows)
+    if (row.noise == nullptr) row.noise = primitive::noise_default;
   return rows;
 }
 

@@ -1,5 +1,6 @@
 #include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/rows.h"
 #include "kernels/primitive/support.h"
 
@@ -72,9 +73,10 @@ void pull_back(const Attributes&, Inputs in, const Array& out, const Array& cota
 }
 
 constexpr PrimitiveTraits kRows[] = {
-    {Primitive::kSoftmax, "softmax", 1, false, evaluate<false>, pull_back<false>, error_softmax, radius_softmax},
+    {Primitive::kSoftmax, "softmax", 1, false, evaluate<false>, pull_back<false>, error_softmax, radius_softmax,
+     noise_softmax},
     {Primitive::kLogSoftmax, "log_softmax", 1, false, evaluate<true>, pull_back<true>, error_log_softmax,
-     radius_log_softmax},
+     radius_log_softmax, noise_log_softmax},
 };
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "server/bound/adjoint.h"
 
+#include <cmath>
+
 #include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
+#include "server/bound/events.h"
 
 namespace plumbline {
 namespace {
@@ -25,74 +28,177 @@ Array scaled(const Array& weights, double factor) {
   return result;
 }
 
-}  // namespace
-
-std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
-                                        const Profile& profile, const Overrides& anchors) {
-  const std::size_t count = probes.size(), nodes = graph.nodes.size();
-  std::vector<Envelope> envelopes(count);
-  std::vector<std::vector<Array>> adjoints(count, std::vector<Array>(nodes));  // flowing back from consumers
-  std::vector<std::map<NodeId, Array>> seeds(count);                           // of the probes' own taps
-  for (std::size_t p = 0; p < count; ++p) {
-    envelopes[p].by_origin.assign(graph.origins.size(), 0.0);
-    for (const Probe::Part& part : probes[p].parts)
-      for (const GraphTap::Term& term : graph.taps[part.tap].terms)
-        add(seeds[p][term.node], scaled(part.weights, term.weight).reshape(graph.nodes[term.node].shape));
-  }
-  // Cotangents are only carried towards nodes that have an error of their own or lie after one that has: not into
-  // leaves, nor into the reshaped weights that come straight from one.
-  std::vector<bool> carries(nodes, false);
-  for (NodeId id = 0; id < nodes; ++id) {
+// Nodes that have an error of their own or lie after one that has: cotangents are only carried towards those, not into
+// leaves, nor into the reshaped weights that come straight from one.
+std::vector<bool> carrying_nodes(const Graph& graph) {
+  std::vector<bool> carries(graph.nodes.size(), false);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (!is_float(node.result) || node.primitive == Primitive::kLeaf) continue;
     carries[id] =
         !traits(node.primitive).bitwise || node.primitive == Primitive::kCast || node.primitive == Primitive::kConstant;
     for (NodeId input : node.inputs) carries[id] = carries[id] || carries[input];
   }
+  return carries;
+}
 
-  std::vector<Array> inputs;
-  for (NodeId id = static_cast<NodeId>(nodes); id-- > 0;) {
-    const Node& node = graph.nodes[id];
-    const bool anchored = anchors.count(id) != 0;
-    Bound target_error, own_error;
-    bool errors_known = false;
-    for (std::size_t p = 0; p < count; ++p) {
-      Array cotangent = anchored ? Array() : std::move(adjoints[p][id]);
-      adjoints[p][id] = Array();
-      if (const auto seed = seeds[p].find(id); seed != seeds[p].end()) {
-        if (cotangent && !cotangent.unique()) cotangent = scaled(cotangent, 1);
-        add(cotangent, seed->second);
-        seeds[p].erase(seed);
+// Cotangents of all probes on their way back through one replay.
+class Sweep {
+ public:
+  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes)
+      : graph_(graph), replay_(replay), carries_(carrying_nodes(graph)) {
+    adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
+    seeds_.resize(probes.size());
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      for (const Probe::Part& part : probes[p].parts)
+        for (const GraphTap::Term& term : graph.taps[part.tap].terms)
+          add(seeds_[p][term.node], scaled(part.weights, term.weight).reshape(graph.nodes[term.node].shape));
+  }
+
+  // The probe's cotangent at the node, which is given up here. Empty: exactly zero.
+  Array take(std::size_t probe, NodeId id) {
+    Array cotangent = std::move(adjoints_[probe][id]);
+    adjoints_[probe][id] = Array();
+    if (const auto seed = seeds_[probe].find(id); seed != seeds_[probe].end()) {
+      if (cotangent && !cotangent.unique()) cotangent = scaled(cotangent, 1);
+      add(cotangent, seed->second);
+      seeds_[probe].erase(seed);
+    }
+    return cotangent && carries_[id] ? cotangent.reshape(graph_.nodes[id].shape) : Array();
+  }
+
+  void pull_back(std::size_t probe, NodeId id, const Array& cotangent) {
+    const Node& node = graph_.nodes[id];
+    std::vector<Array*> into(node.inputs.size(), nullptr);
+    bool any = false;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      if (carries_[node.inputs[i]]) {
+        into[i] = &adjoints_[probe][node.inputs[i]];
+        any = true;
       }
-      if (!cotangent || !carries[id]) continue;
-      cotangent = cotangent.reshape(node.shape);
-      const PrimitiveTraits& primitive = traits(node.primitive);
-      inputs.clear();
-      for (NodeId input : node.inputs) inputs.push_back(replay.values[input]);
-      const auto computed = replay.computed.find(id);
-      const Array& value = computed == replay.computed.end() ? replay.values[id] : computed->second;
+    if (any) traits(node.primitive).pull_back(node.attributes, inputs(id), value(id), cotangent, into);
+  }
+
+  std::vector<Array> inputs(NodeId id) const {
+    std::vector<Array> inputs;
+    for (NodeId input : graph_.nodes[id].inputs) inputs.push_back(replay_.values[input]);
+    return inputs;
+  }
+  // What the replay computed at the node from those inputs.
+  const Array& value(NodeId id) const {
+    const auto computed = replay_.computed.find(id);
+    return computed == replay_.computed.end() ? replay_.values[id] : computed->second;
+  }
+
+ private:
+  const Graph& graph_;
+  const Replay& replay_;
+  std::vector<bool> carries_;
+  std::vector<std::vector<Array>> adjoints_;    // By probe: flowing back from consumers.
+  std::vector<std::map<NodeId, Array>> seeds_;  // By probe: of its own taps.
+};
+
+void accumulate(Noise& total, const Noise& part, double factor = 1) {
+  total.bias += factor * part.bias;
+  total.squares += factor * factor * part.squares;
+}
+
+}  // namespace
+
+double statistical(const Noise& noise, double lambda) { return noise.bias + lambda * std::sqrt(noise.squares); }
+
+double hoeffding_lambda(double tests, double alpha) { return std::sqrt(2 * std::log(2 * tests / alpha)); }
+
+double replay_error(const std::vector<const Envelope*>& envelopes, double lambda) {
+  double worst = 0;
+  Noise noise;
+  for (const Envelope* envelope : envelopes) {
+    worst += envelope->rho;
+    accumulate(noise, envelope->own_noise);
+  }
+  const double chance = 10 * statistical(noise, lambda);
+  return chance < worst ? chance : worst;
+}
+
+std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
+                                        const Profile& profile, Executions executions) {
+  std::vector<Envelope> envelopes(probes.size());
+  for (Envelope& envelope : envelopes) {
+    envelope.by_origin.assign(graph.origins.size(), 0.0);
+    envelope.noise_by_origin.assign(graph.origins.size(), {});
+  }
+  Sweep sweep(graph, replay, probes);
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    const Node& node = graph.nodes[id];
+    const PrimitiveTraits& primitive = traits(node.primitive);
+    const Arithmetic target = arithmetic_of(graph, node, profile);
+    const Arithmetic& own = replay_arithmetic();
+    std::vector<Array> inputs;
+    Bound target_error, own_error;
+    SharedEvents shared;
+    bool errors_known = false;
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      const Array cotangent = sweep.take(p, id);
+      if (!cotangent) continue;
+      Envelope& envelope = envelopes[p];
       if (!errors_known) {
-        target_error = primitive.local_error(node.attributes, arithmetic_of(graph, node, profile), inputs, value);
-        own_error = primitive.local_error(node.attributes, replay_arithmetic(), inputs, value);
+        inputs = sweep.inputs(id);
+        if (executions == Executions::kBoth)
+          target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
+        own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
+        if (target_error || own_error) shared = shared_events(graph, id, inputs, sweep.value(id));
         errors_known = true;
       }
-      if (target_error) {
-        const double part = cpu::weighted_bound(cotangent, target_error);
-        envelopes[p].error += part;
-        envelopes[p].by_origin[node.origin] += part;
-      }
-      if (own_error) envelopes[p].rho += 2 * cpu::weighted_bound(cotangent, own_error);
-      std::vector<Array*> into(node.inputs.size(), nullptr);
-      bool any = false;
-      for (std::size_t i = 0; i < node.inputs.size(); ++i)
-        if (carries[node.inputs[i]] && !(anchors.count(node.inputs[i]) != 0)) {
-          into[i] = &adjoints[p][node.inputs[i]];
-          any = true;
+      if (target_error || own_error) {
+        const Array merged = merge_shared(cotangent, shared);
+        if (target_error) {
+          const double part = cpu::weighted_bound(cotangent, target_error);
+          envelope.error += part;
+          envelope.by_origin[node.origin] += part;
+          const Noise noise = primitive.noise(node.attributes, target, inputs, sweep.value(id), target_error, merged);
+          accumulate(envelope.noise, noise);
+          accumulate(envelope.noise_by_origin[node.origin], noise);
         }
-      if (any) primitive.pull_back(node.attributes, inputs, value, cotangent, into);
+        if (own_error) {
+          envelope.rho += 2 * cpu::weighted_bound(cotangent, own_error);
+          const Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
+          accumulate(envelope.own_noise, noise, 2);
+        }
+      }
+      sweep.pull_back(p, id, cotangent);
     }
   }
   return envelopes;
+}
+
+std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,
+                                            const std::vector<Probe>& probes, const Profile& profile) {
+  std::vector<double> remainders(probes.size(), 0.0);
+  Sweep centre(graph, exact, probes), moved(graph, rounded, probes);
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    const Node& node = graph.nodes[id];
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      const Array at_centre = centre.take(p, id), at_moved = moved.take(p, id);
+      if (!at_centre && !at_moved) continue;
+      const Bound error =
+          traits(node.primitive)
+              .local_error(node.attributes, {node.compute, node.result, &profile}, centre.inputs(id), centre.value(id));
+      if (error) {
+        Array change = at_moved ? scaled(at_moved, 1) : Array::zeros(node.shape);
+        if (at_centre) {
+          Array difference = Array::uninitialized(node.shape);
+          const Array c = at_centre.materialize();
+          for (std::int64_t i = 0; i < difference.count(); ++i)
+            difference.data()[i] = change.data()[i] == c.data()[i] ? 0 : change.data()[i] - c.data()[i];
+          change = difference;
+        }
+        remainders[p] += cpu::weighted_bound(change, error);
+      }
+      if (at_centre) centre.pull_back(p, id, at_centre);
+      if (at_moved) moved.pull_back(p, id, at_moved);
+    }
+  }
+  return remainders;
 }
 
 }  // namespace plumbline

@@ -186,9 +186,26 @@ ProbePlan plan_probes(const Graph& graph, const std::map<std::size_t, TapValues>
   return plan;
 }
 
+// `extra`: what the deviation may have beside the execution's rounding.
+Answer answer_of(double deviation, const Envelope& envelope, double lambda, double extra, double scale) {
+  const double worst = envelope.error + envelope.rho + extra;
+  const double chance = statistical(envelope.noise, lambda) + replay_error({&envelope}, lambda) + extra;
+  return {true, deviation / scale, (chance < worst ? chance : worst) / scale, worst / scale};
+}
+
+// Parts of the deciding envelope by origin: of the bias and, in proportion, of the squares.
+std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelope, double lambda) {
+  if (!answer.statistical()) return envelope.by_origin;
+  const double root = std::sqrt(envelope.noise.squares);
+  std::vector<double> parts;
+  for (const Noise& noise : envelope.noise_by_origin)
+    parts.push_back(noise.bias + (root > 0 ? lambda * noise.squares / root : 0));
+  return parts;
+}
+
 // R's answer to a probe of bare values: only where all of the probe's taps have one.
 void ask_value(const Graph& graph, const Probe& probe, const std::map<std::size_t, TapValues>& values,
-               const Envelope& envelope, Finding* finding) {
+               const Envelope& envelope, double lambda, Finding* finding) {
   double deviation = 0, storage = 0;
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
@@ -201,7 +218,27 @@ void ask_value(const Graph& graph, const Probe& probe, const std::map<std::size_
     }
     if (w.count() == 1) finding->reference = r.item();
   }
-  finding->value = {true, std::fabs(deviation) / probe.scale, (envelope.error + envelope.rho + storage) / probe.scale};
+  finding->value = answer_of(std::fabs(deviation), envelope, lambda, storage, probe.scale);
+}
+
+// Beyond an envelope of first order: what that leaves out, for the probes that need it. A remainder only widens, so
+// that probes within their envelope need none.
+void add_remainders(const Graph& graph, const Replay& exact, const Replay& rounded, const std::vector<Probe>& probes,
+                    const Profile& profile, std::size_t first_probe, Bounds* bounds) {
+  std::vector<Probe> beyond;
+  std::vector<Finding*> findings;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    Finding& finding = bounds->findings[first_probe + p];
+    if (!finding.execution.failed() && !finding.value.failed()) continue;
+    beyond.push_back(probes[p]);
+    findings.push_back(&finding);
+  }
+  const std::vector<double> remainders = second_order_remainders(graph, exact, rounded, beyond, profile);
+  for (std::size_t p = 0; p < beyond.size(); ++p)
+    for (Answer* answer : {&findings[p]->execution, &findings[p]->value}) {
+      answer->envelope += remainders[p] / beyond[p].scale;
+      answer->worst_case += remainders[p] / beyond[p].scale;
+    }
 }
 
 }  // namespace
@@ -263,6 +300,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Execution to first order for the rest; the same sweep gives rho for mathematics.
   const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);
   const std::vector<Envelope> envelopes = adjoint_envelopes(graph, followed, plan.probes, *input.profile);
+  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
+  const std::size_t first_probe = bounds.findings.size();
   for (std::size_t p = 0; p < plan.probes.size(); ++p) {
     const Probe& probe = plan.probes[p];
     Finding finding;
@@ -271,17 +310,16 @@ Bounds compute_bounds(const BoundsInput& input) {
       finding.taps.push_back(part.tap);
       finding.elements += static_cast<std::uint64_t>(part.weights.count());
     }
-    if (plan.execution[p])
-      finding.execution = {true, std::fabs(probe_deviation(probe, values)) / probe.scale,
-                           (envelopes[p].error + envelopes[p].rho) / probe.scale};
-    finding.by_origin = envelopes[p].by_origin;
+    const Answer execution = answer_of(std::fabs(probe_deviation(probe, values)), envelopes[p], lambda, 0, probe.scale);
+    if (plan.execution[p]) finding.execution = execution;
+    finding.by_origin = parts_by_origin(execution, envelopes[p], lambda);
     if (finding.elements == 1 && probe.parts.size() == 1) {
-      const double centre = probe_value(probe, values, false), radius = envelopes[p].error + envelopes[p].rho;
+      const double centre = probe_value(probe, values, false), radius = execution.envelope * probe.scale;
       finding.low = centre - radius;
       finding.high = centre + radius;
       finding.observed = probe_value(probe, values, true);
     }
-    ask_value(graph, probe, values, envelopes[p], &finding);
+    ask_value(graph, probe, values, envelopes[p], lambda, &finding);
     bounds.findings.push_back(std::move(finding));
   }
   watch.lap("adjoint");
@@ -322,11 +360,15 @@ Bounds compute_bounds(const BoundsInput& input) {
   bounds.hazards = find_hazards(graph, followed, !bounds.range.empty());
   watch.lap("hazards");
 
-  bool unanswered = false;
-  for (const Finding& finding : bounds.findings)
+  bool unanswered = false, beyond = false;
+  for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
-  if (unanswered) {
-    explain_by_rounded_replay(input, leaves, decisions.overrides, followed, &bounds);
+    beyond = beyond || (!finding.proven && (finding.execution.failed() || finding.value.failed()));
+  }
+  if (unanswered || beyond) {
+    const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
+    if (beyond) add_remainders(graph, followed, rounded, plan.probes, *input.profile, first_probe, &bounds);
+    if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);
     watch.lap("rounded");
   }
   return bounds;

@@ -18,11 +18,17 @@
 
 namespace plumbline {
 
-// One question about one functional: |deviation| <= envelope, both relative to the functional's scale.
+// One question about one functional: |deviation| <= envelope, both relative to the functional's scale. The envelope is
+// the smaller of the worst case and the statistical one.
 struct Answer {
   bool asked = false;
   double deviation = std::numeric_limits<double>::quiet_NaN();
   double envelope = std::numeric_limits<double>::quiet_NaN();
+  double worst_case = std::numeric_limits<double>::quiet_NaN();
+
+  // It rests on the rounding model: no worst case stands behind it.
+  bool statistical() const { return envelope < worst_case; }
+  bool beyond_worst_case() const { return !(deviation <= worst_case); }
 
   // An envelope above a tenth of the scale says nothing (NUMERICS section 1); NaN or infinite neither.
   bool vacuous() const { return asked && !(envelope <= 0.1); }
@@ -96,6 +102,7 @@ struct BoundsInput {
   const Graph* reference = nullptr;  // Null: none.
   const Profile* profile = nullptr;
   std::uint64_t seed = 0;  // For probes; from the trace's digest.
+  double alpha = 1e-3;     // Probability of a false alarm that this step may spend, in (0, 1).
 };
 
 Bounds compute_bounds(const BoundsInput& input);

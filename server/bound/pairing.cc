@@ -77,13 +77,18 @@ struct Pairing {
     }
   }
 
-  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<double>& target_rho) const {
+  // `own`: the errors of the target's replay, by probe.
+  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
+    if (probes.empty()) return {};
     std::vector<Probe> other;
     for (const Probe& probe : probes) other.push_back(reindexed(probe, by_target));
-    const std::vector<Envelope> envelopes = adjoint_envelopes(*input.reference, reference_exact, other, *input.profile);
+    const std::vector<Envelope> theirs =
+        adjoint_envelopes(*input.reference, reference_exact, other, *input.profile, Executions::kOwn);
+    const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input.alpha);
     std::vector<Answer> answers;
     for (std::size_t p = 0; p < probes.size(); ++p)
-      answers.push_back({true, gap(probes[p], by_target), (target_rho[p] + envelopes[p].rho) / probes[p].scale});
+      answers.push_back({true, gap(probes[p], by_target), replay_error({&own[p], &theirs[p]}, lambda) / probes[p].scale,
+                         (own[p].rho + theirs[p].rho) / probes[p].scale});
     return answers;
   }
 };
@@ -138,10 +143,8 @@ void locate(Pairing& pairing, Bounds* bounds) {
     probes.push_back(count(tap.shape) == 1 ? scalar_probe(probe_tap)
                                            : signs_probe(tap.name, {probe_tap}, pairing.input.seed ^ pair->target));
   }
-  std::vector<double> rho;
-  for (const Envelope& envelope : adjoint_envelopes(target, pairing.target_exact, probes, *pairing.input.profile))
-    rho.push_back(envelope.rho);
-  const std::vector<Answer> answers = pairing.ask(probes, rho);
+  const std::vector<Answer> answers = pairing.ask(
+      probes, adjoint_envelopes(target, pairing.target_exact, probes, *pairing.input.profile, Executions::kOwn));
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!answers[i].failed()) continue;
     Finding* finding = nullptr;
@@ -187,7 +190,7 @@ Format restore_constants(const Graph& graph, const Graph& other, std::vector<Arr
 
 // Whether the gap closes when leaves that are roundings of the other side's leaves or constants are taken for these.
 void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_leaves, const std::vector<Probe>& probes,
-                          const std::vector<double>& rho, Bounds* bounds) {
+                          const std::vector<Envelope>& own, Bounds* bounds) {
   const Graph& target = *pairing.input.target;
   const Graph& reference = *pairing.input.reference;
   std::vector<Array> ours = target_leaves, theirs = bounds->match.reference_values;
@@ -204,7 +207,7 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   const Replay target_exact = replay(target, ours, Precision::kExact);
   Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs, {}};
   with_policy.take_values();
-  for (const Answer& answer : with_policy.ask(probes, rho))
+  for (const Answer& answer : with_policy.ask(probes, own))
     if (!answer.passed()) return;
   bounds->policy = format;
 }
@@ -228,8 +231,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
   std::vector<Probe> asked;
-  std::vector<double> rho;
-  std::vector<std::string> names;
+  std::vector<Envelope> own;
   std::vector<Probe> reduced;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     Probe probe = probes[p];
@@ -237,16 +239,16 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
     if (probe.parts.empty()) continue;
     if (probe.parts.size() == probes[p].parts.size()) {
       asked.push_back(probe);
-      rho.push_back(envelopes[p].rho);
+      own.push_back(envelopes[p]);
     } else {
       reduced.push_back(probe);
     }
   }
-  for (const Envelope& envelope : adjoint_envelopes(target, target_exact, reduced, *input.profile))
-    rho.push_back(envelope.rho);
+  for (Envelope& envelope : adjoint_envelopes(target, target_exact, reduced, *input.profile, Executions::kOwn))
+    own.push_back(std::move(envelope));
   asked.insert(asked.end(), reduced.begin(), reduced.end());
 
-  const std::vector<Answer> answers = pairing.ask(asked, rho);
+  const std::vector<Answer> answers = pairing.ask(asked, own);
   bool failed = false;
   for (std::size_t p = 0; p < asked.size(); ++p) {
     failed = failed || answers[p].failed();
@@ -268,7 +270,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
       if (finding.tap == target.taps[pair.target].name) finding.reference_finite = all_finite(r);
   }
   if (failed) {
-    try_precision_policy(pairing, target_leaves, asked, rho, bounds);
+    try_precision_policy(pairing, target_leaves, asked, own, bounds);
     if (!bounds->policy) locate(pairing, bounds);
   }
 }

@@ -48,16 +48,4 @@ Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, st
   return probe;
 }
 
-Probe scale_probe(const std::string& name, const std::vector<ProbeTap>& taps) {
-  const double norm = joint_norm(taps);
-  Probe probe{name, {}, 1};
-  for (const ProbeTap& tap : taps) {
-    const Array exact = tap.exact.materialize();
-    Array weights = Array::uninitialized(exact.shape());
-    for (std::int64_t i = 0; i < weights.count(); ++i) weights.data()[i] = exact.data()[i] / norm / norm;
-    probe.parts.push_back({tap.index, std::move(weights)});
-  }
-  return probe;
-}
-
 }  // namespace plumbline

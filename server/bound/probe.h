@@ -1,6 +1,6 @@
 // Probes: scalar functionals of taps. A scalar tap is its own probe. Tensor taps are tested by functionals whose
-// weights are drawn after the data is fixed (random signs; the exact value itself, which sees errors of scale), so
-// that no adversary and no accident can hide in their kernel: |<x, T - M>| <= E(x) for every legal execution.
+// weights are random signs, drawn after the data is fixed, so that no adversary and no accident can hide in their
+// kernel: |<x, T - M>| <= E(x) for every legal execution.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,6 @@ struct Probe {
   double scale = 1;  // Magnitude to which deviations are relative: norm of the exact values probed.
 };
 
-enum class ProbeKind { kScalar, kSigns, kScale };
-
 // A tap as probes see it.
 struct ProbeTap {
   std::size_t index = 0;
@@ -36,7 +34,5 @@ Probe scalar_probe(const ProbeTap& tap);
 // Random signs over the taps together: weights s_i / norm of all exact values; scale 1.
 // Deterministic in `seed`, which is taken from the trace's digest.
 Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed);
-// v = M / norm(M)^2 over the taps together: a relative error of scale c gives exactly c.
-Probe scale_probe(const std::string& name, const std::vector<ProbeTap>& taps);
 
 }  // namespace plumbline

@@ -65,10 +65,8 @@ std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Ar
   return findings;
 }
 
-void explain_by_rounded_replay(const BoundsInput& input, const std::vector<Array>& leaves, const Overrides& decisions,
-                               const Replay& exact, Bounds* bounds) {
+void explain_by_rounded_replay(const BoundsInput& input, const Replay& exact, const Replay& lane, Bounds* bounds) {
   const Graph& graph = *input.target;
-  const Replay lane = replay(graph, leaves, Precision::kRounded, decisions);
   bool all = true;
   for (Finding& finding : bounds->findings) {
     double missed = 0, deviated = 0;

@@ -11,7 +11,6 @@ namespace plumbline {
 std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact);
 
 // Fills bounds->explained and each finding's: whether our own rounded execution reproduces T.
-void explain_by_rounded_replay(const BoundsInput& input, const std::vector<Array>& leaves, const Overrides& decisions,
-                               const Replay& exact, Bounds* bounds);
+void explain_by_rounded_replay(const BoundsInput& input, const Replay& exact, const Replay& rounded, Bounds* bounds);
 
 }  // namespace plumbline

@@ -18,6 +18,12 @@ std::uint64_t seed_of(const std::string& digest) {
   return seed;
 }
 
+// What step k may spend of a run's alpha: alpha / ((k+1)(k+2)) sums to alpha over all steps, whichever are audited.
+double alpha_of(std::int64_t step, double alpha) {
+  const auto t = static_cast<double>(step) + 1;
+  return alpha / (t * (t + 1));
+}
+
 Verdict judged(const Trace& target, const AuditRequestContext& context) {
   std::map<std::string, double> seconds;
   const auto start = std::chrono::steady_clock::now();
@@ -27,8 +33,8 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   if (paired) reference = lower(*context.reference->trace);
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  const Bounds bounds =
-      compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest)});
+  const Bounds bounds = compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
+                                        alpha_of(target.identity.step, context.alpha)});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
     input.changed_leaves = changed_leaves(target, context.previous->digests);

@@ -25,8 +25,12 @@ struct StepMemory {
   std::map<std::string, std::string> digests;  // Of parameters and state after the step.
 };
 
+// Probability that rounding alone is ever flagged by a statistical envelope in a run.
+inline constexpr double kDefaultAlpha = 1e-3;
+
 struct AuditRequestContext {
   const Profile* profile = nullptr;  // Never null.
+  double alpha = kDefaultAlpha;      // Of the whole run, in (0, 1).
   const Reference* reference = nullptr;
   const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
 };

@@ -54,6 +54,9 @@ bool failed(const Answer& answer) { return answer.failed(); }
 bool asked(const Answer& answer) { return answer.asked; }
 bool vacuous(const Answer& answer) { return answer.vacuous(); }
 
+// Of an envelope that is not an enclosure.
+Grade grade_of(const Answer& answer) { return answer.statistical() ? Grade::kStatistical : Grade::kFirstOrder; }
+
 bool decide_invariants(const JudgeInput& input, Verdict* verdict) {
   if (input.changed_leaves.empty()) return false;
   decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kInvariant,
@@ -186,7 +189,8 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   const std::string suspect = verdict->suspect ? "; suspect " + at(*verdict->suspect) : std::string();
-  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kMathematics,
+  decide(verdict, Outcome::kTypeII, broken->mathematics.beyond_worst_case() ? Grade::kProven : Grade::kStatistical,
+         Cause::kMathematics,
          "Target and reference compute different mathematics: on the same leaves " + broken->name + " differs by " +
              number(broken->mathematics.deviation) + " where " + number(broken->mathematics.envelope) + " is possible" +
              suspect + ".",
@@ -198,12 +202,13 @@ bool decide_value(const JudgeInput& input, Verdict* verdict) {
   const Finding* broken = worst(*input.bounds, value, failed);
   if (broken == nullptr) return false;
   if (broken->value.margin() > 10) {
-    decide(verdict, Outcome::kTypeII, Grade::kFirstOrder, Cause::kMathematics,
+    decide(verdict, Outcome::kTypeII, broken->value.beyond_worst_case() ? Grade::kFirstOrder : Grade::kStatistical,
+           Cause::kMathematics,
            "The reference value of " + broken->name + " lies " + number(broken->value.margin()) +
                " times further from the exact result than rounding could move it.",
            broken, &broken->value);
   } else {
-    decide(verdict, Outcome::kInconclusive, Grade::kFirstOrder, Cause::kUnanswered,
+    decide(verdict, Outcome::kInconclusive, grade_of(broken->value), Cause::kUnanswered,
            "The reference value of " + broken->name +
                " lies just outside of the envelope: this needs the "
                "reference's trace.",
@@ -220,9 +225,10 @@ bool decide_execution(const JudgeInput& input, Verdict* verdict) {
         (broken == nullptr || finding.execution.margin() > broken->execution.margin()))
       broken = &finding;
   if (broken != nullptr && !bounds.explained.value_or(false)) {
-    decide(verdict, Outcome::kInconclusive, Grade::kFirstOrder, Cause::kExecution,
-           "Tap " + broken->name +
-               " lies outside of its first-order envelope; not confirmed by an operation's own "
+    decide(verdict, Outcome::kInconclusive, grade_of(broken->execution), Cause::kExecution,
+           "Tap " + broken->name + " lies outside of its " +
+               (broken->execution.statistical() ? "statistical" : "first-order") +
+               " envelope; not confirmed by an operation's own "
                "audit.",
            broken, &broken->execution);
     return true;
@@ -266,16 +272,21 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
                std::string(traits(*bounds.policy).name) + " on one side.");
     return;
   }
-  bool unanswered = false, proven = true;
+  bool unanswered = false, proven = true, statistical = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
     if (finding.execution.asked || finding.value.asked) proven = proven && finding.proven;
+    for (const Answer& answer : {finding.execution, finding.value})
+      statistical = statistical || (answer.asked && answer.statistical());
   }
   const Finding* largest = worst(bounds, value, asked);
   const Answer* answer = largest == nullptr ? nullptr : &largest->value;
   if (largest == nullptr && (largest = worst(bounds, execution, asked)) != nullptr) answer = &largest->execution;
   if (largest == nullptr && (largest = worst(bounds, mathematics, asked)) != nullptr) answer = &largest->mathematics;
-  const Grade grade = unanswered ? Grade::kExplained : proven ? Grade::kProven : Grade::kFirstOrder;
+  const Grade grade = unanswered    ? Grade::kExplained
+                      : proven      ? Grade::kProven
+                      : statistical ? Grade::kStatistical
+                                    : Grade::kFirstOrder;
   std::string sentence = unanswered ? "Rounding explains the deviation: our own rounded execution reproduces it."
                                     : "Rounding explains every deviation: the largest is " +
                                           (answer == nullptr ? std::string("zero") : number(answer->margin())) +
@@ -308,7 +319,9 @@ TapVerdict tap_verdict(const Finding& finding) {
                         : finding.value.asked     ? finding.value.envelope
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;
-  tap.grade = finding.mathematics.failed() || finding.proven ? Grade::kProven : Grade::kFirstOrder;
+  tap.grade = finding.proven || (finding.mathematics.failed() && finding.mathematics.beyond_worst_case())
+                  ? Grade::kProven
+                  : grade_of(shown);
   const bool proven_failure =
       finding.proven && finding.execution.asked && !(finding.execution.deviation <= finding.execution.envelope);
   if (finding.mathematics.failed() || proven_failure || (finding.value.failed() && finding.value.margin() > 10))

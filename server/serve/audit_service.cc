@@ -30,6 +30,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.identity.rank = request->identity().rank();
   open.profile_name = request->profile().empty() ? "ieee" : request->profile();
   open.profile = parts_.profiles->find(open.profile_name);
+  if (request->has_alpha()) open.alpha = request->alpha();
   open.reference_run = request->reference_run();
   open.keep_traces = request->reference();
   if (open.profile == nullptr) {

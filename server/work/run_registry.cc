@@ -48,6 +48,9 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   if (request.identity.rank < 0 || request.identity.rank >= limits::kRanksMax) {
     return invalid("identity.rank", StrCat("0 to ", limits::kRanksMax - 1), request.identity.rank);
   }
+  if (!(request.alpha > 0 && request.alpha < 1)) {
+    return invalid("alpha", "a probability above 0 and below 1", StrCat(request.alpha));
+  }
   std::optional<StepIdentity> reference;
   if (auto wrong = read_reference(request, &reference)) return wrong;
 
@@ -63,6 +66,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->handle = fresh_handle();
     run->profile = request.profile;
     run->profile_name = request.profile_name;
+    run->alpha = request.alpha;
     run->reference = reference;
     run->reference_name = request.reference_run;
     handles_[run->handle] = id;
@@ -73,6 +77,9 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     if (run.profile_name != request.profile_name) {
       return invalid("profile", StrCat("\"", run.profile_name, "\", with which the run was opened"),
                      StrCat("\"", request.profile_name, "\""));
+    }
+    if (run.alpha != request.alpha) {
+      return invalid("alpha", StrCat(run.alpha, ", with which the run was opened"), StrCat(request.alpha));
     }
     if (run.reference != reference) {
       return invalid("reference_run", StrCat("\"", run.reference_name, "\", with which the run was opened"),

@@ -25,6 +25,7 @@ struct Run {
   std::string handle;     // Opaque; names the run on a stream.
   const Profile* profile = nullptr;
   std::string profile_name;
+  double alpha = kDefaultAlpha;
   std::optional<StepIdentity> reference;  // Of the run to pair with, without step.
   std::string reference_name;             // As the client wrote it.
 
@@ -38,12 +39,13 @@ class RunRegistry {
     StepIdentity identity;
     const Profile* profile = nullptr;
     std::string profile_name;
+    double alpha = kDefaultAlpha;
     std::string reference_run;  // "run" or "job/run"; empty: none.
     bool keep_traces = false;
   };
 
-  // Opens a run, or finds it again. What is wrong otherwise: names, a reference to itself, another profile or reference
-  // than the run was opened with, too many runs with a stream.
+  // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,
+  // alpha or reference than the run was opened with, too many runs with a stream.
   Violation open(const Request& request, std::shared_ptr<Run>* run);
   std::shared_ptr<Run> find(const std::string& handle) const;
 

@@ -227,6 +227,7 @@ void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
   std::string missing;
   AuditRequestContext context;
   context.profile = run.profile;
+  context.alpha = run.alpha;
   if (run.reference) {
     missing = load_reference(*step, &reference);
     if (missing.empty()) context.reference = &reference;

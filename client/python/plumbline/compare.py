@@ -30,6 +30,7 @@ def compare(
     server: str | None = None,
     profile: str | None = None,
     *,
+    alpha: float | None = None,
     capture: str = "leaves",
     guards: Mapping[str, Guard] | None = None,
     timeout: float = TIMEOUT_S,
@@ -44,8 +45,8 @@ def compare(
 
     guards: (minimum, maximum) of the target's taps by name, None for no limit; where rounding alone breaks one, or can,
     the verdict's hazards say so.
-    profile: as for watch(); by default "pytorch-cpu" where no CUDA device is in use. With no server a private daemon is
-    started. Raises PlumblineError with the daemon's own words.
+    profile, alpha: as for watch(); the profile by default "pytorch-cpu" where no CUDA device is in use. With no server
+    a private daemon is started. Raises PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
@@ -59,10 +60,12 @@ def compare(
         paired = callable(reference)
         if paired:
             states = _random_states()
-            first = stack.enter_context(_Run(address, job, "reference", None, profile, timeout))
+            first = stack.enter_context(_Run(address, job, "reference", None, profile, alpha, timeout))
             first.capture(reference, None, outputs)
             _set_random_states(states)
-        second = stack.enter_context(_Run(address, job, "target", "reference" if paired else None, profile, timeout))
+        second = stack.enter_context(
+            _Run(address, job, "target", "reference" if paired else None, profile, alpha, timeout)
+        )
         second.capture(target, None if paired else reference, outputs, checked)
         if paired:
             first.wait(required=False)
@@ -73,13 +76,20 @@ class _Run:
     """One run of a comparison: a stream that carries one step."""
 
     def __init__(
-        self, address: str, job: str, run: str, reference: str | None, profile: str | None, timeout: float
+        self,
+        address: str,
+        job: str,
+        run: str,
+        reference: str | None,
+        profile: str | None,
+        alpha: float | None,
+        timeout: float,
     ) -> None:
         self._name = run
         self._timeout = timeout
         self._verdict: Verdict | None = None
         self._error: PlumblineError | None = None
-        request = open_request("default", job, run, 0, reference, reference is None, profile)
+        request = open_request("default", job, run, 0, reference, reference is None, profile, alpha)
         self._transport = Transport(address, request, self._on_verdict, self._on_error, lambda control: None)
 
     def __enter__(self) -> _Run:

@@ -367,6 +367,7 @@ def watch(
     reference: str | None = None,
     keep_trace: bool | None = None,
     profile: str | None = None,
+    alpha: float | None = None,
     capture: str = "leaves",
     on_type_ii: str = "log",
 ) -> Audit | _Disabled:
@@ -377,8 +378,9 @@ def watch(
     first_step: number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job
     or "job/run". keep_trace: this run may be another's reference; by default, unless it has a reference itself.
     profile: arithmetic of the device, a name that the daemon knows; by default "pytorch-cpu" for a model on the CPU,
-    otherwise "ieee". capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
-    (TypeIIError at the entry of a later step) or "ignore".
+    otherwise "ieee". alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in
+    this run; by default 0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii:
+    "log", "raise" (TypeIIError at the entry of a later step) or "ignore".
 
     Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
@@ -404,6 +406,7 @@ def watch(
         reference,
         keep_trace,
         profile or device_profile(parameter.device for item in models for parameter in item.parameters()),
+        alpha,
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
     audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii)
@@ -422,7 +425,14 @@ def device_profile(devices: Iterable[torch.device]) -> str:
 
 
 def open_request(
-    project: str, job: str, run: str, rank: int, reference: str | None, keep_trace: bool, profile: str | None
+    project: str,
+    job: str,
+    run: str,
+    rank: int,
+    reference: str | None,
+    keep_trace: bool,
+    profile: str | None,
+    alpha: float | None,
 ) -> audit_pb2.OpenJobRequest:
     return audit_pb2.OpenJobRequest(
         identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
@@ -431,6 +441,7 @@ def open_request(
         client_version=VERSION,
         framework=f"torch {torch.__version__}",
         reference=keep_trace,
+        alpha=alpha,
     )
 
 

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/events.h"
 #include "server/bound/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -91,26 +92,127 @@ TEST(Adjoint, SharedErrorsCancel) {
   EXPECT_EQ(envelopes[0].error, 0);
 }
 
-TEST(Adjoint, NothingIsCarriedThroughAnchors) {
-  GraphBuilder b;
-  const NodeId x = b.leaf({2}, {0.3, 0.7});
-  const NodeId noisy = b.op(Primitive::kExp, {x}, {2});
-  const NodeId scaled = b.op(Primitive::kMul, {noisy, x}, {2});
-  b.tap("loss", TapKind::kLoss, b.sum_all(scaled), {0});
+// The loss's envelope of a graph, in worst case and in chance.
+Envelope envelope_of(const GraphBuilder& b, const Profile& profile) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  const Probe probe = scalar_probe({0, "loss", replayed_value(b.graph.taps[0], exact), 0});
-  const auto free = adjoint_envelopes(b.graph, exact, {probe}, Profile());
-  const auto anchored = adjoint_envelopes(b.graph, exact, {probe}, Profile(), {{noisy, exact.values[noisy]}});
-  EXPECT_LT(anchored[0].error, free[0].error);
-  EXPECT_EQ(anchored[0].by_origin[b.graph.nodes[noisy].origin], 0);
+  const Array m = replayed_value(b.graph.taps[0], exact);
+  return adjoint_envelopes(b.graph, exact, {scalar_probe({0, "loss", m, 0})}, profile)[0];
 }
 
-TEST(Probe, ScaleProbeReadsAnErrorOfScaleAndSignsAreReproducible) {
+TEST(Statistical, IndependentRoundingsAddInSquares) {
+  std::mt19937 rng(11);
+  Profile profile = ieee();
+  GraphBuilder b;
+  const std::int64_t n = 10000;
+  const NodeId x = b.leaf({n}, normal(rng, n)), y = b.leaf({n}, normal(rng, n)), w = b.leaf({n}, normal(rng, n));
+  const NodeId sum = b.op(Primitive::kAdd, {x, y}, {n});
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {sum, w}, {n}, Format::kFloat64), Format::kFloat64),
+        {0});
+  const Envelope envelope = envelope_of(b, profile);
+  EXPECT_EQ(envelope.noise.bias, 0);
+  const double chance = statistical(envelope.noise, hoeffding_lambda(1, 1e-3));
+  EXPECT_LT(chance, envelope.error / 10);
+  // 400 executions whose additions are off by up to half an ulp either way.
+  std::uniform_real_distribution<double> draw(-1, 1);
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  double largest = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    double moved = 0;
+    for (std::int64_t i = 0; i < n; ++i)
+      moved += 0x1p-24 * std::fabs(exact.values[sum].data()[i]) * draw(rng) * exact.values[w].data()[i];
+    largest = std::fmax(largest, std::fabs(moved));
+  }
+  EXPECT_LE(largest, chance);
+  EXPECT_GE(largest, chance / 10);
+}
+
+TEST(Statistical, AConstantsErrorIsOneEventHoweverManyElementsItMeets) {
+  Profile profile = ieee();
+  GraphBuilder b;
+  const std::int64_t n = 100000;
+  const NodeId x = b.leaf({n}, std::vector<double>(n, 1.0));
+  Attributes tenth;
+  tenth.scalar = 0.1;
+  const NodeId c = b.op(Primitive::kConstant, {}, {}, Format::kFloat32, tenth);
+  const NodeId scaled = b.op(Primitive::kMul, {x, c}, {n}, Format::kFloat64);
+  b.tap("loss", TapKind::kLoss, b.sum_all(scaled, Format::kFloat64), {0});
+  const double off = n * std::fabs(static_cast<double>(0.1F) - 0.1);
+  EXPECT_GE(statistical(envelope_of(b, profile).noise, hoeffding_lambda(1, 1e-3)), off);
+}
+
+TEST(Statistical, EqualOperandsRoundAlike) {
+  Profile profile = ieee();
+  GraphBuilder b;
+  const std::int64_t n = 4096;  // All alike: every product is off by the same.
+  const NodeId x = b.leaf({n}, std::vector<double>(n, 1.0F + 0x1p-12F + 0x1p-23F));
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {x, x}, {n}), Format::kFloat64), {0});
+  const float v = 1.0F + 0x1p-12F + 0x1p-23F;
+  const double off = n * std::fabs(static_cast<double>(v * v) - static_cast<double>(v) * v);
+  ASSERT_GT(off, 0);
+  EXPECT_GE(statistical(envelope_of(b, profile).noise, hoeffding_lambda(1, 1e-3)), off);
+}
+
+TEST(Statistical, ASumThatStagnatesIsBias) {
+  Profile profile = ieee();
+  GraphBuilder b;
+  const std::int64_t n = 4097;  // 1, then 4096 addends of half its ulp: none of them moves it.
+  std::vector<double> values(n, 0x1p-24);
+  values[0] = 1;
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.leaf({n}, values), Format::kFloat32), {0});
+  const Envelope envelope = envelope_of(b, profile);
+  EXPECT_GE(envelope.noise.bias, 4096 * 0x1p-24);
+  EXPECT_LE(envelope.noise.bias, envelope.error);
+}
+
+TEST(Statistical, CountsAreExact) {
+  Profile profile = ieee();
+  GraphBuilder b;
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.leaf({1000}, std::vector<double>(1000, 1.0)), Format::kFloat32), {0});
+  const Envelope envelope = envelope_of(b, profile);
+  EXPECT_EQ(envelope.error, 0);
+  EXPECT_EQ(envelope.noise.bias + envelope.noise.squares, 0);
+}
+
+// f = (x - 1)^2 at x = 1 + rounding: all of the deviation is of second order.
+TEST(Adjoint, RemainderSeesWhatTheFirstOrderCannot) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({1}, {2.0F / 3.0F}), y = b.leaf({1}, {1.5});
+  const NodeId product = b.op(Primitive::kMul, {x, y}, {1}, Format::kFloat16);
+  const NodeId shifted = b.op(Primitive::kSub, {product, b.leaf({1}, {1.0})}, {1}, Format::kFloat64);
+  const NodeId square = b.op(Primitive::kMul, {shifted, shifted}, {1}, Format::kFloat64);
+  b.tap("loss", TapKind::kLoss, square, {0});
+  const auto leaves = leaf_values(b.graph);
+  const Replay exact = replay(b.graph, leaves, Precision::kExact);
+  Overrides nudged;  // A legal result of the product, an eighth of an ulp away.
+  nudged[product] = Array::full({1}, exact.values[product].item() + 0x1p-13);
+  const Replay moved = replay(b.graph, leaves, Precision::kExact, nudged, &exact);
+  const std::vector<Probe> probes = {scalar_probe({0, "loss", Array::scalar(1), 0})};
+  const Profile profile = ieee();
+  const double deviation = std::fabs(moved.values[square].item() - exact.values[square].item());
+  EXPECT_LT(adjoint_envelopes(b.graph, exact, probes, profile)[0].error, deviation);
+  EXPECT_GE(second_order_remainders(b.graph, exact, moved, probes, profile)[0], deviation);
+}
+
+TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({3, 2}, {1, 2, 5, 7, 1, 2});
+  const NodeId p = b.op(Primitive::kSoftmax, {x}, {3, 2}), e = b.op(Primitive::kExp, {x}, {3, 2});
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {p, e}, {3, 2})), {0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const SharedEvents rows = shared_events(b.graph, p, {exact.values[x]}, exact.values[p]);
+  ASSERT_EQ(rows.count, 1U);
+  Array cotangent = Array::uninitialized({3, 2});
+  for (int i = 0; i < 6; ++i) cotangent.data()[i] = i + 1;
+  const Array merged = merge_shared(cotangent, rows);
+  const double wanted[] = {1 + 5, 2 + 6, 3, 4, 0, 0};
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(merged.data()[i], wanted[i]) << i;
+  EXPECT_EQ(shared_events(b.graph, e, {exact.values[x]}, exact.values[e]).count, 2U);
+}
+
+TEST(Probe, SignsAreReproducible) {
   std::mt19937 rng(3);
   Array m = Array::uninitialized({50});
   for (int i = 0; i < 50; ++i) m.data()[i] = std::normal_distribution<double>()(rng);
-  const Probe probe = scale_probe("scale", {{0, "g", m, 0}});
-  EXPECT_NEAR(cpu::dot(probe.parts[0].weights, m), 1.0, 1e-14);
   const Probe a = signs_probe("s", {{0, "g", m, 0}}, 5), b = signs_probe("s", {{0, "g", m, 0}}, 5),
               c = signs_probe("s", {{0, "g", m, 0}}, 6);
   EXPECT_TRUE(bitwise_equal(a.parts[0].weights, b.parts[0].weights));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -27,6 +29,21 @@ TEST(RunRegistry, OpensTheSameRunOnce) {
   EXPECT_EQ(one, two);
   EXPECT_EQ(runs.find(one->handle), one);
   EXPECT_EQ(runs.find("guess"), nullptr);
+}
+
+TEST(RunRegistry, AlphaIsAProbability) {
+  RunRegistry runs;
+  std::shared_ptr<plumbline::Run> run;
+  for (const double alpha : {0.0, 1.0, -0.1, 2.0, std::nan("")}) {
+    RunRegistry::Request wrong = request("a");
+    wrong.alpha = alpha;
+    const Violation violation = runs.open(wrong, &run);
+    EXPECT_EQ(violation.field, "alpha") << alpha;
+  }
+  RunRegistry::Request right = request("a");
+  right.alpha = 1e-6;
+  EXPECT_TRUE(runs.open(right, &run).ok());
+  EXPECT_EQ(run->alpha, 1e-6);
 }
 
 TEST(RunRegistry, ARunHasOneStream) {
