@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/sums.h"
 #include "server/bound/taps.h"
+#include "server/bound/transplant.h"
 
 namespace plumbline {
 namespace {
@@ -212,6 +213,29 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   bounds->policy = format;
 }
 
+// The near sides of the cuts: do both programs hand the same mathematics to their opaque calls?
+void compare_cuts(const Pairing& pairing, const Cuts& cuts, Bounds* bounds) {
+  std::vector<const OpaqueCall*> ours, theirs;
+  for (const auto& [t, r] : cuts.calls) {
+    ours.push_back(t);
+    theirs.push_back(r);
+  }
+  const Graph target = with_cut_taps(*pairing.input.target, ours);
+  const Graph reference = with_cut_taps(*pairing.input.reference, theirs);
+  BoundsInput input = pairing.input;
+  input.target = &target;
+  input.reference = &reference;
+  Pairing sides{input, pairing.target_exact, pairing.reference_exact, {}, {}};
+  for (std::size_t i = 0; i < target.taps.size(); ++i)
+    if (target.taps[i].name == reference.taps[i].name && count(target.taps[i].shape) > 0)
+      sides.pairs.push_back({i, i, {}, {}});
+  sides.take_values();
+  const std::size_t known = bounds->findings.size();
+  locate(sides, bounds);
+  for (std::size_t i = known; i < bounds->findings.size(); ++i)
+    bounds->findings[i].taps.clear();  // None of the trace's.
+}
+
 }  // namespace
 
 void pair_with_reference(const BoundsInput& input, const std::vector<Array>& target_leaves, const Replay& target_exact,
@@ -222,6 +246,10 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   bounds->match = match_leaves(target, target_leaves, reference, leaf_values(reference));
   if (!bounds->match.missing.empty()) return;
 
+  const Cuts cuts = match_opaque_calls(target, reference);
+  transplant(cuts, target, target_leaves, reference, &bounds->match.reference_values);
+  bounds->cuts_complete = cuts.complete;
+  bounds->transplanted = cuts.calls.size();
   Pairing pairing{input,
                   target_exact,
                   replay(reference, bounds->match.reference_values, Precision::kExact),
@@ -269,6 +297,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
     for (RangeFinding& finding : bounds->range)
       if (finding.tap == target.taps[pair.target].name) finding.reference_finite = all_finite(r);
   }
+  if (!cuts.calls.empty()) compare_cuts(pairing, cuts, bounds);
   if (failed) {
     try_precision_policy(pairing, target_leaves, asked, own, bounds);
     if (!bounds->policy) locate(pairing, bounds);

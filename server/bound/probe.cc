@@ -40,8 +40,9 @@ Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, st
     Array weights = Array::uninitialized(tap.exact.shape());
     std::uint64_t bits = 0;
     for (std::int64_t i = 0; i < weights.count(); ++i) {
-      if (i % 64 == 0) bits = splitmix(seed);
-      weights.data()[i] = ((bits >> (i % 64)) & 1) != 0 ? 1 / norm : -1 / norm;
+      bits = i % 4 == 0 ? splitmix(seed) : bits >> 16;
+      const double magnitude = (0.5 + static_cast<double>(bits >> 1 & 0x7fff) * 0x1p-15) / norm;
+      weights.data()[i] = (bits & 1) != 0 ? magnitude : -magnitude;
     }
     probe.parts.push_back({tap.index, std::move(weights)});
   }

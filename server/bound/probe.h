@@ -1,6 +1,6 @@
 // Probes: scalar functionals of taps. A scalar tap is its own probe. Tensor taps are tested by functionals whose
-// weights are random signs, drawn after the data is fixed, so that no adversary and no accident can hide in their
-// kernel: |<x, T - M>| <= E(x) for every legal execution.
+// weights are random, drawn after the data is fixed, so that no adversary and no accident can hide in their kernel:
+// |<x, T - M>| <= E(x) for every legal execution.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ struct ProbeTap {
 
 // A scalar tap's own probe.
 Probe scalar_probe(const ProbeTap& tap);
-// Random signs over the taps together: weights s_i / norm of all exact values; scale 1.
+// Random signs over the taps together: weights s_i m_i / norm of all exact values; scale 1. The magnitudes m_i lie in
+// [1/2, 3/2): deviations of one size, as a wrong constant makes them, cannot cancel.
 // Deterministic in `seed`, which is taken from the trace's digest.
 Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed);
 

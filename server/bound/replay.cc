@@ -47,6 +47,8 @@ std::vector<bool> needed_nodes(const Graph& graph) {
     for (const GraphTap::Term& term : tap.terms) needed[term.node] = true;
   for (const auto& [node, observation] : graph.observed) needed[node] = true;
   for (const GraphDecision& decision : graph.decisions) needed[decision.node] = true;
+  for (const OpaqueCall& call : graph.opaque)
+    for (NodeId input : call.inputs) needed[input] = true;
   for (std::size_t i = graph.nodes.size(); i-- > 0;)
     if (needed[i])
       for (NodeId input : graph.nodes[i].inputs) needed[input] = true;

@@ -168,9 +168,10 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   if (broken == nullptr) broken = worst(bounds, mathematics, failed);
   if (broken == nullptr || bounds.policy) return false;
 
-  if (input.graph->coverage.opaque > 0) {
+  if (!bounds.cuts_complete) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference differ at " + broken->name + ", but operations that are not modelled lie before it.",
+           "Target and reference differ at " + broken->name +
+               ", but operations that are not modelled, and have no counterpart, may lie before it.",
            broken, &broken->mathematics);
     return true;
   }
@@ -342,6 +343,10 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
                              "); both were judged on the target's");
   if (!bounds.unpaired_taps.empty())
     verdict->notes.push_back("taps without counterpart: " + joined(bounds.unpaired_taps));
+  if (bounds.transplanted > 0)
+    verdict->notes.push_back(std::to_string(bounds.transplanted) +
+                             " operations that are not modelled were compared by their inputs; what they gave in the "
+                             "target was taken for both");
   if (bounds.unstable > 0)
     verdict->notes.push_back(std::to_string(bounds.unstable) + " decisions of " + std::to_string(bounds.decisions) +
                              " came out otherwise than in exact arithmetic; the audit followed the target's");

@@ -73,6 +73,15 @@ struct Observation {
   Bytes bytes;
 };
 
+// An operation that lowering does not model: what it gave is anchors.
+struct OpaqueCall {
+  std::uint32_t origin = 0;
+  std::string attributes;       // Its arguments that are no tensors, as text.
+  std::vector<NodeId> inputs;   // Its tensors, in the order of its schema.
+  std::vector<NodeId> outputs;  // Leaves.
+  bool known = true;            // All of its inputs are nodes, and all of its outputs were observed.
+};
+
 struct GraphCoverage {
   std::uint64_t operations = 0;  // All of the trace.
   std::uint64_t opaque = 0;      // Those among them that lowering does not model.
@@ -86,6 +95,7 @@ struct Graph {
   std::vector<GraphDecision> decisions;
   std::vector<GraphTap> taps;
   std::map<NodeId, Observation> observed;
+  std::vector<OpaqueCall> opaque;
   GraphCoverage coverage;
 };
 

@@ -81,6 +81,43 @@ std::vector<TraceArgument> element_arguments(const TraceOp& op, std::string_view
   return arguments;
 }
 
+// An attribute as text; equal attributes have equal texts.
+std::string to_string(const ArgumentValue& value) {
+  const auto joined = [](const auto& values) {
+    std::string text;
+    for (const auto& item : values) text += std::to_string(item) + ",";
+    return text;
+  };
+  struct Visitor {
+    decltype(joined) join;
+    std::string operator()(double x) const {
+      char text[32];
+      std::snprintf(text, sizeof text, "%a", x);
+      return text;
+    }
+    std::string operator()(std::int64_t x) const { return std::to_string(x); }
+    std::string operator()(bool x) const { return x ? "true" : "false"; }
+    std::string operator()(const std::string& x) const { return x; }
+    std::string operator()(const std::vector<std::int64_t>& x) const { return join(x); }
+    std::string operator()(const std::vector<double>& x) const {
+      std::string text;
+      for (const double item : x) text += (*this)(item) + ",";
+      return text;
+    }
+    std::string operator()(const std::vector<bool>& x) const {
+      std::string text;
+      for (const bool item : x) text += item ? "1" : "0";
+      return text;
+    }
+    std::string operator()(Format x) const { return std::string(traits(x).name); }
+    std::string operator()(None) const { return "none"; }
+    std::string operator()(const TensorRef&) const { return ""; }
+    std::string operator()(const std::vector<TensorRef>&) const { return ""; }
+    std::string operator()(const ScalarEdge&) const { return ""; }
+  };
+  return std::visit(Visitor{joined}, value);
+}
+
 class Lowering {
  public:
   explicit Lowering(const Trace& trace) : trace_(trace), emitter_(graph_), storage_(emitter_) {}
@@ -168,8 +205,46 @@ class Lowering {
       ++graph_.coverage.opaque;
       ++graph_.coverage.opaque_names[op.name];
     }
+    if (!modelled) note_opaque(op);
     for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);
+    if (!modelled) note_outputs(op);
     if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
+  }
+
+  void note_opaque(const TraceOp& op) {
+    OpaqueCall call;
+    call.origin = static_cast<std::uint32_t>(graph_.origins.size() - 1);
+    const auto read = [&](const TensorRef& tensor) {
+      if (tensor.value == 0) return;
+      try {
+        call.inputs.push_back(storage_.read(tensor).id);
+      } catch (const Unsupported&) {
+        call.known = false;
+      } catch (const LowerError&) {
+        call.known = false;
+      }
+    };
+    for (const TraceArgument& argument : op.arguments) {
+      if (const auto* tensor = std::get_if<TensorRef>(&argument.value)) {
+        read(*tensor);
+      } else if (const auto* tensors = std::get_if<std::vector<TensorRef>>(&argument.value)) {
+        for (const TensorRef& tensor : *tensors) read(tensor);
+      } else if (const auto* edge = std::get_if<ScalarEdge>(&argument.value)) {
+        read(edge->source);
+      } else {
+        call.attributes += argument.name + "=" + to_string(argument.value) + ";";
+      }
+    }
+    graph_.opaque.push_back(std::move(call));
+  }
+
+  void note_outputs(const TraceOp& op) {
+    OpaqueCall& call = graph_.opaque.back();
+    for (const GraphLeaf& leaf : graph_.leaves)
+      if (leaf.anchor && emitter_.fresh(leaf.node)) call.outputs.push_back(leaf.node);
+    std::size_t results = 0;
+    for (const TraceResult& result : op.results) results += result.tensor.value != 0 ? 1 : 0;
+    call.known = call.known && call.outputs.size() == results;
   }
 
   std::optional<NodeId> apply(const Match& match, const TraceOp& op, std::map<std::size_t, NodeId>& made) {

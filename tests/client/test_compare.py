@@ -129,6 +129,29 @@ def test_errors_name_what_is_wrong(server: str) -> None:
         plumbline.compare(lambda: {"x": x * (1 / 0)}, None, server=server)
 
 
+def test_opaque_operations_are_compared_by_their_inputs(server: str) -> None:
+    torch.manual_seed(5)
+    a, b, w = torch.randn(16, 24), torch.randn(24, 8), torch.randn(16, 8)
+
+    def program(x: Tensor, weight: Tensor = w) -> dict[str, Tensor]:
+        return {"loss": (torch.special.bessel_j0(x) * weight).sum()}
+
+    def split() -> Tensor:
+        return a[:, :12] @ b[:12] + a[:, 12:] @ b[12:]
+
+    same = plumbline.compare(lambda: program(a @ b), lambda: program(split()), server=server)
+    assert (same.verdict, same.coverage.opaque) == ("TYPE_I", 1), str(same)
+    before = plumbline.compare(lambda: program(a @ b * 1.0001), lambda: program(a @ b), server=server)
+    assert (before.verdict, before.cause) == ("TYPE_II", "MATHEMATICS"), str(before)
+    assert "aten::mul" in before.suspect.op, str(before)
+    behind = plumbline.compare(lambda: program(a @ b, w * 1.0001), lambda: program(a @ b), server=server)
+    assert behind.verdict == "TYPE_II", str(behind)
+    other = plumbline.compare(
+        lambda: program(a @ b), lambda: {"loss": (torch.special.bessel_j1(a @ b) * w).sum()}, server=server
+    )
+    assert other.verdict == "INCONCLUSIVE", str(other)
+
+
 def test_dump_program(tmp_path: Path) -> None:
     program, output = tmp_path / "program.py", tmp_path / "trace.pb"
     program.write_text("import torch\ndef main():\n    return {'y': torch.ones(3) * 2}\n")

@@ -151,5 +151,44 @@ TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
   EXPECT_EQ(*bounds.policy, Format::kBFloat16);
 }
 
+// sum(opaque(a + b) * w), the opaque call's result off by a rounding between two runs.
+GraphBuilder around_an_opaque_call(double shift, double weight, double observed) {
+  GraphBuilder g;
+  const NodeId a = g.leaf({2}, {1, 2}), b = g.leaf({2}, {shift, shift});
+  const NodeId in = g.op(Primitive::kAdd, {a, b}, {2});
+  const NodeId out = g.leaf({2}, {observed, observed});
+  g.graph.leaves.back().anchor = true;
+  g.graph.origins.push_back({"my::kernel", "model.py:7", "blocks.0", Phase::kForward});
+  g.graph.opaque.push_back({static_cast<std::uint32_t>(g.graph.origins.size() - 1), "eps=0x1p-20;", {in}, {out}, true});
+  g.graph.coverage.opaque = 1;
+  const NodeId w = g.leaf({2}, {weight, weight});
+  g.tap("loss", TapKind::kLoss, g.sum_all(g.op(Primitive::kMul, {out, w}, {2})), {2 * observed * weight});
+  return g;
+}
+
+TEST(Transplant, TheComparisonGoesOnBehindAnOpaqueCall) {
+  const double one = 1 + 0x1p-23;  // The two runs' kernels differ by an ulp, which is theirs.
+  const Bounds same = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3, 0.75, one).graph);
+  EXPECT_TRUE(same.cuts_complete);
+  EXPECT_EQ(same.transplanted, 1U);
+  for (const Finding& f : same.findings) EXPECT_FALSE(f.mathematics.failed()) << f.name;
+  const Bounds after = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3, 0.5, one).graph);
+  EXPECT_TRUE(finding(after, "loss").mathematics.failed());
+}
+
+TEST(Transplant, WhatGoesIntoAnOpaqueCallIsCompared) {
+  const Bounds bounds = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3.5, 0.75, 1).graph);
+  EXPECT_FALSE(finding(bounds, "loss").mathematics.failed());
+  EXPECT_TRUE(finding(bounds, "input 0 of my::kernel (blocks.0), opaque call 0").mathematics.failed());
+}
+
+TEST(Transplant, CallsThatDifferHaveNoCounterpart) {
+  GraphBuilder other = around_an_opaque_call(3, 0.75, 1);
+  other.graph.opaque[0].attributes = "eps=0x1p-10;";
+  EXPECT_FALSE(paired(around_an_opaque_call(3, 0.75, 1).graph, other.graph).cuts_complete);
+  other.graph.opaque.clear();
+  EXPECT_FALSE(paired(around_an_opaque_call(3, 0.75, 1).graph, other.graph).cuts_complete);
+}
+
 }  // namespace
 }  // namespace plumbline

@@ -95,10 +95,12 @@ TEST_F(Judge, AMatchedGapIsTypeIIAndNamesTheNormalisation) {
   EXPECT_EQ(verdict.math_resolution, 1e-12);
 }
 
-TEST_F(Judge, AMatchedGapBehindAnOpaqueOperationAccusesNobody) {
+TEST_F(Judge, AMatchedGapBehindAnOpaqueOperationWithoutCounterpartAccusesNobody) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
   builder_.graph.coverage.opaque = 1;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);  // Its counterpart was fed the same and taken to give the same.
+  bounds_.cuts_complete = false;
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
 }
 

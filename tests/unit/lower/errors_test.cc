@@ -42,14 +42,19 @@ TEST(LowerErrors, AnUnknownOperationIsAnAnchor) {
   EXPECT_TRUE(graph.leaves[1].anchor);
 }
 
-TEST(LowerErrors, AnUnmodelledArgumentMakesAnOperationOpaqueAndLeavesNoNodes) {
+TEST(LowerErrors, AnUnmodelledArgumentMakesAnOperationOpaqueAndLeavesNoNodesOfItsOwn) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2, 2}, {1, 2, 3, 4});
   b.op1("aten::gelu.default", {{"self", x}, {"approximate", std::string("cubic")}}, {2, 2});
   b.observe(0, {0, 0, 0, 0});
   const Graph graph = lower(b.trace);
   EXPECT_EQ(graph.coverage.opaque, 1u);
-  EXPECT_EQ(graph.nodes.size(), 2u);  // The leaf and the anchor.
+  EXPECT_EQ(graph.nodes.size(), 3u);  // The leaf, the call's window on it, and the anchor.
+  ASSERT_EQ(graph.opaque.size(), 1u);
+  EXPECT_TRUE(graph.opaque[0].known);
+  EXPECT_EQ(graph.opaque[0].inputs.size(), 1u);
+  EXPECT_EQ(graph.opaque[0].outputs.size(), 1u);
+  EXPECT_EQ(graph.opaque[0].attributes, "approximate=cubic;");
 }
 
 TEST(LowerErrors, AnOpaqueResultThatIsNeededAndMissing) {
