@@ -45,9 +45,10 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, cons
   }
   const Layout la = layout(m, k, a);
   const Layout lb = layout(k, n, b);
-  cblas_dgemm(CblasRowMajor, la.transpose, lb.transpose, static_cast<blasint>(m), static_cast<blasint>(n),
-              static_cast<blasint>(k), 1.0, a.data, la.leading, b.data, lb.leading, accumulate ? 1.0 : 0.0, c,
-              static_cast<blasint>(ldc));
+  for (std::int64_t p = 0; p < k; p += kSumBlock)
+    cblas_dgemm(CblasRowMajor, la.transpose, lb.transpose, static_cast<blasint>(m), static_cast<blasint>(n),
+                static_cast<blasint>(std::min(kSumBlock, k - p)), 1.0, a.data + p * a.column, la.leading,
+                b.data + p * b.row, lb.leading, accumulate || p > 0 ? 1.0 : 0.0, c, static_cast<blasint>(ldc));
 }
 
 // A large single product: cut along its longer output side, a multiple of the kernels' register blocks.

@@ -8,6 +8,11 @@
 
 namespace plumbline::cpu {
 
+// Terms that are summed apart, starting from zero, before their sum is added to the result. An element of a product of
+// length k thus gathers at most kSumBlock + ceil(k / kSumBlock) roundings in place of k. (OpenBLAS's kernels keep the
+// sum of a call in registers and add it to c once; a test asks the machine.)
+constexpr std::int64_t kSumBlock = 32;
+
 // c [..., m, n] (row-major) = a [..., m, k] b [..., k, n], or += with `accumulate`. Leading dimensions broadcast by
 // numpy's rule; c has their broadcast, or fewer: where c's leading dimension is 1 or missing and theirs is not, the
 // products are summed over it. Transposed and broadcast operands are read in place; others are copied.

@@ -1,6 +1,7 @@
 // How the audited computation, and our own replay of it, produced a node.
 #pragma once
 
+#include "kernels/cpu/gemm.h"
 #include "server/lower/graph.h"
 
 namespace plumbline {
@@ -14,9 +15,14 @@ inline Arithmetic arithmetic_of(const Graph& graph, const Node& node, const Prof
   return {node.compute, node.result, &profile, input};
 }
 
-// Our own replay: fp64, rounded to nearest, functions good to an ulp, whatever the device does.
+// Our own replay: fp64, rounded to nearest, functions good to an ulp, products summed in blocks, whatever the device
+// does.
 inline const Arithmetic& replay_arithmetic() {
-  static const Profile profile = ieee();
+  static const Profile profile = [] {
+    Profile own = ieee();
+    own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(cpu::kSumBlock);
+    return own;
+  }();
   static const Arithmetic arithmetic{Format::kFloat64, Format::kFloat64, &profile};
   return arithmetic;
 }

@@ -213,6 +213,19 @@ TEST(Evaluate, SoftmaxOfExtremeRows) {
   EXPECT_EQ(l.data()[1], -1000);
 }
 
+// The error bound of our own products rests on it: 32 ones each added to 2^53 would all be lost.
+TEST(Evaluate, MatmulSumsBlocksApart) {
+  constexpr std::int64_t kBlock = cpu::kSumBlock, kBlocks = 5;
+  for (const auto& [m, n] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {3, 1}, {1, 40}, {17, 23}, {64, 64}}) {
+    Array a = Array::full({m, kBlocks * kBlock}, 1), b = Array::full({kBlocks * kBlock, n}, 1);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t p = 0; p < kBlock; ++p) a.data()[i * kBlocks * kBlock + p] = p == 0 ? 0x1p53 : 0;
+    const Array c = run(kMatmul, {m, n}, {a, b});
+    for (std::int64_t i = 0; i < c.count(); ++i) EXPECT_EQ(c.data()[i] - 0x1p53, (kBlocks - 1) * kBlock);
+  }
+}
+
 TEST(Evaluate, MatmulMatchesLoopsOnEveryLayout) {
   std::mt19937_64 rng(8);
   const auto check = [](const Array& a, const Array& b) {
