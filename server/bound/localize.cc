@@ -43,6 +43,17 @@ std::string number(double x) {
   return text;
 }
 
+bool equal(const Array& a, const Array& b) {
+  return a.count() == b.count() && cpu::norm2_difference(a, b) <= 1e-10 * cpu::norm2(b);
+}
+
+bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, NodeId node_b) {
+  const std::vector<NodeId>&left = a.graph.nodes[node_a].inputs, &right = b.graph.nodes[node_b].inputs;
+  return left.size() > 1 && std::equal(left.begin(), left.end(), right.begin(), right.end(), [&](NodeId x, NodeId y) {
+           return equal(a.replay.values[x], b.replay.values[y]);
+         });
+}
+
 // The search on one side, given what is known of the other.
 class Search {
  public:
@@ -78,7 +89,7 @@ class Search {
       auto descends = [&](NodeId input) { return descendants.count(input) != 0 && closed.count(input) == 0; };
       if (!std::any_of(mine.inputs.begin(), mine.inputs.end(), descends)) continue;
       descendants.insert(id);
-      if (!innocent(mine)) closed.insert(id);
+      if (!innocent(mine) || mine.primitive == Primitive::kMatmul) closed.insert(id);
       if (mine.primitive != wanted.primitive || mine.shape != wanted.shape ||
           operation(graph_, id) != operation(other.graph, node))
         continue;
@@ -162,9 +173,6 @@ class Search {
     return *all.begin();
   }
 
-  static bool equal(const Array& a, const Array& b) {
-    return a.count() == b.count() && cpu::norm2_difference(a, b) <= 1e-10 * cpu::norm2(b);
-  }
   static const std::string& operation(const Graph& graph, NodeId id) {
     return graph.origins[graph.nodes[id].origin].op;
   }
@@ -201,8 +209,12 @@ Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
     return {target.failing.front(), "everything before it agrees with the reference up to the grouping of sums"};
   if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
   if (!lacking || suspicion->normalisation) return *suspicion;
-  if ((in_target.ambiguous() && !in_reference.ambiguous()) ||
-      in_reference.continues_after(lacking->node, target, suspicion->node))
+  // Each going on with the other's operation would mean that the target does something before it; the same operands,
+  // that it does one thing in place of the other.
+  const bool left_out = in_reference.continues_after(lacking->node, target, suspicion->node) &&
+                        !in_target.continues_after(suspicion->node, reference, lacking->node) &&
+                        !same_operands(target, suspicion->node, reference, lacking->node);
+  if (left_out || (in_target.ambiguous() && !in_reference.ambiguous()))
     return {lacking->node,
             "the reference does this, and the target goes on without it with " + place(target.graph, suspicion->node),
             false, true};

@@ -15,6 +15,10 @@ KEYS = {
         *("assert_close_correct", "fp64_rule_correct", "interval_correct"),
     ],
     "overhead": ["idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"],
+    "power": [
+        *("mutants", "flagged", "located"),
+        *("fp32_loss_resolution", "bf16_loss_resolution", "fp32_paired_resolution", "resolutions_hold"),
+    ],
     "speed": ["verdict_vs_fp64", "paired_vs_fp64", "replay_vs_fp64", "ingest_grpc_ratio", "memory_ratio"],
 }
 
@@ -33,5 +37,8 @@ def test_report(name: str) -> None:
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] > 25
         assert figures["false_type_ii"] == figures["missed_type_ii"] == figures["inconclusive"] == 0
+    if name == "power":
+        assert figures["mutants"] > 15
+        assert figures["fp32_paired_resolution"] <= 1e-12
     if name == "overhead":
         assert figures["bitwise_identical"] is True

@@ -255,7 +255,7 @@ class _(Llama):
         return x.repeat(1, self.heads // self.groups, 1, 1)
 
 
-@mutant("attention: the values are the keys", first_use=("linear",))
+@mutant("attention: the values are the keys")
 class _(GPT):
     def attention(self, x: Tensor, w: nn.ParameterDict) -> Tensor:
         q = self.place(self.split_heads(self.linear(x, w["q"]), self.heads))

@@ -1,0 +1,40 @@
+"""What the audit is able to see: formula mutants found and traced, and the smallest relative errors flagged."""
+
+import mutation
+import resolution
+import torch
+from mutants import MUTANTS
+from private_daemon import running
+
+DEPTHS, DEPTH = (2, 12, 24), 12  # The one whose loss is published.
+
+
+def measure(small: bool) -> tuple[str, dict]:
+    torch.set_num_threads(1)  # Small tensors.
+    with running() as daemon:
+        rows = [
+            row
+            for kind in (("GPT",) if small else ("GPT", "Llama"))
+            for autocast in (False, True)
+            for depth in ((DEPTH,) if small else DEPTHS)
+            for row in resolution.rows_of(kind, depth, autocast, daemon.address)
+        ]
+        results = [mutation.judge(mutant, daemon.address) for mutant in (MUTANTS[::4] if small else MUTANTS)]
+    if opaque := [row.name for row in rows if row.opaque]:
+        raise RuntimeError(f"operations that the audit does not model, in {', '.join(opaque)}")
+    loss = {row.format: row for row in rows if (row.kind, row.depth, row.tap) == ("GPT", DEPTH, "loss")}
+    text = [
+        "Smallest relative error flagged in the loss and in the gradient of the first block's first matrix",
+        resolution.table(rows),
+        "",
+        mutation.table(results),
+    ]
+    return "\n".join(text), {
+        "mutants": len(results),
+        "flagged": sum(r.flagged for r in results),
+        "located": sum(r.located for r in results),
+        "fp32_loss_resolution": loss["fp32"].value,
+        "bf16_loss_resolution": loss["bf16"].value,
+        "fp32_paired_resolution": loss["fp32"].paired,
+        "resolutions_hold": all(row.holds is not False for row in rows),
+    }

@@ -1,0 +1,105 @@
+"""The smallest relative error that is flagged, by the strength of what the target is compared with.
+
+  paired       the reference's trace: 2 replays' own errors
+  value        a bare reference value, by the grade of the envelope that decided
+  fp64 rule    twice the error of the reference against fp64 (rivals.fp64_rule), the reference being the same program on
+               the batch's rows in another order; what it accuses below that is its own noise
+  interval     radius of the plain forward interval
+
+A resolution is a claim of the verdict, so that it is tested: the reference value is moved away from the exact result,
+once just inside of what the verdict says it would flag, once just beyond it, once far beyond it.
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import networks
+import torch
+from torch import Tensor
+
+import plumbline
+
+INSIDE, BEYOND, FAR = 0.99, 1.01, 11.0
+EXPECTED = {INSIDE: {"TYPE_I"}, BEYOND: {"TYPE_II", "INCONCLUSIVE"}, FAR: {"TYPE_II"}}
+
+
+@dataclass(frozen=True)
+class Row:
+    kind: str
+    depth: int
+    format: str
+    tap: str
+    paired: float
+    value: float
+    grade: str
+    fp64_rule: float
+    interval: float
+    holds: bool | None  # Moved references were judged as the resolution says; None: not tried.
+    opaque: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.depth:2} {self.format}  {self.tap}"
+
+
+def relative(difference: Tensor, to: Tensor) -> float:
+    return (difference.double().norm() / to.double().norm()).item()
+
+
+def shifted(target: plumbline.verdict.TapVerdict, factor: float) -> Tensor:
+    """A value that lies `factor` times the resolution from the exact result."""
+    exact = (target.low + target.high) / 2
+    return torch.tensor(exact * (1 + factor * target.math_resolution), dtype=torch.float64)
+
+
+def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
+    model, tokens = networks.network(kind, depth), networks.batch()
+    wide = copy.deepcopy(model).double()
+
+    def program() -> dict[str, Tensor]:
+        return networks.loss_and_gradient(model, tokens, autocast)
+
+    other = {name: tap.clone() for name, tap in networks.loss_and_gradient(model, tokens.flip(0), autocast).items()}
+    exact = networks.loss_and_gradient(wide, tokens, False)
+    pair = plumbline.compare(program, program, server=server)
+    bare = plumbline.compare(program, exact, server=server)
+    rows = []
+    for name in exact:
+        tap = bare.taps[name]
+        holds = None
+        if name == "loss" and tap.math_resolution < 0.1 / FAR:
+            loss = {}
+            for factor in EXPECTED:
+                moved = {"loss": shifted(tap, factor)}
+                loss[factor] = plumbline.compare(lambda: {"loss": program()["loss"]}, moved, server=server).taps["loss"]
+            holds = all(loss[factor].outcome in outcomes for factor, outcomes in EXPECTED.items())
+        interval = tap.interval_radius / abs(exact[name].item()) if exact[name].numel() == 1 else math.inf
+        rows.append(
+            Row(
+                kind,
+                depth,
+                "bf16" if autocast else "fp32",
+                name,
+                pair.taps[name].math_resolution,
+                tap.math_resolution,
+                tap.grade,
+                2 * relative(other[name] - exact[name], exact[name]),
+                interval,
+                holds,
+                pair.coverage.opaque,
+            )
+        )
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    lines = [
+        f"{'':28} {'paired':>9} {'value':>9}  {'grade':12} {'fp64 rule':>9} {'interval':>9}  tested",
+        *(
+            f"{r.name:28} {r.paired:9.1e} {r.value:9.1e}  {r.grade:12} {r.fp64_rule:9.1e} {r.interval:9.1e}  "
+            f"{'' if r.holds is None else 'holds' if r.holds else 'WRONG'}"
+            for r in rows
+        ),
+    ]
+    return "\n".join(lines)
