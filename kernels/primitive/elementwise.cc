@@ -239,7 +239,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kPow, "pow", 2, false, evaluate_pow, pull_back_pow, error_function<Function::kPow>, radius_pow},
     {kMax, "max", 2, true, evaluate2<s::Maximum>, pull_back2<s::Maximum>, error_none, radius_max},
     {kMin, "min", 2, true, evaluate2<s::Minimum>, pull_back2<s::Minimum>, error_none, radius_max},
-    {kFmod, "fmod", 2, true, evaluate2<s::Fmod>, pull_back2<s::Fmod>, error_none, radius_fmod},
+    {kFmod, "fmod", 2, true, evaluate2<s::Fmod>, pull_back2<s::Fmod>, error_fmod, radius_fmod},
     {kLess, "less", 2, true, evaluate2<s::Less>, pull_back_none, error_none, radius_compare},
     {kLessEqual, "less_equal", 2, true, evaluate2<s::LessEqual>, pull_back_none, error_none, radius_compare},
     {kGreater, "greater", 2, true, evaluate2<s::Greater>, pull_back_none, error_none, radius_compare},

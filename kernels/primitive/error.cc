@@ -131,6 +131,11 @@ Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const A
   return linear_error(arithmetic, out, {1, sum_underflow(arithmetic), false});
 }
 
+// Exact, but for a result that is flushed.
+Bound error_fmod(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  return linear_error(arithmetic, out, {0, sum_underflow(arithmetic), false});
+}
+
 Bound error_mul(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
   return linear_error(arithmetic, out, {1, 0, true});
 }

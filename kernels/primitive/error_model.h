@@ -51,6 +51,7 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.
 PLUMBLINE_ERROR(error_add)
 PLUMBLINE_ERROR(error_mul)
+PLUMBLINE_ERROR(error_fmod)
 PLUMBLINE_ERROR(error_sum)
 PLUMBLINE_ERROR(error_cumsum)
 PLUMBLINE_ERROR(error_scatter_add)

@@ -27,7 +27,8 @@ bool whole_numbers(const Array& x) {
 }
 
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
-// and Rump, 2013). Sums of subnormals are exact, and so are sums of whole numbers (counts) while sum|x| <= 1/u.
+// and Rump, 2013). Sums of subnormals are exact, unless they are flushed; so are sums of whole numbers (counts) while
+// sum|x| <= 1/u.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -39,7 +40,7 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   cpu::reduce<cpu::Sum>(sum, false, x.shape(), Absolute{}, x);
   const double exact_below = whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
   cpu::map(
-      sum, [factor, exact_below](double s) { return s <= exact_below ? 0 : factor * s; }, sum);
+      sum, [factor, lost, exact_below](double s) { return s <= exact_below ? 0 : factor * s + lost; }, sum);
   return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
 }
 
@@ -56,8 +57,9 @@ Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, I
   }
   Shape column(out.shape().size(), 1);
   column[d] = factor.count();
+  const double lost = static_cast<double>(factor.count()) * sum_underflow(arithmetic);
   cpu::map(
-      prefix, [](double s, double f) { return s * f; }, prefix, factor.reshape(column));
+      prefix, [lost](double s, double f) { return s * f + lost; }, prefix, factor.reshape(column));
   return with_storage_rounding(arithmetic, out, {prefix});
 }
 
@@ -78,8 +80,9 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
     factor.data()[r] = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
   }
   if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
+  const double lost = static_cast<double>(in[1].count()) * sum_underflow(arithmetic);
   cpu::map(
-      sums, [](double s, double f) { return s * f; }, sums, factor);
+      sums, [lost](double s, double f) { return s * f + lost; }, sums, factor);
   return with_storage_rounding(arithmetic, out, {sums});
 }
 
@@ -139,13 +142,14 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
 }
 
 // Squares and their sum: relative x = n u (products that underflow: n eta). sqrt(1 +- x) differs from 1 by at most
-// x / (1 + sqrt(1-x)); the root adds u. Underflow moves t by at most min(sqrt(n eta), n eta / t).
+// x / (1 + sqrt(1-x)); the root adds what the profile says. Underflow moves t by at most min(sqrt(n eta), n eta / t).
 Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const std::int64_t terms = out.count() == 0 ? 0 : in[0].count() / out.count();
-  const double u = roundoff(arithmetic);
   const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic);
-  const double relative = (x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x)) + 2 * u;
+  const double shift = x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x);
+  const double root = function_bound(Function::kSqrt, arithmetic).relative;
+  const double relative = shift + root + shift * root;
   const double lost = static_cast<double>(terms) * (underflow(arithmetic) + sum_underflow(arithmetic));
   Array bound = Array::uninitialized(out.shape());
   cpu::map(
@@ -158,12 +162,27 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
-// r = (v + eps)^(-1/2). The mean is off by dmu = (n+1) u mean|x|. The variance (NUMERICS section 4): by two passes
-// (n+4) u v + dmu^2; Welford's recurrence adds 2.5 dmu sqrt v, Chan's tree of height h another 2 sqrt h dmu sqrt v. By
-// one pass, E[x^2] - E[x]^2, the difference of (n+2) u mean x^2 and of 2|mu| dmu + dmu^2 + u(|mu| + dmu)^2, rounded: it
-// may be negative. Otherwise a computed variance is not, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end
-// moves r most: sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2,
-// the root and the reciprocal (or a library's rsqrt) what the profile says.
+// r = (v + eps)^(-1/2), sigma = sqrt v. The variance comes from one of these, each with any order and shape:
+//
+// Two passes: the mean is off by dmu = (n+1) u mean|x|, the sum of squares about it by (n+4) u v and dmu^2.
+//
+// Merges of counts, means and sums of squares (a, b): d = M_b - M_a, M = M_a + d n_b/n_s, Q = Q_a + Q_b + w d^2,
+// w = n_a n_b/n_s, the smaller into the larger. Welford's recurrence merges single elements, Chan's tree chunks.
+// Exactly, sum w d^2 = n v. A mean is off by e: n_s e_s <= n_a e_a + n_b e_b + u n_s |M_s| + 3u n_b |d|, so Q by at
+// most sum 2 w |d| (e_a + e_b) + w (e_a + e_b)^2 <= n (2 sigma beta + beta^2), n beta^2 = sum w (e_a + e_b)^2 (Cauchy
+// and Schwarz), and beta is bounded by the three parts of e, by induction over any tree of n elements:
+//   |mean| of |M_s|: n_s e_s <= u|mean| n_s(n_s+1)/2, and (a+b)^3 = a^3 + b^3 + 3ab(a+b) gives sum w (e_a+e_b)^2 <=
+//     (u|mean|)^2 n (n+5)^2 / 12: beta <= u|mean|(n+5)/sqrt 12. Attained by Welford on elements that drift.
+//   |M_s - mean| <= sigma sqrt(n/n_s): n_s e_s <= u sigma sqrt n n_s^(3/2), w(sqrt a + sqrt b)^2 <= 2ab: u sigma n.
+//   3u n_b |d|: sum w d^2 = n v and sum n_b <= n/2 log2 n: u sigma sqrt(18 n log2 n).
+// The sums of squares themselves add (n+8) u v.
+//
+// One pass, E[x^2] - E[x]^2, where it is declared: the difference of (n+2) u mean x^2 and of 2|mu| dmu + dmu^2 +
+// u(|mu| + dmu)^2, rounded; it may be negative.
+//
+// Otherwise a computed variance is not negative, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end moves r
+// most: sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2, the root
+// and the reciprocal (or a library's rsqrt) what the profile says.
 Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -175,21 +194,22 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   const double lost = sum_underflow(arithmetic);
   const auto n = static_cast<double>(stats.terms);
   const double summing = accumulation_error(arithmetic.profile->sum, stats.terms, arithmetic);
-  const Variance algorithm = arithmetic.profile->variance;
-  const double height = std::ceil(std::log2(std::max(2.0, n)));
-  const double slope =
-      algorithm == Variance::kTwoPass ? 0 : 2.5 + (algorithm == Variance::kWelford ? 0 : 2 * std::sqrt(height));
-  const bool one_pass = algorithm == Variance::kOnePass;
+  const bool one_pass = arithmetic.profile->variance == Variance::kOnePass;
+  const bool merged = arithmetic.profile->variance != Variance::kTwoPass;
+  const double of_mean = summing * (n + 5) / (n * std::sqrt(12.0));
+  const double of_spread = summing + summing / n * std::sqrt(18 * n * std::log2(std::max(2.0, n)));
   const double root = function_bound(Function::kRsqrt, arithmetic).relative + 2 * u;
   const double eps = attributes.scalar;
   Array bound = Array::uninitialized(stats.mean.shape());
   cpu::map(
       bound,
       [=](double v, double mean, double total, double r) {
-        const double dmu = (summing + u) * total / n + lost, mu = std::fabs(mean);
+        const double dmu = (summing + u) * total / n + n * lost, mu = std::fabs(mean);
+        const double beta = merged ? of_mean * mu + of_spread * std::sqrt(v) + n * lost : 0.0;
+        const double centre = std::max(dmu * dmu, (2 * std::sqrt(v) + beta) * beta);
         const double e_v = one_pass ? (summing + 2 * u) * (v + mu * mu) + (2 * mu + dmu) * dmu +
                                           u * (mu + dmu) * (mu + dmu) + 2 * u * v + 4 * (eta + lost)
-                                    : (summing + 4 * u) * v + dmu * dmu + slope * dmu * std::sqrt(v) + 2 * (eta + lost);
+                                    : (summing + 8 * u) * v + centre + 4 * (eta + lost);
         const double y = (one_pass ? e_v : std::min(v, e_v)) / (v + eps) + u;
         if (!(y < 1)) return y == y ? kInfinity : y;
         const double s = std::sqrt(1 - y);

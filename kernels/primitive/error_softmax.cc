@@ -12,7 +12,7 @@ namespace {
 
 // Constants of one call.
 struct Model {
-  double u, exp, exp_slope, exp_absolute, log, log_absolute, tiny, sum, terms, blocks;
+  double u, exp, exp_slope, exp_absolute, log, log_absolute, tiny, sum, terms, rescaled;
 };
 
 Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
@@ -29,7 +29,7 @@ Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
           .tiny = smallest_normal(arithmetic.compute),
           .sum = accumulation_error(arithmetic.profile->sum, n - 1, arithmetic),
           .terms = terms,
-          .blocks = std::ceil(terms / 64)};
+          .rescaled = std::ceil(terms / 64) - 1};
 }
 
 // Relative error of exp(x_i - max) for d = max - x_i: the difference is off by u d, and exp(u d) - 1 <= u d (1 + u d)
@@ -40,10 +40,10 @@ inline double exponential_error(double u, double exp, double slope, double d) {
 }
 
 // Relative error of S = sum exp(x_j - max) >= 1: W = sum p_j rel_j, terms with p_j = 0 are 0, plus the absolute error
-// of each exponential and the summation. An online softmax rescales its running sum by an exponential for every block
-// of keys (64 and more at a time): exp + 2u each.
+// of each exponential and the summation. An online softmax rescales its running sum, and what it divides, by one
+// exponential for every block of keys but the first (64 and more at a time): exp + 2u each between the two.
 double sum_error(const Model& m, double weighted) {
-  const double w = weighted + m.terms * m.exp_absolute + m.blocks * (m.exp + 2 * m.u);
+  const double w = weighted + m.terms * m.exp_absolute + m.rescaled * (m.exp + 2 * m.u);
   return w + m.sum * (1 + w);
 }
 
@@ -86,8 +86,8 @@ Bound error_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, 
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
-// t = (x - m) - log S, or x - (m + log S). A relative error s of S moves its logarithm by at most s / (1 - s); the
-// logarithm itself; the differences: u (d + 2|t| + |m|), since |log S| <= d + |t|.
+// t = (x - m) - log S, or x - (m + log S), where m + log S = x - t. A relative error s of S moves its logarithm by at
+// most s / (1 - s); the logarithm itself; the differences: u |t| and the larger of u d and u |x - t|.
 Bound error_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
   const Array x = in[0].materialize();
@@ -106,10 +106,9 @@ Bound error_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs 
     cpu::vector_exp(tr, to, n);
     const double s = sum_error(m, weighted_error(m, xr, n, max, to));
     const double shift = s < 1 ? s / (1 - s) : (s == s ? kInfinity : s);
-    const double common =
-        shift + m.log * (std::fabs(log_sum) + shift) + m.log_absolute + 1.001 * m.u * std::fabs(max) + 2 * m.tiny;
+    const double common = shift + m.log * (std::fabs(log_sum) + shift) + m.log_absolute + 2 * m.tiny;
     for (std::int64_t i = 0; i < n; ++i) {
-      to[i] = common + 1.001 * m.u * ((max - xr[i]) + 2 * std::fabs(tr[i]));
+      to[i] = common + 1.001 * m.u * (std::fabs(tr[i]) + std::max(max - xr[i], std::fabs(xr[i] - tr[i])));
     }
   });
   return with_storage_rounding(arithmetic, out, {bound});

@@ -148,7 +148,7 @@ Bound radius_max(const Attributes&, Inputs, std::span<const Bound> radii, const 
 }
 
 // While a/b keeps one whole part q over the box, the value a - q b moves by at most ra + |q| rb. Otherwise it stays
-// within |b| of 0.
+// within |b| of 0; where b may be 0 it is open.
 Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
@@ -156,12 +156,11 @@ Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radi
       [](double a, double ra, double b, double rb) {
         if (ra == 0 && rb == 0) return 0.0;
         const double nearest = below(std::fabs(b), rb);
-        if (nearest > 0) {
-          const double farthest = above(std::fabs(b), rb), low = below(a, ra), high = above(a, ra);
-          const double q = std::trunc(low / nearest);
-          if (q == std::trunc(low / farthest) && q == std::trunc(high / nearest) && q == std::trunc(high / farthest)) {
-            return ra + std::fabs(q) * rb;
-          }
+        if (!(nearest > 0)) return kInfinity;
+        const double farthest = above(std::fabs(b), rb), low = below(a, ra), high = above(a, ra);
+        const double q = std::trunc(low / nearest);
+        if (q == std::trunc(low / farthest) && q == std::trunc(high / nearest) && q == std::trunc(high / farthest)) {
+          return ra + std::fabs(q) * rb;
         }
         return 2 * (std::fabs(b) + rb);
       },

@@ -31,8 +31,25 @@ const Rows& base() {
   return rows;
 }
 
+// What does no arithmetic on its operands' values, but moves them.
+constexpr bool moves(Primitive primitive) {
+  switch (primitive) {
+    case Primitive::kLeaf:
+    case Primitive::kConstant:
+    case Primitive::kIota:
+    case Primitive::kSelect:
+    case Primitive::kWindow:
+    case Primitive::kAssemble:
+    case Primitive::kGatherRows:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // A profile that flushes subnormal operands to zero moves each of them by less than the smallest normal: what that can
-// do to the result is what the primitive's own enclosure says.
+// do to the result is what the primitive's own enclosure says. That is true of maxima, comparisons and sign changes,
+// too, whose instructions flush their operands.
 template <std::size_t kPrimitive>
 Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arithmetic, Inputs inputs,
                            const Array& out) {
@@ -58,7 +75,7 @@ template <std::size_t... kIndex>
 Rows with_flushing(Rows rows, std::index_sequence<kIndex...>) {
   const auto wrap = [&rows](std::size_t index, auto flushing) {
     PrimitiveTraits& row = rows[index];
-    if (!row.bitwise || row.primitive == Primitive::kCast) row.local_error = flushing;
+    if (!moves(row.primitive)) row.local_error = flushing;
   };
   (wrap(kIndex, flushing_local_error<kIndex>), ...);
   return rows;
