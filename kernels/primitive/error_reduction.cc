@@ -148,15 +148,16 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
   const std::int64_t terms = out.count() == 0 ? 0 : in[0].count() / out.count();
   const double x = accumulation_error(arithmetic.profile->sum, terms, arithmetic);
   const double shift = x < 1 ? x / (1 + std::sqrt(1 - x)) : std::sqrt(1 + x);
-  const double root = function_bound(Function::kSqrt, arithmetic).relative;
+  const FunctionBound sqrt = function_bound(Function::kSqrt, arithmetic);
+  const double root = sqrt.relative, absolute = sqrt.absolute;
   const double relative = shift + root + shift * root;
   const double lost = static_cast<double>(terms) * (underflow(arithmetic) + sum_underflow(arithmetic));
   Array bound = Array::uninitialized(out.shape());
   cpu::map(
       bound,
-      [relative, lost](double t) {
+      [relative, lost, absolute](double t) {
         const double underflow = t > 0 ? std::min(std::sqrt(lost), lost / t) : std::sqrt(lost);
-        return relative * t + underflow;
+        return relative * t + underflow + absolute;
       },
       out);
   return with_storage_rounding(arithmetic, out, {bound});
@@ -198,7 +199,8 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   const bool merged = arithmetic.profile->variance != Variance::kTwoPass;
   const double of_mean = summing * (n + 5) / (n * std::sqrt(12.0));
   const double of_spread = summing + summing / n * std::sqrt(18 * n * std::log2(std::max(2.0, n)));
-  const double root = function_bound(Function::kRsqrt, arithmetic).relative + 2 * u;
+  const FunctionBound rsqrt = function_bound(Function::kRsqrt, arithmetic);
+  const double root = rsqrt.relative + 2 * u, absolute = rsqrt.absolute;
   const double eps = attributes.scalar;
   Array bound = Array::uninitialized(stats.mean.shape());
   cpu::map(
@@ -214,7 +216,7 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
         if (!(y < 1)) return y == y ? kInfinity : y;
         const double s = std::sqrt(1 - y);
         const double shift = y / (s * (1 + s));
-        return r * (shift + root + shift * root);
+        return r * (shift + root + shift * root) + absolute;
       },
       stats.variance, stats.mean, magnitude, out.reshape(stats.mean.shape()));
   return with_storage_rounding(arithmetic, out, {bound.reshape(out.shape())});

@@ -49,7 +49,8 @@ constexpr bool moves(Primitive primitive) {
 
 // A profile that flushes subnormal operands to zero moves each of them by less than the smallest normal: what that can
 // do to the result is what the primitive's own enclosure says. That is true of maxima, comparisons and sign changes,
-// too, whose instructions flush their operands.
+// too, whose instructions flush their operands. Twice that, because an operand that was compared as zero may be handed
+// on as it is.
 template <std::size_t kPrimitive>
 Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arithmetic, Inputs inputs,
                            const Array& out) {
@@ -61,7 +62,7 @@ Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arith
   for (const Array& x : inputs) {
     Bound& radius = radii.emplace_back(Bound{Array::uninitialized(x.shape())});
     cpu::map(
-        radius.values, [tiny](double v) { return v != 0 && std::fabs(v) < tiny ? tiny : 0.0; }, x);
+        radius.values, [tiny](double v) { return v != 0 && std::fabs(v) < tiny ? 2 * tiny : 0.0; }, x);
   }
   const Bound moved = row.radius(attributes, inputs, radii, out);
   if (!moved) return error;

@@ -45,6 +45,9 @@ std::vector<Profile> all_profiles() {
   variant("stochastic", [](Profile& p) { p.rounding = Rounding::kStochastic; });
   variant("two-pass", [](Profile& p) { p.variance = Variance::kTwoPass; });
   variant("one-pass", [](Profile& p) { p.variance = Variance::kOnePass; });
+  variant("correctly-rounded", [](Profile& p) {
+    for (FunctionError& error : p.functions) error.ulp = error.absolute = 0;
+  });
   variant("volta", [](Profile& p) {
     for (Product& product : p.products) product.k = 4, product.c = 2.5;
   });

@@ -151,8 +151,6 @@ std::unique_ptr<Execution> of(const Problem& p, std::span<const Exact> truth, co
       return direct([](T a, T) { return std::floor(a); });
     case kCeil:
       return direct([](T a, T) { return std::ceil(a); });
-    case kRound:
-      return direct([](T a, T) { return std::nearbyint(a); });
     case kTrunc:
       return direct([](T a, T) { return std::trunc(a); });
     case kIsFinite:

@@ -58,6 +58,7 @@ std::unique_ptr<Execution> legal_movement(const Problem& p, const Arithmetic& ar
                                                          round_to(arithmetic.compute, p.attributes.scalar)));
     case kLeaf:
     case kSelect:
+    case kRound:  // To nearest whatever the processor's mode.
     case kCast:
     case kWindow:
     case kAssemble:

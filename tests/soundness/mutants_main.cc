@@ -47,7 +47,9 @@ std::string caught(const Mutant& mutant, const std::vector<Case>& cases, int rou
   }
   for (const Primitive primitive : primitives_of(mutant)) {
     for (const Case& c : cases) {
-      if (climb(primitive, c.arithmetic(), 400, random).ratio > 1) return "by climbing, " + c.name();
+      for (const std::int64_t terms : {4, 64}) {
+        if (climb(primitive, c.arithmetic(), 800, random, terms).ratio > 1) return "by climbing, " + c.name();
+      }
     }
   }
   return "";

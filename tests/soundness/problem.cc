@@ -320,6 +320,13 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       break;
     default:
       for (int i = 0; i < traits(p).arity; ++i) problem.inputs.push_back(values.array({lanes}));
+      if ((p == kAdd || p == kSub) && coin(random)) {  // The second nearly cancels the first.
+        const double *a = problem.inputs[0].data(), sign = p == kAdd ? -1 : 1;
+        for (std::int64_t i = 0; i < lanes; ++i) {
+          const double moved = 1 + std::ldexp(uniform(random, -1, 1), -static_cast<int>(pick(random, 0, 24)));
+          problem.inputs[1].data()[i] = round_to(input, sign * a[i] * moved);
+        }
+      }
       if (p == kSelect || p == kLogicalAnd || p == kLogicalOr) {
         for (std::int64_t i = 0; i < lanes; ++i) problem.inputs[0].data()[i] = static_cast<double>(i % 2);
       }
