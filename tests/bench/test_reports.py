@@ -19,6 +19,10 @@ KEYS = {
         *("mutants", "flagged", "located"),
         *("fp32_loss_resolution", "bf16_loss_resolution", "fp32_paired_resolution", "resolutions_hold"),
     ],
+    "soundness": [
+        *("primitives", "primitives_tested", "executions", "violations"),
+        *("bound_mutants", "bound_mutants_caught"),
+    ],
     "speed": ["verdict_vs_fp64", "paired_vs_fp64", "replay_vs_fp64", "ingest_grpc_ratio", "memory_ratio"],
 }
 
@@ -40,5 +44,8 @@ def test_report(name: str) -> None:
     if name == "power":
         assert figures["mutants"] > 15
         assert figures["fp32_paired_resolution"] <= 1e-12
+    if name == "soundness":
+        assert figures["primitives_tested"] == figures["primitives"] > 50 and figures["violations"] == 0
+        assert figures["bound_mutants_caught"] == figures["bound_mutants"] > 40
     if name == "overhead":
         assert figures["bitwise_identical"] is True

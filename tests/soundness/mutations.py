@@ -23,13 +23,15 @@ class Mutation(NamedTuple):
 FUNCTIONS = "exp log tanh rsqrt"
 MUTATIONS = [
     # Storage rounding.
-    Mutation("storage: half of u", "error.cc", "Storage storage(", "unit_roundoff(arithmetic.result)",
+    Mutation("storage: half of u", "error.cc", "Storage primitive::storage(", "unit_roundoff(arithmetic.result)",
              "unit_roundoff(arithmetic.result) / 2", "cast add"),
-    Mutation("storage: no eta", "error.cc", "Storage storage(", "half_smallest_subnormal(arithmetic.result)", "0.0",
+    Mutation("storage: no eta", "error.cc", "Storage primitive::storage(", "half_smallest_subnormal(arithmetic.result)",
+             "0.0",
              "cast sum"),
-    Mutation("storage: flushing forgotten", "error.cc", "Storage storage(", "smallest_normal(arithmetic.result)",
+    Mutation("storage: flushing forgotten", "error.cc", "Storage primitive::storage(",
+             "smallest_normal(arithmetic.result)",
              "half_smallest_subnormal(arithmetic.result)", "cast sum"),
-    Mutation("storage: none where the range is the same", "error.cc", "Storage storage(",
+    Mutation("storage: none where the range is the same", "error.cc", "Storage primitive::storage(",
              "narrow.precision >= wide.precision", "true", "cast sum matmul"),
     Mutation("storage: compute error forgotten", "error.cc", "Bound with_storage_rounding",
              "(e + (u * (std::fabs(t) + e) + eta))", "(u * (std::fabs(t) + e) + eta)", "sum matmul"),
