@@ -71,7 +71,8 @@ class LlamaBlock(nn.Module):
         super().__init__()
         norm = RMSNorm if own_norm else nn.RMSNorm
         self.before, self.after, self.heads = norm(width), norm(width), heads
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, width // 2, bias=False) for _ in range(2))
         self.gate, self.up = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, 2 * width, bias=False)
         self.down = nn.Linear(2 * width, width, bias=False)
 
@@ -85,8 +86,9 @@ class LlamaBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         y = self.before(x)
-        q, k, v = (p(y).view(batch, length, self.heads, -1).transpose(1, 2) for p in (self.q, self.k, self.v))
-        mixed = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, is_causal=True)
+        size = width // self.heads
+        q, k, v = (p(y).view(batch, length, -1, size).transpose(1, 2) for p in (self.q, self.k, self.v))
+        mixed = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v, is_causal=True, enable_gqa=True)
         x = x + self.o(mixed.transpose(1, 2).reshape(batch, length, width))
         y = self.after(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
