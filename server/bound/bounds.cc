@@ -112,6 +112,7 @@ void check_observed(const Graph& graph, const Replay& anchored, const Enclosures
       const double x = observed.data()[i], m = exact.data()[i];
       const double r = radius ? radius.data()[i] * own : 0;
       if (x == m || (std::isnan(x) && std::isnan(m)) || std::fabs(x - m) <= r || !std::isfinite(m)) continue;
+      if (std::isinf(x) && round_to(graph.nodes[id].result, m + std::copysign(r, x)) == x) continue;  // Overflow.
       ++illegal.elements;
       if (!(std::fabs(x - m) <= illegal.deviation))
         illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements};
@@ -254,6 +255,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   bounds.illegal_decisions = decisions.illegal;
+  if (decisions.differing > 0)
+    for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
   const Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   watch.lap("replay");

@@ -65,7 +65,7 @@ struct RangeFinding {
   bool exact_finite = true;       // Exact arithmetic stays finite there.
   bool rounded_agrees = true;     // The rounded replay has the same infinities and NaNs.
   bool straddles = false;         // A value on the way lies so close to its format's limit that rounding decides.
-  bool reference_finite = false;  // The reference's observed value is finite.
+  bool reference_finite = false;  // The reference's value is finite, computed in the same format.
   std::optional<NodeId> first;    // First node that is not finite in the rounded replay, or produced the tap.
 };
 
@@ -90,6 +90,7 @@ struct Bounds {
   std::size_t transplanted = 0;  // Opaque calls whose inputs were compared and whose outputs were shared.
   LeafMatch match;
   std::vector<std::string> unpaired_taps;    // In one trace only.
+  std::vector<std::string> skipped_taps;     // Of an update that one side skipped, since it found an overflow.
   std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
   std::optional<Suspicion> suspicion;        // When mathematics failed.
   std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.

@@ -97,11 +97,7 @@ Interval of_node(const Node& node, const std::vector<Interval>& ranges) {
 }  // namespace
 
 std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted) {
-  std::vector<bool> needed(graph.nodes.size(), false);
-  for (NodeId id : wanted) needed[id] = true;
-  for (std::size_t id = graph.nodes.size(); id-- > 0;)
-    if (needed[id])
-      for (NodeId input : graph.nodes[id].inputs) needed[input] = true;
+  const std::vector<bool> needed = ancestors(graph, wanted);
   std::vector<Interval> ranges(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!needed[id]) continue;

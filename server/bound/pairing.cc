@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/range.h"
 #include "server/bound/taps.h"
 #include "server/bound/transplant.h"
 
@@ -59,6 +60,31 @@ Probe reindexed(const Probe& probe, const std::map<std::size_t, const PairedTap*
   Probe result = probe;
   for (Probe::Part& part : result.parts) part.tap = pairs.at(part.tap)->reference;
   return result;
+}
+
+// Whether the tap is what the step began with: a leaf, handed on.
+bool untouched(const Graph& graph, const GraphTap& tap) {
+  for (const GraphTap::Term& term : tap.terms) {
+    NodeId id = term.node;
+    while (graph.nodes[id].primitive == Primitive::kWindow) id = graph.nodes[id].inputs[0];
+    if (graph.nodes[id].primitive != Primitive::kLeaf) return false;
+  }
+  return true;
+}
+
+// A side that found an overflow skips its update, legally; exact arithmetic, which never overflows, would not. What the
+// other side then updated and this one left is no difference of mathematics.
+void leave_out_skipped_updates(const Graph& target, const Graph& reference, std::vector<PairedTap>* pairs,
+                               Bounds* bounds) {
+  const bool target_skips = overflow_was_found(target), reference_skips = overflow_was_found(reference);
+  if (target_skips == reference_skips) return;
+  std::erase_if(*pairs, [&](const PairedTap& pair) {
+    const GraphTap &ours = target.taps[pair.target], &theirs = reference.taps[pair.reference];
+    const bool skipped = target_skips ? untouched(target, ours) && !untouched(reference, theirs)
+                                      : untouched(reference, theirs) && !untouched(target, ours);
+    if (skipped) bounds->skipped_taps.push_back(ours.name);
+    return skipped;
+  });
 }
 
 // What a pairing keeps at hand: both graphs, both replays, the taps they share.
@@ -255,6 +281,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
                   replay(reference, bounds->match.reference_values, Precision::kExact),
                   pair_taps(target, reference, bounds),
                   {}};
+  leave_out_skipped_updates(target, reference, &pairing.pairs, bounds);
   pairing.take_values();
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
@@ -295,7 +322,9 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
       if (r.count() == 1) finding.reference = r.item();
     }
     for (RangeFinding& finding : bounds->range)
-      if (finding.tap == target.taps[pair.target].name) finding.reference_finite = all_finite(r);
+      if (finding.tap == target.taps[pair.target].name)
+        finding.reference_finite = all_finite(r) && computes_in(reference, reference.taps[pair.reference],
+                                                                target.nodes[*finding.first].result);
   }
   if (!cuts.calls.empty()) compare_cuts(pairing, cuts, bounds);
   if (failed) {

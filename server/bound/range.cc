@@ -28,7 +28,62 @@ bool computed(const Graph& graph, NodeId id) {
          !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast);
 }
 
+// What lies before some nodes in the rounded replay.
+struct Lane {
+  bool straddles = false;       // A value so close to its format's limit that rounding decides.
+  std::optional<NodeId> first;  // The first node that is not finite.
+};
+
+Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<NodeId>& to) {
+  Lane lane;
+  const std::vector<bool> before = ancestors(graph, to);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (!before[id] || !computed(graph, id) || !rounded.values[id]) continue;
+    const Array values = rounded.values[id].materialize();
+    // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what a
+    // first-order envelope that is not vacuous allows.
+    const double limit = largest_finite(graph.nodes[id].result) * 0.875;
+    for (std::int64_t i = 0; i < values.count(); ++i) {
+      const double x = std::fabs(values.data()[i]);
+      if (std::isfinite(x) && x > limit) lane.straddles = true;
+      if (!std::isfinite(x) && !lane.first) lane.first = id;
+    }
+  }
+  return lane;
+}
+
 }  // namespace
+
+bool computes_in(const Graph& graph, const GraphTap& tap, Format format) {
+  std::vector<NodeId> terms;
+  for (const GraphTap::Term& term : tap.terms) terms.push_back(term.node);
+  const std::vector<bool> before = ancestors(graph, terms);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (before[id] && computed(graph, id) && graph.nodes[id].result == format) return true;
+  return false;
+}
+
+std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::vector<Array>& leaves) {
+  std::vector<NodeId> illegal;
+  Replay lane;
+  for (const GraphDecision& decision : graph.decisions) {
+    if (!decision.overflow) continue;
+    if (lane.values.empty()) lane = replay(graph, leaves, Precision::kRounded);
+    const Array ours = lane.values[decision.node].materialize();
+    bool same = true;
+    for (std::int64_t i = 0; i < ours.count(); ++i)
+      same = same && (ours.data()[i] != 0) == ((*decision.sides)[static_cast<std::size_t>(i)] != 0);
+    if (!same && !examine_way(graph, lane, {decision.node}).straddles) illegal.push_back(decision.node);
+  }
+  return illegal;
+}
+
+bool overflow_was_found(const Graph& graph) {
+  for (const GraphDecision& decision : graph.decisions)
+    for (std::uint8_t side : *decision.sides)
+      if (decision.overflow && side != 0) return true;
+  return false;
+}
 
 std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact) {
   const Replay lane = replay(graph, leaves, Precision::kRounded);
@@ -40,26 +95,15 @@ std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Ar
     finding.tap = tap.name;
     finding.exact_finite = all_finite(centre);
     finding.rounded_agrees = same_classes(observed, ours);
-    finding.reference_finite = tap.reference != nullptr && all_finite(reference_value(tap));
 
-    std::vector<bool> before(graph.nodes.size(), false);
-    for (const GraphTap::Term& term : tap.terms) before[term.node] = true;
-    for (std::size_t id = graph.nodes.size(); id-- > 0;)
-      if (before[id])
-        for (NodeId input : graph.nodes[id].inputs) before[input] = true;
-    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-      if (!before[id] || !computed(graph, id) || !lane.values[id]) continue;
-      const Array values = lane.values[id].materialize();
-      // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what
-      // a first-order envelope that is not vacuous allows.
-      const double limit = largest_finite(graph.nodes[id].result) * 0.875;
-      for (std::int64_t i = 0; i < values.count(); ++i) {
-        const double x = std::fabs(values.data()[i]);
-        if (std::isfinite(x) && x > limit) finding.straddles = true;
-        if (!std::isfinite(x) && !finding.first) finding.first = id;
-      }
-    }
+    std::vector<NodeId> terms;
+    for (const GraphTap::Term& term : tap.terms) terms.push_back(term.node);
+    const Lane way = examine_way(graph, lane, terms);
+    finding.straddles = way.straddles;
+    finding.first = way.first;
     if (!finding.first) finding.first = tap.terms.front().node;
+    finding.reference_finite = tap.reference != nullptr && all_finite(reference_value(tap)) &&
+                               tap.reference_format == graph.nodes[*finding.first].result;
     findings.push_back(finding);
   }
   return findings;

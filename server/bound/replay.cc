@@ -41,18 +41,23 @@ std::vector<Array> leaf_values(const Graph& graph) {
   return values;
 }
 
-std::vector<bool> needed_nodes(const Graph& graph) {
-  std::vector<bool> needed(graph.nodes.size(), false);
-  for (const GraphTap& tap : graph.taps)
-    for (const GraphTap::Term& term : tap.terms) needed[term.node] = true;
-  for (const auto& [node, observation] : graph.observed) needed[node] = true;
-  for (const GraphDecision& decision : graph.decisions) needed[decision.node] = true;
-  for (const OpaqueCall& call : graph.opaque)
-    for (NodeId input : call.inputs) needed[input] = true;
+std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of) {
+  std::vector<bool> found(graph.nodes.size(), false);
+  for (NodeId id : of) found[id] = true;
   for (std::size_t i = graph.nodes.size(); i-- > 0;)
-    if (needed[i])
-      for (NodeId input : graph.nodes[i].inputs) needed[input] = true;
-  return needed;
+    if (found[i])
+      for (NodeId input : graph.nodes[i].inputs) found[input] = true;
+  return found;
+}
+
+std::vector<bool> needed_nodes(const Graph& graph) {
+  std::vector<NodeId> needed;
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) needed.push_back(term.node);
+  for (const auto& [node, observation] : graph.observed) needed.push_back(node);
+  for (const GraphDecision& decision : graph.decisions) needed.push_back(decision.node);
+  for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
+  return ancestors(graph, needed);
 }
 
 Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision, const Overrides& overrides,

@@ -28,6 +28,9 @@ std::vector<bool> needed_nodes(const Graph& graph);
 
 enum class Precision { kExact, kRounded };
 
+// By node: those in `of`, and all that they depend on.
+std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
+
 // Replays the needed nodes from `leaves`. Overridden nodes are computed, recorded, and replaced. With `base` (a replay
 // of the same graph and leaves in the same precision) only what depends on an override is computed again.
 // Throws std::runtime_error if a leaf that is needed is empty.

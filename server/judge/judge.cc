@@ -128,6 +128,11 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
            "Exact arithmetic is not finite at tap " + undecided->tap + ", and the execution differs from our replay.");
     return true;
   }
+  return false;
+}
+
+// Not finite, as the declared formats have it.
+bool explain_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
     const Place place = place_of(*input.graph, *finding.first);
     if (finding.exact_finite) {
@@ -347,6 +352,9 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
     verdict->notes.push_back(std::to_string(bounds.transplanted) +
                              " operations that are not modelled were compared by their inputs; what they gave in the "
                              "target was taken for both");
+  if (!bounds.skipped_taps.empty())
+    verdict->notes.push_back("one side found an overflow and skipped its update; not compared: " +
+                             joined(bounds.skipped_taps));
   if (bounds.unstable > 0)
     verdict->notes.push_back(std::to_string(bounds.unstable) + " decisions of " + std::to_string(bounds.decisions) +
                              " came out otherwise than in exact arithmetic; the audit followed the target's");
@@ -364,7 +372,8 @@ Verdict judge(const JudgeInput& input) {
   // The order matters: what is proven first, then what compares programs, then what only bounds.
   if (!decide_invariants(input, &verdict) && !decide_illegal_values(input, &verdict) &&
       !decide_proven_execution(input, &verdict) && !decide_range(input, &verdict) &&
-      !decide_mathematics(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict))
+      !decide_mathematics(input, &verdict) && !explain_range(input, &verdict) && !decide_value(input, &verdict) &&
+      !decide_execution(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

@@ -125,7 +125,9 @@ void lower_unscale(Call& call) {
     found = maximum(found, reshape(broken, found.shape()));
     call.writes("self", gradients[i] * inverse, i);
   }
-  call.writes("found_inf", found);
+  const Expr overflow = not_equal(found, 0);
+  call.decides(overflow);
+  call.writes("found_inf", cast(overflow, found.format()));
 }
 
 // After an overflow the scale backs off; after growth_interval clean steps it grows, where that stays finite.
@@ -155,7 +157,11 @@ std::span<const Rule> optimizer_rules() {
       {"_fused_adam", {"default", "tensor_lr"}, lower_fused_adam<false>, kOnlyInPlace},
       {"_fused_adamw", {"default", "tensor_lr"}, lower_fused_adam<true>, kOnlyInPlace},
       {"_fused_sgd", {"default", "tensor_lr"}, lower_fused_sgd, kOnlyInPlace},
-      {"_amp_foreach_non_finite_check_and_unscale", {"default"}, lower_unscale, kOnlyInPlace},
+      {"_amp_foreach_non_finite_check_and_unscale",
+       {"default"},
+       lower_unscale,
+       kOnlyInPlace,
+       DecisionKind::kLastResult},
       {"_amp_update_scale", {"default"}, lower_update_scale, kOnlyInPlace},
   };
   return kRules;

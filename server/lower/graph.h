@@ -48,6 +48,7 @@ struct GraphLeaf {
 struct GraphDecision {
   NodeId node = 0;
   Bytes sides;
+  bool overflow = false;  // It asks whether a format overflowed, which exact arithmetic cannot know.
 };
 
 struct GraphTap {

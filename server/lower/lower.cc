@@ -319,13 +319,30 @@ class Lowering {
     if (rule.decision == DecisionKind::kPositiveSide && decided && op.decision != 0) {
       const std::int64_t elements = count(emitter_.node(*decided).shape);
       if (Bytes sides = payload(op.decision, Format::kBool, elements, "decision"))
-        graph_.decisions.push_back({*decided, std::move(sides)});
+        graph_.decisions.push_back({*decided, std::move(sides), false});
     }
+    if (rule.decision == DecisionKind::kLastResult && decided) note_overflow(op, *decided, made);
     if (rule.decision != DecisionKind::kResult || op.results.empty() || !made.count(0)) return;
     const NodeId node = made.at(0);
     const auto observed = graph_.observed.find(node);
     if (observed == graph_.observed.end() || observed->second.format != Format::kBool) return;
-    if (is_float(emitter_.node(node).compute)) graph_.decisions.push_back({node, observed->second.bytes});
+    if (is_float(emitter_.node(node).compute)) graph_.decisions.push_back({node, observed->second.bytes, false});
+  }
+
+  // The last result, not zero where the decision came out true. Where nothing else was observed it is no observation
+  // of its own: the exact replay cannot reproduce it.
+  void note_overflow(const TraceOp& op, NodeId decided, const std::map<std::size_t, NodeId>& made) {
+    const std::size_t last = op.results.size() - 1;
+    const auto node = made.find(last);
+    const TensorRef& tensor = op.results[last].tensor;
+    const Bytes observed = payload(op.results[last].observed, tensor.format, count(tensor.view.sizes), "decision");
+    if (node == made.end() || !observed) return;
+    std::vector<double> values(static_cast<std::size_t>(count(tensor.view.sizes)));
+    decode(tensor.format, observed->data(), static_cast<std::int64_t>(values.size()), values.data());
+    auto sides = std::make_shared<std::vector<std::uint8_t>>();
+    for (double value : values) sides->push_back(value != 0);
+    graph_.decisions.push_back({decided, std::move(sides), true});
+    if (!trace_.outputs) graph_.observed.erase(node->second);
   }
 
   void lower_tap(const TraceTap& tap) {

@@ -29,7 +29,7 @@ enum Variants : unsigned {
   kPointwise = kInPlace | kOut | kForeach,
 };
 
-enum class DecisionKind { kNone = 0, kPositiveSide = 1, kResult = 2 };
+enum class DecisionKind { kNone = 0, kPositiveSide = 1, kResult = 2, kLastResult = 3 };
 
 struct Rule {
   std::string_view name;                    // Without namespace, overload and trailing underscore.

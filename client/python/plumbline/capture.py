@@ -71,12 +71,14 @@ class Plan:
         lowered: Iterable[str] | None = None,
         positive_side: Iterable[str] = (),
         result_decision: Iterable[str] = (),
+        last_result_decision: Iterable[str] = (),
         chunk_bytes_max: int = 1 << 20,
         step_bytes_max: int = 0,
     ) -> None:
         self.lowered = None if lowered is None else frozenset(lowered)
         self.positive_side = frozenset(positive_side)
         self.result_decision = frozenset(result_decision)
+        self.last_result_decision = frozenset(last_result_decision)
         self.chunk_bytes_max = min(chunk_bytes_max or 1 << 20, 1 << 20)
         self.step_bytes_max = step_bytes_max
         self._infos: dict[Any, OperatorInfo] = {}
@@ -90,6 +92,7 @@ class Plan:
             info.lowered = self.lowered is not None and info.name in self.lowered
             info.positive_side = info.name in self.positive_side
             info.result_decision = info.name in self.result_decision
+            info.last_result_decision = info.name in self.last_result_decision
             self._infos[func] = info
         return info
 
@@ -255,14 +258,15 @@ class Recorder(TorchDispatchMode):
         observe = self.outputs or not info.lowered or info.result_decision or unmodelled
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
-        for tensor, name in written:
+        last = len(written) - 1 if info.last_result_decision else -1
+        for position, (tensor, name) in enumerate(written):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
             window, count, base = self.storages.write(tensor)
             payload = 0
             if window[0] and tensor.numel():
-                if observe:
+                if observe or position == last:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
                 if info.positive_side and not decision:
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))

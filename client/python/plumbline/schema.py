@@ -84,8 +84,8 @@ class OperatorInfo:
     """One operator overload."""
 
     __slots__ = (
-        "arguments", "base", "composite", "fresh", "func", "kind", "lowered", "name", "overwrites", "perturbing",
-        "positional", "positive_side", "result_decision", "writes",
+        "arguments", "base", "composite", "fresh", "func", "kind", "last_result_decision", "lowered", "name",
+        "overwrites", "perturbing", "positional", "positive_side", "result_decision", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -114,6 +114,7 @@ class OperatorInfo:
         self.lowered = False
         self.positive_side = False
         self.result_decision = False
+        self.last_result_decision = False
 
     def _kind(self, namespace: str, returns_tensors: bool) -> int:
         if namespace == "profiler" or torch.Tag.inplace_view in self.func.tags:

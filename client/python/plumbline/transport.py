@@ -306,6 +306,7 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         plan.lowered_ops,
         (decision.op for decision in plan.decisions if decision.kind == kinds.POSITIVE_SIDE),
         (decision.op for decision in plan.decisions if decision.kind == kinds.RESULT),
+        (decision.op for decision in plan.decisions if decision.kind == kinds.LAST_RESULT),
         plan.chunk_bytes_max,
         plan.step_bytes_max,
     )
