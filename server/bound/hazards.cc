@@ -82,7 +82,9 @@ void find_range_hazards(const Graph& graph, const Replay& values, bool not_finit
   for (const auto& found : {overflow, underflow}) {
     if (!found) continue;
     findings->push_back(*found);
-    if (graph.origins[graph.nodes[found->node].origin].phase != Phase::kBackward) continue;
+    // Where gradients overflow as well, a smaller loss scale keeps what lies before them too.
+    const bool gradient = graph.origins[graph.nodes[found->node].origin].phase == Phase::kBackward;
+    if (!gradient && !(found->kind == HazardKind::kOverflow && scale_max < 0)) continue;
     findings->back().scale_min = scale_min;
     findings->back().scale_max = scale_max;
   }

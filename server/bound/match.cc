@@ -62,6 +62,12 @@ bool by_name(LeafRole role) {
          role == LeafRole::kRandom;
 }
 
+bool is_rounding(Format format, const Array& wide, const Array& narrow) {
+  for (std::int64_t i = 0; i < wide.count(); ++i)
+    if (round_to(format, wide.data()[i]) != narrow.data()[i]) return false;
+  return true;
+}
+
 }  // namespace
 
 LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
@@ -90,15 +96,28 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
   return match;
 }
 
+std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Array>& values) {
+  std::vector<RoundedLeaf> result;
+  for (std::size_t narrow = 0; narrow < graph.leaves.size(); ++narrow) {
+    const GraphLeaf& leaf = graph.leaves[narrow];
+    const bool half = leaf.format == Format::kFloat16 || leaf.format == Format::kBFloat16;
+    if (!half || !by_name(leaf.role) || leaf.role == LeafRole::kRandom || !values[narrow]) continue;
+    for (std::size_t wide = 0; wide < graph.leaves.size(); ++wide) {
+      const Format format = graph.leaves[wide].format;
+      if ((format != Format::kFloat32 && format != Format::kFloat64) || !values[wide] ||
+          values[wide].count() != values[narrow].count() || !is_rounding(leaf.format, values[wide], values[narrow]))
+        continue;
+      result.push_back({leaf.format, narrow, wide});
+      break;
+    }
+  }
+  return result;
+}
+
 std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<Array>& target_values,
                                         const Graph& reference, const std::vector<Array>& reference_values,
                                         const LeafMatch& match) {
   std::vector<RoundedLeaf> result;
-  auto is_rounding = [](Format format, const Array& wide, const Array& narrow) {
-    for (std::int64_t i = 0; i < wide.count(); ++i)
-      if (round_to(format, wide.data()[i]) != narrow.data()[i]) return false;
-    return true;
-  };
   const std::set<NodeId> foreign(match.foreign_reference_data.begin(), match.foreign_reference_data.end());
   for (std::size_t r = 0; r < reference.leaves.size(); ++r) {
     if (foreign.count(reference.leaves[r].node) == 0) continue;

@@ -31,4 +31,8 @@ std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<A
                                         const Graph& reference, const std::vector<Array>& reference_values,
                                         const LeafMatch& match);
 
+// Weights, buffers or state that are roundings of wider leaves of the same trace (fp16 weights with an fp32 master
+// copy): one quantity in two formats. `target_leaf` indexes the narrow one, `reference_leaf` the wide one.
+std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Array>& values);
+
 }  // namespace plumbline

@@ -223,6 +223,14 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   std::vector<Array> ours = target_leaves, theirs = bounds->match.reference_values;
   const std::vector<RoundedLeaf> rounded = rounded_leaves(target, ours, reference, theirs, bounds->match);
   Format format = rounded.empty() ? Format::kUnknown : rounded.front().format;
+  for (const RoundedLeaf& copy : master_copies(target, ours)) {
+    format = copy.format;
+    const GraphLeaf& narrow = target.leaves[copy.target_leaf];
+    ours[copy.target_leaf] = ours[copy.reference_leaf].reshape(target.nodes[narrow.node].shape);
+    for (std::size_t i = 0; i < reference.leaves.size(); ++i)
+      if (reference.leaves[i].name == narrow.name && theirs[i].count() == ours[copy.target_leaf].count())
+        theirs[i] = ours[copy.target_leaf].reshape(reference.nodes[reference.leaves[i].node].shape);
+  }
   for (const RoundedLeaf& leaf : rounded)
     theirs[leaf.reference_leaf] =
         ours[leaf.target_leaf].reshape(reference.nodes[reference.leaves[leaf.reference_leaf].node].shape);

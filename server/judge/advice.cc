@@ -14,6 +14,28 @@ std::string format_text(const char* pattern, double x) {
 
 std::string where(const Place& place) { return place.op + (place.source.empty() ? "" : " at " + place.source); }
 
+bool accumulates(const Graph& graph, const Place& place) {
+  for (const Node& node : graph.nodes) {
+    const Origin& origin = graph.origins[node.origin];
+    if (origin.op == place.op && origin.source == place.source &&
+        (node.primitive == Primitive::kAdd || node.primitive == Primitive::kSum ||
+         node.primitive == Primitive::kCumsum))
+      return true;
+  }
+  return false;
+}
+
+// The envelope's largest part as it would be in fp32: its errors shrink as the unit roundoffs do, the others stay.
+std::string in_single(const Graph& graph, const Contributor& first) {
+  const double narrower =
+      unit_roundoff(Format::kFloat32) / unit_roundoff(format_by_name(first.place.format).value_or(Format::kFloat32));
+  const double ratio = 1 / (1 - first.share * (1 - narrower));
+  return (accumulates(graph, first.place) ? "accumulate in fp32 at "
+                                          : "to tighten the result, raise the precision of ") +
+         where(first.place) + " (" + first.place.format + format_text(", %.0f%% of the envelope", 100 * first.share) +
+         format_text("): in fp32 the envelope would be %.3g times smaller", ratio);
+}
+
 }  // namespace
 
 std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict) {
@@ -44,9 +66,7 @@ std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const 
   }
   if (verdict.outcome != Outcome::kTypeII && !verdict.contributors.empty()) {
     const Contributor& first = verdict.contributors.front();
-    if (first.place.format == "bf16" || first.place.format == "fp16")
-      lines.push_back("to tighten the result, raise the precision of " + where(first.place) + " (" +
-                      first.place.format + format_text(", %.0f%% of the envelope)", 100 * first.share));
+    if (first.place.format == "bf16" || first.place.format == "fp16") lines.push_back(in_single(graph, first));
   }
   return lines;
 }

@@ -1,5 +1,7 @@
 """Small models and data that several scenarios share."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -58,3 +60,8 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
     return {f"weight:{name}": p.detach() for name, p in model.named_parameters()}
+
+
+def hazards(verdict: Any) -> dict[str, Any]:
+    """The verdict's hazards by kind."""
+    return {hazard.kind: hazard for hazard in verdict.hazards}

@@ -6,6 +6,8 @@ A scenario is one file beside this one, named by its family (a_, b_ or c_), hold
     @scenario("transformers 34191", "mean of means ...", size=(4, 24), bug=TYPE_II, fixed=TYPE_I)
     def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
 
+`says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
+
 `variant` is one of the keywords that carry a label; `size` lies in the closed range, whose first entry is the size that
 is always run; `dtype` is the format of the programs, torch.float64 for the oracle that a rival rule needs.
 """
@@ -13,8 +15,9 @@ is always run; `dtype` is the format of the programs, torch.float64 for the orac
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +29,7 @@ Taps = dict[str, Tensor]
 Program = Callable[[], Taps]
 Reference = Program | Taps  # Bare values where it is no program.
 Builder = Callable[[str, int, int, torch.dtype], tuple[Program, Reference]]
+Says = Callable[[str, Any], None]
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,6 +43,8 @@ class Scenario:
     labels: dict[str, str]  # variant to label
     build: Builder
     dtype: torch.dtype
+    says: Says | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,17 @@ _REGISTRY: list[Scenario] = []
 
 
 def scenario(
-    name: str, title: str, size: tuple[int, int], dtype: torch.dtype = torch.float32, **labels: str
+    name: str,
+    title: str,
+    size: tuple[int, int],
+    dtype: torch.dtype = torch.float32,
+    says: Says | None = None,
+    options: dict[str, Any] | None = None,
+    **labels: str,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         family = Path(build.__code__.co_filename).name[0].upper()
-        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype))
+        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype, says, options or {}))
         return build
 
     return register

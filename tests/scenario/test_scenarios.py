@@ -23,8 +23,10 @@ def test_label(case: Case, server: str) -> None:
             assert result.verdict.suspect is not None, "a TYPE_II verdict must say where to look"
     else:
         assert result.verdict.coverage.opaque == 0, result.verdict.coverage
+    if case.scenario.says is not None:
+        case.scenario.says(case.variant, result.verdict)
 
 
 def test_families_are_as_many_as_promised() -> None:
     families = [s.family for s in scenarios()]
-    assert (families.count("A"), families.count("B") >= 10, families.count("C") >= 10) == (3, True, True)
+    assert (families.count("A") >= 8, families.count("B") >= 10, families.count("C") >= 10) == (True, True, True)
