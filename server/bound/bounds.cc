@@ -360,7 +360,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   }
 
   bounds.guards = check_guards(graph, followed, *input.profile);
-  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty());
+  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty() || overflow_was_found(graph));
   watch.lap("hazards");
 
   bool unanswered = false, beyond = false;

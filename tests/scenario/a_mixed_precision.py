@@ -8,7 +8,6 @@ import torch
 from models import MLP, hazards, normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 from torch import Tensor
-from torch.func import functional_call
 
 SCALE, RATE, STEPS = 1024.0, 0.05, 3
 
@@ -31,27 +30,24 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
     master = MLP(16).to(dtype)
     plain = copy.deepcopy(master)
     half = torch.float16 if dtype == torch.float32 else dtype
+    working = copy.deepcopy(master).to(half)
     batches = [
         (normal(seed + i, size, 16, dtype=dtype), normal(seed - i - 1, size, 8, dtype=dtype)) for i in range(STEPS)
     ]
 
-    def narrow() -> dict[str, Tensor]:
-        return {name: p.detach().to(half).requires_grad_() for name, p in master.named_parameters()}
-
     def target() -> dict[str, Tensor]:
-        taps, copies = {}, narrow()
+        taps = {}
         for step, (x, y) in enumerate(batches):
-            loss = (functional_call(master, copies, (x.to(half),)).to(dtype) - y).square().mean()
+            working.zero_grad()
+            loss = (working(x.to(half)).to(dtype) - y).square().mean()
             (loss * SCALE).backward()
             taps[f"loss:{step}"] = loss.detach()
             with torch.no_grad():
-                for name, p in master.named_parameters():
-                    p.sub_(copies[name].grad.to(dtype) / SCALE, alpha=RATE)
-                    taps[f"weight:{name}"] = p.detach().clone()
-                    copies[name].grad = None
-            if variant == "whole":
-                copies = narrow()
-        return taps
+                for p, narrow in zip(master.parameters(), working.parameters(), strict=True):
+                    p.sub_(narrow.grad.to(dtype) / SCALE, alpha=RATE)
+                    if variant == "whole" or step == 0:
+                        narrow.copy_(p)
+        return taps | {f"weight:{name}": p.detach() for name, p in master.named_parameters()}
 
     def reference() -> dict[str, Tensor]:
         taps = {}
