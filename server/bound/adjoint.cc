@@ -1,6 +1,7 @@
 #include "server/bound/adjoint.h"
 
 #include <cmath>
+#include <optional>
 
 #include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
@@ -120,6 +121,12 @@ double replay_error(const std::vector<const Envelope*>& envelopes, double lambda
   return chance < worst ? chance : worst;
 }
 
+Executions executions_of(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    if (node.compute == Format::kFloat64 && !traits(node.primitive).bitwise) return Executions::kBoth;
+  return Executions::kTarget;
+}
+
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions) {
   std::vector<Envelope> envelopes(probes.size());
@@ -135,21 +142,27 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     const Arithmetic& own = replay_arithmetic();
     std::vector<Array> inputs;
     Bound target_error, own_error;
+    std::optional<EventKeys> keys;
     SharedEvents shared;
-    bool errors_known = false;
+    bool errors_known = false, shared_known = false;
     for (std::size_t p = 0; p < probes.size(); ++p) {
       const Array cotangent = sweep.take(p, id);
       if (!cotangent) continue;
       Envelope& envelope = envelopes[p];
       if (!errors_known) {
         inputs = sweep.inputs(id);
-        if (executions == Executions::kBoth)
+        if (executions != Executions::kOwn)
           target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
-        own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
-        if (target_error || own_error) shared = shared_events(graph, id, inputs, sweep.value(id));
+        if (executions != Executions::kTarget)
+          own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
+        if (target_error || own_error) keys.emplace(graph, id, inputs, sweep.value(id));
         errors_known = true;
       }
       if (target_error || own_error) {
+        if (!shared_known && may_share(*keys, cotangent, target_error ? target_error : own_error)) {
+          shared = shared_events(*keys);
+          shared_known = true;
+        }
         const Array merged = merge_shared(cotangent, shared);
         if (target_error) {
           const double part = cpu::weighted_bound(cotangent, target_error);

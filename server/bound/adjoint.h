@@ -41,8 +41,12 @@ double statistical(const Noise& noise, double lambda);
 // sqrt(2 ln(2 tests / alpha)).
 double hoeffding_lambda(double tests, double alpha);
 
-// Of which execution the sweep asks: the target's and our replay's, or only our replay's.
-enum class Executions { kBoth, kOwn };
+// Of which executions the sweep asks: the target's, our replay's, or both.
+enum class Executions { kTarget, kOwn, kBoth };
+
+// The target's alone, where our replay's error, at u = 2^-53, is below the inflation of every local error: no node
+// computes in fp64. Otherwise both.
+Executions executions_of(const Graph& graph);
 
 // Error of our own replays, summed over `envelopes` (of one replay, or of the two that are compared): the worst case,
 // or ten times what chance allows if that is less. Ten, since it stands between two programs and an accusation.

@@ -302,7 +302,9 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   // Execution to first order for the rest; the same sweep gives rho for mathematics.
   const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);
-  const std::vector<Envelope> envelopes = adjoint_envelopes(graph, followed, plan.probes, *input.profile);
+  const std::vector<Envelope> envelopes =
+      adjoint_envelopes(graph, followed, plan.probes, *input.profile,
+                        input.reference != nullptr ? Executions::kBoth : executions_of(graph));
   const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
   const std::size_t first_probe = bounds.findings.size();
   for (std::size_t p = 0; p < plan.probes.size(); ++p) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sums.h"
 
 namespace plumbline {
 namespace {
@@ -26,51 +27,6 @@ std::uint64_t bits_in(Format format, double x) {
 
 // Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
 std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
-
-// 0 stands for "no event".
-std::vector<std::uint64_t> keys_of(const Graph& graph, NodeId id, const std::vector<Array>& inputs,
-                                   const Array& value) {
-  const Node& node = graph.nodes[id];
-  const Array t = value.materialize();
-  if (by_rows(node.primitive)) {
-    const std::int64_t row = std::max<std::int64_t>(1, node.shape.empty() ? 1 : node.shape.back());
-    const Array x = inputs[0].expand(node.shape).materialize();
-    std::vector<std::uint64_t> keys(static_cast<std::size_t>(x.count() / row), 0x9e3779b97f4a7c15ULL);
-    const Format format = graph.nodes[node.inputs[0]].result;
-    cpu::parallel_for(x.count() / row, 64, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        std::uint64_t& key = keys[static_cast<std::size_t>(r)];
-        for (std::int64_t i = r * row; i < (r + 1) * row; ++i) key = mixed(key) ^ bits_in(format, x.data()[i]);
-        key = mixed(key) | 1;
-      }
-    });
-    return keys;
-  }
-  std::vector<std::uint64_t> keys(static_cast<std::size_t>(t.count()));
-  const auto fill = [&](const auto& key_at) {
-    cpu::parallel_for(t.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        keys[static_cast<std::size_t>(i)] = t.data()[i] == 0 ? 0 : mixed(key_at(i)) | 1;
-    });
-  };
-  if (!elementwise(node.primitive)) {
-    fill([&](std::int64_t i) { return coarse_bits(t.data()[i]); });
-    return keys;
-  }
-  std::vector<Array> operands;
-  std::vector<Format> formats;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    operands.push_back(inputs[i].expand(node.shape).materialize());
-    formats.push_back(graph.nodes[node.inputs[i]].result);
-  }
-  fill([&](std::int64_t i) {
-    std::uint64_t key = 0;
-    for (std::size_t k = 0; k < operands.size(); ++k)
-      key = mixed(key + 0x9e3779b97f4a7c15ULL) ^ bits_in(formats[k], operands[k].data()[i]);
-    return key;
-  });
-  return keys;
-}
 
 // Keys to small numbers; linear probing.
 class Table {
@@ -95,12 +51,63 @@ class Table {
 
 }  // namespace
 
-SharedEvents shared_events(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value) {
+EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value)
+    : primitive_(graph.nodes[id].primitive), value_(value.materialize()), count_(value.count()) {
+  const Node& node = graph.nodes[id];
+  if (!elementwise(primitive_) && !by_rows(primitive_)) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    operands_.push_back(inputs[i].expand(node.shape).materialize());
+    formats_.push_back(graph.nodes[node.inputs[i]].result);
+  }
+  if (by_rows(primitive_) && !node.shape.empty() && node.shape.back() > 1) {
+    row_ = node.shape.back();
+    count_ /= row_;
+  }
+}
+
+std::uint64_t EventKeys::at(std::int64_t i) const {
+  std::uint64_t key = 0x9e3779b97f4a7c15ULL;
+  if (row_ > 1) {
+    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k)
+      key = mixed(key) ^ bits_in(formats_[0], operands_[0].data()[k]);
+    return mixed(key) | 1;
+  }
+  if (value_.data()[i] == 0) return 0;
+  if (operands_.empty()) return mixed(coarse_bits(value_.data()[i])) | 1;
+  for (std::size_t k = 0; k < operands_.size(); ++k) key = mixed(key) ^ bits_in(formats_[k], operands_[k].data()[i]);
+  return mixed(key) | 1;
+}
+
+bool may_share(const EventKeys& keys, const Array& cotangent, const Bound& error) {
+  constexpr std::int64_t kSmall = 1 << 14;
+  if (keys.row() > 1 || keys.count() <= kSmall) return true;
+  const Array a = cotangent.materialize(), e = error.values.expand(cotangent.shape()).materialize();
+  const double total = cpu::weighted_bound(a, {e});
+  if (!(total > 0) || !std::isfinite(total)) return true;
+  const double step = total / (8 * std::sqrt(static_cast<double>(a.count())));
+  std::vector<std::uint64_t> drawn;
+  double passed = 0, next = 0.5 * step;
+  for (std::int64_t i = 0; i < a.count(); ++i) {
+    const double weight = std::fabs(a.data()[i]) * e.data()[i];
+    passed += weight;
+    if (passed < next) continue;
+    drawn.push_back(keys.at(i));
+    next = passed + step * (1 - std::fmod(passed - next, step) / step);
+  }
+  std::erase(drawn, 0U);
+  std::sort(drawn.begin(), drawn.end());
+  return std::adjacent_find(drawn.begin(), drawn.end()) != drawn.end();
+}
+
+SharedEvents shared_events(const EventKeys& event_keys) {
   SharedEvents shared;
-  if (value.count() < 2 || value.count() >= Table::kAbsent) return shared;
-  const std::vector<std::uint64_t> keys = keys_of(graph, id, inputs, value);
-  const auto n = static_cast<std::int64_t>(keys.size());
-  shared.row = value.count() / n;
+  shared.row = event_keys.row();
+  const std::int64_t n = event_keys.count();
+  if (n < 2 || n >= Table::kAbsent) return shared;
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
+  cpu::parallel_for(n, (1 << 14) / shared.row + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) keys[static_cast<std::size_t>(i)] = event_keys.at(i);
+  });
 
   // A key whose bit is set already may be a repetition: only those are looked at more closely.
   const std::size_t bits = std::bit_ceil(static_cast<std::size_t>(16 * n));

@@ -9,6 +9,25 @@
 
 namespace plumbline {
 
+// What tells a node's events apart: elements with equal operands, each as the node's format holds it (elementwise
+// primitives), rows with equal operands (softmax and its logarithm), or elements with equal results (all others: equal
+// rows give equal results).
+class EventKeys {
+ public:
+  EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value);
+
+  std::int64_t count() const { return count_; }  // Of elements or rows.
+  std::int64_t row() const { return row_; }      // Length of a row; 1: elements.
+  std::uint64_t at(std::int64_t i) const;        // 0: no event (a result of 0).
+
+ private:
+  Primitive primitive_;
+  Array value_;
+  std::vector<Array> operands_;
+  std::vector<Format> formats_;
+  std::int64_t count_ = 0, row_ = 1;
+};
+
 struct SharedEvents {
   // Row-major elements (or rows, of this length) of a node's result that share an event with another one, and which
   // event. Parallel.
@@ -17,10 +36,13 @@ struct SharedEvents {
   std::int64_t row = 1;
 };
 
-// Elements with equal operands, each as the node's format holds it (elementwise primitives), rows with equal operands
-// (softmax and its logarithm), or elements with equal results (all others: equal rows give equal results). Results that
-// are 0 have no event.
-SharedEvents shared_events(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value);
+SharedEvents shared_events(const EventKeys& keys);
+
+// Whether sharing may matter to a functional with this cotangent: draws 8 sqrt(n) elements in proportion to
+// w_i = |a_i| error_i and looks for two of one event. Events of weight w_g add at most X = sum w_g^2 to squares of at
+// least S = (sum w)^2 / n; the draw expects 32 X / S pairs or more, so that X > S / 7 stays unseen with a probability
+// of about 1 in 100. Small nodes are not drawn from: true.
+bool may_share(const EventKeys& keys, const Array& cotangent, const Bound& error);
 
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by
 // accident must not cancel: their event's size is at least the root of the squares.

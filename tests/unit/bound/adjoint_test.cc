@@ -143,7 +143,7 @@ TEST(Statistical, AConstantsErrorIsOneEventHoweverManyElementsItMeets) {
 TEST(Statistical, EqualOperandsRoundAlike) {
   Profile profile = ieee();
   GraphBuilder b;
-  const std::int64_t n = 4096;  // All alike: every product is off by the same.
+  const std::int64_t n = 100000;  // All alike: every product is off by the same.
   const NodeId x = b.leaf({n}, std::vector<double>(n, 1.0F + 0x1p-12F + 0x1p-23F));
   b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {x, x}, {n}), Format::kFloat64), {0});
   const float v = 1.0F + 0x1p-12F + 0x1p-23F;
@@ -199,14 +199,14 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   const NodeId p = b.op(Primitive::kSoftmax, {x}, {3, 2}), e = b.op(Primitive::kExp, {x}, {3, 2});
   b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {p, e}, {3, 2})), {0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  const SharedEvents rows = shared_events(b.graph, p, {exact.values[x]}, exact.values[p]);
+  const SharedEvents rows = shared_events({b.graph, p, {exact.values[x]}, exact.values[p]});
   ASSERT_EQ(rows.count, 1U);
   Array cotangent = Array::uninitialized({3, 2});
   for (int i = 0; i < 6; ++i) cotangent.data()[i] = i + 1;
   const Array merged = merge_shared(cotangent, rows);
   const double wanted[] = {1 + 5, 2 + 6, 3, 4, 0, 0};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(merged.data()[i], wanted[i]) << i;
-  EXPECT_EQ(shared_events(b.graph, e, {exact.values[x]}, exact.values[e]).count, 2U);
+  EXPECT_EQ(shared_events({b.graph, e, {exact.values[x]}, exact.values[e]}).count, 2U);
 }
 
 TEST(Probe, SignsAreReproducible) {
