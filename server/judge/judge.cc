@@ -313,6 +313,7 @@ TapVerdict tap_verdict(const Finding& finding) {
   tap.reference = finding.reference;
   tap.interval_radius = finding.interval_radius;
   tap.drift = finding.drift;
+  tap.worst_case = finding.proven ? finding.execution.envelope : finding.execution.worst_case;
   tap.explained = finding.explained;
   const Answer& shown = finding.mathematics.failed() ? finding.mathematics
                         : finding.value.asked        ? finding.value

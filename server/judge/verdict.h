@@ -59,6 +59,7 @@ struct TapVerdict {
   double explained = kNotAsked;
   double interval_radius = kNotAsked;
   double drift = kNotAsked;
+  double worst_case = kNotAsked;
 };
 
 struct Coverage {

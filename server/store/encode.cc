@@ -73,6 +73,7 @@ void encode(const TapVerdict& from, v1::TapVerdict* to) {
   to->set_explained(from.explained);
   to->set_interval_radius(from.interval_radius);
   to->set_drift(from.drift);
+  to->set_worst_case(from.worst_case);
 }
 
 void encode(const Coverage& from, v1::Coverage* to) {

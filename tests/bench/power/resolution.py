@@ -1,7 +1,8 @@
 """The smallest relative error that is flagged, by the strength of what the target is compared with.
 
-  paired       the reference's trace: 2 replays' own errors
+  paired       the reference's trace: the matched gap, proven but for two replays' own errors
   value        a bare reference value, by the grade of the envelope that decided
+  worst case   the same to first order, without a rounding model
   fp64 rule    twice the error of the reference against fp64 (rivals.fp64_rule), the reference being the same program on
                the batch's rows in another order; what it accuses below that is its own noise
   interval     radius of the plain forward interval
@@ -33,6 +34,7 @@ class Row:
     paired: float
     value: float
     grade: str
+    worst_case: float
     fp64_rule: float
     interval: float
     holds: bool | None  # Moved references were judged as the resolution says; None: not tried.
@@ -86,6 +88,7 @@ def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
                 pair.taps[name].math_resolution,
                 tap.math_resolution,
                 tap.grade,
+                bare.taps[name].worst_case,
                 2 * relative(other[name] - exact[name], exact[name]),
                 interval,
                 holds,
@@ -96,12 +99,10 @@ def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    lines = [
-        f"{'':28} {'paired':>9} {'value':>9}  {'grade':12} {'fp64 rule':>9} {'interval':>9}  tested",
-        *(
-            f"{r.name:28} {r.paired:9.1e} {r.value:9.1e}  {r.grade:12} {r.fp64_rule:9.1e} {r.interval:9.1e}  "
-            f"{'' if r.holds is None else 'holds' if r.holds else 'WRONG'}"
-            for r in rows
-        ),
-    ]
+    columns = ("paired", "value", "worst case", "fp64 rule", "interval")
+    lines = [f"{'':24}" + "".join(f"{column:>11}" for column in columns) + "  grade        tested"]
+    for r in rows:
+        figures = (r.paired, r.value, r.worst_case, r.fp64_rule, r.interval)
+        tested = "" if r.holds is None else "holds" if r.holds else "WRONG"
+        lines.append(f"{r.name:24}" + "".join(f"{x:11.1e}" for x in figures) + f"  {r.grade:12} {tested}".rstrip())
     return "\n".join(lines)
