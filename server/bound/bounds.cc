@@ -6,6 +6,7 @@
 #include "kernels/cpu/sums.h"
 #include "server/bound/interval.h"
 #include "server/bound/pairing.h"
+#include "server/bound/policy.h"
 #include "server/bound/range.h"
 #include "server/bound/taps.h"
 
@@ -351,6 +352,10 @@ Bounds compute_bounds(const BoundsInput& input) {
   if (input.reference != nullptr) {
     pair_with_reference(input, leaves, exact, plan.probes, envelopes, &bounds);
     watch.lap("pairing");
+    bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
+    for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
+    if (agree) attribute_casts(input, leaves, decisions.overrides, &bounds);
+    watch.lap("policy");
   } else {
     bool any = false, equal = true;
     for (const GraphTap& tap : graph.taps)

@@ -93,6 +93,7 @@ struct Bounds {
   std::vector<std::string> skipped_taps;     // Of an update that one side skipped, since it found an overflow.
   std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
   std::optional<Suspicion> suspicion;        // When mathematics failed.
+  std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
   std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
   std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
   // Rounded replay, where it was needed: it reproduces T bitwise or within an eighth of |T - R| (or |T - M|).

@@ -242,8 +242,12 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   const Replay target_exact = replay(target, ours, Precision::kExact);
   Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs, {}};
   with_policy.take_values();
-  for (const Answer& answer : with_policy.ask(probes, own))
+  const std::vector<Answer> answers = with_policy.ask(probes, own);
+  for (const Answer& answer : answers)
     if (!answer.passed()) return;
+  for (std::size_t p = 0; p < probes.size(); ++p)
+    for (Finding& finding : bounds->findings)
+      if (finding.name == probes[p].name) finding.mathematics = answers[p];
   bounds->policy = format;
 }
 
@@ -268,6 +272,39 @@ void compare_cuts(const Pairing& pairing, const Cuts& cuts, Bounds* bounds) {
   locate(sides, bounds);
   for (std::size_t i = known; i < bounds->findings.size(); ++i)
     bounds->findings[i].taps.clear();  // None of the trace's.
+}
+
+// The target's deviation from its own exact value, judged by what the reference's formats and operations allow: where
+// it is beyond that, the two differ by policy, and the target's largest error owns it. Asked where the deviation is
+// more than a few roundings of the tap itself, which no policy explains.
+void judge_by_reference_policy(const Pairing& pairing, const std::vector<Probe>& probes, Bounds* bounds) {
+  constexpr double kRoundings = 16;
+  const Graph& target = *pairing.input.target;
+  std::vector<const Finding*> findings;
+  std::vector<Probe> asked;
+  for (const Probe& probe : probes)
+    for (const Finding& finding : bounds->findings) {
+      if (finding.name != probe.name || !finding.execution.asked || finding.execution.failed()) continue;
+      const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
+      if (!(finding.execution.deviation > kRoundings * u) || finding.by_origin.empty()) continue;
+      findings.push_back(&finding);
+      asked.push_back(reindexed(probe, pairing.by_target));
+    }
+  if (asked.empty()) return;
+  const std::vector<Envelope> theirs =
+      adjoint_envelopes(*pairing.input.reference, pairing.reference_exact, asked, *pairing.input.profile);
+  const double lambda = hoeffding_lambda(static_cast<double>(asked.size()), pairing.input.alpha);
+  double worst = 1;
+  for (std::size_t p = 0; p < asked.size(); ++p) {
+    const double allowed = std::fmin(theirs[p].error, statistical(theirs[p].noise, lambda)) + theirs[p].rho;
+    const double ratio = findings[p]->execution.deviation * asked[p].scale / allowed;
+    if (!(ratio > worst)) continue;
+    worst = ratio;
+    const std::vector<double>& parts = findings[p]->by_origin;
+    const auto origin = static_cast<std::uint32_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
+    for (NodeId id = 0; id < target.nodes.size(); ++id)
+      if (target.nodes[id].origin == origin) bounds->policy_casts = {id};
+  }
 }
 
 }  // namespace
@@ -335,6 +372,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
                                                                 target.nodes[*finding.first].result);
   }
   if (!cuts.calls.empty()) compare_cuts(pairing, cuts, bounds);
+  if (!failed) judge_by_reference_policy(pairing, asked, bounds);
   if (failed) {
     try_precision_policy(pairing, target_leaves, asked, own, bounds);
     if (!bounds->policy) locate(pairing, bounds);

@@ -61,7 +61,7 @@ std::vector<bool> needed_nodes(const Graph& graph) {
 }
 
 Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision, const Overrides& overrides,
-              const Replay* base) {
+              const Replay* base, const std::vector<bool>* exact) {
   const std::vector<bool> needed = needed_nodes(graph);
   std::vector<std::size_t> leaf_index(graph.nodes.size(), leaves.size());
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) leaf_index[graph.leaves[i].node] = i;
@@ -69,10 +69,12 @@ Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision pr
   Replay result;
   result.values.resize(graph.nodes.size());
   std::vector<bool> changed(graph.nodes.size(), base == nullptr);
+  const auto is_exact = [&](NodeId id) { return precision == Precision::kExact || (exact != nullptr && (*exact)[id]); };
   std::vector<Array> inputs;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!needed[id]) continue;
     const Node& node = graph.nodes[id];
+    if (exact != nullptr && (*exact)[id]) changed[id] = true;
     for (NodeId input : node.inputs) changed[id] = changed[id] || changed[input];
     const auto override_it = overrides.find(id);
     if (!changed[id] && override_it == overrides.end()) {
@@ -95,7 +97,7 @@ Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision pr
       for (NodeId input : node.inputs) inputs.push_back(result.values[input]);
       value = traits(node.primitive).evaluate(node.attributes, node.shape, inputs);
       // Bitwise primitives hand on values that their inputs' formats already hold.
-      if (precision == Precision::kRounded && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast))
+      if (!is_exact(id) && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast))
         value = rounded(node.result, value);
     }
     if (override_it != overrides.end()) {

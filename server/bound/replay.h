@@ -32,10 +32,11 @@ enum class Precision { kExact, kRounded };
 std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. Overridden nodes are computed, recorded, and replaced. With `base` (a replay
-// of the same graph and leaves in the same precision) only what depends on an override is computed again.
+// of the same graph and leaves in the same precision) only what depends on an override is computed again. Nodes in
+// `exact` (by node; null: none) are not rounded.
 // Throws std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
-              const Overrides& overrides = {}, const Replay* base = nullptr);
+              const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
 
 // Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
 // elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn

@@ -272,12 +272,6 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
     verdict->margin = verdict->deviation = 0;
     return;
   }
-  if (bounds.policy) {
-    decide(verdict, Outcome::kTypeI, Grade::kProven, Cause::kPrecisionPolicy,
-           "Target and reference agree once an input is taken as rounded to " +
-               std::string(traits(*bounds.policy).name) + " on one side.");
-    return;
-  }
   bool unanswered = false, proven = true, statistical = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
@@ -298,7 +292,20 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
                                           (answer == nullptr ? std::string("zero") : number(answer->margin())) +
                                           " of what it could be.";
   if (bounds.paired) sentence += " Target and reference compute the same mathematics.";
-  decide(verdict, Outcome::kTypeI, grade, Cause::kRounding, std::move(sentence), largest, answer);
+  Cause cause = bounds.policy ? Cause::kPrecisionPolicy : Cause::kRounding;
+  if (bounds.policy)
+    sentence += " They agree once an input is taken as rounded to " + std::string(traits(*bounds.policy).name) +
+                " on one side.";
+  if (!bounds.policy_casts.empty()) {
+    cause = Cause::kPrecisionPolicy;
+    std::vector<std::string> casts;
+    for (NodeId node : bounds.policy_casts) {
+      const Place place = place_of(*input.graph, node);
+      casts.push_back(at(place) + " in " + place.format);
+    }
+    sentence += " They differ by what they round: " + joined(casts) + ".";
+  }
+  decide(verdict, Outcome::kTypeI, grade, cause, std::move(sentence), largest, answer);
 }
 
 // Each finding as the user sees it, judged by the same rule in small.

@@ -28,8 +28,8 @@ constexpr char kOther[] = "other";
 constexpr std::array<std::string_view, 8> kDropReasons = {
     "queue_full", "disconnected", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid", kOther};
 // The audit's passes as bounds and judge name them; what is left of the total is the judgement itself.
-constexpr std::array<std::string_view, 10> kPhases = {"lower",   "replay",  "range",   "interval", "adjoint",
-                                                      "pairing", "hazards", "rounded", "total",    kOther};
+constexpr std::array<std::string_view, 11> kPhases = {"lower",  "replay",  "range",   "interval", "adjoint", "pairing",
+                                                      "policy", "hazards", "rounded", "total",    kOther};
 
 // A margin is a ratio to the envelope: 1 is the border between explained and not.
 const Boundaries& margin_boundaries() {

@@ -1,6 +1,6 @@
 """The registry of scenarios: pairs of small programs, and what the verdict on each pair must be.
 
-A scenario is one file beside this one, named by its family (a_, b_ or c_), holding one function with the decorator
+A scenario is one file beside this one, named by its family (a_ to d_), holding one function with the decorator
 `scenario`. The function builds the two programs afresh, as they change their own weights:
 
     @scenario("transformers 34191", "mean of means ...", size=(4, 24), bug=TYPE_II, fixed=TYPE_I)
@@ -36,7 +36,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Scenario:
-    family: str  # "A": founding documents, "B": bugs and their fixed twins, "C": benign
+    family: str  # "A": founding documents, "B": bugs and their fixed twins, "C": benign, "D": precision policy
     name: str
     title: str
     size: tuple[int, int]
@@ -94,7 +94,7 @@ def scenarios() -> list[Scenario]:
     if not _REGISTRY:
         if str(HERE) not in sys.path:
             sys.path.insert(0, str(HERE))
-        for path in sorted(HERE.glob("[abc]_*.py")):
+        for path in sorted(HERE.glob("[abcd]_*.py")):
             importlib.import_module(path.stem)
     return list(_REGISTRY)
 
