@@ -161,3 +161,24 @@ def test_dump_program(tmp_path: Path) -> None:
     frames = [audit_pb2.AuditRequest.FromString(message) for message in dump.load(output)]
     assert [f.op.name for f in frames if f.WhichOneof("frame") == "op"] == ["aten::ones.default", "aten::mul.Tensor"]
     assert frames[-1].step_end.frames == len(frames)
+
+
+class Affine(nn.Module):
+    def __init__(self, shifts: bool) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.weight, self.shift, self.shifts = nn.Parameter(torch.randn(5, 8)), nn.Parameter(torch.randn(5)), shifts
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x @ self.weight.T
+        return torch.tanh(y + self.shift if self.shifts else y)
+
+
+def test_a_parameter_that_only_the_reference_uses(server: str) -> None:
+    x = torch.randn(6, 8)
+    with_shift, without = Affine(True), Affine(False)
+    verdict = plumbline.compare(lambda: {"y": without(x)}, lambda: {"y": with_shift(x)}, server=server)
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "MATHEMATICS")
+    assert verdict.suspect is not None
+    assert verdict.suspect.op == "aten::add.Tensor"  # Of the reference: the target has none.
+    assert "the target goes on without it" in verdict.suspect_detail

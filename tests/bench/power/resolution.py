@@ -8,10 +8,12 @@
   interval     radius of the plain forward interval
 
 A resolution is a claim of the verdict, so that it is tested: the reference value is moved away from the exact result,
-once just inside of what the verdict says it would flag, once just beyond it, once far beyond it.
+once just inside of what the verdict says it would flag, once just beyond it, once far beyond it; and in a pair one
+program multiplies its loss by 1 and a little less, or a little more, than the resolution.
 """
 
 import copy
+import functools
 import math
 from dataclasses import dataclass
 
@@ -78,6 +80,14 @@ def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
             tap = judged(BEYOND * tap.math_resolution)
             tried = {factor: judged(factor * tap.math_resolution).outcome for factor in EXPECTED}
             holds = all(tried[factor] in expected for factor, expected in EXPECTED.items())
+            paired = pair.taps[name].math_resolution
+
+            def scaled(factor: float, paired: float = paired) -> dict[str, Tensor]:
+                return {"loss": program()["loss"] * (1 + factor * paired)}
+
+            for factor, outcome in ((0.9, "TYPE_I"), (1.1, "TYPE_II")):
+                verdict = plumbline.compare(functools.partial(scaled, factor), program, server=server)
+                holds = holds and verdict.taps[name].outcome == outcome
         interval = tap.interval_radius / abs(exact[name].item()) if exact[name].numel() == 1 else math.inf
         rows.append(
             Row(
