@@ -1,5 +1,6 @@
 #include "server/bound/agreement.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -9,7 +10,7 @@ namespace plumbline {
 namespace {
 
 constexpr int kGridBits = 34;
-constexpr std::int64_t kElementsMax = 1 << 16;  // Of a vector that is also known element by element.
+constexpr std::int64_t kElementsMax = 1 << 12;  // Of a vector that is also known element by element.
 
 std::uint64_t mixed(std::uint64_t h, std::uint64_t x) {
   h = (h ^ x) * 0xbf58476d1ce4e5b9ULL;
@@ -46,8 +47,14 @@ std::optional<Fingerprint> fingerprint(const double* x, std::int64_t length) {
   return mark;
 }
 
-bool holds(const std::unordered_set<std::uint64_t>& keys, const Fingerprint& mark) {
-  return keys.count(mark.key()) != 0 || keys.count(mark.key(-1)) != 0 || keys.count(mark.key(1)) != 0;
+bool holds(const std::vector<std::uint64_t>& keys, const Fingerprint& mark) {
+  auto known = [&](std::uint64_t key) { return std::binary_search(keys.begin(), keys.end(), key); };
+  return known(mark.key()) || known(mark.key(-1)) || known(mark.key(1));
+}
+
+void sort_unique(std::vector<std::uint64_t>* keys) {
+  std::sort(keys->begin(), keys->end());
+  keys->erase(std::unique(keys->begin(), keys->end()), keys->end());
 }
 
 std::int64_t row_length(const Array& value) { return value.shape().empty() ? 1 : value.shape().back(); }
@@ -61,21 +68,22 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
     const Array value = replay.values[id].materialize();
     shapes_.insert(node.shape);
     add_rows(&rows_, value);
-    if (const auto mark = fingerprint(value.data(), value.count())) wholes_.insert(mark->key());
+    if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
     if (node.primitive == Primitive::kDiv) add_rows(&divisors_, replay.values[node.inputs[1]]);
     if (node.primitive == Primitive::kMul)
       for (NodeId input : node.inputs) add_rows(&factors_, replay.values[input]);
   }
+  for (Keys* keys : {&wholes_, &rows_, &factors_, &divisors_}) sort_unique(keys);
 }
 
 void KnownValues::add_rows(Keys* keys, const Array& value) {
   const Array rows = value.materialize();
   const std::int64_t length = row_length(rows);
   for (std::int64_t i = 0; length > 0 && i + length <= rows.count(); i += length)
-    if (const auto mark = fingerprint(rows.data() + i, length)) keys->insert(mark->key());
+    if (const auto mark = fingerprint(rows.data() + i, length)) keys->push_back(mark->key());
   if (rows.shape().size() == 1 && rows.count() <= kElementsMax)
     for (std::int64_t i = 0; i < rows.count(); ++i)
-      if (const auto mark = fingerprint(rows.data() + i, 1)) keys->insert(mark->key());
+      if (const auto mark = fingerprint(rows.data() + i, 1)) keys->push_back(mark->key());
 }
 
 bool KnownValues::holds_rows(const Keys& keys, const Array& value) {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 #include <set>
-#include <unordered_set>
+#include <vector>
 
 #include "server/bound/replay.h"
 
@@ -32,7 +32,7 @@ class KnownValues {
   bool is_divisor(const Array& value) const { return holds_rows(divisors_, value); }
 
  private:
-  using Keys = std::unordered_set<std::uint64_t>;
+  using Keys = std::vector<std::uint64_t>;  // Sorted.
 
   static void add_rows(Keys* keys, const Array& value);
   static bool holds_rows(const Keys& keys, const Array& value);

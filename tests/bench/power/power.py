@@ -19,7 +19,7 @@ def measure(small: bool) -> tuple[str, dict]:
             for depth in ((DEPTH,) if small else DEPTHS)
             for row in resolution.rows_of(kind, depth, autocast, daemon.address)
         ]
-        results = [mutation.judge(mutant, daemon.address) for mutant in (MUTANTS[::5] if small else MUTANTS)]
+        results = [mutation.judge(mutant, daemon.address) for mutant in (MUTANTS[::4] if small else MUTANTS)]
     if opaque := [row.name for row in rows if row.opaque]:
         raise RuntimeError(f"operations that the audit does not model, in {', '.join(opaque)}")
     loss = {row.format: row for row in rows if (row.kind, row.depth, row.tap) == ("GPT", DEPTH, "loss")}
