@@ -88,7 +88,13 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
       continue;
     }
     const Array& shared = target_values[found->second];
-    if (reference_values[i] && !bitwise_equal(reference_values[i], shared)) match.drifted.push_back(leaf.name);
+    if (reference_values[i] && !bitwise_equal(reference_values[i], shared)) {
+      match.drifted.push_back(leaf.name);
+      const GraphLeaf& own = target.leaves[found->second];
+      if (leaf.role != LeafRole::kRandom && !is_rounding(leaf.format, shared, reference_values[i]) &&
+          !is_rounding(own.format, reference_values[i], shared))
+        match.foreign_state.push_back(own.node);
+    }
     match.reference_values[i] = shared.reshape(shape);
   }
   match.foreign_data = foreign(target, target_values, reference, reference_values);

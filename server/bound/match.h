@@ -13,6 +13,8 @@ struct LeafMatch {
   // by name from the target; data its own).
   std::vector<Array> reference_values;
   std::vector<std::string> drifted;  // Names whose content differs between the runs.
+  // Target's parameters, buffers and state whose content differs, neither being the other rounded to its format.
+  std::vector<NodeId> foreign_state;
   std::vector<std::string> missing;  // Reference leaves that need the target's content, and it has none.
   std::vector<NodeId> foreign_data;  // Target data leaves (more than one element) of which the reference holds no rows.
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.

@@ -204,6 +204,19 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   return true;
 }
 
+// What two runs begin with must be equal: later it is carried drift.
+bool decide_first_state(const JudgeInput& input, Verdict* verdict) {
+  const std::vector<NodeId>& foreign = input.bounds->match.foreign_state;
+  if (!input.first_step_of_run || foreign.empty() || input.bounds->all_taps_equal_reference) return false;
+  verdict->suspect = place_of(*input.graph, foreign.front());
+  verdict->suspect_detail = "the two runs began with different content of it";
+  std::vector<std::string> leaves;
+  for (NodeId node : foreign) leaves.push_back(place_of(*input.graph, node).op);
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+         "Target and reference compute the same mathematics, but began with different state: " + joined(leaves) + ".");
+  return true;
+}
+
 bool decide_value(const JudgeInput& input, Verdict* verdict) {
   const Finding* broken = worst(*input.bounds, value, failed);
   if (broken == nullptr) return false;
@@ -380,8 +393,8 @@ Verdict judge(const JudgeInput& input) {
   // The order matters: what is proven first, then what compares programs, then what only bounds.
   if (!decide_invariants(input, &verdict) && !decide_illegal_values(input, &verdict) &&
       !decide_proven_execution(input, &verdict) && !decide_range(input, &verdict) &&
-      !decide_mathematics(input, &verdict) && !explain_range(input, &verdict) && !decide_value(input, &verdict) &&
-      !decide_execution(input, &verdict))
+      !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) && !explain_range(input, &verdict) &&
+      !decide_value(input, &verdict) && !decide_execution(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

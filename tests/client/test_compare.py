@@ -66,6 +66,17 @@ def test_rounding_and_bug(server: str) -> None:
     assert "deciding tap" in bug.explain()
 
 
+def test_runs_that_begin_with_different_weights(server: str) -> None:
+    ours, theirs = Programs(), Programs()
+    with torch.no_grad():
+        theirs.model[2].bias.add_(1e-3)
+    verdict = plumbline.compare(ours.whole, theirs.whole, server=server)
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "LEAF_MISMATCH")
+    assert verdict.suspect is not None and verdict.suspect.op == "leaf param:2.bias"
+    assert "began with different" in verdict.sentence
+    assert plumbline.compare(ours.whole, Programs().whole, server=server).verdict == "TYPE_I"
+
+
 def test_bare_values_and_exact(server: str) -> None:
     programs = Programs()
     values = {name: value.clone() for name, value in programs.whole().items()}

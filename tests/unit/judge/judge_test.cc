@@ -124,6 +124,22 @@ TEST_F(Judge, EqualMathematicsWithCarriedDriftIsTypeI) {
   EXPECT_NE(verdict.notes[0].find("param:w"), std::string::npos);
 }
 
+TEST_F(Judge, StateThatDiffersAtTheFirstStepIsALeafMismatch) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-16, 1e-12};
+  bounds_.match.foreign_state = {0};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  JudgeInput first;
+  first.graph = &builder_.graph;
+  first.bounds = &bounds_;
+  first.first_step_of_run = true;
+  EXPECT_EQ(judge(first).outcome, Outcome::kTypeII);
+  EXPECT_EQ(judge(first).cause, Cause::kLeafMismatch);
+  ASSERT_TRUE(judge(first).suspect);
+  bounds_.all_taps_equal_reference = true;  // Nothing that was asked for depends on it.
+  EXPECT_EQ(judge(first).outcome, Outcome::kTypeI);
+}
+
 TEST_F(Judge, ABareValueNeedsTenEnvelopesToAccuse) {
   loss().value = {true, 5e-5, 1e-5};
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
