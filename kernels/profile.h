@@ -72,8 +72,6 @@ struct SplitK {
   friend bool operator==(const SplitK&, const SplitK&) = default;
 };
 
-enum class Rounding { kNearest, kStochastic, kTowardZero };
-
 // How a variance is computed. kStable: two passes, Welford or Chan, whichever; one pass (E[x^2] - E[x]^2) only where it
 // is declared.
 enum class Variance { kTwoPass, kWelford, kChan, kStable, kOnePass };

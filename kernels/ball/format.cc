@@ -16,14 +16,20 @@ constexpr FormatTraits kFormats[] = {
     {Format::kBFloat16, "bf16", 2, 8, -126, 127}, {Format::kInt64, "int64", 8, 0, 0, 0},
     {Format::kInt32, "int32", 4, 0, 0, 0},        {Format::kInt16, "int16", 2, 0, 0, 0},
     {Format::kInt8, "int8", 1, 0, 0, 0},          {Format::kUInt8, "uint8", 1, 0, 0, 0},
-    {Format::kBool, "bool", 1, 0, 0, 0},
+    {Format::kBool, "bool", 1, 0, 0, 0},          {Format::kFloat8E4M3, "e4m3", 1, 4, -6, 8, false},
+    {Format::kFloat8E5M2, "e5m2", 1, 3, -14, 15}, {Format::kTf32, "tf32", 4, 11, -126, 127},
 };
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+// Of a value that is too large, infinite or NaN.
+double overflowed(const FormatTraits& t, double x) {
+  return x != x ? x : std::copysign(t.infinities ? kInfinity : largest_finite(t), x);
+}
+
 // Rounds to `precision` bits at or above 2^exponent_min, to a multiple of the smallest subnormal below it.
 double round_narrow(const FormatTraits& t, double x) {
-  if (!(std::fabs(x) < kInfinity)) return x;
+  if (!(std::fabs(x) < kInfinity)) return overflowed(t, x);
   double y;
   if (std::fabs(x) < std::ldexp(1.0, t.exponent_min)) {
     // Adding 1.5 2^52 quanta leaves room for no fraction of a quantum: the sum rounds to nearest, ties to even.
@@ -37,7 +43,7 @@ double round_narrow(const FormatTraits& t, double x) {
     bits &= ~((std::uint64_t{1} << dropped) - 1);
     y = std::bit_cast<double>(bits);
   }
-  return std::fabs(y) >= std::ldexp(1.0, t.exponent_max + 1) ? std::copysign(kInfinity, x) : y;
+  return std::fabs(y) > largest_finite(t) ? overflowed(t, y) : y;
 }
 
 float half_to_float(std::uint16_t half) {
@@ -49,6 +55,25 @@ float half_to_float(std::uint16_t half) {
   // Shifted into place the exponent is 112 too small; the product is exact, subnormals included.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+}
+
+float e4m3_to_float(std::uint8_t code) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80U) << 24;
+  const std::uint32_t magnitude = code & 0x7fU;
+  if (magnitude == 0x7fU) return std::bit_cast<float>(sign | 0x7fc00000U);
+  // Shifted into place the exponent is 120 too small; the product is exact, subnormals included.
+  const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+}
+
+// Of a float that the format holds exactly, or NaN.
+std::uint8_t float_to_e4m3(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint8_t>(bits >> 24 & 0x80U);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return sign | 0x7fU;
+  const float scaled = std::bit_cast<float>(magnitude) * 0x1p-120F;
+  return sign | static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scaled) >> 20);
 }
 
 // Of a float that the format holds exactly (or infinity or NaN).
@@ -126,9 +151,13 @@ double smallest_normal(Format format) {
   return t.precision > 0 ? std::ldexp(1.0, t.exponent_min) : 0.0;
 }
 
+double largest_finite(const FormatTraits& t) {
+  return std::ldexp(2.0 - std::ldexp(t.infinities ? 1.0 : 2.0, 1 - t.precision), t.exponent_max);
+}
+
 double largest_finite(Format format) {
   const FormatTraits& t = traits(format);
-  return t.precision > 0 ? std::ldexp(2.0 - std::ldexp(1.0, 1 - t.precision), t.exponent_max) : kInfinity;
+  return t.precision > 0 ? largest_finite(t) : kInfinity;
 }
 
 double round_to(Format format, double x) {
@@ -136,13 +165,30 @@ double round_to(Format format, double x) {
     case Format::kFloat32:
       return static_cast<double>(static_cast<float>(x));
     case Format::kFloat16:
-      return round_narrow(kFormats[static_cast<int>(Format::kFloat16)], x);
     case Format::kBFloat16:
-      return round_narrow(kFormats[static_cast<int>(Format::kBFloat16)], x);
+    case Format::kFloat8E4M3:
+    case Format::kFloat8E5M2:
+    case Format::kTf32:
+      return round_narrow(kFormats[static_cast<int>(format)], x);
     default:
       return x;
   }
 }
+
+double round_to(Format format, double x, Rounding rounding, double draw) {
+  const FormatTraits& t = traits(format);
+  if (rounding == Rounding::kNearest || t.precision == 0) return round_to(format, x);
+  if (!(std::fabs(x) < kInfinity)) return overflowed(t, x);
+  if (x == 0) return x;
+  const int quantum = std::max(std::ilogb(x), t.exponent_min) - t.precision + 1;
+  const double scaled = std::ldexp(std::fabs(x), -quantum), whole = std::floor(scaled);
+  const bool up = rounding == Rounding::kStochastic && draw < scaled - whole;
+  const double y = std::copysign(std::ldexp(up ? whole + 1 : whole, quantum), x);
+  if (std::fabs(y) <= largest_finite(t)) return y;
+  return rounding == Rounding::kTowardZero ? std::copysign(largest_finite(t), x) : overflowed(t, y);
+}
+
+double flush(Format format, double x) { return std::fabs(x) < smallest_normal(format) ? std::copysign(0.0, x) : x; }
 
 void decode(Format format, const void* bytes, std::int64_t count, double* out) {
   switch (format) {
@@ -168,6 +214,12 @@ void decode(Format format, const void* bytes, std::int64_t count, double* out) {
       return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return static_cast<double>(v); });
     case Format::kBool:
       return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return v != 0 ? 1.0 : 0.0; });
+    case Format::kFloat8E4M3:
+      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return double{e4m3_to_float(v)}; });
+    case Format::kFloat8E5M2:  // The upper byte of an fp16 number.
+      return decode_as<std::uint8_t>(
+          bytes, count, out, [](std::uint8_t v) { return double{half_to_float(static_cast<std::uint16_t>(v << 8))}; });
+    case Format::kTf32:  // Never stored.
     case Format::kUnknown:
       for (std::int64_t i = 0; i < count; ++i) out[i] = std::numeric_limits<double>::quiet_NaN();
   }
@@ -201,6 +253,16 @@ void encode(Format format, const double* values, std::int64_t count, void* out) 
     case Format::kBool:
       return encode_as<std::uint8_t>(values, count, out,
                                      [](double v) { return static_cast<std::uint8_t>(v != 0 ? 1 : 0); });
+    case Format::kFloat8E4M3:
+      return encode_as<std::uint8_t>(values, count, out, [](double v) {
+        return float_to_e4m3(static_cast<float>(round_to(Format::kFloat8E4M3, v)));
+      });
+    case Format::kFloat8E5M2:
+      return encode_as<std::uint8_t>(values, count, out, [](double v) {
+        const std::uint16_t half = float_to_half(static_cast<float>(round_to(Format::kFloat8E5M2, v)));
+        return static_cast<std::uint8_t>(v != v ? half >> 8 | 0x7fU : half >> 8);
+      });
+    case Format::kTf32:
     case Format::kUnknown:
       return;
   }

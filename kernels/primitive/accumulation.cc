@@ -16,6 +16,11 @@ ProductClass class_of(Format format) {
       return ProductClass::kFp16;
     case Format::kBFloat16:
       return ProductClass::kBf16;
+    case Format::kFloat8E4M3:
+    case Format::kFloat8E5M2:
+      return ProductClass::kFp8;
+    case Format::kTf32:
+      return ProductClass::kTf32;
     default:
       return ProductClass::kFp32;
   }

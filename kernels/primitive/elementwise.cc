@@ -231,6 +231,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kIsFinite, "isfinite", 1, true, evaluate1<s::IsFinite>, pull_back_none, error_none, radius_isfinite},
     {kLogicalNot, "logical_not", 1, true, evaluate1<s::LogicalNot>, pull_back_none, error_none, radius_decision},
     {kCast, "cast", 1, true, evaluate1<s::Identity>, pull_back_identity, error_none, radius_lipschitz1},
+    {kQuantize, "quantize", 1, false, evaluate1<s::Identity>, pull_back_identity, error_quantize, radius_lipschitz1},
 
     {kAdd, "add", 2, false, evaluate2<s::Add>, pull_back_sum<1>, error_add, radius_add},
     {kSub, "sub", 2, false, evaluate2<s::Sub>, pull_back_sum<-1>, error_add, radius_add},

@@ -126,6 +126,12 @@ Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const 
   return linear_error(arithmetic, out, {0, 0, false});
 }
 
+// Half a step of the grid to nearest, a step by any other rounding; the grid's numbers are then held by the format.
+Bound error_quantize(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
+  if (arithmetic.replayed) return {};
+  return with_storage_rounding(arithmetic, out, {Array::full(out.shape(), attributes.scalar).materialize()});
+}
+
 // Round to nearest: u|t|; a subnormal sum is exact.
 Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
   return linear_error(arithmetic, out, {1, sum_underflow(arithmetic), false});

@@ -42,7 +42,8 @@ enum class Primitive : std::uint8_t {
   kTrunc,
   kIsFinite,
   kLogicalNot,
-  kCast,  // identity; the node's format rounds (float to integer truncates)
+  kCast,      // identity; the node's format rounds (float to integer truncates)
+  kQuantize,  // identity, off by at most `scalar`: a rounding to a grid that only one of two programs has
   // Elementwise, two inputs, broadcast.
   kAdd,
   kSub,
@@ -100,6 +101,7 @@ struct Arithmetic {
   Format result = Format::kFloat64;   // In which the result is held; narrower than compute: one more rounding.
   const Profile* profile = nullptr;   // Never null in use.
   Format input = Format::kUnknown;    // Widest of the inputs' formats: the class of a product; kUnknown: compute.
+  bool replayed = false;              // Our own replay of it, which has no grid of its own.
 };
 
 using Inputs = std::span<const Array>;

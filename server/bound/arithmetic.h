@@ -23,7 +23,7 @@ inline const Arithmetic& replay_arithmetic() {
     own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(cpu::kSumBlock);
     return own;
   }();
-  static const Arithmetic arithmetic{Format::kFloat64, Format::kFloat64, &profile};
+  static const Arithmetic arithmetic{Format::kFloat64, Format::kFloat64, &profile, Format::kFloat64, true};
   return arithmetic;
 }
 

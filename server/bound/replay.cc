@@ -134,7 +134,7 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
         if ((own.data()[i] != 0) != (sides[i] != 0)) margin = std::fmax(margin, std::fabs(difference));
       }
       const Format format = graph.nodes[node.inputs[0]].result;
-      const bool narrow = format == Format::kFloat16 || format == Format::kBFloat16;
+      const bool narrow = traits(format).precision <= traits(Format::kFloat16).precision;
       const double limit = std::ldexp(std::sqrt(squares / static_cast<double>(own.count())), narrow ? -4 : -12);
       if (!(margin <= limit)) check.illegal.push_back(decision.node);
     }

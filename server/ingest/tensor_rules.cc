@@ -8,7 +8,7 @@ namespace plumbline {
 using absl::StrCat;
 
 Violation read_format(int dtype, const std::string& field, Format* format) {
-  if (dtype < 0 || dtype > static_cast<int>(Format::kBool)) {
+  if (dtype < 0 || dtype > static_cast<int>(kLastStored)) {
     return invalid(field, "a DType of plumbline.v1", StrCat("the unknown format ", dtype));
   }
   *format = static_cast<Format>(dtype);

@@ -17,6 +17,10 @@ Expr converted(Expr x, Format format) {
     const double limit = format == Format::kInt64 ? 0x1p63 : 0x1p31;
     return cast(select(abs(whole) < limit, whole, x.emitter->constant(-limit)), format);
   }
+  if (is_float(format) && !traits(format).infinities) {  // Saturates: mathematics, not rounding.
+    const double largest = largest_finite(format);
+    x = minimum(maximum(x, x.emitter->constant(-largest)), x.emitter->constant(largest));
+  }
   return cast(x, format);
 }
 

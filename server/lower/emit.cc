@@ -150,7 +150,7 @@ Expr Emitter::rounded(Expr x, Format format) {
 }
 
 Format compute_format(Format format) {
-  return format == Format::kFloat16 || format == Format::kBFloat16 ? Format::kFloat32 : format;
+  return is_float(format) && traits(format).bytes < 4 ? Format::kFloat32 : format;
 }
 
 bool is_integer(Format format) { return format != Format::kUnknown && !is_float(format); }

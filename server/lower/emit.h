@@ -85,7 +85,7 @@ class Emitter {
   std::map<std::pair<std::uint64_t, Format>, NodeId> constants_;
 };
 
-// The format in which CPU kernels compute on elements of `format`: fp32 for 16-bit formats, otherwise itself.
+// The format in which CPU kernels compute on elements of `format`: fp32 for formats narrower than it, otherwise itself.
 Format compute_format(Format format);
 // Integer or boolean.
 bool is_integer(Format format);

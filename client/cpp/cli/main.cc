@@ -29,9 +29,12 @@ constexpr char kUsage[] =
     "  plumb jobs                 the jobs, with counts of their verdicts\n"
     "  plumb verdicts             the verdicts that match, oldest first\n"
     "  plumb watch                new verdicts as they come, until a signal ends it\n"
-    "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n\n"
+    "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n"
+    "  plumb formats [NAME...]    ranges and precisions of number formats, as the audit rounds with them; a NAME may "
+    "be\n"
+    "                             eXmY or fixed<IL,FL>; asks no plumblined\n\n"
     "Exit codes of verdicts, watch and explain, by the worst verdict shown: 0 TYPE_I or none, 2 TYPE_II,\n"
-    "3 INCONCLUSIVE; 1 is an error (one line on standard error). jobs: 0 or 1.\n";
+    "3 INCONCLUSIVE; 1 is an error (one line on standard error). jobs, formats: 0 or 1.\n";
 
 std::string server_address() {
   if (const std::string given = absl::GetFlag(FLAGS_server); !given.empty()) return given;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/formats.h"
 #include "client/cpp/client.h"
 #include "client/cpp/format.h"
 
@@ -169,12 +170,19 @@ int worse_exit_code(int a, int b) {
 
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
-  if (arguments.empty()) return fail(err, "expected a command: jobs, verdicts, watch or explain ID; see plumb --help");
+  if (arguments.empty()) {
+    return fail(err, "expected a command: jobs, verdicts, watch, explain ID or formats; see plumb --help");
+  }
   const std::string& command = arguments.front();
+  if (command == "formats") {
+    std::string wrong;
+    out << list_formats({arguments.begin() + 1, arguments.end()}, options.json, &wrong);
+    return wrong.empty() ? kExitTypeI : fail(err, wrong);
+  }
   const std::size_t expected = command == "explain" ? 2 : 1;
   if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
-    return fail(err,
-                absl::StrCat("there is no command \"", command, "\": expected jobs, verdicts, watch or explain ID"));
+    return fail(err, absl::StrCat("there is no command \"", command,
+                                  "\": expected jobs, verdicts, watch, explain ID or formats"));
   }
   if (arguments.size() != expected) {
     return fail(err, absl::StrCat(command, ": expected ",

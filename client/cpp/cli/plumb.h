@@ -27,8 +27,8 @@ struct PlumbOptions {
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
 };
 
-// Runs a command ("jobs", "verdicts", "watch", "explain" and its arguments) and returns its exit code. Errors are one
-// line on `err`.
+// Runs a command ("jobs", "verdicts", "watch", "explain", "formats" and its arguments) and returns its exit code.
+// Errors are one line on `err`.
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err);
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from . import daemon
+from .device import device_profile
 from .errors import PlumblineError
 from .payload import Pool
 from .step import StepCapture
@@ -17,7 +18,7 @@ from .taps import Guard, checked_guard
 from .transport import Step, Transport
 from .v1 import verdict_pb2
 from .verdict import Verdict
-from .watch import device_profile, open_request
+from .watch import open_request
 
 Program = Callable[[], Mapping[str, torch.Tensor]]
 
@@ -45,14 +46,15 @@ def compare(
 
     guards: (minimum, maximum) of the target's taps by name, None for no limit; where rounding alone breaks one, or can,
     the verdict's hazards say so.
-    profile, alpha: as for watch(); the profile by default "pytorch-cpu" where no CUDA device is in use. With no server
-    a private daemon is started. Raises PlumblineError with the daemon's own words.
+    profile, alpha: as for watch(); the profile by default of the CUDA device where one is in use. With no server a
+    private daemon is started. Raises PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
     checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
-    if profile is None and not torch.cuda.is_initialized():
-        profile = device_profile([torch.get_default_device()])
+    if profile is None:
+        used = torch.device("cuda") if torch.cuda.is_initialized() else torch.get_default_device()
+        profile = device_profile([used])
     with contextlib.ExitStack() as stack:
         address = server or stack.enter_context(daemon.private())
         job = f"compare-{uuid.uuid4().hex[:12]}"

@@ -18,6 +18,8 @@ DTYPES: dict[torch.dtype, int] = {
     torch.int8: 8,
     torch.uint8: 9,
     torch.bool: 10,
+    torch.float8_e4m3fn: 11,
+    torch.float8_e5m2: 12,
 }
 
 # Kinds of operations.

@@ -9,12 +9,13 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from . import compiler
+from .device import device_profile
 from .errors import PlumblineError, TypeIIError
 from .payload import Pool
 from .step import StepCapture
@@ -377,10 +378,10 @@ def watch(
     $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, the first one among them.
     first_step: number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job
     or "job/run". keep_trace: this run may be another's reference; by default, unless it has a reference itself.
-    profile: arithmetic of the device, a name that the daemon knows; by default "pytorch-cpu" for a model on the CPU,
-    otherwise "ieee". alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in
-    this run; by default 0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii:
-    "log", "raise" (TypeIIError at the entry of a later step) or "ignore".
+    profile: arithmetic of the device, a name that the daemon knows; by default chosen by device and flags (device.py).
+    alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in this run; by default
+    0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
+    (TypeIIError at the entry of a later step) or "ignore".
 
     Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
@@ -417,11 +418,6 @@ def watch(
         audit.close(0)
         raise
     return audit
-
-
-def device_profile(devices: Iterable[torch.device]) -> str:
-    """The profile whose promises hold where the tensors live."""
-    return "pytorch-cpu" if all(device.type == "cpu" for device in devices) else "ieee"
 
 
 def open_request(

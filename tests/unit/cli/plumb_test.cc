@@ -40,6 +40,25 @@ class PlumbTest : public testing::Test {
   QueryServer server_;
 };
 
+// No daemon is asked.
+TEST(PlumbFormats, PrintsTheDataThatTheAuditRoundsWith) {
+  const Ran table = run("unix:///nonexistent", {"formats"});
+  EXPECT_EQ(table.code, kExitTypeI);
+  ASSERT_EQ(lines(table.out).size(), 8U);
+  PlumbOptions options;
+  options.json = true;
+  const Ran json = run("unix:///nonexistent", {"formats", "e4m3", "fixed<8,8>"}, options);
+  ASSERT_EQ(lines(json.out).size(), 2U);
+  EXPECT_EQ(lines(json.out)[0],
+            "{\"name\":\"e4m3\",\"bits\":8,\"bytes\":1,\"lowest\":-448,\"largest\":448,\"smallest_normal\":0.015625,"
+            "\"smallest_subnormal\":0.001953125,\"epsilon\":0.125,\"unit_roundoff\":0.0625,\"infinities\":false,"
+            "\"nan\":true}");
+  const Ran wrong = run("unix:///nonexistent", {"formats", "fp16", "fixed<40,40>"});
+  EXPECT_EQ(wrong.code, kExitError);
+  EXPECT_EQ(wrong.out, "");
+  EXPECT_NE(wrong.err.find("'fixed<40,40>': expected at most 64 bits, found 80"), std::string::npos);
+}
+
 TEST_F(PlumbTest, ExitCodeIsOfTheWorstVerdict) {
   const auto code = [&](PlumbOptions options = {}) { return run(server_.address(), {"verdicts"}, options).code; };
   EXPECT_EQ(code(), kExitTypeI) << "nothing to judge";

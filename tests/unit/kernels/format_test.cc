@@ -12,8 +12,10 @@
 namespace plumbline {
 namespace {
 
-constexpr Format kAll[] = {Format::kFloat64, Format::kFloat32, Format::kFloat16, Format::kBFloat16, Format::kInt64,
-                           Format::kInt32,   Format::kInt16,   Format::kInt8,    Format::kUInt8,    Format::kBool};
+constexpr Format kAll[] = {Format::kFloat64, Format::kFloat32, Format::kFloat16,    Format::kBFloat16,
+                           Format::kInt64,   Format::kInt32,   Format::kInt16,      Format::kInt8,
+                           Format::kUInt8,   Format::kBool,    Format::kFloat8E4M3, Format::kFloat8E5M2,
+                           Format::kTf32};
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Rounds by long division of integers: x = m 2^e, quantum 2^q.
@@ -35,7 +37,8 @@ double oracle(Format format, double x) {
     if (above || (tie && whole % 2 == 1)) ++whole;
   }
   const double y = std::ldexp(static_cast<double>(whole), shift > 0 ? quantum : e);
-  return std::copysign(y > largest_finite(format) ? kInf : y, x);
+  const double beyond = t.infinities ? kInf : largest_finite(format);
+  return std::copysign(y > largest_finite(format) ? beyond : y, x);
 }
 
 TEST(Format, TraitsAgreeWithTheStandard) {
@@ -101,7 +104,8 @@ TEST(Format, RoundsRandomDoublesAsTheOracle) {
     double x = std::bit_cast<double>(rng());
     if (i % 2 == 0)
       x = std::ldexp(std::bit_cast<double>((rng() >> 12) | 0x3ff0000000000000), static_cast<int>(rng() % 320) - 160);
-    for (const Format format : {Format::kFloat32, Format::kFloat16, Format::kBFloat16}) {
+    for (const Format format :
+         {Format::kFloat32, Format::kFloat16, Format::kBFloat16, Format::kFloat8E4M3, Format::kFloat8E5M2}) {
       const double y = round_to(format, x);
       if (std::isnan(x)) {
         ASSERT_TRUE(std::isnan(y));
@@ -119,6 +123,54 @@ TEST(Format, RoundsRandomDoublesAsTheOracle) {
   }
   const double twice = 1 + 0x1p-8 + 0x1p-30;  // In fp32 a tie that would go down.
   EXPECT_EQ(round_to(Format::kBFloat16, twice), 1 + 0x1p-7);
+}
+
+// Neighbours by the exhaustive list of numbers.
+TEST(Format, StochasticAndTowardZeroGoToTheNeighbours) {
+  std::mt19937_64 rng(9);
+  for (const Format format : {Format::kFloat16, Format::kBFloat16, Format::kFloat8E4M3, Format::kFloat8E5M2}) {
+    const std::size_t count = std::size_t{1} << (8 * traits(format).bytes - 1);
+    std::vector<std::uint16_t> wide(count);
+    std::vector<std::uint8_t> narrow(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      wide[i] = static_cast<std::uint16_t>(i);
+      narrow[i] = static_cast<std::uint8_t>(i);
+    }
+    std::vector<double> numbers(count);
+    decode(format, traits(format).bytes == 1 ? static_cast<const void*>(narrow.data()) : wide.data(),
+           static_cast<std::int64_t>(count), numbers.data());
+    for (std::size_t i = 0; i + 1 < count && std::isfinite(numbers[i + 1]); ++i) {
+      const double low = numbers[i], high = numbers[i + 1], fraction = std::uniform_real_distribution<>(0, 1)(rng);
+      const double x = low + fraction * (high - low), rest = (x - low) / (high - low);
+      ASSERT_EQ(round_to(format, x, Rounding::kTowardZero), low == x ? x : low);
+      ASSERT_EQ(round_to(format, -x, Rounding::kTowardZero), -low);
+      ASSERT_EQ(round_to(format, x, Rounding::kStochastic, rest), low) << "draw as large as the fraction";
+      if (rest > 0) {
+        ASSERT_EQ(round_to(format, -x, Rounding::kStochastic, std::nextafter(rest, 0.0)), -high);
+      }
+      ASSERT_EQ(round_to(format, low, Rounding::kStochastic, 0), low) << "numbers of the format stay";
+    }
+    const double beyond = largest_finite(format) * 1.5;
+    EXPECT_EQ(round_to(format, -beyond, Rounding::kTowardZero), -largest_finite(format));
+    EXPECT_EQ(round_to(format, beyond, Rounding::kStochastic, 0),
+              traits(format).infinities ? kInf : largest_finite(format));
+    EXPECT_EQ(flush(format, -0.99 * smallest_normal(format)), 0);
+    EXPECT_TRUE(std::signbit(flush(format, -0.99 * smallest_normal(format))));
+    EXPECT_EQ(flush(format, smallest_normal(format)), smallest_normal(format));
+  }
+}
+
+TEST(Format, EightBitFormatsOverflowAsTorchCasts) {
+  EXPECT_EQ(largest_finite(Format::kFloat8E4M3), 448);
+  EXPECT_EQ(round_to(Format::kFloat8E4M3, 464), 448) << "a tie";
+  EXPECT_EQ(round_to(Format::kFloat8E4M3, -470), -448);
+  EXPECT_EQ(round_to(Format::kFloat8E4M3, kInf), 448);
+  EXPECT_TRUE(std::isnan(round_to(Format::kFloat8E4M3, std::nan(""))));
+  EXPECT_EQ(largest_finite(Format::kFloat8E5M2), 57344);
+  EXPECT_EQ(round_to(Format::kFloat8E5M2, 61440), kInf);
+  EXPECT_EQ(unit_roundoff(Format::kFloat8E4M3), 0x1p-4);
+  EXPECT_EQ(unit_roundoff(Format::kFloat8E5M2), 0x1p-3);
+  EXPECT_EQ(unit_roundoff(Format::kTf32), 0x1p-11);
 }
 
 TEST(Format, KeepsSignsInfinitiesAndNaN) {

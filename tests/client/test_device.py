@@ -1,0 +1,69 @@
+"""The profile that is chosen from what is known of devices; needs none of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from plumbline import device
+from plumbline.device import Facts, profile_of
+
+PROFILES = Path(__file__).resolve().parents[2] / "deploy" / "profiles"
+CPU = Facts("cpu")
+A100 = Facts("cuda", "NVIDIA A100", (8, 0))
+H100 = Facts("cuda", "NVIDIA H100", (9, 0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ([CPU], "pytorch-cpu"),
+        ([], "pytorch-cpu"),
+        ([A100], "cuda-sm80"),
+        ([Facts("cuda", "NVIDIA L4", (8, 9))], "cuda-sm80"),
+        ([H100, CPU], "cuda-sm90"),
+        ([H100, A100], "cuda-sm80"),
+        ([Facts("cuda", "H100", (9, 0), tf32=True)], "cuda-sm90+tf32"),
+        ([Facts("cuda", "H100", (9, 0), tf32=True, reduced=True)], "cuda-sm90+reduced+tf32"),
+        ([H100, Facts("cuda", "A100", (8, 0), fp16_accumulation=True)], "cuda-sm80+fp16-accumulation"),
+        ([Facts("cuda", "V100", (7, 0))], "unknown"),
+        ([Facts("cuda", "B200", (10, 0), tf32=True)], "unknown"),
+        ([Facts("cuda", "MI300", (9, 4), rocm=True)], "unknown"),
+        ([Facts("mps")], "unknown"),
+        ([Facts("npu", "Ascend910B")], "ascend-910"),
+        ([Facts("npu", "Ascend310")], "unknown"),
+        ([Facts("npu", "Ascend910B"), H100], "unknown"),
+    ],
+)
+def test_profile_of(facts: list[Facts], expected: str) -> None:
+    assert profile_of(facts) == expected
+    assert (PROFILES / f"{expected.partition('+')[0]}.textproto").exists()
+
+
+def test_options_are_the_daemons() -> None:
+    source = (PROFILES.parents[1] / "server" / "profile" / "profile_registry.cc").read_text()
+    known = re.findall(r'^    \{"([a-z0-9-]+)",', source, re.MULTILINE)
+    chosen = profile_of([Facts("cuda", "H100", (9, 0), tf32=True, reduced=True, fp16_accumulation=True)]).split("+")[1:]
+    assert chosen == sorted(chosen)
+    assert set(chosen) <= set(known)
+
+
+def test_flags_of_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    try:
+        matmul.fp32_precision = conv.fp32_precision = "ieee"
+        assert not device.facts_of(torch.device("cuda")).tf32
+        conv.fp32_precision = "tf32"
+        assert device.facts_of(torch.device("cuda")).tf32
+        matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
+        assert device.facts_of(torch.device("cuda")).tf32
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before
+    assert device.facts_of(torch.device("cuda")).reduced  # PyTorch's default.
+    assert device.device_profile([torch.device("cpu")]) == "pytorch-cpu"
