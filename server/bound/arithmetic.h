@@ -15,6 +15,31 @@ inline Arithmetic arithmetic_of(const Graph& graph, const Node& node, const Prof
   return {node.compute, node.result, &profile, input};
 }
 
+// What the profile says that no result of the node leaves. Held by the node's format: rounding to nearest is monotone.
+struct PromisedRange {
+  double low = -FunctionError::kInfinity, high = FunctionError::kInfinity;
+};
+inline PromisedRange promised_range(const Node& node, const Profile& profile) {
+  const auto range = [&](Function function) -> PromisedRange {
+    const FunctionError& stated = profile.functions[static_cast<int>(function)];
+    return {round_to(node.result, stated.low), round_to(node.result, stated.high)};
+  };
+  switch (node.primitive) {
+    case Primitive::kSin:
+      return range(Function::kSin);
+    case Primitive::kCos:
+      return range(Function::kCos);
+    case Primitive::kTanh:
+      return range(Function::kTanh);
+    case Primitive::kErf:
+      return range(Function::kErf);
+    case Primitive::kSigmoid:
+      return range(Function::kSigmoid);
+    default:
+      return {};
+  }
+}
+
 // Our own replay: fp64, rounded to nearest, functions good to an ulp, products summed in blocks, whatever the device
 // does.
 inline const Arithmetic& replay_arithmetic() {

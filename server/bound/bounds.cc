@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/arithmetic.h"
 #include "server/bound/interval.h"
 #include "server/bound/pairing.h"
 #include "server/bound/policy.h"
@@ -100,23 +101,28 @@ Finding finding_of_tap(const Graph& graph, std::size_t index) {
   return finding;
 }
 
-// All observed nodes against their enclosures: the local audit.
-void check_observed(const Graph& graph, const Replay& anchored, const Enclosures& enclosures, Bounds* bounds) {
+// All observed nodes against their enclosures, and against the ranges that the profile promises: the local audit.
+void check_observed(const Graph& graph, const Replay& anchored, const Enclosures& enclosures, const Profile& profile,
+                    Bounds* bounds) {
   for (const auto& [id, observation] : graph.observed) {
     const auto computed = anchored.computed.find(id);
     if (computed == anchored.computed.end() || enclosures.exploded[id]) continue;
     const Array exact = computed->second.materialize(), observed = anchored.values[id].materialize();
     const Array radius = enclosures.radii[id] ? enclosures.radii[id].values.materialize() : Array();
     const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-    IllegalValue illegal{id, 0, 0, 0, 0};
+    const auto [low, high] = promised_range(graph.nodes[id], profile);
+    IllegalValue illegal;
+    illegal.node = id;
     for (std::int64_t i = 0; i < exact.count(); ++i) {
       const double x = observed.data()[i], m = exact.data()[i];
       const double r = radius ? radius.data()[i] * own : 0;
-      if (x == m || (std::isnan(x) && std::isnan(m)) || std::fabs(x - m) <= r || !std::isfinite(m)) continue;
+      const bool outside = x < low || x > high;
+      if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
+        continue;
       if (std::isinf(x) && round_to(graph.nodes[id].result, m + std::copysign(r, x)) == x) continue;  // Overflow.
       ++illegal.elements;
-      if (!(std::fabs(x - m) <= illegal.deviation))
-        illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements};
+      if (std::fabs(x - m) <= illegal.deviation) continue;
+      illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements, outside, low, high, x};
     }
     if (illegal.elements > 0) bounds->illegal_values.push_back(illegal);
   }
@@ -290,7 +296,7 @@ Bounds compute_bounds(const BoundsInput& input) {
       for (const GraphTap::Term& term : tap.terms) wanted.push_back(term.node);
     }
     const Enclosures enclosures = enclose(graph, anchored, wanted, *input.profile, anchors);
-    check_observed(graph, anchored, enclosures, &bounds);
+    check_observed(graph, anchored, enclosures, *input.profile, &bounds);
     for (std::size_t index : candidates) {
       Finding finding = finding_of_tap(graph, index);
       const TapValues segment{values[index].observed, replayed_value(graph.taps[index], anchored)};

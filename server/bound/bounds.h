@@ -73,6 +73,9 @@ struct IllegalValue {
   NodeId node = 0;
   double deviation = 0, bound = 0;  // Absolute, at the worst element.
   std::uint64_t element = 0, elements = 0;
+  // Where the function's range, by the profile, is what was left: the range and the value.
+  bool out_of_range = false;
+  double low = 0, high = 0, observed = 0;
 };
 
 struct Bounds {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/bound/arithmetic.h"
+
 namespace plumbline {
 namespace {
 
@@ -39,7 +41,7 @@ Interval held(Format format, Interval range) {
   return range;
 }
 
-Interval of_node(const Node& node, const std::vector<Interval>& ranges) {
+Interval of_node(const Node& node, const std::vector<Interval>& ranges, const Profile& profile) {
   const auto in = [&](std::size_t i) { return ranges[node.inputs[i]]; };
   switch (node.primitive) {
     case Primitive::kConstant:
@@ -68,18 +70,26 @@ Interval of_node(const Node& node, const std::vector<Interval>& ranges) {
     case Primitive::kExp:
     case Primitive::kSqrt:
     case Primitive::kRsqrt:
-    case Primitive::kSigmoid:
     case Primitive::kVarianceRsqrt:
     case Primitive::kNorm:
     case Primitive::kSoftmax:
       return {0, kInfinity};
+    case Primitive::kSin:
+    case Primitive::kCos:
+    case Primitive::kTanh:
+    case Primitive::kErf:
+    case Primitive::kSigmoid: {
+      const auto [low, high] = promised_range(node, profile);
+      return {low, high};
+    }
     case Primitive::kReciprocal:
     case Primitive::kSum:
     case Primitive::kCumsum:
     case Primitive::kScatterAdd:
       return sign(in(0).low >= 0, in(0).high <= 0);
     case Primitive::kAdd:
-      return sign(in(0).low >= 0 && in(1).low >= 0, in(0).high <= 0 && in(1).high <= 0);
+      // Rounding is monotone: where a format holds the sum of two limits, no rounded sum passes it.
+      return {in(0).low + in(1).low, in(0).high + in(1).high};
     case Primitive::kMul:
       return node.inputs[0] == node.inputs[1] ? Interval{0, kInfinity} : product_sign(in(0), in(1));
     case Primitive::kDiv:
@@ -96,14 +106,15 @@ Interval of_node(const Node& node, const std::vector<Interval>& ranges) {
 
 }  // namespace
 
-std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted) {
+std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
+                                     const Profile& profile) {
   const std::vector<bool> needed = ancestors(graph, wanted);
   std::vector<Interval> ranges(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!needed[id]) continue;
     const Node& node = graph.nodes[id];
-    ranges[id] =
-        node.primitive == Primitive::kLeaf ? of_values(replay.values[id]) : held(node.result, of_node(node, ranges));
+    ranges[id] = node.primitive == Primitive::kLeaf ? of_values(replay.values[id])
+                                                    : held(node.result, of_node(node, ranges, profile));
   }
   return ranges;
 }

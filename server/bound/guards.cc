@@ -82,7 +82,7 @@ std::vector<GuardFinding> check_guards(const Graph& graph, const Replay& exact, 
   std::vector<Probe> probes;
   for (const Question& question : questions) probes.push_back(element_probe(question, graph.taps[question.tap].shape));
   const std::vector<Envelope> envelopes = adjoint_envelopes(graph, exact, probes, profile);
-  const std::vector<Interval> ranges = certain_ranges(graph, exact, wanted);
+  const std::vector<Interval> ranges = certain_ranges(graph, exact, wanted, profile);
 
   std::vector<GuardFinding> findings;
   for (std::size_t q = 0; q < questions.size(); ++q) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "server/bound/quantize.h"
+
 namespace plumbline {
 namespace {
 
@@ -268,6 +270,7 @@ std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values
   find_range_hazards(graph, values, not_finite, &findings);
   Accumulations(graph, values).find(&findings);
   find_cancellation(graph, values, &findings);
+  find_grid_hazards(graph, values, &findings);
   return findings;
 }
 

@@ -18,6 +18,7 @@ enum class HazardKind : std::uint8_t {
   kUnderflow,     // Gradients or optimizer state below the format's normal range.
   kLostUpdates,   // Steps that leave their weight as it was: |step| < u|w|.
   kStagnation,    // Increments that leave a running sum as it was.
+  kSaturation,    // Values beyond the ends of a grid of integers, which are cut off.
   kCancellation,  // Sums far smaller than their terms, which carry errors.
 };
 

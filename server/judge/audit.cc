@@ -5,6 +5,7 @@
 
 #include "server/bound/bounds.h"
 #include "server/bound/invariants.h"
+#include "server/bound/quantize.h"
 #include "server/judge/judge.h"
 #include "server/lower/lower.h"
 
@@ -27,10 +28,13 @@ double alpha_of(std::int64_t step, double alpha) {
 Verdict judged(const Trace& target, const AuditRequestContext& context) {
   std::map<std::string, double> seconds;
   const auto start = std::chrono::steady_clock::now();
-  const Graph graph = lower(target);
+  Graph graph = lower(target);
   Graph reference;
   const bool paired = context.reference != nullptr && context.reference->trace != nullptr;
-  if (paired) reference = lower(*context.reference->trace);
+  if (paired) {
+    reference = lower(*context.reference->trace);
+    settle_quantisation(&graph, &reference);
+  }
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   const Bounds bounds = compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),

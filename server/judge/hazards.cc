@@ -107,9 +107,21 @@ Hazard hazard_of(const Graph& graph, const HazardFinding& finding) {
       break;
     case HazardKind::kStagnation:
       hazard.kind = "stagnation";
+      if (const Primitive primitive = graph.nodes[finding.node].primitive;
+          primitive == Primitive::kRound || primitive == Primitive::kQuantize) {
+        hazard.sentence = part + " of the weights' updates vanish, " + percent(finding.harm) +
+                          " of the whole step: each is below half a step of the weights' grid.";
+        hazard.remedy = "round stochastically, or keep a master copy of the weights in fp32";
+        break;
+      }
       hazard.sentence = part + " of the increments at " + place + " leave their running sum in " + format +
                         " as it was, " + percent(finding.harm) + " of what should be added.";
       hazard.remedy = "accumulate in fp32";
+      break;
+    case HazardKind::kSaturation:
+      hazard.kind = "saturation";
+      hazard.sentence = part + " of the values at " + place + " lie beyond the ends of their grid and are cut off.";
+      hazard.remedy = "widen the step, or give the integers more bits";
       break;
     case HazardKind::kCancellation:
       hazard.kind = "cancellation";

@@ -74,6 +74,9 @@ bool decide_illegal_values(const JudgeInput& input, Verdict* verdict) {
   verdict->suspect_detail = std::to_string(first.elements) + " elements beyond what rounding allows; element " +
                             std::to_string(first.element) + " is off by " + number(first.deviation) + ", allowed " +
                             number(first.bound);
+  if (first.out_of_range)
+    verdict->suspect_detail += "; " + number(first.observed) + " is out of the range [" + number(first.low) + ", " +
+                               number(first.high) + "] that the function keeps by the profile";
   decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kExecution,
          "The result of " + at(*verdict->suspect) + " is not a legal rounding of the function of its own inputs.");
   verdict->deviation = first.deviation;

@@ -65,6 +65,16 @@ class Call {
   // Says that `comparison` is what the decision of this operation decided.
   void decides(Expr comparison) { decided_ = comparison.id; }
   std::optional<NodeId> decided() const { return decided_; }
+  // Says that output 0 tells which integer `code` became: the output is that integer times `step`, if it lies between
+  // `low` and `high`; at these ends it was clamped.
+  struct Grid {
+    double step, low, high;
+  };
+  void decides_code(Expr code, const Grid& grid) {
+    decided_ = code.id;
+    grid_ = grid;
+  }
+  const std::optional<Grid>& grid() const { return grid_; }
 
   [[noreturn]] void unsupported(const std::string& what) const;
 
@@ -80,6 +90,7 @@ class Call {
   std::vector<std::size_t> outputs_;
   std::map<std::size_t, NodeId>& made_;
   std::optional<NodeId> decided_;
+  std::optional<Grid> grid_;
 };
 
 }  // namespace plumbline

@@ -44,11 +44,12 @@ struct GraphLeaf {
   Bytes bytes;  // In `format`, row-major, the node's count of elements. Null: a reference's, known by name only.
 };
 
-// A comparison whose outcome the target's execution told us: one byte an element.
+// A comparison, or a rounding to an integer, whose outcome the target's execution told us.
 struct GraphDecision {
   NodeId node = 0;
-  Bytes sides;
-  bool overflow = false;  // It asks whether a format overflowed, which exact arithmetic cannot know.
+  Bytes sides;                    // Row-major, of the node's shape. NaN: not told.
+  bool overflow = false;          // It asks whether a format overflowed, which exact arithmetic cannot know.
+  Format format = Format::kBool;  // Of `sides`.
 };
 
 struct GraphTap {

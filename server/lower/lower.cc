@@ -209,6 +209,7 @@ class Lowering {
     for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);
     if (!modelled) note_outputs(op);
     if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
+    grid_.reset();
   }
 
   void note_opaque(const TraceOp& op) {
@@ -255,6 +256,7 @@ class Lowering {
     if (!match.foreach) {
       Call call(emitter_, storage_, op, match.rule->name, match.overload, op.arguments, std::move(outputs), made);
       match.rule->lower(call);
+      grid_ = call.grid();
       return call.decided();
     }
     const Format compute = emitter_.compute();
@@ -322,11 +324,16 @@ class Lowering {
         graph_.decisions.push_back({*decided, std::move(sides), false});
     }
     if (rule.decision == DecisionKind::kLastResult && decided) note_overflow(op, *decided, made);
-    if (rule.decision != DecisionKind::kResult || op.results.empty() || !made.count(0)) return;
-    const NodeId node = made.at(0);
-    const auto observed = graph_.observed.find(node);
-    if (observed == graph_.observed.end() || observed->second.format != Format::kBool) return;
-    if (is_float(emitter_.node(node).compute)) graph_.decisions.push_back({node, observed->second.bytes, false});
+    if (rule.decision != DecisionKind::kResult) return;
+    for (const auto& [index, node] : made) {
+      const auto observed = graph_.observed.find(node);
+      if (observed == graph_.observed.end() || !is_float(emitter_.node(node).compute)) continue;
+      if (grid_ && index == 0) {
+        graph_.decisions.push_back({*decided, codes(*grid_, observed->second), false, Format::kFloat64});
+      } else if (!grid_) {
+        graph_.decisions.push_back({node, observed->second.bytes, false, observed->second.format});
+      }
+    }
   }
 
   // The last result, not zero where the decision came out true. Where nothing else was observed it is no observation
@@ -343,6 +350,20 @@ class Lowering {
     for (double value : values) sides->push_back(value != 0);
     graph_.decisions.push_back({decided, std::move(sides), true});
     if (!trace_.outputs) graph_.observed.erase(node->second);
+  }
+
+  // The integers that an output on a grid tells.
+  static Bytes codes(const Call::Grid& grid, const Observation& output) {
+    const std::size_t elements = output.bytes->size() / static_cast<std::size_t>(traits(output.format).bytes);
+    std::vector<double> values(elements);
+    decode(output.format, output.bytes->data(), static_cast<std::int64_t>(elements), values.data());
+    for (double& value : values) {
+      const double code = std::nearbyint(value / grid.step);
+      value = code > grid.low && code < grid.high ? code : std::numeric_limits<double>::quiet_NaN();
+    }
+    auto bytes = std::make_shared<std::vector<std::uint8_t>>(elements * sizeof(double));
+    std::memcpy(bytes->data(), values.data(), bytes->size());
+    return bytes;
   }
 
   void lower_tap(const TraceTap& tap) {
@@ -407,6 +428,7 @@ class Lowering {
   Emitter emitter_;
   Storage storage_;
   std::map<ValueId, Observation> leaves_;
+  std::optional<Call::Grid> grid_;  // Of the operation at hand.
 };
 
 }  // namespace

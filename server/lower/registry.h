@@ -29,6 +29,7 @@ enum Variants : unsigned {
   kPointwise = kInPlace | kOut | kForeach,
 };
 
+// kResult: the outcome, a side or an integer, is the result itself.
 enum class DecisionKind { kNone = 0, kPositiveSide = 1, kResult = 2, kLastResult = 3 };
 
 struct Rule {
@@ -64,5 +65,6 @@ std::span<const Rule> index_rules();
 std::span<const Rule> movement_rules();
 std::span<const Rule> factory_rules();
 std::span<const Rule> optimizer_rules();
+std::span<const Rule> quantize_rules();
 
 }  // namespace plumbline

@@ -42,7 +42,8 @@ def random_cases(scenario: Scenario, draw: random.Random, count: int = RANDOM_CA
 
 def judge(case: Case, server: str) -> Result:
     target, reference = case.programs()
-    verdict = plumbline.compare(target, reference, server=server, **case.scenario.options)
+    with case.scenario.device():
+        verdict = plumbline.compare(target, reference, server=server, **case.scenario.options)
     # Programs change their own weights, so that the rivals get fresh ones.
     target, reference = case.programs()
     observed, expected = target(), value(reference)

@@ -7,11 +7,13 @@ A scenario is one file beside this one, named by its family (a_ to d_), holding 
     def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
 
 `says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
+`device` makes what the programs run on, where that is emulated below the capture.
 
 `variant` is one of the keywords that carry a label; `size` lies in the closed range, whose first entry is the size that
 is always run; `dtype` is the format of the programs, torch.float64 for the oracle that a rival rule needs.
 """
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -30,6 +32,7 @@ Program = Callable[[], Taps]
 Reference = Program | Taps  # Bare values where it is no program.
 Builder = Callable[[str, int, int, torch.dtype], tuple[Program, Reference]]
 Says = Callable[[str, Any], None]
+Device = Callable[[], contextlib.AbstractContextManager[None]]
 
 HERE = Path(__file__).resolve().parent
 
@@ -45,6 +48,7 @@ class Scenario:
     dtype: torch.dtype
     says: Says | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    device: Device = contextlib.nullcontext
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,12 @@ def scenario(
     dtype: torch.dtype = torch.float32,
     says: Says | None = None,
     options: dict[str, Any] | None = None,
+    device: Device = contextlib.nullcontext,
     **labels: str,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         family = Path(build.__code__.co_filename).name[0].upper()
-        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype, says, options or {}))
+        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype, says, options or {}, device))
         return build
 
     return register

@@ -79,6 +79,12 @@ TEST(Guards, AnIllegalValueIsNotRoundingEither) {
   EXPECT_EQ(findings[0].why, Why::kExecution);
 }
 
+TEST(Guards, ACosineThatKeepsItsRangeKeepsTheGuard) {
+  Cosine promised(kPi);
+  promised.profile = ieee();
+  EXPECT_TRUE(promised.guarded(0, {.minimum = 0}).empty());
+}
+
 TEST(Guards, NanNeverKeepsAGuard) {
   EXPECT_EQ(Cosine(1).guarded(std::numeric_limits<double>::quiet_NaN(), {.minimum = 0}).size(), 1u);
 }
@@ -97,9 +103,10 @@ TEST(Certain, OnlyWhatNoRoundingChanges) {
   values.values.resize(builder.graph.nodes.size());
   values.values[x] = leaf_values(builder.graph)[0];
   values.values[y] = leaf_values(builder.graph)[1];
-  const std::vector<Interval> ranges = certain_ranges(builder.graph, values, wanted);
+  const std::vector<Interval> ranges = certain_ranges(builder.graph, values, wanted, Profile());
   EXPECT_EQ(ranges[product].low, 0);
-  EXPECT_EQ(ranges[cosine].low, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(ranges[cosine].low, -std::numeric_limits<double>::infinity()) << "a device's cosine may leave [-1, 1]";
+  EXPECT_EQ(certain_ranges(builder.graph, values, wanted, ieee())[cosine].low, -1) << "but not one that promises";
   EXPECT_EQ(ranges[magnitude].high, 3);
   EXPECT_EQ(ranges[magnitude].low, 0);
   EXPECT_EQ(ranges[lowest].high, 2);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "tests/unit/lower/trace_builder.h"
@@ -102,6 +103,42 @@ TEST(Operations, ComparisonsAreDecisions) {
   b.op1("aten::gt.Scalar", {{"self", x}, {"other", 0.5}}, {3}, Format::kBool);
   b.observe(0, {0, 0, 1});
   EXPECT_EQ(lower(b.trace).decisions.size(), 1u);
+}
+
+TEST(Operations, RoundingsToIntegersAreDecisions) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({3}, {-1, 0.5, 2.2}, Format::kFloat32);
+  b.op1("aten::round.default", {{"self", x}}, {3}, Format::kFloat32);
+  b.observe(0, {-1, 1, 2});
+  const Graph graph = lower(b.trace);
+  ASSERT_EQ(graph.decisions.size(), 1u);
+  EXPECT_EQ(graph.decisions[0].format, Format::kFloat32);
+}
+
+// Codes round(x / 0.5) between -2 - 1 and 3 - 1; the output tells those that it did not clamp.
+TEST(Operations, FakeQuantizeWithItsMaskAndCodes) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({4}, {0.6, -2, 5, 0.74});
+  const auto out = b.op("aten::fake_quantize_per_tensor_affine_cachemask.default",
+                        {{"self", x},
+                         {"scale", 0.5},
+                         {"zero_point", std::int64_t{1}},
+                         {"quant_min", std::int64_t{-2}},
+                         {"quant_max", std::int64_t{3}}},
+                        {{4}, {4}});
+  b.tap("y", out[0]);
+  b.tap("mask", out[1]);
+  b.observe(0, {0.5, -1.5, 1, 0.5});
+  expect_near(run(b.trace, "y"), {0.5, -1.5, 1, 0.5});
+  expect_near(run(b.trace, "mask"), {1, 0, 0, 1});
+  const Graph graph = lower(b.trace);
+  ASSERT_EQ(graph.decisions.size(), 1u);
+  ASSERT_EQ(graph.decisions[0].sides->size(), 4 * sizeof(double));
+  std::vector<double> codes(4);
+  std::memcpy(codes.data(), graph.decisions[0].sides->data(), 4 * sizeof(double));
+  EXPECT_EQ(codes[0], 1);
+  EXPECT_EQ(codes[3], 1);
+  EXPECT_TRUE(std::isnan(codes[1]) && std::isnan(codes[2]));
 }
 
 TEST(Operations, GeluAndItsGradient) {

@@ -325,6 +325,7 @@ def expressions() -> dict[str, Callable[[], dict[str, Tensor]]]:
             "trigonometric": lambda: x.sin() * y.cos() + x.tanh() * y.erf(),
             "reciprocal": lambda: positive().reciprocal() + y / positive() - 2.0 / positive(),
             "pow": lambda: positive() ** 2.5 + x**3 + x**2 + positive() ** -0.5 + positive() ** y + 2.0**x,
+            "fake-quantize": lambda: torch.fake_quantize_per_tensor_affine(x, 0.25, 1, -4, 5) * y,
             "clamp": lambda: x.clamp(-0.5, 0.7) + y.clamp_min(0.1) * x.clamp(max=0.2),
             "extremes": lambda: torch.maximum(x, y) * torch.minimum(x, y),
             "sign": lambda: x.sign() * y + x.abs() + x.neg() + torch.where(x > y, x, y * 2),

@@ -1,0 +1,163 @@
+#include "server/bound/quantize.h"
+
+#include <cmath>
+#include <optional>
+#include <set>
+
+namespace plumbline {
+namespace {
+
+// A thousandth of the elements, and a tenth of all steps: what is worth saying.
+constexpr double kSaturationMin = 1e-3;
+constexpr double kLostMin = 0.1;
+
+enum class GridRounding : std::uint8_t { kNearest, kDirected, kStochastic };
+
+struct Grid {
+  NodeId node = 0;
+  GridRounding rounding = GridRounding::kNearest;
+  NodeId rounded = 0;  // What was to be rounded.
+  bool operator==(const Grid& other) const { return rounding == other.rounding; }
+};
+
+// What lies before movement and casts.
+NodeId source_of(const Graph& graph, NodeId id) {
+  while (graph.nodes[id].primitive == Primitive::kWindow || graph.nodes[id].primitive == Primitive::kCast)
+    id = graph.nodes[id].inputs[0];
+  return id;
+}
+
+// floor(y + draw) rounds y stochastically.
+std::vector<Grid> grids_of(const Graph& graph) {
+  std::set<NodeId> random;
+  for (const GraphLeaf& leaf : graph.leaves)
+    if (leaf.role == LeafRole::kRandom) random.insert(leaf.node);
+  std::vector<Grid> grids;
+  for (const GraphDecision& decision : graph.decisions) {
+    const Node& node = graph.nodes[decision.node];
+    Grid grid{decision.node, GridRounding::kDirected, 0};
+    if (node.primitive == Primitive::kRound) {
+      grid.rounding = GridRounding::kNearest;
+    } else if (node.primitive != Primitive::kFloor && node.primitive != Primitive::kCeil &&
+               node.primitive != Primitive::kTrunc) {
+      continue;
+    }
+    grid.rounded = node.inputs[0];
+    const Node& input = graph.nodes[node.inputs[0]];
+    if (node.primitive == Primitive::kFloor && input.primitive == Primitive::kAdd)
+      for (std::size_t i : {0, 1})
+        if (random.count(source_of(graph, input.inputs[i])) != 0 &&
+            graph.nodes[input.inputs[1 - i]].shape == node.shape) {
+          grid.rounding = GridRounding::kStochastic;
+          grid.rounded = input.inputs[1 - i];
+        }
+    grids.push_back(grid);
+  }
+  return grids;
+}
+
+void make_formats(const std::vector<Grid>& grids, Graph* graph) {
+  std::set<NodeId> changed;
+  for (const Grid& grid : grids) {
+    Node& node = graph->nodes[grid.node];
+    node.primitive = Primitive::kQuantize;
+    node.inputs = {grid.rounded};
+    node.attributes.scalar = grid.rounding == GridRounding::kNearest ? 0.5 : 1;
+    changed.insert(grid.node);
+    graph->observed.erase(grid.node);  // The envelope is to say what the grid does.
+  }
+  std::erase_if(graph->decisions, [&](const GraphDecision& decision) { return changed.count(decision.node) != 0; });
+}
+
+bool grid_node(const Graph& graph, NodeId id) {
+  const Primitive primitive = graph.nodes[id].primitive;
+  return primitive == Primitive::kRound || primitive == Primitive::kFloor || primitive == Primitive::kQuantize ||
+         primitive == Primitive::kTrunc || primitive == Primitive::kCeil;
+}
+
+}  // namespace
+
+void settle_quantisation(Graph* target, Graph* reference) {
+  const std::vector<Grid> ours = grids_of(*target), theirs = grids_of(*reference);
+  if (ours == theirs) return;
+  make_formats(ours, target);
+  make_formats(theirs, reference);
+}
+
+namespace {
+
+std::optional<HazardFinding> find_saturation(const Graph& graph, const Replay& values) {
+  std::vector<bool> on_grid(graph.nodes.size(), false);
+  std::optional<HazardFinding> worst;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    const bool clamp = node.primitive == Primitive::kMax || node.primitive == Primitive::kMin;
+    on_grid[id] = grid_node(graph, id);
+    if (node.inputs.empty() || !values.values[id]) continue;
+    // A grid's values stay on it while limits are taken and formats change.
+    if (clamp || node.primitive == Primitive::kCast) on_grid[id] = on_grid[id] || on_grid[node.inputs[0]];
+    if (!clamp || !on_grid[node.inputs[0]] || count(graph.nodes[node.inputs[1]].shape) != 1) continue;
+    const Array before = values.values[node.inputs[0]].materialize(), after = values.values[id].materialize();
+    double cut = 0, lost = 0, total = 0;
+    for (std::int64_t i = 0; i < after.count(); ++i) {
+      const double difference = before.data()[i] - after.data()[i];
+      cut += difference != 0;
+      lost += std::fabs(difference);
+      total += std::fabs(before.data()[i]);
+    }
+    const double share = after.count() == 0 ? 0 : cut / static_cast<double>(after.count());
+    if (share > kSaturationMin && (!worst || share > worst->share))
+      worst = HazardFinding{HazardKind::kSaturation, id, share, lost / total, {}, {}};
+  }
+  return worst;
+}
+
+// A weight w on the grid, w + step scaled to integers and rounded to nearest: where that gives w's integer again, the
+// step is lost. Rounded stochastically it is not, on average.
+std::optional<HazardFinding> find_stagnation(const Graph& graph, const Replay& values) {
+  double lost_elements = 0, elements = 0, lost = 0, total = 0, most = 0;
+  NodeId worst = 0;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    const bool nearest = node.primitive == Primitive::kRound ||
+                         (node.primitive == Primitive::kQuantize && node.attributes.scalar == 0.5);
+    if (!nearest || !values.values[id]) continue;
+    const Node& scaling = graph.nodes[node.inputs[0]];
+    if (scaling.primitive != Primitive::kMul || count(graph.nodes[scaling.inputs[1]].shape) != 1) continue;
+    const Node& update = graph.nodes[scaling.inputs[0]];
+    if (update.primitive != Primitive::kAdd && update.primitive != Primitive::kSub) continue;
+    const NodeId weight = source_of(graph, update.inputs[0]);
+    bool parameter = false;
+    for (const GraphLeaf& leaf : graph.leaves)
+      parameter = parameter || (leaf.node == weight && leaf.role == LeafRole::kParameter);
+    if (!parameter) continue;
+    const double scale = values.values[scaling.inputs[1]].item();
+    const Array w = values.values[update.inputs[0]].materialize(), sum = values.values[scaling.inputs[0]].materialize();
+    double here = 0;
+    for (std::int64_t i = 0; i < w.count() && w.count() == sum.count(); ++i) {
+      const double before = w.data()[i] * scale, after = sum.data()[i] * scale;
+      if (before == after) continue;
+      ++elements;
+      total += std::fabs(after - before);
+      if (before != std::nearbyint(before) || std::nearbyint(after) != before) continue;
+      ++here;
+      lost += std::fabs(after - before);
+    }
+    lost_elements += here;
+    if (here > most) {
+      most = here;
+      worst = id;
+    }
+  }
+  if (!(lost > kLostMin * total)) return std::nullopt;
+  return HazardFinding{HazardKind::kStagnation, worst, lost_elements / elements, lost / total, {}, {}};
+}
+
+}  // namespace
+
+void find_grid_hazards(const Graph& graph, const Replay& values, std::vector<HazardFinding>* findings) {
+  for (const auto& found : {find_saturation(graph, values), find_stagnation(graph, values)})
+    if (found) findings->push_back(*found);
+}
+
+}  // namespace plumbline

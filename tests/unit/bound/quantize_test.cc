@@ -1,0 +1,124 @@
+#include "server/bound/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "server/bound/bounds.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::encoded;
+using test::GraphBuilder;
+
+constexpr double kStep = 0x1p-8;
+
+// round(x / step) clamped to [-8, 7], times step; `shift` moves what the device is told to have rounded to.
+struct Quantised {
+  GraphBuilder b;
+  NodeId code = 0, clamped = 0, out = 0;
+
+  explicit Quantised(const std::vector<double>& x, bool stochastic = false, const std::vector<double>& told = {}) {
+    const auto n = static_cast<std::int64_t>(x.size());
+    const NodeId leaf = b.leaf({n}, x, Format::kFloat32, "x");
+    const NodeId scaled = b.op(Primitive::kMul, {leaf, number(1 / kStep)}, {n});
+    std::vector<double> codes;
+    if (stochastic) {
+      const std::vector<double> draws(x.size(), 0.75);
+      const NodeId draw = b.leaf({n}, draws, Format::kFloat32, "draw", LeafRole::kRandom);
+      const NodeId moved = b.op(Primitive::kAdd, {scaled, draw}, {n});
+      code = b.op(Primitive::kFloor, {moved}, {n});
+      for (const double v : x) codes.push_back(std::floor(v / kStep + 0.75));
+    } else {
+      code = b.op(Primitive::kRound, {scaled}, {n});
+      for (const double v : x) codes.push_back(std::nearbyint(v / kStep));
+    }
+    if (!told.empty()) codes = told;
+    b.graph.decisions.push_back({code, encoded(Format::kFloat32, codes), false, Format::kFloat32});
+    const NodeId low = b.op(Primitive::kMax, {code, number(-8)}, {n});
+    clamped = b.op(Primitive::kMin, {low, number(7)}, {n});
+    out = b.op(Primitive::kMul, {clamped, number(kStep)}, {n});
+    std::vector<double> values;
+    for (const double v : codes) values.push_back(std::fmin(std::fmax(v, -8), 7) * kStep);
+    b.tap("q", TapKind::kValue, out, values);
+  }
+
+  NodeId number(double value) {
+    Attributes attributes;
+    attributes.scalar = value;
+    return b.op(Primitive::kConstant, {}, {}, Format::kFloat32, attributes);
+  }
+};
+
+Graph unquantised(const std::vector<double>& x) {
+  GraphBuilder b;
+  const auto n = static_cast<std::int64_t>(x.size());
+  const NodeId leaf = b.leaf({n}, x, Format::kFloat32, "x");
+  b.tap("q", TapKind::kValue, b.op(Primitive::kNeg, {b.op(Primitive::kNeg, {leaf}, {n})}, {n}), x);
+  return b.graph;
+}
+
+const std::vector<double> kInRange = {0.3 * kStep, -2.6 * kStep, 4.4 * kStep};
+
+TEST(Quantise, ToldCodesAreFollowedNextToTheEdgeOfABinAndIllegalBeyond) {
+  const double edge = (2.5 - 0x1p-16) * kStep;
+  const Graph near = Quantised({edge, 5 * kStep}, false, {3, 5}).b.graph;
+  const Replay exact = replay(near, leaf_values(near), Precision::kExact);
+  const DecisionCheck check = check_decisions(near, exact);
+  EXPECT_EQ(check.differing, 1U);
+  EXPECT_TRUE(check.illegal.empty());
+  const Graph far = Quantised({2.2 * kStep, 5 * kStep}, false, {3, 5}).b.graph;
+  EXPECT_EQ(check_decisions(far, replay(far, leaf_values(far), Precision::kExact)).illegal.size(), 1U);
+}
+
+TEST(Quantise, SharedGridsStayDecisions) {
+  Graph target = Quantised(kInRange).b.graph, reference = Quantised(kInRange).b.graph;
+  settle_quantisation(&target, &reference);
+  EXPECT_EQ(target.decisions.size(), 1U);
+  EXPECT_EQ(reference.decisions.size(), 1U);
+}
+
+TEST(Quantise, AGridOfOneProgramIsAFormat) {
+  double envelopes[2] = {};
+  for (const bool stochastic : {false, true}) {
+    Quantised built(kInRange, stochastic);
+    Graph target = built.b.graph, reference = unquantised(kInRange);
+    settle_quantisation(&target, &reference);
+    EXPECT_TRUE(target.decisions.empty());
+    EXPECT_EQ(target.nodes[built.code].primitive, Primitive::kQuantize);
+    const Profile profile = ieee();
+    const Bounds bounds = compute_bounds({.target = &target, .reference = &reference, .profile = &profile, .seed = 3});
+    ASSERT_FALSE(bounds.findings.empty());
+    const Finding& finding = bounds.findings.front();
+    EXPECT_TRUE(finding.mathematics.passed()) << finding.mathematics.deviation << " " << finding.mathematics.envelope;
+    EXPECT_LE(finding.execution.deviation, finding.execution.envelope);
+    envelopes[stochastic ? 1 : 0] = finding.execution.envelope;
+  }
+  EXPECT_NEAR(envelopes[1] / envelopes[0], 2, 0.2) << "stochastic rounding is off by a step, nearest by half of one";
+}
+
+TEST(Quantise, RoundingsOfTwoKindsAreFormatsInBoth) {
+  Graph target = Quantised(kInRange, true).b.graph, reference = Quantised(kInRange).b.graph;
+  settle_quantisation(&target, &reference);
+  EXPECT_TRUE(target.decisions.empty());
+  EXPECT_TRUE(reference.decisions.empty());
+}
+
+TEST(Quantise, SaturationIsAHazardWithItsShare) {
+  const auto hazards = [](const std::vector<double>& x) {
+    const Quantised built(x);
+    std::vector<HazardFinding> findings;
+    find_grid_hazards(built.b.graph, replay(built.b.graph, leaf_values(built.b.graph), Precision::kExact), &findings);
+    return findings;
+  };
+  EXPECT_TRUE(hazards(kInRange).empty());
+  const auto found = hazards({0.3 * kStep, 20 * kStep, 30 * kStep, -3 * kStep});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].kind, HazardKind::kSaturation);
+  EXPECT_EQ(found[0].share, 0.5);
+}
+
+}  // namespace
+}  // namespace plumbline
