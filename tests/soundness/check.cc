@@ -25,9 +25,18 @@ Checked::Checked(Problem problem, const Arithmetic& arithmetic)
   truth_ = exact(problem_);
   // Overflow is the range lane's; so is what lies outside of a function's domain. An infinite bound says nothing.
   const double most = std::min(largest_finite(arithmetic_.compute), largest_finite(arithmetic_.result));
+  // Partial sums that are held in the result's format may overflow where the whole does not: they reach sum|terms|.
+  Array reach = out;
+  if (problem_.primitive == Primitive::kMatmul && arithmetic_.profile->split_k.reduced) {
+    std::vector<Array> magnitudes;
+    for (const Array& input : problem_.inputs)
+      magnitudes.push_back(traits(Primitive::kAbs).evaluate({}, input.shape(), {&input, 1}).materialize());
+    reach = row.evaluate(problem_.attributes, problem_.shape, magnitudes).materialize();
+  }
   for (std::size_t i = 0; i < truth_.size(); ++i) {
     const double b = values.data()[i];
-    const bool eligible = std::fabs(truth_[i].value) + b <= most && b < std::numeric_limits<double>::infinity();
+    const double largest = std::max(std::fabs(truth_[i].value), std::fabs(reach.data()[i]));
+    const bool eligible = largest + b <= most && b < std::numeric_limits<double>::infinity();
     limit_.push_back(b);
     eligible_.push_back(eligible ? 1 : 0);
     divisor_.push_back(eligible && b > 0 ? b : std::numeric_limits<double>::infinity());

@@ -116,7 +116,8 @@ class Direct final : public Execution {
   F f_;
 };
 
-// To the nearest number of a grid of steps 2 * scalar, or to either neighbour on one of half that step.
+// To the nearest number of a grid of steps 2 * scalar (whatever the processor rounds to), or to either neighbour on one
+// of half that step.
 template <class T>
 class Gridded final : public Execution {
  public:
@@ -126,8 +127,8 @@ class Gridded final : public Execution {
     const bool nearest = coin(random);
     for (std::size_t i = 0; i < in_.size(); ++i) {
       const T finer = in_[i] / half_;
-      out[i] = nearest ? std::nearbyint(finer / 2) * 2 * half_
-                       : (coin(random) ? std::floor(finer) : std::ceil(finer)) * half_;
+      out[i] =
+          nearest ? std::round(finer / 2) * 2 * half_ : (coin(random) ? std::floor(finer) : std::ceil(finer)) * half_;
     }
   }
 
