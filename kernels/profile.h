@@ -42,10 +42,12 @@ struct FunctionError {
   friend bool operator==(const FunctionError&, const FunctionError&) = default;
 };
 
-// Accumulation of a sum of n terms in compute format: c * n_eff * u * sum|terms|, n_eff = k ceil(n/k).
+// Accumulation of a sum of n terms in compute format: c * n_eff * u * sum|terms|, n_eff = k ceil(n/k); of a balanced
+// tree n_eff is its height, ceil(log2 n).
 struct Accumulation {
   int k = 1;
   double c = 1;
+  bool tree = false;  // Of reductions to a result; not of scans and scattered sums.
   friend bool operator==(const Accumulation&, const Accumulation&) = default;
 };
 

@@ -72,6 +72,11 @@ ProductError of_class(const Product& kind, double w, std::int64_t n, const Arith
 
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic) {
   if (n <= 0) return 0;
+  if (kind.tree) {
+    // h roundings on the way of each term: (1+u)^h - 1.
+    const double x = kind.c * std::ceil(std::log2(static_cast<double>(n + 1))) * roundoff(arithmetic);
+    return x < 1 ? x / (1 - x) : kInfinity;
+  }
   return gathered(kind.c * effective(kind.k, static_cast<double>(n)) * roundoff(arithmetic), arithmetic);
 }
 

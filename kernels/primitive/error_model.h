@@ -36,7 +36,7 @@ struct FunctionBound {
 FunctionBound function_bound(Function function, const Arithmetic& arithmetic);
 Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out);
 
-// Error of accumulating `n` roundings, times sum|terms|.
+// Error of `n` additions, times sum|terms|.
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic);
 
 // Of a sum of n products: factor |A||B| + absolute, each element's magnitude first raised by `floor` (inputs that are

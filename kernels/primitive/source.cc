@@ -23,12 +23,17 @@ void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::
 
 Bound radius_zero(const Attributes&, Inputs, std::span<const Bound>, const Array&) { return {}; }
 
-// Charged only where the format does not hold the scalar: u|c|, one event shared by all elements.
+// Rounded to nearest, a scalar is off by what it is off, in the compute format or in the result's: one event, shared by
+// all elements. In other roundings: either neighbour.
 Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
   const double c = attributes.scalar;
-  const bool held = round_to(arithmetic.compute, c) == c || c != c;
-  if (held && round_to(arithmetic.result, c) == c) return {};
-  return held ? with_storage_rounding(arithmetic, out, {}) : linear_error(arithmetic, out, {1, 0, true});
+  const double computed = round_to(arithmetic.compute, c), held = round_to(arithmetic.result, computed);
+  if (c != c || (computed == c && held == c)) return {};
+  if (arithmetic.profile->rounding == Rounding::kNearest && !arithmetic.profile->flush_subnormals) {
+    const double off = std::max(std::fabs(computed - c), std::fabs(held - c));
+    return {Array::full(out.shape(), std::fabs(c) < kInfinity ? off * (1 + 0x1p-20) : 0.0)};
+  }
+  return computed == c ? with_storage_rounding(arithmetic, out, {}) : linear_error(arithmetic, out, {1, 0, true});
 }
 
 // A range start + i step of exactly held integers is exact. Otherwise, in units of u, for the worse of start + i step

@@ -52,12 +52,19 @@ def report_soundness(small: bool, seed: int | None) -> tuple[str, dict]:
     return soundness(small, seed)
 
 
+def report_tightness(small: bool, seed: int | None) -> tuple[str, dict]:
+    from proofs import tightness
+
+    return tightness(small, seed)
+
+
 REPORTS = {
     "scenarios": report_scenarios,
     "overhead": report_overhead,
     "speed": report_speed,
     "power": report_power,
     "soundness": report_soundness,
+    "tightness": report_tightness,
 }
 
 

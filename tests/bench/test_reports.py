@@ -23,6 +23,10 @@ KEYS = {
         *("primitives", "primitives_tested", "executions", "violations"),
         *("bound_mutants", "bound_mutants_caught"),
     ],
+    "tightness": [
+        *("elementwise_max", "matmul_bf16_k1024", "matmul_bf16_k4096", "min_witness_ratio"),
+        *("statistical_ratio", "statistical_violations", "statistical_expected"),
+    ],
     "speed": ["verdict_vs_fp64", "paired_vs_fp64", "replay_vs_fp64", "ingest_grpc_ratio", "memory_ratio"],
 }
 

@@ -48,6 +48,7 @@ std::vector<Profile> all_profiles() {
   variant("correctly-rounded", [](Profile& p) {
     for (FunctionError& error : p.functions) error.ulp = error.absolute = 0;
   });
+  variant("tree", [](Profile& p) { p.sum.tree = true; });
   variant("volta", [](Profile& p) {
     for (Product& product : p.products) product.k = 4, product.c = 2.5;
   });

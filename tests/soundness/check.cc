@@ -92,32 +92,44 @@ double round_to_neighbour(Format format, double x, float choice) {
 
 }  // namespace
 
+void Checked::execute(Random& random, bool elided, double* out) {
+  executions_->run(random, out);
+  if (arithmetic_.result == arithmetic_.compute || elided) return;
+  const auto stream = static_cast<std::uint32_t>(random());
+  const bool nearest = arithmetic_.profile->rounding == Rounding::kNearest;
+  for (std::size_t i = 0; i < limit_.size(); ++i) {
+    out[i] = nearest ? round_to(arithmetic_.result, out[i])
+                     : round_to_neighbour(arithmetic_.result, out[i], noise(stream, static_cast<std::uint32_t>(i)));
+  }
+  if (!arithmetic_.profile->flush_subnormals || coin(random)) return;
+  for (std::size_t i = 0; i < limit_.size(); ++i) {
+    if (std::fabs(out[i]) < smallest_normal(arithmetic_.result)) out[i] = 0;
+  }
+}
+
 Tally Checked::run(int executions, Random& random) {
   Tally tally;
   if (!executions_) return tally;
-  // Our own replay is one more execution in fp64.
-  if (arithmetic_.compute == Format::kFloat64 && arithmetic_.result == Format::kFloat64) {
+  // Our own replay is one more execution in fp64, though none of a declared tree.
+  if (!arithmetic_.profile->sum.tree && arithmetic_.compute == Format::kFloat64 &&
+      arithmetic_.result == Format::kFloat64) {
     hold(replay_.data(), "replay", tally);
   }
   std::vector<double> out(limit_.size());
-  const bool nearest = arithmetic_.profile->rounding == Rounding::kNearest;
-  const bool flushes = arithmetic_.profile->flush_subnormals;
-  const bool narrowed = arithmetic_.result != arithmetic_.compute;
   for (int e = 0; e < executions; ++e) {
-    executions_->run(random, out.data());
-    if (narrowed && (e % 4) != 3) {  // One in four: the cast is elided, the consumer sees the wider value.
-      const auto stream = static_cast<std::uint32_t>(random());
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = nearest ? round_to(arithmetic_.result, out[i])
-                         : round_to_neighbour(arithmetic_.result, out[i], noise(stream, static_cast<std::uint32_t>(i)));
-      }
-      if (flushes && coin(random)) {
-        for (double& x : out) x = std::fabs(x) < smallest_normal(arithmetic_.result) ? 0 : x;
-      }
-    }
+    execute(random, e % 4 == 3, out.data());  // One in four: a cast is elided, the consumer sees the wider value.
     hold(out.data(), "execution", tally);
   }
   return tally;
+}
+
+std::vector<double> Checked::largest_errors(int executions, Random& random) {
+  std::vector<double> largest(limit_.size(), 0.0), out(limit_.size());
+  for (int e = 0; e < executions; ++e) {
+    execute(random, false, out.data());
+    for (std::size_t i = 0; i < out.size(); ++i) largest[i] = std::max(largest[i], distance(out[i], truth_[i]));
+  }
+  return largest;
 }
 
 Format random_input_format(const Arithmetic& arithmetic, Random& random) {

@@ -31,11 +31,14 @@ class Checked {
   // The arithmetic must outlive it.
   Checked(Problem problem, const Arithmetic& arithmetic);
   Tally run(int executions, Random& random);
+  // Of each element, over so many executions.
+  std::vector<double> largest_errors(int executions, Random& random);
   const Problem& problem() const { return problem_; }
   const std::vector<double>& bound() const { return limit_; }
   const std::vector<Exact>& truth() const { return truth_; }
 
  private:
+  void execute(Random& random, bool elided, double* out);
   void hold(const double* out, const char* what, Tally& tally) const;
 
   Problem problem_;

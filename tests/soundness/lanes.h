@@ -55,7 +55,8 @@ class Lanes {
 };
 
 // The order of a sum whose accumulation the profile states.
-inline void legal_order(const Accumulation&, std::int64_t n, Random& random, Order& order) {
+inline void legal_order(const Accumulation& kind, std::int64_t n, Random& random, Order& order) {
+  if (kind.tree) return balanced_order(static_cast<int>(n), random, order);
   random_order(static_cast<int>(n), random, order);
 }
 

@@ -56,7 +56,7 @@ class Norm final : public Execution {
     const std::int64_t n = terms_.slots(), width = terms_.width();
     std::int64_t result = 0;
     work_ = terms_;
-    if (coin(random)) {
+    if (profile_.sum.tree || coin(random)) {
       for (std::int64_t i = 0; i < n; ++i) {
         T* const x = work_[i];
         for (std::int64_t j = 0; j < width; ++j) x[j] = x[j] * x[j];
