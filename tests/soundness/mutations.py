@@ -161,8 +161,6 @@ MUTATIONS = [
              "0.5 * std::max(std::fabs(computed - c), std::fabs(held - c))", "constant"),
     Mutation("constant: the result's format forgotten", "source.cc", "Bound error_constant",
              "computed == c && held == c", "computed == c", "constant"),
-    Mutation("constant: no eta", "source.cc", "Bound error_constant", "{1, 0, true}", "Linear{1, 0, false}",
-             "constant"),
     Mutation("iota: the step's rounding forgotten", "source.cc", "Bound error_iota", "7.3 * increment", "0.0", "iota"),
     Mutation("iota: the ends' rounding forgotten", "source.cc", "Bound error_iota",
              "4.3 * std::fabs(attributes.scalar)",

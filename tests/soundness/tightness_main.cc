@@ -92,7 +92,7 @@ int run(std::uint64_t seed, bool small) {
     if (of != PrimitiveClass::kElementwise && of != PrimitiveClass::kMovement) least = std::min(least, ratio);
   }
 
-  const int products = small ? 8 : 40;
+  const int products = small ? 4 : 10;
   const double k1024 = product_ratio(1024, ieee_profile, products, random);
   const double k4096 = product_ratio(4096, profile_named(profiles, "cuda-sm90"), products, random);
   const double k4096_ieee = product_ratio(4096, ieee_profile, products, random);
