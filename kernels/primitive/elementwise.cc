@@ -1,5 +1,6 @@
 #include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -233,8 +234,8 @@ constexpr PrimitiveTraits kRows[] = {
     {kCast, "cast", 1, true, evaluate1<s::Identity>, pull_back_identity, error_none, radius_lipschitz1},
     {kQuantize, "quantize", 1, false, evaluate1<s::Identity>, pull_back_identity, error_quantize, radius_lipschitz1},
 
-    {kAdd, "add", 2, false, evaluate2<s::Add>, pull_back_sum<1>, error_add, radius_add},
-    {kSub, "sub", 2, false, evaluate2<s::Sub>, pull_back_sum<-1>, error_add, radius_add},
+    {kAdd, "add", 2, false, evaluate2<s::Add>, pull_back_sum<1>, error_add, radius_add, noise_add<1>},
+    {kSub, "sub", 2, false, evaluate2<s::Sub>, pull_back_sum<-1>, error_add, radius_add, noise_add<-1>},
     {kMul, "mul", 2, false, evaluate2<s::Mul>, pull_back_mul, error_mul, radius_mul},
     {kDiv, "div", 2, false, evaluate2<s::Div>, pull_back_div, error_function<Function::kDivide>, radius_div},
     {kPow, "pow", 2, false, evaluate_pow, pull_back_pow, error_function<Function::kPow>, radius_pow},

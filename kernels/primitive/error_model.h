@@ -48,7 +48,7 @@ struct ProductError {
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
-PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.
+PLUMBLINE_ERROR(error_none)      // Bitwise, but for a narrowing of the result.
 PLUMBLINE_ERROR(error_quantize)  // attributes.scalar, whatever the value.
 PLUMBLINE_ERROR(error_add)
 PLUMBLINE_ERROR(error_mul)

@@ -105,10 +105,20 @@ Noise noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, con
 
 namespace {
 
+// What an increment leaves behind when it is added to a running sum. One below half an ulp of the sum is lost whole;
+// one of a few ulps is rounded to a multiple of an ulp whatever the sum is, with a mean error that only its own
+// distribution decides. Beyond kStagnant u |sum|, four ulps, the errors of a smooth distribution have lost their mean.
+// What is left has the increment's sign: increments of both signs cancel here as they do in the execution.
+constexpr double kStagnant = 8;
+inline double left_behind(double increment, double half_ulp) {
+  const double magnitude = std::fabs(increment);
+  return magnitude <= kStagnant * half_ulp ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
+}
+
 // Terms of rows to be summed: per row (reduced dimensions of size 1).
 struct Terms {
   Array magnitude;  // sum |f(x)|
-  Array lost;       // sum of |f(x)| over terms that the largest running sum may swallow: |f(x)| <= u * largest
+  Array lost;       // |sum| of what the terms leave behind at the largest running sum
   Array same;       // 1 where all terms that are not 0 are equal: their roundings are then one event each binade
 };
 
@@ -123,12 +133,9 @@ Terms terms_of(const Array& x, const Shape& rows, double u, const F& f, const Ar
   cpu::map(
       limit, [u](double m, double t) { return u * 0.5 * (m + std::fabs(t)); }, terms.magnitude, sum);
   cpu::reduce<cpu::Sum>(
-      terms.lost, false, x.shape(),
-      [f](double v, double l) {
-        const double term = std::fabs(f(v));
-        return term <= l ? term : 0.0;
-      },
-      x, limit);
+      terms.lost, false, x.shape(), [f](double v, double l) { return left_behind(f(v), l); }, x, limit);
+  cpu::map(
+      terms.lost, [](double l) { return std::fabs(l); }, terms.lost);
   // Equal terms: (sum x)^2 = n sum x^2 over those that are not 0; only rows of one sign can be such.
   bool one_sign = false;
   for (std::int64_t r = 0; r < sum.count(); ++r)
@@ -152,6 +159,27 @@ bool zero_mean(const Profile& profile) { return profile.rounding != Rounding::kT
 }  // namespace
 
 bool zero_mean_sums(const Profile& profile) { return zero_mean(profile) && profile.sum.k == 1 && profile.sum.c <= 1; }
+
+// One event, and what increments leave behind: of both operands the smaller.
+template <int kSecondSign>
+Noise noise_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
+                const Array& cotangent) {
+  Noise noise = noise_of_rounding(arithmetic, out, local, cotangent);
+  if (!is_float(arithmetic.result)) return noise;
+  const double u = unit_roundoff(storage(arithmetic).u > 0 ? arithmetic.result : arithmetic.compute);
+  const Array a = cotangent.materialize(), t = out.materialize();
+  const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
+  const double *ap = a.data(), *tp = t.data(), *xp = x.data(), *yp = y.data();
+  const Noise left = sum_over(a.count(), [=](std::int64_t i) {
+    const double second = kSecondSign * yp[i], increment = std::fabs(xp[i]) < std::fabs(second) ? xp[i] : second;
+    const double lost = ap[i] * left_behind(increment, u * std::fabs(tp[i]));
+    return Noise{ap[i] == 0 ? 0.0 : lost, 0};  // Signed.
+  });
+  noise.bias += std::fabs(left.bias);
+  return noise;
+}
+template Noise noise_add<1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);
+template Noise noise_add<-1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);
 
 // n - 1 additions, each an event of half-width u |running sum|.
 Noise noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
@@ -205,7 +233,7 @@ Noise noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs 
 namespace {
 
 // The share of sum|terms| that running sums may swallow, from outputs drawn at random: its mean and three standard
-// errors. Terms below u times the largest running sum; all of it where the terms are equal.
+// errors. All of it where the terms are equal.
 double swallowed_share(const Array& a, const Array& b, const Array& out, double u) {
   constexpr int kSamples = 64;
   const std::int64_t m = a.shape()[a.shape().size() - 2], k = a.shape().back(), n = b.shape().back();
@@ -245,12 +273,11 @@ double swallowed_share(const Array& a, const Array& b, const Array& out, double 
     }
     const double limit = u * 0.5 * (magnitude + std::fabs(total));
     for (std::int64_t l = 0; l < k; ++l) {
-      const double term = std::fabs(pa[l * step_a] * pb[l * step_b]);
-      if (term <= limit) lost += term;
+      lost += left_behind(pa[l * step_a] * pb[l * step_b], limit);
     }
     if (!(magnitude > 0)) continue;
     const bool equal = nonzero > 2 && total * total >= nonzero * squares * (1 - 1e-9);
-    const double share = equal ? 1 : lost / magnitude;
+    const double share = equal ? 1 : std::fabs(lost) / magnitude;
     shares += share;
     shares_squared += share * share;
   }
@@ -327,11 +354,8 @@ Noise noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
       limit, [u, n](double v) { return u * n * v; }, stats.variance);
   cpu::reduce<cpu::Sum>(
       lost, false, x.shape(),
-      [](double value, double mean, double l) {
-        const double q = (value - mean) * (value - mean);
-        return q <= l ? q : 0.0;
-      },
-      x, stats.mean, limit);
+      [](double value, double mean, double l) { return left_behind((value - mean) * (value - mean), l); }, x,
+      stats.mean, limit);
   const Elements el = elements(out, local, cotangent);
   const Storage held = storage(arithmetic);
   const double root = function_bound(Function::kRsqrt, arithmetic).relative;

@@ -31,5 +31,7 @@ PLUMBLINE_NOISE(noise_variance_rsqrt)
 PLUMBLINE_NOISE(noise_softmax)
 PLUMBLINE_NOISE(noise_log_softmax)
 #undef PLUMBLINE_NOISE
+template <int kSecondSign>
+Noise noise_add(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local, const Array& a);
 
 }  // namespace plumbline::primitive
