@@ -347,7 +347,7 @@ def test_the_list_of_exceptions_is_needed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_lowered_operation_is_swept() -> None:
     """What the daemon says it models, up to in-place, out and foreach forms, is in the programs above."""
     with daemon.private() as address:
-        request = open_request("sweep", "sweep", "sweep", 0, None, False, None)
+        request = open_request("sweep", "sweep", "sweep", 0, None, False, None, None)
         transport = Transport(address, request, print, print, print)
         assert transport.wait_open(10)
         assert transport.plan is not None

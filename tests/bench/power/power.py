@@ -1,9 +1,10 @@
 """What the audit is able to see: formula mutants found and traced, and the smallest relative errors flagged."""
 
-import mutation
+import mutant
+import mutants_layers  # noqa: F401  Registers its mutants.
+import mutants_training  # noqa: F401  And these theirs.
 import resolution
 import torch
-from mutants import MUTANTS
 from private_daemon import running
 
 DEPTHS, DEPTH = (2, 12, 24), 12  # The one whose loss is published.
@@ -19,7 +20,7 @@ def measure(small: bool) -> tuple[str, dict]:
             for depth in ((DEPTH,) if small else DEPTHS)
             for row in resolution.rows_of(kind, depth, autocast, daemon.address)
         ]
-        results = [mutation.judge(mutant, daemon.address) for mutant in (MUTANTS[::4] if small else MUTANTS)]
+        results = [mutant.judge(m, daemon.address) for m in (mutant.MUTANTS[::4] if small else mutant.MUTANTS)]
     if opaque := [row.name for row in rows if row.opaque]:
         raise RuntimeError(f"operations that the audit does not model, in {', '.join(opaque)}")
     loss = {row.format: row for row in rows if (row.kind, row.depth, row.tap) == ("GPT", DEPTH, "loss")}
@@ -27,7 +28,7 @@ def measure(small: bool) -> tuple[str, dict]:
         "Smallest relative error flagged in the loss and in the gradient of the first block's first matrix",
         resolution.table(rows),
         "",
-        mutation.table(results),
+        mutant.table(results),
     ]
     return "\n".join(text), {
         "mutants": len(results),
