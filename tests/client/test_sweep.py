@@ -234,6 +234,7 @@ PROGRAMS: dict[str, Program] = {
     "pow": lambda x, y, i: [x**2, x**3, (x.abs() + 1) ** 0.5, (x.abs() + 1) ** 1.7, (x.abs() + 1) ** y, 2.0**y],
     "rsub scalar": lambda x, y, i: [1 - x, 2.0 / x, torch.div(x, y, rounding_mode="floor"),
                                     torch.div(x, 2, rounding_mode="trunc")],
+    "fake_quantize": lambda x, y, i: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
     "clamp": lambda x, y, i: [x.clamp(-1, 1), x.clamp(y - 1, y + 1), x.clamp_min(0), x.clamp_max(0),
                               x.clamp_min(y), x.clamp_max(y)],
     "lerp": lambda x, y, i: [x.lerp(y, 0.3), x.lerp(y, 0.7), x.lerp(y, y)],
