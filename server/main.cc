@@ -28,11 +28,14 @@
 ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
           "Where to listen: unix:PATH or HOST:PORT; repeatable. TCP on loopback only, unless --insecure.");
 ABSL_FLAG(bool, insecure, false, "Allow TCP beyond loopback, without encryption or authentication.");
-ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline", "Verdicts and the traces of reference runs.");
+ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
+          "Verdicts, and the traces of reference runs and of TYPE_II verdicts.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
 ABSL_FLAG(std::string, workers, "cpu", "Audits at a time: \"cpu\" (one, on all cores) or \"cpu:N\".");
 ABSL_FLAG(std::string, memory_limit, "", "Memory for steps and audits, such as 8GiB; empty: half of the machine's.");
-ABSL_FLAG(std::string, trace_quota, "10GiB", "Disk for the traces of reference runs; the oldest are evicted.");
+ABSL_FLAG(std::string, trace_quota, "10GiB",
+          "Disk for traces: half of it for those of reference runs, half for those of TYPE_II verdicts; the oldest are "
+          "evicted.");
 ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
 ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step waits for its reference's step.");

@@ -15,10 +15,11 @@ struct Client::Watch {
   bool cancelled = false;
 };
 
-Client::Client(const std::string& address)
-    : address_(address),
-      stub_(v1::VerdictService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-      watch_(std::make_unique<Watch>()) {}
+Client::Client(const std::string& address) : address_(address), watch_(std::make_unique<Watch>()) {
+  const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  stub_ = v1::VerdictService::NewStub(channel);
+  archive_ = v1::ArchiveService::NewStub(channel);
+}
 
 Client::~Client() = default;
 
@@ -113,6 +114,35 @@ absl::Status Client::watch(const v1::Filter& filter, bool include_past, const st
   std::lock_guard lock(watch_->mutex);
   watch_->context = nullptr;
   return enough || watch_->cancelled ? absl::OkStatus() : status_of(status);
+}
+
+absl::Status Client::export_trace(const std::string& id, const Sink& sink) {
+  grpc::ClientContext context;
+  v1::ExportTraceRequest request;
+  request.set_id(id);
+  const auto reader = archive_->ExportTrace(&context, request);
+  v1::FileChunk chunk;
+  bool taken = true;
+  while (taken && reader->Read(&chunk)) taken = sink(chunk.data());
+  if (!taken) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  return taken ? status_of(status) : absl::OkStatus();
+}
+
+absl::StatusOr<v1::Explanation> Client::replay(const std::string& id, const Source& file, const std::string& profile) {
+  grpc::ClientContext context;
+  v1::Explanation response;
+  const auto writer = archive_->Replay(&context, &response);
+  v1::ReplayRequest request;
+  request.set_id(id);
+  request.set_profile(profile);
+  bool open = writer->Write(request);
+  request.Clear();
+  while (id.empty() && open && file(request.mutable_data())) open = writer->Write(request);
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  if (!status.ok()) return status_of(status);
+  return response;
 }
 
 void Client::cancel() {

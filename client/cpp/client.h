@@ -1,4 +1,4 @@
-// Asks a plumblined: plumbline.v1.VerdictService with typed calls.
+// Asks a plumblined: plumbline.v1.VerdictService and ArchiveService with typed calls.
 //
 // Thread-safe, except that one watch at a time runs in a Client. Errors: the server's status, with a message that names
 // the address where the server could not be reached (UNAVAILABLE) or did not answer in time (DEADLINE_EXCEEDED).
@@ -12,13 +12,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "plumbline/v1/archive.grpc.pb.h"
 #include "plumbline/v1/query.grpc.pb.h"
 
 namespace plumbline {
 
 class Client {
  public:
-  static constexpr std::chrono::seconds kDeadline{30};  // Of each call but watch().
+  static constexpr std::chrono::seconds kDeadline{30};  // Of each call but watch() and those of the archive.
 
   // `address`: "unix:///run/plumbline.sock", "unix:relative.sock" or "HOST:PORT". Connects with the first call.
   explicit Client(const std::string& address);
@@ -40,6 +41,14 @@ class Client {
   absl::Status watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each);
   void cancel();  // From any thread.
 
+  using Sink = std::function<bool(const std::string&)>;    // False: it takes no more.
+  using Source = std::function<bool(std::string* bytes)>;  // False: there is no more. At most 1 MiB each.
+
+  // The trace behind a verdict, as a file's bytes.
+  absl::Status export_trace(const std::string& id, const Sink& sink);
+  // Audits the trace behind a verdict again, or, where `id` is empty, that of a file. An empty profile: its own.
+  absl::StatusOr<v1::Explanation> replay(const std::string& id, const Source& file, const std::string& profile);
+
  private:
   template <typename Request, typename Response>
   absl::StatusOr<Response> call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&,
@@ -50,6 +59,7 @@ class Client {
   struct Watch;
   const std::string address_;
   std::unique_ptr<v1::VerdictService::Stub> stub_;
+  std::unique_ptr<v1::ArchiveService::Stub> archive_;
   std::unique_ptr<Watch> watch_;
 };
 

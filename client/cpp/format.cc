@@ -170,6 +170,11 @@ std::string explain_verdict(const v1::Verdict& verdict) {
   absl::StrAppend(&out, "  profile     ", printable(verdict.profile()), " on ", printable(verdict.backend()), ", ",
                   time_text(verdict.time()), " UTC, ", number(verdict.audit_seconds()), " s, trace ",
                   printable(verdict.digest()), "\n");
+  if (verdict.trace() == v1::KEPT) {
+    absl::StrAppend(&out, "  trace       kept: plumb replay ", printable(verdict.id()), "\n");
+  } else if (verdict.trace() == v1::EVICTED) {
+    out += "  trace       evicted (--trace-quota)\n";
+  }
   out += "\nMeasured\n";
   if (verdict.has_suspect()) out += suspect_text(verdict);
   out += numbers_text(verdict);

@@ -206,7 +206,8 @@ Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
   if (wire.count() < 0 || wire.count() > limits::kElementsMax) {
     return invalid("leaf.count", StrCat("0 to ", limits::kElementsMax), wire.count());
   }
-  if (leaf.count > 0 && leaf.format != Format::kUnknown) {
+  const bool may_lack = options_.leaves_may_lack_payloads && persistent(leaf.role);
+  if (leaf.count > 0 && leaf.format != Format::kUnknown && (leaf.payload != 0 || !may_lack)) {
     if (leaf.payload == 0) return invalid("leaf.payload", "an id above 0", 0);
     if (auto wrong = expect(leaf.payload, leaf.count, element_bytes(leaf.format), Expected::Field::kLeaf,
                             trace_->leaves.size(), 0)) {
@@ -425,13 +426,9 @@ Violation TraceAssembler::take_payloads() {
   for (const Expected& expected : expected_) {
     const auto total = payloads_.total(expected.payload);
     const bool leaf = expected.field == Expected::Field::kLeaf;
-    if (!total && leaf && options_.leaves_may_lack_payloads) {
-      TraceLeaf& lacking = trace_->leaves[expected.frame];
-      if (lacking.role == LeafRole::kParameter || lacking.role == LeafRole::kBuffer ||
-          lacking.role == LeafRole::kState) {
-        lacking.payload = 0;
-        continue;
-      }
+    if (!total && leaf && options_.leaves_may_lack_payloads && persistent(trace_->leaves[expected.frame].role)) {
+      trace_->leaves[expected.frame].payload = 0;
+      continue;
     }
     if (!total || *total != expected.bytes) {
       const bool tap = expected.field == Expected::Field::kTerm || expected.field == Expected::Field::kReference;

@@ -28,6 +28,11 @@ struct TensorRef {
 
 enum class LeafRole : std::uint8_t { kUnknown = 0, kData = 1, kParameter = 2, kBuffer = 3, kState = 4, kRandom = 5 };
 
+// Carried from step to step under a name.
+inline bool persistent(LeafRole role) {
+  return role == LeafRole::kParameter || role == LeafRole::kBuffer || role == LeafRole::kState;
+}
+
 struct TraceLeaf {
   ValueId value = 0;
   Format format = Format::kUnknown;
@@ -118,6 +123,18 @@ struct Trace {
   std::string digest;  // 32 hexadecimal digits over all frames.
 
   std::uint64_t payload_bytes() const;
+};
+
+// What an audit is asked: a step, and what it is judged against beside its own exact replay.
+struct TraceRecord {
+  std::shared_ptr<const Trace> trace;
+  std::shared_ptr<const Trace> reference;  // Null: none. Its leaves that are matched by name may lack their payloads.
+  std::string reference_name;              // "run NAME step K".
+  std::string profile;
+  double alpha = 0;
+  // What an earlier step of the run left: digests by name, for the invariants.
+  std::int64_t previous_step = -1;  // -1: none.
+  std::map<std::string, std::string> previous_digests;
 };
 
 }  // namespace plumbline

@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
+#include "plumbline/v1/archive.pb.h"
 #include "server/ingest/assembler.h"
 #include "server/ingest/frames.h"
 #include "server/ingest/limits.h"
@@ -26,10 +27,11 @@ using absl::StrCat;
 using google::protobuf::io::FileInputStream;
 using google::protobuf::io::FileOutputStream;
 
-constexpr char kMagic[] = "PLTRACE1";
+constexpr char kMagic[] = "PLTRACE2";
 constexpr std::size_t kMagicBytes = 8;
-constexpr std::size_t kDigestBytes = 32;
+constexpr std::size_t kVersionAt = 7;
 constexpr std::size_t kChecksumBytes = 8;
+constexpr char kNoTrace[] = "expected a trace that `plumb export-trace` or plumbline.dump wrote, found something else";
 
 absl::Status disk_error(const std::string& doing, const std::string& path, int error) {
   const std::string text = StrCat("cannot ", doing, " ", path, ": ", strerror(error));
@@ -66,19 +68,17 @@ int checksum(int descriptor, std::uint64_t bytes, XXH64_canonical_t* sum) {
   return 0;
 }
 
-std::function<bool(PayloadId)> kept_payloads(const Trace& trace) {
+std::function<bool(PayloadId)> kept_payloads(const Trace& trace, TraceContent content) {
   // What a run begins with is compared with what its pair begins with.
-  if (trace.identity.step == 0) return [](PayloadId) { return true; };
+  if (content == TraceContent::kWhole || trace.identity.step == 0) return [](PayloadId) { return true; };
   auto left_out = std::make_shared<std::set<PayloadId>>();
   std::unordered_map<ValueId, PayloadId> of_value;
   for (const TraceLeaf& leaf : trace.leaves) {
     of_value[leaf.value] = leaf.payload;
-    if (leaf.role == LeafRole::kParameter || leaf.role == LeafRole::kBuffer || leaf.role == LeafRole::kState) {
-      left_out->insert(leaf.payload);
-    }
+    if (persistent(leaf.role)) left_out->insert(leaf.payload);
   }
   for (const TraceLeaf& leaf : trace.leaves) {  // A payload that another leaf names as well.
-    if (leaf.role == LeafRole::kData || leaf.role == LeafRole::kRandom) left_out->erase(leaf.payload);
+    if (!persistent(leaf.role)) left_out->erase(leaf.payload);
   }
   for (const TraceOp& op : trace.ops) {
     left_out->erase(op.decision);
@@ -95,9 +95,96 @@ std::function<bool(PayloadId)> kept_payloads(const Trace& trace) {
   return [left_out](PayloadId id) { return left_out->count(id) == 0; };
 }
 
+v1::TraceHeader::Step describe(const Trace& trace) {
+  v1::TraceHeader::Step step;
+  step.mutable_identity()->set_project(trace.identity.project);
+  step.mutable_identity()->set_job(trace.identity.job);
+  step.mutable_identity()->set_run(trace.identity.run);
+  step.mutable_identity()->set_rank(trace.identity.rank);
+  step.set_step(trace.identity.step);
+  step.set_digest(trace.digest);
+  return step;
+}
+
+v1::TraceHeader header_of(const TraceRecord& record) {
+  v1::TraceHeader header;
+  *header.mutable_step() = describe(*record.trace);
+  if (record.reference != nullptr) *header.mutable_reference() = describe(*record.reference);
+  header.set_reference_name(record.reference_name);
+  header.set_profile(record.profile);
+  header.set_alpha(record.alpha);
+  if (record.previous_step >= 0) {
+    header.mutable_previous()->set_step(record.previous_step);
+    header.mutable_previous()->mutable_digests()->insert(record.previous_digests.begin(),
+                                                         record.previous_digests.end());
+  }
+  return header;
+}
+
+// The frames of one step. `step` null: of a dump, whatever it is.
+absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream, const v1::TraceHeader::Step* step,
+                                                         std::uint64_t step_bytes_max) {
+  TraceAssembler::Options options;
+  options.run = {"default", "dump", "dump", 0, 0};
+  if (step != nullptr) {
+    options.run = {step->identity().project(), step->identity().job(), step->identity().run(), step->identity().rank(),
+                   0};
+  }
+  options.step_bytes_max = step_bytes_max;
+  options.leaves_may_lack_payloads = step != nullptr;
+  TraceAssembler assembler(std::move(options));
+  v1::AuditRequest frame;
+  for (TraceAssembler::Progress progress = TraceAssembler::Progress::kTaken;
+       progress != TraceAssembler::Progress::kStepDone;) {
+    frame.Clear();
+    bool clean = false;
+    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&frame, stream, &clean)) {
+      if (step == nullptr && !assembler.in_step()) return absl::InvalidArgumentError(kNoTrace);
+      return absl::DataLossError("it ends in the middle of a step");
+    }
+    if (step == nullptr && !assembler.in_step() && !frame.has_step_begin()) return absl::InvalidArgumentError(kNoTrace);
+    const TraceAssembler::Result result = assembler.add(frame);
+    if (result.violation) {
+      const auto code = result.violation.code == absl::StatusCode::kResourceExhausted
+                            ? absl::StatusCode::kResourceExhausted
+                            : absl::StatusCode::kDataLoss;
+      return absl::Status(code, result.violation.message());
+    }
+    progress = result.progress;
+  }
+  auto trace = std::const_pointer_cast<Trace>(assembler.take_step().trace);
+  if (step != nullptr) {
+    if (trace->identity.step != step->step()) return absl::DataLossError("its steps are not those that it names");
+    trace->digest = step->digest();
+  }
+  return std::shared_ptr<const Trace>(std::move(trace));
+}
+
+// Of a file that begins with a magic: whole, and of our version.
+absl::Status check_seal(int descriptor, std::uint64_t end, const char* magic) {
+  if (magic[kVersionAt] != kMagic[kVersionAt] && magic[kVersionAt] >= '0' && magic[kVersionAt] <= '9') {
+    return absl::FailedPreconditionError(
+        StrCat("the file is of version ", std::string(1, magic[kVersionAt]), "; this daemon reads version 2"));
+  }
+  if (memcmp(magic, kMagic, kMagicBytes) != 0 || end < kMagicBytes + kChecksumBytes) {
+    return absl::DataLossError("the file is damaged: it is too short");
+  }
+  XXH64_canonical_t sum;
+  unsigned char stored[kChecksumBytes];
+  if (checksum(descriptor, end - kChecksumBytes, &sum) != 0 ||
+      pread(descriptor, stored, kChecksumBytes, static_cast<off_t>(end - kChecksumBytes)) != kChecksumBytes) {
+    return absl::DataLossError("the file cannot be read");
+  }
+  if (memcmp(stored, sum.digest, kChecksumBytes) != 0) {
+    return absl::DataLossError("the file is damaged or cut short: its checksum differs");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<std::uint64_t> write_trace_file(const Trace& trace, const std::string& path) {
+absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content,
+                                               const std::string& path) {
   const std::string part = path + ".part";
   File file(open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (file.descriptor < 0) return disk_error("create", part, errno);
@@ -108,15 +195,14 @@ absl::StatusOr<std::uint64_t> write_trace_file(const Trace& trace, const std::st
     {
       google::protobuf::io::CodedOutputStream coded(&stream);
       coded.WriteRaw(kMagic, kMagicBytes);
-      std::string digest = trace.digest;
-      digest.resize(kDigestBytes, '0');
-      coded.WriteRaw(digest.data(), kDigestBytes);
-      v1::AuditRequest open;
-      open.mutable_open()->set_handle(trace.identity.run_id());
-      written = google::protobuf::util::SerializeDelimitedToCodedStream(open, &coded);
-      written = written && emit_frames(trace, kept_payloads(trace), [&coded](const v1::AuditRequest& frame) {
-                  return google::protobuf::util::SerializeDelimitedToCodedStream(frame, &coded) && !coded.HadError();
-                });
+      const auto write = [&coded](const google::protobuf::MessageLite& message) {
+        return google::protobuf::util::SerializeDelimitedToCodedStream(message, &coded) && !coded.HadError();
+      };
+      written = write(header_of(record)) && emit_frames(*record.trace, kept_payloads(*record.trace, content), write);
+      if (record.reference != nullptr) {
+        written = written && emit_frames(
+                                 *record.reference, [](PayloadId) { return true; }, write);
+      }
     }
     written = stream.Flush() && written;
     bytes = static_cast<std::uint64_t>(stream.ByteCount());
@@ -138,55 +224,48 @@ absl::StatusOr<std::uint64_t> write_trace_file(const Trace& trace, const std::st
   return bytes + kChecksumBytes;
 }
 
-absl::StatusOr<std::shared_ptr<const Trace>> read_trace_file(const std::string& path, const StepIdentity& step) {
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max) {
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.descriptor < 0) return disk_error("open", path, errno);
-  const auto damaged = [&path](const std::string& why) { return absl::DataLossError(StrCat(path, ": ", why)); };
   const off_t end = lseek(file.descriptor, 0, SEEK_END);
-  if (end < static_cast<off_t>(kMagicBytes + kDigestBytes + kChecksumBytes)) return damaged("too short");
-  const std::uint64_t bytes = static_cast<std::uint64_t>(end) - kChecksumBytes;
-  XXH64_canonical_t sum;
-  unsigned char stored[kChecksumBytes];
-  if (checksum(file.descriptor, bytes, &sum) != 0 ||
-      pread(file.descriptor, stored, kChecksumBytes, static_cast<off_t>(bytes)) != kChecksumBytes) {
-    return damaged("cannot be read");
-  }
-  if (memcmp(stored, sum.digest, kChecksumBytes) != 0) return damaged("its checksum differs");
-
   lseek(file.descriptor, 0, SEEK_SET);
   FileInputStream stream(file.descriptor, 1 << 18);
-  std::string magic, digest;
-  {
-    google::protobuf::io::CodedInputStream coded(&stream);
-    if (!coded.ReadString(&magic, kMagicBytes) || magic != kMagic || !coded.ReadString(&digest, kDigestBytes)) {
-      return damaged("not a trace of format 1");
-    }
+  TraceRecord record;
+
+  char magic[kMagicBytes] = {};
+  const bool sealed = pread(file.descriptor, magic, kMagicBytes, 0) == static_cast<ssize_t>(kMagicBytes) &&
+                      memcmp(magic, kMagic, kVersionAt) == 0;
+  if (!sealed) {
+    auto trace = read_frames(&stream, nullptr, step_bytes_max);
+    if (!trace.ok()) return trace.status();
+    record.trace = *std::move(trace);
+    return record;
   }
-  TraceAssembler::Options options;
-  options.run = step;
-  options.leaves_may_lack_payloads = true;
-  TraceAssembler assembler(std::move(options));
-  v1::AuditRequest frame;
-  bool opened = false;
-  for (;;) {
-    frame.Clear();
-    bool clean = false;
-    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&frame, &stream, &clean)) {
-      return damaged("a frame does not parse");
-    }
-    if (!opened) {
-      if (frame.open().handle() != step.run_id()) return damaged(StrCat("not of run ", step.run_id()));
-      opened = true;
-      continue;
-    }
-    const TraceAssembler::Result result = assembler.add(frame);
-    if (result.violation) return damaged(result.violation.message());
-    if (result.progress == TraceAssembler::Progress::kStepDone) break;
+  if (auto checked = check_seal(file.descriptor, static_cast<std::uint64_t>(end), magic); !checked.ok()) {
+    return checked;
   }
-  auto trace = std::const_pointer_cast<Trace>(assembler.take_step().trace);
-  if (trace->identity != step) return damaged(StrCat("not of step ", step.step));
-  trace->digest = digest;
-  return std::shared_ptr<const Trace>(std::move(trace));
+  v1::TraceHeader header;
+  bool clean = false;
+  if (!stream.Skip(kMagicBytes) ||
+      !google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &stream, &clean)) {
+    return absl::DataLossError("its header does not parse");
+  }
+  auto trace = read_frames(&stream, &header.step(), step_bytes_max);
+  if (!trace.ok()) return trace.status();
+  record.trace = *std::move(trace);
+  if (header.has_reference()) {
+    auto reference = read_frames(&stream, &header.reference(), step_bytes_max);
+    if (!reference.ok()) return reference.status();
+    record.reference = *std::move(reference);
+  }
+  record.reference_name = header.reference_name();
+  record.profile = header.profile();
+  record.alpha = header.alpha();
+  if (header.has_previous()) {
+    record.previous_step = header.previous().step();
+    record.previous_digests.insert(header.previous().digests().begin(), header.previous().digests().end());
+  }
+  return record;
 }
 
 }  // namespace plumbline

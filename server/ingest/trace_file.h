@@ -1,12 +1,13 @@
-// One step's trace at rest.
+// One step's trace at rest, with what its audit was asked beside it.
 //
-// Format, version 1: the 8 bytes "PLTRACE1"; the digest of the step as it was received, 32 hexadecimal digits; then
-// AuditRequest messages, each after its length as a varint: `open` with the run_id() as handle, then the frames of the
-// step; last, 8 bytes, big-endian: XXH3-64 of everything before. Payloads of parameters, buffers and state are left
-// out, since a comparison takes the other run's; those that a tap reads are kept, so that taps are whole.
+// Format, version 2: the 8 bytes "PLTRACE2"; then messages, each after its length as a varint: a TraceHeader
+// (proto/plumbline/v1/archive.proto), the AuditRequest frames of the step, and those of its reference's step if the
+// header names one; last, 8 bytes, big-endian: XXH3-64 of everything before.
+//
+// What plumbline.dump writes is read too: the frames of one step and nothing else.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,10 +16,19 @@
 
 namespace plumbline {
 
-// Writes to PATH.part, then renames: PATH is whole or not there. Returns the bytes of the file.
-absl::StatusOr<std::uint64_t> write_trace_file(const Trace& trace, const std::string& path);
+enum class TraceContent {
+  kWhole,
+  // Without payloads of parameters, buffers and state, since a comparison takes the other run's; those that a tap
+  // reads are kept, so that taps are whole.
+  kPaired
+};
 
-// NOT_FOUND; DATA_LOSS: damaged, or of another step than `step`.
-absl::StatusOr<std::shared_ptr<const Trace>> read_trace_file(const std::string& path, const StepIdentity& step);
+// Writes to PATH.part, then renames: PATH is whole or not there. Returns the bytes of the file.
+absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content,
+                                               const std::string& path);
+
+// NOT_FOUND; INVALID_ARGUMENT: no trace file; FAILED_PRECONDITION: of another version; DATA_LOSS: damaged;
+// RESOURCE_EXHAUSTED: a step larger than `step_bytes_max`. Messages do not name the path.
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max = UINT64_MAX);
 
 }  // namespace plumbline

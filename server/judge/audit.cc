@@ -78,6 +78,20 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   return verdict;
 }
 
+Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* memory) {
+  AuditRequestContext context;
+  context.profile = &profile;
+  context.alpha = record.alpha > 0 && record.alpha < 1 ? record.alpha : kDefaultAlpha;
+  Reference reference;
+  if (record.reference != nullptr) {
+    reference = {record.reference, record.reference_name, record.reference->identity.step == 0};
+    context.reference = &reference;
+  }
+  const StepMemory previous{record.previous_step, record.previous_digests};
+  if (previous.step >= 0) context.previous = &previous;
+  return audit(*record.trace, context, memory);
+}
+
 std::uint64_t estimated_audit_bytes(const Trace& target) {
   std::uint64_t elements = 0;
   for (const TraceLeaf& leaf : target.leaves) elements += static_cast<std::uint64_t>(leaf.count);

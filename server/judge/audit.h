@@ -38,6 +38,8 @@ struct AuditRequestContext {
 // Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be
 // lowered or evaluated gives INCONCLUSIVE with the reason. `memory` (if not null) receives the digests after the step.
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
+// The same of a record, under `profile` whatever it names.
+Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* memory);
 
 // Bytes that auditing this trace will take at most, for admission (8 bytes for every element of every node and
 // cotangent). Cheap: does not lower.

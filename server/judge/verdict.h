@@ -100,6 +100,7 @@ struct Verdict {
   std::map<std::string, double> phase_seconds;  // lower, replay, adjoint, judge: for metrics only.
   std::string digest;
   std::string backend;
+  bool trace_kept = false;
 };
 
 }  // namespace plumbline

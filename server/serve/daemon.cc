@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "server/ingest/limits.h"
 #include "server/metrics/http.h"
+#include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/verdict_service.h"
 
@@ -36,13 +37,15 @@ struct Daemon::State {
   MemoryBudget memory;
   ProfileRegistry profiles;
   RunRegistry runs;
-  std::unique_ptr<ReferenceStore> references;
+  std::unique_ptr<TraceStore> references;
+  std::unique_ptr<TraceStore> kept;  // Of TYPE_II verdicts.
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<VerdictStore> store;
   std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<AuditService> audits;
   std::unique_ptr<VerdictService> verdicts;
+  std::unique_ptr<ArchiveService> archive;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<MetricsServer> metrics_server;
   std::vector<int> ports;
@@ -77,14 +80,19 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   auto store = open_sqlite_store(options.data_dir);
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
-  auto references = ReferenceStore::open(options.data_dir + "/traces", options.trace_quota_bytes);
+  // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
+  auto references =
+      TraceStore::open(options.data_dir + "/traces", options.trace_quota_bytes / 2, TraceContent::kPaired);
   if (!references.ok()) return references.status();
   state->references = *std::move(references);
+  auto kept = TraceStore::open(options.data_dir + "/kept", options.trace_quota_bytes / 2, TraceContent::kWhole);
+  if (!kept.ok()) return kept.status();
+  state->kept = *std::move(kept);
 
-  state->pipeline =
-      std::make_unique<StepPipeline>(StepPipeline::Parts{state->store.get(), state->references.get(), &state->runs,
-                                                         state->scheduler.get(), state->disk.get(), &state->metrics},
-                                     StepPipeline::Options{options.reference_timeout, "cpu"});
+  state->pipeline = std::make_unique<StepPipeline>(
+      StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), &state->runs,
+                          state->scheduler.get(), state->disk.get(), &state->metrics},
+      StepPipeline::Options{options.reference_timeout, "cpu"});
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
@@ -92,7 +100,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           &state->metrics},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
-  state->verdicts = std::make_unique<VerdictService>(state->store.get());
+  state->verdicts = std::make_unique<VerdictService>(state->store.get(), state->kept.get());
+  state->archive = std::make_unique<ArchiveService>(
+      ArchiveService::Parts{state->store.get(), state->kept.get(), state->scheduler.get(), &state->profiles},
+      ArchiveService::Options{options.memory_bytes / limits::kStepShare, options.data_dir + "/scratch"});
 
   google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.
   grpc::EnableDefaultHealthCheckService(true);
@@ -109,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.RegisterService(state->audits.get());
   builder.RegisterService(state->verdicts->service());
+  builder.RegisterService(state->archive.get());
   state->ports.resize(options.listen.size(), 0);
   for (std::size_t i = 0; i < options.listen.size(); ++i) {
     const Address& address = options.listen[i];
@@ -155,6 +167,7 @@ bool Daemon::drain(absl::Duration timeout) {
   bool clean = state.audits->wait_for_streams(deadline);
   clean = state.scheduler->drain(deadline) && clean;
   state.verdicts->drain();
+  state.archive->drain();
   state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
   state.server->Wait();
   state.audits->wait_for_streams(absl::InfiniteFuture());

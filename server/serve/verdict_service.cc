@@ -16,6 +16,7 @@
 #include "client/cpp/format.h"
 #include "server/serve/query_status.h"
 #include "server/serve/watch.h"
+#include "server/store/encode.h"
 #include "server/store/page_token.h"
 #include "server/work/serial_executor.h"
 
@@ -58,7 +59,7 @@ absl::Status check(const v1::Filter& filter) {
 
 class VerdictService::Impl final : public v1::VerdictService::CallbackService {
  public:
-  explicit Impl(VerdictStore* store) : store_(store) {}
+  Impl(VerdictStore* store, const TraceStore* kept) : store_(store), kept_(kept) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
@@ -81,7 +82,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
 
   grpc::ServerUnaryReactor* GetVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                        v1::Verdict* response) override {
-    return answer(context, [this, request, response] { return take(store_->get(request->id()), response); });
+    return answer(context, [this, request, response] { return get_verdict(request->id(), response); });
   }
 
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const v1::GetStatsRequest* request,
@@ -95,7 +96,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   grpc::ServerUnaryReactor* ExplainVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                            v1::Explanation* response) override {
     return answer(context, [this, request, response] {
-      if (auto got = take(store_->get(request->id()), response->mutable_verdict()); !got.ok()) return got;
+      if (auto got = get_verdict(request->id(), response->mutable_verdict()); !got.ok()) return got;
       response->set_text(explain_verdict(response->verdict()));
       return absl::OkStatus();
     });
@@ -163,6 +164,19 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
+  absl::Status get_verdict(const std::string& id, v1::Verdict* response) const {
+    if (auto got = take(store_->get(id), response); !got.ok()) return got;
+    note_eviction(response);
+    return absl::OkStatus();
+  }
+
+  // Verdicts stay as they were when their step was judged; traces do not.
+  void note_eviction(v1::Verdict* verdict) const {
+    StepIdentity step;
+    if (kept_ == nullptr || verdict->trace() != v1::KEPT || !parse_id(verdict->id(), &step)) return;
+    if (kept_->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::EVICTED);
+  }
+
   absl::Status list_jobs(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
@@ -204,7 +218,10 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     const auto rest = store_->list(request.filter(), last, 1, /*whole=*/false);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, absl::StrCat(last)));
-    for (StoredVerdict& stored : *found) *response->add_verdicts() = std::move(stored.verdict);
+    for (StoredVerdict& stored : *found) {
+      note_eviction(&stored.verdict);
+      *response->add_verdicts() = std::move(stored.verdict);
+    }
     return absl::OkStatus();
   }
 
@@ -225,6 +242,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   }
 
   VerdictStore* const store_;
+  const TraceStore* const kept_;
   std::atomic<int> waiting_{0};
   std::mutex mutex_;
   std::condition_variable forgot_;
@@ -233,7 +251,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   SerialExecutor disk_;  // Last: its thread uses all of the above.
 };
 
-VerdictService::VerdictService(VerdictStore* store) : impl_(std::make_unique<Impl>(store)) {}
+VerdictService::VerdictService(VerdictStore* store, const TraceStore* kept)
+    : impl_(std::make_unique<Impl>(store, kept)) {}
 VerdictService::~VerdictService() = default;
 grpc::Service* VerdictService::service() { return impl_.get(); }
 void VerdictService::drain() { impl_->drain(); }

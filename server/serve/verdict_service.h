@@ -5,14 +5,15 @@
 #include <memory>
 
 #include "plumbline/v1/query.grpc.pb.h"
+#include "server/ingest/trace_store.h"
 #include "server/store/store.h"
 
 namespace plumbline {
 
 class VerdictService {
  public:
-  // `store` must outlive the service.
-  explicit VerdictService(VerdictStore* store);
+  // Both must outlive the service; `kept` (traces of TYPE_II verdicts) may be null.
+  explicit VerdictService(VerdictStore* store, const TraceStore* kept = nullptr);
   ~VerdictService();
 
   // For ServerBuilder::RegisterService.

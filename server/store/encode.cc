@@ -146,6 +146,7 @@ v1::Verdict to_proto(const Verdict& from) {
   to.set_audit_seconds(from.audit_seconds);
   to.set_digest(utf8(from.digest));
   to.set_backend(utf8(from.backend));
+  if (from.trace_kept) to.set_trace(v1::KEPT);
   return to;
 }
 

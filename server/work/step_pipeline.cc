@@ -117,7 +117,7 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   }
   if (parts_.references != nullptr && parts_.runs->keeps_traces(trace.identity)) {
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
-    const absl::Status kept = parts_.references->put(trace);
+    const absl::Status kept = parts_.references->put({step->assembled.trace, nullptr, {}, {}, 0, -1, {}});
     if (!kept.ok()) {
       const std::lock_guard lock(mutex_);
       if (unkept_.size() >= kUnkeptMax) unkept_.erase(unkept_.begin());
@@ -139,7 +139,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   std::string wait_for;
   if (step->run->reference) {
     const StepIdentity reference = reference_step(*step->run, trace.identity.step);
-    if (parts_.references != nullptr && parts_.references->state(reference) == ReferenceStore::State::kAbsent &&
+    if (parts_.references != nullptr && parts_.references->state(reference) == TraceStore::State::kAbsent &&
         lost_reference(reference).empty()) {
       wait_for = reference.id();
     }
@@ -188,15 +188,14 @@ std::string StepPipeline::lost_reference(const StepIdentity& wanted) const {
   return "";
 }
 
-std::string StepPipeline::load_reference(const Step& step, Reference* reference) const {
+std::string StepPipeline::load_reference(const Step& step, TraceRecord* record) const {
   const StepIdentity wanted = reference_step(*step.run, step.trace()->identity.step);
-  reference->name = reference_name(wanted);
-  reference->first_step_of_run = wanted.step == 0;
+  record->reference_name = reference_name(wanted);
   if (parts_.references == nullptr) return "this daemon keeps no traces";
   switch (parts_.references->state(wanted)) {
-    case ReferenceStore::State::kEvicted:
+    case TraceStore::State::kEvicted:
       return "its trace was evicted (--trace-quota)";
-    case ReferenceStore::State::kAbsent: {
+    case TraceStore::State::kAbsent: {
       std::string lost = lost_reference(wanted);
       if (!lost.empty()) return lost;
       {
@@ -208,38 +207,41 @@ std::string StepPipeline::load_reference(const Step& step, Reference* reference)
       }
       return "the run never existed here";
     }
-    case ReferenceStore::State::kPresent:
+    case TraceStore::State::kPresent:
       break;
   }
-  auto trace = parts_.references->load(wanted);
-  if (!trace.ok()) {
-    if (absl::IsNotFound(trace.status())) return "its trace was evicted (--trace-quota)";
-    return StrCat("its trace cannot be read: ", trace.status().message());
+  auto kept = parts_.references->load(wanted);
+  if (!kept.ok()) {
+    if (absl::IsNotFound(kept.status())) return "its trace was evicted (--trace-quota)";
+    return StrCat("its trace cannot be read: ", kept.status().message());
   }
-  reference->trace = *std::move(trace);
+  record->reference = std::move(kept->trace);
   return "";
+}
+
+void StepPipeline::keep_trace(const TraceRecord& record, Verdict* verdict) const {
+  const absl::Status kept = parts_.kept->put(record);
+  verdict->trace_kept = kept.ok();
+  if (!kept.ok()) verdict->notes.push_back(StrCat("its trace could not be kept: ", kept.message()));
 }
 
 void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
   const Trace& trace = *step->trace();
   Run& run = *step->run;
-  Reference reference;
+  TraceRecord record;
+  record.trace = step->assembled.trace;
+  record.profile = run.profile_name;
+  record.alpha = run.alpha;
+  record.previous_step = run.memory.step;
+  record.previous_digests = run.memory.digests;
   std::string missing;
-  AuditRequestContext context;
-  context.profile = run.profile;
-  context.alpha = run.alpha;
-  if (run.reference) {
-    missing = load_reference(*step, &reference);
-    if (missing.empty()) context.reference = &reference;
-  }
-  const StepMemory previous = run.memory;
-  if (previous.step >= 0) context.previous = &previous;
+  if (run.reference) missing = load_reference(*step, &record);
 
   const absl::Time start = absl::Now();
   Verdict verdict;
   try {
     StepMemory memory;
-    verdict = audit(trace, context, &memory);
+    verdict = audit(record, *run.profile, &memory);
     run.memory = std::move(memory);
     run.memory.step = trace.identity.step;
   } catch (const std::exception& failure) {  // Of memory, above all: the step's, not the daemon's.
@@ -256,7 +258,8 @@ void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
   if (trace.missed > 0) {
     verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
   }
-  if (!missing.empty()) mark_reference_missing(missing, reference.name, &verdict);
+  if (!missing.empty()) mark_reference_missing(missing, record.reference_name, &verdict);
+  if (verdict.outcome == Outcome::kTypeII && parts_.kept != nullptr) keep_trace(record, &verdict);
 
   const bool wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "plumbline/v1/verdict.pb.h"
 #include "server/ingest/assembler.h"
-#include "server/ingest/reference_store.h"
+#include "server/ingest/trace_store.h"
 #include "server/metrics/metrics.h"
 #include "server/store/store.h"
 #include "server/work/pairing.h"
@@ -43,10 +43,11 @@ class StepPipeline {
     absl::Duration reference_timeout = absl::Seconds(60);
     std::string backend = "cpu";
   };
-  // The parts must outlive the pipeline. `references` and `metrics` may be null.
+  // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null.
   struct Parts {
     VerdictStore* store = nullptr;
-    ReferenceStore* references = nullptr;
+    TraceStore* references = nullptr;
+    TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
     RunRegistry* runs = nullptr;
     Scheduler* scheduler = nullptr;
     SerialExecutor* disk = nullptr;
@@ -82,7 +83,9 @@ class StepPipeline {
   void audit_step(const std::shared_ptr<Step>& step);  // On a worker.
   // Why the reference's step is not there and will not come any more; empty: it is, or it may.
   std::string lost_reference(const StepIdentity& wanted) const;
-  std::string load_reference(const Step& step, Reference* reference) const;  // Why it is missing; empty: it is there.
+  // Fills the record's reference. Why it is missing; empty: it is there.
+  std::string load_reference(const Step& step, TraceRecord* record) const;
+  void keep_trace(const TraceRecord& record, Verdict* verdict) const;
   void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
   void finish(const std::shared_ptr<Step>& step, const StepAnswer& answer);

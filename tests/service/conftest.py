@@ -15,7 +15,7 @@ from stream_daemon import DaemonProcess  # noqa: E402
 
 @pytest.fixture(scope="session")
 def shared_daemon() -> Iterator[DaemonProcess]:
-    daemon = DaemonProcess("--memory-limit=64MiB", "--reference-timeout=300ms", "--trace-quota=1MiB")
+    daemon = DaemonProcess("--memory-limit=64MiB", "--reference-timeout=300ms", "--trace-quota=2MiB")
     yield daemon
     daemon.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 from stream_client import Client, StepFrames, Stream
@@ -14,6 +16,12 @@ from plumbline.v1 import query_pb2_grpc, verdict_pb2
 def plumb() -> Path:
     """The plumb command of the build that the daemon comes from."""
     return binary().parents[1] / "client" / "cpp" / "plumb"
+
+
+def run_plumb(daemon: DaemonProcess, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PLUMBLINE_SERVER": daemon.address}
+    command = [str(plumb()), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, **options)
 
 
 def metrics_address(daemon: DaemonProcess) -> str:

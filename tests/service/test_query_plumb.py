@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 
 import pytest
-from query_support import inconclusive, plumb, send, type_i, type_ii
+from query_support import inconclusive, plumb, run_plumb, send, type_i, type_ii
 from stream_client import Client
 from stream_daemon import DaemonProcess
-
-
-def run_plumb(daemon: DaemonProcess, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PLUMBLINE_SERVER": daemon.address}
-    command = [str(plumb()), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, **options)
 
 
 @pytest.fixture

@@ -298,7 +298,7 @@ def test_reference_run_that_is_late(client: Client, run: str) -> None:
 
 def test_reference_run_that_was_evicted(client: Client, run: str) -> None:
     reference = client.stream(f"{run}-reference", reference=True)
-    for step in range(3):  # Each larger than half of --trace-quota=1MiB.
+    for step in range(3):  # Each larger than half of what --trace-quota=2MiB leaves them.
         big = StepFrames(step)
         big.extra = [leaf(9, 150_000, 9), *data(9, bytes(600_000))]
         reference.send(*big.frames())

@@ -20,6 +20,7 @@ ABSL_FLAG(std::int64_t, step_min, 0, "Only from this step on");
 ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: no limit");
 ABSL_FLAG(bool, json, false, "One JSON object a line");
 ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
+ABSL_FLAG(std::string, profile, "", "replay: under this device profile instead of the step's own");
 ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a signal");
 
 namespace {
@@ -30,11 +31,14 @@ constexpr char kUsage[] =
     "  plumb verdicts             the verdicts that match, oldest first\n"
     "  plumb watch                new verdicts as they come, until a signal ends it\n"
     "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n"
+    "  plumb replay FILE|ID       audits a step again: from a file, or from the trace that its TYPE_II verdict keeps;\n"
+    "                             with --profile, as another device would be judged\n"
+    "  plumb export-trace ID FILE writes the trace that a TYPE_II verdict keeps to a file\n"
     "  plumb formats [NAME...]    ranges and precisions of number formats, as the audit rounds with them; a NAME may "
     "be\n"
     "                             eXmY or fixed<IL,FL>; asks no plumblined\n\n"
-    "Exit codes of verdicts, watch and explain, by the worst verdict shown: 0 TYPE_I or none, 2 TYPE_II,\n"
-    "3 INCONCLUSIVE; 1 is an error (one line on standard error). jobs, formats: 0 or 1.\n";
+    "Exit codes of verdicts, watch, explain and replay, by the worst verdict shown: 0 TYPE_I or none, 2 TYPE_II,\n"
+    "3 INCONCLUSIVE; 1 is an error (one line on standard error). The others: 0 or 1.\n";
 
 std::string server_address() {
   if (const std::string given = absl::GetFlag(FLAGS_server); !given.empty()) return given;
@@ -58,5 +62,6 @@ int main(int argc, char** argv) {
   options.json = absl::GetFlag(FLAGS_json);
   options.past = absl::GetFlag(FLAGS_past);
   options.count = absl::GetFlag(FLAGS_count);
+  options.profile = absl::GetFlag(FLAGS_profile);
   return plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
 }

@@ -1,6 +1,5 @@
 #include "client/cpp/cli/plumb.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -10,34 +9,14 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/archive.h"
 #include "client/cpp/cli/formats.h"
+#include "client/cpp/cli/output.h"
 #include "client/cpp/client.h"
 #include "client/cpp/format.h"
 
 namespace plumbline {
 namespace {
-
-int fail(std::ostream& err, const std::string& message) {
-  std::string line = message;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  err << "plumb: " << line << "\n";
-  return kExitError;
-}
-
-int fail(std::ostream& err, const absl::Status& status) {
-  return fail(err, absl::StrCat(absl::StatusCodeToString(status.code()), ": ", std::string(status.message())));
-}
-
-// One line of protobuf's JSON, with the fields' names as in the .proto files (grpcurl prints these too), defaults
-// included.
-std::string json_line(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string line;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &line, options);
-  return status.ok() ? line + "\n" : absl::StrCat("{\"error\":\"", status.ToString(), "\"}\n");
-}
 
 // "type-ii", "TYPE_II", "type_ii" -> TYPE_II; empty: any.
 bool parse_outcome(const std::string& text, v1::Outcome* outcome) {
@@ -170,24 +149,27 @@ int worse_exit_code(int a, int b) {
 
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
-  if (arguments.empty()) {
-    return fail(err, "expected a command: jobs, verdicts, watch, explain ID or formats; see plumb --help");
-  }
+  constexpr char kCommands[] = "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE or formats";
+  if (arguments.empty()) return fail(err, absl::StrCat("expected a command: ", kCommands, "; see plumb --help"));
   const std::string& command = arguments.front();
+  const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
   if (command == "formats") {
     std::string wrong;
-    out << list_formats({arguments.begin() + 1, arguments.end()}, options.json, &wrong);
+    out << list_formats(words, options.json, &wrong);
     return wrong.empty() ? kExitTypeI : fail(err, wrong);
   }
-  const std::size_t expected = command == "explain" ? 2 : 1;
-  if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
-    return fail(err, absl::StrCat("there is no command \"", command,
-                                  "\": expected jobs, verdicts, watch, explain ID or formats"));
+  if (command == "replay" || command == "export-trace") {
+    Client client(options.server);
+    return command == "replay" ? replay(client, options, words, out, err) : export_trace(client, words, out, err);
   }
-  if (arguments.size() != expected) {
+  const std::size_t expected = command == "explain" ? 1 : 0;
+  if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
+    return fail(err, absl::StrCat("there is no command \"", command, "\": expected ", kCommands));
+  }
+  if (words.size() != expected) {
     return fail(err, absl::StrCat(command, ": expected ",
-                                  expected == 2 ? "the id of a verdict (project/job/run/rank/step)" : "no argument",
-                                  ", found ", arguments.size() - 1));
+                                  expected == 1 ? "the id of a verdict (project/job/run/rank/step)" : "no argument",
+                                  ", found ", words.size()));
   }
   v1::Filter filter;
   if (!make_filter(options, &filter)) {
@@ -198,7 +180,7 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
   Client client(options.server);
   if (command == "jobs") return jobs(client, options, out, err);
   if (command == "verdicts") return verdicts(client, options, filter, out, err);
-  return explain(client, options, arguments[1], out, err);
+  return explain(client, options, words[0], out, err);
 }
 
 }  // namespace plumbline

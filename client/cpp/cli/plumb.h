@@ -25,9 +25,10 @@ struct PlumbOptions {
   bool json = false;
   bool past = false;       // watch: first what is on disk.
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
+  std::string profile;     // replay: under this one; empty: the step's own.
 };
 
-// Runs a command ("jobs", "verdicts", "watch", "explain", "formats" and its arguments) and returns its exit code.
+// Runs a command ("jobs", "verdicts", ... and its arguments) and returns its exit code.
 // Errors are one line on `err`.
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err);

@@ -38,22 +38,56 @@ TEST(Frames, ATraceGivesItsFramesBack) {
   EXPECT_EQ(again->digest, trace->digest);
 }
 
+TraceRecord record_of(std::shared_ptr<const Trace> trace) {
+  TraceRecord record;
+  record.trace = std::move(trace);
+  return record;
+}
+
 TEST(TraceFile, ComesBackWithoutTheParametersContent) {
   const TemporaryDirectory directory;
   const auto trace = trace_of(frames_of_a_step(5));
   const std::string path = directory.path + "/5.trace";
-  const auto bytes = write_trace_file(*trace, path);
+  const auto bytes = write_trace_file(record_of(trace), TraceContent::kPaired, path);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   EXPECT_EQ(*bytes, std::filesystem::file_size(path));
   EXPECT_EQ(read(path).find("abcdefgh"), std::string::npos);
-  const auto again = read_trace_file(path, trace->identity);
+  const auto record = read_trace_file(path);
+  ASSERT_TRUE(record.ok()) << record.status();
+  const Trace& again = *record->trace;
+  EXPECT_EQ(again.digest, trace->digest);
+  EXPECT_EQ(again.identity, trace->identity);
+  EXPECT_EQ(again.leaves[1].payload, 0u);
+  EXPECT_EQ(again.payloads.size(), 3u);
+  EXPECT_EQ(*again.payloads.at(1), *trace->payloads.at(1));
+  EXPECT_EQ(again.ops[0].name, "aten::add.Tensor");
+}
+
+TEST(TraceFile, ComesBackWithAllThatItsAuditWasAsked) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path + "/5.trace";
+  ASSERT_TRUE(write_trace_file(record_of(trace_of(frames_of_a_step(5))), TraceContent::kPaired, path).ok());
+  const auto paired = read_trace_file(path);  // As a reference is when it is compared with: without parameters.
+  ASSERT_TRUE(paired.ok()) << paired.status();
+  TraceRecord asked = record_of(trace_of(frames_of_a_step(5)));
+  asked.reference = paired->trace;
+  asked.reference_name = "run r step 5";
+  asked.profile = "ieee";
+  asked.alpha = 0.25;
+  asked.previous_step = 4;
+  asked.previous_digests = {{"param:w", "00:8"}};
+  ASSERT_TRUE(write_trace_file(asked, TraceContent::kWhole, path).ok());
+  const auto again = read_trace_file(path);
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ((*again)->digest, trace->digest);
-  EXPECT_EQ((*again)->identity, trace->identity);
-  EXPECT_EQ((*again)->leaves[1].payload, 0u);
-  EXPECT_EQ((*again)->payloads.size(), 3u);
-  EXPECT_EQ(*(*again)->payloads.at(1), *trace->payloads.at(1));
-  EXPECT_EQ((*again)->ops[0].name, "aten::add.Tensor");
+  EXPECT_EQ(again->trace->payloads.size(), 4u);
+  ASSERT_NE(again->reference, nullptr);
+  EXPECT_EQ(again->reference->payloads.size(), 3u);
+  EXPECT_EQ(again->reference->digest, asked.trace->digest);
+  EXPECT_EQ(again->reference_name, asked.reference_name);
+  EXPECT_EQ(again->profile, asked.profile);
+  EXPECT_EQ(again->alpha, asked.alpha);
+  EXPECT_EQ(again->previous_step, asked.previous_step);
+  EXPECT_EQ(again->previous_digests, asked.previous_digests);
 }
 
 TEST(TraceFile, KeepsAParameterThatATapReads) {
@@ -63,42 +97,53 @@ TEST(TraceFile, KeepsAParameterThatATapReads) {
   const auto trace = trace_of(frames);
   ASSERT_NE(trace, nullptr);
   const std::string path = directory.path + "/5.trace";
-  ASSERT_TRUE(write_trace_file(*trace, path).ok());
-  const auto again = read_trace_file(path, trace->identity);
+  ASSERT_TRUE(write_trace_file(record_of(trace), TraceContent::kPaired, path).ok());
+  const auto again = read_trace_file(path);
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(*(*again)->payloads.at(2), *trace->payloads.at(2));
+  EXPECT_EQ(*again->trace->payloads.at(2), *trace->payloads.at(2));
 }
 
 TEST(TraceFile, EveryDamagedByteIsNoticed) {
   const TemporaryDirectory directory;
-  const auto trace = trace_of(frames_of_a_step(5));
   const std::string path = directory.path + "/5.trace";
-  ASSERT_TRUE(write_trace_file(*trace, path).ok());
+  ASSERT_TRUE(write_trace_file(record_of(trace_of(frames_of_a_step(5))), TraceContent::kPaired, path).ok());
   const std::string whole = read(path);
+  const auto code = [&](const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+    return read_trace_file(path).status().code();
+  };
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
-    std::ofstream(path, std::ios::binary) << damaged;
-    EXPECT_EQ(read_trace_file(path, trace->identity).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
+    // Without the magic it is no trace.
+    EXPECT_EQ(code(damaged), i < 7 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kDataLoss) << "byte " << i;
   }
-  for (std::size_t size = 0; size < whole.size(); size += 7) {
-    std::ofstream(path, std::ios::binary) << whole.substr(0, size);
-    EXPECT_EQ(read_trace_file(path, trace->identity).status().code(), absl::StatusCode::kDataLoss) << size << " bytes";
+  for (std::size_t size = 8; size < whole.size(); size += 7) {
+    EXPECT_EQ(code(whole.substr(0, size)), absl::StatusCode::kDataLoss) << size << " bytes";
   }
+  EXPECT_EQ(code("PLTRACE3" + whole.substr(8)), absl::StatusCode::kFailedPrecondition);
+  for (const char* text : {"", "P", "PLTRACE", "a file of another kind"}) {
+    EXPECT_EQ(code(text), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_EQ(read_trace_file(path + ".gone").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(TraceFile, IsOfOneStepOnly) {
+TEST(TraceFile, ADumpIsReadToo) {
   const TemporaryDirectory directory;
+  const std::string path = directory.path + "/dump";
   const auto trace = trace_of(frames_of_a_step(5));
-  const std::string path = directory.path + "/5.trace";
-  ASSERT_TRUE(write_trace_file(*trace, path).ok());
-  StepIdentity other = trace->identity;
-  other.step = 6;
-  EXPECT_EQ(read_trace_file(path, other).status().code(), absl::StatusCode::kDataLoss);
-  other = trace->identity;
-  other.run = "s";
-  EXPECT_EQ(read_trace_file(path, other).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(read_trace_file(path + ".gone", trace->identity).status().code(), absl::StatusCode::kNotFound);
+  std::string dump;
+  for (const v1::AuditRequest& frame : frames_of(*trace)) {
+    const std::string bytes = frame.SerializeAsString();
+    ASSERT_LT(bytes.size(), 128u);
+    dump += static_cast<char>(bytes.size()) + bytes;
+  }
+  std::ofstream(path, std::ios::binary) << dump;
+  const auto record = read_trace_file(path);
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->trace->digest, trace->digest);
+  std::ofstream(path, std::ios::binary) << dump.substr(0, dump.size() / 2);
+  EXPECT_EQ(read_trace_file(path).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

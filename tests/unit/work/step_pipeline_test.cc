@@ -22,14 +22,17 @@ class Pipeline : public ::testing::Test {
     auto store = open_sqlite_store(directory_.path);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
-    auto references = ReferenceStore::open(directory_.path + "/traces", 1u << 30);
+    auto references = TraceStore::open(directory_.path + "/traces", 1u << 30, TraceContent::kPaired);
     ASSERT_TRUE(references.ok());
     references_ = *std::move(references);
+    auto kept = TraceStore::open(directory_.path + "/kept", 1u << 30, TraceContent::kWhole);
+    ASSERT_TRUE(kept.ok());
+    kept_ = *std::move(kept);
     StepPipeline::Options options;
     options.reference_timeout = reference_timeout;
-    pipeline_ = std::make_unique<StepPipeline>(
-        StepPipeline::Parts{store_.get(), references_.get(), runs_.get(), scheduler_.get(), disk_.get(), nullptr},
-        options);
+    pipeline_ = std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(),
+                                                                   runs_.get(), scheduler_.get(), disk_.get(), nullptr},
+                                               options);
   }
 
   void stop() {
@@ -82,7 +85,7 @@ class Pipeline : public ::testing::Test {
   std::unique_ptr<SerialExecutor> disk_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<VerdictStore> store_;
-  std::unique_ptr<ReferenceStore> references_;
+  std::unique_ptr<TraceStore> references_, kept_;
   std::unique_ptr<StepPipeline> pipeline_;
 };
 

@@ -1,4 +1,4 @@
-// Traces of reference runs under a directory, within a quota. Thread-safe; blocks on the disk.
+// Traces of steps under a directory, within a quota. Thread-safe; blocks on the disk.
 //
 // A trace is at DIRECTORY/p_PROJECT/j_JOB/r_RUN/RANK/STEP.trace (format: trace_file.h). Past the quota the oldest go;
 // DIRECTORY/evicted remembers which, a line each, so that "evicted" and "never existed" stay apart over restarts.
@@ -15,23 +15,25 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/ingest/trace.h"
+#include "server/ingest/trace_file.h"
 
 namespace plumbline {
 
-class ReferenceStore {
+class TraceStore {
  public:
   enum class State { kPresent, kEvicted, kAbsent };
 
   // Opens or creates the directory; files that a crash left half-written are removed.
-  static absl::StatusOr<std::unique_ptr<ReferenceStore>> open(const std::string& directory, std::uint64_t quota_bytes);
+  static absl::StatusOr<std::unique_ptr<TraceStore>> open(const std::string& directory, std::uint64_t quota_bytes,
+                                                          TraceContent content);
 
   // Keeps a trace, in place of an earlier one of the same identity. RESOURCE_EXHAUSTED: larger than the whole quota
   // (it counts as evicted).
-  absl::Status put(const Trace& trace);
+  absl::Status put(const TraceRecord& record);
   State state(const StepIdentity& step) const;
-  bool has_run(const StepIdentity& run) const;  // A step of it is or was here.
-  // NOT_FOUND; DATA_LOSS: damaged.
-  absl::StatusOr<std::shared_ptr<const Trace>> load(const StepIdentity& step) const;
+  bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
+  absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.
+  std::string path(const StepIdentity& step) const;                  // Of the step's file, whether it is there or not.
   std::uint64_t used_bytes() const;
 
   static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.
@@ -41,13 +43,14 @@ class ReferenceStore {
     StepIdentity step;
     std::uint64_t bytes = 0;
   };
-  ReferenceStore(std::string directory, std::uint64_t quota_bytes);
+  TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content);
   absl::Status scan();
   void evict_to(std::uint64_t bytes);  // With the lock held.
   void remember_evicted(const std::string& id);
 
   const std::string directory_;
   const std::uint64_t quota_;
+  const TraceContent content_;
   mutable std::mutex mutex_;
   std::list<Entry> entries_;  // Oldest first.
   std::map<std::string, std::list<Entry>::iterator> by_id_;

@@ -1,4 +1,4 @@
-#include "server/ingest/reference_store.h"
+#include "server/ingest/trace_store.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace plumbline {
 namespace {
 
-using State = ReferenceStore::State;
+using State = TraceStore::State;
 
 StepIdentity step_of_run(std::int64_t step) {
   StepIdentity identity = options_of_a_run().run;
@@ -19,19 +19,25 @@ StepIdentity step_of_run(std::int64_t step) {
   return identity;
 }
 
-std::unique_ptr<ReferenceStore> opened(const std::string& directory, std::uint64_t quota) {
-  auto store = ReferenceStore::open(directory, quota);
+TraceRecord record_of(std::int64_t step) {
+  TraceRecord record;
+  record.trace = trace_of(frames_of_a_step(step));
+  return record;
+}
+
+std::unique_ptr<TraceStore> opened(const std::string& directory, std::uint64_t quota) {
+  auto store = TraceStore::open(directory, quota, TraceContent::kPaired);
   EXPECT_TRUE(store.ok()) << store.status();
   return *std::move(store);
 }
 
-TEST(ReferenceStore, KeepsLoadsAndForgetsTheOldest) {
+TEST(TraceStore, KeepsLoadsAndForgetsTheOldest) {
   const TemporaryDirectory directory;
   auto store = opened(directory.path, 1 << 20);
-  ASSERT_TRUE(store->put(*trace_of(frames_of_a_step(0))).ok());
+  ASSERT_TRUE(store->put(record_of(0)).ok());
   const std::uint64_t each = store->used_bytes();
   store = opened(directory.path, 2 * each + each / 2);  // Steps 1 and 2 fit, 0 goes.
-  for (const int step : {1, 2}) ASSERT_TRUE(store->put(*trace_of(frames_of_a_step(step))).ok());
+  for (const int step : {1, 2}) ASSERT_TRUE(store->put(record_of(step)).ok());
   EXPECT_EQ(store->state(step_of_run(0)), State::kEvicted);
   EXPECT_EQ(store->state(step_of_run(1)), State::kPresent);
   EXPECT_EQ(store->state(step_of_run(2)), State::kPresent);
@@ -39,15 +45,15 @@ TEST(ReferenceStore, KeepsLoadsAndForgetsTheOldest) {
   EXPECT_LE(store->used_bytes(), 2 * each + each / 2);
   const auto loaded = store->load(step_of_run(2));
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ((*loaded)->identity.step, 2);
+  EXPECT_EQ(loaded->trace->identity.step, 2);
   EXPECT_TRUE(absl::IsNotFound(store->load(step_of_run(0)).status()));
 }
 
-TEST(ReferenceStore, RemembersOverARestart) {
+TEST(TraceStore, RemembersOverARestart) {
   const TemporaryDirectory directory;
   {
     auto store = opened(directory.path, 1 << 20);
-    for (const int step : {0, 1}) ASSERT_TRUE(store->put(*trace_of(frames_of_a_step(step))).ok());
+    for (const int step : {0, 1}) ASSERT_TRUE(store->put(record_of(step)).ok());
     store = opened(directory.path, store->used_bytes() - 1);
   }
   std::ofstream(directory.path + "/p_p/j_j/r_r/0/9.trace.part") << "half";
@@ -61,28 +67,28 @@ TEST(ReferenceStore, RemembersOverARestart) {
   EXPECT_FALSE(store->has_run(other));
 }
 
-TEST(ReferenceStore, ATraceBeyondTheQuotaCountsAsEvicted) {
+TEST(TraceStore, ATraceBeyondTheQuotaCountsAsEvicted) {
   const TemporaryDirectory directory;
   const auto store = opened(directory.path, 10);
-  EXPECT_TRUE(absl::IsResourceExhausted(store->put(*trace_of(frames_of_a_step(0)))));
+  EXPECT_TRUE(absl::IsResourceExhausted(store->put(record_of(0))));
   EXPECT_EQ(store->state(step_of_run(0)), State::kEvicted);
   EXPECT_EQ(store->used_bytes(), 0u);
 }
 
-TEST(ReferenceStore, ComesBackAfterEviction) {
+TEST(TraceStore, ComesBackAfterEviction) {
   const TemporaryDirectory directory;
   auto store = opened(directory.path, 10);
-  EXPECT_FALSE(store->put(*trace_of(frames_of_a_step(0))).ok());
+  EXPECT_FALSE(store->put(record_of(0)).ok());
   store = opened(directory.path, 1 << 20);
   EXPECT_EQ(store->state(step_of_run(0)), State::kEvicted);
-  EXPECT_TRUE(store->put(*trace_of(frames_of_a_step(0))).ok());
+  EXPECT_TRUE(store->put(record_of(0)).ok());
   EXPECT_EQ(store->state(step_of_run(0)), State::kPresent);
 }
 
-TEST(ReferenceStore, CannotBeWherAFileIs) {
+TEST(TraceStore, CannotBeWherAFileIs) {
   const TemporaryDirectory directory;
   std::ofstream(directory.path + "/file") << "x";
-  const auto store = ReferenceStore::open(directory.path + "/file/traces", 10);
+  const auto store = TraceStore::open(directory.path + "/file/traces", 10, TraceContent::kPaired);
   EXPECT_TRUE(absl::IsPermissionDenied(store.status())) << store.status();
 }
 

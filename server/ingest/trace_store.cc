@@ -1,4 +1,4 @@
-#include "server/ingest/reference_store.h"
+#include "server/ingest/trace_store.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "server/ingest/trace_file.h"
 
 namespace plumbline {
 namespace {
@@ -41,17 +40,17 @@ bool identity_of(const fs::path& directory, const fs::path& file, StepIdentity* 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ReferenceStore>> ReferenceStore::open(const std::string& directory,
-                                                                     std::uint64_t quota_bytes) {
-  std::unique_ptr<ReferenceStore> store(new ReferenceStore(directory, quota_bytes));
+absl::StatusOr<std::unique_ptr<TraceStore>> TraceStore::open(const std::string& directory, std::uint64_t quota_bytes,
+                                                             TraceContent content) {
+  std::unique_ptr<TraceStore> store(new TraceStore(directory, quota_bytes, content));
   if (auto scanned = store->scan(); !scanned.ok()) return scanned;
   return store;
 }
 
-ReferenceStore::ReferenceStore(std::string directory, std::uint64_t quota_bytes)
-    : directory_(std::move(directory)), quota_(quota_bytes) {}
+TraceStore::TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content)
+    : directory_(std::move(directory)), quota_(quota_bytes), content_(content) {}
 
-absl::Status ReferenceStore::scan() {
+absl::Status TraceStore::scan() {
   const std::lock_guard lock(mutex_);
   std::error_code error;
   fs::create_directories(directory_, error);
@@ -87,27 +86,28 @@ absl::Status ReferenceStore::scan() {
   return absl::OkStatus();
 }
 
-absl::Status ReferenceStore::put(const Trace& trace) {
-  const fs::path path = path_of(directory_, trace.identity);
+absl::Status TraceStore::put(const TraceRecord& record) {
+  const StepIdentity& step = record.trace->identity;
+  const fs::path path = path_of(directory_, step);
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error)
     return absl::UnavailableError(StrCat("cannot create ", path.parent_path().string(), ": ", error.message()));
-  const auto bytes = write_trace_file(trace, path.string());
+  const auto bytes = write_trace_file(record, content_, path.string());
   if (!bytes.ok()) return bytes.status();
 
   const std::lock_guard lock(mutex_);
-  const std::string id = trace.identity.id();
+  const std::string id = step.id();
   if (const auto old = by_id_.find(id); old != by_id_.end()) {
     used_ -= old->second->bytes;
     entries_.erase(old->second);
     by_id_.erase(old);
   } else {
-    ++runs_[trace.identity.run_id()];
+    ++runs_[step.run_id()];
   }
   if (evicted_ids_.erase(id) > 0) evicted_.remove(id);
   used_ += *bytes;
-  by_id_[id] = entries_.insert(entries_.end(), {trace.identity, *bytes});
+  by_id_[id] = entries_.insert(entries_.end(), {step, *bytes});
   evict_to(quota_);
   if (by_id_.count(id) == 0) {
     return absl::ResourceExhaustedError(
@@ -116,7 +116,7 @@ absl::Status ReferenceStore::put(const Trace& trace) {
   return absl::OkStatus();
 }
 
-void ReferenceStore::evict_to(std::uint64_t bytes) {
+void TraceStore::evict_to(std::uint64_t bytes) {
   while (used_ > bytes && !entries_.empty()) {
     const Entry entry = std::move(entries_.front());
     entries_.pop_front();
@@ -131,7 +131,7 @@ void ReferenceStore::evict_to(std::uint64_t bytes) {
   }
 }
 
-void ReferenceStore::remember_evicted(const std::string& id) {
+void TraceStore::remember_evicted(const std::string& id) {
   if (!evicted_ids_.insert(id).second) return;
   evicted_.push_back(id);
   const fs::path path = fs::path(directory_) / "evicted";
@@ -147,14 +147,14 @@ void ReferenceStore::remember_evicted(const std::string& id) {
   for (const std::string& line : evicted_) file << line << '\n';
 }
 
-ReferenceStore::State ReferenceStore::state(const StepIdentity& step) const {
+TraceStore::State TraceStore::state(const StepIdentity& step) const {
   const std::lock_guard lock(mutex_);
   const std::string id = step.id();
   if (by_id_.count(id) > 0) return State::kPresent;
   return evicted_ids_.count(id) > 0 ? State::kEvicted : State::kAbsent;
 }
 
-bool ReferenceStore::has_run(const StepIdentity& run) const {
+bool TraceStore::has_run(const StepIdentity& run) const {
   const std::lock_guard lock(mutex_);
   const std::string id = run.run_id();
   if (runs_.count(id) > 0) return true;
@@ -162,11 +162,15 @@ bool ReferenceStore::has_run(const StepIdentity& run) const {
                      [&](const std::string& evicted) { return evicted.rfind(id + "/", 0) == 0; });
 }
 
-absl::StatusOr<std::shared_ptr<const Trace>> ReferenceStore::load(const StepIdentity& step) const {
-  return read_trace_file(path_of(directory_, step).string(), step);
+absl::StatusOr<TraceRecord> TraceStore::load(const StepIdentity& step) const {
+  auto record = read_trace_file(path(step));
+  if (record.ok() && record->trace->identity != step) return absl::DataLossError("it is of another step");
+  return record;
 }
 
-std::uint64_t ReferenceStore::used_bytes() const {
+std::string TraceStore::path(const StepIdentity& step) const { return path_of(directory_, step).string(); }
+
+std::uint64_t TraceStore::used_bytes() const {
   const std::lock_guard lock(mutex_);
   return used_;
 }

@@ -1,0 +1,227 @@
+#include "server/serve/archive_service.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/format.h"
+#include "server/ingest/limits.h"
+#include "server/judge/audit.h"
+#include "server/serve/query_status.h"
+#include "server/store/encode.h"
+
+namespace plumbline {
+namespace {
+
+using absl::StrCat;
+
+// A file of its own in `directory`, removed at the end of the scope.
+class ScratchFile {
+ public:
+  explicit ScratchFile(const std::string& directory) : path_(directory + "/XXXXXX") {
+    const int descriptor = mkstemp(path_.data());
+    ok_ = descriptor >= 0;
+    if (ok_) close(descriptor);
+    file_.open(path_, std::ios::binary);
+  }
+  ~ScratchFile() {
+    if (ok_) unlink(path_.c_str());
+  }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  bool append(const std::string& bytes) {
+    file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return file_.good();
+  }
+  bool close_file() {
+    file_.close();
+    return ok_ && !file_.fail();
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+  bool ok_ = false;
+};
+
+absl::Status no_room(const std::string& directory) {
+  return absl::ResourceExhaustedError(StrCat("cannot hold the file that is sent in ", directory));
+}
+
+}  // namespace
+
+ArchiveService::ArchiveService(Parts parts, Options options) : parts_(parts), options_(std::move(options)) {
+  std::error_code ignored;  // Shows when a file is to be received.
+  std::filesystem::remove_all(options_.scratch, ignored);
+  std::filesystem::create_directories(options_.scratch, ignored);
+}
+
+absl::Status ArchiveService::enter() {
+  const std::lock_guard lock(mutex_);
+  if (draining_) return absl::UnavailableError("draining");
+  if (calls_ >= kCallsMax) {
+    return absl::ResourceExhaustedError(StrCat("expected at most ", kCallsMax, " calls of the archive at one time"));
+  }
+  ++calls_;
+  return absl::OkStatus();
+}
+
+void ArchiveService::leave() {
+  const std::lock_guard lock(mutex_);
+  --calls_;
+}
+
+grpc::Status ArchiveService::in_turn(const std::function<absl::Status()>& call) {
+  if (const absl::Status refused = enter(); !refused.ok()) return query_status(refused);
+  absl::Status status;
+  try {
+    status = call();
+  } catch (const std::exception& failure) {  // Of memory, above all.
+    status = absl::InternalError(failure.what());
+  }
+  leave();
+  return query_status(status);
+}
+
+void ArchiveService::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  changed_.notify_all();
+}
+
+absl::StatusOr<std::string> ArchiveService::kept_path(const std::string& id) const {
+  const auto verdict = parts_.store->get(id);
+  if (!verdict.ok()) return verdict.status();
+  StepIdentity step;
+  parse_id(id, &step);
+  switch (parts_.kept->state(step)) {
+    case TraceStore::State::kPresent:
+      return parts_.kept->path(step);
+    case TraceStore::State::kEvicted:
+      return absl::NotFoundError(StrCat("the trace of ", id, " was evicted (--trace-quota)"));
+    case TraceStore::State::kAbsent:
+      break;
+  }
+  return absl::NotFoundError(StrCat("no trace was kept of ", id, ", whose verdict is ",
+                                    outcome_name(verdict->verdict()), ": TYPE_II verdicts keep theirs"));
+}
+
+absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(grpc::ServerReader<v1::ReplayRequest>* reader) const {
+  v1::ReplayRequest request;
+  if (!reader->Read(&request)) return absl::InvalidArgumentError("id: expected a verdict's id or a file, found none");
+  const std::string id = request.id(), asked_profile = request.profile();
+  absl::StatusOr<TraceRecord> record = TraceRecord{};
+  if (!id.empty()) {
+    const auto path = kept_path(id);
+    if (!path.ok()) return path.status();
+    record = read_trace_file(*path);
+    if (absl::IsNotFound(record.status())) {  // Evicted meanwhile.
+      return absl::NotFoundError(StrCat("the trace of ", id, " was evicted (--trace-quota)"));
+    }
+  } else {
+    ScratchFile file(options_.scratch);
+    std::uint64_t bytes = 0;
+    do {
+      bytes += request.data().size();
+      if (bytes > 2 * options_.step_bytes_max) {  // A step's and its reference's.
+        return absl::ResourceExhaustedError(StrCat("the file is larger than the ", 2 * options_.step_bytes_max,
+                                                   " bytes that --memory-limit leaves it"));
+      }
+      if (!file.append(request.data())) return no_room(options_.scratch);
+      request.Clear();
+    } while (reader->Read(&request));
+    if (!file.close_file()) return no_room(options_.scratch);
+    record = read_trace_file(file.path(), options_.step_bytes_max);
+  }
+  if (!record.ok()) return record.status();
+  Asked asked{*std::move(record), nullptr};
+  if (!asked_profile.empty() || asked.record.profile.empty()) {
+    asked.record.profile = asked_profile.empty() ? "ieee" : asked_profile;
+  }
+  asked.profile = parts_.profiles->find(asked.record.profile);
+  if (asked.profile == nullptr) {
+    return absl::NotFoundError(StrCat("profile: expected one of ", absl::StrJoin(parts_.profiles->names(), ", "),
+                                      ", perhaps with +", absl::StrJoin(ProfileRegistry::options(), ", +"),
+                                      ", found \"", asked.record.profile.substr(0, 128), "\""));
+  }
+  return asked;
+}
+
+absl::Status ArchiveService::on_worker(const TraceRecord& record, std::function<void()> work) {
+  // Outlives a call that gives up.
+  struct State {
+    bool done = false;
+    std::string failure;
+  };
+  auto state = std::make_shared<State>();
+  Scheduler::Task task;
+  task.job = "replay";
+  task.run = StrCat("replay ", reinterpret_cast<std::uintptr_t>(state.get()));  // None waits for another.
+  task.bytes = estimated_audit_bytes(*record.trace);
+  task.work = [this, state, work = std::move(work)] {
+    std::string failure;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    const std::lock_guard lock(mutex_);
+    state->failure = failure;
+    state->done = true;
+    changed_.notify_all();
+  };
+  const auto ticket = parts_.scheduler->submit(std::move(task));
+  if (!ticket.ok()) return ticket.status();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return state->done || draining_; });
+  if (!state->done) return absl::UnavailableError("draining");
+  return state->failure.empty() ? absl::OkStatus() : absl::InternalError(state->failure);
+}
+
+grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportTraceRequest* request,
+                                         grpc::ServerWriter<v1::FileChunk>* writer) {
+  return in_turn([&] {
+    const auto path = kept_path(request->id());
+    if (!path.ok()) return path.status();
+    std::ifstream file(*path, std::ios::binary);
+    if (!file) return absl::NotFoundError(StrCat("the trace of ", request->id(), " was evicted (--trace-quota)"));
+    v1::FileChunk chunk;
+    std::string* data = chunk.mutable_data();
+    do {
+      data->resize(limits::kChunkBytesMax);
+      file.read(data->data(), static_cast<std::streamsize>(data->size()));
+      data->resize(static_cast<std::size_t>(file.gcount()));
+    } while (!data->empty() && writer->Write(chunk));
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1::ReplayRequest>* reader,
+                                    v1::Explanation* response) {
+  return in_turn([&] {
+    auto asked = receive(reader);
+    if (!asked.ok()) return asked.status();
+    // Shared with a task that may outlive the call.
+    auto held = std::make_shared<Asked>(*std::move(asked));
+    auto verdict = std::make_shared<v1::Verdict>();
+    const absl::Status ran = on_worker(held->record, [held, verdict] {
+      Verdict judged = audit(held->record, *held->profile, nullptr);
+      judged.profile = held->record.profile;
+      *verdict = to_proto(judged);
+    });
+    if (!ran.ok()) return ran;
+    verdict->Swap(response->mutable_verdict());
+    response->set_text(explain_verdict(response->verdict()));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace plumbline

@@ -1,0 +1,68 @@
+// plumbline.v1.ArchiveService: what is kept of steps, and audits of it again. Synchronous: its calls are rare, and wait
+// for disks and workers; so many of them at a time as kCallsMax.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "plumbline/v1/archive.grpc.pb.h"
+#include "server/ingest/trace_store.h"
+#include "server/profile/profile_registry.h"
+#include "server/store/store.h"
+#include "server/work/scheduler.h"
+
+namespace plumbline {
+
+class ArchiveService final : public v1::ArchiveService::Service {
+ public:
+  static constexpr int kCallsMax = 8;
+
+  // All must outlive the service.
+  struct Parts {
+    const VerdictStore* store = nullptr;
+    const TraceStore* kept = nullptr;
+    Scheduler* scheduler = nullptr;
+    const ProfileRegistry* profiles = nullptr;
+  };
+  struct Options {
+    std::uint64_t step_bytes_max = UINT64_MAX;
+    std::string scratch;  // Directory for files that are being received; made anew.
+  };
+
+  ArchiveService(Parts parts, Options options);
+
+  grpc::Status ExportTrace(grpc::ServerContext* context, const v1::ExportTraceRequest* request,
+                           grpc::ServerWriter<v1::FileChunk>* writer) override;
+  grpc::Status Replay(grpc::ServerContext* context, grpc::ServerReader<v1::ReplayRequest>* reader,
+                      v1::Explanation* response) override;
+
+  // Calls that wait for a worker give up; new ones are refused. Call before Server::Shutdown.
+  void drain();
+
+ private:
+  // A record that a call names or sends, and the profile that it asks for.
+  struct Asked {
+    TraceRecord record;
+    const Profile* profile = nullptr;
+  };
+  absl::Status enter();
+  void leave();
+  grpc::Status in_turn(const std::function<absl::Status()>& call);  // Counts the call.
+  absl::StatusOr<std::string> kept_path(const std::string& id) const;
+  absl::StatusOr<Asked> receive(grpc::ServerReader<v1::ReplayRequest>* reader) const;
+  // Runs `work` as a task of the scheduler and waits for it.
+  absl::Status on_worker(const TraceRecord& record, std::function<void()> work);
+
+  const Parts parts_;
+  const Options options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace plumbline
