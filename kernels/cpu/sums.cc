@@ -1,5 +1,6 @@
 #include "kernels/cpu/sums.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -68,6 +69,33 @@ double norm2(const Array& values) {
   const Array x = values.materialize();
   const double* xp = x.data();
   return std::sqrt(sum_over(x.count(), [=](std::int64_t i) { return xp[i] * xp[i]; }));
+}
+
+double norm_max(const Array& values) {
+  const Array x = values.materialize();
+  const double* xp = x.data();
+  const std::int64_t n = x.count(), chunks = (n + kChunk - 1) / kChunk;
+  std::vector<double> largest(static_cast<std::size_t>(chunks), 0.0);
+  parallel_for(chunks, 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t c = first; c < last; ++c) {
+      double lanes[kLanes] = {}, nan = 0;
+      for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i) {
+        double& lane = lanes[i % kLanes];
+        const double magnitude = std::fabs(xp[i]);
+        lane = magnitude > lane ? magnitude : lane;
+        nan = magnitude == magnitude ? nan : magnitude;
+      }
+      double most = nan;
+      for (double lane : lanes) most = lane > most ? lane : most;
+      largest[static_cast<std::size_t>(c)] = nan == nan ? most : nan;
+    }
+  });
+  double most = 0;
+  for (double one : largest) {
+    if (std::isnan(one)) return one;
+    most = std::max(most, one);
+  }
+  return most;
 }
 
 double norm2_difference(const Array& a, const Array& b) {

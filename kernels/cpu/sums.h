@@ -16,6 +16,7 @@ double dot(const Array& weights, const Array& values);
 double dot_difference(const Array& weights, const Array& a, const Array& b);
 
 double norm2(const Array& values);                        // L2 norm; NaN if any element is NaN.
+double norm_max(const Array& values);                     // Largest magnitude; NaN if any element is NaN.
 double norm2_difference(const Array& a, const Array& b);  // Equal elements differ by 0, infinities included.
 
 }  // namespace plumbline::cpu

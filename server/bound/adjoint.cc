@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/cpu/loop.h"
 #include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/events.h"
@@ -15,9 +16,10 @@ void add(Array& into, const Array& cotangent) {
     into = cotangent.materialize();
     return;
   }
-  const Array source = cotangent.materialize();
-  Array sum = into.unique() ? into : Array::uninitialized(into.shape());
-  for (std::int64_t i = 0; i < source.count(); ++i) sum.data()[i] = into.data()[i] + source.data()[i];
+  const Array source = cotangent.reshape(into.shape());
+  Array sum = into.unique() && into.contiguous() ? into : Array::uninitialized(into.shape());
+  cpu::map(
+      sum, [](double x, double y) { return x + y; }, into, source);
   into = sum;
 }
 
@@ -25,7 +27,8 @@ Array scaled(const Array& weights, double factor) {
   const Array source = weights.materialize();
   if (factor == 1) return source;
   Array result = Array::uninitialized(source.shape());
-  for (std::int64_t i = 0; i < source.count(); ++i) result.data()[i] = factor * source.data()[i];
+  cpu::map(
+      result, [factor](double x) { return factor * x; }, source);
   return result;
 }
 
@@ -53,18 +56,16 @@ class Sweep {
     for (std::size_t p = 0; p < probes.size(); ++p)
       for (const Probe::Part& part : probes[p].parts)
         for (const GraphTap::Term& term : graph.taps[part.tap].terms)
-          add(seeds_[p][term.node], scaled(part.weights, term.weight).reshape(graph.nodes[term.node].shape));
+          seeds_[p].emplace(term.node, Seed{&part, term.weight});
   }
 
   // The probe's cotangent at the node, which is given up here. Empty: exactly zero.
   Array take(std::size_t probe, NodeId id) {
     Array cotangent = std::move(adjoints_[probe][id]);
     adjoints_[probe][id] = Array();
-    if (const auto seed = seeds_[probe].find(id); seed != seeds_[probe].end()) {
-      if (cotangent && !cotangent.unique()) cotangent = scaled(cotangent, 1);
-      add(cotangent, seed->second);
-      seeds_[probe].erase(seed);
-    }
+    const auto [first, last] = seeds_[probe].equal_range(id);
+    for (auto seed = first; seed != last; ++seed)
+      add(cotangent, scaled(seed->second.part->weights(), seed->second.weight).reshape(graph_.nodes[id].shape));
     return cotangent && carries_[id] ? cotangent.reshape(graph_.nodes[id].shape) : Array();
   }
 
@@ -82,21 +83,23 @@ class Sweep {
 
   std::vector<Array> inputs(NodeId id) const {
     std::vector<Array> inputs;
-    for (NodeId input : graph_.nodes[id].inputs) inputs.push_back(replay_.values[input]);
+    for (NodeId input : graph_.nodes[id].inputs) inputs.push_back(replay_.value(input));
     return inputs;
   }
   // What the replay computed at the node from those inputs.
-  const Array& value(NodeId id) const {
-    const auto computed = replay_.computed.find(id);
-    return computed == replay_.computed.end() ? replay_.values[id] : computed->second;
-  }
+  Array value(NodeId id) const { return replay_.computed(id); }
 
  private:
+  struct Seed {  // Of a tap's term: weight times the part's weights.
+    const Probe::Part* part;
+    double weight;
+  };
+
   const Graph& graph_;
   const Replay& replay_;
   std::vector<bool> carries_;
-  std::vector<std::vector<Array>> adjoints_;    // By probe: flowing back from consumers.
-  std::vector<std::map<NodeId, Array>> seeds_;  // By probe: of its own taps.
+  std::vector<std::vector<Array>> adjoints_;        // By probe: flowing back from consumers.
+  std::vector<std::multimap<NodeId, Seed>> seeds_;  // By probe: of its own taps.
 };
 
 void accumulate(Noise& total, const Noise& part, double factor = 1) {
@@ -159,22 +162,30 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
         errors_known = true;
       }
       if (target_error || own_error) {
-        if (!shared_known && may_share(*keys, cotangent, target_error ? target_error : own_error)) {
-          shared = shared_events(*keys);
-          shared_known = true;
+        double sharing = 1;
+        if (!shared_known) {
+          const auto drawn = sharing_drawn(*keys, cotangent, target_error ? target_error : own_error);
+          if (drawn) {
+            sharing = *drawn;
+          } else {
+            shared = shared_events(*keys);
+            shared_known = true;
+          }
         }
         const Array merged = merge_shared(cotangent, shared);
         if (target_error) {
           const double part = cpu::weighted_bound(cotangent, target_error);
           envelope.error += part;
           envelope.by_origin[node.origin] += part;
-          const Noise noise = primitive.noise(node.attributes, target, inputs, sweep.value(id), target_error, merged);
+          Noise noise = primitive.noise(node.attributes, target, inputs, sweep.value(id), target_error, merged);
+          noise.squares *= sharing;
           accumulate(envelope.noise, noise);
           accumulate(envelope.noise_by_origin[node.origin], noise);
         }
         if (own_error) {
           envelope.rho += 2 * cpu::weighted_bound(cotangent, own_error);
-          const Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
+          Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
+          noise.squares *= sharing;
           accumulate(envelope.own_noise, noise, 2);
         }
       }

@@ -64,14 +64,14 @@ std::int64_t row_length(const Array& value) { return value.shape().empty() ? 1 :
 KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (!replay.values[id]) continue;
-    const Array value = replay.values[id].materialize();
+    if (!replay.has(id)) continue;
+    const Array value = replay.value(id).materialize();
     shapes_.insert(node.shape);
     add_rows(&rows_, value);
     if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
-    if (node.primitive == Primitive::kDiv) add_rows(&divisors_, replay.values[node.inputs[1]]);
+    if (node.primitive == Primitive::kDiv) add_rows(&divisors_, replay.value(node.inputs[1]));
     if (node.primitive == Primitive::kMul)
-      for (NodeId input : node.inputs) add_rows(&factors_, replay.values[input]);
+      for (NodeId input : node.inputs) add_rows(&factors_, replay.value(input));
   }
   for (Keys* keys : {&wholes_, &rows_, &factors_, &divisors_}) sort_unique(keys);
 }

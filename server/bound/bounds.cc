@@ -52,22 +52,31 @@ Overrides observed_anchors(const Graph& graph) {
   return anchors;
 }
 
+// T and M of the taps that are finite all over, made when asked for.
 struct TapValues {
-  Array observed, exact;  // T and M_T.
+  const Graph& graph;
+  const Replay& replay;
+  std::vector<std::size_t> taps;
+
+  TapValues(const Graph& of, const Replay& by) : graph(of), replay(by) {
+    for (std::size_t i = 0; i < graph.taps.size(); ++i)
+      if (all_finite(observed(i)) && all_finite(exact(i))) taps.push_back(i);
+  }
+  Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
+  Array exact(std::size_t i) const { return replayed_value(graph.taps[i], replay); }
 };
 
 // Elementwise answer from an enclosure of the tap's terms: |T - M| <= radius.
-bool judge_by_enclosure(const Graph& graph, const Enclosures& enclosures, std::size_t index, const TapValues& values,
-                        Finding* finding) {
-  const GraphTap& tap = graph.taps[index];
+bool judge_by_enclosure(const GraphTap& tap, const Array& exact_value, Enclosures* enclosures, Finding* finding) {
   Array radius = Array::zeros(tap.shape);
   for (const GraphTap::Term& term : tap.terms) {
-    if (enclosures.exploded[term.node] || !enclosures.visited[term.node]) return false;
-    if (!enclosures.radii[term.node]) continue;
-    const Array part = enclosures.radii[term.node].values.materialize();
+    const Enclosure enclosure = enclosures->take(term.node);
+    if (enclosure.exploded) return false;
+    if (!enclosure.radius) continue;
+    const Array part = enclosure.radius.values.materialize();
     for (std::int64_t i = 0; i < radius.count(); ++i) radius.data()[i] += std::fabs(term.weight) * part.data()[i];
   }
-  const Array observed = values.observed.materialize(), exact = values.exact.materialize();
+  const Array observed = observed_value(tap).materialize(), exact = exact_value.materialize();
   const double norm = tap.scale > 0 ? tap.scale : cpu::norm2(exact);
   finding->proven = true;
   finding->execution.asked = true;
@@ -102,13 +111,13 @@ Finding finding_of_tap(const Graph& graph, std::size_t index) {
 }
 
 // All observed nodes against their enclosures, and against the ranges that the profile promises: the local audit.
-void check_observed(const Graph& graph, const Replay& anchored, const Enclosures& enclosures, const Profile& profile,
+void check_observed(const Graph& graph, const Replay& anchored, const Profile& profile, Enclosures* enclosures,
                     Bounds* bounds) {
   for (const auto& [id, observation] : graph.observed) {
-    const auto computed = anchored.computed.find(id);
-    if (computed == anchored.computed.end() || enclosures.exploded[id]) continue;
-    const Array exact = computed->second.materialize(), observed = anchored.values[id].materialize();
-    const Array radius = enclosures.radii[id] ? enclosures.radii[id].values.materialize() : Array();
+    const Enclosure enclosure = enclosures->take(id);
+    if (enclosure.exploded) continue;
+    const Array exact = anchored.computed(id).materialize(), observed = anchored.value(id).materialize();
+    const Array radius = enclosure.radius ? enclosure.radius.values.materialize() : Array();
     const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
     const auto [low, high] = promised_range(graph.nodes[id], profile);
     IllegalValue illegal;
@@ -128,22 +137,18 @@ void check_observed(const Graph& graph, const Replay& anchored, const Enclosures
   }
 }
 
-double probe_value(const Probe& probe, const std::map<std::size_t, TapValues>& values, bool observed) {
+double probe_value(const Probe& probe, const TapValues& values, bool observed) {
   double sum = 0;
-  for (const Probe::Part& part : probe.parts) {
-    const TapValues& tap = values.at(part.tap);
-    sum += cpu::dot(part.weights, observed ? tap.observed : tap.exact);
-  }
+  for (const Probe::Part& part : probe.parts)
+    sum += cpu::dot(part.weights(), observed ? values.observed(part.tap) : values.exact(part.tap));
   return sum;
 }
 
 // <x, T - M> by differences, so that nothing cancels.
-double probe_deviation(const Probe& probe, const std::map<std::size_t, TapValues>& values) {
+double probe_deviation(const Probe& probe, const TapValues& values) {
   double sum = 0;
-  for (const Probe::Part& part : probe.parts) {
-    const TapValues& tap = values.at(part.tap);
-    sum += cpu::dot_difference(part.weights, tap.observed, tap.exact);
-  }
+  for (const Probe::Part& part : probe.parts)
+    sum += cpu::dot_difference(part.weights(), values.observed(part.tap), values.exact(part.tap));
   return sum;
 }
 
@@ -160,27 +165,30 @@ void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::
 }
 
 // Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together.
-ProbePlan plan_probes(const Graph& graph, const std::map<std::size_t, TapValues>& values,
-                      const std::vector<bool>& enclosed, bool paired, std::uint64_t seed) {
+ProbePlan plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed, bool paired,
+                      std::uint64_t seed) {
   ProbePlan plan;
   std::vector<ProbeTap> gradients, named, others, enclosed_taps;
-  for (const auto& [index, value] : values) {
+  for (std::size_t index : values.taps) {
     const GraphTap& tap = graph.taps[index];
-    const ProbeTap probe_tap{index, tap.name, value.exact, tap.scale};
     const bool scalar = count(tap.shape) == 1;
     if (count(tap.shape) == 0) continue;
-    if (enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar)) {
-      if (paired) enclosed_taps.push_back(probe_tap);
+    const bool of_mathematics =
+        enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar);
+    if (of_mathematics && !paired) continue;
+    const ProbeTap probed = probe_tap(index, tap, values.exact(index));
+    if (of_mathematics) {
+      enclosed_taps.push_back(probed);
     } else if (scalar && (tap.kind == TapKind::kLoss || tap.kind == TapKind::kValue) &&
                plan.probes.size() < kScalarProbesMax) {
-      plan.probes.push_back(scalar_probe(probe_tap));
+      plan.probes.push_back(scalar_probe(probed));
       plan.execution.push_back(!enclosed[index]);
     } else if (tap.kind == TapKind::kGradient) {
-      gradients.push_back(probe_tap);
+      gradients.push_back(probed);
     } else if (tap.kind == TapKind::kValue) {
-      named.push_back(probe_tap);
+      named.push_back(probed);
     } else {
-      others.push_back(probe_tap);
+      others.push_back(probed);
     }
   }
   if (named.size() <= kTensorProbesMax) {
@@ -212,13 +220,13 @@ std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelo
 }
 
 // R's answer to a probe of bare values: only where all of the probe's taps have one.
-void ask_value(const Graph& graph, const Probe& probe, const std::map<std::size_t, TapValues>& values,
-               const Envelope& envelope, double lambda, Finding* finding) {
+void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, const Envelope& envelope, double lambda,
+               Finding* finding) {
   double deviation = 0, storage = 0;
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
     if (!tap.reference) return;
-    const Array r = reference_value(tap), m = values.at(part.tap).exact.materialize(), w = part.weights.materialize();
+    const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights();
     for (std::int64_t i = 0; i < w.count(); ++i) {
       deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
       storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
@@ -266,14 +274,10 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
   const Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  const TapValues values(graph, followed);
   watch.lap("replay");
 
-  std::map<std::size_t, TapValues> values;  // of taps that are finite all over
-  for (std::size_t i = 0; i < graph.taps.size(); ++i) {
-    const TapValues tap{observed_value(graph.taps[i]), replayed_value(graph.taps[i], followed)};
-    if (all_finite(tap.observed) && all_finite(tap.exact)) values[i] = tap;
-  }
-  if (values.size() != graph.taps.size()) {
+  if (values.taps.size() != graph.taps.size()) {
     bounds.range = examine_range(graph, leaves, followed);
     watch.lap("range");
   }
@@ -288,19 +292,20 @@ Bounds compute_bounds(const BoundsInput& input) {
     std::vector<NodeId> wanted;
     for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
     std::vector<std::size_t> candidates;
-    for (const auto& [index, value] : values) {
+    for (std::size_t index : values.taps) {
       const GraphTap& tap = graph.taps[index];
       const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
       if (!beyond && graph.observed.empty()) continue;
       candidates.push_back(index);
       for (const GraphTap::Term& term : tap.terms) wanted.push_back(term.node);
     }
-    const Enclosures enclosures = enclose(graph, anchored, wanted, *input.profile, anchors);
-    check_observed(graph, anchored, enclosures, *input.profile, &bounds);
+    Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);
+    check_observed(graph, anchored, *input.profile, &enclosures, &bounds);
     for (std::size_t index : candidates) {
       Finding finding = finding_of_tap(graph, index);
-      const TapValues segment{values[index].observed, replayed_value(graph.taps[index], anchored)};
-      if (!all_finite(segment.exact) || !judge_by_enclosure(graph, enclosures, index, segment, &finding)) continue;
+      const Array exact_there = replayed_value(graph.taps[index], anchored);
+      if (!all_finite(exact_there) || !judge_by_enclosure(graph.taps[index], exact_there, &enclosures, &finding))
+        continue;
       enclosed[index] = true;
       bounds.findings.push_back(std::move(finding));
     }
@@ -320,7 +325,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     finding.name = probe.name;
     for (const Probe::Part& part : probe.parts) {
       finding.taps.push_back(part.tap);
-      finding.elements += static_cast<std::uint64_t>(part.weights.count());
+      finding.elements += static_cast<std::uint64_t>(part.elements);
     }
     const Answer execution = answer_of(std::fabs(probe_deviation(probe, values)), envelopes[p], lambda, 0, probe.scale);
     if (plan.execution[p]) finding.execution = execution;
@@ -342,15 +347,16 @@ Bounds compute_bounds(const BoundsInput& input) {
     if (finding.elements == 1 && finding.taps.size() == 1)
       for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
   if (!scalars.empty()) {
-    const Enclosures plain = enclose(graph, followed, scalars, *input.profile, {});
+    const Overrides none;
+    Enclosures plain(graph, followed, scalars, *input.profile, none);
     for (Finding& finding : bounds.findings) {
       if (finding.elements != 1 || finding.taps.size() != 1) continue;
       finding.interval_radius = 0;
-      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms)
-        finding.interval_radius += plain.exploded[term.node] ? HUGE_VAL
-                                   : plain.radii[term.node]
-                                       ? std::fabs(term.weight) * plain.radii[term.node].values.item()
-                                       : 0;
+      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) {
+        const Enclosure enclosure = plain.take(term.node);
+        const double radius = enclosure.radius ? enclosure.radius.values.item() : 0;
+        finding.interval_radius += enclosure.exploded ? HUGE_VAL : std::fabs(term.weight) * radius;
+      }
     }
     watch.lap("interval");
   }

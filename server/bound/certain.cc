@@ -113,7 +113,7 @@ std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, c
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!needed[id]) continue;
     const Node& node = graph.nodes[id];
-    ranges[id] = node.primitive == Primitive::kLeaf ? of_values(replay.values[id])
+    ranges[id] = node.primitive == Primitive::kLeaf ? of_values(replay.value(id))
                                                     : held(node.result, of_node(node, ranges, profile));
   }
   return ranges;

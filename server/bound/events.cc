@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/sums.h"
 
 namespace plumbline {
 namespace {
@@ -78,25 +78,58 @@ std::uint64_t EventKeys::at(std::int64_t i) const {
   return mixed(key) | 1;
 }
 
-bool may_share(const EventKeys& keys, const Array& cotangent, const Bound& error) {
-  constexpr std::int64_t kSmall = 1 << 14;
-  if (keys.row() > 1 || keys.count() <= kSmall) return true;
-  const Array a = cotangent.materialize(), e = error.values.expand(cotangent.shape()).materialize();
-  const double total = cpu::weighted_bound(a, {e});
-  if (!(total > 0) || !std::isfinite(total)) return true;
-  const double step = total / (8 * std::sqrt(static_cast<double>(a.count())));
+// A cotangent of exactly 0 adds nothing, even where the error is infinite.
+inline double weight(double a, double error) {
+  const double product = std::fabs(a) * error;
+  return a == 0 ? 0.0 : product;
+}
+
+std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error) {
+  constexpr std::int64_t kSmall = 1 << 14, kBlock = 64;
+  constexpr std::size_t kPairsMax = 3;
+  const std::int64_t n = keys.count();
+  if (keys.row() > 1 || n <= kSmall) return std::nullopt;
+  const Array weights = cotangent.materialize(), errors = error.values.expand(cotangent.shape()).materialize();
+  const double *a = weights.data(), *e = errors.data();
+  std::vector<double> blocks(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
+  cpu::parallel_for(std::ssize(blocks), 1 << 8, [&](std::int64_t first, std::int64_t last) {
+    constexpr std::int64_t kLanes = 8;
+    for (std::int64_t k = first; k < last; ++k) {
+      std::int64_t i = k * kBlock;
+      const std::int64_t end = std::min(n, i + kBlock);
+      double lanes[kLanes] = {}, sum = 0;
+      for (; i + kLanes <= end; i += kLanes)
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(a[i + lane], e[i + lane]);
+      for (; i < end; ++i) sum += weight(a[i], e[i]);
+      for (double lane : lanes) sum += lane;
+      blocks[static_cast<std::size_t>(k)] = sum;
+    }
+  });
+  double total = 0;
+  for (double block : blocks) total += block;
+  if (!(total > 0) || !std::isfinite(total)) return std::nullopt;
+
+  const double step = total / (8 * std::sqrt(static_cast<double>(n)));
   std::vector<std::uint64_t> drawn;
   double passed = 0, next = 0.5 * step;
-  for (std::int64_t i = 0; i < a.count(); ++i) {
-    const double weight = std::fabs(a.data()[i]) * e.data()[i];
-    passed += weight;
-    if (passed < next) continue;
-    drawn.push_back(keys.at(i));
-    next = passed + step * (1 - std::fmod(passed - next, step) / step);
+  for (std::size_t k = 0; k < blocks.size(); ++k) {
+    double here = passed;
+    passed += blocks[k];
+    for (std::int64_t i = std::int64_t(k) * kBlock; i < std::min(n, std::int64_t(k + 1) * kBlock) && next <= passed;
+         ++i) {
+      here += weight(a[i], e[i]);
+      if (here < next) continue;
+      drawn.push_back(keys.at(i));
+      next += step * (1 + std::floor((here - next) / step));
+    }
   }
   std::erase(drawn, 0U);
   std::sort(drawn.begin(), drawn.end());
-  return std::adjacent_find(drawn.begin(), drawn.end()) != drawn.end();
+  std::size_t pairs = 0;
+  for (std::size_t i = 1; i < drawn.size(); ++i) pairs += drawn[i] == drawn[i - 1];
+  if (pairs > kPairsMax) return std::nullopt;
+  constexpr double kPoisson99[] = {4.6, 6.6, 8.4, 10.0};
+  return 1 + kPoisson99[pairs] / 32;
 }
 
 SharedEvents shared_events(const EventKeys& event_keys) {

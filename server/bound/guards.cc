@@ -43,9 +43,12 @@ void ask(std::size_t index, double sign, double limit, const Array& exact, const
 }
 
 Probe element_probe(const Question& question, const Shape& shape) {
-  Array weights = Array::zeros(shape);
-  weights.data()[question.element] = 1;
-  return {"", {{question.tap, std::move(weights)}}, 1};
+  const auto weights = [shape, element = question.element] {
+    Array one = Array::zeros(shape);
+    one.data()[element] = 1;
+    return one;
+  };
+  return {"", {{question.tap, count(shape), weights}}, 1};
 }
 
 Interval certain_range(const GraphTap& tap, const std::vector<Interval>& ranges) {

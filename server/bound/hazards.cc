@@ -61,10 +61,9 @@ void find_range_hazards(const Graph& graph, const Replay& values, bool not_finit
   int scale_min = -(1 << 16), scale_max = 1 << 16;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (!values.values[id] || !rounds(node) || !(short_range(node.result) || not_finite)) continue;
+    if (!values.has(id) || !rounds(node) || !(short_range(node.result) || not_finite)) continue;
     const Phase phase = graph.origins[node.origin].phase;
-    const auto known = values.computed.find(id);
-    const Range range = range_of(node.result, known == values.computed.end() ? values.values[id] : known->second);
+    const Range range = range_of(node.result, values.computed(id));
     if (range.nonzero == 0) continue;
     const bool gradient = phase == Phase::kBackward;
     const double typical = std::sqrt(range.squares / static_cast<double>(range.nonzero));
@@ -163,7 +162,7 @@ class Accumulations {
 
   void visit(NodeId id) {
     const Node& node = graph_.nodes[id];
-    if (!values_.values[id]) return;
+    if (!values_.has(id)) return;
     constant_[id] = node.primitive == Primitive::kConstant || node.primitive == Primitive::kIota;
     if (!node.inputs.empty()) {
       bool all = true;
@@ -199,7 +198,7 @@ class Accumulations {
       if (constant_[addend] || graph_.nodes[before].shape != node.shape) continue;
       Format format = node.result;
       if (narrowest_cast_[id] == accumulator.format) format = accumulator.format;  // Read wide, stored as it was.
-      const Array &a = values_.values[before], &x = values_.values[addend];
+      const Array &a = values_.value(before), &x = values_.value(addend);
       if (accumulator.kind == Accumulator::Kind::kWeight) {
         if (into_[addend].kind == Accumulator::Kind::kWeight) continue;  // A sum of weights is no step.
         absorb(id, format, a, x, node.shape, &weights_[format]);
@@ -243,13 +242,12 @@ void find_cancellation(const Graph& graph, const Replay& values, std::vector<Haz
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.primitive != Primitive::kSub && node.primitive != Primitive::kAdd) continue;
-    if (!values.values[id] || !is_float(node.result) || node.shape != graph.nodes[node.inputs[0]].shape) continue;
+    if (!values.has(id) || !is_float(node.result) || node.shape != graph.nodes[node.inputs[0]].shape) continue;
     if (graph.origins[node.origin].phase == Phase::kBackward) continue;
     if (!rounds(graph.nodes[made(graph, node.inputs[0])]) || !rounds(graph.nodes[made(graph, node.inputs[1])]))
       continue;
-    const Array a = values.values[node.inputs[0]].expand(node.shape).materialize(),
-                b = values.values[node.inputs[1]].expand(node.shape).materialize(),
-                sum = values.values[id].materialize();
+    const Array a = values.value(node.inputs[0]).expand(node.shape).materialize(),
+                b = values.value(node.inputs[1]).expand(node.shape).materialize(), sum = values.value(id).materialize();
     double terms = 0, result = 0;
     for (std::int64_t i = 0; i < sum.count(); ++i) {
       const double both = std::fabs(a.data()[i]) + std::fabs(b.data()[i]);

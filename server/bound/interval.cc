@@ -1,7 +1,10 @@
 #include "server/bound/interval.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/loop.h"
+#include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
 
 namespace plumbline {
@@ -12,8 +15,8 @@ Array inflated(const Array& centre, const Bound& radius) {
   if (!radius) return centre;
   const Array x = centre.materialize(), r = radius.values.materialize();
   Array result = Array::uninitialized(x.shape());
-  for (std::int64_t i = 0; i < x.count(); ++i)
-    result.data()[i] = std::copysign(std::fabs(x.data()[i]) + r.data()[i], x.data()[i]);
+  cpu::map(
+      result, [](double c, double d) { return std::copysign(std::fabs(c) + d, c); }, x, r);
   return result;
 }
 
@@ -30,7 +33,8 @@ Bound sum(const Bound& a, const Bound& b) {
   const Array x = a.values.materialize(), y = b.values.materialize();
   Array result = Array::uninitialized(x.shape());
   const double up = 1 + std::ldexp(1.0, -40);
-  for (std::int64_t i = 0; i < x.count(); ++i) result.data()[i] = (x.data()[i] + y.data()[i]) * up;
+  cpu::map(
+      result, [up](double p, double q) { return (p + q) * up; }, x, y);
   return {result};
 }
 
@@ -43,73 +47,90 @@ Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profil
 
 bool useless(const Bound& radius, const Array& value) {
   if (!radius) return false;
-  const Array r = radius.values.materialize(), x = value.materialize();
-  double largest_radius = 0, largest_value = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    if (std::isnan(r.data()[i])) return true;
-    largest_radius = std::fmax(largest_radius, r.data()[i]);
-    if (std::isfinite(x.data()[i])) largest_value = std::fmax(largest_value, std::fabs(x.data()[i]));
+  const double largest_radius = cpu::norm_max(radius.values);
+  double largest_value = cpu::norm_max(value);
+  if (!std::isfinite(largest_value)) {
+    const Array x = value.materialize();
+    largest_value = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      if (std::isfinite(x.data()[i])) largest_value = std::max(largest_value, std::fabs(x.data()[i]));
   }
   return !std::isfinite(largest_radius) || (largest_value > 0 && largest_radius > 1e6 * largest_value);
 }
 
 }  // namespace
 
-Enclosures enclose(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile& profile,
-                   const Overrides& anchors) {
-  const std::size_t nodes = graph.nodes.size();
-  Enclosures result{std::vector<Bound>(nodes), std::vector<bool>(nodes, false), std::vector<bool>(nodes, false)};
-  std::vector<bool> needed(nodes, false);
-  for (NodeId id : wanted) needed[id] = true;
-  // An anchor's own radius is that of its segment, so its inputs are needed where it is wanted or computed; what lies
-  // behind it is not needed by its consumers.
-  std::vector<bool> wanted_itself = needed;
-  for (std::size_t id = nodes; id-- > 0;) {
-    if (!needed[id] || (anchors.count(static_cast<NodeId>(id)) != 0 && !wanted_itself[id])) continue;
-    for (NodeId input : graph.nodes[id].inputs) needed[input] = true;
+// An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
+// is not used by its consumers.
+Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
+                       const Profile& profile, const Overrides& anchors)
+    : graph_(graph),
+      replay_(replay),
+      profile_(profile),
+      anchors_(anchors),
+      uses_(graph.nodes.size(), 0),
+      known_(graph.nodes.size(), false),
+      enclosures_(graph.nodes.size()) {
+  for (NodeId id : wanted) ++uses_[id];
+  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+    if (uses_[id] == 0) continue;
+    for (NodeId input : graph.nodes[id].inputs)
+      if (!anchored(input)) ++uses_[input];
   }
+}
 
+Enclosure Enclosures::take(NodeId id) {
+  std::vector<NodeId> open{id}, missing;
+  while (!open.empty()) {
+    const NodeId next = open.back();
+    open.pop_back();
+    if (known_[next]) continue;
+    known_[next] = true;
+    missing.push_back(next);
+    for (NodeId input : graph_.nodes[next].inputs)
+      if (!anchored(input)) open.push_back(input);
+  }
+  std::sort(missing.begin(), missing.end());
+  for (NodeId node : missing) {
+    enclosures_[node] = compute(node);
+    for (NodeId input : graph_.nodes[node].inputs)
+      if (!anchored(input)) use(input);
+  }
+  Enclosure result = enclosures_[id];
+  use(id);
+  return result;
+}
+
+void Enclosures::use(NodeId id) {
+  if (--uses_[id] == 0) enclosures_[id].radius = Bound();
+}
+
+Enclosure Enclosures::compute(NodeId id) {
+  const Node& node = graph_.nodes[id];
+  if (node.primitive == Primitive::kLeaf) return {};
   std::vector<Array> centres, inflated_inputs;
   std::vector<Bound> radii;
-  for (NodeId id = 0; id < nodes; ++id) {
-    if (!needed[id]) continue;
-    const Node& node = graph.nodes[id];
-    result.visited[id] = true;
-    if (node.primitive == Primitive::kLeaf || (anchors.count(id) != 0 && !wanted_itself[id])) continue;
-    centres.clear();
-    inflated_inputs.clear();
-    radii.clear();
-    bool moved = false, lost = false;
-    for (NodeId input : node.inputs) {
-      const bool exact = anchors.count(input) != 0;
-      lost = lost || (!exact && result.exploded[input]);
-      centres.push_back(replay.values[input]);
-      radii.push_back(exact ? unrounded(graph, input, replay.values[input], profile) : result.radii[input]);
-      moved = moved || radii.back();
-    }
-    if (lost) {
-      result.exploded[id] = true;
-      continue;
-    }
-    const PrimitiveTraits& primitive = traits(node.primitive);
-    const auto computed = replay.computed.find(id);
-    const Array& value = computed == replay.computed.end() ? replay.values[id] : computed->second;
-    Bound carried;
-    if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
-    const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
-    Bound own;
-    if (!moved || row_normalised(node.primitive)) {
-      own = primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried));
-    } else {
-      for (std::size_t i = 0; i < centres.size(); ++i) inflated_inputs.push_back(inflated(centres[i], radii[i]));
-      own = primitive.local_error(node.attributes, arithmetic, inflated_inputs, inflated(value, carried));
-    }
-    result.radii[id] = sum(carried, own);
-    if (useless(result.radii[id], value)) {
-      result.exploded[id] = true;
-      result.radii[id] = Bound();
-    }
+  bool moved = false;
+  for (NodeId input : node.inputs) {
+    if (!anchored(input) && enclosures_[input].exploded) return {{}, true};
+    centres.push_back(replay_.value(input));
+    radii.push_back(anchored(input) ? unrounded(graph_, input, centres.back(), profile_) : enclosures_[input].radius);
+    moved = moved || radii.back();
   }
+  const PrimitiveTraits& primitive = traits(node.primitive);
+  const Array value = replay_.computed(id);
+  Bound carried;
+  if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
+  const Arithmetic arithmetic = arithmetic_of(graph_, node, profile_);
+  Bound own;
+  if (!moved || row_normalised(node.primitive)) {
+    own = primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried));
+  } else {
+    for (std::size_t i = 0; i < centres.size(); ++i) inflated_inputs.push_back(inflated(centres[i], radii[i]));
+    own = primitive.local_error(node.attributes, arithmetic, inflated_inputs, inflated(value, carried));
+  }
+  Enclosure result{sum(carried, own)};
+  if (useless(result.radius, value)) return {{}, true};
   return result;
 }
 

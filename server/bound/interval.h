@@ -12,17 +12,34 @@
 
 namespace plumbline {
 
-struct Enclosures {
-  // Radius of what the replay computed at a node, by node; empty: exactly zero.
-  std::vector<Bound> radii;
-  // Nodes whose radius is not finite or exceeds a million times their largest value: given up there.
-  std::vector<bool> exploded;
-  std::vector<bool> visited;
+// Radius of what the replay computed at a node; empty: exactly zero. Exploded: it is not finite or exceeds a million
+// times the node's largest value, and was given up.
+struct Enclosure {
+  Bound radius;
+  bool exploded = false;
 };
 
-// Encloses the nodes in `wanted` (closed under inputs up to anchors by this function). The values that consumers saw
-// are exact at anchors and leaves.
-Enclosures enclose(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile& profile,
-                   const Overrides& anchors);
+// Encloses nodes when they are asked for, with what lies before them up to anchors and leaves, where the values that
+// consumers saw are exact. A radius is given up after its last use: every entry of `wanted` may be taken once. Refers
+// to what it is made from.
+class Enclosures {
+ public:
+  Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile& profile,
+             const Overrides& anchors);
+  Enclosure take(NodeId id);
+
+ private:
+  bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
+  void use(NodeId id);
+  Enclosure compute(NodeId id);
+
+  const Graph& graph_;
+  const Replay& replay_;
+  const Profile& profile_;
+  const Overrides& anchors_;
+  std::vector<std::uint32_t> uses_;  // By node: still to come, of consumers and wanted ones.
+  std::vector<bool> known_;
+  std::vector<Enclosure> enclosures_;
+};
 
 }  // namespace plumbline

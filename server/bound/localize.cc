@@ -49,9 +49,8 @@ bool equal(const Array& a, const Array& b) {
 
 bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, NodeId node_b) {
   const std::vector<NodeId>&left = a.graph.nodes[node_a].inputs, &right = b.graph.nodes[node_b].inputs;
-  return left.size() > 1 && std::equal(left.begin(), left.end(), right.begin(), right.end(), [&](NodeId x, NodeId y) {
-           return equal(a.replay.values[x], b.replay.values[y]);
-         });
+  return left.size() > 1 && std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                                       [&](NodeId x, NodeId y) { return equal(a.replay.value(x), b.replay.value(y)); });
 }
 
 // The search on one side, given what is known of the other.
@@ -85,7 +84,7 @@ class Search {
     std::set<NodeId> descendants{departure}, closed;  // Closed: followed no further.
     for (NodeId id = departure + 1; id < graph_.nodes.size(); ++id) {
       const Node& mine = graph_.nodes[id];
-      if (!side_.replay.values[id]) continue;
+      if (!side_.replay.has(id)) continue;
       auto descends = [&](NodeId input) { return descendants.count(input) != 0 && closed.count(input) == 0; };
       if (!std::any_of(mine.inputs.begin(), mine.inputs.end(), descends)) continue;
       descendants.insert(id);
@@ -96,7 +95,7 @@ class Search {
       bool same = true;
       for (std::size_t i = 0; i < mine.inputs.size(); ++i)
         same = same && (descends(mine.inputs[i]) ||
-                        equal(side_.replay.values[mine.inputs[i]], other.replay.values[wanted.inputs[i]]));
+                        equal(side_.replay.value(mine.inputs[i]), other.replay.value(wanted.inputs[i])));
       if (same) return true;
     }
     return false;
@@ -106,13 +105,13 @@ class Search {
   Agreement agreement(NodeId id) {
     const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
     const Node& node = graph_.nodes[id];
-    const Array& value = side_.replay.values[id];
+    const Array& value = side_.replay.value(id);
     if (fresh && node.primitive != Primitive::kLeaf && value) known->second = other_.of(node, value);
     return known->second;
   }
 
   bool known_scaling(const Node& node) const {
-    const Array& scale = side_.replay.values[node.inputs[scaling_input(graph_, node)]];
+    const Array& scale = side_.replay.value(node.inputs[scaling_input(graph_, node)]);
     return node.primitive == Primitive::kDiv ? other_.is_divisor(scale) : other_.is_factor(scale);
   }
 
@@ -180,7 +179,7 @@ class Search {
   const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
 
   Suspicion unknown_scaling(NodeId id, NodeId scale) const {
-    const Array& by = side_.replay.values[scale];
+    const Array& by = side_.replay.value(scale);
     const std::string how = graph_.nodes[id].primitive == Primitive::kDiv ? "divides by " : "multiplies by ";
     const std::string what = by.count() == 1 ? number(by.materialize().item()) : std::string("values");
     return {id, how + what + ", which the reference never does", true};

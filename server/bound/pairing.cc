@@ -15,7 +15,6 @@ constexpr std::size_t kDrilledMax = 4;
 
 struct PairedTap {
   std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
-  Array target_exact, reference_exact;    // M_T(z), M_R(z).
 };
 
 std::string text_of(const Shape& shape) {
@@ -39,27 +38,11 @@ std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bo
       bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(target.taps[i].shape) +
                                         ", reference " + text_of(other.shape));
     else
-      pairs.push_back({i, found->second, {}, {}});
+      pairs.push_back({i, found->second});
     named.erase(found);
   }
   for (const auto& [name, index] : named) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
   return pairs;
-}
-
-// <x, M_T - M_R>, relative to the probe's scale.
-double gap(const Probe& probe, const std::map<std::size_t, const PairedTap*>& pairs) {
-  double sum = 0;
-  for (const Probe::Part& part : probe.parts) {
-    const PairedTap& pair = *pairs.at(part.tap);
-    sum += cpu::dot_difference(part.weights, pair.target_exact, pair.reference_exact);
-  }
-  return std::fabs(sum) / probe.scale;
-}
-
-Probe reindexed(const Probe& probe, const std::map<std::size_t, const PairedTap*>& pairs) {
-  Probe result = probe;
-  for (Probe::Part& part : result.parts) part.tap = pairs.at(part.tap)->reference;
-  return result;
 }
 
 // Whether the tap is what the step began with: a leaf, handed on.
@@ -92,39 +75,59 @@ struct Pairing {
   const BoundsInput& input;
   const Replay& target_exact;
   Replay reference_exact;
-  std::vector<PairedTap> pairs;
-  std::map<std::size_t, const PairedTap*> by_target;
+  std::vector<PairedTap> pairs;  // In the target's order.
 
-  void take_values() {
-    by_target.clear();
-    for (PairedTap& pair : pairs) {
-      pair.target_exact = replayed_value(input.target->taps[pair.target], target_exact);
-      pair.reference_exact = replayed_value(input.reference->taps[pair.reference], reference_exact);
-      by_target[pair.target] = &pair;
+  // M_T(z), M_R(z).
+  Array of_target(const PairedTap& pair) const { return replayed_value(input.target->taps[pair.target], target_exact); }
+  Array of_reference(const PairedTap& pair) const {
+    return replayed_value(input.reference->taps[pair.reference], reference_exact);
+  }
+
+  const PairedTap* find(std::size_t target_tap) const {
+    const auto found = std::lower_bound(pairs.begin(), pairs.end(), target_tap,
+                                        [](const PairedTap& pair, std::size_t tap) { return pair.target < tap; });
+    return found != pairs.end() && found->target == target_tap ? &*found : nullptr;
+  }
+
+  // The same probe of the reference's taps.
+  Probe reindexed(const Probe& probe) const {
+    Probe result = probe;
+    for (Probe::Part& part : result.parts) part.tap = find(part.tap)->reference;
+    return result;
+  }
+
+  // <x, M_T - M_R>, relative to the probe's scale.
+  double gap(const Probe& probe) const {
+    double sum = 0;
+    for (const Probe::Part& part : probe.parts) {
+      const PairedTap& pair = *find(part.tap);
+      sum += cpu::dot_difference(part.weights(), of_target(pair), of_reference(pair));
     }
+    return std::fabs(sum) / probe.scale;
+  }
+
+  // Norm of the difference over the reference's norm.
+  double tap_gap(const PairedTap& pair) const {
+    const Array r = of_reference(pair);
+    const double norm = cpu::norm2(r), difference = cpu::norm2_difference(of_target(pair), r);
+    return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
   }
 
   // `own`: the errors of the target's replay, by probe.
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
     if (probes.empty()) return {};
     std::vector<Probe> other;
-    for (const Probe& probe : probes) other.push_back(reindexed(probe, by_target));
+    for (const Probe& probe : probes) other.push_back(reindexed(probe));
     const std::vector<Envelope> theirs =
         adjoint_envelopes(*input.reference, reference_exact, other, *input.profile, Executions::kOwn);
     const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input.alpha);
     std::vector<Answer> answers;
     for (std::size_t p = 0; p < probes.size(); ++p)
-      answers.push_back({true, gap(probes[p], by_target), replay_error({&own[p], &theirs[p]}, lambda) / probes[p].scale,
+      answers.push_back({true, gap(probes[p]), replay_error({&own[p], &theirs[p]}, lambda) / probes[p].scale,
                          (own[p].rho + theirs[p].rho) / probes[p].scale});
     return answers;
   }
 };
-
-double tap_gap(const PairedTap& pair) {
-  const double norm = cpu::norm2(pair.reference_exact);
-  const double difference = cpu::norm2_difference(pair.target_exact, pair.reference_exact);
-  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
-}
 
 NodeId position(const Graph& graph, std::size_t tap) {
   NodeId last = 0;
@@ -139,8 +142,8 @@ std::vector<NodeId> nodes_of(const GraphTap& tap) {
 }
 
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
-std::optional<double> scale_error(const PairedTap& pair) {
-  const Array t = pair.target_exact.materialize(), r = pair.reference_exact.materialize();
+std::optional<double> scale_error(const Array& target, const Array& reference) {
+  const Array t = target.materialize(), r = reference.materialize();
   const double rr = cpu::dot(r, r);
   if (!(rr > 0) || t.count() == 1) return std::nullopt;
   const double factor = cpu::dot(r, t) / rr;
@@ -154,10 +157,14 @@ std::optional<double> scale_error(const PairedTap& pair) {
 void locate(Pairing& pairing, Bounds* bounds) {
   const Graph& target = *pairing.input.target;
   double largest = 0;
-  for (const PairedTap& pair : pairing.pairs) largest = std::fmax(largest, tap_gap(pair));
+  std::vector<double> gaps;
+  for (const PairedTap& pair : pairing.pairs) {
+    gaps.push_back(pairing.tap_gap(pair));
+    largest = std::fmax(largest, gaps.back());
+  }
   std::vector<const PairedTap*> candidates;
-  for (const PairedTap& pair : pairing.pairs)
-    if (tap_gap(pair) >= 1e-3 * largest && tap_gap(pair) > 0) candidates.push_back(&pair);
+  for (std::size_t i = 0; i < gaps.size(); ++i)
+    if (gaps[i] >= 1e-3 * largest && gaps[i] > 0) candidates.push_back(&pairing.pairs[i]);
   std::sort(candidates.begin(), candidates.end(), [&](const PairedTap* a, const PairedTap* b) {
     return position(target, a->target) < position(target, b->target);
   });
@@ -166,9 +173,9 @@ void locate(Pairing& pairing, Bounds* bounds) {
   std::vector<Probe> probes;
   for (const PairedTap* pair : candidates) {
     const GraphTap& tap = target.taps[pair->target];
-    const ProbeTap probe_tap{pair->target, tap.name, pair->reference_exact, tap.scale};
-    probes.push_back(count(tap.shape) == 1 ? scalar_probe(probe_tap)
-                                           : signs_probe(tap.name, {probe_tap}, pairing.input.seed ^ pair->target));
+    const ProbeTap probed = probe_tap(pair->target, tap, pairing.of_reference(*pair));
+    probes.push_back(count(tap.shape) == 1 ? scalar_probe(probed)
+                                           : signs_probe(tap.name, {probed}, pairing.input.seed ^ pair->target));
   }
   const std::vector<Answer> answers = pairing.ask(
       probes, adjoint_envelopes(target, pairing.target_exact, probes, *pairing.input.profile, Executions::kOwn));
@@ -185,7 +192,8 @@ void locate(Pairing& pairing, Bounds* bounds) {
       finding->elements = static_cast<std::uint64_t>(count(target.taps[candidates[i]->target].shape));
     }
     finding->mathematics = answers[i];
-    if (!bounds->scale_error) bounds->scale_error = scale_error(*candidates[i]);
+    if (!bounds->scale_error)
+      bounds->scale_error = scale_error(pairing.of_target(*candidates[i]), pairing.of_reference(*candidates[i]));
     if (bounds->suspicion) continue;
     const Graph& reference = *pairing.input.reference;
     bounds->suspicion =
@@ -240,8 +248,7 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   if (format == Format::kUnknown) return;
 
   const Replay target_exact = replay(target, ours, Precision::kExact);
-  Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs, {}};
-  with_policy.take_values();
+  const Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs};
   const std::vector<Answer> answers = with_policy.ask(probes, own);
   for (const Answer& answer : answers)
     if (!answer.passed()) return;
@@ -263,11 +270,9 @@ void compare_cuts(const Pairing& pairing, const Cuts& cuts, Bounds* bounds) {
   BoundsInput input = pairing.input;
   input.target = &target;
   input.reference = &reference;
-  Pairing sides{input, pairing.target_exact, pairing.reference_exact, {}, {}};
+  Pairing sides{input, pairing.target_exact, pairing.reference_exact, {}};
   for (std::size_t i = 0; i < target.taps.size(); ++i)
-    if (target.taps[i].name == reference.taps[i].name && count(target.taps[i].shape) > 0)
-      sides.pairs.push_back({i, i, {}, {}});
-  sides.take_values();
+    if (target.taps[i].name == reference.taps[i].name && count(target.taps[i].shape) > 0) sides.pairs.push_back({i, i});
   const std::size_t known = bounds->findings.size();
   locate(sides, bounds);
   for (std::size_t i = known; i < bounds->findings.size(); ++i)
@@ -288,7 +293,7 @@ void judge_by_reference_policy(const Pairing& pairing, const std::vector<Probe>&
       const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
       if (!(finding.execution.deviation > kRoundings * u) || finding.by_origin.empty()) continue;
       findings.push_back(&finding);
-      asked.push_back(reindexed(probe, pairing.by_target));
+      asked.push_back(pairing.reindexed(probe));
     }
   if (asked.empty()) return;
   const std::vector<Envelope> theirs =
@@ -321,13 +326,9 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   transplant(cuts, target, target_leaves, reference, &bounds->match.reference_values);
   bounds->cuts_complete = cuts.complete;
   bounds->transplanted = cuts.calls.size();
-  Pairing pairing{input,
-                  target_exact,
-                  replay(reference, bounds->match.reference_values, Precision::kExact),
-                  pair_taps(target, reference, bounds),
-                  {}};
+  Pairing pairing{input, target_exact, replay(reference, bounds->match.reference_values, Precision::kExact),
+                  pair_taps(target, reference, bounds)};
   leave_out_skipped_updates(target, reference, &pairing.pairs, bounds);
-  pairing.take_values();
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
   std::vector<Probe> asked;
@@ -335,7 +336,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   std::vector<Probe> reduced;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     Probe probe = probes[p];
-    std::erase_if(probe.parts, [&](const Probe::Part& part) { return pairing.by_target.count(part.tap) == 0; });
+    std::erase_if(probe.parts, [&](const Probe::Part& part) { return pairing.find(part.tap) == nullptr; });
     if (probe.parts.empty()) continue;
     if (probe.parts.size() == probes[p].parts.size()) {
       asked.push_back(probe);

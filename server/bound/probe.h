@@ -4,17 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "kernels/array.h"
+#include "server/lower/graph.h"
 
 namespace plumbline {
 
 struct Probe {
   struct Part {
-    std::size_t tap = 0;  // Index into the target's Graph::taps.
-    Array weights;        // Tap's shape.
+    std::size_t tap = 0;             // Index into the target's Graph::taps.
+    std::int64_t elements = 0;       // Of the tap.
+    std::function<Array()> weights;  // Tap's shape; drawn anew at each call, since they are as large as the taps.
   };
   std::string name;  // The tap's name, or "signs(gradient)" ...
   std::vector<Part> parts;
@@ -25,11 +27,12 @@ struct Probe {
 struct ProbeTap {
   std::size_t index = 0;
   std::string name;
-  Array exact;       // M, tap's shape.
-  double scale = 0;  // User's, 0: none.
+  Shape shape;
+  double magnitude = 0;  // The user's scale, or the norm of the exact values.
 };
+ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact);
 
-// A scalar tap's own probe.
+// The sum of a tap's elements, relative to its magnitude: for scalar taps.
 Probe scalar_probe(const ProbeTap& tap);
 // Random signs over the taps together: weights s_i m_i / norm of all exact values; scale 1. The magnitudes m_i lie in
 // [1/2, 3/2): deviations of one size, as a wrong constant makes them, cannot cancel.

@@ -93,11 +93,11 @@ std::optional<HazardFinding> find_saturation(const Graph& graph, const Replay& v
     const Node& node = graph.nodes[id];
     const bool clamp = node.primitive == Primitive::kMax || node.primitive == Primitive::kMin;
     on_grid[id] = grid_node(graph, id);
-    if (node.inputs.empty() || !values.values[id]) continue;
+    if (node.inputs.empty() || !values.has(id)) continue;
     // A grid's values stay on it while limits are taken and formats change.
     if (clamp || node.primitive == Primitive::kCast) on_grid[id] = on_grid[id] || on_grid[node.inputs[0]];
     if (!clamp || !on_grid[node.inputs[0]] || count(graph.nodes[node.inputs[1]].shape) != 1) continue;
-    const Array before = values.values[node.inputs[0]].materialize(), after = values.values[id].materialize();
+    const Array before = values.value(node.inputs[0]).materialize(), after = values.value(id).materialize();
     double cut = 0, lost = 0, total = 0;
     for (std::int64_t i = 0; i < after.count(); ++i) {
       const double difference = before.data()[i] - after.data()[i];
@@ -121,7 +121,7 @@ std::optional<HazardFinding> find_stagnation(const Graph& graph, const Replay& v
     const Node& node = graph.nodes[id];
     const bool nearest = node.primitive == Primitive::kRound ||
                          (node.primitive == Primitive::kQuantize && node.attributes.scalar == 0.5);
-    if (!nearest || !values.values[id]) continue;
+    if (!nearest || !values.has(id)) continue;
     const Node& scaling = graph.nodes[node.inputs[0]];
     if (scaling.primitive != Primitive::kMul || count(graph.nodes[scaling.inputs[1]].shape) != 1) continue;
     const Node& update = graph.nodes[scaling.inputs[0]];
@@ -131,8 +131,8 @@ std::optional<HazardFinding> find_stagnation(const Graph& graph, const Replay& v
     for (const GraphLeaf& leaf : graph.leaves)
       parameter = parameter || (leaf.node == weight && leaf.role == LeafRole::kParameter);
     if (!parameter) continue;
-    const double scale = values.values[scaling.inputs[1]].item();
-    const Array w = values.values[update.inputs[0]].materialize(), sum = values.values[scaling.inputs[0]].materialize();
+    const double scale = values.value(scaling.inputs[1]).item();
+    const Array w = values.value(update.inputs[0]).materialize(), sum = values.value(scaling.inputs[0]).materialize();
     double here = 0;
     for (std::int64_t i = 0; i < w.count() && w.count() == sum.count(); ++i) {
       const double before = w.data()[i] * scale, after = sum.data()[i] * scale;

@@ -38,8 +38,8 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
   Lane lane;
   const std::vector<bool> before = ancestors(graph, to);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (!before[id] || !computed(graph, id) || !rounded.values[id]) continue;
-    const Array values = rounded.values[id].materialize();
+    if (!before[id] || !computed(graph, id) || !rounded.has(id)) continue;
+    const Array values = rounded.value(id).materialize();
     // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what a
     // first-order envelope that is not vacuous allows.
     const double limit = largest_finite(graph.nodes[id].result) * 0.875;
@@ -68,8 +68,8 @@ std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::ve
   Replay lane;
   for (const GraphDecision& decision : graph.decisions) {
     if (!decision.overflow) continue;
-    if (lane.values.empty()) lane = replay(graph, leaves, Precision::kRounded);
-    const Array ours = lane.values[decision.node].materialize();
+    if (!lane) lane = replay(graph, leaves, Precision::kRounded);
+    const Array ours = lane.value(decision.node).materialize();
     bool same = true;
     for (std::int64_t i = 0; i < ours.count(); ++i)
       same = same && (ours.data()[i] != 0) == ((*decision.sides)[static_cast<std::size_t>(i)] != 0);

@@ -1,9 +1,12 @@
 #include "server/bound/replay.h"
 
+#include <algorithm>
 #include <cmath>
+#include <list>
 #include <stdexcept>
+#include <unordered_map>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/loop.h"
 
 namespace plumbline {
 namespace {
@@ -18,15 +21,12 @@ Array rounded(Format format, const Array& exact) {
   if (!is_float(format) || format == Format::kFloat64) return exact;
   const Array source = exact.materialize();
   Array result = Array::uninitialized(source.shape());
-  const double* in = source.data();
-  double* out = result.data();
-  cpu::parallel_for(source.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-    if (format == Format::kFloat32) {
-      for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(in[i]);
-    } else {
-      for (std::int64_t i = begin; i < end; ++i) out[i] = round_to(format, in[i]);
-    }
-  });
+  if (format == Format::kFloat32)
+    cpu::map(
+        result, [](double x) { return static_cast<double>(static_cast<float>(x)); }, source);
+  else
+    cpu::map(
+        result, [format](double x) { return round_to(format, x); }, source);
   return result;
 }
 
@@ -60,53 +60,170 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   return ancestors(graph, needed);
 }
 
+namespace {
+
+// Elementwise, or a copy: as cheap to compute again as to read from memory.
+bool cheap(const Node& node) {
+  const Primitive p = node.primitive;
+  return (p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow ||
+         p == Primitive::kGatherRows || p == Primitive::kAssemble;
+}
+
+// A value is kept where computing it again would take more than so many cheap nodes, or where it is small.
+constexpr double kCheapMax = 24;
+constexpr std::int64_t kSmall = 1 << 12;
+
+// Values used last, up to a budget in bytes.
+class Recent {
+ public:
+  void set_budget(std::int64_t bytes) { budget_ = bytes; }
+
+  Array find(NodeId id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return {};
+    order_.splice(order_.begin(), order_, found->second);
+    return found->second->second;
+  }
+
+  void insert(NodeId id, const Array& value) {
+    order_.emplace_front(id, value);
+    entries_[id] = order_.begin();
+    bytes_ += bytes(value);
+    while (bytes_ > budget_ && order_.size() > 1) {
+      bytes_ -= bytes(order_.back().second);
+      entries_.erase(order_.back().first);
+      order_.pop_back();
+    }
+  }
+
+ private:
+  static std::int64_t bytes(const Array& value) { return value.count() * std::int64_t{sizeof(double)}; }
+
+  std::list<std::pair<NodeId, Array>> order_;  // Last used first.
+  std::unordered_map<NodeId, std::list<std::pair<NodeId, Array>>::iterator> entries_;
+  std::int64_t bytes_ = 0, budget_ = 0;
+};
+
+}  // namespace
+
+struct Replay::State {
+  const Graph* graph = nullptr;
+  Precision precision = Precision::kExact;
+  std::vector<bool> needed, kept;
+  std::vector<bool> changed;    // From `base`'s value.
+  std::vector<bool> unrounded;  // Empty: none.
+  Overrides overrides;
+  Replay base;
+  std::vector<Array> values;         // Kept ones and leaves.
+  std::map<NodeId, Array> computed;  // Of overridden nodes that are kept.
+  Recent recent, recent_computed;
+
+  Array value(NodeId id) {
+    if (!needed[id]) return {};
+    if (const auto found = overrides.find(id); found != overrides.end()) return found->second;
+    if (!changed[id]) return base.value(id);
+    if (values[id]) return values[id];
+    Array value = recent.find(id);
+    if (value) return value;
+    value = evaluate(id);
+    if (kept[id])
+      values[id] = value;
+    else
+      recent.insert(id, value);
+    return value;
+  }
+
+  Array computed_value(NodeId id) {
+    if (!needed[id]) return {};
+    if (!changed[id]) return base.computed(id);
+    if (overrides.find(id) == overrides.end()) return value(id);
+    if (const auto found = computed.find(id); found != computed.end()) return found->second;
+    Array value = recent_computed.find(id);
+    if (value) return value;
+    value = values[id] ? values[id] : evaluate(id);  // A leaf's own content.
+    if (kept[id])
+      computed[id] = value;
+    else
+      recent_computed.insert(id, value);
+    return value;
+  }
+
+  Array evaluate(NodeId id) {
+    const Node& node = graph->nodes[id];
+    std::vector<Array> inputs;
+    for (NodeId input : node.inputs) inputs.push_back(value(input));
+    const PrimitiveTraits& primitive = traits(node.primitive);
+    Array result = primitive.evaluate(node.attributes, node.shape, inputs);
+    const bool exact = precision == Precision::kExact || (!unrounded.empty() && unrounded[id]);
+    // Bitwise primitives hand on values that their inputs' formats already hold.
+    if (exact || (primitive.bitwise && node.primitive != Primitive::kCast)) return result;
+    return rounded(node.result, result);
+  }
+
+  // Chooses what is kept: `kCheapMax` bounds the recursion of `value` too.
+  void plan() {
+    kept.assign(graph->nodes.size(), true);
+    std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
+    std::int64_t largest = 0;
+    for (NodeId id = 0; id < graph->nodes.size(); ++id) {
+      const Node& node = graph->nodes[id];
+      if (!needed[id] || !changed[id] || !cheap(node) || count(node.shape) <= kSmall) continue;
+      const Primitive p = node.primitive;
+      const bool function = (p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow;
+      double total = function ? 4 : 1;
+      for (NodeId input : node.inputs) total += cost[input];
+      if (total > kCheapMax) continue;
+      kept[id] = false;
+      cost[id] = total;
+      largest = std::max(largest, count(node.shape));
+    }
+    const std::int64_t budget =
+        std::max<std::int64_t>(kBudgetMin, kBudgetNodes * largest * std::int64_t{sizeof(double)});
+    recent.set_budget(budget);
+    recent_computed.set_budget(budget / 2);
+  }
+
+  static constexpr std::int64_t kBudgetMin = 32 << 20, kBudgetNodes = 8;
+};
+
+bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
+Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
+Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
+
 Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision, const Overrides& overrides,
               const Replay* base, const std::vector<bool>* exact) {
-  const std::vector<bool> needed = needed_nodes(graph);
-  std::vector<std::size_t> leaf_index(graph.nodes.size(), leaves.size());
-  for (std::size_t i = 0; i < graph.leaves.size(); ++i) leaf_index[graph.leaves[i].node] = i;
-
   Replay result;
-  result.values.resize(graph.nodes.size());
-  std::vector<bool> changed(graph.nodes.size(), base == nullptr);
-  const auto is_exact = [&](NodeId id) { return precision == Precision::kExact || (exact != nullptr && (*exact)[id]); };
-  std::vector<Array> inputs;
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (!needed[id]) continue;
-    const Node& node = graph.nodes[id];
-    if (exact != nullptr && (*exact)[id]) changed[id] = true;
-    for (NodeId input : node.inputs) changed[id] = changed[id] || changed[input];
-    const auto override_it = overrides.find(id);
-    if (!changed[id] && override_it == overrides.end()) {
-      result.values[id] = base->values[id];
-      if (const auto known = base->computed.find(id); known != base->computed.end()) result.computed.insert(*known);
-      continue;
+  result.state_ = std::make_shared<Replay::State>();
+  Replay::State& state = *result.state_;
+  state.graph = &graph;
+  state.precision = precision;
+  state.needed = needed_nodes(graph);
+  state.overrides = overrides;
+  state.values.resize(graph.nodes.size());
+  if (exact != nullptr) state.unrounded = *exact;
+  state.changed.assign(graph.nodes.size(), base == nullptr);
+  if (base != nullptr) {
+    state.base = *base;
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+      state.changed[id] = exact != nullptr && (*exact)[id];
+      for (NodeId input : graph.nodes[id].inputs)
+        state.changed[id] = state.changed[id] || state.changed[input] || overrides.count(input) != 0;
     }
-    Array value;
-    if (!changed[id]) {
-      const auto known = base->computed.find(id);
-      value = known == base->computed.end() ? base->values[id] : known->second;
-    } else if (node.primitive == Primitive::kLeaf) {
-      const std::size_t leaf = leaf_index[id];
-      if (leaf == leaves.size() || !leaves[leaf])
-        throw std::runtime_error("leaf '" + (leaf == leaves.size() ? std::string("?") : graph.leaves[leaf].name) +
-                                 "': expected its content, found none");
-      value = leaves[leaf];
-    } else {
-      inputs.clear();
-      for (NodeId input : node.inputs) inputs.push_back(result.values[input]);
-      value = traits(node.primitive).evaluate(node.attributes, node.shape, inputs);
-      // Bitwise primitives hand on values that their inputs' formats already hold.
-      if (!is_exact(id) && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast))
-        value = rounded(node.result, value);
-    }
-    if (override_it != overrides.end()) {
-      result.computed[id] = value;
-      value = override_it->second;
-      changed[id] = true;
-    }
-    result.values[id] = std::move(value);
   }
+  std::vector<bool> given(graph.nodes.size(), false);
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const NodeId id = graph.leaves[i].node;
+    state.values[id] = leaves[i];
+    if (state.needed[id] && !leaves[i])
+      throw std::runtime_error("leaf '" + graph.leaves[i].name + "': expected its content, found none");
+    given[id] = true;
+  }
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (graph.nodes[id].primitive == Primitive::kLeaf && state.needed[id] && !given[id])
+      throw std::runtime_error("leaf '?': expected its content, found none");
+  state.plan();
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (state.needed[id] && state.changed[id] && state.kept[id] && overrides.count(id) == 0) state.value(id);
   return result;
 }
 
@@ -137,7 +254,7 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
   for (const Node& node : graph.nodes) coarse = coarse || node.primitive == Primitive::kQuantize;
   for (const GraphDecision& decision : graph.decisions) {
     const Node& node = graph.nodes[decision.node];
-    const Array own = exact.values[decision.node].materialize();
+    const Array own = exact.value(decision.node).materialize();
     Array observed = decode_bytes(decision.format, decision.sides, own.shape());
     check.total += static_cast<std::uint64_t>(own.count());
     std::uint64_t differing = 0;
@@ -152,8 +269,8 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
     const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
                           node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
     if (comparison || rounding) {
-      const Array a = exact.values[node.inputs[0]].expand(own.shape()).materialize();
-      const Array b = comparison ? exact.values[node.inputs[1]].expand(own.shape()).materialize() : Array();
+      const Array a = exact.value(node.inputs[0]).expand(own.shape()).materialize();
+      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).materialize() : Array();
       double squares = 0, margin = 0;
       for (std::int64_t i = 0; i < own.count(); ++i) {
         const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);

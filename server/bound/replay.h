@@ -4,21 +4,37 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "server/lower/graph.h"
 
 namespace plumbline {
 
-// Values of nodes by id; those that no tap or observation needs are empty.
-struct Replay {
-  std::vector<Array> values;
-  // For nodes whose value was overridden: what the replay computed there itself. `values` holds the override, which
-  // is what their consumers saw.
-  std::map<NodeId, Array> computed;
-};
+using Overrides = std::map<NodeId, Array>;  // By node: what its consumers see instead.
 
-using Overrides = std::map<NodeId, Array>;
+enum class Precision { kExact, kRounded };
+
+// Values of the needed nodes. Results of products, reductions and the like are kept; elementwise results and copies are
+// computed again when they are asked for, but for those used last, so that a step needs little more memory than what
+// its training keeps. A handle: copies share everything. It refers to the graph. Not thread-safe.
+class Replay {
+ public:
+  Replay() = default;
+  explicit operator bool() const { return static_cast<bool>(state_); }
+  // Some tap, decision or observation depends on the node: it has a value.
+  bool has(NodeId id) const;
+  // What the node's consumers saw. Empty: not needed.
+  Array value(NodeId id) const;
+  // What the replay computed at the node itself; differs from `value` where that was overridden.
+  Array computed(NodeId id) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+  friend Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
+                       const Overrides& overrides, const Replay* base, const std::vector<bool>* exact);
+};
 
 // Content of the graph's leaves, decoded. Parallel to graph.leaves. An entry is empty where the trace lacks it.
 std::vector<Array> leaf_values(const Graph& graph);
@@ -26,15 +42,12 @@ std::vector<Array> leaf_values(const Graph& graph);
 // Nodes that some tap, decision or observation depends on.
 std::vector<bool> needed_nodes(const Graph& graph);
 
-enum class Precision { kExact, kRounded };
-
 // By node: those in `of`, and all that they depend on.
 std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
-// Replays the needed nodes from `leaves`. Overridden nodes are computed, recorded, and replaced. With `base` (a replay
-// of the same graph and leaves in the same precision) only what depends on an override is computed again. Nodes in
-// `exact` (by node; null: none) are not rounded.
-// Throws std::runtime_error if a leaf that is needed is empty.
+// Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
+// only what depends on an override is computed again. Nodes in `exact` (by node; null: none) are not rounded. Throws
+// std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
 

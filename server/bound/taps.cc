@@ -3,6 +3,9 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/cpu/loop.h"
+#include "kernels/cpu/sums.h"
+
 namespace plumbline {
 namespace {
 
@@ -10,14 +13,16 @@ Array weighted(Array term, double weight) {
   if (weight == 1) return term;
   const Array source = term.materialize();
   Array scaled = Array::uninitialized(source.shape());
-  for (std::int64_t i = 0; i < source.count(); ++i) scaled.data()[i] = weight * source.data()[i];
+  cpu::map(
+      scaled, [weight](double x) { return weight * x; }, source);
   return scaled;
 }
 
 // a + b for row-major arrays of one count.
 Array plus(const Array& a, const Array& b) {
   Array sum = Array::uninitialized(a.shape());
-  for (std::int64_t i = 0; i < a.count(); ++i) sum.data()[i] = a.data()[i] + b.data()[i];
+  cpu::map(
+      sum, [](double x, double y) { return x + y; }, a, b);
   return sum;
 }
 
@@ -44,10 +49,7 @@ Array observed_value(const GraphTap& tap) {
 }
 
 Array replayed_value(const GraphTap& tap, const Replay& replay) {
-  return sum_of_terms(tap, [&](const GraphTap::Term& term) {
-    const auto computed = replay.computed.find(term.node);
-    return computed == replay.computed.end() ? replay.values[term.node] : computed->second;
-  });
+  return sum_of_terms(tap, [&](const GraphTap::Term& term) { return replay.computed(term.node); });
 }
 
 Array reference_value(const GraphTap& tap) {
@@ -56,12 +58,7 @@ Array reference_value(const GraphTap& tap) {
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
-bool all_finite(const Array& values) {
-  const Array x = values.materialize();
-  for (std::int64_t i = 0; i < x.count(); ++i)
-    if (!std::isfinite(x.data()[i])) return false;
-  return true;
-}
+bool all_finite(const Array& values) { return std::isfinite(cpu::norm_max(values)); }
 
 bool bitwise_equal(const Array& a, const Array& b) {
   const Array x = a.materialize(), y = b.materialize();

@@ -123,7 +123,8 @@ StatisticalOutcome outcome(const std::string& name, Graph (*make)(Random&), cons
     const Graph graph = make(random);
     const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
     const Array m = replayed_value(graph.taps[0], exact);
-    const Envelope envelope = adjoint_envelopes(graph, exact, {scalar_probe({0, "loss", m, 0})}, profile)[0];
+    const Envelope envelope =
+        adjoint_envelopes(graph, exact, {scalar_probe(probe_tap(0, graph.taps[0], m))}, profile)[0];
     const double e = std::min(envelope.error, statistical(envelope.noise, hoeffding_lambda(1, alpha)));
     const NodeId loss = graph.taps[0].terms[0].node;
     for (int i = 0; i < std::min(kEach, executions); ++i, ++result.executions) {

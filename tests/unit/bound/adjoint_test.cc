@@ -64,7 +64,7 @@ TEST(Adjoint, EnvelopeHoldsOverLegalExecutionsAndIsNotIdle) {
     b.tap("loss", TapKind::kLoss, loss, {0});
     const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
     const Array m = replayed_value(b.graph.taps[0], exact);
-    const auto envelopes = adjoint_envelopes(b.graph, exact, {scalar_probe({0, "loss", m, 0})}, profile);
+    const auto envelopes = adjoint_envelopes(b.graph, exact, {scalar_probe(probe_tap(0, b.graph.taps[0], m))}, profile);
     const double e = envelopes[0].error;
     ASSERT_GT(e, 0);
     double largest = 0;
@@ -88,7 +88,7 @@ TEST(Adjoint, SharedErrorsCancel) {
   b.tap("loss", TapKind::kLoss, b.sum_all(difference), {0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   const auto envelopes = adjoint_envelopes(
-      b.graph, exact, {scalar_probe({0, "loss", replayed_value(b.graph.taps[0], exact), 0})}, Profile());
+      b.graph, exact, {scalar_probe(probe_tap(0, b.graph.taps[0], replayed_value(b.graph.taps[0], exact)))}, Profile());
   EXPECT_EQ(envelopes[0].error, 0);
 }
 
@@ -96,7 +96,7 @@ TEST(Adjoint, SharedErrorsCancel) {
 Envelope envelope_of(const GraphBuilder& b, const Profile& profile) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   const Array m = replayed_value(b.graph.taps[0], exact);
-  return adjoint_envelopes(b.graph, exact, {scalar_probe({0, "loss", m, 0})}, profile)[0];
+  return adjoint_envelopes(b.graph, exact, {scalar_probe(probe_tap(0, b.graph.taps[0], m))}, profile)[0];
 }
 
 TEST(Statistical, IndependentRoundingsAddInSquares) {
@@ -119,7 +119,7 @@ TEST(Statistical, IndependentRoundingsAddInSquares) {
   for (int trial = 0; trial < 400; ++trial) {
     double moved = 0;
     for (std::int64_t i = 0; i < n; ++i)
-      moved += 0x1p-24 * std::fabs(exact.values[sum].data()[i]) * draw(rng) * exact.values[w].data()[i];
+      moved += 0x1p-24 * std::fabs(exact.value(sum).data()[i]) * draw(rng) * exact.value(w).data()[i];
     largest = std::fmax(largest, std::fabs(moved));
   }
   EXPECT_LE(largest, chance);
@@ -184,11 +184,11 @@ TEST(Adjoint, RemainderSeesWhatTheFirstOrderCannot) {
   const auto leaves = leaf_values(b.graph);
   const Replay exact = replay(b.graph, leaves, Precision::kExact);
   Overrides nudged;  // A legal result of the product, an eighth of an ulp away.
-  nudged[product] = Array::full({1}, exact.values[product].item() + 0x1p-13);
+  nudged[product] = Array::full({1}, exact.value(product).item() + 0x1p-13);
   const Replay moved = replay(b.graph, leaves, Precision::kExact, nudged, &exact);
-  const std::vector<Probe> probes = {scalar_probe({0, "loss", Array::scalar(1), 0})};
+  const std::vector<Probe> probes = {scalar_probe({0, "loss", {}, 1})};
   const Profile profile = ieee();
-  const double deviation = std::fabs(moved.values[square].item() - exact.values[square].item());
+  const double deviation = std::fabs(moved.value(square).item() - exact.value(square).item());
   EXPECT_LT(adjoint_envelopes(b.graph, exact, probes, profile)[0].error, deviation);
   EXPECT_GE(second_order_remainders(b.graph, exact, moved, probes, profile)[0], deviation);
 }
@@ -199,24 +199,22 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   const NodeId p = b.op(Primitive::kSoftmax, {x}, {3, 2}), e = b.op(Primitive::kExp, {x}, {3, 2});
   b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {p, e}, {3, 2})), {0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  const SharedEvents rows = shared_events({b.graph, p, {exact.values[x]}, exact.values[p]});
+  const SharedEvents rows = shared_events({b.graph, p, {exact.value(x)}, exact.value(p)});
   ASSERT_EQ(rows.count, 1U);
   Array cotangent = Array::uninitialized({3, 2});
   for (int i = 0; i < 6; ++i) cotangent.data()[i] = i + 1;
   const Array merged = merge_shared(cotangent, rows);
   const double wanted[] = {1 + 5, 2 + 6, 3, 4, 0, 0};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(merged.data()[i], wanted[i]) << i;
-  EXPECT_EQ(shared_events({b.graph, e, {exact.values[x]}, exact.values[e]}).count, 2U);
+  EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 2U);
 }
 
 TEST(Probe, SignsAreReproducible) {
-  std::mt19937 rng(3);
-  Array m = Array::uninitialized({50});
-  for (int i = 0; i < 50; ++i) m.data()[i] = std::normal_distribution<double>()(rng);
-  const Probe a = signs_probe("s", {{0, "g", m, 0}}, 5), b = signs_probe("s", {{0, "g", m, 0}}, 5),
-              c = signs_probe("s", {{0, "g", m, 0}}, 6);
-  EXPECT_TRUE(bitwise_equal(a.parts[0].weights, b.parts[0].weights));
-  EXPECT_FALSE(bitwise_equal(a.parts[0].weights, c.parts[0].weights));
+  const std::vector<ProbeTap> taps{{0, "g", {50}, 7}, {1, "h", {50}, 24}};
+  const Probe a = signs_probe("s", taps, 5), b = signs_probe("s", taps, 5), c = signs_probe("s", taps, 6);
+  EXPECT_TRUE(bitwise_equal(a.parts[0].weights(), b.parts[0].weights()));
+  EXPECT_FALSE(bitwise_equal(a.parts[0].weights(), c.parts[0].weights()));
+  EXPECT_FALSE(bitwise_equal(a.parts[0].weights(), a.parts[1].weights()));
 }
 
 }  // namespace

@@ -99,10 +99,7 @@ TEST(Certain, OnlyWhatNoRoundingChanges) {
   const NodeId difference = builder.op(Primitive::kSub, {y, x}, {2});
   builder.tap("all", TapKind::kValue, difference, {2, -1});
   const std::vector<NodeId> wanted{product, cosine, magnitude, lowest, difference};
-  Replay values;
-  values.values.resize(builder.graph.nodes.size());
-  values.values[x] = leaf_values(builder.graph)[0];
-  values.values[y] = leaf_values(builder.graph)[1];
+  const Replay values = replay(builder.graph, leaf_values(builder.graph), Precision::kExact);
   const std::vector<Interval> ranges = certain_ranges(builder.graph, values, wanted, Profile());
   EXPECT_EQ(ranges[product].low, 0);
   EXPECT_EQ(ranges[cosine].low, -std::numeric_limits<double>::infinity()) << "a device's cosine may leave [-1, 1]";

@@ -32,9 +32,10 @@ TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
   b.tap("w", TapKind::kValue, updated, std::vector<double>(64, 0));
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   Profile profile;
-  const Enclosures enclosures = enclose(b.graph, exact, {updated}, profile, {});
-  ASSERT_FALSE(enclosures.exploded[updated]);
-  const Array radius = enclosures.radii[updated].values.materialize(), centre = exact.values[updated].materialize();
+  const Overrides none;
+  const Enclosure enclosure = Enclosures(b.graph, exact, {updated}, profile, none).take(updated);
+  ASSERT_FALSE(enclosure.exploded);
+  const Array radius = enclosure.radius.values.materialize(), centre = exact.value(updated).materialize();
   double tightest = 0;
   for (int i = 0; i < 64; ++i) {
     const float in_float =
@@ -55,10 +56,11 @@ TEST(Interval, AnchorsResetTheRadius) {
   b.tap("t", TapKind::kValue, doubled, {0, 0, 0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   Profile profile;
-  const Enclosures free = enclose(b.graph, exact, {doubled}, profile, {});
-  const Enclosures anchored = enclose(b.graph, exact, {doubled}, profile, {{e, exact.values[e]}});
-  EXPECT_LT(anchored.radii[doubled].values.data()[0], free.radii[doubled].values.data()[0]);
-  EXPECT_GT(anchored.radii[doubled].values.data()[0], 0);
+  const Overrides none, anchors{{e, exact.value(e)}};
+  const Enclosure free = Enclosures(b.graph, exact, {doubled}, profile, none).take(doubled);
+  const Enclosure anchored = Enclosures(b.graph, exact, {doubled}, profile, anchors).take(doubled);
+  EXPECT_LT(anchored.radius.values.data()[0], free.radius.values.data()[0]);
+  EXPECT_GT(anchored.radius.values.data()[0], 0);
 }
 
 // The logistic map doubles its error at every turn on average: 60 turns lose everything.
@@ -70,7 +72,9 @@ TEST(Interval, GivesUpWhereTheRadiusExplodes) {
     x = b.op(Primitive::kMul, {b.op(Primitive::kMul, {x, b.op(Primitive::kSub, {one, x}, {2})}, {2}), four}, {2});
   b.tap("t", TapKind::kValue, x, {0, 0});
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  EXPECT_TRUE(enclose(b.graph, exact, {x}, Profile(), {}).exploded[x]);
+  const Profile profile;
+  const Overrides none;
+  EXPECT_TRUE(Enclosures(b.graph, exact, {x}, profile, none).take(x).exploded);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Program {
     const NodeId result = builder.op(Primitive::kAdd, {multiplied, c}, shape, sum);
     builder.tap("result", TapKind::kValue, result, std::vector<double>(kElements));
     const Replay rounded = replay(builder.graph, leaf_values(builder.graph), Precision::kRounded);
-    const Array values = rounded.values[result].materialize();
+    const Array values = rounded.value(result).materialize();
     builder.graph.taps.clear();
     builder.tap("result", TapKind::kValue, result, {values.data(), values.data() + kElements});
   }

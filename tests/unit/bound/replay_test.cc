@@ -21,8 +21,8 @@ TEST(Replay, RoundsToTheDeclaredFormatOnlyWhenAsked) {
   const NodeId sum = b.op(Primitive::kAdd, {x, y}, {1});
   b.tap("t", TapKind::kValue, sum, {1.0});
   const auto leaves = leaf_values(b.graph);
-  EXPECT_EQ(replay(b.graph, leaves, Precision::kExact).values[sum].item(), 1 + std::ldexp(1.0, -30));
-  EXPECT_EQ(replay(b.graph, leaves, Precision::kRounded).values[sum].item(), 1.0);
+  EXPECT_EQ(replay(b.graph, leaves, Precision::kExact).value(sum).item(), 1 + std::ldexp(1.0, -30));
+  EXPECT_EQ(replay(b.graph, leaves, Precision::kRounded).value(sum).item(), 1.0);
 }
 
 TEST(Replay, RoundedReplayCarriesTheRange) {
@@ -30,8 +30,8 @@ TEST(Replay, RoundedReplayCarriesTheRange) {
   const NodeId x = b.leaf({1}, {300.0}, Format::kFloat16);
   const NodeId square = b.op(Primitive::kMul, {x, x}, {1}, Format::kFloat16);
   b.tap("t", TapKind::kValue, square, {std::numeric_limits<double>::infinity()});
-  EXPECT_EQ(replay(b.graph, leaf_values(b.graph), Precision::kExact).values[square].item(), 90000.0);
-  EXPECT_TRUE(std::isinf(replay(b.graph, leaf_values(b.graph), Precision::kRounded).values[square].item()));
+  EXPECT_EQ(replay(b.graph, leaf_values(b.graph), Precision::kExact).value(square).item(), 90000.0);
+  EXPECT_TRUE(std::isinf(replay(b.graph, leaf_values(b.graph), Precision::kRounded).value(square).item()));
 }
 
 TEST(Replay, OverridesAreSeenByConsumersAndRecorded) {
@@ -43,9 +43,9 @@ TEST(Replay, OverridesAreSeenByConsumersAndRecorded) {
   const auto leaves = leaf_values(b.graph);
   const Replay base = replay(b.graph, leaves, Precision::kExact);
   const Replay changed = replay(b.graph, leaves, Precision::kExact, {{twice, Array::full({2}, 10.0)}}, &base);
-  EXPECT_EQ(changed.computed.at(twice).data()[1], 4.0);
-  EXPECT_EQ(changed.values[again].data()[0], 11.0);
-  EXPECT_EQ(changed.values[again].data()[1], 12.0);
+  EXPECT_EQ(changed.computed(twice).data()[1], 4.0);
+  EXPECT_EQ(changed.value(again).data()[0], 11.0);
+  EXPECT_EQ(changed.value(again).data()[1], 12.0);
 }
 
 TEST(Replay, LeafWithoutContentIsAnErrorThatNamesIt) {

@@ -92,9 +92,9 @@ int check(const char* path) {
 
   Deviations by_local, by_whole, by_rounded;
   for (const auto& [node, array] : observed) {
-    note(by_local, graph, node, deviation(local.computed.at(node), array));
-    note(by_rounded, graph, node, deviation(rounded.computed.at(node), array));
-    note(by_whole, graph, node, deviation(whole.values.at(node), array));
+    note(by_local, graph, node, deviation(local.computed(node), array));
+    note(by_rounded, graph, node, deviation(rounded.computed(node), array));
+    note(by_whole, graph, node, deviation(whole.value(node), array));
   }
   std::cout << "{\"operations\": " << graph.coverage.operations << ", \"nodes\": " << graph.nodes.size()
             << ", \"decisions\": " << decisions.total << ", \"opaque\": [";
