@@ -1,4 +1,5 @@
-// What the enclosure rules share.
+// What the enclosure rules share. An infinite ball (and a radius of NaN) holds anything, NaN included; a finite one
+// around an infinity or NaN holds that alone. Points outside of a function's domain do not count.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/array.h"
+#include "kernels/primitive/primitive.h"
 
 namespace plumbline::primitive {
 
@@ -14,6 +15,16 @@ namespace plumbline::primitive {
 inline double up(double bound) {
   return bound == bound ? bound * (1 + 0x1p-40) : std::numeric_limits<double>::infinity();
 }
+
+// Products and quotients of upper bounds that may underflow: one step of fp64's grid covers that. Exact zeros stay.
+inline constexpr double kLeast = 0x1p-1074;
+inline double times(double x, double y) { return x * y + (x == 0 || y == 0 ? 0.0 : kLeast); }
+inline double over(double x, double y) { return x / y + (x == 0 ? 0.0 : kLeast); }
+
+// Around a result that overflowed there is no finite ball: finite results would lie infinitely far from it. Around that
+// of an infinite operand there is. (Arithmetic alone: what moves its operands' values cannot overflow.)
+Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
+                        Bound bound);
 
 inline bool all_exact(std::span<const Bound> radii) {
   return std::none_of(radii.begin(), radii.end(), [](const Bound& r) { return static_cast<bool>(r); });

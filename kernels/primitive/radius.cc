@@ -18,15 +18,42 @@ Bound bound_of(const Array& out, const F& f, const Arrays&... operands) {
   return bound;
 }
 
-// f at a displaced point may be off by some ULPs of its value and of the centre's: added to their distance.
+// f at a displaced point may be off by some ULPs of its value and of the centre's: added to their distance. The ULPs of
+// subnormals are kLeast.
 double distance(double moved, double centre) {
-  return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre));
+  return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre)) + 8 * kLeast;
 }
+
+// The larger; NaN if there is one.
+double larger(double a, double b) { return scalar::Max::combine(a, b); }
 
 double below(double x, double r) { return x - r - 0x1p-51 * (std::fabs(x) + r); }
 double above(double x, double r) { return x + r + 0x1p-51 * (std::fabs(x) + r); }
 
 }  // namespace
+
+Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
+                        Bound bound) {
+  Array finite = Array::uninitialized({});  // 0 or NaN.
+  cpu::reduce<cpu::Sum>(
+      finite, false, out.shape(), [](double t) { return t - t; }, out);
+  if (!bound || finite.item() == 0) return bound;
+  // The same with 1 for every finite value: finite, unless an operand was infinite.
+  std::vector<Array> plain;
+  for (const Array& x : centres) {
+    if (primitive == Primitive::kScatterAdd && !plain.empty()) {  // Its indices.
+      plain.push_back(x);
+      continue;
+    }
+    cpu::map(
+        plain.emplace_back(Array::uninitialized(x.shape())), [](double v) { return v - v == 0 ? 1.0 : v; }, x);
+  }
+  const Array infinite = traits(primitive).evaluate(attributes, out.shape(), plain);
+  cpu::map(
+      bound.values, [](double r, double t, double p) { return r != 0 && t - t != 0 && p - p == 0 ? kInfinity : r; },
+      bound.values, out, infinite);
+  return bound;
+}
 
 Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, std::span<const Bound> radii,
                          const Array& out) {
@@ -35,9 +62,21 @@ Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, 
       out,
       [f, domain_low](double x, double r, double t) {
         if (r == 0) return 0.0;
+        if (!(r < kInfinity)) return kInfinity;
         const double low = f(std::max(below(x, r), domain_low)), high = f(above(x, r));
-        const double left = distance(low, t), right = distance(high, t);
-        return left != left || right != right ? kInfinity : std::max(left, right);
+        return larger(distance(low, t), distance(high, t));
+      },
+      centres[0], radius_of(radii[0]), out);
+}
+
+Bound radius_of_step(MonotoneFunction f, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [f](double x, double r, double t) {
+        if (r == 0) return 0.0;
+        if (!(r < kInfinity)) return kInfinity;
+        return larger(std::fabs(f(below(x, r)) - t), std::fabs(f(above(x, r)) - t));
       },
       centres[0], radius_of(radii[0]), out);
 }
@@ -58,54 +97,61 @@ Bound radius_decision(const Attributes&, Inputs centres, std::span<const Bound> 
       radius_of(radii[0]), centres[1], radius_of(radii[1]));
 }
 
-Bound radius_isfinite(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+// Open where the ball reaches beyond the largest number.
+Bound radius_isfinite(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
-      out, [](double r) { return r < kInfinity ? 0.0 : 1.0; }, radii[0].values);
+      out, [](double x, double r) { return r == 0 || above(std::fabs(x), r) < kInfinity ? 0.0 : 1.0; }, centres[0],
+      radii[0].values);
 }
 
 // |1/x' - 1/x| = |x' - x| / |x x'|; open when 0 is inside.
-Bound radius_reciprocal(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+Bound radius_reciprocal(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return bound_of(
+  Bound bound = bound_of(
       out,
       [](double x, double r) {
         const double nearest = std::fabs(x) - r;
-        return r == 0 ? 0.0 : nearest > 0 ? r / std::fabs(x) / nearest : kInfinity;
+        return r == 0 ? 0.0 : nearest > 0 ? over(over(r, std::fabs(x)), nearest) : kInfinity;
       },
       centres[0], radius_of(radii[0]));
+  return unless_overflowed(Primitive::kReciprocal, attributes, centres, out, bound);
 }
 
-Bound radius_add(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
+Bound radius_add(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return bound_of(
+  Bound bound = bound_of(
       out, [](double ra, double rb) { return ra + rb; }, radius_of(radii[0]), radius_of(radii[1]));
+  return unless_overflowed(Primitive::kAdd, attributes, centres, out, bound);
 }
 
 // |a|rb + |b|ra + ra rb
-Bound radius_mul(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+Bound radius_mul(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return bound_of(
+  Bound bound = bound_of(
       out,
       [](double a, double ra, double b, double rb) {
-        const double first = rb == 0 ? 0.0 : std::fabs(a) * rb;
-        const double second = ra == 0 ? 0.0 : (std::fabs(b) + rb) * ra;
+        const double first = rb == 0 ? 0.0 : times(std::fabs(a), rb);
+        const double second = ra == 0 ? 0.0 : times(std::fabs(b) + rb, ra);
         return first + second;
       },
       centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+  return unless_overflowed(Primitive::kMul, attributes, centres, out, bound);
 }
 
-// |a'/b' - t| <= (ra + |t| rb) / (|b| - rb)
-Bound radius_div(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+// |a'/b' - t| <= (ra + |t| rb) / (|b| - rb), where t itself may have lost half of kLeast.
+Bound radius_div(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return bound_of(
+  Bound bound = bound_of(
       out,
-      [](double t, double ra, double b, double rb) {
+      [](double t, double a, double ra, double b, double rb) {
         const double nearest = std::fabs(b) - rb;
         if (ra == 0 && rb == 0) return 0.0;
-        return nearest > 0 ? (ra + (rb == 0 ? 0.0 : std::fabs(t) * rb)) / nearest : kInfinity;
+        const double quotient = a == 0 ? 0.0 : std::fabs(t) + kLeast;
+        return nearest > 0 ? over(ra, nearest) + (rb == 0 ? 0.0 : times(quotient, over(rb, nearest))) : kInfinity;
       },
-      out, radius_of(radii[0]), centres[1], radius_of(radii[1]));
+      out, centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+  return unless_overflowed(Primitive::kDiv, attributes, centres, out, bound);
 }
 
 // For a > 0, b log a is bilinear: extremes lie at the corners of the box. For one fixed exponent the power is monotone
@@ -118,10 +164,7 @@ Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii
     double low = below(a, ra);
     const double high = above(a, ra);
     double most = 0;
-    const auto visit = [&](double x, double y) {
-      const double d = distance(std::pow(x, y), t);
-      most = d != d || !(most <= d) ? (d != d ? kInfinity : most) : d;
-    };
+    const auto visit = [&](double x, double y) { most = larger(most, distance(std::pow(x, y), t)); };
     if (low > 0) {
       for (const double y : {rb == 0 ? b : below(b, rb), rb == 0 ? b : above(b, rb)}) {
         visit(low, y);
@@ -144,7 +187,7 @@ Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii
 Bound radius_max(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
-      out, [](double ra, double rb) { return std::max(ra, rb); }, radius_of(radii[0]), radius_of(radii[1]));
+      out, [](double ra, double rb) { return larger(ra, rb); }, radius_of(radii[0]), radius_of(radii[1]));
 }
 
 // While a/b keeps one whole part q over the box, the value a - q b moves by at most ra + |q| rb. Otherwise it stays
@@ -156,11 +199,12 @@ Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radi
       [](double a, double ra, double b, double rb) {
         if (ra == 0 && rb == 0) return 0.0;
         const double nearest = below(std::fabs(b), rb);
-        if (!(nearest > 0)) return kInfinity;
+        if (!(nearest > 0 && ra < kInfinity)) return kInfinity;
         const double farthest = above(std::fabs(b), rb), low = below(a, ra), high = above(a, ra);
         const double q = std::trunc(low / nearest);
-        if (q == std::trunc(low / farthest) && q == std::trunc(high / nearest) && q == std::trunc(high / farthest)) {
-          return ra + std::fabs(q) * rb;
+        if (std::fabs(q) < 0x1p52 && q == std::trunc(low / farthest) && q == std::trunc(high / nearest) &&
+            q == std::trunc(high / farthest)) {
+          return ra + (rb == 0 ? 0.0 : times(std::fabs(q), rb));
         }
         return 2 * (std::fabs(b) + rb);
       },
@@ -194,8 +238,7 @@ Bound radius_select(const Attributes&, Inputs centres, std::span<const Bound> ra
       [](double which, double a, double ra, double b, double rb) {
         if (which == 1) return ra;
         if (which == 0) return rb;
-        const double gap = std::fabs(a - b) + std::max(ra, rb);
-        return gap == gap ? gap : kInfinity;
+        return std::fabs(a - b) + larger(ra, rb);
       },
       side, centres[1], radius_of(radii[1]), centres[2], radius_of(radii[2]));
 }

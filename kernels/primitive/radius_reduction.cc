@@ -11,16 +11,30 @@
 namespace plumbline::primitive {
 namespace {
 
-Bound inflated(Array values) {
+// Up to n roundings of 2^-53 in each of these sums.
+Bound inflated(const Array& values, std::int64_t n) {
   Array result = Array::uninitialized(values.shape());
-  cpu::map(result, up, values);
+  const double sums = 1 + static_cast<double>(n) * 0x1p-52;
+  cpu::map(
+      result, [sums](double v) { return up(v * sums); }, values);
   return {result};
 }
 
-// The primitive itself, applied to the radii: for those that are sums of their inputs with coefficients 0 and 1, or
-// take one of them.
-Bound radius_by(Primitive primitive, const Attributes& attributes, std::vector<Array> inputs, const Array& out) {
-  return inflated(traits(primitive).evaluate(attributes, out.shape(), inputs));
+// The primitive itself, applied to the radii: for those that are sums of at most n of their inputs with coefficients 0
+// and 1, or take one of them.
+Bound radius_by(Primitive primitive, const Attributes& attributes, std::vector<Array> inputs, const Array& out,
+                std::int64_t n = 1) {
+  return inflated(traits(primitive).evaluate(attributes, out.shape(), inputs), n);
+}
+
+std::int64_t terms_of(const Array& x, const Array& out) { return out.count() == 0 ? 0 : x.count() / out.count(); }
+
+// Each radius is raised where its square would be lost.
+Bound norm_of_radii(const Attributes& attributes, const Bound& radius, const Array& out) {
+  Array raised = Array::uninitialized(radius.values.shape());
+  cpu::map(
+      raised, [](double r) { return r == 0 ? 0.0 : std::max(r, 1e-150); }, radius.values);
+  return radius_by(Primitive::kNorm, attributes, {raised}, out, terms_of(raised, out));
 }
 
 bool has_radius(const Bound& radius) {
@@ -38,9 +52,10 @@ Array magnitude(const Array& x) {
 
 }  // namespace
 
-Bound radius_sum(const Attributes& attributes, Inputs, std::span<const Bound> radii, const Array& out) {
+Bound radius_sum(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return radius_by(Primitive::kSum, attributes, {radii[0].values}, out);
+  return unless_overflowed(Primitive::kSum, attributes, centres, out,
+                           radius_by(Primitive::kSum, attributes, {radii[0].values}, out, terms_of(centres[0], out)));
 }
 
 // |max x' - max x| <= max r
@@ -71,48 +86,48 @@ Bound radius_argmax(const Attributes& attributes, Inputs centres, std::span<cons
   return {reaching.reshape(out.shape())};
 }
 
-Bound radius_cumsum(const Attributes& attributes, Inputs, std::span<const Bound> radii, const Array& out) {
+Bound radius_cumsum(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  return radius_by(Primitive::kCumsum, attributes, {radii[0].values}, out);
+  const std::int64_t n = out.shape().empty() ? 1 : out.shape()[static_cast<std::size_t>(attributes.dims[0])];
+  return unless_overflowed(Primitive::kCumsum, attributes, centres, out,
+                           radius_by(Primitive::kCumsum, attributes, {radii[0].values}, out, n));
 }
 
-// The norm is 1-Lipschitz in the norm. Each radius is raised where its square would be lost.
-Bound radius_norm(const Attributes& attributes, Inputs, std::span<const Bound> radii, const Array& out) {
+// The norm is 1-Lipschitz in the norm.
+Bound radius_norm(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  Array raised = Array::uninitialized(radii[0].values.shape());
-  cpu::map(
-      raised, [](double r) { return r == 0 ? 0.0 : std::max(r, 1e-150); }, radii[0].values);
-  return radius_by(Primitive::kNorm, attributes, {raised}, out);
+  return unless_overflowed(Primitive::kNorm, attributes, centres, out, norm_of_radii(attributes, radii[0], out));
 }
 
 // sigma = |x - mean| / sqrt(n) is 1-Lipschitz in |x| / sqrt(n) (centring is a projection), and (sigma^2 + eps)^(-1/2)
-// falls with sigma.
+// falls with sigma. Our own sigma is off by less than the mean's error (n u rms(x)), n u of itself, and 2^-500 where
+// squares underflow.
 Bound radius_variance_rsqrt(const Attributes& attributes, Inputs centres, std::span<const Bound> radii,
                             const Array& out) {
   if (all_exact(radii)) return {};
   const Statistics stats = statistics(centres[0], attributes.dims);
-  const Array reach = radius_norm(attributes, centres, radii, stats.variance).values;
+  const Array reach = norm_of_radii(attributes, radii[0], stats.variance).values;
   const double eps = attributes.scalar;
   const auto n = static_cast<double>(stats.terms);
   Array bound = Array::uninitialized(stats.variance.shape());
   cpu::map(
       bound,
-      [eps, n](double v, double norm, double t) {
+      [eps, n](double v, double mean, double norm) {
         if (norm == 0) return 0.0;
-        const double rho = up(norm / std::sqrt(n));
-        const double sigma = std::sqrt(v);
-        const double low = std::max(0.0, sigma * (1 - 0x1p-40) - rho);
-        const double high = sigma * (1 + 0x1p-40) + rho;
-        const double most = 1 / std::sqrt(low * low + eps), least = 1 / std::sqrt(high * high + eps);
-        const double distance = std::max(most - t, t - least) + 0x1p-48 * t;
+        const double rho = up(norm / std::sqrt(n)), sigma = std::sqrt(v);
+        const double own = (n + 8) * 0x1p-52 * (sigma + std::sqrt(mean * mean + v)) + 0x1p-500;
+        if (!(rho + sigma < kInfinity)) return kInfinity;
+        const auto at = [eps](double s) { return s > 0 ? 1 / std::sqrt(s * s + eps) : 1 / std::sqrt(eps); };
+        const double most = at(sigma - own - rho), least = at(sigma + own + rho);
+        const double distance = std::max(most - at(sigma + own), at(sigma - own) - least) + 0x1p-48 * most;
         return distance == distance ? distance : kInfinity;
       },
-      stats.variance, reach, out.reshape(stats.variance.shape()));
+      stats.variance, stats.mean, reach);
   return {bound.reshape(out.shape())};
 }
 
 // |A|Rb + Ra(|B| + Rb)
-Bound radius_matmul(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   Array bound = Array::uninitialized(out.shape());
   bool accumulate = false;
@@ -125,36 +140,43 @@ Bound radius_matmul(const Attributes&, Inputs centres, std::span<const Bound> ra
     if (radii[1]) cpu::map_add(farthest, cpu::Copy{}, radii[1].values);
     cpu::matmul(radii[0].values, farthest, bound, accumulate);
   }
-  // k roundings of 2^-53 in each sum.
+  // k roundings of 2^-53 in each sum, and products that underflow.
   const double k = static_cast<double>(centres[0].shape().back());
   cpu::map(
-      bound, [k](double b) { return up(b * (1 + k * 0x1p-51)); }, bound);
-  return {bound};
+      bound, [k](double b) { return up(b * (1 + k * 0x1p-51) + 2 * k * kLeast); }, bound);
+  return unless_overflowed(Primitive::kMatmul, attributes, centres, out, {bound});
 }
 
-// p_i' lies between p_i e^-ri / (p_i e^-ri + sum_{j != i} p_j e^rj) and the same with signs exchanged.
+// p_i' lies between l_i / (l_i + sum_{j != i} h_j) and h_i / (h_i + sum_{j != i} l_j), where h_j and l_j are the
+// exponentials of the ends of ball j, scaled by a common factor that keeps them from overflowing.
 Bound radius_softmax(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  const Array p = out.materialize();
-  const Array radius = radii[0].values.materialize();
+  const Array x = centres[0].materialize(), p = out.materialize(), radius = radii[0].values.materialize();
   Array bound = Array::uninitialized(out.shape());
-  const Rows rows = rows_of(centres[0]);
+  const Rows rows = rows_of(x);
   const std::int64_t n = rows.length;
   for_each_row(rows, [&](std::int64_t row) {
-    const double* const pr = p.data() + row * n;
-    const double* const rr = radius.data() + row * n;
-    double low_sum = 0, high_sum = 0;
+    const double *const xr = x.data() + row * n, *const pr = p.data() + row * n, *const rr = radius.data() + row * n;
+    const double centre = row_max(xr, n), largest = row_max(rr, n);
+    double* const to = bound.data() + row * n;
+    double shift = -kInfinity, low_sum = 0, high_sum = 0;
+    for (std::int64_t j = 0; j < n; ++j) shift = std::max(shift, xr[j] - centre + rr[j]);
+    const auto exponential = [&](std::int64_t j, double end) { return std::exp(xr[j] - centre + end - shift); };
     for (std::int64_t j = 0; j < n; ++j) {
-      if (pr[j] == 0) continue;
-      low_sum += pr[j] * std::exp(-rr[j]);
-      high_sum += pr[j] * std::exp(rr[j]);
+      low_sum += exponential(j, -rr[j]);
+      high_sum += to[j] = exponential(j, rr[j]);
     }
+    // Of the sums and of what is left of them; of exponents, which matter down to -745 and begin at 2 radii below.
+    const double length = static_cast<double>(n), sums = (length + 4) * 0x1p-52, least = 4 * length * kLeast;
+    const double exponents = (length + 1000 + largest) * 0x1p-50;
     for (std::int64_t i = 0; i < n; ++i) {
-      const double raised = pr[i] * std::exp(rr[i]), lowered = pr[i] * std::exp(-rr[i]);
-      const double high = raised / (raised + std::max(0.0, low_sum - lowered));
-      const double low = lowered / (lowered + std::max(0.0, high_sum - raised));
-      const double distance = std::max(high - pr[i], pr[i] - low) + 0x1p-44;
-      bound.data()[row * n + i] = distance <= 1 ? distance : 1.0;  // Probabilities: never further apart.
+      const double raised = to[i] + least, lowered = std::max(0.0, exponential(i, -rr[i]) - least);
+      const double low_rest = std::max(0.0, low_sum - lowered - sums * low_sum - 2 * least);
+      const double high_rest = std::max(0.0, high_sum - to[i]) + sums * high_sum;
+      const double high = raised / (raised + low_rest), low = lowered / (lowered + high_rest);
+      const double distance = std::max(high - pr[i], pr[i] - low) + exponents * std::max(high, pr[i]) + least;
+      // Probabilities: never further apart. A row that holds NaN, or may, has none.
+      to[i] = largest < kInfinity && pr[i] == pr[i] ? (distance <= 1 ? distance : 1.0) : kInfinity;
     }
   });
   return {bound};
@@ -198,7 +220,9 @@ Bound radius_gather_rows(const Attributes& attributes, Inputs centres, std::span
 Bound radius_scatter_add(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (has_radius(radii[1])) return {Array::full(out.shape(), kInfinity)};
   if (!radii[0]) return {};
-  return radius_by(Primitive::kScatterAdd, attributes, {radii[0].values, centres[1]}, out);
+  return unless_overflowed(
+      Primitive::kScatterAdd, attributes, centres, out,
+      radius_by(Primitive::kScatterAdd, attributes, {radii[0].values, centres[1]}, out, centres[1].count()));
 }
 
 }  // namespace plumbline::primitive

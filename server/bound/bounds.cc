@@ -86,9 +86,10 @@ bool judge_by_enclosure(const GraphTap& tap, const Array& exact_value, Enclosure
   for (std::int64_t i = 0; i < radius.count(); ++i) {
     // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
     const double r = radius.data()[i] * (tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20);
-    const double deviation = std::fabs(observed.data()[i] - exact.data()[i]);
-    const double ratio = deviation == 0 ? 0 : (r > 0 ? deviation / r : HUGE_VAL);
-    if (!(ratio <= worst)) {
+    const double t = observed.data()[i], m = exact.data()[i], deviation = std::fabs(t - m);
+    const bool same = t == m || (std::isnan(t) && std::isnan(m));
+    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
+    if (ratio > worst) {
       worst = ratio;
       finding->worst_element = static_cast<std::uint64_t>(i);
       finding->low = exact.data()[i] - r;
@@ -98,7 +99,7 @@ bool judge_by_enclosure(const GraphTap& tap, const Array& exact_value, Enclosure
   }
   // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
   if (worst >= 0) finding->execution.deviation = worst == 0 ? 0 : worst * finding->execution.envelope;
-  if (finding->execution.envelope == 0) finding->execution.deviation = worst > 0 ? HUGE_VAL : 0;
+  if (finding->execution.envelope == 0) finding->execution.deviation = worst > 1 ? HUGE_VAL : 0;
   return true;
 }
 

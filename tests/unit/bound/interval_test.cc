@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "server/bound/bounds.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -75,6 +76,30 @@ TEST(Interval, GivesUpWhereTheRadiusExplodes) {
   const Profile profile;
   const Overrides none;
   EXPECT_TRUE(Enclosures(b.graph, exact, {x}, profile, none).take(x).exploded);
+}
+
+// Radii whose squares underflow: the envelope's norm is 0, and each element is held against its own radius all the
+// same.
+TEST(Interval, JudgesElementsWhoseEnvelopeUnderflows) {
+  for (const auto& [ulps, legal] : {std::pair{0, true}, {1, true}, {40, false}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({2}, {3e-170, 0.7e-170}, Format::kFloat64);
+    const NodeId root = b.op(Primitive::kMul, {x, b.leaf({}, {0.3}, Format::kFloat64)}, {2}, Format::kFloat64);
+    const double exact[] = {3e-170 * 0.3, 0.7e-170 * 0.3};
+    const std::vector<double> observed = {exact[0], exact[1] * (1 + ulps * 0x1p-52)};
+    b.tap("w", TapKind::kUpdate, root, observed);
+    b.graph.observed[root] = {Format::kFloat64, test::encoded(Format::kFloat64, observed)};
+    const Profile profile;
+    BoundsInput input;
+    input.target = &b.graph;
+    input.profile = &profile;
+    const Bounds bounds = compute_bounds(input);
+    ASSERT_FALSE(bounds.findings.empty());
+    const Finding& finding = bounds.findings[0];
+    ASSERT_TRUE(finding.proven);
+    EXPECT_EQ(finding.execution.passed(), legal) << ulps;
+    EXPECT_EQ(bounds.illegal_values.empty(), legal) << ulps;
+  }
 }
 
 }  // namespace

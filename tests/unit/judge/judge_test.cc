@@ -72,6 +72,28 @@ TEST_F(Judge, NanNeverPassesAndInfiniteEnvelopesSayNothing) {
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
 }
 
+// |T - M| <= E: never both, and passed only where the comparison is true and the envelope says something.
+TEST(Answer, ComparesWhatIsNotOrdinary) {
+  constexpr double kSubnormal = 5e-324;
+  const double values[] = {kNan, -kNan, kInf, 0.0, -0.0, kSubnormal, 2 * kSubnormal, 1e-300, 0.05, 1e308};
+  for (const double deviation : values) {
+    for (const double envelope : values) {
+      const Answer answer{true, deviation, envelope, envelope};
+      const bool says = envelope <= 0.1;
+      EXPECT_EQ(answer.vacuous(), !says) << deviation << " of " << envelope;
+      EXPECT_EQ(answer.passed(), says && deviation <= envelope) << deviation << " of " << envelope;
+      EXPECT_EQ(answer.failed(), says && !(deviation <= envelope)) << deviation << " of " << envelope;
+      EXPECT_EQ(answer.beyond_worst_case(), !(deviation <= envelope)) << deviation << " of " << envelope;
+      const Answer unasked{false, deviation, envelope, envelope};
+      EXPECT_FALSE(unasked.passed() || unasked.failed() || unasked.vacuous());
+    }
+  }
+  EXPECT_TRUE((Answer{true, -0.0, 0.0, 0.0}.passed()));
+  EXPECT_TRUE((Answer{true, kSubnormal, 0.0, 0.0}.failed()));
+  EXPECT_TRUE((Answer{true, kNan, 0.05, 0.05}.failed()));
+  EXPECT_TRUE((Answer{true, kInf, 0.05, 0.05}.failed()));
+}
+
 TEST_F(Judge, AVacuousEnvelopeIsTypeIOnlyWhenOurOwnRoundingReproducesTheResult) {
   loss().execution.envelope = 0.5;
   bounds_.explained = false;
