@@ -211,14 +211,14 @@ Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radi
       centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
 }
 
-// Undecided when the balls touch.
+// Undecided when the balls touch. An infinity that is exact touches no finite ball.
 Bound radius_compare(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
       out,
       [](double a, double ra, double b, double rb) {
         const double reach = ra + rb;
-        if (reach == 0) return 0.0;
+        if (reach == 0 || (reach < kInfinity && ((std::isinf(a) && ra == 0) || (std::isinf(b) && rb == 0)))) return 0.0;
         return std::fabs(a - b) > up(reach) + 0x1p-50 * (std::fabs(a) + std::fabs(b)) ? 0.0 : 1.0;
       },
       centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));

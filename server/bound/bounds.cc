@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
@@ -57,10 +58,17 @@ struct TapValues {
   const Graph& graph;
   const Replay& replay;
   std::vector<std::size_t> taps;
+  std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
 
   TapValues(const Graph& of, const Replay& by) : graph(of), replay(by) {
-    for (std::size_t i = 0; i < graph.taps.size(); ++i)
-      if (all_finite(observed(i)) && all_finite(exact(i))) taps.push_back(i);
+    for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+      if (!all_finite(exact(i))) continue;
+      if (all_finite(observed(i))) {
+        taps.push_back(i);
+      } else {
+        overflown.insert(i);
+      }
+    }
   }
   Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
   Array exact(std::size_t i) const { return replayed_value(graph.taps[i], replay); }
@@ -200,6 +208,11 @@ ProbePlan plan_probes(const Graph& graph, const TapValues& values, const std::ve
   add_group("signs(gradients)", gradients, seed ^ 0x52, true, &plan);
   add_group("signs(others)", others, seed ^ 0x53, true, &plan);
   add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, false, &plan);
+  for (std::size_t index : values.overflown) {
+    if (!paired) break;
+    const GraphTap& tap = graph.taps[index];
+    add_group(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1), false, &plan);
+  }
   return plan;
 }
 
@@ -279,7 +292,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("replay");
 
   if (values.taps.size() != graph.taps.size()) {
-    bounds.range = examine_range(graph, leaves, followed);
+    bounds.range = examine_range(graph, leaves, followed, *input.profile);
     watch.lap("range");
   }
 
@@ -327,6 +340,10 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (const Probe::Part& part : probe.parts) {
       finding.taps.push_back(part.tap);
       finding.elements += static_cast<std::uint64_t>(part.elements);
+    }
+    if (values.overflown.count(probe.parts.front().tap) != 0) {
+      bounds.findings.push_back(std::move(finding));
+      continue;
     }
     const Answer execution = answer_of(std::fabs(probe_deviation(probe, values)), envelopes[p], lambda, 0, probe.scale);
     if (plan.execution[p]) finding.execution = execution;

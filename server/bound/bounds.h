@@ -65,6 +65,7 @@ struct RangeFinding {
   bool exact_finite = true;       // Exact arithmetic stays finite there.
   bool rounded_agrees = true;     // The rounded replay has the same infinities and NaNs.
   bool straddles = false;         // A value on the way lies so close to its format's limit that rounding decides.
+  bool borderline = false;        // What overflows first lies within its enclosure of its format's limit.
   bool reference_finite = false;  // The reference's value is finite, computed in the same format.
   std::optional<NodeId> first;    // First node that is not finite in the rounded replay, or produced the tap.
 };
@@ -99,7 +100,8 @@ struct Bounds {
   std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
   std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
   std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
-  // Rounded replay, where it was needed: it reproduces T bitwise or within an eighth of |T - R| (or |T - M|).
+  // Rounded replay, where it was needed: it reproduces T bitwise, or within an eighth of how far T lies
+  // from M or R, whichever is more.
   std::optional<bool> explained;
   std::map<std::string, double> seconds;  // By pass.
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/interval.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -52,6 +53,22 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
   return lane;
 }
 
+// Whether every element that is first to be infinite in the rounded replay may be finite in another legal execution:
+// its enclosure reaches below the limit of its format.
+bool borderline(const Graph& graph, const Replay& exact, const Replay& rounded, NodeId node, const Profile& profile) {
+  const Overrides none;
+  const Enclosure enclosure = Enclosures(graph, exact, {node}, profile, none).take(node);
+  if (enclosure.exploded || !enclosure.radius) return false;
+  const Array centre = exact.value(node).materialize(), radius = enclosure.radius.values.materialize();
+  const Array ours = rounded.value(node).materialize();
+  const double limit = largest_finite(graph.nodes[node].result);
+  for (std::int64_t i = 0; i < ours.count(); ++i) {
+    const double least = std::fabs(centre.data()[i]) - radius.data()[i];
+    if (!std::isfinite(ours.data()[i]) && !(std::isinf(ours.data()[i]) && least <= limit)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool computes_in(const Graph& graph, const GraphTap& tap, Format format) {
@@ -85,7 +102,8 @@ bool overflow_was_found(const Graph& graph) {
   return false;
 }
 
-std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact) {
+std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact,
+                                        const Profile& profile) {
   const Replay lane = replay(graph, leaves, Precision::kRounded);
   std::vector<RangeFinding> findings;
   for (const GraphTap& tap : graph.taps) {
@@ -101,6 +119,7 @@ std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Ar
     const Lane way = examine_way(graph, lane, terms);
     finding.straddles = way.straddles;
     finding.first = way.first;
+    finding.borderline = way.first && borderline(graph, exact, lane, *way.first, profile);
     if (!finding.first) finding.first = tap.terms.front().node;
     finding.reference_finite = tap.reference != nullptr && all_finite(reference_value(tap)) &&
                                tap.reference_format == graph.nodes[*finding.first].result;
@@ -118,14 +137,16 @@ void explain_by_rounded_replay(const BoundsInput& input, const Replay& exact, co
     for (std::size_t index : finding.taps) {
       const GraphTap& tap = graph.taps[index];
       const Array observed = observed_value(tap), ours = replayed_value(tap, lane);
-      Array other;  // R where there is one, otherwise M
-      if (tap.reference) other = reference_value(tap);
-      if (!other && input.reference != nullptr)
+      // What is to be explained is how far T lies from M and, with a reference, from R: the larger, as two executions
+      // that round alike agree far better with one another than with exact arithmetic.
+      double away = tap.reference ? cpu::norm2_difference(observed, reference_value(tap))
+                                  : cpu::norm2_difference(observed, replayed_value(tap, exact));
+      if (input.reference != nullptr)
         for (const GraphTap& candidate : input.reference->taps)
-          if (candidate.name == tap.name && candidate.shape == tap.shape) other = observed_value(candidate);
-      if (!other) other = replayed_value(tap, exact);
+          if (candidate.name == tap.name && candidate.shape == tap.shape)
+            away = std::fmax(away, cpu::norm2_difference(observed, observed_value(candidate)));
       missed += std::pow(cpu::norm2_difference(observed, ours), 2);
-      deviated += std::pow(cpu::norm2_difference(observed, other), 2);
+      deviated += away * away;
       bitwise = bitwise && bitwise_equal(observed, ours);
     }
     finding.explained = deviated > 0 ? 1 - std::sqrt(missed / deviated) : (missed == 0 ? 1 : -HUGE_VAL);

@@ -8,7 +8,8 @@
 namespace plumbline {
 
 // What the rounded replay says of every tap that is not finite in T or in exact arithmetic.
-std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact);
+std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact,
+                                        const Profile& profile);
 
 // Whether some value on the way to the tap is computed in this format.
 bool computes_in(const Graph& graph, const GraphTap& tap, Format format);

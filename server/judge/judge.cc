@@ -118,7 +118,7 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
              "Tap " + finding.tap + " is not finite, though a legal execution in the same formats is.");
       return true;
     }
-    if (finding.rounded_agrees && finding.exact_finite && finding.reference_finite) {
+    if (finding.rounded_agrees && finding.exact_finite && finding.reference_finite && !finding.borderline) {
       verdict->suspect = place;
       verdict->suspect_detail = "overflows its format, " + place.format + "; the reference stays finite";
       decide(verdict, Outcome::kTypeII, Grade::kExplained, Cause::kRange,
@@ -138,7 +138,11 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
 bool explain_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
     const Place place = place_of(*input.graph, *finding.first);
-    if (finding.exact_finite) {
+    if (finding.borderline) {
+      decide(verdict, Outcome::kTypeI, Grade::kExplained, Cause::kRange,
+             "Tap " + finding.tap + " overflows at " + at(place) + ", so close to the limit of " + place.format +
+                 " that rounding alone decides.");
+    } else if (finding.exact_finite) {
       decide(verdict, Outcome::kTypeI, Grade::kExplained, Cause::kPrecisionPolicy,
              "Tap " + finding.tap + " overflows because " + at(place) + " is held in " + place.format + ".");
     } else {

@@ -86,6 +86,16 @@ def test_bare_values_and_exact(server: str) -> None:
     assert plumbline.compare(programs.by_token, None, server=server).verdict == "TYPE_I"
 
 
+def test_mathematics_of_what_overflows_is_compared(server: str) -> None:
+    x = torch.linspace(70, 90, 64)
+    wrong = plumbline.compare(
+        lambda: {"y": torch.exp(x * 1.2)}, lambda: {"y": torch.exp(x * 1.1)}, server=server
+    )  # Both are infinite at the end, but do not compute the same.
+    assert (wrong.verdict, wrong.cause) == ("TYPE_II", "MATHEMATICS")
+    same = plumbline.compare(lambda: {"y": torch.exp(x + x * 0.1)}, lambda: {"y": torch.exp(x * 1.1)}, server=server)
+    assert same.verdict == "TYPE_I" and "held in fp32" in same.sentence
+
+
 def test_private_daemon_is_cleaned_up() -> None:
     programs = Programs()
     with daemon.private() as address:

@@ -43,12 +43,12 @@ def random_cases(scenario: Scenario, draw: random.Random, count: int = RANDOM_CA
 def judge(case: Case, server: str) -> Result:
     target, reference = case.programs()
     with case.scenario.device():
-        verdict = plumbline.compare(target, reference, server=server, **case.scenario.options)
-    # Programs change their own weights, so that the rivals get fresh ones.
-    target, reference = case.programs()
-    observed, expected = target(), value(reference)
-    exact_target, exact_reference = case.programs(torch.float64)
-    oracle = (exact_reference if callable(exact_reference) else exact_target)()
+        verdict = case.scenario.live(target, reference, server=server, **case.scenario.options)
+        # Programs change their own weights, so that the rivals get fresh ones.
+        target, reference = case.programs()
+        observed, expected = target(), value(reference)
+        exact_target, exact_reference = case.programs(torch.float64)
+        oracle = (exact_reference if callable(exact_reference) else exact_target)()
     return Result(
         case,
         verdict,

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -36,12 +37,18 @@ class Daemon:
         raise ValueError("no VmHWM in /proc")
 
 
+def _answers(path: Path) -> bool:
+    """Whether somebody listens on the socket: its file is there a little earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 @contextlib.contextmanager
 def running(*flags: str, cores: set[int] | None = None) -> Iterator[Daemon]:
     """Starts plumblined, pinned to `cores` if given; stops it at the end and fails if it did not drain."""
     with tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
-        socket, log = Path(scratch) / "d.sock", Path(scratch) / "log"
-        command = [str(binary("plumblined")), f"--listen=unix:{socket}", f"--data-dir={scratch}/data", *flags]
+        path, log = Path(scratch) / "d.sock", Path(scratch) / "log"
+        command = [str(binary("plumblined")), f"--listen=unix:{path}", f"--data-dir={scratch}/data", *flags]
         if not any(flag.startswith("--metrics-listen") for flag in flags):
             command.append("--metrics-listen=127.0.0.1:0")
         with log.open("wb") as out:
@@ -53,11 +60,11 @@ def running(*flags: str, cores: set[int] | None = None) -> Iterator[Daemon]:
             )
         try:
             deadline = time.monotonic() + START_S_MAX
-            while not socket.exists():
+            while not _answers(path):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the daemon did not start:\n{log.read_text()}")
                 time.sleep(0.02)
-            yield Daemon(f"unix://{socket}", process.pid)
+            yield Daemon(f"unix://{path}", process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -7,7 +7,8 @@ A scenario is one file beside this one, named by its family (a_ to d_), holding 
     def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
 
 `says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
-`device` makes what the programs run on, where that is emulated below the capture.
+`device` makes what the programs run on, where that is emulated below the capture. `live` judges the pair where one
+call of plumbline.compare cannot show it, as a training run of several steps.
 
 `variant` is one of the keywords that carry a label; `size` lies in the closed range, whose first entry is the size that
 is always run; `dtype` is the format of the programs, torch.float64 for the oracle that a rival rule needs.
@@ -24,6 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import plumbline
+
 TYPE_I = "TYPE_I"
 TYPE_II = "TYPE_II"
 
@@ -33,6 +36,7 @@ Reference = Program | Taps  # Bare values where it is no program.
 Builder = Callable[[str, int, int, torch.dtype], tuple[Program, Reference]]
 Says = Callable[[str, Any], None]
 Device = Callable[[], contextlib.AbstractContextManager[None]]
+Live = Callable[..., plumbline.Verdict]  # Called as plumbline.compare is.
 
 HERE = Path(__file__).resolve().parent
 
@@ -49,6 +53,7 @@ class Scenario:
     says: Says | None = None
     options: dict[str, Any] = field(default_factory=dict)
     device: Device = contextlib.nullcontext
+    live: Live = plumbline.compare
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,13 @@ def scenario(
     says: Says | None = None,
     options: dict[str, Any] | None = None,
     device: Device = contextlib.nullcontext,
+    live: Live = plumbline.compare,
     **labels: str,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         family = Path(build.__code__.co_filename).name[0].upper()
-        _REGISTRY.append(Scenario(family, name, title, size, labels, build, dtype, says, options or {}, device))
+        given = Scenario(family, name, title, size, labels, build, dtype, says, options or {}, device, live)
+        _REGISTRY.append(given)
         return build
 
     return register

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -36,23 +37,29 @@ def binary() -> str:
     raise PlumblineError("plumblined not found: give server=, set PLUMBLINED, or put it on PATH")
 
 
+def _answers(path: pathlib.Path) -> bool:
+    """Whether somebody listens on the socket: its file is there a little earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 @contextlib.contextmanager
 def private(*flags: str) -> Iterator[str]:
     """Starts a daemon on a temporary socket and data directory; yields its address. Both are removed at the end."""
     program = binary()
     with tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
-        socket, output = pathlib.Path(scratch) / "d.sock", pathlib.Path(scratch) / "log"
-        command = [program, f"--listen=unix:{socket}", f"--data-dir={scratch}/data", "--metrics-listen=127.0.0.1:0"]
+        path, output = pathlib.Path(scratch) / "d.sock", pathlib.Path(scratch) / "log"
+        command = [program, f"--listen=unix:{path}", f"--data-dir={scratch}/data", "--metrics-listen=127.0.0.1:0"]
         with output.open("wb") as log:
             process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
         try:
             deadline = time.monotonic() + START_S_MAX
-            while not socket.exists():
+            while not _answers(path):
                 if process.poll() is not None or time.monotonic() > deadline:
                     text = output.read_text(errors="replace")[-2000:]
                     raise PlumblineError(f"the private daemon {program} did not start:\n{text}")
                 time.sleep(0.01)
-            yield f"unix:{socket}"
+            yield f"unix:{path}"
         finally:
             process.send_signal(signal.SIGTERM)
             try:

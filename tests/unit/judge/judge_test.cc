@@ -203,7 +203,11 @@ TEST_F(Judge, TheRangeLaneDecidesWhatIsNotFinite) {
   bounds_.range[0].reference_finite = true;  // ... where the reference does not
   EXPECT_EQ(judged().outcome, Outcome::kTypeII);
 
-  bounds_.range[0] = {"loss", false, false, false, false, node_};
+  bounds_.range[0].borderline = true;  // ... by rounding alone
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().cause, Cause::kRange);
+
+  bounds_.range[0] = {"loss", false, false, false, false, false, node_};
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
 }
 

@@ -104,6 +104,17 @@ TEST(Radius, DivisionByABallAroundZeroIsUnbounded) {
   EXPECT_TRUE(std::isinf(traits(Primitive::kLog).radius({}, one, radius, Array::scalar(std::log(0.5))).values.item()));
 }
 
+TEST(Radius, AnExactInfinityIsFarFromAFiniteBall) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Array> in = {Array::scalar(3), Array::scalar(-infinity)};
+  const auto radius = [&](double r) {
+    const std::vector<Bound> radii = {Bound{Array::scalar(r)}, Bound{}};
+    return traits(Primitive::kLess).radius({}, in, radii, Array::scalar(0)).values.item();
+  };
+  EXPECT_EQ(radius(1e30), 0);
+  EXPECT_GE(radius(infinity), 1);
+}
+
 TEST(Radius, AnUndecidedSelectCoversBothSides) {
   const std::vector<Array> in = {Array::scalar(1), Array::scalar(3), Array::scalar(-2)};
   const std::vector<Bound> open = {Bound{Array::scalar(1)}, Bound{}, Bound{Array::scalar(0.5)}};
