@@ -129,20 +129,45 @@ absl::Status Client::export_trace(const std::string& id, const Sink& sink) {
   return taken ? status_of(status) : absl::OkStatus();
 }
 
+namespace {
+
+// Sends an id, or the file where it is empty.
+template <typename Writer>
+void send_trace(const std::string& id, const Client::Source& file, const std::string& profile, Writer& writer) {
+  v1::ReplayRequest request;
+  request.set_id(id);
+  request.set_profile(profile);
+  bool open = writer.Write(request);
+  request.Clear();
+  while (id.empty() && open && file(request.mutable_data())) open = writer.Write(request);
+  writer.WritesDone();
+}
+
+}  // namespace
+
 absl::StatusOr<v1::Explanation> Client::replay(const std::string& id, const Source& file, const std::string& profile) {
   grpc::ClientContext context;
   v1::Explanation response;
   const auto writer = archive_->Replay(&context, &response);
-  v1::ReplayRequest request;
-  request.set_id(id);
-  request.set_profile(profile);
-  bool open = writer->Write(request);
-  request.Clear();
-  while (id.empty() && open && file(request.mutable_data())) open = writer->Write(request);
-  writer->WritesDone();
+  send_trace(id, file, profile, *writer);
   const grpc::Status status = writer->Finish();
   if (!status.ok()) return status_of(status);
   return response;
+}
+
+absl::Status Client::reproduce(const std::string& id, const Source& file, const std::string& profile,
+                               const Sink& script, const Sink& data) {
+  grpc::ClientContext context;
+  const auto stream = archive_->Reproduce(&context);
+  send_trace(id, file, profile, *stream);
+  v1::ReproducerChunk chunk;
+  bool taken = true;
+  while (taken && stream->Read(&chunk)) {
+    taken = (chunk.script().empty() || script(chunk.script())) && (chunk.data().empty() || data(chunk.data()));
+  }
+  if (!taken) context.TryCancel();
+  const grpc::Status status = stream->Finish();
+  return taken ? status_of(status) : absl::OkStatus();
 }
 
 void Client::cancel() {

@@ -48,6 +48,9 @@ class Client {
   absl::Status export_trace(const std::string& id, const Sink& sink);
   // Audits the trace behind a verdict again, or, where `id` is empty, that of a file. An empty profile: its own.
   absl::StatusOr<v1::Explanation> replay(const std::string& id, const Source& file, const std::string& profile);
+  // Reduces such a trace to the operation at fault: the script, then through `data` the file that belongs beside it.
+  absl::Status reproduce(const std::string& id, const Source& file, const std::string& profile, const Sink& script,
+                         const Sink& data);
 
  private:
   template <typename Request, typename Response>

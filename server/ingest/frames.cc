@@ -7,7 +7,6 @@
 #include "server/ingest/limits.h"
 
 namespace plumbline {
-namespace {
 
 void write_tensor(const TensorRef& tensor, v1::Tensor* wire) {
   wire->set_value(tensor.value);
@@ -16,6 +15,8 @@ void write_tensor(const TensorRef& tensor, v1::Tensor* wire) {
   wire->mutable_strides()->Assign(tensor.view.strides.begin(), tensor.view.strides.end());
   wire->set_offset(tensor.view.offset);
 }
+
+namespace {
 
 void write_argument(const TraceArgument& argument, v1::Argument* wire) {
   wire->set_name(argument.name);
@@ -54,6 +55,8 @@ void write_argument(const TraceArgument& argument, v1::Argument* wire) {
       argument.value);
 }
 
+}  // namespace
+
 void write_op(const TraceOp& op, v1::Op* wire) {
   wire->set_name(op.name);
   wire->set_phase(static_cast<v1::Phase>(op.phase));
@@ -70,6 +73,8 @@ void write_op(const TraceOp& op, v1::Op* wire) {
     written->set_observed(result.observed);
   }
 }
+
+namespace {
 
 void write_tap(const TraceTap& tap, v1::Tap* wire) {
   wire->set_name(tap.name);

@@ -8,6 +8,9 @@
 
 namespace plumbline {
 
+void write_tensor(const TensorRef& tensor, v1::Tensor* wire);
+void write_op(const TraceOp& op, v1::Op* wire);
+
 // Gives the frames of a step in an order that the assembler takes, StepBegin first and StepEnd last. Payloads for which
 // `keep` says no are left out. Stops when `sink` returns false, and returns false then.
 bool emit_frames(const Trace& trace, const std::function<bool(PayloadId)>& keep,

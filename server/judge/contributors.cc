@@ -19,8 +19,12 @@ std::vector<Format> formats_by_origin(const Graph& graph) {
 }  // namespace
 
 Place place_of(const Graph& graph, NodeId node) {
-  const Origin& origin = graph.origins[graph.nodes[node].origin];
-  Place place{origin.op, origin.source, origin.module, std::string(traits(graph.nodes[node].result).name)};
+  // A tap's window on a result belongs to no operation.
+  while (graph.nodes[node].origin == 0 && graph.nodes[node].inputs.size() == 1) node = graph.nodes[node].inputs[0];
+  const std::uint32_t index = graph.nodes[node].origin;
+  const Origin& origin = graph.origins[index];
+  Place place{origin.op, origin.source, origin.module, std::string(traits(graph.nodes[node].result).name),
+              static_cast<std::int64_t>(index) - 1};
   if (graph.nodes[node].primitive == Primitive::kLeaf)
     for (const GraphLeaf& leaf : graph.leaves)
       if (leaf.node == node && !leaf.name.empty()) place.op = "leaf " + leaf.name;

@@ -190,10 +190,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   if (bounds.suspicion) {
     const Graph& program = bounds.suspicion->in_reference ? *input.reference : *input.graph;
     verdict->suspect = place_of(program, bounds.suspicion->node);
+    verdict->suspect_in_reference = bounds.suspicion->in_reference;
     verdict->suspect_detail = (bounds.suspicion->normalisation ? "normalisation: it " : "") + bounds.suspicion->detail;
   }
   if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {
     verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
+    verdict->suspect_in_reference = false;
     verdict->suspect_detail = "the two runs were fed different data";
     decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
            "Target and reference were fed different data, and differ at " + broken->name + " by " +

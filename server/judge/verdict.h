@@ -38,6 +38,7 @@ inline constexpr double kNotAsked = std::numeric_limits<double>::quiet_NaN();
 
 struct Place {
   std::string op, source, module, format;
+  std::int64_t operation = -1;  // Its index in the trace; -1: a leaf.
 };
 
 struct Contributor {
@@ -87,6 +88,7 @@ struct Verdict {
   double math_resolution = kNotAsked, exec_resolution = kNotAsked, explained = kNotAsked;
   std::string deciding_tap;
   std::optional<Place> suspect;
+  bool suspect_in_reference = false;  // It is an operation of the reference's trace.
   std::string suspect_detail;
   std::vector<std::string> advice;
   std::vector<Contributor> contributors;

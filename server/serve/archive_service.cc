@@ -14,6 +14,7 @@
 #include "server/ingest/limits.h"
 #include "server/judge/audit.h"
 #include "server/serve/query_status.h"
+#include "server/serve/reproducer_script.h"
 #include "server/store/encode.h"
 
 namespace plumbline {
@@ -114,9 +115,10 @@ absl::StatusOr<std::string> ArchiveService::kept_path(const std::string& id) con
                                     outcome_name(verdict->verdict()), ": TYPE_II verdicts keep theirs"));
 }
 
-absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(grpc::ServerReader<v1::ReplayRequest>* reader) const {
+absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(
+    const std::function<bool(v1::ReplayRequest*)>& read) const {
   v1::ReplayRequest request;
-  if (!reader->Read(&request)) return absl::InvalidArgumentError("id: expected a verdict's id or a file, found none");
+  if (!read(&request)) return absl::InvalidArgumentError("id: expected a verdict's id or a file, found none");
   const std::string id = request.id(), asked_profile = request.profile();
   absl::StatusOr<TraceRecord> record = TraceRecord{};
   if (!id.empty()) {
@@ -137,7 +139,7 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(grpc::ServerReader
       }
       if (!file.append(request.data())) return no_room(options_.scratch);
       request.Clear();
-    } while (reader->Read(&request));
+    } while (read(&request));
     if (!file.close_file()) return no_room(options_.scratch);
     record = read_trace_file(file.path(), options_.step_bytes_max);
   }
@@ -207,7 +209,7 @@ grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportT
 grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1::ReplayRequest>* reader,
                                     v1::Explanation* response) {
   return in_turn([&] {
-    auto asked = receive(reader);
+    auto asked = receive([reader](v1::ReplayRequest* request) { return reader->Read(request); });
     if (!asked.ok()) return asked.status();
     // Shared with a task that may outlive the call.
     auto held = std::make_shared<Asked>(*std::move(asked));
@@ -220,6 +222,37 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1:
     if (!ran.ok()) return ran;
     verdict->Swap(response->mutable_verdict());
     response->set_text(explain_verdict(response->verdict()));
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
+                                       grpc::ServerReaderWriter<v1::ReproducerChunk, v1::ReplayRequest>* stream) {
+  return in_turn([&] {
+    auto asked = receive([stream](v1::ReplayRequest* request) { return stream->Read(request); });
+    if (!asked.ok()) return asked.status();
+    auto held = std::make_shared<Asked>(*std::move(asked));
+    auto made = std::make_shared<ReproducerScript>();
+    auto why_not = std::make_shared<std::string>();
+    const absl::Status ran = on_worker(held->record, [held, made, why_not] {
+      Verdict verdict = audit(held->record, *held->profile, nullptr);
+      verdict.profile = held->record.profile;
+      try {
+        *made = write_reproducer(reproduce(held->record, verdict, *held->profile), verdict);
+      } catch (const std::runtime_error& error) {
+        *why_not = error.what();
+      }
+    });
+    if (!ran.ok()) return ran;
+    if (!why_not->empty()) return absl::FailedPreconditionError(*why_not);
+    v1::ReproducerChunk chunk;
+    chunk.set_script(made->script);
+    bool open = stream->Write(chunk);
+    chunk.Clear();
+    for (std::size_t at = 0; open && at < made->data.size(); at += limits::kChunkBytesMax) {
+      chunk.set_data(made->data.substr(at, limits::kChunkBytesMax));
+      open = stream->Write(chunk);
+    }
     return absl::OkStatus();
   });
 }

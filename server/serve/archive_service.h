@@ -40,6 +40,9 @@ class ArchiveService final : public v1::ArchiveService::Service {
   grpc::Status Replay(grpc::ServerContext* context, grpc::ServerReader<v1::ReplayRequest>* reader,
                       v1::Explanation* response) override;
 
+  grpc::Status Reproduce(grpc::ServerContext* context,
+                         grpc::ServerReaderWriter<v1::ReproducerChunk, v1::ReplayRequest>* stream) override;
+
   // Calls that wait for a worker give up; new ones are refused. Call before Server::Shutdown.
   void drain();
 
@@ -53,7 +56,7 @@ class ArchiveService final : public v1::ArchiveService::Service {
   void leave();
   grpc::Status in_turn(const std::function<absl::Status()>& call);  // Counts the call.
   absl::StatusOr<std::string> kept_path(const std::string& id) const;
-  absl::StatusOr<Asked> receive(grpc::ServerReader<v1::ReplayRequest>* reader) const;
+  absl::StatusOr<Asked> receive(const std::function<bool(v1::ReplayRequest*)>& read) const;
   // Runs `work` as a task of the scheduler and waits for it.
   absl::Status on_worker(const TraceRecord& record, std::function<void()> work);
 

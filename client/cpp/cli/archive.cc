@@ -1,9 +1,9 @@
 #include "client/cpp/cli/archive.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
@@ -14,24 +14,40 @@ namespace {
 
 using absl::StrCat;
 
-// What `fill` gives, at `path` whole or not at all.
-absl::Status write_file(const std::string& path, const std::function<absl::Status(const Client::Sink&)>& fill) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary | std::ios::trunc);
-  const absl::Status filled = fill([&file](const std::string& bytes) {
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file.good();
-  });
-  file.close();
-  std::error_code error;
-  if (filled.ok() && !file.fail()) {
-    std::filesystem::rename(part, path, error);
-    if (!error) return absl::OkStatus();
+// A file that is at its path whole or not at all, and is touched when there is something to write only.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {}
+  ~OutputFile() {
+    std::error_code ignored;
+    if (begun_) std::filesystem::remove(part_, ignored);
   }
-  std::error_code ignored;
-  std::filesystem::remove(part, ignored);
-  return filled.ok() ? absl::PermissionDeniedError(StrCat("cannot write to ", path)) : filled;
-}
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  bool begun() const { return begun_; }
+  Client::Sink sink() {
+    return [this](const std::string& bytes) {
+      if (!begun_) file_.open(part_, std::ios::binary | std::ios::trunc);
+      begun_ = true;
+      file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      return file_.good();
+    };
+  }
+  absl::Status commit() {
+    if (!begun_) return absl::OkStatus();
+    file_.close();
+    std::error_code error;
+    if (!file_.fail()) std::filesystem::rename(part_, path_, error);
+    if (file_.fail() || error) return absl::PermissionDeniedError(StrCat("cannot write to ", path_.string()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::filesystem::path path_, part_;
+  std::ofstream file_;
+  bool begun_ = false;
+};
 
 // A trace that the user names: a verdict's id, or a file that is there.
 struct Named {
@@ -75,12 +91,33 @@ int replay(Client& client, const PlumbOptions& options, const std::vector<std::s
   return exit_code(explanation->verdict().verdict());
 }
 
+int reproduce(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
+              std::ostream& err) {
+  if (words.size() != 1) return fail(err, StrCat("reproduce: expected a file or a verdict's id, found ", words.size()));
+  const std::filesystem::path script = options.output;
+  if (script.extension() != ".py") {
+    return fail(err, StrCat("-o: expected a file NAME.py to write, found \"", options.output, "\""));
+  }
+  Named named;
+  if (const absl::Status found = find(words[0], &named); !found.ok()) return fail(err, found);
+  std::filesystem::path beside = script;
+  beside.replace_extension(".bin");
+  OutputFile text(script), data(beside);
+  absl::Status written = client.reproduce(named.id, named.source(), options.profile, text.sink(), data.sink());
+  if (written.ok()) written = data.commit();
+  if (written.ok()) written = text.commit();
+  if (!written.ok()) return fail(err, written);
+  out << script.string() << (data.begun() ? " " + beside.string() : "") << "\n";
+  return kExitTypeI;
+}
+
 int export_trace(Client& client, const std::vector<std::string>& words, std::ostream& out, std::ostream& err) {
   if (words.size() != 2) {
     return fail(err, StrCat("export-trace: expected a verdict's id and a file, found ", words.size()));
   }
-  const absl::Status written =
-      write_file(words[1], [&](const Client::Sink& sink) { return client.export_trace(words[0], sink); });
+  OutputFile file(words[1]);
+  absl::Status written = client.export_trace(words[0], file.sink());
+  if (written.ok()) written = file.commit();
   if (!written.ok()) return fail(err, written);
   out << words[1] << "\n";
   return kExitTypeI;

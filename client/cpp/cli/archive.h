@@ -13,6 +13,8 @@ namespace plumbline {
 // Each takes the words after the command; returns the exit code.
 int replay(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
            std::ostream& err);
+int reproduce(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
+              std::ostream& err);
 int export_trace(Client& client, const std::vector<std::string>& words, std::ostream& out, std::ostream& err);
 
 }  // namespace plumbline

@@ -20,7 +20,8 @@ ABSL_FLAG(std::int64_t, step_min, 0, "Only from this step on");
 ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: no limit");
 ABSL_FLAG(bool, json, false, "One JSON object a line");
 ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
-ABSL_FLAG(std::string, profile, "", "replay: under this device profile instead of the step's own");
+ABSL_FLAG(std::string, profile, "", "replay, reproduce: under this device profile instead of the step's own");
+ABSL_FLAG(std::string, o, "", "reproduce: the script to write");
 ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a signal");
 
 namespace {
@@ -34,6 +35,11 @@ constexpr char kUsage[] =
     "  plumb replay FILE|ID       audits a step again: from a file, or from the trace that its TYPE_II verdict keeps;\n"
     "                             with --profile, as another device would be judged\n"
     "  plumb export-trace ID FILE writes the trace that a TYPE_II verdict keeps to a file\n"
+    "  plumb reproduce FILE|ID -o repro.py\n"
+    "                             reduces a TYPE_II step to the operation at fault: a script that runs it with "
+    "PyTorch\n"
+    "                             alone (large tensors in repro.bin beside it) and exits with 0 where its result lies\n"
+    "                             inside of what rounding explains, with 2 where it does not\n"
     "  plumb formats [NAME...]    ranges and precisions of number formats, as the audit rounds with them; a NAME may "
     "be\n"
     "                             eXmY or fixed<IL,FL>; asks no plumblined\n\n"
@@ -62,6 +68,7 @@ int main(int argc, char** argv) {
   options.json = absl::GetFlag(FLAGS_json);
   options.past = absl::GetFlag(FLAGS_past);
   options.count = absl::GetFlag(FLAGS_count);
+  options.output = absl::GetFlag(FLAGS_o);
   options.profile = absl::GetFlag(FLAGS_profile);
   return plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
 }

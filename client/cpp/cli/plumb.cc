@@ -149,7 +149,8 @@ int worse_exit_code(int a, int b) {
 
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
-  constexpr char kCommands[] = "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE or formats";
+  constexpr char kCommands[] =
+      "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID or formats";
   if (arguments.empty()) return fail(err, absl::StrCat("expected a command: ", kCommands, "; see plumb --help"));
   const std::string& command = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
@@ -158,9 +159,11 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     out << list_formats(words, options.json, &wrong);
     return wrong.empty() ? kExitTypeI : fail(err, wrong);
   }
-  if (command == "replay" || command == "export-trace") {
+  if (command == "replay" || command == "export-trace" || command == "reproduce") {
     Client client(options.server);
-    return command == "replay" ? replay(client, options, words, out, err) : export_trace(client, words, out, err);
+    if (command == "replay") return replay(client, options, words, out, err);
+    if (command == "reproduce") return reproduce(client, options, words, out, err);
+    return export_trace(client, words, out, err);
   }
   const std::size_t expected = command == "explain" ? 1 : 0;
   if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {

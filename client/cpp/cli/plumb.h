@@ -25,7 +25,8 @@ struct PlumbOptions {
   bool json = false;
   bool past = false;       // watch: first what is on disk.
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
-  std::string profile;     // replay: under this one; empty: the step's own.
+  std::string profile;     // replay, reproduce: under this one; empty: the step's own.
+  std::string output;      // reproduce: the script to write.
 };
 
 // Runs a command ("jobs", "verdicts", ... and its arguments) and returns its exit code.

@@ -1,0 +1,17 @@
+// A reproducer as a Python script.
+#pragma once
+
+#include <string>
+
+#include "server/judge/reproduce.h"
+
+namespace plumbline {
+
+struct ReproducerScript {
+  std::string script;
+  std::string data;  // Of the file beside it; empty: the script holds everything.
+};
+
+ReproducerScript write_reproducer(const Reproducer& reproducer, const Verdict& verdict);
+
+}  // namespace plumbline
