@@ -93,6 +93,8 @@ struct Attributes {
   View view;
   std::vector<View> views;
   bool has_base = false;
+
+  bool operator==(const Attributes&) const = default;
 };
 
 // How the audited computation produced a node.

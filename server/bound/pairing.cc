@@ -70,12 +70,40 @@ void leave_out_skipped_updates(const Graph& target, const Graph& reference, std:
   });
 }
 
+bool same_node(const Node& a, const Node& b) {
+  return a.primitive == b.primitive && a.inputs == b.inputs && a.attributes == b.attributes && a.shape == b.shape &&
+         a.result == b.result && a.compute == b.compute;
+}
+
+bool same_terms(const GraphTap& a, const GraphTap& b) {
+  return a.name == b.name && std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
+                                        [](const GraphTap::Term& x, const GraphTap::Term& y) {
+                                          return x.node == y.node && x.weight == y.weight;
+                                        });
+}
+
+// Whether both programs are one, on leaves of one content: the same mathematics, replayed with the same errors.
+bool same_program(const Graph& target, const std::vector<Array>& target_leaves, const Graph& reference,
+                  const std::vector<Array>& reference_leaves) {
+  if (!std::equal(target.nodes.begin(), target.nodes.end(), reference.nodes.begin(), reference.nodes.end(),
+                  same_node) ||
+      !std::equal(target.taps.begin(), target.taps.end(), reference.taps.begin(), reference.taps.end(), same_terms) ||
+      target.leaves.size() != reference.leaves.size())
+    return false;
+  for (std::size_t i = 0; i < target.leaves.size(); ++i) {
+    if (target.leaves[i].node != reference.leaves[i].node || !target_leaves[i] != !reference_leaves[i]) return false;
+    if (target_leaves[i] && !bitwise_equal(target_leaves[i], reference_leaves[i])) return false;
+  }
+  return true;
+}
+
 // What a pairing keeps at hand: both graphs, both replays, the taps they share.
 struct Pairing {
   const BoundsInput& input;
   const Replay& target_exact;
   Replay reference_exact;
   std::vector<PairedTap> pairs;  // In the target's order.
+  bool one_program = false;      // Both replays are one.
 
   // M_T(z), M_R(z).
   Array of_target(const PairedTap& pair) const { return replayed_value(input.target->taps[pair.target], target_exact); }
@@ -119,7 +147,8 @@ struct Pairing {
     std::vector<Probe> other;
     for (const Probe& probe : probes) other.push_back(reindexed(probe));
     const std::vector<Envelope> theirs =
-        adjoint_envelopes(*input.reference, reference_exact, other, *input.profile, Executions::kOwn);
+        one_program ? own
+                    : adjoint_envelopes(*input.reference, reference_exact, other, *input.profile, Executions::kOwn);
     const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input.alpha);
     std::vector<Answer> answers;
     for (std::size_t p = 0; p < probes.size(); ++p)
@@ -326,8 +355,10 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   transplant(cuts, target, target_leaves, reference, &bounds->match.reference_values);
   bounds->cuts_complete = cuts.complete;
   bounds->transplanted = cuts.calls.size();
-  Pairing pairing{input, target_exact, replay(reference, bounds->match.reference_values, Precision::kExact),
-                  pair_taps(target, reference, bounds)};
+  const bool one = same_program(target, target_leaves, reference, bounds->match.reference_values);
+  Pairing pairing{input, target_exact,
+                  one ? target_exact : replay(reference, bounds->match.reference_values, Precision::kExact),
+                  pair_taps(target, reference, bounds), one};
   leave_out_skipped_updates(target, reference, &pairing.pairs, bounds);
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
