@@ -90,7 +90,9 @@ struct Bounds {
   bool all_taps_equal_reference = false;  // Bitwise, against bare values or the reference's observed taps.
   // Pairing.
   bool paired = false;
-  bool cuts_complete = true;     // Every opaque call has its counterpart in the other graph (transplant.h).
+  bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
+  std::optional<std::uint32_t>
+      indifferent_call;          // Origin of an opaque call with other inputs and hardly other outputs.
   std::size_t transplanted = 0;  // Opaque calls whose inputs were compared and whose outputs were shared.
   LeafMatch match;
   std::vector<std::string> unpaired_taps;    // In one trace only.

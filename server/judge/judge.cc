@@ -178,6 +178,13 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   for (const Finding& finding : bounds.findings)
     if (finding.mathematics.failed() && finding.elements == 1 && broken == nullptr) broken = &finding;
   if (broken == nullptr) broken = worst(bounds, mathematics, failed);
+  if (broken == nullptr && bounds.indifferent_call) {
+    const Origin& origin = input.graph->origins[*bounds.indifferent_call];
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference feed " + origin.op + ", which is not modelled, with different inputs, and it gives " +
+               "nearly the same: whether they compute the same there is not known.");
+    return true;
+  }
   if (broken == nullptr || bounds.policy) return false;
 
   if (!bounds.cuts_complete) {

@@ -8,7 +8,7 @@ for batch in loader:
 print(plumbline.compare(target, reference))
 """
 
-from . import testing
+from . import mapping, testing
 from .compare import compare
 from .errors import PlumblineError, TypeIIError
 from .schema import PERTURBING_OPS
@@ -26,6 +26,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "compare",
+    "mapping",
     "testing",
     "watch",
 ]

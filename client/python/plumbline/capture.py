@@ -8,12 +8,14 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("reinterpret", window before, window after, count, payload)
     ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard)
 
-`arguments` has one entry for each given argument of the schema: a window, a list of windows, an Edge, or a plain
-value; UNSET where the schema's default applies. A result is (window, count, base, argument name, payload).
+`arguments` has one entry for each given argument of the schema: a window, a list of windows (of a list of tensors, or
+of what stands for one that cannot be described), an Edge, or a plain value; UNSET where the schema's default applies.
+A result is (window, count, base, argument name, payload).
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -26,22 +28,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler
 from .payload import Arena, Pool
-from .schema import EMPTY, OPERATION, RANDOM, SCALAR, SKIP, TENSOR, TENSORS, VIEW, OperatorInfo
-from .sites import Sites
+from .schema import EMPTY, OPERATION, RANDOM, SCALAR, SKIP, TENSOR, TENSORS, VIEW, ArgumentInfo, OperatorInfo
+from .sites import FORWARD, Sites
+from .storages import ABSENT, StorageTable, Window, kind_of, modelled, stand_ins
 from .storages import RANDOM as RANDOM_LEAF
-from .storages import StorageTable, Window, modelled
 
 log = logging.getLogger("plumbline")
-
-ABSENT: Window = (0, 0, (), (), 0)
 
 # Numbers so common in programs that being equal to one read from a tensor says nothing.
 _TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
 
 
-# What is known before an operation runs: its site (phase, module, source), its arguments, whether one of these is of a
-# type that cannot be described.
-Pending = tuple[tuple[int, str, str], list[Any], bool]
+# What is known before an operation runs: its site (phase, module, source), its arguments, and the kind of one of these
+# that cannot be described, if there is one.
+Site = tuple[int, str, str]
+Pending = tuple[Site, list[Any], str]
 
 
 class _Unset:
@@ -95,6 +96,16 @@ class Plan:
             info.last_result_decision = info.name in self.last_result_decision
             self._infos[func] = info
         return info
+
+    def opaque(self, info: OperatorInfo, kind: str) -> OperatorInfo:
+        """The operation on tensors of a kind that cannot be described: one of its own, which is never modelled."""
+        special = self._infos.get((info.func, kind))
+        if special is None:
+            special = copy.copy(info)
+            special.name = f"{info.name} on {kind}"
+            special.lowered = special.positive_side = special.result_decision = special.last_result_decision = False
+            self._infos[(info.func, kind)] = special
+        return special
 
 
 class CaptureFailed(Exception):
@@ -164,7 +175,7 @@ class Recorder(TorchDispatchMode):
             if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
                 with self.lock:
                     site = self.sites.current()
-                    self.storages.unmodelled = False
+                    self.storages.unmodelled = ""
                     pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
             elif info.kind == VIEW and torch.is_grad_enabled():
                 self.sites.current()  # Its derivative may be an operation.
@@ -204,16 +215,20 @@ class Recorder(TorchDispatchMode):
                 continue
             kind = argument.kind
             if kind == TENSOR and isinstance(value, torch.Tensor):
-                if argument.write:
-                    value = self._read_written(value, argument.out or (info.overwrites and index == 0))
-                else:
-                    value = read(value)
+                value = self._read(value, info, index, argument) if argument.write else read(value)
+                if not value[1]:
+                    value = self._read_stand_ins(
+                        args[index] if index < given else kwargs[argument.name], info, argument
+                    )
             elif kind == TENSORS and value is not None:
-                if argument.write:
-                    overwritten = argument.out or (info.overwrites and index == 0)
-                    value = [self._read_written(item, overwritten) for item in value]
-                else:
-                    value = [ABSENT if item is None else read(item) for item in value]
+                windows: list[Window] = []
+                for item in value:
+                    if item is None:
+                        windows.append(ABSENT)
+                        continue
+                    window = self._read(item, info, index, argument) if argument.write else read(item)
+                    windows.extend([window] if window[1] else self._read_stand_ins(item, info, argument))
+                value = windows
             elif argument.scalar and self._scalars and type(value) in (float, int):
                 window = self._scalars.get((type(value), value))
                 if window is not None:
@@ -221,19 +236,34 @@ class Recorder(TorchDispatchMode):
             values.append(value)
         return values
 
-    def _read_written(self, tensor: torch.Tensor, overwritten: bool) -> Window:
+    def _read(self, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo) -> Window:
         """Window of an argument that the operation is going to write, after those who wait for its content."""
+        if not modelled(tensor):
+            return self.storages.read(tensor)
         if self.before_write:
             callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
             if callback is not None:
                 callback()
-        return self.storages.read_for_overwrite(tensor) if overwritten else self.storages.read(tensor, True)
+        if argument.out or (info.overwrites and index == 0):
+            return self.storages.read_for_overwrite(tensor)
+        # What lies in memory that was never written is no input of an operation whose formula is not known.
+        entry = None if info.lowered else self.storages.entry(tensor)
+        if entry is not None and entry.unwritten:
+            return self.storages.read_for_overwrite(tensor)
+        return self.storages.read(tensor, whole=True)
+
+    def _read_stand_ins(self, tensor: torch.Tensor, info: OperatorInfo, argument: ArgumentInfo) -> list[Window]:
+        return [
+            self._read(part, info, -1, argument) if argument.write else self.storages.read(part)
+            for part in stand_ins(tensor)
+        ]
 
     def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
         if kind == EMPTY:
-            entry = self.storages.adopt(out)
-            entry.unwritten = not entry.value
+            for tensor in [out] if modelled(out) else stand_ins(out):
+                entry = self.storages.adopt(tensor)
+                entry.unwritten = not entry.value
             return
         if kind == SKIP:
             if info.base in ("resize_", "set_"):
@@ -247,14 +277,23 @@ class Recorder(TorchDispatchMode):
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
             for tensor, _ in written:
-                if tensor is not None and modelled(tensor):
-                    self._random(tensor, pending)
+                for part in [] if tensor is None else [tensor] if modelled(tensor) else stand_ins(tensor):
+                    self._random(part, pending)
             return
         if written:
             self._emit(info, pending, written)
 
     def _emit(self, info: OperatorInfo, pending: Pending, written: list[tuple[torch.Tensor | None, str]]) -> None:
         (phase, module, source), values, unmodelled = pending
+        plain: list[tuple[torch.Tensor | None, str]] = []
+        for tensor, name in written:
+            if tensor is None or modelled(tensor):
+                plain.append((tensor, name))
+            else:
+                unmodelled = unmodelled or kind_of(tensor)
+                plain.extend((part, name) for part in stand_ins(tensor))
+        if unmodelled:
+            info, written = self.plan.opaque(info, unmodelled), plain
         observe = self.outputs or not info.lowered or info.result_decision or unmodelled
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
@@ -302,14 +341,35 @@ class Recorder(TorchDispatchMode):
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return
+        self._copy_leaf(tensor, values[0], RANDOM_LEAF, name, site)
+
+    def _copy_leaf(
+        self, tensor: torch.Tensor, before: Window, role: int, name: str, site: tuple[int, str, str]
+    ) -> None:
+        """Writes a leaf of its own, with the tensor's content, into the tensor."""
         code, count = modelled(tensor), tensor.numel()
         payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
         value = self.storages.fresh_value()
-        self.records.append(("leaf", value, code, count, RANDOM_LEAF, name, payload))
+        self.records.append(("leaf", value, code, count, role, name, payload))
         strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
-        drawn = (value, code, tuple(tensor.shape), strides, 0)
-        pending = (site, [values[0], drawn, UNSET], False)
+        source = (value, code, tuple(tensor.shape), strides, 0)
+        pending = (site, [before, source, UNSET], "")
         self._emit(self.plan.info(torch.ops.aten.copy_.default), pending, [(tensor, "self")])
+
+    def assemble(self, tensor: torch.Tensor, role: int, parts: list[tuple[str, torch.Tensor]]) -> None:
+        """Makes a storage that has no value yet out of named leaves, which together cover it."""
+        if self.storages.adopt(tensor).value:
+            return
+        if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
+            raise CaptureFailed("mapping", f"{parts[0][0]!r} comes from a tensor that shares its storage with others")
+        site = (FORWARD, "", "")
+        with torch._C._DisableTorchDispatch():
+            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        zeros = self.plan.info(torch.ops.aten.zeros.default)
+        values = [[whole.numel()], whole.dtype, *[UNSET] * (len(zeros.arguments) - 2)]
+        self._emit(zeros, (site, values, ""), [(whole, "")])
+        for name, part in parts:
+            self._copy_leaf(part, self.storages.read(part), role, name, site)
 
     # What taps need.
 

@@ -12,6 +12,7 @@ import torch
 from . import daemon
 from .device import device_profile
 from .errors import PlumblineError
+from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
 from .step import StepCapture
 from .taps import Guard, checked_guard
@@ -34,6 +35,7 @@ def compare(
     alpha: float | None = None,
     capture: str = "leaves",
     guards: Mapping[str, Guard] | None = None,
+    mapping: Mapping[str, Made] | None = None,
     timeout: float = TIMEOUT_S,
 ) -> Verdict:
     """Runs two callables, each of which returns a dict of tap name to tensor, and judges the target against the other.
@@ -46,11 +48,15 @@ def compare(
 
     guards: (minimum, maximum) of the target's taps by name, None for no limit; where rounding alone breaks one, or can,
     the verdict's hazards say so.
+    mapping: layouts that differ, by the name of a parameter or tap in one program: how it is made of the other's, by
+    transpose() and concat() of plumbline.mapping.
     profile, alpha: as for watch(); the profile by default of the CUDA device where one is in use. With no server a
     private daemon is started. Raises PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
+    mapping = mapping or {}
+    check_mapping(mapping)
     checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
     if profile is None:
         used = torch.device("cuda") if torch.cuda.is_initialized() else torch.get_default_device()
@@ -63,12 +69,16 @@ def compare(
         if paired:
             states = _random_states()
             first = stack.enter_context(_Run(address, job, "reference", None, profile, alpha, timeout))
-            first.capture(reference, None, outputs)
+            first.capture(reference, None, outputs, side=Side(mapping, is_reference=True))
+            first.send()
             _set_random_states(states)
         second = stack.enter_context(
             _Run(address, job, "target", "reference" if paired else None, profile, alpha, timeout)
         )
-        second.capture(target, None if paired else reference, outputs, checked)
+        second.capture(target, None if paired else reference, outputs, checked, side=Side(mapping, is_reference=False))
+        if paired:
+            check_sides(mapping, second.side, first.side)
+        second.send()
         if paired:
             first.wait(required=False)
         return second.wait(required=True)
@@ -90,6 +100,8 @@ class _Run:
         self._name = run
         self._timeout = timeout
         self._verdict: Verdict | None = None
+        self._step: Step | None = None
+        self.side = Side({}, is_reference=False)
         self._error: PlumblineError | None = None
         request = open_request("default", job, run, 0, reference, reference is None, profile, alpha)
         self._transport = Transport(address, request, self._on_verdict, self._on_error, lambda control: None)
@@ -106,11 +118,16 @@ class _Run:
         values: Mapping[str, torch.Tensor] | None,
         outputs: bool,
         guards: Mapping[str, Guard] | None = None,
+        *,
+        side: Side,
     ) -> None:
+        self.side = side
         if not self._transport.wait_open(self._timeout):
             raise PlumblineError(f"{self._name}: no daemon answers at the address")
         assert self._transport.plan is not None
-        step = StepCapture(self._transport.plan, Pool(), outputs=outputs, automatic_taps=False, guards=guards)
+        step = StepCapture(
+            self._transport.plan, Pool(), outputs=outputs, automatic_taps=False, guards=guards, side=self.side
+        )
         with step:
             taps = program()
             if not isinstance(taps, Mapping) or not taps:
@@ -118,12 +135,17 @@ class _Run:
             for name, tensor in taps.items():
                 if not isinstance(tensor, torch.Tensor):
                     raise PlumblineError(f"{self._name}: tap {name!r}: expected a tensor, found {tensor!r}"[:200])
-                step.tap(name, tensor)
+                for part, view in self.side.tap(name, tensor):
+                    step.tap(part, view)
             if values is not None:
                 step.reference(values)
         if step.failure is not None:
             raise PlumblineError(f"{self._name}: {step.failure} ({step.failure.reason})", step.failure.reason)
-        self._transport.send(Step(0, step.records, step.recorder.arena, outputs))
+        self._step = Step(0, step.records, step.recorder.arena, outputs)
+
+    def send(self) -> None:
+        assert self._step is not None
+        self._transport.send(self._step)
 
     def wait(self, required: bool) -> Verdict:
         if not self._transport.wait_answered(self._timeout):

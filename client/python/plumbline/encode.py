@@ -143,7 +143,7 @@ def _arguments(op: Any, info: OperatorInfo, values: list[Any]) -> None:
         argument = op.arguments.add(name=described.name)
         if described.kind == TENSOR and type(value) is tuple:
             _fill(argument.tensor, value)
-        elif described.kind == TENSORS and value is not None:
+        elif described.kind in (TENSOR, TENSORS) and value is not None and type(value) is list:
             argument.tensors.SetInParent()
             for window in value:
                 _fill(argument.tensors.tensors.add(), window)

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .capture import CaptureFailed, Plan, recorder
 from .compiler import CompilerWatch
+from .mapping import Side
 from .payload import Pool
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Guard, Taps
@@ -31,12 +32,14 @@ class StepCapture:
         outputs: bool = False,
         automatic_taps: bool = True,
         guards: Mapping[str, Guard] | None = None,
+        side: Side | None = None,
     ) -> None:
         self.recorder = recorder(plan, pool, outputs)
         self.taps = Taps(self.recorder, self._retire, guards or {})
         self._models = list(models)
         self._optimizers = list(optimizers)
         self._automatic_taps = automatic_taps
+        self._side = side
         self._named: list[torch.Tensor] = []
         self._entered = False
         self._holds_lock = False
@@ -134,14 +137,21 @@ class StepCapture:
         for name, parameter in model.named_parameters(prefix=prefix):
             if _plain(parameter):
                 self.taps.names.setdefault(parameter, name)
-                storages.adopt(parameter, PARAMETER, f"param:{name}")
+                self._adopt(parameter, PARAMETER, "param:", name)
                 self._named.append(parameter)
                 if parameter.grad is not None and _plain(parameter.grad):
                     storages.adopt(parameter.grad, STATE, f"state:{name}.grad")
         for name, buffer in model.named_buffers(prefix=prefix):
             if _plain(buffer):
-                storages.adopt(buffer, BUFFER, f"buffer:{name}")
+                self._adopt(buffer, BUFFER, "buffer:", name)
                 self._named.append(buffer)
+
+    def _adopt(self, tensor: torch.Tensor, role: int, prefix: str, name: str) -> None:
+        parts = None if self._side is None else self._side.parameter(name, tensor)
+        if parts is None:
+            self.recorder.storages.adopt(tensor, role, prefix + name)
+        else:
+            self.recorder.assemble(tensor, role, [(prefix + part, view) for part, view in parts])
 
     def _read_unused(self) -> None:
         """Reads the parameters and buffers that the step did not use: the program that it is paired with may have."""

@@ -19,6 +19,8 @@ DATA, PARAMETER, BUFFER, STATE, RANDOM = 1, 2, 3, 4, 5
 # A window: (value, dtype, sizes, strides, offset). Value 0: absent, or not modelled.
 Window = tuple[int, int, tuple[int, ...], tuple[int, ...], int]
 
+ABSENT: Window = (0, 0, (), (), 0)
+
 # A read of a small part of a large storage (a batch sliced from a data set) sends the part alone.
 _SPAN_STORAGE_BYTES_MIN = 1 << 20
 _SPAN_SHARE_MAX = 4
@@ -46,9 +48,58 @@ class Storage:
 
 def modelled(tensor: torch.Tensor) -> int:
     """DType of a tensor that can be described, otherwise 0."""
-    if tensor.layout is not _STRIDED or tensor.is_neg() or tensor.is_meta:
+    if tensor.layout is not _STRIDED or tensor.is_neg() or tensor.is_meta or tensor.is_nested:
         return 0
     return DTYPES.get(tensor.dtype, 0)
+
+
+def kind_of(tensor: torch.Tensor) -> str:
+    """What keeps a tensor from being described: "complex64", "sparse_coo", "nested" ..."""
+    if tensor.is_nested:
+        return "nested"
+    kind = tensor.layout if tensor.layout is not _STRIDED else tensor.dtype
+    return str(kind).removeprefix("torch.") + ("*" if tensor.is_conj() or tensor.is_neg() else "")
+
+
+def stand_ins(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Tensors that can be described and hold what this one, which cannot, is made of: views on its memory. Operations
+    on it are opaque, but what they depend on is known by them."""
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        if tensor.is_meta:
+            return []
+        if tensor.layout is torch.sparse_coo:
+            parts = [tensor._indices(), tensor._values()]
+        elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+        elif tensor.layout is not _STRIDED:
+            return []
+        elif tensor.is_nested:
+            parts = [torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())]
+        else:
+            plain = torch._neg_view(tensor) if tensor.is_neg() else tensor
+            plain = plain.conj() if plain.is_conj() else plain
+            if plain.is_complex():
+                plain = torch.view_as_real(plain)
+            elif plain.dtype in _INTEGERS:
+                whole = torch.empty(0, dtype=_INTEGERS[plain.dtype], device=plain.device)
+                plain = whole.set_(plain.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
+            elif plain.dtype not in DTYPES:
+                plain = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
+            parts = [plain]
+    return [part for part in parts if modelled(part)]
+
+
+# What quantised types and others are stored as.
+_INTEGERS = {
+    torch.qint8: torch.int8,
+    torch.quint8: torch.uint8,
+    torch.qint32: torch.int32,
+    torch.uint16: torch.int16,
+    torch.uint32: torch.int32,
+    torch.uint64: torch.int64,
+}
 
 
 class StorageTable:
@@ -60,7 +111,7 @@ class StorageTable:
         self._storages: dict[int, Storage] = {}
         self._last_value = 0
         self._last_payload = 0
-        self.unmodelled = False  # Set when a tensor was read that cannot be described.
+        self.unmodelled = ""  # Set to its kind when a tensor was read that cannot be described.
 
     def close(self) -> None:
         """Lets go of all weak references."""
@@ -98,8 +149,8 @@ class StorageTable:
         where a small part is read, because a write is going to build on it."""
         code = modelled(tensor)
         if not code:
-            self.unmodelled = True
-            return (0, 0, tuple(tensor.shape), (), 0)
+            self.unmodelled = kind_of(tensor)
+            return ABSENT
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
         if entry is None:
@@ -159,7 +210,8 @@ class StorageTable:
         that has no value yet, the old content is of no interest: the window is absent."""
         code = modelled(tensor)
         if not code:
-            return (0, 0, tuple(tensor.shape), (), 0)
+            self.unmodelled = kind_of(tensor)
+            return ABSENT
         entry = self.adopt(tensor)
         storage = tensor.untyped_storage()
         if not entry.value:
@@ -175,7 +227,7 @@ class StorageTable:
         """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before."""
         code = modelled(tensor)
         if not code:
-            return (0, 0, tuple(tensor.shape), (), 0), 0, 0
+            return ABSENT, 0, 0
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
         if entry is None:

@@ -177,9 +177,19 @@ TEST(Transplant, TheComparisonGoesOnBehindAnOpaqueCall) {
 }
 
 TEST(Transplant, WhatGoesIntoAnOpaqueCallIsCompared) {
-  const Bounds bounds = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3.5, 0.75, 1).graph);
+  const Bounds bounds = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3.5, 0.75, 1.2).graph);
   EXPECT_FALSE(finding(bounds, "loss").mathematics.failed());
   EXPECT_TRUE(finding(bounds, "input 0 of my::kernel (blocks.0), opaque call 0").mathematics.failed());
+  EXPECT_FALSE(bounds.indifferent_call);
+}
+
+TEST(Transplant, ACallThatHardlyReactsToItsInputsProvesNothing) {
+  const double one = 1 + 0x1p-23;
+  const Bounds bounds = paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3.5, 0.75, one).graph);
+  EXPECT_TRUE(bounds.indifferent_call);
+  for (const Finding& f : bounds.findings) EXPECT_FALSE(f.mathematics.failed()) << f.name;
+  EXPECT_FALSE(
+      paired(around_an_opaque_call(3, 0.75, 1).graph, around_an_opaque_call(3, 0.75, 2).graph).indifferent_call);
 }
 
 TEST(Transplant, CallsThatDifferHaveNoCounterpart) {
