@@ -133,6 +133,13 @@ bool available(std::string* reason) {
   return false;
 }
 
+std::string device_name() {
+  int device = 0;
+  cudaDeviceProp properties;
+  if (!available() || cudaGetDevice(&device) != cudaSuccess) return {};
+  return cudaGetDeviceProperties(&properties, device) == cudaSuccess ? properties.name : "";
+}
+
 bool supports(Primitive primitive) {
   return unary(primitive) != nullptr || binary(primitive) != nullptr || primitive == Primitive::kSum;
 }

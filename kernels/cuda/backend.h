@@ -11,6 +11,8 @@ namespace plumbline::cuda {
 // Whether a device can be used; if not, why.
 bool available(std::string* reason = nullptr);
 
+std::string device_name();  // Of the current device; empty where none can be used.
+
 // Whether `evaluate` serves this primitive.
 bool supports(Primitive primitive);
 

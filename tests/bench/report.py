@@ -1,4 +1,4 @@
-"""The reports: `scenarios`, `overhead`, `speed`, `power`. See tests/report for its use."""
+"""The reports. See tests/report for their use."""
 
 import argparse
 import json
@@ -58,6 +58,12 @@ def report_tightness(small: bool, seed: int | None) -> tuple[str, dict]:
     return tightness(small, seed)
 
 
+def report_gpu(small: bool, seed: int | None) -> tuple[str, dict]:
+    from gpu import measure
+
+    return measure()
+
+
 REPORTS = {
     "scenarios": report_scenarios,
     "overhead": report_overhead,
@@ -65,6 +71,7 @@ REPORTS = {
     "power": report_power,
     "soundness": report_soundness,
     "tightness": report_tightness,
+    "gpu": report_gpu,
 }
 
 

@@ -31,15 +31,19 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_report(name: str) -> None:
+def report(name: str) -> tuple[str, dict]:
     environment = {"PLUMBLINE_BUILD": str(ROOT / "build" / "release"), **os.environ}
     command = [str(ROOT / "tests" / "report"), name, "--small"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     table, _, last = done.stdout.rstrip("\n").rpartition("\n")
     assert table.strip(), "no table above the figures"
-    figures = json.loads(last)
+    return table, json.loads(last)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_report(name: str) -> None:
+    _, figures = report(name)
     assert list(figures) == KEYS[name]
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
@@ -53,3 +57,14 @@ def test_report(name: str) -> None:
         assert figures["bound_mutants_caught"] == figures["bound_mutants"] > 40
     if name == "overhead":
         assert figures["bitwise_identical"] is True
+
+
+def test_report_gpu() -> None:
+    text, figures = report("gpu")
+    if figures["device"] is None:
+        assert list(figures) == ["device"]
+        assert "no device" in text
+    else:
+        assert list(figures) == ["device", "primitives", "agree", "violations"]
+        assert figures["agree"] == figures["primitives"] > 10
+        assert figures["violations"] == 0

@@ -1,0 +1,57 @@
+"""What the CUDA backend is on the device at hand: agreement with the CPU backend; without one, what its build says."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "cuda"
+sys.path.insert(0, str(ROOT / "kernels" / "cuda"))
+import resources  # noqa: E402
+
+RUN_S_MAX = 300
+
+
+def measure() -> tuple[str, dict]:
+    if not build():
+        return "no device was looked for: nvcc was not found", {"device": None}
+    found = agreement()
+    tables = sorted(path.stem for path in (BUILD / "kernels" / "cuda" / "resources").glob("*.tsv"))
+    kernels = resources.table(resources.read(BUILD / "kernels" / "cuda" / "resources", tables))
+    if not found["device"]:
+        return f"{kernels}\n\nno device: {found['reason']}; nothing ran on one", {"device": None}
+    figures = {"device": found["device"], **{name: int(found[name]) for name in ("primitives", "agree", "violations")}}
+    passed = figures["agree"] == figures["primitives"] > 0 and figures["violations"] == 0
+    return f"{kernels}\n\n{found['device']}: every primitive against the CPU backend", {**figures, "passed": passed}
+
+
+def build() -> bool:
+    """Builds the preset; whether nvcc was found."""
+    commands = [["cmake", "--preset", "cuda", "-DBUILD_TESTING=ON"], ["cmake", "--build", "--preset", "cuda"]]
+    for command in commands:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if "nvcc was not found" in done.stdout:
+            return False
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return True
+
+
+def agreement() -> dict:
+    """What the comparison recorded; a comparison that died on the device has no figures."""
+    name = "AgreesWithTheCpuBackend"
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "result.json"
+        command = [str(BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"), f"--gtest_filter=Cuda.{name}"]
+        environment = {**os.environ, "GTEST_OUTPUT": f"json:{output}"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, check=False)
+        if done.returncode:
+            print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)
+        if not output.exists():
+            raise SystemExit(f"the comparison did not end: exit status {done.returncode}")
+        (suite,) = json.loads(output.read_text())["testsuites"]
+        (test,) = suite["testsuite"]
+        return test
