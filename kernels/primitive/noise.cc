@@ -326,7 +326,8 @@ Noise noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inp
       sum, [](double t) { return t * t; }, el.t.reshape(rows));
   const Terms terms = terms_of(
       x, rows, u, [](double v) { return v * v; }, sum);
-  const auto n = static_cast<double>(x.count() / std::max<std::int64_t>(1, out.count()));
+  const std::int64_t terms_each = x.count() / std::max<std::int64_t>(1, out.count());
+  const auto n = static_cast<double>(terms_each);
   const Storage held = storage(arithmetic);
   const double *a = el.a.data(), *t = el.t.data(), *e = el.e.data();
   const double *lost = terms.lost.data(), *same = terms.same.data();

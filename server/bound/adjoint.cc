@@ -24,7 +24,7 @@ void add(Array& into, const Array& cotangent) {
 }
 
 Array scaled(const Array& weights, double factor) {
-  const Array source = weights.materialize();
+  Array source = weights.materialize();
   if (factor == 1) return source;
   Array result = Array::uninitialized(source.shape());
   cpu::map(

@@ -145,6 +145,7 @@ struct Pairing {
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
     if (probes.empty()) return {};
     std::vector<Probe> other;
+    other.reserve(probes.size());
     for (const Probe& probe : probes) other.push_back(reindexed(probe));
     const std::vector<Envelope> theirs =
         one_program ? own
