@@ -68,8 +68,9 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
 
   if (frame.frame_case() == Case::kData) {
     const auto& data = frame.data();
+    if (data.region() != 0 || data.region_offset() != 0 || data.length() != 0) return add_from_region(data);
     google::protobuf::io::ArrayInputStream bytes(data.data().data(), static_cast<int>(data.data().size()));
-    return add({data.payload(), data.offset(), data.total(), data.data().size()}, &bytes);
+    return add({data.payload(), data.offset(), data.total(), data.data().size(), /*in_region=*/false}, &bytes);
   }
 
   // Of the parsed message, which is about what the trace's plain data takes.
@@ -113,8 +114,21 @@ TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, google::protobuf:
   if (auto wrong = payloads_.check(chunk, left, &needed)) return fail(std::move(wrong));
   if (auto charged = charge(needed); charged.progress != Progress::kTaken) return charged;
   ++frames_;
-  payloads_.add(chunk, bytes);
+  const std::uint64_t taken = payloads_.add(chunk, bytes);
+  if (taken < chunk.size) {
+    return fail(invalid(chunk.in_region ? "data.length" : "data.data", StrCat(chunk.size, " bytes"),
+                        StrCat("only ", taken, chunk.in_region ? ": the region has shrunk" : "")));
+  }
   return {};
+}
+
+TraceAssembler::Result TraceAssembler::add_from_region(const v1::TensorData& data) {
+  if (options_.regions == nullptr) {
+    return fail(invalid("data.region", "none: this stream has no regions", data.region()));
+  }
+  if (auto wrong = options_.regions->check(data)) return fail(std::move(wrong));
+  RegionReader bytes = options_.regions->reader(data);
+  return add({data.payload(), data.offset(), data.total(), data.length(), /*in_region=*/true}, &bytes);
 }
 
 TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {

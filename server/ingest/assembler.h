@@ -13,6 +13,7 @@
 #include "plumbline/v1/audit.pb.h"
 #include "server/ingest/memory_budget.h"
 #include "server/ingest/payloads.h"
+#include "server/ingest/shared_regions.h"
 #include "server/ingest/tensor_rules.h"
 #include "server/ingest/trace.h"
 #include "server/ingest/violation.h"
@@ -31,6 +32,7 @@ class TraceAssembler {
     std::uint64_t step_bytes_max = UINT64_MAX;
     std::int64_t elements_max = INT64_MAX;  // Of one window, as far as memory for its fp64 values goes.
     std::shared_ptr<BufferPool> buffers;    // Shared by all streams; null: fresh memory for every payload.
+    SharedRegions* regions = nullptr;       // Of the same stream; null: every byte comes in the frames.
     MemoryBudget* budget = nullptr;         // Shared by all streams; null: no budget.
     bool leaves_may_lack_payloads = false;  // Those of parameters, buffers and state: a trace at rest.
   };
@@ -75,6 +77,7 @@ class TraceAssembler {
 
   Result begin(const v1::StepBegin& begin);
   Result end(const v1::StepEnd& end);
+  Result add_from_region(const v1::TensorData& data);
   Violation add_leaf(const v1::Leaf& leaf);
   Violation add_op(const v1::Op& op);
   Violation add_result(const v1::Result& wire, int index, TraceOp* op);

@@ -1,6 +1,7 @@
 // Every limit that ingest holds a client to, and the relations between them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace plumbline::limits {
@@ -8,7 +9,10 @@ namespace plumbline::limits {
 // Messages.
 inline constexpr std::uint64_t kChunkBytesMax = 1u << 20;                        // Of TensorData.data.
 inline constexpr std::uint64_t kMessageBytesMax = kChunkBytesMax + (64u << 10);  // Of one AuditRequest.
-inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;           // Credit ahead of what was received.
+inline constexpr std::uint64_t kRegionChunkBytesMax = 8u
+                                                      << 20;  // Of a chunk in shared memory: a millisecond of copying.
+inline constexpr std::size_t kRegionsMax = 8;                 // Of a stream: each holds a descriptor.
+inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;  // Credit ahead of what was received.
 inline constexpr std::uint64_t kWindowBytesMax = 16u << 20;
 inline constexpr std::uint64_t kResponseBytesQueuedMax = 16u << 20;  // Unread by the client: reading stops.
 

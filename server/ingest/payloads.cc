@@ -12,9 +12,9 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint
   *bytes_needed = 0;
   const std::uint64_t size = chunk.size;
   if (chunk.payload == 0) return invalid("data.payload", "an id above 0", 0);
-  if (size > limits::kChunkBytesMax) {
-    return invalid("data.data", StrCat("at most ", limits::kChunkBytesMax, " bytes"), StrCat(size, " bytes"));
-  }
+  const char* const size_field = chunk.in_region ? "data.length" : "data.data";
+  const std::uint64_t size_max = chunk.in_region ? limits::kRegionChunkBytesMax : limits::kChunkBytesMax;
+  if (size > size_max) return invalid(size_field, StrCat("at most ", size_max, " bytes"), StrCat(size, " bytes"));
   const auto found = payloads_.find(chunk.payload);
   const std::uint64_t received = found == payloads_.end() ? 0 : found->second.bytes->size();
   if (found != payloads_.end() && chunk.total != found->second.total) {
@@ -25,10 +25,10 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint
                    chunk.offset);
   }
   if (size > chunk.total - received) {
-    return invalid("data.data", StrCat("at most ", chunk.total - received, " bytes to the end of the payload"),
+    return invalid(size_field, StrCat("at most ", chunk.total - received, " bytes to the end of the payload"),
                    StrCat(size, " bytes"));
   }
-  if (size == 0 && chunk.total > 0) return invalid("data.data", "a chunk that is not empty", "0 bytes");
+  if (size == 0 && chunk.total > 0) return invalid(size_field, "a chunk that is not empty", "0 bytes");
   if (found != payloads_.end()) {
     if (size == 0) return invalid("data.payload", "a payload that is not complete", chunk.payload);
     return {};
@@ -44,35 +44,35 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint
   return {};
 }
 
-void Payloads::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
+std::uint64_t Payloads::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
   Payload& payload = payloads_[chunk.payload];
   if (!payload.bytes) {
     payload.total = chunk.total;
     payload.bytes = take_buffer(pool_, chunk.total);
   }
-  const bool whole = chunk.size == payload.total;
+  const bool whole = chunk.size == payload.total && chunk.size <= limits::kChunkBytesMax;
   if (!whole && !payload.state) {
     payload.state.reset(XXH3_createState());
     XXH3_128bits_reset(payload.state.get());
   }
   const void* piece = nullptr;
   int piece_size = 0;
-  for (std::uint64_t left = chunk.size; left > 0 && bytes->Next(&piece, &piece_size);) {
+  std::uint64_t left = chunk.size;
+  while (left > 0 && bytes->Next(&piece, &piece_size)) {
     const auto taken = std::min(left, static_cast<std::uint64_t>(piece_size));
     const auto* data = static_cast<const std::uint8_t*>(piece);
     payload.bytes->insert(payload.bytes->end(), data, data + taken);
+    if (!whole) XXH3_128bits_update(payload.state.get(), data, taken);  // While it is in the cache.
     left -= taken;
     if (taken < static_cast<std::uint64_t>(piece_size)) bytes->BackUp(piece_size - static_cast<int>(taken));
   }
   if (whole) {
     payload.hash = XXH3_128bits(payload.bytes->data(), payload.bytes->size());
-    return;
-  }
-  XXH3_128bits_update(payload.state.get(), payload.bytes->data() + chunk.offset, payload.bytes->size() - chunk.offset);
-  if (payload.bytes->size() == payload.total) {
+  } else if (payload.bytes->size() == payload.total) {
     payload.hash = XXH3_128bits_digest(payload.state.get());
     payload.state.reset();
   }
+  return chunk.size - left;
 }
 
 std::optional<std::uint64_t> Payloads::total(PayloadId id) const {

@@ -17,12 +17,13 @@
 
 namespace plumbline {
 
-// TensorData without its bytes: `size` of them follow.
+// TensorData without its bytes: `size` of them follow, or lie in a region.
 struct Chunk {
   PayloadId payload = 0;
   std::uint64_t offset = 0;
   std::uint64_t total = 0;
   std::uint64_t size = 0;
+  bool in_region = false;
 };
 
 class Payloads {
@@ -33,8 +34,9 @@ class Payloads {
   // Bytes that this chunk will make allocate: its payload's total for a first chunk, otherwise 0. What is wrong with
   // the chunk otherwise: its offset, its size, its total. `bytes_max` is what the step may still take.
   Violation check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
-  // Takes a chunk that was checked; its bytes are the next ones of the stream, which must have as many.
-  void add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
+  // Takes a chunk that was checked; its bytes are the next ones of the stream. Returns how many there were: if fewer
+  // than the chunk's size, the payload is of no use any more.
+  std::uint64_t add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
 
   std::optional<std::uint64_t> total(PayloadId id) const;  // nullopt: no chunk of it came.
   bool complete(PayloadId id) const;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/limits.h"
 #include "server/judge/audit.h"
@@ -11,6 +12,12 @@
 #include "server/serve/status.h"
 
 namespace plumbline {
+
+namespace {
+
+bool over_unix_socket(const grpc::CallbackServerContext& context) { return absl::StartsWith(context.peer(), "unix:"); }
+
+}  // namespace
 
 AuditService::AuditService(Parts parts, Options options) : parts_(parts), options_(std::move(options)) {}
 
@@ -45,18 +52,18 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
     reactor->Finish(to_grpc_status(wrong));
     return reactor;
   }
-  parts_.disk->post([this, run, reactor, response] {
+  parts_.disk->post([this, run, reactor, response, regions_allowed = over_unix_socket(*context)] {
     const auto last = parts_.store->last_durable_step(run->identity);
     if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
     response->set_last_durable_step(*last);
-    parts_.store->open_run(run->identity, [this, run, reactor, response](const absl::Status& status) {
+    parts_.store->open_run(run->identity, [this, run, reactor, response, regions_allowed](const absl::Status& status) {
       if (!status.ok()) return reactor->Finish(to_grpc_status(status));
       response->set_handle(run->handle);
       response->mutable_identity()->set_project(run->identity.project);
       response->mutable_identity()->set_job(run->identity.job);
       response->mutable_identity()->set_run(run->identity.run);
       response->mutable_identity()->set_rank(run->identity.rank);
-      *response->mutable_plan() = plan();
+      *response->mutable_plan() = plan(regions_allowed);
       response->set_server_version(options_.version);
       reactor->Finish(grpc::Status::OK);
     });
@@ -64,7 +71,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   return reactor;
 }
 
-v1::CapturePlan AuditService::plan() const {
+v1::CapturePlan AuditService::plan(bool regions_allowed) const {
   v1::CapturePlan plan;
   for (const std::string& name : lowered_operations()) plan.add_lowered_ops(name);
   for (const auto& [name, kind] : decision_operations()) {
@@ -74,11 +81,12 @@ v1::CapturePlan AuditService::plan() const {
   }
   plan.set_chunk_bytes_max(limits::kChunkBytesMax);
   plan.set_step_bytes_max(options_.step_bytes_max);
+  if (regions_allowed) plan.set_region_chunk_bytes_max(limits::kRegionChunkBytesMax);
   return plan;
 }
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AuditService::Audit(grpc::CallbackServerContext*) {
-  return AuditStream::start(this);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AuditService::Audit(grpc::CallbackServerContext* context) {
+  return AuditStream::start(this, over_unix_socket(*context));
 }
 
 void AuditService::begin_drain() {

@@ -62,7 +62,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
 
  private:
-  v1::CapturePlan plan() const;
+  v1::CapturePlan plan(bool regions_allowed) const;
 
   const Parts parts_;
   const Options options_;

@@ -61,8 +61,8 @@ grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
 
 }  // namespace
 
-AuditStream* AuditStream::start(AuditService* service) {
-  const std::shared_ptr<AuditStream> stream(new AuditStream(service));
+AuditStream* AuditStream::start(AuditService* service, bool regions_allowed) {
+  const std::shared_ptr<AuditStream> stream(new AuditStream(service, regions_allowed));
   stream->self_ = stream;
   service->add_stream(stream);
   const std::lock_guard lock(stream->mutex_);
@@ -89,15 +89,17 @@ void AuditStream::OnReadDone(bool ok) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
   if (!ok) return half_closed();
-  const std::uint64_t bytes = read_.Length();  // Never beyond the credit: without any left there is no read.
-  received_ += bytes;
-  if (service_->parts().metrics != nullptr) service_->parts().metrics->add_ingest_bytes(Transport::kGrpc, bytes);
+  // Never beyond the credit: without any left there is no read.
+  if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
+    metrics->add_ingest_bytes(Transport::kGrpc, read_.Length());
+  }
   if (run_ == nullptr) return open();
   take_frame();
 }
 
 void AuditStream::open() {
   const bool parsed = parse(&read_, &request_);
+  received_ += read_.Length();
   read_.Clear();
   if (!parsed || request_.frame_case() != v1::AuditRequest::kOpen) {
     Violation wrong = invalid("frame", "open, the first frame of a stream", StrCat("frame ", request_.frame_case()));
@@ -124,6 +126,7 @@ void AuditStream::open() {
   options.elements_max = service_->options().elements_max;
   options.budget = parts.memory;
   options.buffers = parts.buffers;
+  options.regions = &regions_;
   assembler_ = std::make_unique<TraceAssembler>(std::move(options));
   parts.disk->post([self = weak_from_this(), store = parts.store, identity = run_->identity] {
     const auto stream = self.lock();
@@ -152,11 +155,23 @@ void AuditStream::take_frame() {
       return end(to_grpc_status(
           invalid("frame", "an AuditRequest", StrCat(read_.Length(), " bytes that do not parse as one"))));
     }
-    result = assembler_->add(request_);
+    if (request_.has_region()) {
+      add_region(request_.region());
+    } else if (request_.has_drop_region()) {
+      if (auto wrong = regions_.drop(request_.drop_region())) return end(to_grpc_status(wrong));
+    } else {
+      result = assembler_->add(request_);
+    }
     if (request_.has_step_end()) ack_due_ = true;  // Tells the client that the step is here.
   }
   // Here and now: its slices are the transport's. A frame that has to wait is read again.
-  if (result.progress != TraceAssembler::Progress::kWait) read_.Clear();
+  if (result.progress != TraceAssembler::Progress::kWait) {
+    received_ += read_.Length();
+    read_.Clear();
+  }
+  if (const std::uint64_t shared = regions_.take_bytes_read(); shared > 0 && service_->parts().metrics != nullptr) {
+    service_->parts().metrics->add_ingest_bytes(Transport::kSharedMemory, shared);
+  }
   switch (result.progress) {
     case TraceAssembler::Progress::kTaken:
       break;
@@ -180,6 +195,21 @@ void AuditStream::take_frame() {
       return end(to_grpc_status(result.violation));
   }
   next_frame();
+}
+
+void AuditStream::add_region(const v1::Region& region) {
+  Violation wrong;
+  if (regions_allowed_) {
+    wrong = regions_.add(region);
+  } else {
+    wrong = invalid("region", "a stream over a unix socket", "another transport");
+    wrong.code = absl::StatusCode::kFailedPrecondition;
+  }
+  v1::AuditResponse response;
+  response.mutable_region()->set_region(region.region());
+  auto* status = response.mutable_region()->mutable_status();
+  if (wrong) *status = to_rpc_status(absl::Status(wrong.code, wrong.message()), wrong.field);
+  send(response);
 }
 
 void AuditStream::next_frame() {
@@ -327,6 +357,7 @@ void AuditStream::let_go() {
     service_->parts().metrics->add_dropped_steps("stream_ended");
   }
   assembler_.reset();
+  regions_.clear();
   if (holds_run_) service_->parts().runs->release(*run_);
   holds_run_ = false;
 }

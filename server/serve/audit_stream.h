@@ -21,7 +21,7 @@ class AuditService;
 class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<AuditStream> {
  public:
-  static AuditStream* start(AuditService* service);
+  static AuditStream* start(AuditService* service, bool regions_allowed);
   ~AuditStream() override = default;
 
   void begin_drain();
@@ -32,11 +32,12 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDone() override;
 
  private:
-  explicit AuditStream(AuditService* service) : service_(service) {}
+  AuditStream(AuditService* service, bool regions_allowed) : service_(service), regions_allowed_(regions_allowed) {}
 
   // All with the lock held.
   void open();
   void take_frame();  // Of read_: into the assembler.
+  void add_region(const v1::Region& region);
   void next_frame();  // Reads on, unless too much is unanswered.
   void half_closed();
   void submit_step();
@@ -50,6 +51,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void let_go();  // Of the run and the open step.
 
   AuditService* const service_;
+  const bool regions_allowed_;
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
   grpc::ByteBuffer read_;
@@ -66,6 +68,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::optional<grpc::Status> ending_;
   std::shared_ptr<Run> run_;
   bool holds_run_ = false;
+  SharedRegions regions_;
   std::unique_ptr<TraceAssembler> assembler_;
   std::uint64_t received_ = 0;
   std::uint64_t credit_ = 0;

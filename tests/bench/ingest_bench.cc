@@ -2,20 +2,26 @@
 // of socket and does nothing with them.
 //
 //   ingest_bench --server unix:PATH   streams steps to the daemon
+//   ingest_bench --shared unix:PATH   the same, with the payload in shared memory
 //   ingest_bench --bare unix:PATH     starts a bare receiver in a process of its own, streams to that
+//   ingest_bench --memcpy 1           copies the payload in memory, from and to pages that were touched before
 //   --mib N  payload of a step (default 64)   --steps N  (default 8)
 //
 // Prints bytes per second of the payload, one number a step: from the first message until the receiver has said that it
-// received the last one. The two runs are separate, so that a caller can interleave them.
+// received the last one. The runs are separate, so that a caller can interleave them.
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -29,6 +35,7 @@ namespace plumbline::v1 {
 namespace {
 
 constexpr std::size_t kChunkBytes = 1 << 20;
+constexpr std::uint32_t kRegion = 1;
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0} >> 1;
 
 // Receives and counts; the rival. Says how far it is after each message that ends a step.
@@ -90,6 +97,10 @@ class Progress {
       received_ = std::max(received_, response.ack().received());
     }
     if (response.has_verdict() || response.has_error()) ++answers_;
+    if (response.has_region()) {
+      region_answered_ = true;
+      error_ = response.region().status().message();
+    }
     if (response.has_error()) error_ = response.error().status().message();
     changed_.notify_all();
   }
@@ -114,6 +125,11 @@ class Progress {
     changed_.wait(lock, [&] { return answers_ >= count || ended_; });
     return answers_ >= count;
   }
+  bool wait_region() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return region_answered_ || ended_; });
+    return region_answered_ && error_.empty();
+  }
   std::string error() {
     std::lock_guard lock(mutex_);
     return error_;
@@ -124,12 +140,29 @@ class Progress {
   std::condition_variable changed_;
   std::uint64_t credit_ = 0, received_ = 0;
   int answers_ = 0;
-  bool ended_ = false;
+  bool ended_ = false, region_answered_ = false;
   std::string error_;
 };
 
+// Registers shared memory of `bytes`, all of it touched.
+AuditRequest share(std::uint64_t bytes) {
+  const int fd = memfd_create("ingest_bench", MFD_CLOEXEC);
+  struct stat file {};
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fstat(fd, &file) != 0) std::abort();
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) std::abort();
+  std::memset(memory, 0, bytes);
+  AuditRequest request;
+  request.mutable_region()->set_region(kRegion);
+  request.mutable_region()->set_process(getpid());
+  request.mutable_region()->set_fd(fd);
+  request.mutable_region()->set_inode(file.st_ino);
+  request.mutable_region()->set_size(bytes);
+  return request;
+}
+
 // The messages of a step: one leaf of `mib` MiB in chunks, one operation on it, one tap.
-std::vector<AuditRequest> messages(int mib) {
+std::vector<AuditRequest> messages(int mib, std::uint64_t region_chunk_bytes) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(mib) << 20;
   std::vector<AuditRequest> all(1);
   all[0].mutable_step_begin();
@@ -141,12 +174,19 @@ std::vector<AuditRequest> messages(int mib) {
   leaf.mutable_leaf()->set_payload(1);
   all.push_back(leaf);
   const std::string chunk(kChunkBytes, '\0');
-  for (std::uint64_t offset = 0; offset < bytes; offset += kChunkBytes) {
+  const std::uint64_t chunk_bytes = region_chunk_bytes > 0 ? region_chunk_bytes : kChunkBytes;
+  for (std::uint64_t offset = 0; offset < bytes; offset += chunk_bytes) {
     AuditRequest data;
     data.mutable_data()->set_payload(1);
     data.mutable_data()->set_offset(offset);
     data.mutable_data()->set_total(bytes);
-    data.mutable_data()->set_data(chunk);
+    if (region_chunk_bytes > 0) {
+      data.mutable_data()->set_region(kRegion);
+      data.mutable_data()->set_region_offset(offset);
+      data.mutable_data()->set_length(std::min(chunk_bytes, bytes - offset));
+    } else {
+      data.mutable_data()->set_data(chunk);
+    }
     all.push_back(data);
   }
   AuditRequest tap;
@@ -163,7 +203,7 @@ std::vector<AuditRequest> messages(int mib) {
   return all;
 }
 
-int stream(const std::string& address, int mib, int steps, bool bare) {
+int stream(const std::string& address, int mib, int steps, bool bare, bool shared) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -195,7 +235,12 @@ int stream(const std::string& address, int mib, int steps, bool bare) {
   open.mutable_open()->set_handle(job.handle());
   std::uint64_t sent = open.ByteSizeLong();
   bool ok = call->Write(open);
-  auto all = messages(mib);
+  if (shared) {
+    const AuditRequest region = share(static_cast<std::uint64_t>(mib) << 20);
+    sent += region.ByteSizeLong();
+    ok = ok && progress.wait_credit(sent) && call->Write(region) && progress.wait_region();
+  }
+  auto all = messages(mib, shared ? job.plan().region_chunk_bytes_max() : 0);
   for (int step = 0; ok && step < steps; ++step) {
     all[0].mutable_step_begin()->set_step(step);
     const auto start = std::chrono::steady_clock::now();
@@ -220,27 +265,45 @@ int stream(const std::string& address, int mib, int steps, bool bare) {
   return ok && progress.error().empty() ? 0 : 1;
 }
 
+int copy(int mib, int steps) {
+  const std::vector<char> from(static_cast<std::size_t>(mib) << 20, 1);
+  std::vector<char> to(from.size());
+  for (int step = 0; step < steps; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    std::memcpy(to.data(), from.data(), from.size());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (to[to.size() / 2] != 1) return 1;  // So that it is not left out.
+    std::cout << static_cast<double>(from.size()) / seconds.count() << "\n";
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace plumbline::v1
 
 int main(int argc, char** argv) {
-  std::string server, bare;
+  std::string server, shared, bare, memcpy;
   int mib = 64, steps = 8;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
     if (name == "--server") server = argv[i + 1];
+    if (name == "--shared") shared = argv[i + 1];
+    if (name == "--memcpy") memcpy = argv[i + 1];
     if (name == "--bare") bare = argv[i + 1];
     if (name == "--mib") mib = std::atoi(argv[i + 1]);
     if (name == "--steps") steps = std::atoi(argv[i + 1]);
   }
-  if (server.empty() == bare.empty() || mib < 1 || steps < 1) {
-    std::cerr << "usage: ingest_bench (--server|--bare) unix:PATH [--mib N] [--steps N]\n";
+  const int modes = !server.empty() + !shared.empty() + !bare.empty() + !memcpy.empty();
+  if (modes != 1 || mib < 1 || steps < 1) {
+    std::cerr << "usage: ingest_bench (--server|--shared|--bare) unix:PATH | --memcpy 1 [--mib N] [--steps N]\n";
     return 1;
   }
-  if (bare.empty()) return plumbline::v1::stream(server, mib, steps, false);
+  if (!memcpy.empty()) return plumbline::v1::copy(mib, steps);
+  if (!server.empty()) return plumbline::v1::stream(server, mib, steps, /*bare=*/false, /*shared=*/false);
+  if (!shared.empty()) return plumbline::v1::stream(shared, mib, steps, /*bare=*/false, /*shared=*/true);
   const pid_t child = fork();  // Before any use of gRPC, which does not survive a fork.
   if (child == 0) return plumbline::v1::receive(bare);
-  const int status = plumbline::v1::stream(bare, mib, steps, true);
+  const int status = plumbline::v1::stream(bare, mib, steps, /*bare=*/true, /*shared=*/false);
   kill(child, SIGTERM);
   return status;
 }

@@ -4,6 +4,7 @@
   paired_vs_fp64     a full verdict of a pair of traces / the same
   replay_vs_fp64     the replay alone / the same
   ingest_grpc_ratio  our stream's bytes per second / a bare gRPC stream's of the same messages
+  ingest_shm_ratio   the same with the payload in shared memory / memcpy of the payload
   memory_ratio       growth of the daemon's peak resident memory / parameters and activations of the step in fp32
 
 Both sides may use all cores. Times are medians of repetitions in turns.
@@ -32,6 +33,7 @@ LIMITS = {
     "paired_vs_fp64": ("<=", 6.0),
     "replay_vs_fp64": ("<=", 1.0),
     "ingest_grpc_ratio": (">=", 0.9),
+    "ingest_shm_ratio": (">=", 0.5),
     "memory_ratio": ("<=", 8.0),
 }
 
@@ -144,10 +146,11 @@ def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
     return figures, lines
 
 
-def measure_ingest(small: bool) -> tuple[float, list[str]]:
+def measure_ingest(small: bool) -> tuple[dict[str, float], list[str]]:
     mib, rounds = (16, 2) if small else (128, 5)
     bench = str(binary("ingest_bench"))
-    ours, bare = [], []
+    modes = ("--server", "--bare", "--shared", "--memcpy")
+    rates: dict[str, list[float]] = {flag: [] for flag in modes}
 
     def run(flag: str, address: str) -> list[float]:
         command = [bench, flag, address, "--mib", str(mib), "--steps", "4"]
@@ -158,21 +161,23 @@ def measure_ingest(small: bool) -> tuple[float, list[str]]:
 
     with running() as daemon, tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
         for _ in range(rounds):
-            ours += run("--server", daemon.address)
-            bare += run("--bare", f"unix:{scratch}/bare.sock")
-    ratio = statistics.median(ours) / statistics.median(bare)
+            for flag in modes:
+                rates[flag] += run(flag, f"unix:{scratch}/bare.sock" if flag == "--bare" else daemon.address)
+    ours, bare, shared, memcpy = (statistics.median(rates[flag]) for flag in modes)
     lines = [
         f"stream of {mib} MiB steps in chunks of 1 MiB over a unix socket",
-        f"  the daemon                        {statistics.median(ours) / 1e9:9.2f} GB/s",
-        f"  a bare gRPC stream                {statistics.median(bare) / 1e9:9.2f} GB/s",
+        f"  the daemon                        {ours / 1e9:9.2f} GB/s",
+        f"  a bare gRPC stream                {bare / 1e9:9.2f} GB/s",
+        f"  the daemon, from shared memory    {shared / 1e9:9.2f} GB/s",
+        f"  memcpy                            {memcpy / 1e9:9.2f} GB/s",
     ]
-    return ratio, lines
+    return {"ingest_grpc_ratio": ours / bare, "ingest_shm_ratio": shared / memcpy}, lines
 
 
 def measure(small: bool) -> tuple[str, dict]:
     figures, lines = measure_audits(small)
-    ratio, more = measure_ingest(small)
-    figures["ingest_grpc_ratio"] = ratio
+    ingest, more = measure_ingest(small)
+    figures |= ingest
     lines += [*more, ""]
     for name, (relation, limit) in LIMITS.items():
         lines.append(f"{name:18} {figures[name]:8.2f}   must end {relation} {limit}")

@@ -27,7 +27,14 @@ KEYS = {
         *("elementwise_max", "matmul_bf16_k1024", "matmul_bf16_k4096", "min_witness_ratio"),
         *("statistical_ratio", "statistical_violations", "statistical_expected"),
     ],
-    "speed": ["verdict_vs_fp64", "paired_vs_fp64", "replay_vs_fp64", "ingest_grpc_ratio", "memory_ratio"],
+    "speed": [
+        "verdict_vs_fp64",
+        "paired_vs_fp64",
+        "replay_vs_fp64",
+        "ingest_grpc_ratio",
+        "ingest_shm_ratio",
+        "memory_ratio",
+    ],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from .capture import UNSET, Edge
 from .schema import DTYPES, TENSOR, TENSORS, OperatorInfo
+from .shared import REGION, SHARED_BYTES_MIN, SharedMemory
 from .storages import Window
 from .v1 import audit_pb2, trace_pb2
 
@@ -22,8 +24,10 @@ def encode_step(
     missed: int = 0,
     missed_reasons: Iterable[str] = (),
     chunk_bytes_max: int = 1 << 20,
+    shared: SharedMemory | None = None,
+    region_chunk_bytes_max: int = 0,
 ) -> Iterator[bytes]:
-    """Messages of one step, StepBegin to StepEnd."""
+    """Messages of one step, StepBegin to StepEnd. Payloads that lie in `shared` go as places in it."""
     begin = audit_pb2.AuditRequest()
     begin.step_begin.step = step
     begin.step_begin.outputs = outputs
@@ -33,7 +37,14 @@ def encode_step(
     frames = 2
     for record in records:
         if record[0] == "data":
-            for frame in _data(record[1], record[2], chunk_bytes_max):
+            _, payload, content = record
+            start = shared.offset(content) if shared is not None and len(content) >= SHARED_BYTES_MIN else None
+            data = (
+                _data(payload, content, chunk_bytes_max)
+                if start is None
+                else _shared_data(payload, start, len(content), region_chunk_bytes_max)
+            )
+            for frame in data:
                 yield frame
                 frames += 1
         else:
@@ -46,6 +57,17 @@ def encode_step(
 
 def open_frame(handle: str) -> bytes:
     return audit_pb2.AuditRequest(open=audit_pb2.Open(handle=handle)).SerializeToString()
+
+
+def region_frame(shared: SharedMemory) -> bytes:
+    region = audit_pb2.Region(
+        region=REGION,
+        process=os.getpid(),
+        fd=shared.descriptor,
+        inode=shared.inode,
+        size=shared.bytes_max,
+    )
+    return audit_pb2.AuditRequest(region=region).SerializeToString()
 
 
 def _varint(value: int) -> bytes:
@@ -70,6 +92,19 @@ def _data(payload: int, content: memoryview, chunk_bytes_max: int) -> Iterator[b
             head += b"\x10" + _varint(offset)
         head += b"\x18" + _varint(total) + b"\x22" + _varint(len(chunk))
         yield b"".join((b"\x22", _varint(len(head) + len(chunk)), head, chunk))
+
+
+def _shared_data(payload: int, start: int, total: int, chunk_bytes_max: int) -> Iterator[bytes]:
+    for offset in range(0, total, chunk_bytes_max):
+        data = trace_pb2.TensorData(
+            payload=payload,
+            offset=offset,
+            total=total,
+            region=REGION,
+            region_offset=start + offset,
+            length=min(chunk_bytes_max, total - offset),
+        )
+        yield audit_pb2.AuditRequest(data=data).SerializeToString()
 
 
 def _fill(message: Any, window: Window) -> None:

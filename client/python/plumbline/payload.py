@@ -11,6 +11,8 @@ import threading
 
 import torch
 
+from .shared import SharedMemory
+
 BLOCK_BYTES = 32 << 20
 ALIGNMENT = 64
 
@@ -23,25 +25,41 @@ class Pool:
         self._free: list[torch.Tensor] = []
         self._free_bytes = 0
         self._bytes_max = bytes_max
+        self.shared: SharedMemory | None = None  # New blocks come from it, as long as it has room.
+
+    def share(self) -> None:
+        """Takes new blocks from memory that the daemon can read. Raises OSError where there can be none."""
+        if self.shared is None:
+            self.shared = SharedMemory(self._bytes_max)
 
     def take(self, count: int) -> torch.Tensor:
         """A block of at least `count` bytes, its content undefined."""
         with self._lock:
-            fitting = [(len(block), index) for index, block in enumerate(self._free) if len(block) >= count]
+            fitting = [
+                (not self._is_shared(block), len(block), index)
+                for index, block in enumerate(self._free)
+                if len(block) >= count
+            ]
             if fitting:
-                block = self._free.pop(min(fitting)[1])
+                block = self._free.pop(min(fitting)[-1])
                 self._free_bytes -= len(block)
+                return block
+            block = self.shared.take(max(count, BLOCK_BYTES)) if self.shared is not None else None
+            if block is not None:
                 return block
         with torch._C._DisableTorchDispatch():
             return torch.empty(max(count, BLOCK_BYTES), dtype=torch.uint8)
 
     def give(self, blocks: list[torch.Tensor]) -> None:
-        """Takes blocks back. Beyond the limit they are freed."""
+        """Takes blocks back. Beyond the limit they are freed, except shared ones, which are bounded anyway."""
         with self._lock:
             for block in blocks:
-                if self._free_bytes + len(block) <= self._bytes_max:
+                if self._is_shared(block) or self._free_bytes + len(block) <= self._bytes_max:
                     self._free.append(block)
                     self._free_bytes += len(block)
+
+    def _is_shared(self, block: torch.Tensor) -> bool:
+        return self.shared is not None and self.shared.holds(block)
 
 
 class Arena:

@@ -12,10 +12,11 @@ from typing import Any
 
 import grpc
 
+from . import shared
 from .capture import Plan
-from .encode import encode_step, open_frame
+from .encode import encode_step, open_frame, region_frame
 from .errors import PlumblineError
-from .payload import Arena
+from .payload import Arena, Pool
 from .v1 import audit_pb2, verdict_pb2
 
 log = logging.getLogger("plumbline")
@@ -56,7 +57,8 @@ class Step:
 class Transport:
     """One stream of one rank. Thread-safe.
 
-    `on_verdict` and `on_error` are called on the transport's thread; what they raise is logged.
+    `on_verdict` and `on_error` are called on the transport's thread; what they raise is logged. Where the daemon can
+    read this process's memory, the pool's new blocks are shared with it.
     """
 
     def __init__(
@@ -66,9 +68,12 @@ class Transport:
         on_verdict: Callable[[verdict_pb2.Verdict], None],
         on_error: Callable[[int, PlumblineError], None],
         on_control: Callable[[audit_pb2.Control], None],
+        pool: Pool | None = None,
     ) -> None:
         self._address = address
         self._request = request
+        self._pool = pool
+        self._shared_epoch = -1  # The stream whose daemon reads the pool's shared memory.
         self._callbacks = (on_verdict, on_error, on_control)
         self._changed = threading.Condition()
         self._queue: deque[Step] = deque()  # Not yet sent.
@@ -193,8 +198,10 @@ class Transport:
             request_serializer=None,  # Messages come serialized.
             response_deserializer=audit_pb2.AuditResponse.FromString,
         )
+        plan = plan_of(job.plan)
+        self._share(plan)
         with self._changed:
-            self.plan = plan_of(job.plan)
+            self.plan = plan
             self.last_durable_step = max(self.last_durable_step, job.last_durable_step)
             self._rewind()
             self._epoch += 1
@@ -211,6 +218,14 @@ class Transport:
             self._epoch += 1
             self._changed.notify_all()
         return True
+
+    def _share(self, plan: Plan) -> None:
+        if self._pool is None or not plan.region_chunk_bytes_max or not shared.wanted():
+            return
+        try:
+            self._pool.share()
+        except OSError as error:
+            log.info("plumbline: no shared memory, steps go as messages: %s", error)
 
     def _rewind(self) -> None:
         """Puts the steps of a broken stream back into the queue: the daemon answers those that it knows already with
@@ -229,6 +244,12 @@ class Transport:
         with self._changed:
             self._sent = len(frame)
         yield frame
+        memory = self._pool.shared if self._pool is not None else None
+        if memory is not None:
+            frame = region_frame(memory)
+            if not self._spend(len(frame), epoch):
+                return
+            yield frame
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._queue or self._closing or self._epoch != epoch)
@@ -238,20 +259,32 @@ class Transport:
                 self._flying.append(step)
             assert self.plan is not None
             for frame in encode_step(
-                step.records, step.step, step.outputs, step.missed, step.missed_reasons, self.plan.chunk_bytes_max
+                step.records,
+                step.step,
+                step.outputs,
+                step.missed,
+                step.missed_reasons,
+                self.plan.chunk_bytes_max,
+                memory if self._shared_epoch == epoch else None,
+                self.plan.region_chunk_bytes_max,
             ):
-                size = len(frame)
-                with self._changed:
-                    self._changed.wait_for(lambda size=size: self._sent + size <= self._credit or self._epoch != epoch)
-                    if self._epoch != epoch:
-                        return
-                    self._sent += size
+                if not self._spend(len(frame), epoch):
+                    return
                 yield frame
             with self._changed:
                 step.end = self._sent
                 if step in self._retired:
                     self._retired.remove(step)
                     step.arena.release()
+
+    def _spend(self, size: int, epoch: int) -> bool:
+        """Waits for credit. False: the stream has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._sent + size <= self._credit or self._epoch != epoch)
+            if self._epoch != epoch:
+                return False
+            self._sent += size
+            return True
 
     def _respond(self, response: audit_pb2.AuditResponse) -> None:
         on_verdict, on_error, on_control = self._callbacks
@@ -265,6 +298,11 @@ class Transport:
             status = response.error.status
             _guarded(on_error, response.error.step, from_status(status))
             self._answered(response.error.step)
+        elif event == "region":
+            if response.region.status.code == 0:
+                self._shared_epoch = self._epoch
+            else:
+                log.info("plumbline: steps go as messages: %s", response.region.status.message)
         elif event == "control":
             _guarded(on_control, response.control)
 
@@ -309,6 +347,7 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         (decision.op for decision in plan.decisions if decision.kind == kinds.LAST_RESULT),
         plan.chunk_bytes_max,
         plan.step_bytes_max,
+        plan.region_chunk_bytes_max,
     )
 
 

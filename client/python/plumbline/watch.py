@@ -125,7 +125,9 @@ class Audit:
         self._errors: dict[int, PlumblineError] = {}
         self._listeners: list[Callable[[Verdict], None]] = []
         self.identity = request.identity
-        self._transport: Transport | None = Transport(server, request, self._on_verdict, self._on_error, self._control)
+        self._transport: Transport | None = Transport(
+            server, request, self._on_verdict, self._on_error, self._control, self._pool
+        )
         _open.add(self)
 
     def step(self) -> _NotSampled | _ProbeStep | _SampledStep:
@@ -383,7 +385,8 @@ def watch(
     0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
     (TypeIIError at the entry of a later step) or "ignore".
 
-    Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
+    On a unix socket the daemon reads what was captured from shared memory, where it can; PLUMBLINE_SHARED_MEMORY=0
+    turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
     if os.environ.get("PLUMBLINE_DISABLE", "") not in ("", "0"):
         return _Disabled()

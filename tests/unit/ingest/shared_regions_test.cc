@@ -1,0 +1,248 @@
+#include "server/ingest/shared_regions.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "server/ingest/limits.h"
+#include "tests/unit/ingest/frames_of_a_step.h"
+
+namespace plumbline {
+namespace {
+
+using Progress = TraceAssembler::Progress;
+
+// A memfd of this process that holds `content`.
+class Memory {
+ public:
+  explicit Memory(const std::string& content) : fd_(memfd_create("test", MFD_CLOEXEC)) {
+    EXPECT_EQ(write(fd_, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  }
+  ~Memory() { close(fd_); }
+  int fd() const { return fd_; }
+  v1::Region region(std::uint32_t id = 1) const {
+    struct stat file {};
+    fstat(fd_, &file);
+    v1::Region region;
+    region.set_region(id);
+    region.set_process(getpid());
+    region.set_fd(fd_);
+    region.set_inode(file.st_ino);
+    region.set_size(static_cast<std::uint64_t>(file.st_size));
+    return region;
+  }
+
+ private:
+  const int fd_;
+};
+
+v1::AuditRequest in_region(std::uint64_t payload, std::uint64_t offset, std::uint64_t total, std::uint64_t at,
+                           std::uint64_t length) {
+  v1::AuditRequest frame;
+  frame.mutable_data()->set_payload(payload);
+  frame.mutable_data()->set_offset(offset);
+  frame.mutable_data()->set_total(total);
+  frame.mutable_data()->set_region(1);
+  frame.mutable_data()->set_region_offset(at);
+  frame.mutable_data()->set_length(length);
+  return frame;
+}
+
+std::string refusal(const v1::Region& region, uid_t owner = geteuid()) {
+  SharedRegions regions(owner);
+  return regions.add(region).field;
+}
+
+TEST(SharedRegions, TakesAMemfdOfTheSameUserAlone) {
+  const Memory memory("12345678");
+  const v1::Region good = memory.region();
+  EXPECT_EQ(refusal(good), "");
+  EXPECT_EQ(refusal(good, geteuid() + 1), "region.fd");
+  v1::Region wrong = good;
+  wrong.set_region(0);
+  EXPECT_EQ(refusal(wrong), "region.region");
+  wrong = good;
+  wrong.set_process(-1);
+  EXPECT_EQ(refusal(wrong), "region.process");
+  wrong = good;
+  wrong.set_process(INT32_MAX);
+  EXPECT_EQ(refusal(wrong), "region.fd");
+  wrong = good;
+  wrong.set_fd(-1);
+  EXPECT_EQ(refusal(wrong), "region.fd");
+  wrong = good;
+  wrong.set_inode(good.inode() + 1);
+  EXPECT_EQ(refusal(wrong), "region.inode");
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{9}, UINT64_MAX}) {
+    wrong = good;
+    wrong.set_size(size);
+    EXPECT_EQ(refusal(wrong), "region.size");
+  }
+}
+
+TEST(SharedRegions, TakesNoOtherKindOfFile) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe(ends), 0);
+  FILE* const named = fopen("/dev/shm/plumbline.test", "we+");
+  const int device = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  std::vector<int> others = {ends[0], device};
+  if (named != nullptr) others.push_back(fileno(named));  // Has a name, and so outlives its client.
+  for (const int fd : others) {
+    struct stat file {};
+    fstat(fd, &file);
+    v1::Region region;
+    region.set_region(1);
+    region.set_process(getpid());
+    region.set_fd(fd);
+    region.set_inode(file.st_ino);
+    region.set_size(1);
+    EXPECT_EQ(refusal(region), "region.fd");
+  }
+  close(ends[0]);
+  close(ends[1]);
+  close(device);
+  if (named != nullptr) fclose(named);
+  unlink("/dev/shm/plumbline.test");
+}
+
+TEST(SharedRegions, AreRegisteredOnceAndNotTooMany) {
+  const Memory memory("12345678");
+  SharedRegions regions;
+  for (std::uint32_t id = 1; id <= limits::kRegionsMax; ++id) EXPECT_TRUE(regions.add(memory.region(id)).ok());
+  EXPECT_EQ(regions.add(memory.region(1)).field, "region.region");
+  EXPECT_EQ(regions.add(memory.region(99)).code, absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(regions.drop(1).ok());
+  EXPECT_EQ(regions.drop(1).field, "drop_region");
+  EXPECT_TRUE(regions.add(memory.region(99)).ok());
+}
+
+class SharedStep : public ::testing::Test {
+ protected:
+  SharedStep() {
+    TraceAssembler::Options options = options_of_a_run();
+    options.regions = &regions_;
+    assembler_ = std::make_unique<TraceAssembler>(std::move(options));
+  }
+  // The field at fault where the step's first payload comes as `data`.
+  std::string field(const v1::AuditRequest& data) {
+    auto frames = frames_of_a_step(1);
+    frames[6] = data;
+    const auto result = offer(*assembler_, frames);
+    EXPECT_EQ(result.progress, Progress::kStepFailed);
+    return result.violation.field;
+  }
+  SharedRegions regions_;
+  std::unique_ptr<TraceAssembler> assembler_;
+};
+
+TEST_F(SharedStep, IsTheSameTraceAsInChunks) {
+  const Memory memory("..12345678..");
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  auto frames = frames_of_a_step(1);
+  const auto whole = trace_of(frames);
+  frames[6] = in_region(1, 0, 8, 2, 5);
+  frames.insert(frames.begin() + 7, in_region(1, 5, 8, 7, 3));
+  frames.back().mutable_step_end()->set_frames(frames.size());
+  ASSERT_EQ(offer(*assembler_, frames).progress, Progress::kStepDone);
+  const auto trace = assembler_->take_step().trace;
+  EXPECT_EQ(*trace->payloads.at(1), *whole->payloads.at(1));
+  EXPECT_EQ(trace->digest, whole->digest);
+  EXPECT_EQ(regions_.take_bytes_read(), 8u);
+  EXPECT_EQ(regions_.take_bytes_read(), 0u);
+}
+
+TEST_F(SharedStep, OfManyPiecesIsTheSameTraceAsInChunks) {
+  std::string content(3'000'001, '\0');
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * i >> 7);
+  const Memory memory(content);
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  const auto with = [&](const std::vector<v1::AuditRequest>& data) {
+    auto frames = frames_of_a_step(1);
+    frames.insert(frames.end() - 1, data.begin(), data.end());
+    frames.back().mutable_step_end()->set_frames(frames.size());
+    EXPECT_EQ(offer(*assembler_, frames).progress, Progress::kStepDone);
+    return assembler_->take_step().trace;
+  };
+  std::vector<v1::AuditRequest> chunks;
+  for (std::size_t at = 0; at < content.size(); at += 1'000'000) {
+    chunks.push_back(chunk(9, at, content.size(), content.substr(at, 1'000'000)));
+  }
+  EXPECT_EQ(with(chunks)->digest, with({in_region(9, 0, content.size(), 0, content.size())})->digest);
+}
+
+TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
+  const Memory memory("12345678");
+  EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.region");  // Of no region yet.
+  assembler_ = nullptr;
+  for (const auto& [at, length, name] :
+       std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>>{{1, 8, "data.length"},
+                                                                          {9, 1, "data.region_offset"},
+                                                                          {UINT64_MAX, 8, "data.region_offset"},
+                                                                          {8, UINT64_MAX - 7, "data.length"},
+                                                                          {8, 0, "data.length"}}) {
+    SharedRegions regions;
+    ASSERT_TRUE(regions.add(memory.region()).ok());
+    TraceAssembler::Options options = options_of_a_run();
+    options.regions = &regions;
+    assembler_ = std::make_unique<TraceAssembler>(std::move(options));
+    EXPECT_EQ(field(in_region(1, 0, 8, at, length)), name) << at << " " << length;
+    EXPECT_EQ(regions.take_bytes_read(), 0u);
+  }
+}
+
+TEST_F(SharedStep, ThatIsTooLongForAChunkFailsBeforeAnyMemoryIsTaken) {
+  const Memory memory("12345678");
+  const std::uint64_t large = limits::kRegionChunkBytesMax + 1;
+  ASSERT_EQ(ftruncate(memory.fd(), static_cast<off_t>(large)), 0);
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  EXPECT_EQ(field(in_region(1, 0, large, 0, large)), "data.length");
+  EXPECT_EQ(regions_.take_bytes_read(), 0u);
+}
+
+TEST_F(SharedStep, WithBytesBesideItsPlaceFails) {
+  const Memory memory("12345678");
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  auto both = in_region(1, 0, 8, 0, 8);
+  both.mutable_data()->set_data("12345678");
+  EXPECT_EQ(field(both), "data.data");
+}
+
+TEST_F(SharedStep, OfARegionThatShrankFails) {
+  const Memory memory("12345678");
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  ASSERT_EQ(ftruncate(memory.fd(), 3), 0);
+  EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.length");
+}
+
+TEST_F(SharedStep, OfADroppedRegionFailsAndWhatWasTakenStays) {
+  const Memory memory("12345678");
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  auto frames = frames_of_a_step(1);
+  frames[6] = in_region(1, 0, 8, 0, 8);
+  const std::vector<v1::AuditRequest> first(frames.begin(), frames.begin() + 7);
+  EXPECT_EQ(offer(*assembler_, first).progress, Progress::kTaken);
+  EXPECT_TRUE(regions_.drop(1).ok());
+  ASSERT_EQ(pwrite(memory.fd(), "XXXXXXXX", 8, 0), 8);
+  EXPECT_EQ(offer(*assembler_, {frames.begin() + 7, frames.end()}).progress, Progress::kStepDone);
+  const auto bytes = assembler_->take_step().trace->payloads.at(1);
+  EXPECT_EQ(std::string(bytes->begin(), bytes->end()), "12345678");
+  EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.region");
+}
+
+TEST(Assembler, WithoutRegionsRefusesToReadFromOne) {
+  TraceAssembler assembler(options_of_a_run());
+  auto frames = frames_of_a_step(1);
+  frames[6] = in_region(1, 0, 8, 0, 8);
+  EXPECT_EQ(offer(assembler, frames).violation.field, "data.region");
+}
+
+}  // namespace
+}  // namespace plumbline
