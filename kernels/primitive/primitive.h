@@ -68,6 +68,7 @@ enum class Primitive : std::uint8_t {
   kAmax,
   kAmin,
   kArgmax,         // over one dim; first of equals
+  kArgsort,        // along one dim, which keeps the first `size`: positions by falling value, equals in order
   kVarianceRsqrt,  // (x)                  1 / sqrt(mean((x - mean x)^2) + scalar) over dims (layer, batch, group norm)
   kNorm,           // (x)                       L2 norm over dims
   kCumsum,         // along dims[0]

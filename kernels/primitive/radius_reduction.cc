@@ -86,6 +86,41 @@ Bound radius_argmax(const Attributes& attributes, Inputs centres, std::span<cons
   return {reaching.reshape(out.shape())};
 }
 
+// A place is decided where all before it lie above its element, radii included, and all after it below: by running
+// extremes of the ends in sorted order.
+Bound radius_argsort(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  const Array x = centres[0].materialize(), r = radii[0].values.expand(x.shape()).materialize();
+  const auto dim = static_cast<std::size_t>(attributes.dims[0]);
+  const std::int64_t length = x.shape()[dim], kept = out.shape()[dim], step = row_major_strides(x.shape())[dim];
+  const std::int64_t lines = length == 0 ? 0 : x.count() / length;
+  Attributes whole = attributes;
+  whole.size = length;
+  const Array order = traits(Primitive::kArgsort).evaluate(whole, x.shape(), centres);
+  Array undecided = Array::zeros(out.shape());
+  std::vector<double> lowest_before(static_cast<std::size_t>(length) + 1);
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const std::int64_t base = line / step * step * length + line % step;
+    const auto at = [&](std::int64_t i) {
+      return base + static_cast<std::int64_t>(order.data()[base + i * step]) * step;
+    };
+    const auto reach = [&](std::int64_t i) { return up(r.data()[at(i)]) + 0x1p-52 * std::fabs(x.data()[at(i)]); };
+    lowest_before[0] = HUGE_VAL;
+    for (std::int64_t i = 0; i < length; ++i)
+      lowest_before[static_cast<std::size_t>(i) + 1] =
+          std::fmin(lowest_before[static_cast<std::size_t>(i)], x.data()[at(i)] - reach(i));
+    double highest_after = -HUGE_VAL;
+    for (std::int64_t i = length; i-- > 0;) {
+      const double low = x.data()[at(i)] - reach(i), high = x.data()[at(i)] + reach(i);
+      const bool decided = lowest_before[static_cast<std::size_t>(i)] > high && highest_after < low;
+      if (!decided && i < kept)
+        undecided.data()[line / step * step * kept + line % step + i * step] = static_cast<double>(length);
+      highest_after = std::fmax(highest_after, high);
+    }
+  }
+  return {undecided};
+}
+
 Bound radius_cumsum(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   const std::int64_t n = out.shape().empty() ? 1 : out.shape()[static_cast<std::size_t>(attributes.dims[0])];

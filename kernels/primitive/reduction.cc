@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
@@ -82,6 +85,34 @@ Array evaluate_argmax(const Attributes& attributes, const Shape& shape, Inputs i
   return out;
 }
 
+// NaN counts as the largest.
+bool falls(double a, double b) { return a > b || (a != a && b == b); }
+
+Array evaluate_argsort(const Attributes& attributes, const Shape& shape, Inputs in) {
+  const Array x = in[0].materialize();
+  const auto dim = static_cast<std::size_t>(attributes.dims[0]);
+  const std::int64_t length = x.shape()[dim], kept = shape[dim], step = row_major_strides(x.shape())[dim];
+  Array out = Array::uninitialized(shape);
+  const std::int64_t lines = length == 0 ? 0 : x.count() / length;
+  cpu::parallel_for(lines, std::max<std::int64_t>(1, cpu::kGrain / std::max<std::int64_t>(1, length)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      std::vector<std::int64_t> order(static_cast<std::size_t>(length));
+                      for (std::int64_t line = begin; line < end; ++line) {
+                        const double* const from = x.data() + line / step * step * length + line % step;
+                        double* const to = out.data() + line / step * step * kept + line % step;
+                        std::iota(order.begin(), order.end(), 0);
+                        std::partial_sort(order.begin(), order.begin() + kept, order.end(),
+                                          [&](std::int64_t a, std::int64_t b) {
+                                            const double u = from[a * step], v = from[b * step];
+                                            return falls(u, v) || (!falls(v, u) && a < b);
+                                          });
+                        for (std::int64_t i = 0; i < kept; ++i)
+                          to[i * step] = static_cast<double>(order[static_cast<std::size_t>(i)]);
+                      }
+                    });
+  return out;
+}
+
 // The first of equal extremes takes all.
 void pull_back_extreme(const Attributes& attributes, Inputs in, const Array& out, const Array& cotangent,
                        std::span<Array* const> into) {
@@ -150,6 +181,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kAmax, "amax", 1, true, evaluate_reduce<cpu::Max>, pull_back_extreme, error_none, radius_extreme},
     {kAmin, "amin", 1, true, evaluate_reduce<cpu::Min>, pull_back_extreme, error_none, radius_extreme},
     {kArgmax, "argmax", 1, true, evaluate_argmax, pull_back_none, error_none, radius_argmax},
+    {kArgsort, "argsort", 1, true, evaluate_argsort, pull_back_none, error_none, radius_argsort},
     {kCumsum, "cumsum", 1, false, evaluate_cumsum, pull_back_cumsum, error_cumsum, radius_cumsum},
 };
 

@@ -233,22 +233,26 @@ std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelo
   return parts;
 }
 
-// R's answer to a probe of bare values: only where all of the probe's taps have one.
-void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, const Envelope& envelope, double lambda,
-               Finding* finding) {
-  double deviation = 0, storage = 0;
+// R's answer to a probe of bare values: only where all of the probe's taps have one. `own`: where the target decided
+// otherwise than exact arithmetic, which of the two R followed is not known, and the nearer one counts.
+void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own,
+               const Envelope& envelope, double lambda, Finding* finding) {
+  double deviation = 0, own_deviation = 0, storage = 0;
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
     if (!tap.reference) return;
     const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights();
+    const Array n = own ? replayed_value(tap, *own).materialize() : m;
     for (std::int64_t i = 0; i < w.count(); ++i) {
       deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
+      own_deviation += w.data()[i] * (r.data()[i] - n.data()[i]);
       storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
                                            half_smallest_subnormal(tap.reference_format));
     }
     if (w.count() == 1) finding->reference = r.item();
   }
-  finding->value = answer_of(std::fabs(deviation), envelope, lambda, storage, probe.scale);
+  finding->value =
+      answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda, storage, probe.scale);
 }
 
 // Beyond an envelope of first order: what that leaves out, for the probes that need it. A remainder only widens, so
@@ -288,6 +292,8 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
   const Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  if (decisions.differing > 0)
+    for (NodeId node : illegal_choices(graph, followed)) bounds.illegal_decisions.push_back(node);
   const TapValues values(graph, followed);
   watch.lap("replay");
 
@@ -302,6 +308,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   if (!anchors.empty()) {
     const Overrides observed_only = anchors;
     anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
+    anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
     const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
     std::vector<NodeId> wanted;
     for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
@@ -354,7 +361,7 @@ Bounds compute_bounds(const BoundsInput& input) {
       finding.high = centre + radius;
       finding.observed = probe_value(probe, values, true);
     }
-    ask_value(graph, probe, values, envelopes[p], lambda, &finding);
+    ask_value(graph, probe, values, decisions.differing > 0 ? &exact : nullptr, envelopes[p], lambda, &finding);
     bounds.findings.push_back(std::move(finding));
   }
   watch.lap("adjoint");

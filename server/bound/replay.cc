@@ -55,7 +55,10 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   for (const GraphTap& tap : graph.taps)
     for (const GraphTap::Term& term : tap.terms) needed.push_back(term.node);
   for (const auto& [node, observation] : graph.observed) needed.push_back(node);
-  for (const GraphDecision& decision : graph.decisions) needed.push_back(decision.node);
+  for (const GraphDecision& decision : graph.decisions) {
+    needed.push_back(decision.node);
+    if (decision.choice) needed.insert(needed.end(), {decision.choice->table, decision.choice->position});
+  }
   for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
   return ancestors(graph, needed);
 }
@@ -245,18 +248,63 @@ double integer_margin(Primitive rounding, double x, double code) {
   return std::fmax(0, std::fmax(low - x, x - high));
 }
 
+// Largest difference between the elements that exact arithmetic and the target chose, and the elements' own spread.
+std::pair<double, double> choice_margin(const GraphDecision& decision, const Replay& followed) {
+  const Array own = followed.computed(decision.node).materialize();
+  const Array observed = followed.value(decision.node).materialize();
+  const Array table = followed.value(decision.choice->table).materialize();
+  const Array position = followed.value(decision.choice->position).materialize();
+  double margin = 0, sum = 0, squares = 0, finite = 0;
+  for (std::int64_t i = 0; i < own.count(); ++i) {
+    const double moved = own.data()[i] - observed.data()[i];
+    if (moved == 0) continue;
+    const double row = position.data()[i], other = row + moved * static_cast<double>(decision.choice->stride);
+    const double rows = static_cast<double>(table.count());
+    if (!(row >= 0 && other >= 0 && row < rows && other < rows)) return {HUGE_VAL, 0};
+    margin = std::fmax(margin, std::fabs(table.data()[static_cast<std::int64_t>(row)] -
+                                         table.data()[static_cast<std::int64_t>(other)]));
+  }
+  for (std::int64_t i = 0; i < table.count(); ++i) {
+    const double x = table.data()[i];
+    if (!std::isfinite(x)) continue;
+    ++finite;
+    sum += x;
+    squares += x * x;
+  }
+  return {margin, finite == 0 ? 0 : std::sqrt(std::fmax(0, squares / finite - sum / finite * (sum / finite)))};
+}
+
+// What a margin is measured by, relative to the spread of what is compared.
+double illegal_share(const Graph& graph, NodeId operand) {
+  // What comes from narrow formats, or from a grid that only one program has, lies far from the exact values.
+  const auto narrow = [](Format format) {
+    return is_float(format) && traits(format).precision <= traits(Format::kFloat16).precision;
+  };
+  bool coarse = narrow(graph.nodes[operand].result);
+  for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result) || node.primitive == Primitive::kQuantize;
+  return std::ldexp(1.0, coarse ? -4 : -12);
+}
+
 }  // namespace
+
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed) {
+  std::vector<NodeId> illegal;
+  for (const GraphDecision& decision : graph.decisions) {
+    if (!decision.choice) continue;
+    const auto [margin, spread] = choice_margin(decision, followed);
+    if (!(margin <= spread * illegal_share(graph, decision.choice->table))) illegal.push_back(decision.node);
+  }
+  return illegal;
+}
 
 DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
   DecisionCheck check;
-  // Values before a grid that only one program has lie as far from the exact ones as those of a narrow format.
-  bool coarse = false;
-  for (const Node& node : graph.nodes) coarse = coarse || node.primitive == Primitive::kQuantize;
   for (const GraphDecision& decision : graph.decisions) {
     const Node& node = graph.nodes[decision.node];
     const Array own = exact.value(decision.node).materialize();
     Array observed = decode_bytes(decision.format, decision.sides, own.shape());
     check.total += static_cast<std::uint64_t>(own.count());
+    if (decision.choice) check.choices[decision.node] = observed;
     std::uint64_t differing = 0;
     for (std::int64_t i = 0; i < own.count(); ++i) {
       if (observed.data()[i] != observed.data()[i]) observed.data()[i] = own.data()[i];
@@ -268,7 +316,8 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
     const bool comparison = node.inputs.size() == 2;
     const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
                           node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
-    if (comparison || rounding) {
+    const bool sign = node.primitive == Primitive::kSign;
+    if (!decision.choice && (comparison || rounding || sign)) {
       const Array a = exact.value(node.inputs[0]).expand(own.shape()).materialize();
       const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).materialize() : Array();
       double squares = 0, margin = 0;
@@ -276,16 +325,16 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
         const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);
         squares += difference * difference;
         if (own.data()[i] == observed.data()[i]) continue;
-        margin = std::fmax(margin, comparison ? std::fabs(difference)
-                                              : integer_margin(node.primitive, difference, observed.data()[i]));
+        margin = std::fmax(
+            margin, rounding ? integer_margin(node.primitive, difference, observed.data()[i]) : std::fabs(difference));
       }
-      const Format format = graph.nodes[node.inputs[0]].result;
-      const bool narrow = coarse || traits(format).precision <= traits(Format::kFloat16).precision;
-      const double limit = std::ldexp(std::sqrt(squares / static_cast<double>(own.count())), narrow ? -4 : -12);
-      if (!(margin <= limit)) check.illegal.push_back(decision.node);
+      const double spread = std::sqrt(squares / static_cast<double>(own.count()));
+      if (!(margin <= spread * illegal_share(graph, node.inputs[0]))) check.illegal.push_back(decision.node);
     }
     check.overrides[decision.node] = observed;
   }
+  // A choice may come out otherwise once another one is followed.
+  if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());
   return check;
 }
 

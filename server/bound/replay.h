@@ -56,10 +56,13 @@ Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision pr
 // (more than 2^-4 of the compared values' root mean square in 16-bit formats, 2^-12 otherwise).
 struct DecisionCheck {
   Overrides overrides;
+  Overrides choices;  // All that were told, differing or not.
   std::uint64_t total = 0;
   std::uint64_t differing = 0;
   std::vector<NodeId> illegal;
 };
 DecisionCheck check_decisions(const Graph& graph, const Replay& exact);
+// Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits.
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed);
 
 }  // namespace plumbline

@@ -130,6 +130,18 @@ void lower_silu_backward(Call& call) {
   call.returns(gradient * s * (1.0 + x * (1.0 - s)));
 }
 
+// mish(x) = x tanh(log1p(exp(x)))
+void lower_mish(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(x * tanh(log1p(exp(x))));
+}
+
+void lower_mish_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output"), x = call.tensor("self");
+  const Expr t = tanh(log1p(exp(x)));
+  call.returns(gradient * (t + x * sigmoid(x) * (1.0 - t * t)));
+}
+
 void lower_tanh(Call& call) { call.returns(tanh(call.tensor("self"))); }
 void lower_tanh_backward(Call& call) {
   const Expr gradient = call.tensor("grad_output"), out = call.tensor("output");
@@ -190,6 +202,8 @@ std::span<const Rule> activation_rules() {
       {"gelu_backward", {"default"}, lower_gelu_backward},
       {"silu", {"default"}, lower_silu, kInPlace | kOut},
       {"silu_backward", {"default"}, lower_silu_backward},
+      {"mish", {"default"}, lower_mish, kInPlace | kOut},
+      {"mish_backward", {"default"}, lower_mish_backward},
       {"tanh", {"default"}, lower_tanh, kPointwise},
       {"tanh_backward", {"default"}, lower_tanh_backward},
       {"sigmoid", {"default"}, lower_sigmoid, kPointwise},

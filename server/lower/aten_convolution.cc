@@ -26,7 +26,7 @@ Sizes each(Call& call, const char* name, std::size_t spatial) {
 Geometry geometry_of(Call& call, const Expr& input, const Expr& weight) {
   Geometry g;
   if (input.rank() < 3 || input.rank() > 5 || weight.rank() != input.rank()) call.unsupported("shapes");
-  if (call.boolean("transposed", false)) call.unsupported("transposed");
+  const bool transposed = call.boolean("transposed", false);
   g.spatial = input.rank() - 2;
   g.groups = call.integer("groups", 1);
   g.stride = each(call, "stride", g.spatial);
@@ -35,7 +35,7 @@ Geometry geometry_of(Call& call, const Expr& input, const Expr& weight) {
   for (std::size_t d = 0; d < g.spatial; ++d)
     if (g.stride[d] < 1 || g.dilation[d] < 1 || g.padding[d] < 0) call.unsupported("stride, padding or dilation");
   if (g.groups < 1 || input.count() == 0 || weight.count() == 0) call.unsupported("empty tensors");
-  if (input.size(1) != weight.size(1) * g.groups || weight.size(0) % g.groups != 0)
+  if (input.size(1) != (transposed ? weight.size(0) : weight.size(1) * g.groups) || weight.size(0) % g.groups != 0)
     throw LowerError("channels that fit the weight's shape " + to_string(weight.shape()) + " were expected, found " +
                      to_string(input.shape()));
   return g;
@@ -88,38 +88,31 @@ Expr forward_patches(const Expr& input, const Expr& weight, const Geometry& g, c
   return patches(padded, g.groups, spatial_of(weight.shape()), g.dilation, positions, g.stride);
 }
 
-Sizes positions_of(const Expr& input, const Expr& weight, const Geometry& g) {
+Sizes positions_of(const Shape& input, const Expr& weight, const Geometry& g) {
   Sizes positions;
   for (std::size_t d = 0; d < g.spatial; ++d) {
     const std::int64_t reach = g.dilation[d] * (weight.size(d + 2) - 1) + 1;
-    const std::int64_t room = input.size(d + 2) + 2 * g.padding[d] - reach;
-    if (room < 0) throw LowerError("a kernel within the padded input " + to_string(input.shape()) + " was expected");
+    const std::int64_t room = input[d + 2] + 2 * g.padding[d] - reach;
+    if (room < 0) throw LowerError("a kernel within the padded input " + to_string(input) + " was expected");
     positions.push_back(room / g.stride[d] + 1);
   }
   return positions;
 }
 
-void lower_convolution(Call& call) {
-  const Expr input = call.tensor("input"), weight = call.tensor("weight");
-  const Geometry g = geometry_of(call, input, weight);
-  const Sizes positions = positions_of(input, weight, g);
+// Without bias.
+Expr convolved(const Expr& input, const Expr& weight, const Geometry& g) {
+  const Sizes positions = positions_of(input.shape(), weight, g);
   const std::int64_t outputs = weight.size(0);
   const Expr columns = forward_patches(input, weight, g, positions);
   const Expr rows = reshape(weight, {1, g.groups, outputs / g.groups, weight.count() / outputs});
   Shape shape{input.size(0), outputs};
   shape.insert(shape.end(), positions.begin(), positions.end());
-  Expr out = reshape(matmul(rows, columns), shape);
-  if (const auto bias = call.optional_tensor("bias")) {
-    Shape along(shape.size(), 1);
-    along[1] = outputs;
-    out = out + reshape(*bias, along);
-  }
-  call.returns(out);
+  return reshape(matmul(rows, columns), shape);
 }
 
-// The input's gradient: each input element meets the kernel's taps in reverse, in the output's gradient spread by the
-// stride. Reversed rows of taps are gathered, since strides are never negative.
-Expr input_gradient(const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
+// The gradient of a convolution's input, which has `shape`: each input element meets the kernel's taps in reverse, in
+// the output's gradient spread by the stride. Reversed rows of taps are gathered, since strides are never negative.
+Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, const Geometry& g) {
   Emitter& emitter = *dy.emitter;
   const std::int64_t outputs = weight.size(0), inner = weight.size(1), each_group = outputs / g.groups;
   const Sizes taps = spatial_of(weight.shape());
@@ -131,20 +124,20 @@ Expr input_gradient(const Expr& dy, const Expr& input, const Expr& weight, const
     // Padding of the forward pass cuts the gradient's border; what the last position left over is met by zeros.
     before.push_back(reach);
     const std::int64_t spread = reach + (dy.size(d + 2) - 1) * g.stride[d] + 1;
-    const std::int64_t needed = g.padding[d] + input.size(d + 2) + reach;
+    const std::int64_t needed = g.padding[d] + shape[d + 2] + reach;
     after.push_back(std::max<std::int64_t>(0, needed - spread));
   }
   Expr padded = spaced(dy, before, after, g.stride);
   for (std::size_t d = 0; d < g.spatial; ++d)
     padded = narrow(padded, d + 2, g.padding[d], padded.size(d + 2) - g.padding[d]);
-  const Expr columns = patches(padded, g.groups, taps, g.dilation, spatial_of(input.shape()), ones(g.spatial));
+  const Expr columns = patches(padded, g.groups, taps, g.dilation, spatial_of(shape), ones(g.spatial));
   // weight [g, o, c, taps] as rows of taps, last tap first, then [g, c, o, taps].
   const Expr by_tap = transposed(reshape(weight, {outputs * inner, tap_count}));
   const Expr backwards = iota(emitter, {tap_count}, static_cast<double>(tap_count - 1), -1, Format::kInt64);
   const Expr reversed = transposed(gather_rows(by_tap, backwards));
   const Expr grouped = exchanged(reshape(reversed, {g.groups, each_group, inner, tap_count}), 1, 2);
   const Expr rows = reshape(grouped, {1, g.groups, inner, each_group * tap_count});
-  return reshape(matmul(rows, columns), input.shape());
+  return reshape(matmul(rows, columns), shape);
 }
 
 Expr weight_gradient(const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
@@ -159,20 +152,55 @@ Expr weight_gradient(const Expr& dy, const Expr& input, const Expr& weight, cons
   return reshape(matmul(left, right), weight.shape());
 }
 
+// What a convolution by the weight gives `wide`.
+Shape narrow_shape(const Shape& wide, const Expr& weight, const Geometry& g) {
+  Shape shape{wide[0], weight.size(0)};
+  for (std::int64_t position : positions_of(wide, weight, g)) shape.push_back(position);
+  return shape;
+}
+
+// A transposed convolution is the input's gradient of a convolution by the same weight: `wide` is what it gives.
+Shape wide_shape(Call& call, const Expr& input, const Expr& weight, const Geometry& g) {
+  const Sizes extra = each(call, "output_padding", g.spatial);
+  Shape shape{input.size(0), weight.size(1) * g.groups};
+  for (std::size_t d = 0; d < g.spatial; ++d)
+    shape.push_back((input.size(d + 2) - 1) * g.stride[d] - 2 * g.padding[d] +
+                    g.dilation[d] * (weight.size(d + 2) - 1) + extra[d] + 1);
+  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; }) ||
+      narrow_shape(shape, weight, g) != input.shape())
+    call.unsupported("output_padding");
+  return shape;
+}
+
+void lower_convolution(Call& call) {
+  const Expr input = call.tensor("input"), weight = call.tensor("weight");
+  const Geometry g = geometry_of(call, input, weight);
+  Expr out = call.boolean("transposed", false) ? input_gradient(input, wide_shape(call, input, weight, g), weight, g)
+                                               : convolved(input, weight, g);
+  if (const auto bias = call.optional_tensor("bias")) {
+    Shape along(out.rank(), 1);
+    along[1] = out.size(1);
+    out = out + reshape(*bias, along);
+  }
+  call.returns(out);
+}
+
 void lower_convolution_backward(Call& call) {
   const Expr dy = call.tensor("grad_output"), input = call.tensor("input"), weight = call.tensor("weight");
   const Geometry g = geometry_of(call, input, weight);
-  Shape expected{input.size(0), weight.size(0)};
-  for (std::int64_t position : positions_of(input, weight, g)) expected.push_back(position);
+  const bool transposed = call.boolean("transposed", false);
+  const Shape expected = transposed ? wide_shape(call, input, weight, g) : narrow_shape(input.shape(), weight, g);
   if (dy.shape() != expected)
     throw LowerError("argument 'grad_output': shape " + to_string(expected) + " was expected, found " +
                      to_string(dy.shape()));
-  if (call.wants(0)) call.returns(0, input_gradient(dy, input, weight, g));
-  if (call.wants(1)) call.returns(1, weight_gradient(dy, input, weight, g));
+  if (call.wants(0))
+    call.returns(0, transposed ? convolved(dy, weight, g) : input_gradient(dy, input.shape(), weight, g));
+  if (call.wants(1))
+    call.returns(1, transposed ? weight_gradient(input, dy, weight, g) : weight_gradient(dy, input, weight, g));
   if (call.wants(2)) {
     std::vector<std::int64_t> dims{0};
     for (std::size_t d = 0; d < g.spatial; ++d) dims.push_back(static_cast<std::int64_t>(d + 2));
-    call.returns(2, reshape(sum(dy, dims), {weight.size(0)}));
+    call.returns(2, reshape(sum(dy, dims), {dy.size(1)}));
   }
 }
 

@@ -181,8 +181,8 @@ std::span<const Rule> elementwise_rules() {
   static const Rule kRules[] = {
       {"neg", {"default"}, lower_unary<kNeg>, kPointwise},
       {"abs", {"default"}, lower_unary<kAbs>, kPointwise},
-      {"sign", {"default"}, lower_unary<kSign>, kPointwise},
-      {"sgn", {"default"}, lower_unary<kSign>, kPointwise},
+      {"sign", {"default"}, lower_unary<kSign>, kPointwise, DecisionKind::kResult},
+      {"sgn", {"default"}, lower_unary<kSign>, kPointwise, DecisionKind::kResult},
       {"exp", {"default"}, lower_unary<kExp>, kPointwise},
       {"expm1", {"default"}, lower_unary<kExpm1>, kPointwise},
       {"log", {"default"}, lower_unary<kLog>, kPointwise},

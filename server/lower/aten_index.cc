@@ -1,4 +1,6 @@
 // Reading and adding by index (ATen: native/Embedding.cpp, native/TensorAdvancedIndexing.cpp).
+#include <limits>
+
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -99,7 +101,26 @@ void lower_scatter_add(Call& call) {
   call.returns(x + scattered(x, cut(source, index.shape()), position, call.emitter().compute()));
 }
 
-// self with the indexed elements replaced. Tensors as source: only where no two indices can be equal.
+// x with the elements at `position` replaced. Which of several wins is the kernel's affair: where they are not all the
+// same number the result is not known, NaN.
+Expr replaced(Expr x, Expr source, Expr position) {
+  Emitter& emitter = *x.emitter;
+  const Format outer = emitter.compute();
+  emitter.set_compute(Format::kFloat64);
+  const auto all = [&](Expr each) { return scattered(x, each, position, Format::kFloat64); };
+  const Expr hits = all(expand(emitter.constant(1), position.shape())), total = all(source);
+  const Expr mean = total / maximum(hits, emitter.constant(1));
+  const Expr seen = reshape(gather_rows(column(mean), flat(position)), position.shape());
+  const Expr spread = all(abs(source - seen)), several = hits > 1.0;
+  const Expr unknown = emitter.constant(std::numeric_limits<double>::quiet_NaN());
+  // Means of equal numbers are exact, but for those of fp64.
+  const Expr same = compare(Primitive::kLessEqual, spread, 0x1p-48 * abs(total));
+  emitter.set_compute(outer);
+  const Expr value = select(several, select(same, mean, unknown), total);
+  return cast(select(hits > 0.0, value, x), x.format());
+}
+
+// self with the indexed elements replaced.
 void lower_scatter(Call& call) {
   const Expr x = call.tensor("self"), index = call.tensor("index");
   if (x.rank() == 0 || index.rank() != x.rank()) call.unsupported("no dimension");
@@ -107,15 +128,13 @@ void lower_scatter(Call& call) {
   Emitter& emitter = call.emitter();
   const std::size_t dim = call.dim("dim", x.rank(), 0);
   const Expr position = position_along(emitter, x.shape(), dim, index);
-  const Expr one = expand(emitter.constant(1), index.shape());
-  const Expr hit = not_equal(scattered(x, one, position, emitter.compute()), 0);
   if (!call.has("src")) {
+    const Expr one = expand(emitter.constant(1), index.shape());
+    const Expr hit = not_equal(scattered(x, one, position, emitter.compute()), 0);
     call.returns(select(hit, call.operand("value", call.result_format()), x));
     return;
   }
-  if (index.size(dim) != 1) call.unsupported("indices that may be equal");
-  const Expr source = cut(call.tensor("src"), index.shape());
-  call.returns(select(hit, scattered(x, source, position, emitter.compute()), x));
+  call.returns(replaced(x, cut(call.tensor("src"), index.shape()), position));
 }
 
 void lower_index_add(Call& call) {
@@ -183,10 +202,13 @@ void lower_index(Call& call) {
 
 void lower_index_put(Call& call) {
   const Expr x = call.tensor("self");
-  if (!call.boolean("accumulate", false)) call.unsupported("indices that may be equal");
   const auto position = indexed_positions(call, x.shape());
   if (!position) call.unsupported("masks as indices");
   const Expr values = expand(call.tensor("values"), position->shape());
+  if (!call.boolean("accumulate", false)) {
+    call.returns(replaced(x, values, *position));
+    return;
+  }
   call.returns(x + scattered(x, values, *position, x.format()));
 }
 
@@ -222,7 +244,7 @@ std::span<const Rule> index_rules() {
       {"gather", {"default"}, lower_gather, kOut},
       {"scatter_add", {"default"}, lower_scatter_add, kInPlace | kOut},
       {"scatter", {"value"}, lower_scatter, kInPlace | kOut},
-      {"scatter", {"src"}, lower_scatter, kInPlace | kOut | kObserved},
+      {"scatter", {"src"}, lower_scatter, kInPlace | kOut},
       {"index_add", {"default"}, lower_index_add, kInPlace | kOut},
       {"index", {"Tensor"}, lower_index, kObserved},
       {"index_put", {"default"}, lower_index_put, kInPlace | kObserved},

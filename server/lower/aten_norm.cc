@@ -86,6 +86,60 @@ void lower_rms_norm(Call& call) {
   if (call.wants(1)) call.returns(1, reshape(rstd, call.result_shape(1)));
 }
 
+// Rows [n groups, channels of a group * positions] (native/cpu/group_norm_kernel.cpp).
+struct Groups {
+  std::int64_t n, channels, positions, groups;
+  Shape rows() const { return {n * groups, channels / groups * positions}; }
+  Shape cells() const { return {n, groups, channels / groups, positions}; }
+  Shape by_group() const { return {n, groups, 1, 1}; }
+  Shape by_channel() const { return {1, groups, channels / groups, 1}; }
+};
+
+Groups groups_of(Call& call, const Expr& x) {
+  const Groups g{call.integer("N", 0), call.integer("C", 0), call.integer("HxW", 0), call.integer("group", 0)};
+  if (g.n < 1 || g.channels < 1 || g.positions < 1 || g.groups < 1) call.unsupported("empty rows");
+  if (g.channels % g.groups != 0 || x.rank() < 2 || x.size(0) != g.n || x.size(1) != g.channels ||
+      x.count() / g.n / g.channels != g.positions)
+    throw LowerError("argument 'input': N, C, HxW and groups that fit " + to_string(x.shape()) + " were expected");
+  return g;
+}
+
+// y = a x + (beta - a mean), a = rstd gamma.
+void lower_group_norm(Call& call) {
+  const Expr input = call.tensor("input");
+  const Groups g = groups_of(call, input);
+  const Expr rows = reshape(input, g.rows());
+  const Expr mean = reshape(sum(rows, {1}) / static_cast<double>(g.rows()[1]), g.by_group());
+  const Expr rstd = reshape(reduce(Primitive::kVarianceRsqrt, rows, {1}, call.real("eps")), g.by_group());
+  const auto weight = call.optional_tensor("weight"), bias = call.optional_tensor("bias");
+  const Expr a = weight ? rstd * reshape(*weight, g.by_channel()) : rstd;
+  const Expr shift = bias ? -a * mean + reshape(*bias, g.by_channel()) : -a * mean;
+  call.returns(0, reshape(a * reshape(input, g.cells()) + shift, input.shape()));
+  if (call.wants(1)) call.returns(1, reshape(mean, call.result_shape(1)));
+  if (call.wants(2)) call.returns(2, reshape(rstd, call.result_shape(2)));
+}
+
+// dx = a dy + b x + c, b = (mean sum(dy gamma) - sum(dy x gamma)) rstd^3 / n, c = -b mean - sum(dy gamma) rstd / n;
+// sums over positions first, then over the group's channels.
+void lower_group_norm_backward(Call& call) {
+  const Expr input = call.tensor("input");
+  const Groups g = groups_of(call, input);
+  const Expr x = reshape(input, g.cells()), dy = reshape(call.tensor("grad_out"), g.cells());
+  const Expr mean = reshape(call.tensor("mean"), g.by_group()), rstd = reshape(call.tensor("rstd"), g.by_group());
+  const Expr ds = sum(dy * x, {3}), db = sum(dy, {3});
+  const auto weight = call.optional_tensor("weight");
+  if (call.wants(0)) {
+    const double scale = 1.0 / static_cast<double>(g.rows()[1]);
+    const auto weighted = [&](Expr e) { return weight ? e * reshape(*weight, g.by_channel()) : e; };
+    const Expr group_ds = sum(weighted(ds), {2}), group_db = sum(weighted(db), {2});
+    const Expr b = (group_db * mean - group_ds) * rstd * rstd * rstd * scale;
+    const Expr c = -b * mean - group_db * rstd * scale;
+    call.returns(0, reshape(weighted(rstd) * dy + b * x + c, input.shape()));
+  }
+  if (call.wants(1)) call.returns(1, reshape(sum((ds - db * mean) * rstd, {0}), call.result_shape(1)));
+  if (call.wants(2)) call.returns(2, reshape(sum(db, {0}), call.result_shape(2)));
+}
+
 // Dimensions but the channel's.
 std::vector<std::int64_t> batch_dims(const Expr& x) {
   std::vector<std::int64_t> dims;
@@ -132,10 +186,10 @@ void lower_batch_norm(Call& call) {
       if (call.wants(i) && count(call.result_shape(i)) == 0)
         call.returns(i, expand(call.emitter().constant(0), call.result_shape(i)));
   }
-  Expr y = (x - mean) * rstd;
-  if (const auto weight = call.optional_tensor("weight")) y = y * per_channel(*weight, x);
-  if (const auto bias = call.optional_tensor("bias")) y = y + per_channel(*bias, x);
-  call.returns(0, y);
+  // x a + (bias - mean a), a = rstd weight: not centred, so that a large mean costs digits.
+  const auto weight = call.optional_tensor("weight"), bias = call.optional_tensor("bias");
+  const Expr a = weight ? rstd * per_channel(*weight, x) : rstd;
+  call.returns(0, x * a + (bias ? per_channel(*bias, x) - mean * a : -(mean * a)));
 }
 
 // batch_norm_backward_cpu: training dx = (dy - mean(dy) - (x - mean) rstd^2 mean(dy (x - mean))) rstd weight.
@@ -176,6 +230,8 @@ std::span<const Rule> norm_rules() {
       {"native_layer_norm", {"default"}, lower_layer_norm},
       {"native_layer_norm_backward", {"default"}, lower_layer_norm_backward},
       {"_fused_rms_norm", {"default"}, lower_rms_norm},
+      {"native_group_norm", {"default"}, lower_group_norm},
+      {"native_group_norm_backward", {"default"}, lower_group_norm_backward},
       {"native_batch_norm", {"default"}, lower_batch_norm},
       {"_native_batch_norm_legit", {"default"}, lower_batch_norm},
       {"native_batch_norm_backward", {"default"}, lower_batch_norm_backward},

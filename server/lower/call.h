@@ -75,6 +75,17 @@ class Call {
     grid_ = grid;
   }
   const std::optional<Grid>& grid() const { return grid_; }
+  // Says that the last output, row-major, tells `index`: which elements of the column `table` were chosen. An index
+  // lies in [0, size); one more of it is `stride` more in `position`, the chosen elements' rows in the table.
+  struct Choice {
+    Expr table, position;
+    std::int64_t stride, size;
+  };
+  void decides_index(Expr index, const Choice& choice) {
+    decided_ = index.id;
+    choice_ = choice;
+  }
+  const std::optional<Choice>& choice() const { return choice_; }
 
   [[noreturn]] void unsupported(const std::string& what) const;
 
@@ -91,6 +102,7 @@ class Call {
   std::map<std::size_t, NodeId>& made_;
   std::optional<NodeId> decided_;
   std::optional<Grid> grid_;
+  std::optional<Choice> choice_;
 };
 
 }  // namespace plumbline

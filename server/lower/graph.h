@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,12 +45,18 @@ struct GraphLeaf {
   Bytes bytes;  // In `format`, row-major, the node's count of elements. Null: a reference's, known by name only.
 };
 
-// A comparison, or a rounding to an integer, whose outcome the target's execution told us.
+// A comparison, a rounding to an integer, or a choice among elements, whose outcome the target's execution told us.
 struct GraphDecision {
+  // Indices count steps of `stride` among the rows of a column `table`; `position` holds the rows that were chosen.
+  struct Choice {
+    NodeId table = 0, position = 0;
+    std::int64_t stride = 1;
+  };
   NodeId node = 0;
   Bytes sides;                    // Row-major, of the node's shape. NaN: not told.
   bool overflow = false;          // It asks whether a format overflowed, which exact arithmetic cannot know.
   Format format = Format::kBool;  // Of `sides`.
+  std::optional<Choice> choice = std::nullopt;
 };
 
 struct GraphTap {

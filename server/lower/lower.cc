@@ -210,6 +210,7 @@ class Lowering {
     if (!modelled) note_outputs(op);
     if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
     grid_.reset();
+    choice_.reset();
   }
 
   void note_opaque(const TraceOp& op) {
@@ -257,6 +258,7 @@ class Lowering {
       Call call(emitter_, storage_, op, match.rule->name, match.overload, op.arguments, std::move(outputs), made);
       match.rule->lower(call);
       grid_ = call.grid();
+      choice_ = call.choice();
       return call.decided();
     }
     const Format compute = emitter_.compute();
@@ -324,6 +326,7 @@ class Lowering {
         graph_.decisions.push_back({*decided, std::move(sides), false});
     }
     if (rule.decision == DecisionKind::kLastResult && decided) note_overflow(op, *decided, made);
+    if (rule.decision == DecisionKind::kLastIndex && decided && choice_) note_choice(op, *decided, made);
     if (rule.decision != DecisionKind::kResult) return;
     for (const auto& [index, node] : made) {
       const auto observed = graph_.observed.find(node);
@@ -350,6 +353,24 @@ class Lowering {
     for (double value : values) sides->push_back(value != 0);
     graph_.decisions.push_back({decided, std::move(sides), true});
     if (!trace_.outputs) graph_.observed.erase(node->second);
+  }
+
+  // The last result: which elements were chosen. Among equal ones it is free, so that it is no observation.
+  void note_choice(const TraceOp& op, NodeId decided, const std::map<std::size_t, NodeId>& made) {
+    const std::size_t last = op.results.size() - 1;
+    const TensorRef& tensor = op.results[last].tensor;
+    const std::int64_t elements = count(tensor.view.sizes);
+    const Bytes observed = payload(op.results[last].observed, tensor.format, elements, "decision");
+    if (!observed || count(emitter_.node(decided).shape) != elements) return;
+    std::vector<double> indices(static_cast<std::size_t>(elements));
+    decode(tensor.format, observed->data(), elements, indices.data());
+    for (const double index : indices)
+      if (!(index >= 0 && index < static_cast<double>(choice_->size)))
+        throw LowerError("result " + std::to_string(last) + ": indices below " + std::to_string(choice_->size) +
+                         " were expected, found " + std::to_string(index));
+    graph_.decisions.push_back({decided, observed, false, tensor.format,
+                                GraphDecision::Choice{choice_->table.id, choice_->position.id, choice_->stride}});
+    if (const auto node = made.find(last); node != made.end()) graph_.observed.erase(node->second);
   }
 
   // The integers that an output on a grid tells.
@@ -429,7 +450,9 @@ class Lowering {
   Emitter emitter_;
   Storage storage_;
   std::map<ValueId, Observation> leaves_;
-  std::optional<Call::Grid> grid_;  // Of the operation at hand.
+  // Of the operation at hand.
+  std::optional<Call::Grid> grid_;
+  std::optional<Call::Choice> choice_;
 };
 
 }  // namespace
@@ -447,7 +470,10 @@ std::vector<std::string> lowered_operations() {
 std::map<std::string, int> decision_operations() {
   std::map<std::string, int> names;
   for (const auto& [name, rule] : all_operations())
-    if (rule->decision != DecisionKind::kNone) names[name] = static_cast<int>(rule->decision);
+    // To the client an index is a last result.
+    if (rule->decision != DecisionKind::kNone)
+      names[name] =
+          static_cast<int>(rule->decision == DecisionKind::kLastIndex ? DecisionKind::kLastResult : rule->decision);
   return names;
 }
 

@@ -29,8 +29,9 @@ enum Variants : unsigned {
   kPointwise = kInPlace | kOut | kForeach,
 };
 
-// kResult: the outcome, a side or an integer, is the result itself.
-enum class DecisionKind { kNone = 0, kPositiveSide = 1, kResult = 2, kLastResult = 3 };
+// kResult: the outcome, a side or an integer, is the result itself. kLastIndex: the last result holds the positions of
+// chosen elements (Call::decides_index).
+enum class DecisionKind { kNone = 0, kPositiveSide = 1, kResult = 2, kLastResult = 3, kLastIndex = 4 };
 
 struct Rule {
   std::string_view name;                    // Without namespace, overload and trailing underscore.
@@ -58,10 +59,14 @@ std::span<const Rule> activation_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
 std::span<const Rule> convolution_rules();
+std::span<const Rule> pool_rules();
+std::span<const Rule> recurrent_rules();
+std::span<const Rule> resample_rules();
 std::span<const Rule> norm_rules();
 std::span<const Rule> softmax_loss_rules();
 std::span<const Rule> attention_rules();
 std::span<const Rule> index_rules();
+std::span<const Rule> choice_rules();
 std::span<const Rule> movement_rules();
 std::span<const Rule> factory_rules();
 std::span<const Rule> optimizer_rules();

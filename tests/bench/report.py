@@ -46,6 +46,13 @@ def report_power(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure(small)
 
 
+def report_coverage(small: bool, seed: int | None) -> tuple[str, dict]:
+    sys.path.insert(0, str(ROOT / "tests" / "bench" / "coverage"))
+    from coverage import measure
+
+    return measure(small, seed)
+
+
 def report_soundness(small: bool, seed: int | None) -> tuple[str, dict]:
     from proofs import soundness
 
@@ -69,6 +76,7 @@ REPORTS = {
     "overhead": report_overhead,
     "speed": report_speed,
     "power": report_power,
+    "coverage": report_coverage,
     "soundness": report_soundness,
     "tightness": report_tightness,
     "gpu": report_gpu,

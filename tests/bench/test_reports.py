@@ -19,6 +19,7 @@ KEYS = {
         *("mutants", "flagged", "located"),
         *("fp32_loss_resolution", "bf16_loss_resolution", "fp32_paired_resolution", "resolutions_hold"),
     ],
+    "coverage": ["models", "steps", "ops_seen", "ops_opaque", "fp32_type_i", "bf16_type_i"],
     "soundness": [
         *("primitives", "primitives_tested", "executions", "violations"),
         *("bound_mutants", "bound_mutants_caught"),
@@ -59,6 +60,9 @@ def test_report(name: str) -> None:
     if name == "power":
         assert figures["mutants"] >= 15
         assert figures["fp32_paired_resolution"] <= 1e-12
+    if name == "coverage":
+        assert figures["models"] == figures["fp32_type_i"] == figures["bf16_type_i"] >= 3
+        assert figures["ops_opaque"] == 0
     if name == "soundness":
         assert figures["primitives_tested"] == figures["primitives"] > 50 and figures["violations"] == 0
         assert figures["bound_mutants_caught"] == figures["bound_mutants"] > 40

@@ -13,6 +13,9 @@ from plumbline.v1 import audit_pb2
 
 TORCH_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
 
+# Results with bytes that nobody writes: an operation's memory for its own backward.
+SCRATCH = {("aten::mkldnn_rnn_layer.default", 3)}
+
 
 class Mismatch(AssertionError):
     """The trace does not say what happened."""
@@ -103,7 +106,8 @@ class Interpreter:
                 named[described.name] = value
             else:
                 positional.append(value)
-        out = func(*positional, **named)
+        with torch.enable_grad():  # Some kernels keep what backward needs only where gradients are recorded.
+            out = func(*positional, **named)
         for value, flat in fresh.items():
             self._define(value, flat)
         returned = [result for result in op.results if not result.argument]
@@ -119,8 +123,8 @@ class Interpreter:
             assert window is not None
             window.copy_(item)
             self._define(result.tensor.value, flat)
-        for result in op.results:
-            if result.observed:
+        for position, result in enumerate(op.results):
+            if result.observed and (op.name, position) not in SCRATCH:
                 content = self.payload(result.observed, result.tensor.dtype, result.tensor.sizes)
                 check(f"{op.name} result {result.tensor.value}", self._window(result.tensor), content)
         if op.decision:

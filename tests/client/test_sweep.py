@@ -4,6 +4,7 @@ published as plumbline.PERTURBING_OPS."""
 import itertools
 from collections.abc import Callable
 
+import image_operations
 import pytest
 import torch
 import torch.nn.functional as F
@@ -245,10 +246,12 @@ PROGRAMS: dict[str, Program] = {
     "activations": lambda x, y, i: [F.leaky_relu(x), F.threshold(x, 0.1, 0.2), F.hardtanh(x), F.gelu(x), F.silu(x),
                                     F.gelu(x, approximate="tanh"), F.logsigmoid(x), F.softplus(x), F.relu6(x)],
     "softmax": lambda x, y, i: [x.softmax(1), x.log_softmax(0), torch.ops.aten._safe_softmax(x, 1)],
-    "convolution": lambda x, y, i: [
-        F.conv1d(x.view(1, 6, 8), y.view(4, 3, 4)[:, :, :3], y[0, :4], padding=1, groups=2),
-        F.conv2d(x.view(1, 2, 4, 6), y.view(3, 2, 2, 4), stride=2, dilation=1),
-    ],
+    "convolution": lambda x, y, i: image_operations.convolutions(x, y),
+    "pooling": lambda x, y, i: image_operations.pooling(x),
+    "resampling": lambda x, y, i: image_operations.resampling(x),
+    "choices": lambda x, y, i: image_operations.choices(x),
+    "grouped": lambda x, y, i: image_operations.grouped(x, y),
+    "recurrent": lambda x, y, i: image_operations.recurrent(x, y),
     "layer_norm": lambda x, y, i: [F.layer_norm(x, (8,), y[0], y[1]), F.layer_norm(x, (8,)), F.rms_norm(x, (8,), y[0]),
                                     torch.ops.aten._fused_rms_norm(x, [8], y[0], 1e-5)[0]],
     "dropout": lambda x, y, i: F.dropout(x, 0.3),

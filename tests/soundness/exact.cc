@@ -242,6 +242,13 @@ std::vector<Exact> reduction(const Problem& p) {
       if (p.primitive == kCumsum) out[i * x.step + j * x.next] = sum.value();
       if (p.primitive == kAmin ? v < x.at(best, j) : v > x.at(best, j)) best = i;
     }
+    if (p.primitive == kArgsort) {  // By rank: how many come before.
+      for (std::int64_t i = 0; i < x.n; ++i) {
+        std::int64_t rank = 0;
+        for (std::int64_t k = 0; k < x.n; ++k) rank += x.at(k, j) > x.at(i, j) || (x.at(k, j) == x.at(i, j) && k < i);
+        out[rank * x.step + j * x.next] = {static_cast<double>(i), 0};
+      }
+    }
     if (p.primitive == kSum) out[j] = sum.value();
     if (p.primitive == kAmax || p.primitive == kAmin) out[j] = {x.at(best, j), 0};
     if (p.primitive == kArgmax) out[j] = {static_cast<double>(best), 0};

@@ -1,4 +1,7 @@
 // Reductions over the lanes of a matrix: sums, norms, statistics, scans, extremes, scattered sums.
+#include <algorithm>
+#include <numeric>
+
 #include "tests/soundness/lanes.h"
 #include "tests/soundness/legal.h"
 #include "tests/soundness/ulps.h"
@@ -232,6 +235,26 @@ class Cumsum final : public Execution {
 };
 
 template <class T>
+class Sorted final : public Execution {
+ public:
+  explicit Sorted(const Problem& p) : x_(Lanes<T>::of(p)), last_(p.attributes.dims[0] == 1) {}
+  void run(Random&, double* out) override {
+    const std::int64_t n = x_.slots(), width = x_.width();
+    std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+    for (std::int64_t j = 0; j < width; ++j) {
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return x_[a][j] > x_[b][j]; });
+      for (std::int64_t i = 0; i < n; ++i)
+        out[last_ ? j * n + i : i * width + j] = static_cast<double>(order[static_cast<std::size_t>(i)]);
+    }
+  }
+
+ private:
+  Lanes<T> x_;
+  bool last_;
+};
+
+template <class T>
 class ScatterAdd final : public Execution {
  public:
   explicit ScatterAdd(const Problem& p) : source_(Lanes<T>::of(p.inputs[0], false)), members_(p.shape[0]) {
@@ -297,6 +320,8 @@ std::unique_ptr<Execution> of(const Problem& p, const Profile& profile) {
       return std::make_unique<VarianceRsqrt<T>>(p, profile);
     case kCumsum:
       return std::make_unique<Cumsum<T>>(p);
+    case kArgsort:
+      return std::make_unique<Sorted<T>>(p);
     case kScatterAdd:
       return std::make_unique<ScatterAdd<T>>(p);
     case kAmax:

@@ -183,6 +183,7 @@ PrimitiveClass class_of(Primitive primitive) {
     case kAmax:
     case kAmin:
     case kArgmax:
+    case kArgsort:
     case kNorm:
     case kCumsum:
     case kScatterAdd:
@@ -245,6 +246,10 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
     case kAmin:
     case kArgmax:
       reduce_over(problem, transposed(values.array({lanes, n})), false, random);
+      return problem;
+    case kArgsort:
+      reduce_over(problem, transposed(values.array({lanes, n})), true, random);
+      problem.attributes.size = n;
       return problem;
     case kNorm:
       reduce_over(

@@ -107,6 +107,11 @@ inline std::vector<Case> cases(std::uint64_t seed) {
     add(name + "/transposed", p, over({1}, eps), {4, 1}, {strided});
   }
   add("argmax", kArgmax, over({1}), {3, 1}, {r({3, 9}, -1, 1)});
+  for (const std::int64_t kept : {2, 9}) {
+    Attributes order = over({1});
+    order.size = kept;
+    add("argsort/" + std::to_string(kept), kArgsort, order, {3, kept}, {r({3, 9}, -1, 1)});
+  }
   add("cumsum/last", kCumsum, over({1}), {3, 9}, {r({3, 9}, -1, 1)});
   add("cumsum/first", kCumsum, over({0}), {3, 9}, {r({3, 9}, -1, 1)});
 

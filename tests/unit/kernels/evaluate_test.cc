@@ -198,6 +198,9 @@ TEST(Evaluate, ExtremesOfInfinitiesAndEmptyReductions) {
   a.dims = {1};
   EXPECT_EQ(run(kAmax, {1, 1}, {array_of({1, 3}, {-kInf, -kInf, -kInf})}, a).item(), -kInf);
   EXPECT_EQ(run(kArgmax, {1, 1}, {array_of({1, 3}, {2, 5, 5})}, a).item(), 1);
+  a.size = 4;
+  const Array order = run(kArgsort, {1, 4}, {array_of({1, 5}, {2, kInf, 5, kNaN, 5})}, a);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(order.data()[i], (std::array{3, 1, 2, 4})[static_cast<std::size_t>(i)]);
   EXPECT_EQ(run(kSum, {2, 1}, {Array::zeros({2, 0})}, a).data()[1], 0);
   EXPECT_EQ(run(kSum, {0, 1}, {Array::zeros({0, 4})}, a).count(), 0);
   EXPECT_EQ(run(kSoftmax, {0, 4}, {Array::zeros({0, 4})}).count(), 0);
