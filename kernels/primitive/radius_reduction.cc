@@ -104,15 +104,20 @@ Bound radius_argsort(const Attributes& attributes, Inputs centres, std::span<con
     const auto at = [&](std::int64_t i) {
       return base + static_cast<std::int64_t>(order.data()[base + i * step]) * step;
     };
-    const auto reach = [&](std::int64_t i) { return up(r.data()[at(i)]) + 0x1p-52 * std::fabs(x.data()[at(i)]); };
+    // A radius that is not known reaches everywhere.
+    const auto end = [&](std::int64_t i, double side) {
+      const double v = x.data()[at(i)], radius = up(r.data()[at(i)]);
+      if (!(radius < HUGE_VAL)) return side * HUGE_VAL;
+      return std::isfinite(v) ? v + side * (radius + 0x1p-52 * std::fabs(v)) : v;
+    };
     lowest_before[0] = HUGE_VAL;
     for (std::int64_t i = 0; i < length; ++i)
       lowest_before[static_cast<std::size_t>(i) + 1] =
-          std::fmin(lowest_before[static_cast<std::size_t>(i)], x.data()[at(i)] - reach(i));
+          std::fmin(lowest_before[static_cast<std::size_t>(i)], end(i, -1));
     double highest_after = -HUGE_VAL;
     for (std::int64_t i = length; i-- > 0;) {
-      const double low = x.data()[at(i)] - reach(i), high = x.data()[at(i)] + reach(i);
-      const bool decided = lowest_before[static_cast<std::size_t>(i)] > high && highest_after < low;
+      const double low = end(i, -1), high = end(i, 1), before = lowest_before[static_cast<std::size_t>(i)];
+      const bool decided = (i == 0 || before > high) && (i == length - 1 || highest_after < low);
       if (!decided && i < kept)
         undecided.data()[line / step * step * kept + line % step + i * step] = static_cast<double>(length);
       highest_after = std::fmax(highest_after, high);

@@ -201,7 +201,9 @@ void lower_index(Call& call) {
 }
 
 void lower_index_put(Call& call) {
-  const Expr x = call.tensor("self");
+  // Memory that was never written holds what nobody knows.
+  const Expr unknown = call.emitter().constant(std::numeric_limits<double>::quiet_NaN(), call.result_format());
+  const Expr x = call.has("self") ? call.tensor("self") : expand(unknown, call.result_shape());
   const auto position = indexed_positions(call, x.shape());
   if (!position) call.unsupported("masks as indices");
   const Expr values = expand(call.tensor("values"), position->shape());

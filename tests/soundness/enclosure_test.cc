@@ -318,10 +318,11 @@ TEST(Enclosure, OneUnboundedElementIsEnough) {
       const Array out = row.evaluate(p.attributes, p.shape, p.inputs).materialize();
       const Bound bound = row.radius(p.attributes, p.inputs, balls.radii, out);
       ASSERT_TRUE(bound) << row.name;
-      const double all = row.primitive == Primitive::kArgmax ? static_cast<double>(p.inputs[0].count()) : kInfinity;
+      const bool position = row.primitive == Primitive::kArgmax || row.primitive == Primitive::kArgsort;
+      const double all = position ? static_cast<double>(p.inputs[0].count()) : kInfinity;
       const Array r = bound.values.materialize();
       for (std::int64_t i = 0; i < r.count(); ++i) {
-        if (row.primitive == Primitive::kArgmax) {
+        if (position) {
           EXPECT_GE(r.data()[i] * static_cast<double>(r.count()), std::min(all, 2.0) - 1) << row.name;
         } else if (row.primitive != Primitive::kScatterAdd && row.primitive != Primitive::kAssemble) {
           EXPECT_FALSE(r.data()[i] < kInfinity) << row.name << " element " << i << " of a ball of radius " << open;
