@@ -33,7 +33,13 @@ def table(calibration: Calibration) -> str:
     text = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[4]]) for line in lines
     ]
-    return "\n".join([*text, *calibration.notes, *(f"no profile states it: {line}" for line in calibration.narrow)])
+    return "\n".join(
+        [
+            *text,
+            *calibration.notes,
+            *(f"no profile states it, the daemon's rule for the operation must: {line}" for line in calibration.narrow),
+        ]
+    )
 
 
 def parser() -> argparse.ArgumentParser:

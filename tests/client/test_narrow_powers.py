@@ -1,0 +1,58 @@
+"""Kernels that round to bf16 or fp16 between their operations, as plumbline.calibrate finds them, are accused of
+nothing: x**3, x**-2, and roots inverted outside of vectorised loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import plumbline
+from plumbline.daemon import private
+
+KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rsqrt": torch.rsqrt,
+    "pow-0.5": lambda x: x.pow(-0.5),
+    "pow3": lambda x: x.pow(3),
+    "pow-2": lambda x: x.pow(-2),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> object:
+    with private() as address:
+        yield address
+
+
+def numbers(dtype: torch.dtype) -> torch.Tensor:
+    """Two columns, of many exponents; squares of those in fp16 lie in its range."""
+    generator = torch.Generator().manual_seed(4)
+    largest = 30 if dtype == torch.bfloat16 else 4
+    exponents = torch.randint(-largest, largest + 1, (512, 2), generator=generator)
+    return ((1 + torch.rand(512, 2, generator=generator)) * 2.0**exponents).to(dtype)
+
+
+def test_there_is_something_to_accuse() -> None:
+    x = numbers(torch.bfloat16)[:, 0]
+    for name in KERNELS:
+        once, exact = 2.0**-8 * 1.01, KERNELS[name](x.double())
+        assert bool(((KERNELS[name](x).double() - exact).abs() > once * exact).any()), name
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("strided", [False, True])
+def test_rounding_in_between_is_no_fault(server: str, name: str, dtype: torch.dtype, strided: bool) -> None:
+    weight = torch.nn.Parameter(numbers(dtype))
+    model = torch.nn.ParameterList([weight])
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    job = f"{name}-{str(dtype).removeprefix('torch.')}-{strided}"
+    audit = plumbline.watch(model, optimizer, server, job=job, every=1, capture="outputs")
+    with audit.step():
+        KERNELS[name](weight[:, 0] if strided else weight).float().sum().backward()
+        optimizer.step()
+    audit.flush()
+    (verdict,) = audit.verdicts()
+    audit.close()
+    assert verdict.verdict == "TYPE_I", verdict.explain()
