@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -130,8 +131,27 @@ def test_an_unknown_operation_with_other_inputs_and_equal_results_accuses_nobody
 def test_autograd_functions_are_seen_through(server: str) -> None:
     verdict = plumbline.compare(lambda: trained(Visible.apply), lambda: trained(torch.exp), server=server)
     assert verdict.verdict == "TYPE_I" and verdict.coverage.opaque == 0, verdict.explain()
-    verdict = plumbline.compare(lambda: trained(ByNumpy.apply), lambda: trained(ByNumpy.apply), server=server)
-    assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def by_pointer(x: Tensor) -> Tensor:
+    """As a kernel does that is called by address: it writes memory that PyTorch gave it empty."""
+    out = torch.empty_like(x)
+    numpy.exp(x.detach().numpy(), out=out.numpy())
+    return out * 2
+
+
+@pytest.mark.parametrize("unseen", [ByNumpy.apply, by_pointer])
+def test_what_is_computed_out_of_sight_accuses_nobody(server: str, unseen: Callable[[Tensor], Tensor]) -> None:
+    x, weight = normal(2, 4, 8), normal(1, 8, 8)
+
+    def program(factor: float) -> dict[str, Tensor]:
+        return {"y": unseen((x @ weight.requires_grad_() * factor) / factor).detach() * 0.5}
+
+    same = plumbline.compare(lambda: program(1.0), lambda: program(1.0), server=server)
+    assert same.verdict == "TYPE_I", same.explain()
+    assert list(same.coverage.opaque_names) == ["plumbline::out_of_sight"]
+    rounded = plumbline.compare(lambda: program(3.0), lambda: program(1.0), server=server)
+    assert rounded.verdict == "INCONCLUSIVE" and "not modelled" in rounded.sentence, rounded.explain()
 
 
 def strided() -> dict[str, Tensor]:

@@ -28,9 +28,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler
 from .payload import Arena, Pool
-from .schema import EMPTY, OPERATION, RANDOM, SCALAR, SKIP, TENSOR, TENSORS, VIEW, ArgumentInfo, OperatorInfo
+from .regions import Region, collective
+from .schema import (
+    COLLECTIVE,
+    EMPTY,
+    OPERATION,
+    RANDOM,
+    SCALAR,
+    SKIP,
+    TENSOR,
+    TENSORS,
+    VIEW,
+    ArgumentInfo,
+    OperatorInfo,
+)
 from .sites import FORWARD, Sites
-from .storages import ABSENT, StorageTable, Window, kind_of, modelled, stand_ins
+from .storages import ABSENT, StorageTable, Window, kind_of, modelled, stand_ins, was_computed
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
@@ -137,6 +150,7 @@ class Recorder(TorchDispatchMode):
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
         self._scalars: dict[tuple[type, Any], Window] = {}
+        self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -179,8 +193,15 @@ class Recorder(TorchDispatchMode):
                     site = self.sites.current()
                     self.storages.unmodelled = ""
                     pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
-            elif info.kind == VIEW and torch.is_grad_enabled():
-                self.sites.current()  # Its derivative may be an operation.
+            elif info.kind == COLLECTIVE:
+                with self.lock:
+                    self._collective(info, args, kwargs)
+            elif info.kind == VIEW:
+                if info.base == "detach" and was_computed(args[0]):
+                    with self.lock:
+                        self.storages.read(args[0])  # While it is still known that it was computed.
+                if torch.is_grad_enabled():
+                    self.sites.current()  # Its derivative may be an operation.
         except Exception as error:
             self.guard(error)
             return func(*args, **kwargs)
@@ -271,6 +292,11 @@ class Recorder(TorchDispatchMode):
             if info.base in ("resize_", "set_"):
                 self.storages.forget(args[0])
             return
+        if kind == COLLECTIVE:
+            for tensor in [out] if isinstance(out, torch.Tensor) else out if info.fresh else []:
+                if isinstance(tensor, torch.Tensor) and modelled(tensor):
+                    self._await(tensor)
+            return
         assert pending is not None
         if kind == SCALAR:
             if type(out) in (float, int) and out not in _TRIVIAL and math.isfinite(out):
@@ -287,15 +313,8 @@ class Recorder(TorchDispatchMode):
 
     def _emit(self, info: OperatorInfo, pending: Pending, written: list[tuple[torch.Tensor | None, str]]) -> None:
         (phase, module, source), values, unmodelled = pending
-        plain: list[tuple[torch.Tensor | None, str]] = []
-        for tensor, name in written:
-            if tensor is None or modelled(tensor):
-                plain.append((tensor, name))
-            else:
-                unmodelled = unmodelled or kind_of(tensor)
-                plain.extend((part, name) for part in stand_ins(tensor))
-        if unmodelled:
-            info, written = self.plan.opaque(info, unmodelled), plain
+        if unmodelled or not all(tensor is None or modelled(tensor) for tensor, _ in written):
+            info, written = self._as_opaque(info, unmodelled, written)
         observe = self.outputs or not info.lowered or info.result_decision or unmodelled
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
@@ -314,6 +333,43 @@ class Recorder(TorchDispatchMode):
             results.append((window, count, base, name, payload))
         if any(result[0][0] for result in results):
             self.records.append(("op", info, values, results, phase, source, module, decision))
+
+    def _as_opaque(
+        self, info: OperatorInfo, kind: str, written: list[tuple[torch.Tensor | None, str]]
+    ) -> tuple[OperatorInfo, list[tuple[torch.Tensor | None, str]]]:
+        """An operation on tensors that cannot be described, with what stands for those that it wrote."""
+        plain: list[tuple[torch.Tensor | None, str]] = []
+        for tensor, name in written:
+            if tensor is None or modelled(tensor):
+                plain.append((tensor, name))
+            else:
+                kind = kind or kind_of(tensor)
+                plain.extend((part, name) for part in stand_ins(tensor))
+        return self.plan.opaque(info, kind), plain
+
+    def _collective(self, info: OperatorInfo, args: Any, kwargs: Any) -> None:
+        """Notes what a collective is about to read; what it writes is taken once something else touches it."""
+        reads, writes, attributes = collective(info.name, info.base, (*args, *(kwargs or {}).values()))
+        windows = [self.storages.read(tensor) for tensor in reads]
+        self._call = (Region(info.name), [windows, attributes], self.sites.current())
+        if not info.name.startswith("_c10d_functional") or info.base.endswith("_"):
+            for tensor in writes:
+                self._await(tensor)
+
+    def _await(self, tensor: torch.Tensor) -> None:
+        """A storage's next reader finds the result of the last collective in it."""
+        region, values, site = self._call
+        entry = self.storages.adopt(tensor)
+        entry.settle()
+        entry.pending = lambda: self._region(region, values, site, [tensor])
+
+    def _region(self, region: Region, values: list[Any], site: Site, outputs: list[torch.Tensor]) -> None:
+        results = []
+        for tensor in outputs:
+            payload = self.storages.payload(self.arena.copy_tensor(tensor)) if tensor.numel() else 0
+            results.append((*self.storages.write(tensor), "", payload))
+        phase, module, source = site
+        self.records.append(("op", region, values, results, phase, source, module, 0))
 
     def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any) -> list[tuple[torch.Tensor | None, str]]:
         """The tensors that the operation wrote: returned fresh ones first, then written arguments."""

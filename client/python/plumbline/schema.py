@@ -23,7 +23,7 @@ DTYPES: dict[torch.dtype, int] = {
 }
 
 # Kinds of operations.
-SKIP, VIEW, EMPTY, RANDOM, SCALAR, OPERATION = range(6)
+SKIP, VIEW, EMPTY, RANDOM, SCALAR, OPERATION, COLLECTIVE = range(7)
 # Kinds of arguments.
 OTHER, TENSOR, TENSORS = range(3)
 
@@ -121,6 +121,11 @@ class OperatorInfo:
     def _kind(self, namespace: str, returns_tensors: bool) -> int:
         if namespace == "profiler" or torch.Tag.inplace_view in self.func.tags:
             return SKIP
+        if namespace in ("c10d", "_c10d_functional"):
+            passes_on = "wait_tensor" in self.base or "_wrap_tensor" in self.base
+            return (
+                SKIP if passes_on or not any("Tensor" in argument.type for argument in self.arguments) else COLLECTIVE
+            )
         if namespace == "aten":
             if self.base == "_local_scalar_dense":
                 return SCALAR

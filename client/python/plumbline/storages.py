@@ -7,11 +7,14 @@ header stays and its address with it. Every write gives the storage a fresh valu
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .payload import Arena
+from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
 
 DATA, PARAMETER, BUFFER, STATE, RANDOM = 1, 2, 3, 4, 5
@@ -32,7 +35,7 @@ _STRIDED = torch.strided
 class Storage:
     """What the step knows of one storage."""
 
-    __slots__ = ("count", "dtype", "leaf", "name", "role", "spans", "unwritten", "value", "weak")
+    __slots__ = ("count", "dtype", "leaf", "name", "pending", "role", "spans", "unwritten", "value", "weak")
 
     def __init__(self, weak: int, role: int, name: str) -> None:
         self.weak = weak
@@ -44,6 +47,12 @@ class Storage:
         self.leaf = False  # Its value is a leaf.
         self.unwritten = False  # Made by empty() and never written since.
         self.spans: dict[tuple[int, int, int], int] | None = None
+        self.pending: Callable[[], None] | None = None  # Takes what a collective wrote meanwhile.
+
+    def settle(self) -> None:
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending()
 
 
 def modelled(tensor: torch.Tensor) -> int:
@@ -102,6 +111,12 @@ _INTEGERS = {
 }
 
 
+def was_computed(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows that a tensor, or what it is a view on, was made of others."""
+    base = tensor._base
+    return (tensor if base is None else base).grad_fn is not None
+
+
 class StorageTable:
     """The storages of one step and their values. Emits leaves as records; not thread-safe."""
 
@@ -156,12 +171,17 @@ class StorageTable:
         if entry is None:
             entry = Storage(storage._weak_ref(), DATA, "")
             self._storages[storage._cdata] = entry
+        if entry.pending is not None:
+            entry.settle()
         if not entry.value:
             if entry.role == DATA and not whole:
                 window = self._read_span(entry, tensor, storage, code)
                 if window is not None:
                     return window
-            self._materialise(entry, storage, code)
+            if not whole and entry.role == DATA and not entry.name and (entry.unwritten or was_computed(tensor)):
+                self._out_of_sight(entry, storage, code)
+            else:
+                self._materialise(entry, storage, code)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
         return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -176,6 +196,17 @@ class StorageTable:
             payload = self.payload(content)
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
         self._records.append(("leaf", entry.value, code, count, entry.role, entry.name, payload))
+
+    def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
+        """The content was computed by nothing that was seen: a result of the unknown, no data. It has a counterpart
+        in another run where that has the same content."""
+        count = storage.nbytes() // _ITEM_BYTES[code]
+        content = self._arena.copy_storage(storage, 0, count * _ITEM_BYTES[code])
+        entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
+        entry.leaf = entry.unwritten = False
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+        result = ((entry.value, code, (count,), (1,), 0), count, 0, "", self.payload(content) if count else 0)
+        self._records.append(("op", OUT_OF_SIGHT, [[], digest], [result], 0, "", "", 0))
 
     def _read_span(
         self, entry: Storage, tensor: torch.Tensor, storage: torch.UntypedStorage, code: int
@@ -214,6 +245,8 @@ class StorageTable:
             return ABSENT
         entry = self.adopt(tensor)
         storage = tensor.untyped_storage()
+        if entry.pending is not None:
+            entry.settle()
         if not entry.value:
             if tensor.numel() * tensor.element_size() == storage.nbytes():
                 return (0, code, tensor.shape, tensor.stride(), tensor.storage_offset())
