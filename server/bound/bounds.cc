@@ -284,7 +284,7 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   const std::vector<Array> leaves = leaf_values(graph);
   const Replay exact = replay(graph, leaves, Precision::kExact);
-  const DecisionCheck decisions = check_decisions(graph, exact);
+  const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   bounds.illegal_decisions = decisions.illegal;
@@ -293,7 +293,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   const Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   if (decisions.differing > 0)
-    for (NodeId node : illegal_choices(graph, followed)) bounds.illegal_decisions.push_back(node);
+    for (NodeId node : illegal_choices(graph, followed, *input.profile)) bounds.illegal_decisions.push_back(node);
   const TapValues values(graph, followed);
   watch.lap("replay");
 

@@ -275,29 +275,30 @@ std::pair<double, double> choice_margin(const GraphDecision& decision, const Rep
 }
 
 // What a margin is measured by, relative to the spread of what is compared.
-double illegal_share(const Graph& graph, NodeId operand) {
-  // What comes from narrow formats, or from a grid that only one program has, lies far from the exact values.
+double illegal_share(const Graph& graph, NodeId operand, const Profile& profile) {
+  // What comes from narrow formats, or products that run in one, or from a grid that only one program has, lies far
+  // from the exact values.
   const auto narrow = [](Format format) {
     return is_float(format) && traits(format).precision <= traits(Format::kFloat16).precision;
   };
-  bool coarse = narrow(graph.nodes[operand].result);
+  bool coarse = profile.tf32_allowed || narrow(graph.nodes[operand].result);
   for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result) || node.primitive == Primitive::kQuantize;
   return std::ldexp(1.0, coarse ? -4 : -12);
 }
 
 }  // namespace
 
-std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed) {
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile) {
   std::vector<NodeId> illegal;
   for (const GraphDecision& decision : graph.decisions) {
     if (!decision.choice) continue;
     const auto [margin, spread] = choice_margin(decision, followed);
-    if (!(margin <= spread * illegal_share(graph, decision.choice->table))) illegal.push_back(decision.node);
+    if (!(margin <= spread * illegal_share(graph, decision.choice->table, profile))) illegal.push_back(decision.node);
   }
   return illegal;
 }
 
-DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile) {
   DecisionCheck check;
   for (const GraphDecision& decision : graph.decisions) {
     const Node& node = graph.nodes[decision.node];
@@ -329,7 +330,7 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact) {
             margin, rounding ? integer_margin(node.primitive, difference, observed.data()[i]) : std::fabs(difference));
       }
       const double spread = std::sqrt(squares / static_cast<double>(own.count()));
-      if (!(margin <= spread * illegal_share(graph, node.inputs[0]))) check.illegal.push_back(decision.node);
+      if (!(margin <= spread * illegal_share(graph, node.inputs[0], profile))) check.illegal.push_back(decision.node);
     }
     check.overrides[decision.node] = observed;
   }

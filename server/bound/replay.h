@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/profile.h"
 #include "server/lower/graph.h"
 
 namespace plumbline {
@@ -53,7 +54,8 @@ Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision pr
 
 // Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
 // elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
-// (more than 2^-4 of the compared values' root mean square in 16-bit formats, 2^-12 otherwise).
+// (more than 2^-4 of the compared values' root mean square in 16-bit formats and where products may run in tf32, 2^-12
+// otherwise).
 struct DecisionCheck {
   Overrides overrides;
   Overrides choices;  // All that were told, differing or not.
@@ -61,8 +63,8 @@ struct DecisionCheck {
   std::uint64_t differing = 0;
   std::vector<NodeId> illegal;
 };
-DecisionCheck check_decisions(const Graph& graph, const Replay& exact);
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
 // Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits.
-std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed);
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile);
 
 }  // namespace plumbline

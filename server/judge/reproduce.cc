@@ -82,7 +82,7 @@ std::vector<Array> contents(const Graph& graph, const Trace* target) {
 std::vector<Reproducer::Operand> read_taps(const Trace& trace, const Trace* target) {
   const Graph graph = lower(trace);
   const std::vector<Array> leaves = contents(graph, target);
-  Overrides observed = check_decisions(graph, replay(graph, leaves, Precision::kExact)).overrides;
+  Overrides observed = check_decisions(graph, replay(graph, leaves, Precision::kExact), Profile()).overrides;
   for (const auto& [node, observation] : graph.observed) {
     Array values = Array::uninitialized(graph.nodes[node].shape);
     decode(observation.format, observation.bytes->data(), values.count(), values.data());

@@ -69,7 +69,8 @@ TEST(Replay, DecisionsWithinRoundingAreFollowedAndWideOnesAreIllegal) {
     const NodeId side = b.op(Primitive::kGreater, {x, zero}, {3}, Format::kBool);
     b.tap("t", TapKind::kValue, side, {1, 0, 0});
     b.graph.decisions.push_back({side, test::encoded(Format::kBool, {1, 0, 0})});
-    const DecisionCheck check = check_decisions(b.graph, replay(b.graph, leaf_values(b.graph), Precision::kExact));
+    const DecisionCheck check =
+        check_decisions(b.graph, replay(b.graph, leaf_values(b.graph), Precision::kExact), Profile());
     EXPECT_EQ(check.differing, 1u);
     EXPECT_EQ(check.total, 3u);
     EXPECT_EQ(check.illegal.empty(), legal) << value;

@@ -82,7 +82,7 @@ int check(const char* path) {
   const std::vector<Array> leaves = leaf_values(graph);
 
   const Replay exact = replay(graph, leaves, Precision::kExact);
-  const DecisionCheck decisions = check_decisions(graph, exact);
+  const DecisionCheck decisions = check_decisions(graph, exact, Profile());
   const Replay whole =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides);
   Overrides observed;
