@@ -116,17 +116,21 @@ absl::Status Client::watch(const v1::Filter& filter, bool include_past, const st
   return enough || watch_->cancelled ? absl::OkStatus() : status_of(status);
 }
 
+absl::Status Client::drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context,
+                           const Sink& sink) const {
+  v1::FileChunk chunk;
+  bool taken = true;
+  while (taken && reader.Read(&chunk)) taken = sink(chunk.data());
+  if (!taken) context.TryCancel();
+  const grpc::Status status = reader.Finish();
+  return taken ? status_of(status) : absl::OkStatus();
+}
+
 absl::Status Client::export_trace(const std::string& id, const Sink& sink) {
   grpc::ClientContext context;
   v1::ExportTraceRequest request;
   request.set_id(id);
-  const auto reader = archive_->ExportTrace(&context, request);
-  v1::FileChunk chunk;
-  bool taken = true;
-  while (taken && reader->Read(&chunk)) taken = sink(chunk.data());
-  if (!taken) context.TryCancel();
-  const grpc::Status status = reader->Finish();
-  return taken ? status_of(status) : absl::OkStatus();
+  return drain(*archive_->ExportTrace(&context, request), context, sink);
 }
 
 namespace {
@@ -168,6 +172,41 @@ absl::Status Client::reproduce(const std::string& id, const Source& file, const 
   if (!taken) context.TryCancel();
   const grpc::Status status = stream->Finish();
   return taken ? status_of(status) : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::GoldenSummary>> Client::golden(const std::string& project) {
+  grpc::ClientContext context;
+  v1::ListGoldenRequest request;
+  request.set_project(project);
+  v1::ListGoldenResponse response;
+  const grpc::Status status = archive_->ListGolden(&context, request, &response);
+  if (!status.ok()) return status_of(status);
+  return std::vector<v1::GoldenSummary>(response.golden().begin(), response.golden().end());
+}
+
+absl::Status Client::export_golden(const v1::GoldenName& golden, const Sink& sink) {
+  grpc::ClientContext context;
+  return drain(*archive_->ExportGolden(&context, golden), context, sink);
+}
+
+absl::StatusOr<v1::GoldenSummary> Client::import_golden(const v1::GoldenName& golden, const Source& file) {
+  grpc::ClientContext context;
+  v1::GoldenSummary response;
+  const auto writer = archive_->ImportGolden(&context, &response);
+  v1::ImportGoldenRequest request;
+  request.set_project(golden.project());
+  request.set_name(golden.name());
+  for (bool open = writer->Write(request); open && file(request.mutable_data());) open = writer->Write(request);
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  if (!status.ok()) return status_of(status);
+  return response;
+}
+
+absl::Status Client::remove_golden(const v1::GoldenName& golden) {
+  grpc::ClientContext context;
+  v1::GoldenSummary response;
+  return status_of(archive_->RemoveGolden(&context, golden, &response));
 }
 
 void Client::cancel() {

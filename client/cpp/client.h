@@ -52,12 +52,19 @@ class Client {
   absl::Status reproduce(const std::string& id, const Source& file, const std::string& profile, const Sink& script,
                          const Sink& data);
 
+  absl::StatusOr<std::vector<v1::GoldenSummary>> golden(const std::string& project);  // Empty: of any.
+  absl::Status export_golden(const v1::GoldenName& golden, const Sink& sink);
+  // Empty project and name: the file's own.
+  absl::StatusOr<v1::GoldenSummary> import_golden(const v1::GoldenName& golden, const Source& file);
+  absl::Status remove_golden(const v1::GoldenName& golden);
+
  private:
   template <typename Request, typename Response>
   absl::StatusOr<Response> call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                                  Response*),
                                 const Request& request);
   absl::Status status_of(const grpc::Status& status) const;
+  absl::Status drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context, const Sink& sink) const;
 
   struct Watch;
   const std::string address_;

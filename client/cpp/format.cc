@@ -209,6 +209,22 @@ std::string format_verdicts(const std::vector<v1::Verdict>& verdicts) {
   return table.str();
 }
 
+std::string format_golden(const std::vector<v1::GoldenSummary>& golden) {
+  TextTable table(
+      {"project", "golden run", ">steps", ">first", ">last", ">bytes", "recorded by", "profile", "recorded (UTC)"});
+  for (const v1::GoldenSummary& each : golden) {
+    const v1::GoldenHeader& header = each.header();
+    if (!each.error().empty()) {
+      table.add({printable(header.project()), printable(header.name()), "-", "-", "-", "-", printable(each.error())});
+      continue;
+    }
+    table.add({printable(header.project()), printable(header.name()), absl::StrCat(each.steps()),
+               absl::StrCat(each.step_first()), absl::StrCat(each.step_last()), absl::StrCat(each.bytes()),
+               printable(header.run()), printable(header.profile()), time_text(header.time())});
+  }
+  return table.str();
+}
+
 std::string format_verdict_line(const v1::Verdict& verdict) {
   const std::vector<std::string> cells = verdict_cells(verdict);
   char columns[128];

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plumbline/v1/archive.pb.h"
 #include "plumbline/v1/query.pb.h"
 #include "plumbline/v1/verdict.pb.h"
 
@@ -19,6 +20,8 @@ std::string explain_verdict(const v1::Verdict& verdict);
 // Tables with a head, a row for each; columns padded to their widest cell.
 std::string format_jobs(const std::vector<v1::JobSummary>& jobs);
 std::string format_verdicts(const std::vector<v1::Verdict>& verdicts);
+
+std::string format_golden(const std::vector<v1::GoldenSummary>& golden);
 
 // One line for a verdict that arrives, in columns of fixed width.
 std::string format_verdict_line(const v1::Verdict& verdict);

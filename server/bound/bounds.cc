@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
+#include "server/bound/golden.h"
 #include "server/bound/interval.h"
 #include "server/bound/pairing.h"
 #include "server/bound/policy.h"
@@ -393,6 +394,9 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
     if (agree) attribute_casts(input, leaves, decisions.overrides, &bounds);
     watch.lap("policy");
+  } else if (input.golden != nullptr) {
+    pair_with_golden(input, exact, &bounds);
+    watch.lap("pairing");
   } else {
     bool any = false, equal = true;
     for (const GraphTap& tap : graph.taps)

@@ -108,12 +108,15 @@ struct Bounds {
   std::map<std::string, double> seconds;  // By pass.
 };
 
+struct GoldenStep;
+
 struct BoundsInput {
   const Graph* target = nullptr;
   const Graph* reference = nullptr;  // Null: none.
   const Profile* profile = nullptr;
-  std::uint64_t seed = 0;  // For probes; from the trace's digest.
-  double alpha = 1e-3;     // Probability of a false alarm that this step may spend, in (0, 1).
+  std::uint64_t seed = 0;              // For probes; from the trace's digest.
+  double alpha = 1e-3;                 // Probability of a false alarm that this step may spend, in (0, 1).
+  const GoldenStep* golden = nullptr;  // In place of a reference; the target's leaves equal its own. Null: none.
 };
 
 Bounds compute_bounds(const BoundsInput& input);

@@ -10,6 +10,9 @@
 
 namespace plumbline {
 
+// "hex:bytes" of some content; the size tells a whole storage from a tensor that fills only part of one.
+std::string content_digest(const std::vector<std::uint8_t>& bytes);
+
 // Digest by name ("param:w", "state:w.exp_avg") of what the step left, from its update and state taps. Only tensors
 // that fill their storage row-major are taken, since a leaf is digested as a whole storage.
 std::map<std::string, std::string> digests_after(const Trace& trace);

@@ -125,11 +125,14 @@ struct Trace {
   std::uint64_t payload_bytes() const;
 };
 
+struct GoldenStep;
+
 // What an audit is asked: a step, and what it is judged against beside its own exact replay.
 struct TraceRecord {
   std::shared_ptr<const Trace> trace;
-  std::shared_ptr<const Trace> reference;  // Null: none. Its leaves that are matched by name may lack their payloads.
-  std::string reference_name;              // "run NAME step K".
+  std::shared_ptr<const Trace> reference;    // Null: none. Its leaves that are matched by name may lack their payloads.
+  std::shared_ptr<const GoldenStep> golden;  // In place of a reference. Null: none.
+  std::string reference_name;                // "run NAME step K", "golden NAME step K".
   std::string profile;
   double alpha = 0;
   // What an earlier step of the run left: digests by name, for the invariants.

@@ -18,6 +18,7 @@
 #include "plumbline/v1/archive.pb.h"
 #include "server/ingest/assembler.h"
 #include "server/ingest/frames.h"
+#include "server/ingest/golden_store.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -113,6 +114,7 @@ v1::TraceHeader header_of(const TraceRecord& record) {
   header.set_reference_name(record.reference_name);
   header.set_profile(record.profile);
   header.set_alpha(record.alpha);
+  if (record.golden != nullptr) *header.mutable_golden() = to_proto(*record.golden);
   if (record.previous_step >= 0) {
     header.mutable_previous()->set_step(record.previous_step);
     header.mutable_previous()->mutable_digests()->insert(record.previous_digests.begin(),
@@ -258,6 +260,7 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
     if (!reference.ok()) return reference.status();
     record.reference = *std::move(reference);
   }
+  if (header.has_golden()) record.golden = std::make_shared<const GoldenStep>(from_proto(header.golden()));
   record.reference_name = header.reference_name();
   record.profile = header.profile();
   record.alpha = header.alpha();

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "server/bound/bounds.h"
+#include "server/bound/golden.h"
 #include "server/bound/invariants.h"
 #include "server/bound/quantize.h"
 #include "server/judge/judge.h"
@@ -38,7 +39,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   const Bounds bounds = compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
-                                        alpha_of(target.identity.step, context.alpha)});
+                                        alpha_of(target.identity.step, context.alpha), context.golden});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
     input.changed_leaves = changed_leaves(target, context.previous->digests);
@@ -46,6 +47,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
     input.first_step_of_run = context.reference->first_step_of_run;
     input.reference_name = context.reference->name;
   }
+  if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);
   verdict.phase_seconds["lower"] = lowering;
   return verdict;
@@ -87,9 +89,15 @@ Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* mem
     reference = {record.reference, record.reference_name, record.reference->identity.step == 0};
     context.reference = &reference;
   }
+  context.golden = record.golden.get();
+  context.golden_name = record.reference_name;
   const StepMemory previous{record.previous_step, record.previous_digests};
   if (previous.step >= 0) context.previous = &previous;
   return audit(*record.trace, context, memory);
+}
+
+GoldenStep golden_step(const Trace& trace, const Profile& profile) {
+  return record_golden(trace, seed_of(trace.digest), profile);
 }
 
 std::uint64_t estimated_audit_bytes(const Trace& target) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/profile.h"
+#include "server/ingest/golden_step.h"
 #include "server/ingest/trace.h"
 #include "server/judge/verdict.h"
 
@@ -32,6 +33,8 @@ struct AuditRequestContext {
   const Profile* profile = nullptr;  // Never null.
   double alpha = kDefaultAlpha;      // Of the whole run, in (0, 1).
   const Reference* reference = nullptr;
+  const GoldenStep* golden = nullptr;  // In place of a reference, whose leaves equal the target's.
+  std::string golden_name;
   const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
 };
 
@@ -40,6 +43,9 @@ struct AuditRequestContext {
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
 // The same of a record, under `profile` whatever it names.
 Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* memory);
+
+// What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
+GoldenStep golden_step(const Trace& trace, const Profile& profile);
 
 // Bytes that auditing this trace will take at most, for admission (8 bytes for every element of every node and
 // cotangent). Cheap: does not lower.

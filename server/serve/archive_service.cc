@@ -22,6 +22,8 @@ namespace {
 
 using absl::StrCat;
 
+constexpr std::uint64_t kGoldenBytesMax = std::uint64_t{4} << 30;  // Of a file that is imported.
+
 // A file of its own in `directory`, removed at the end of the scope.
 class ScratchFile {
  public:
@@ -52,6 +54,8 @@ class ScratchFile {
   std::ofstream file_;
   bool ok_ = false;
 };
+
+std::string project_of(const v1::GoldenName& name) { return name.project().empty() ? "default" : name.project(); }
 
 absl::Status no_room(const std::string& directory) {
   return absl::ResourceExhaustedError(StrCat("cannot hold the file that is sent in ", directory));
@@ -254,6 +258,57 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
       open = stream->Write(chunk);
     }
     return absl::OkStatus();
+  });
+}
+
+grpc::Status ArchiveService::ListGolden(grpc::ServerContext*, const v1::ListGoldenRequest* request,
+                                        v1::ListGoldenResponse* response) {
+  return in_turn([&] {
+    for (v1::GoldenSummary& golden : parts_.golden->list(request->project()))
+      *response->add_golden() = std::move(golden);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status ArchiveService::ExportGolden(grpc::ServerContext*, const v1::GoldenName* request,
+                                          grpc::ServerWriter<v1::FileChunk>* writer) {
+  return in_turn([&] {
+    return parts_.golden->export_to(project_of(*request), request->name(), [writer](const std::string& bytes) {
+      v1::FileChunk chunk;
+      chunk.set_data(bytes);
+      return writer->Write(chunk);
+    });
+  });
+}
+
+grpc::Status ArchiveService::ImportGolden(grpc::ServerContext*, grpc::ServerReader<v1::ImportGoldenRequest>* reader,
+                                          v1::GoldenSummary* response) {
+  return in_turn([&] {
+    v1::ImportGoldenRequest request;
+    if (!reader->Read(&request)) return absl::InvalidArgumentError("data: expected a file, found none");
+    const std::string project = request.project(), name = request.name();
+    ScratchFile file(options_.scratch);
+    std::uint64_t bytes = 0;
+    do {
+      bytes += request.data().size();
+      if (bytes > kGoldenBytesMax) {
+        return absl::ResourceExhaustedError(StrCat("the file is larger than ", kGoldenBytesMax, " bytes"));
+      }
+      if (!file.append(request.data())) return no_room(options_.scratch);
+    } while (reader->Read(&request));
+    if (!file.close_file()) return no_room(options_.scratch);
+    auto imported = parts_.golden->import(file.path(), project, name);
+    if (imported.ok()) *response = *std::move(imported);
+    return imported.status();
+  });
+}
+
+grpc::Status ArchiveService::RemoveGolden(grpc::ServerContext*, const v1::GoldenName* request,
+                                          v1::GoldenSummary* response) {
+  return in_turn([&] {
+    response->mutable_header()->set_project(project_of(*request));
+    response->mutable_header()->set_name(request->name());
+    return parts_.golden->remove(project_of(*request), request->name());
   });
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "plumbline/v1/archive.grpc.pb.h"
+#include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/profile/profile_registry.h"
 #include "server/store/store.h"
@@ -25,6 +26,7 @@ class ArchiveService final : public v1::ArchiveService::Service {
   struct Parts {
     const VerdictStore* store = nullptr;
     const TraceStore* kept = nullptr;
+    GoldenStore* golden = nullptr;
     Scheduler* scheduler = nullptr;
     const ProfileRegistry* profiles = nullptr;
   };
@@ -42,6 +44,15 @@ class ArchiveService final : public v1::ArchiveService::Service {
 
   grpc::Status Reproduce(grpc::ServerContext* context,
                          grpc::ServerReaderWriter<v1::ReproducerChunk, v1::ReplayRequest>* stream) override;
+
+  grpc::Status ListGolden(grpc::ServerContext* context, const v1::ListGoldenRequest* request,
+                          v1::ListGoldenResponse* response) override;
+  grpc::Status ExportGolden(grpc::ServerContext* context, const v1::GoldenName* request,
+                            grpc::ServerWriter<v1::FileChunk>* writer) override;
+  grpc::Status ImportGolden(grpc::ServerContext* context, grpc::ServerReader<v1::ImportGoldenRequest>* reader,
+                            v1::GoldenSummary* response) override;
+  grpc::Status RemoveGolden(grpc::ServerContext* context, const v1::GoldenName* request,
+                            v1::GoldenSummary* response) override;
 
   // Calls that wait for a worker give up; new ones are refused. Call before Server::Shutdown.
   void drain();

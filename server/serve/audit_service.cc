@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "server/ingest/limits.h"
 #include "server/judge/audit.h"
 #include "server/serve/audit_stream.h"
@@ -47,12 +48,13 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
                                                    ", found \"", open.profile_name.substr(0, 128), "\"")),
                   "profile");
   }
-  std::shared_ptr<Run> run;
-  if (auto wrong = parts_.runs->open(open, &run)) {
-    reactor->Finish(to_grpc_status(wrong));
-    return reactor;
-  }
-  parts_.disk->post([this, run, reactor, response, regions_allowed = over_unix_socket(*context)] {
+  open.golden = request->golden();
+  open.record_golden = request->record_golden();
+  parts_.disk->post([this, open, reactor, response, regions_allowed = over_unix_socket(*context)] {
+    std::shared_ptr<Run> run;
+    if (const auto wrong = check_golden(open)) return reactor->Finish(to_grpc_status(wrong));
+    if (const auto wrong = parts_.runs->open(open, &run)) return reactor->Finish(to_grpc_status(wrong));
+    if (const auto wrong = begin_golden(*run)) return reactor->Finish(to_grpc_status(wrong));
     const auto last = parts_.store->last_durable_step(run->identity);
     if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
     response->set_last_durable_step(*last);
@@ -69,6 +71,26 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
     });
   });
   return reactor;
+}
+
+Violation AuditService::check_golden(const RunRegistry::Request& open) const {
+  if (open.golden.empty()) return {};
+  const absl::Status known = parts_.golden->check(open.identity.project, open.golden);
+  if (known.ok()) return {};
+  return {known.code(), "golden", std::string(known.message())};
+}
+
+Violation AuditService::begin_golden(const Run& run) const {
+  if (run.record_golden.empty()) return {};
+  v1::GoldenHeader header;
+  header.set_project(run.identity.project);
+  header.set_name(run.record_golden);
+  header.set_run(absl::StrCat(run.identity.job, "/", run.identity.run));
+  header.set_profile(run.profile_name);
+  header.mutable_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
+  const absl::Status begun = parts_.golden->begin(header);
+  if (begun.ok()) return {};
+  return {begun.code(), "record_golden", std::string(begun.message())};
 }
 
 v1::CapturePlan AuditService::plan(bool regions_allowed) const {

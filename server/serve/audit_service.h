@@ -35,6 +35,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     MemoryBudget* memory = nullptr;       // Of all steps that streams hold.
     std::shared_ptr<BufferPool> buffers;  // For their payloads; may be null.
     Metrics* metrics = nullptr;
+    GoldenStore* golden = nullptr;
   };
   struct Options {
     std::uint64_t step_bytes_max = 0;
@@ -63,6 +64,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
 
  private:
   v1::CapturePlan plan(bool regions_allowed) const;
+  Violation check_golden(const RunRegistry::Request& open) const;
+  Violation begin_golden(const Run& run) const;
 
   const Parts parts_;
   const Options options_;

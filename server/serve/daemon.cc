@@ -39,6 +39,7 @@ struct Daemon::State {
   RunRegistry runs;
   std::unique_ptr<TraceStore> references;
   std::unique_ptr<TraceStore> kept;  // Of TYPE_II verdicts.
+  std::unique_ptr<GoldenStore> golden;
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<VerdictStore> store;
   std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
@@ -88,21 +89,23 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   auto kept = TraceStore::open(options.data_dir + "/kept", options.trace_quota_bytes / 2, TraceContent::kWhole);
   if (!kept.ok()) return kept.status();
   state->kept = *std::move(kept);
+  state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden");
 
   state->pipeline = std::make_unique<StepPipeline>(
-      StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), &state->runs,
-                          state->scheduler.get(), state->disk.get(), &state->metrics},
+      StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
+                          &state->runs, state->scheduler.get(), state->disk.get(), &state->metrics},
       StepPipeline::Options{options.reference_timeout, "cpu"});
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
                           &state->memory, BufferPool::create(options.memory_bytes / limits::kBufferShare),
-                          &state->metrics},
+                          &state->metrics, state->golden.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
   state->verdicts = std::make_unique<VerdictService>(state->store.get(), state->kept.get());
   state->archive = std::make_unique<ArchiveService>(
-      ArchiveService::Parts{state->store.get(), state->kept.get(), state->scheduler.get(), &state->profiles},
+      ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->scheduler.get(),
+                            &state->profiles},
       ArchiveService::Options{options.memory_bytes / limits::kStepShare, options.data_dir + "/scratch"});
 
   google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.

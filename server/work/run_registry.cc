@@ -54,6 +54,11 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   std::optional<StepIdentity> reference;
   if (auto wrong = read_reference(request, &reference)) return wrong;
 
+  if (!request.golden.empty() && (reference || !request.record_golden.empty())) {
+    return invalid("golden", StrCat("no ", reference ? "reference_run" : "record_golden", " beside it"),
+                   StrCat("\"", reference ? request.reference_run : request.record_golden, "\""));
+  }
+
   const std::lock_guard lock(mutex_);
   const std::string id = request.identity.run_id();
   auto found = runs_.find(id);
@@ -69,6 +74,8 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->alpha = request.alpha;
     run->reference = reference;
     run->reference_name = request.reference_run;
+    run->golden = request.golden;
+    run->record_golden = request.record_golden;
     handles_[run->handle] = id;
     if (reference) ++referenced_[reference->run_id()];
     found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
@@ -84,6 +91,12 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     if (run.reference != reference) {
       return invalid("reference_run", StrCat("\"", run.reference_name, "\", with which the run was opened"),
                      StrCat("\"", request.reference_run, "\""));
+    }
+    if (run.golden != request.golden || run.record_golden != request.record_golden) {
+      const bool judged = run.golden != request.golden;
+      return invalid(judged ? "golden" : "record_golden",
+                     StrCat("\"", judged ? run.golden : run.record_golden, "\", with which the run was opened"),
+                     StrCat("\"", judged ? request.golden : request.record_golden, "\""));
     }
     ages_.splice(ages_.end(), ages_, found->second.age);
   }

@@ -28,6 +28,7 @@ struct Run {
   double alpha = kDefaultAlpha;
   std::optional<StepIdentity> reference;  // Of the run to pair with, without step.
   std::string reference_name;             // As the client wrote it.
+  std::string golden, record_golden;      // Names of golden runs; empty: none.
 
   StepMemory memory;            // Of the scheduler's tasks of this run, which never run at the same time.
   std::int64_t last_step = -1;  // Of the disk thread: the last step that was admitted.
@@ -42,6 +43,7 @@ class RunRegistry {
     double alpha = kDefaultAlpha;
     std::string reference_run;  // "run" or "job/run"; empty: none.
     bool keep_traces = false;
+    std::string golden, record_golden;
   };
 
   // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/bound/golden.h"
 #include "server/judge/audit.h"
 #include "server/store/encode.h"
 
@@ -117,7 +118,9 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   }
   if (parts_.references != nullptr && parts_.runs->keeps_traces(trace.identity)) {
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
-    const absl::Status kept = parts_.references->put({step->assembled.trace, nullptr, {}, {}, 0, -1, {}});
+    TraceRecord record;
+    record.trace = step->assembled.trace;
+    const absl::Status kept = parts_.references->put(record);
     if (!kept.ok()) {
       const std::lock_guard lock(mutex_);
       if (unkept_.size() >= kUnkeptMax) unkept_.erase(unkept_.begin());
@@ -219,6 +222,33 @@ std::string StepPipeline::load_reference(const Step& step, TraceRecord* record) 
   return "";
 }
 
+Violation StepPipeline::load_golden(const Run& run, TraceRecord* record) const {
+  const StepIdentity& step = record->trace->identity;
+  auto golden = parts_.golden->load(step.project, run.golden, step.rank, step.step);
+  if (!golden.ok()) return {golden.status().code(), "golden", std::string(golden.status().message())};
+  const std::string foreign = first_foreign_leaf(*record->trace, **golden);
+  if (!foreign.empty()) {
+    return {absl::StatusCode::kFailedPrecondition, "golden",
+            StrCat("expected the leaves of golden run '", run.golden, "' at step ", step.step,
+                   ", found others: ", foreign)};
+  }
+  record->golden = *std::move(golden);
+  record->reference_name = StrCat("golden ", run.golden, " step ", step.step);
+  return {};
+}
+
+void StepPipeline::record_golden_step(const Run& run, const Trace& trace, Verdict* verdict) const {
+  absl::Status recorded;
+  try {
+    recorded = parts_.golden->append(trace.identity.project, run.record_golden, golden_step(trace, *run.profile));
+  } catch (const std::exception& failure) {
+    recorded = absl::InternalError(failure.what());
+  }
+  if (recorded.ok()) return;
+  verdict->notes.push_back(
+      StrCat("this step is not in golden run '", run.record_golden, "': ", std::string(recorded.message())));
+}
+
 void StepPipeline::keep_trace(const TraceRecord& record, Verdict* verdict) const {
   const absl::Status kept = parts_.kept->put(record);
   verdict->trace_kept = kept.ok();
@@ -236,6 +266,13 @@ void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
   record.previous_digests = run.memory.digests;
   std::string missing;
   if (run.reference) missing = load_reference(*step, &record);
+
+  if (!run.golden.empty()) {
+    if (Violation wrong = load_golden(run, &record)) {
+      return record_refusal(trace.identity, std::move(wrong), {trace.missed, trace.missed_reasons},
+                            [this, step](const StepAnswer& answer) { finish(step, answer); });
+    }
+  }
 
   const absl::Time start = absl::Now();
   Verdict verdict;
@@ -259,6 +296,7 @@ void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
     verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
   }
   if (!missing.empty()) mark_reference_missing(missing, record.reference_name, &verdict);
+  if (!run.record_golden.empty()) record_golden_step(run, trace, &verdict);
   if (verdict.outcome == Outcome::kTypeII && parts_.kept != nullptr) keep_trace(record, &verdict);
 
   const bool wants_outputs =

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "plumbline/v1/verdict.pb.h"
 #include "server/ingest/assembler.h"
+#include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/metrics/metrics.h"
 #include "server/store/store.h"
@@ -43,11 +44,13 @@ class StepPipeline {
     absl::Duration reference_timeout = absl::Seconds(60);
     std::string backend = "cpu";
   };
-  // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null.
+  // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null, and `golden` where no run
+  // names a golden run.
   struct Parts {
     VerdictStore* store = nullptr;
     TraceStore* references = nullptr;
     TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
+    GoldenStore* golden = nullptr;
     RunRegistry* runs = nullptr;
     Scheduler* scheduler = nullptr;
     SerialExecutor* disk = nullptr;
@@ -85,6 +88,9 @@ class StepPipeline {
   std::string lost_reference(const StepIdentity& wanted) const;
   // Fills the record's reference. Why it is missing; empty: it is there.
   std::string load_reference(const Step& step, TraceRecord* record) const;
+  // Fills the record's golden step. What is wrong with that otherwise.
+  Violation load_golden(const Run& run, TraceRecord* record) const;
+  void record_golden_step(const Run& run, const Trace& trace, Verdict* verdict) const;
   void keep_trace(const TraceRecord& record, Verdict* verdict) const;
   void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/output.h"
+#include "client/cpp/format.h"
 
 namespace plumbline {
 namespace {
@@ -121,6 +122,46 @@ int export_trace(Client& client, const std::vector<std::string>& words, std::ost
   if (!written.ok()) return fail(err, written);
   out << words[1] << "\n";
   return kExitTypeI;
+}
+
+int golden(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
+           std::ostream& err) {
+  const std::string verb = words.empty() ? "" : words[0];
+  const std::size_t arguments = words.empty() ? 0 : words.size() - 1;
+  v1::GoldenName named;
+  named.set_project(options.project);
+  if (verb == "list" && arguments == 0) {
+    const auto found = client.golden(options.project);
+    if (!found.ok()) return fail(err, found.status());
+    if (!options.json) out << format_golden(*found);
+    for (const v1::GoldenSummary& each : *found) out << (options.json ? json_line(each) : "");
+    return kExitTypeI;
+  }
+  if (verb == "export" && arguments == 2) {
+    named.set_name(words[1]);
+    OutputFile file(words[2]);
+    absl::Status written = client.export_golden(named, file.sink());
+    if (written.ok()) written = file.commit();
+    if (!written.ok()) return fail(err, written);
+    out << words[2] << "\n";
+    return kExitTypeI;
+  }
+  if (verb == "import" && (arguments == 1 || arguments == 2)) {
+    if (arguments == 2) named.set_name(words[2]);
+    Named file;
+    file.file.open(words[1], std::ios::binary);
+    if (!file.file) return fail(err, StrCat("cannot read ", words[1]));
+    const auto imported = client.import_golden(named, file.source());
+    if (!imported.ok()) return fail(err, imported.status());
+    out << (options.json ? json_line(*imported) : format_golden({*imported}));
+    return kExitTypeI;
+  }
+  if (verb == "remove" && arguments == 1) {
+    named.set_name(words[1]);
+    const absl::Status removed = client.remove_golden(named);
+    return removed.ok() ? kExitTypeI : fail(err, removed);
+  }
+  return fail(err, "golden: expected list, export NAME FILE, import FILE [NAME] or remove NAME");
 }
 
 }  // namespace plumbline

@@ -15,6 +15,9 @@ int replay(Client& client, const PlumbOptions& options, const std::vector<std::s
            std::ostream& err);
 int reproduce(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
               std::ostream& err);
+// list | export NAME FILE | import FILE [NAME] | remove NAME
+int golden(Client& client, const PlumbOptions& options, const std::vector<std::string>& words, std::ostream& out,
+           std::ostream& err);
 int export_trace(Client& client, const std::vector<std::string>& words, std::ostream& out, std::ostream& err);
 
 }  // namespace plumbline

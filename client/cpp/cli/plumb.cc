@@ -150,7 +150,7 @@ int worse_exit_code(int a, int b) {
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
   constexpr char kCommands[] =
-      "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID or formats";
+      "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID, golden or formats";
   if (arguments.empty()) return fail(err, absl::StrCat("expected a command: ", kCommands, "; see plumb --help"));
   const std::string& command = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
@@ -158,6 +158,10 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     std::string wrong;
     out << list_formats(words, options.json, &wrong);
     return wrong.empty() ? kExitTypeI : fail(err, wrong);
+  }
+  if (command == "golden") {
+    Client client(options.server);
+    return golden(client, options, words, out, err);
   }
   if (command == "replay" || command == "export-trace" || command == "reproduce") {
     Client client(options.server);

@@ -32,6 +32,8 @@ RETAINED_STEPS_MAX = 4
 RETAINED_BYTES_MAX = 1 << 30
 
 _REFUSALS = {
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.DATA_LOSS,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.PERMISSION_DENIED,

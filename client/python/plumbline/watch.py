@@ -373,6 +373,8 @@ def watch(
     alpha: float | None = None,
     capture: str = "leaves",
     on_type_ii: str = "log",
+    golden: str | None = None,
+    record_golden: str | None = None,
 ) -> Audit | _Disabled:
     """Starts the audit of a training run.
 
@@ -384,6 +386,9 @@ def watch(
     alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in this run; by default
     0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
     (TypeIIError at the entry of a later step) or "ignore".
+    record_golden: keep what later runs need to be judged against this one, under this name. golden: the name of such a
+    run, of the same project, in place of a reference: the same steps must be sampled, on the same parameters, state and
+    data; a step whose leaves differ is an error (errors()) that names the first one.
 
     On a unix socket the daemon reads what was captured from shared memory, where it can; PLUMBLINE_SHARED_MEMORY=0
     turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
@@ -401,7 +406,7 @@ def watch(
     models = [_unwrap(item) for item in (model if isinstance(model, (list, tuple)) else [model])]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     if keep_trace is None:
-        keep_trace = reference is None
+        keep_trace = reference is None and golden is None
     request = open_request(
         project,
         job,
@@ -411,6 +416,8 @@ def watch(
         keep_trace,
         profile or device_profile(parameter.device for item in models for parameter in item.parameters()),
         alpha,
+        golden,
+        record_golden,
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
     audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii)
@@ -432,6 +439,8 @@ def open_request(
     keep_trace: bool,
     profile: str | None,
     alpha: float | None,
+    golden: str | None = None,
+    record_golden: str | None = None,
 ) -> audit_pb2.OpenJobRequest:
     return audit_pb2.OpenJobRequest(
         identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
@@ -441,6 +450,8 @@ def open_request(
         framework=f"torch {torch.__version__}",
         reference=keep_trace,
         alpha=alpha,
+        golden=golden or "",
+        record_golden=record_golden or "",
     )
 
 

@@ -30,9 +30,10 @@ class Pipeline : public ::testing::Test {
     kept_ = *std::move(kept);
     StepPipeline::Options options;
     options.reference_timeout = reference_timeout;
-    pipeline_ = std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(),
-                                                                   runs_.get(), scheduler_.get(), disk_.get(), nullptr},
-                                               options);
+    pipeline_ =
+        std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(), nullptr,
+                                                           runs_.get(), scheduler_.get(), disk_.get(), nullptr},
+                                       options);
   }
 
   void stop() {

@@ -1,0 +1,73 @@
+// Golden runs under a directory. Thread-safe; blocks on the disk.
+//
+// A golden run is at DIRECTORY/p_PROJECT/g_NAME.golden. Format, version 1: the 8 bytes "PLGOLDN1"; then records, each
+// the length of a GoldenRecord (proto/plumbline/v1/archive.proto) as 4 bytes, little-endian, the message, and XXH3-64
+// of it as 8 bytes, big-endian. The first is the header; then come steps, in any order, the later of one step counts.
+// An exported file ends in a record that counts its steps; a file in the directory has none, since it may grow. What a
+// crash left of a last record is cut off.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plumbline/v1/archive.pb.h"
+#include "server/ingest/golden_step.h"
+
+namespace plumbline {
+
+v1::GoldenStep to_proto(const GoldenStep& step);
+GoldenStep from_proto(const v1::GoldenStep& wire);
+
+class GoldenStore {
+ public:
+  using Sink = std::function<bool(const std::string& bytes)>;  // False: it takes no more.
+
+  explicit GoldenStore(std::string directory) : directory_(std::move(directory)) {}
+
+  // Makes a golden run, or finds the one that the same run of the same job began. ALREADY_EXISTS: another did;
+  // INVALID_ARGUMENT: the name; DATA_LOSS: its file is damaged.
+  absl::Status begin(const v1::GoldenHeader& header);
+  // Adds a step, in place of an earlier one.
+  absl::Status append(const std::string& project, const std::string& name, const GoldenStep& step);
+  // NOT_FOUND: no such golden run.
+  absl::Status check(const std::string& project, const std::string& name);
+  // NOT_FOUND: no such golden run, or it does not hold the step.
+  absl::StatusOr<std::shared_ptr<const GoldenStep>> load(const std::string& project, const std::string& name,
+                                                         std::int32_t rank, std::int64_t step);
+  // By project and name; an empty project: all. Damaged ones say so in `error`.
+  std::vector<v1::GoldenSummary> list(const std::string& project);
+
+  absl::Status export_to(const std::string& project, const std::string& name, const Sink& sink);
+  // Takes the file in under its own project and name, or under those given. INVALID_ARGUMENT: no golden run;
+  // FAILED_PRECONDITION: of another version; DATA_LOSS: damaged or cut short; ALREADY_EXISTS: the name is taken.
+  absl::StatusOr<v1::GoldenSummary> import(const std::string& file, const std::string& project,
+                                           const std::string& name);
+  absl::Status remove(const std::string& project, const std::string& name);  // NOT_FOUND
+
+ private:
+  using Key = std::pair<std::int32_t, std::int64_t>;  // Rank and step.
+  struct Golden {
+    v1::GoldenHeader header;
+    std::map<Key, std::uint64_t> offsets;  // Of the steps' records.
+    std::uint64_t end = 0;                 // Of the last whole record.
+  };
+  std::string path(const std::string& project, const std::string& name) const;
+  // With the lock held, of the file at `path`; `what` is for messages.
+  static absl::StatusOr<Golden> scan(const std::string& path, const std::string& what, bool exported);
+  static v1::GoldenSummary summary_of(const Golden& golden);
+  absl::StatusOr<Golden*> find(const std::string& project, const std::string& name);
+
+  const std::string directory_;
+  std::mutex mutex_;
+  std::map<std::string, Golden> known_;  // By path.
+};
+
+}  // namespace plumbline

@@ -1,0 +1,163 @@
+#include "server/ingest/golden_store.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/unit/ingest/temporary_directory.h"
+
+namespace plumbline {
+namespace {
+
+v1::GoldenHeader header(const std::string& name, const std::string& run = "job/run") {
+  v1::GoldenHeader header;
+  header.set_project("p");
+  header.set_name(name);
+  header.set_run(run);
+  header.set_profile("ieee");
+  return header;
+}
+
+GoldenStep step_of_run(std::int64_t step) {
+  GoldenStep golden;
+  golden.rank = 1;
+  golden.step = step;
+  golden.digest = std::string(32, 'd');
+  golden.seed = 42;
+  golden.opaque = golden.on_grid = golden.overflow = true;
+  golden.leaves = {{LeafRole::kParameter, "param:w", Format::kBFloat16, 7, "0:14"}};
+  golden.taps = {{"loss", TapKind::kLoss, {}, 0.5, 0.25, {0.5}, {0.75}, "0:8"},
+                 {"grad:w", TapKind::kGradient, {40, 50}, HUGE_VAL, 2, {}, {}, "1:8"}};
+  golden.probes = {{"loss", {"loss"}, true, 1e-12, 1e-13, 1e-26}, {"signs(gradients)", {"grad:w"}, false, 1, 2, 3}};
+  return golden;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary) << content; }
+
+std::string exported(GoldenStore& store, const std::string& name) {
+  std::string all;
+  const absl::Status status = store.export_to("p", name, [&all](const std::string& bytes) {
+    all += bytes;
+    return true;
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return all;
+}
+
+class GoldenStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(store_.begin(header("a")).ok());
+    for (const int step : {0, 2}) ASSERT_TRUE(store_.append("p", "a", step_of_run(step)).ok());
+  }
+  std::string path() const { return directory_.path + "/golden/p_p/g_a.golden"; }
+
+  TemporaryDirectory directory_;
+  GoldenStore store_{directory_.path + "/golden"};
+};
+
+TEST_F(GoldenStoreTest, AStepComesBackAfterARestart) {
+  GoldenStore again(directory_.path + "/golden");
+  const auto loaded = again.load("p", "a", 1, 2);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(to_proto(**loaded).SerializeAsString(), to_proto(step_of_run(2)).SerializeAsString());
+  const auto missing = again.load("p", "a", 1, 1).status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_NE(missing.message().find("step 1 is not in golden run 'a', which holds steps 0, 2 of rank 1"),
+            std::string::npos)
+      << missing;
+  EXPECT_TRUE(absl::IsNotFound(again.load("p", "a", 0, 2).status()));
+  EXPECT_TRUE(absl::IsNotFound(again.load("p", "b", 1, 2).status()));
+  EXPECT_TRUE(absl::IsNotFound(again.load("q", "a", 1, 2).status()));
+}
+
+TEST_F(GoldenStoreTest, ANameIsOneRuns) {
+  EXPECT_TRUE(store_.begin(header("a")).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(store_.begin(header("a", "job/other"))));
+  for (const char* name : {"", "..", "a/b", "a b"}) {
+    const absl::Status status = store_.begin(header(name));
+    EXPECT_EQ(status.ok(), std::string(name) == "..") << name << status;  // The prefix makes it a name as any other.
+  }
+}
+
+TEST_F(GoldenStoreTest, TheLaterOfOneStepCounts) {
+  GoldenStep changed = step_of_run(2);
+  changed.seed = 43;
+  ASSERT_TRUE(store_.append("p", "a", changed).ok());
+  GoldenStore again(directory_.path + "/golden");
+  for (GoldenStore* store : {&store_, &again}) EXPECT_EQ((*store->load("p", "a", 1, 2))->seed, 43u);
+  ASSERT_EQ(again.list("").size(), 1u);
+  EXPECT_EQ(again.list("p")[0].steps(), 2u);
+  EXPECT_EQ(again.list("p")[0].step_last(), 2);
+  EXPECT_TRUE(again.list("q").empty());
+}
+
+TEST_F(GoldenStoreTest, WhatACrashLeftIsCutOff) {
+  const std::string whole = read(path());
+  for (std::size_t lost = 1; lost < 30; ++lost) {
+    write(path(), whole.substr(0, whole.size() - lost));
+    GoldenStore again(directory_.path + "/golden");
+    EXPECT_TRUE(again.load("p", "a", 1, 0).ok());
+    EXPECT_TRUE(absl::IsNotFound(again.load("p", "a", 1, 2).status()));
+    ASSERT_TRUE(again.append("p", "a", step_of_run(2)).ok());
+    EXPECT_EQ(read(path()), whole);
+  }
+}
+
+TEST_F(GoldenStoreTest, EveryDamagedByteOfAFileIsNoticed) {
+  const std::string whole = exported(store_, "a"), file = directory_.path + "/file";
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    write(file, damaged);
+    EXPECT_FALSE(store_.import(file, "", "b").ok()) << "byte " << i;
+  }
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    write(file, whole.substr(0, size));
+    EXPECT_FALSE(store_.import(file, "", "b").ok()) << size << " bytes";
+  }
+  write(file, "PLGOLDN2" + whole.substr(8));
+  EXPECT_TRUE(absl::IsFailedPrecondition(store_.import(file, "", "b").status()));
+  write(file, "something else");
+  EXPECT_TRUE(absl::IsInvalidArgument(store_.import(file, "", "b").status()));
+}
+
+TEST_F(GoldenStoreTest, ComesBackFromAFile) {
+  const std::string file = directory_.path + "/file";
+  write(file, exported(store_, "a"));
+  EXPECT_TRUE(absl::IsAlreadyExists(store_.import(file, "", "").status()));
+  const auto imported = store_.import(file, "q", "b");
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->steps(), 2u);
+  EXPECT_TRUE(store_.load("q", "b", 1, 2).ok());
+  EXPECT_EQ(read(directory_.path + "/golden/p_q/g_b.golden"), read(path()));
+  EXPECT_TRUE(store_.remove("q", "b").ok());
+  EXPECT_TRUE(absl::IsNotFound(store_.remove("q", "b")));
+  EXPECT_TRUE(absl::IsNotFound(store_.load("q", "b", 1, 2).status()));
+}
+
+TEST_F(GoldenStoreTest, ADamagedFileIsAnErrorThatNamesIt) {
+  std::string damaged = read(path());
+  damaged[40] = static_cast<char>(damaged[40] ^ 1);
+  write(path(), damaged);
+  GoldenStore again(directory_.path + "/golden");
+  for (const absl::Status& status : {again.check("p", "a"), again.begin(header("a")),
+                                     again.append("p", "a", step_of_run(3)), again.load("p", "a", 1, 0).status()}) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_NE(status.message().find("golden run 'a' is damaged"), std::string::npos);
+  }
+  ASSERT_EQ(again.list("").size(), 1u);
+  EXPECT_NE(again.list("")[0].error().find("damaged"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plumbline
