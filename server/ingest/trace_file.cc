@@ -117,8 +117,11 @@ v1::TraceHeader header_of(const TraceRecord& record) {
   if (record.golden != nullptr) *header.mutable_golden() = to_proto(*record.golden);
   if (record.previous_step >= 0) {
     header.mutable_previous()->set_step(record.previous_step);
-    header.mutable_previous()->mutable_digests()->insert(record.previous_digests.begin(),
-                                                         record.previous_digests.end());
+    for (const auto& [name, digest] : record.previous_digests) {
+      v1::TraceHeader::Memory::Digest* left = header.mutable_previous()->add_digests();
+      left->set_name(name);
+      left->set_digest(digest);
+    }
   }
   return header;
 }
@@ -266,7 +269,7 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
   record.alpha = header.alpha();
   if (header.has_previous()) {
     record.previous_step = header.previous().step();
-    record.previous_digests.insert(header.previous().digests().begin(), header.previous().digests().end());
+    for (const auto& left : header.previous().digests()) record.previous_digests[left.name()] = left.digest();
   }
   return record;
 }
