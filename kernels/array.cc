@@ -1,11 +1,10 @@
 #include "kernels/array.h"
 
-#include <algorithm>
 #include <cassert>
 #include <utility>
 
 #include "kernels/buffer_pool.h"
-#include "kernels/cpu/loop.h"
+#include "kernels/operations.h"
 
 namespace plumbline {
 
@@ -66,9 +65,7 @@ Array Array::zeros(Shape shape) { return full(std::move(shape), 0.0); }
 
 Array Array::full(Shape shape, double value) {
   Array array = uninitialized(std::move(shape));
-  double* const data = array.data();
-  cpu::parallel_for(array.count(), cpu::kGrain,
-                    [=](std::int64_t begin, std::int64_t end) { std::fill(data + begin, data + end, value); });
+  current_operations().fill(array, value);
   return array;
 }
 
@@ -98,7 +95,7 @@ Array Array::reshape(Shape shape) const {
 Array Array::materialize() const {
   if (contiguous_) return *this;
   Array result = uninitialized(view_.sizes);
-  cpu::map(result, cpu::Copy{}, *this);
+  current_operations().copy(result, *this);
   return result;
 }
 

@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "kernels/device.h"
+
 namespace plumbline {
 namespace {
 
@@ -81,6 +83,11 @@ class Pool {
 std::shared_ptr<double[]> allocate_buffer(std::int64_t count) {
   if (count < 0 || count > std::int64_t{1} << 58) throw std::bad_alloc();
   const std::size_t bytes = size_class(std::max<std::size_t>(1, static_cast<std::size_t>(count)) * sizeof(double));
+  if (MemoryResource* const memory = current_memory()) {
+    auto* const buffer = static_cast<double*>(memory->allocate(bytes));
+    if (buffer == nullptr) throw std::bad_alloc();
+    return {buffer, [memory, bytes](double* freed) { memory->free(freed, bytes); }};
+  }
   auto* const buffer = static_cast<double*>(Pool::instance().take(bytes));
   return {buffer, [bytes](double* freed) { Pool::instance().give(freed, bytes); }};
 }

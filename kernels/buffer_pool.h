@@ -7,7 +7,8 @@
 
 namespace plumbline {
 
-// A buffer of at least `count` doubles, aligned to 64 bytes, uninitialised. Throws std::bad_alloc.
+// A buffer of at least `count` doubles, aligned to 64 bytes, uninitialised; in a DeviceScope from its memory, otherwise
+// from the host's pool. Throws std::bad_alloc.
 std::shared_ptr<double[]> allocate_buffer(std::int64_t count);
 
 // Bytes that may be kept unused (default 512 MiB); what exceeds a lowered limit is freed at once. 0 keeps none.

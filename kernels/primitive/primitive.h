@@ -143,6 +143,7 @@ struct PrimitiveTraits {
                  const Array& cotangent) = nullptr;
 };
 
+// Of the backend that the calling thread computes on (kernels/device.h); all_primitives: the host's.
 const PrimitiveTraits& traits(Primitive primitive);
 std::span<const PrimitiveTraits> all_primitives();
 

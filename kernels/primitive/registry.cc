@@ -89,8 +89,6 @@ const Rows& registry() {
 
 }  // namespace
 
-const PrimitiveTraits& traits(Primitive primitive) { return registry()[static_cast<std::size_t>(primitive)]; }
-
 std::span<const PrimitiveTraits> all_primitives() { return registry(); }
 
 }  // namespace plumbline

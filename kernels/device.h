@@ -1,0 +1,106 @@
+// A device that computes beside the processor, as far as the daemon needs to know it: memory, a queue of work, errors,
+// and its own table of operations. kernels/cuda implements it; a fake one tests scheduler and pools without hardware.
+//
+// A Device is one queue: work is launched by one thread, the worker that owns it, and runs in order. Everything that
+// was launched may still be running when a call returns; `wait` is the only way to know. Host code need not call it:
+// Array::data() waits for the device whose memory it is (a comparison where nothing is pending).
+//
+//   DeviceScope scope(device, memory);  // In the worker's thread.
+//   ...                                 // Arrays are made in `memory`, primitives run on `device`.
+//   if (auto error = device.take_error()) ...
+//
+// Devices and memory resources outlive every Array that was made in their scope.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace plumbline {
+
+struct Operations;  // kernels/operations.h
+
+struct DeviceError {
+  std::string message;
+  bool lost = false;  // The device computes no more for this process's context: make a new Device, or give it up.
+};
+
+// Thrown by `wait` and by work that finds its device failed. What was computed since the last wait is worth nothing;
+// take_error says what happened. (Out of memory is std::bad_alloc, as on the host.)
+class DeviceFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Device {
+ public:
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual std::string name() const = 0;          // "NVIDIA H100 80GB HBM3"
+  virtual std::int64_t total_bytes() const = 0;  // Of the device's own memory.
+
+  // Memory that host and device both address, aligned to 256 bytes; slow, so that a pool stands in front of it. Null
+  // where the device has no more. Any thread. Freed memory may still be read by work in the queue: a pool may hand it
+  // out again at once, to this device alone.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void free(void* memory, std::size_t bytes) noexcept = 0;
+
+  // Blocks until everything launched has run. Any thread. Throws DeviceFailure where it did not run.
+  void wait() {
+    if (pending_.load(std::memory_order_acquire)) synchronise();
+  }
+  // Work was put into the queue: the next `wait` blocks.
+  void launched() { pending_.store(true, std::memory_order_release); }
+
+  // The first error since the last call; nothing after it counts. One that is lost stays.
+  virtual std::optional<DeviceError> take_error() = 0;
+
+  // What it computes: its own, or the host's.
+  virtual const Operations& operations() const = 0;
+
+ protected:
+  virtual void synchronise() = 0;  // Blocks, then calls idle(); throws DeviceFailure.
+  void idle() { pending_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> pending_ = false;
+};
+
+// Where buffers of arrays come from. Thread-safe; `free` from any thread, with the same size.
+class MemoryResource {
+ public:
+  MemoryResource() = default;
+  virtual ~MemoryResource() = default;
+  MemoryResource(const MemoryResource&) = delete;
+  MemoryResource& operator=(const MemoryResource&) = delete;
+
+  virtual void* allocate(std::size_t bytes) = 0;  // Aligned to 64 bytes or more; null beyond the limit.
+  virtual void free(void* memory, std::size_t bytes) noexcept = 0;
+  virtual std::int64_t limit() const = 0;  // Bytes that are never exceeded, unused ones included.
+};
+
+// While it lives, primitives called by this thread run on `device` and its arrays are made in `memory`, which must be
+// memory of that device. Scopes nest. Threads that parallel_for calls have no device of their own.
+class DeviceScope {
+ public:
+  DeviceScope(Device& device, MemoryResource& memory);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device* device_;
+  MemoryResource* memory_;
+};
+
+// Of the calling thread; null: the host and its pool.
+Device* current_device();
+MemoryResource* current_memory();
+
+}  // namespace plumbline
