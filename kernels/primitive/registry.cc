@@ -51,10 +51,8 @@ constexpr bool moves(Primitive primitive) {
 // do to the result is what the primitive's own enclosure says. That is true of maxima, comparisons and sign changes,
 // too, whose instructions flush their operands. Twice that, because an operand that was compared as zero may be handed
 // on as it is.
-template <std::size_t kPrimitive>
-Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arithmetic, Inputs inputs,
-                           const Array& out) {
-  const PrimitiveTraits& row = base()[kPrimitive];
+Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, const Arithmetic& arithmetic,
+                    Inputs inputs, const Array& out) {
   Bound error = row.local_error(attributes, arithmetic, inputs, out);
   if (!arithmetic.profile->flush_subnormals || !is_float(arithmetic.compute)) return error;
   const double tiny = smallest_normal(arithmetic.compute);
@@ -72,8 +70,14 @@ Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arith
   return error;
 }
 
+template <std::size_t kPrimitive>
+Bound flushing_local_error(const Attributes& attributes, const Arithmetic& arithmetic, Inputs inputs,
+                           const Array& out) {
+  return with_flushing(base()[kPrimitive], attributes, arithmetic, inputs, out);
+}
+
 template <std::size_t... kIndex>
-Rows with_flushing(Rows rows, std::index_sequence<kIndex...>) {
+Rows flushing_rows(Rows rows, std::index_sequence<kIndex...>) {
   const auto wrap = [&rows](std::size_t index, auto flushing) {
     PrimitiveTraits& row = rows[index];
     if (!moves(row.primitive)) row.local_error = flushing;
@@ -83,7 +87,7 @@ Rows with_flushing(Rows rows, std::index_sequence<kIndex...>) {
 }
 
 const Rows& registry() {
-  static const Rows rows = with_flushing(base(), std::make_index_sequence<kPrimitives>{});
+  static const Rows rows = flushing_rows(base(), std::make_index_sequence<kPrimitives>{});
   return rows;
 }
 

@@ -165,7 +165,7 @@ MUTATIONS = [
     Mutation("iota: the ends' rounding forgotten", "source.cc", "Bound error_iota",
              "4.3 * std::fabs(attributes.scalar)",
              "0.0", "iota"),
-    Mutation("flushed operands forgotten", "registry.cc", "Bound flushing_local_error",
+    Mutation("flushed operands forgotten", "registry.cc", "Bound with_flushing",
              "std::fabs(v) < tiny ? 2 * tiny : 0.0", "0.0", "add mul exp max"),
 ]  # fmt: skip
 
