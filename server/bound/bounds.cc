@@ -256,6 +256,33 @@ void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, 
       answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda, storage, probe.scale);
 }
 
+// Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of more
+// elements do without.
+constexpr std::int64_t kComparedMax = 1 << 24;
+
+void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile& profile, Bounds* bounds) {
+  std::int64_t elements = 0;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (replay.has(id)) elements += count(graph.nodes[id].shape);
+  if (elements > kComparedMax) return;
+  const auto compared = [](const Finding& finding) { return finding.elements == 1 && finding.taps.size() == 1; };
+  std::vector<NodeId> scalars;
+  for (const Finding& finding : bounds->findings)
+    if (compared(finding))
+      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
+  const Overrides none;
+  Enclosures plain(graph, replay, scalars, profile, none);
+  for (Finding& finding : bounds->findings) {
+    if (!compared(finding)) continue;
+    finding.interval_radius = 0;
+    for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) {
+      const Enclosure enclosure = plain.take(term.node);
+      const double radius = enclosure.radius ? enclosure.radius.values.item() : 0;
+      finding.interval_radius += enclosure.exploded ? HUGE_VAL : std::fabs(term.weight) * radius;
+    }
+  }
+}
+
 // Beyond an envelope of first order: what that leaves out, for the probes that need it. A remainder only widens, so
 // that probes within their envelope need none.
 void add_remainders(const Graph& graph, const Replay& exact, const Replay& rounded, const std::vector<Probe>& probes,
@@ -367,25 +394,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   }
   watch.lap("adjoint");
 
-  // Plain forward intervals of scalar taps, for comparison.
-  std::vector<NodeId> scalars;
-  for (const Finding& finding : bounds.findings)
-    if (finding.elements == 1 && finding.taps.size() == 1)
-      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
-  if (!scalars.empty()) {
-    const Overrides none;
-    Enclosures plain(graph, followed, scalars, *input.profile, none);
-    for (Finding& finding : bounds.findings) {
-      if (finding.elements != 1 || finding.taps.size() != 1) continue;
-      finding.interval_radius = 0;
-      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) {
-        const Enclosure enclosure = plain.take(term.node);
-        const double radius = enclosure.radius ? enclosure.radius.values.item() : 0;
-        finding.interval_radius += enclosure.exploded ? HUGE_VAL : std::fabs(term.weight) * radius;
-      }
-    }
-    watch.lap("interval");
-  }
+  add_plain_intervals(graph, followed, *input.profile, &bounds);
+  watch.lap("interval");
 
   if (input.reference != nullptr) {
     pair_with_reference(input, leaves, exact, plan.probes, envelopes, &bounds);

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <mutex>
+#include <numeric>
 
 #include "kernels/cpu/parallel.h"
 
@@ -27,6 +29,14 @@ std::uint64_t bits_in(Format format, double x) {
 
 // Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
 std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
+
+// The i-th element in row-major order, whatever the strides.
+double element(const Array& x, std::int64_t i) {
+  if (x.contiguous()) return x.data()[i];
+  std::int64_t offset = 0;
+  for (std::size_t d = x.shape().size(); d-- > 0; i /= x.shape()[d]) offset += i % x.shape()[d] * x.strides()[d];
+  return x.data()[offset];
+}
 
 // Keys to small numbers; linear probing.
 class Table {
@@ -56,13 +66,18 @@ EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& in
   const Node& node = graph.nodes[id];
   if (!elementwise(primitive_) && !by_rows(primitive_)) return;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    operands_.push_back(inputs[i].expand(node.shape).materialize());
+    operands_.push_back(inputs[i].expand(node.shape));
     formats_.push_back(graph.nodes[node.inputs[i]].result);
   }
   if (by_rows(primitive_) && !node.shape.empty() && node.shape.back() > 1) {
     row_ = node.shape.back();
     count_ /= row_;
+    materialize();
   }
+}
+
+void EventKeys::materialize() {
+  for (Array& operand : operands_) operand = operand.materialize();
 }
 
 std::uint64_t EventKeys::at(std::int64_t i) const {
@@ -74,7 +89,7 @@ std::uint64_t EventKeys::at(std::int64_t i) const {
   }
   if (value_.data()[i] == 0) return 0;
   if (operands_.empty()) return mixed(coarse_bits(value_.data()[i])) | 1;
-  for (std::size_t k = 0; k < operands_.size(); ++k) key = mixed(key) ^ bits_in(formats_[k], operands_[k].data()[i]);
+  for (std::size_t k = 0; k < operands_.size(); ++k) key = mixed(key) ^ bits_in(formats_[k], element(operands_[k], i));
   return mixed(key) | 1;
 }
 
@@ -105,24 +120,31 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
       blocks[static_cast<std::size_t>(k)] = sum;
     }
   });
-  double total = 0;
-  for (double block : blocks) total += block;
+  std::vector<double> before(blocks.size() + 1, 0.0);  // Weight of all blocks before each.
+  std::partial_sum(blocks.begin(), blocks.end(), before.begin() + 1);
+  const double total = before.back();
   if (!(total > 0) || !std::isfinite(total)) return std::nullopt;
 
+  // Drawn where the sum of the weights passes an odd multiple of half a step.
   const double step = total / (8 * std::sqrt(static_cast<double>(n)));
+  const auto passed = [step](double weight) { return std::floor(weight / step + 0.5); };
   std::vector<std::uint64_t> drawn;
-  double passed = 0, next = 0.5 * step;
-  for (std::size_t k = 0; k < blocks.size(); ++k) {
-    double here = passed;
-    passed += blocks[k];
-    for (std::int64_t i = std::int64_t(k) * kBlock; i < std::min(n, std::int64_t(k + 1) * kBlock) && next <= passed;
-         ++i) {
-      here += weight(a[i], e[i]);
-      if (here < next) continue;
-      drawn.push_back(keys.at(i));
-      next += step * (1 + std::floor((here - next) / step));
+  std::mutex mutex;
+  cpu::parallel_for(std::ssize(blocks), 1 << 8, [&](std::int64_t first, std::int64_t last) {
+    std::vector<std::uint64_t> here;
+    for (std::int64_t k = first; k < last; ++k) {
+      double at = before[static_cast<std::size_t>(k)], next = (passed(at) + 0.5) * step;
+      const double after = before[static_cast<std::size_t>(k) + 1];
+      for (std::int64_t i = k * kBlock; next <= after && i < std::min(n, (k + 1) * kBlock); ++i) {
+        at += weight(a[i], e[i]);
+        if (at < next) continue;
+        here.push_back(keys.at(i));
+        next = (passed(at) + 0.5) * step;
+      }
     }
-  }
+    const std::lock_guard lock(mutex);
+    drawn.insert(drawn.end(), here.begin(), here.end());
+  });
   std::erase(drawn, 0U);
   std::sort(drawn.begin(), drawn.end());
   std::size_t pairs = 0;
@@ -132,11 +154,12 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
   return 1 + kPoisson99[pairs] / 32;
 }
 
-SharedEvents shared_events(const EventKeys& event_keys) {
+SharedEvents shared_events(EventKeys event_keys) {
   SharedEvents shared;
   shared.row = event_keys.row();
   const std::int64_t n = event_keys.count();
   if (n < 2 || n >= Table::kAbsent) return shared;
+  event_keys.materialize();
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
   cpu::parallel_for(n, (1 << 14) / shared.row + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) keys[static_cast<std::size_t>(i)] = event_keys.at(i);

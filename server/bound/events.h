@@ -20,6 +20,7 @@ class EventKeys {
   std::int64_t count() const { return count_; }  // Of elements or rows.
   std::int64_t row() const { return row_; }      // Length of a row; 1: elements.
   std::uint64_t at(std::int64_t i) const;        // 0: no event (a result of 0).
+  void materialize();                            // Broadcast operands: pays where most keys are read.
 
  private:
   Primitive primitive_;
@@ -37,7 +38,7 @@ struct SharedEvents {
   std::int64_t row = 1;
 };
 
-SharedEvents shared_events(const EventKeys& keys);
+SharedEvents shared_events(EventKeys keys);
 
 // By how much sharing may enlarge the sum of squares of a functional with this cotangent, where a draw tells: 8 sqrt(n)
 // elements in proportion to w_i = |a_i| error_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least
