@@ -256,8 +256,8 @@ void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, 
       answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda, storage, probe.scale);
 }
 
-// Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of more
-// elements do without.
+// Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of
+// more elements do without.
 constexpr std::int64_t kComparedMax = 1 << 24;
 
 void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile& profile, Bounds* bounds) {
