@@ -45,17 +45,17 @@ Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profil
   return with_storage_rounding({node.compute, node.result, &profile}, stored, {});
 }
 
+// Beyond use as a whole. Elements whose value is infinite have no finite ball: they say nothing of the others.
 bool useless(const Bound& radius, const Array& value) {
   if (!radius) return false;
-  const double largest_radius = cpu::norm_max(radius.values);
-  double largest_value = cpu::norm_max(value);
-  if (!std::isfinite(largest_value)) {
-    const Array x = value.materialize();
-    largest_value = 0;
-    for (std::int64_t i = 0; i < x.count(); ++i)
-      if (std::isfinite(x.data()[i])) largest_value = std::max(largest_value, std::fabs(x.data()[i]));
-  }
-  return !std::isfinite(largest_radius) || (largest_value > 0 && largest_radius > 1e6 * largest_value);
+  Array largest_radius = Array::uninitialized({}), largest_value = Array::uninitialized({});
+  cpu::reduce<cpu::Max>(
+      largest_radius, false, value.shape(), [](double r, double v) { return v - v == 0 ? r : 0.0; }, radius.values,
+      value);
+  cpu::reduce<cpu::Max>(
+      largest_value, false, value.shape(), [](double v) { return v - v == 0 ? std::fabs(v) : 0.0; }, value);
+  return !(largest_radius.item() < HUGE_VAL) ||
+         (largest_value.item() > 0 && largest_radius.item() > 1e6 * largest_value.item());
 }
 
 }  // namespace

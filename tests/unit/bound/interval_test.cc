@@ -102,5 +102,20 @@ TEST(Interval, JudgesElementsWhoseEnvelopeUnderflows) {
   }
 }
 
+// As masked scores are: the others are judged all the same.
+TEST(Interval, AnInfiniteElementHidesNoOther) {
+  for (const auto& [observed, legal] : {std::pair{0.75, true}, {0.76, false}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({2}, {0.5, 0.5}), mask = b.leaf({2}, {0.25, -HUGE_VAL});
+    const NodeId masked = b.op(Primitive::kAdd, {x, mask}, {2});
+    b.graph.observed[masked] = {Format::kFloat32, test::encoded(Format::kFloat32, {observed, -HUGE_VAL})};
+    const Profile profile;
+    BoundsInput input;
+    input.target = &b.graph;
+    input.profile = &profile;
+    EXPECT_EQ(compute_bounds(input).illegal_values.empty(), legal) << observed;
+  }
+}
+
 }  // namespace
 }  // namespace plumbline
