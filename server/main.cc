@@ -14,10 +14,8 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "kernels/cpu/parallel.h"
 #include "server/ingest/limits.h"
@@ -31,7 +29,10 @@ ABSL_FLAG(bool, insecure, false, "Allow TCP beyond loopback, without encryption 
 ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
           "Verdicts, and the traces of reference runs and of TYPE_II verdicts.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
-ABSL_FLAG(std::string, workers, "cpu", "Audits at a time: \"cpu\" (one, on all cores) or \"cpu:N\".");
+ABSL_FLAG(std::string, workers, "cpu",
+          "What audits, one step each at a time: a list of \"cpu\", \"cpu:N\" (N of them) and \"cuda:N\" (a device).");
+ABSL_FLAG(std::string, gpu_memory_limit, "10%",
+          "Memory of each device for audits: a share of it, or bytes, such as 8GiB.");
 ABSL_FLAG(std::string, memory_limit, "", "Memory for steps and audits, such as 8GiB; empty: half of the machine's.");
 ABSL_FLAG(std::string, trace_quota, "10GiB",
           "Disk for traces: half of it for those of reference runs, half for those of TYPE_II verdicts; the oldest are "
@@ -61,15 +62,12 @@ absl::Status read_listen(DaemonOptions* options) {
 }
 
 absl::Status read_workers(DaemonOptions* options) {
-  const std::string text = absl::GetFlag(FLAGS_workers);
-  absl::string_view rest = text;
-  int workers = 1;
-  const bool cpu = absl::ConsumePrefix(&rest, "cpu");
-  const bool counted = absl::ConsumePrefix(&rest, ":");
-  if (!cpu || (counted ? !absl::SimpleAtoi(rest, &workers) || workers < 1 || workers > 256 : !rest.empty())) {
-    return absl::InvalidArgumentError(absl::StrCat("--workers: expected \"cpu\" or \"cpu:N\", found \"", text, "\""));
-  }
-  options->workers = workers;
+  auto workers = plumbline::parse_workers(absl::GetFlag(FLAGS_workers));
+  if (!workers.ok()) return workers.status();
+  options->workers = *std::move(workers);
+  const auto memory = plumbline::parse_device_memory(absl::GetFlag(FLAGS_gpu_memory_limit));
+  if (!memory.ok()) return memory.status();
+  options->device_memory = *memory;
   options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return absl::OkStatus();
 }
@@ -135,11 +133,11 @@ int main(int argc, char** argv) {
 
   auto daemon = plumbline::Daemon::start(options);
   if (!daemon.ok()) return refuse(daemon.status().message());
-  spdlog::info("plumblined {} listens on {}{}; data in {}; {} cpu worker{} on {} threads; {} MiB memory; profiles {}",
+  spdlog::info("plumblined {} listens on {}{}; data in {}; workers {} on {} threads; {} MiB memory; profiles {}",
                options.version, absl::StrJoin((*daemon)->addresses(), ", "),
                (*daemon)->metrics_address().empty() ? "" : absl::StrCat(", metrics on ", (*daemon)->metrics_address()),
-               options.data_dir, options.workers, options.workers == 1 ? "" : "s", options.threads,
-               options.memory_bytes >> 20, absl::StrJoin((*daemon)->profile_names(), ", "));
+               options.data_dir, (*daemon)->workers(), options.threads, options.memory_bytes >> 20,
+               absl::StrJoin((*daemon)->profile_names(), ", "));
   spdlog::default_logger()->flush();
 
   int received = 0;

@@ -111,6 +111,20 @@ const char* name_of(Transport transport) {
   return kOther;
 }
 
+const char* name_of(Spill reason) {
+  switch (reason) {
+    case Spill::kTooLarge:
+      return "too_large";
+    case Spill::kFull:
+      return "device_full";
+    case Spill::kOutOfMemory:
+      return "out_of_memory";
+    case Spill::kDeviceError:
+      return "device_error";
+  }
+  return kOther;
+}
+
 void observe(Histogram& histogram, const Boundaries& boundaries, double value) {
   if (std::isfinite(value)) {
     histogram.Observe(value);
@@ -173,11 +187,17 @@ struct Metrics::Families {
   Gauge& worker_busy_ratio =
       gauge("plumbline_worker_busy_ratio", "Share of the time since the last scrape that workers audited.");
   Gauge& worker_memory_bytes = gauge("plumbline_worker_memory_bytes", "Bytes reserved for steps held and audited.");
+  Family<Gauge>& worker_up = gauges("plumbline_worker_up", "1 while a worker takes steps, 0 once its device was lost.");
+  Family<Gauge>& worker_audit_bytes =
+      gauges("plumbline_worker_audit_bytes",
+             "Bytes that audits take, by worker: reserved on the host, held by the pool of a device.");
+  Family<Counter>& worker_restarts =
+      counter("plumbline_worker_restarts_total", "Times that a worker's device was opened again after an error.");
+  Family<Counter>& spills =
+      counter("plumbline_worker_spills_total", "Steps audited on the host although there is a device, by reason.");
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
-  Family<Gauge>& build_info = prometheus::BuildGauge()
-                                  .Name("plumbline_build_info")
-                                  .Help("Always 1; its labels tell the version and the backend of this daemon.")
-                                  .Register(registry);
+  Family<Gauge>& build_info =
+      gauges("plumbline_build_info", "Always 1; its labels tell the version and the backend of this daemon.");
 
   Bounded<std::pair<std::string, std::string>> jobs{kJobsMax};
   Bounded<std::string> hazard_kinds{kHazardsMax};
@@ -188,9 +208,10 @@ struct Metrics::Families {
   Family<Counter>& counter(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
   }
-  Gauge& gauge(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+  Family<Gauge>& gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
   }
+  Gauge& gauge(const char* name, const char* help) { return gauges(name, help).Add({}); }
   Histogram& histogram(const char* name, const char* help, const Boundaries& boundaries) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, boundaries);
   }
@@ -211,6 +232,9 @@ Metrics::Metrics(const std::string& version, const std::string& backend) : famil
   for (const char* kind : {"overflow", "underflow", "lost_updates", "stagnation", "cancellation", "guard"})
     families_->hazards.Add({{"kind", kind}});
   for (const char* coverage : {"audited", "opaque", "unaudited"}) families_->ops.Add({{"coverage", coverage}});
+  for (const Spill reason : {Spill::kTooLarge, Spill::kFull, Spill::kOutOfMemory, Spill::kDeviceError}) {
+    families_->spills.Add({{"reason", name_of(reason)}});
+  }
   for (const Transport transport : {Transport::kGrpc, Transport::kSharedMemory, Transport::kCudaIpc}) {
     families_->ingest_bytes.Add({{"transport", name_of(transport)}});
   }
@@ -283,6 +307,21 @@ void Metrics::set_worker_busy_ratio(double ratio) { families_->worker_busy_ratio
 void Metrics::set_worker_memory_bytes(std::uint64_t bytes) {
   families_->worker_memory_bytes.Set(static_cast<double>(bytes));
 }
+
+void Metrics::set_worker_up(const std::string& worker, bool up) {
+  families_->worker_up.Add({{"worker", worker}}).Set(up ? 1 : 0);
+  families_->worker_restarts.Add({{"worker", worker}});  // There before its first event.
+}
+
+void Metrics::set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes) {
+  families_->worker_audit_bytes.Add({{"worker", worker}}).Set(static_cast<double>(bytes));
+}
+
+void Metrics::add_worker_restart(const std::string& worker) {
+  families_->worker_restarts.Add({{"worker", worker}}).Increment();
+}
+
+void Metrics::add_spill(Spill reason) { families_->spills.Add({{"reason", name_of(reason)}}).Increment(); }
 
 void Metrics::on_scrape(std::function<void()> refresh) {
   std::lock_guard lock(families_->refresh_mutex);

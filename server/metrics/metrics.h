@@ -22,6 +22,14 @@ enum class StepOutcome {
   kMissed,   // The client dropped it.
 };
 
+// Why a step was not audited where it should have been, on a device, but on the host.
+enum class Spill {
+  kTooLarge,     // For every device.
+  kFull,         // The device's memory was taken.
+  kOutOfMemory,  // In the middle of the step: it was begun again.
+  kDeviceError   // The same.
+};
+
 class Metrics {
  public:
   static constexpr std::size_t kJobsMax = 200;
@@ -55,6 +63,12 @@ class Metrics {
   // Since the last scrape, in [0, 1]; over all workers. Memory: of the steps held and audited, in bytes.
   void set_worker_busy_ratio(double ratio);
   void set_worker_memory_bytes(std::uint64_t bytes);
+
+  // Of one worker, by its name in --workers: "cpu", "cuda:0".
+  void set_worker_up(const std::string& worker, bool up);
+  void set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes);
+  void add_worker_restart(const std::string& worker);
+  void add_spill(Spill reason);
 
   // Called before each scrape, one scrape at a time: the place to set the gauges.
   void on_scrape(std::function<void()> refresh);

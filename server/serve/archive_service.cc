@@ -161,35 +161,31 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(
   return asked;
 }
 
-absl::Status ArchiveService::on_worker(const TraceRecord& record, std::function<void()> work) {
+absl::StatusOr<std::string> ArchiveService::on_worker(const TraceRecord& record, std::function<void()> compute) {
   // Outlives a call that gives up.
   struct State {
     bool done = false;
-    std::string failure;
+    Workers::Ran ran;
   };
   auto state = std::make_shared<State>();
-  Scheduler::Task task;
+  Workers::Task task;
   task.job = "replay";
   task.run = StrCat("replay ", reinterpret_cast<std::uintptr_t>(state.get()));  // None waits for another.
   task.bytes = estimated_audit_bytes(*record.trace);
-  task.work = [this, state, work = std::move(work)] {
-    std::string failure;
-    try {
-      work();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
+  task.compute = std::move(compute);
+  task.finish = [this, state](const Workers::Ran& ran) {
     const std::lock_guard lock(mutex_);
-    state->failure = failure;
+    state->ran = ran;
     state->done = true;
     changed_.notify_all();
   };
-  const auto ticket = parts_.scheduler->submit(std::move(task));
+  const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) return ticket.status();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return state->done || draining_; });
   if (!state->done) return absl::UnavailableError("draining");
-  return state->failure.empty() ? absl::OkStatus() : absl::InternalError(state->failure);
+  if (!state->ran.status.ok()) return state->ran.status;
+  return state->ran.backend;
 }
 
 grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportTraceRequest* request,
@@ -218,12 +214,13 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1:
     // Shared with a task that may outlive the call.
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto verdict = std::make_shared<v1::Verdict>();
-    const absl::Status ran = on_worker(held->record, [held, verdict] {
+    const auto backend = on_worker(held->record, [held, verdict] {
       Verdict judged = audit(held->record, *held->profile, nullptr);
       judged.profile = held->record.profile;
       *verdict = to_proto(judged);
     });
-    if (!ran.ok()) return ran;
+    if (!backend.ok()) return backend.status();
+    verdict->set_backend(*backend);
     verdict->Swap(response->mutable_verdict());
     response->set_text(explain_verdict(response->verdict()));
     return absl::OkStatus();
@@ -238,16 +235,17 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto made = std::make_shared<ReproducerScript>();
     auto why_not = std::make_shared<std::string>();
-    const absl::Status ran = on_worker(held->record, [held, made, why_not] {
+    const auto ran = on_worker(held->record, [held, made, why_not] {
       Verdict verdict = audit(held->record, *held->profile, nullptr);
       verdict.profile = held->record.profile;
+      why_not->clear();
       try {
         *made = write_reproducer(reproduce(held->record, verdict, *held->profile), verdict);
       } catch (const std::runtime_error& error) {
         *why_not = error.what();
       }
     });
-    if (!ran.ok()) return ran;
+    if (!ran.ok()) return ran.status();
     if (!why_not->empty()) return absl::FailedPreconditionError(*why_not);
     v1::ReproducerChunk chunk;
     chunk.set_script(made->script);

@@ -14,7 +14,7 @@
 #include "server/ingest/trace_store.h"
 #include "server/profile/profile_registry.h"
 #include "server/store/store.h"
-#include "server/work/scheduler.h"
+#include "server/work/workers.h"
 
 namespace plumbline {
 
@@ -27,7 +27,7 @@ class ArchiveService final : public v1::ArchiveService::Service {
     const VerdictStore* store = nullptr;
     const TraceStore* kept = nullptr;
     GoldenStore* golden = nullptr;
-    Scheduler* scheduler = nullptr;
+    Workers* workers = nullptr;
     const ProfileRegistry* profiles = nullptr;
   };
   struct Options {
@@ -68,8 +68,8 @@ class ArchiveService final : public v1::ArchiveService::Service {
   grpc::Status in_turn(const std::function<absl::Status()>& call);  // Counts the call.
   absl::StatusOr<std::string> kept_path(const std::string& id) const;
   absl::StatusOr<Asked> receive(const std::function<bool(v1::ReplayRequest*)>& read) const;
-  // Runs `work` as a task of the scheduler and waits for it.
-  absl::Status on_worker(const TraceRecord& record, std::function<void()> work);
+  // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name.
+  absl::StatusOr<std::string> on_worker(const TraceRecord& record, std::function<void()> compute);
 
   const Parts parts_;
   const Options options_;

@@ -5,6 +5,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <exception>
@@ -18,6 +19,7 @@
 #include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/verdict_service.h"
+#include "server/work/cuda.h"
 
 namespace plumbline {
 
@@ -27,10 +29,8 @@ using absl::StrCat;
 struct Daemon::State {
   explicit State(const DaemonOptions& options)
       : options(options),
-        metrics(options.version, "cpu"),
-        memory(options.memory_bytes / limits::kIngestShare),
-        scheduler(std::make_unique<Scheduler>(
-            Scheduler::Options{options.workers, limits::audit_bytes(options.memory_bytes)})) {}
+        metrics(options.version, options.workers.cuda.empty() ? "cpu" : "cuda"),
+        memory(options.memory_bytes / limits::kIngestShare) {}
 
   const DaemonOptions options;
   Metrics metrics;
@@ -43,7 +43,7 @@ struct Daemon::State {
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<VerdictStore> store;
   std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
-  std::unique_ptr<Scheduler> scheduler;
+  std::unique_ptr<Workers> workers;
   std::unique_ptr<AuditService> audits;
   std::unique_ptr<VerdictService> verdicts;
   std::unique_ptr<ArchiveService> archive;
@@ -65,6 +65,18 @@ absl::Status make_data_dir(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<DeviceWorker>>> open_devices(const DaemonOptions& options) {
+  std::vector<std::unique_ptr<DeviceWorker>> devices;
+  for (const int index : options.workers.cuda) {
+    auto device = DeviceWorker::open(
+        StrCat("cuda:", index), [index] { return open_cuda(index); },
+        [&](std::int64_t total_bytes) { return device_memory_bytes(options.device_memory, total_bytes); });
+    if (!device.ok()) return absl::Status(device.status().code(), StrCat("--workers: ", device.status().message()));
+    devices.push_back(*std::move(device));
+  }
+  return devices;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& options) {
@@ -77,6 +89,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (state->profiles.find("ieee") == nullptr) {
     return absl::NotFoundError(StrCat("--profiles: no profile \"ieee\" in ", options.profiles));
   }
+  auto devices = open_devices(options);
+  if (!devices.ok()) return devices.status();
+  state->workers = std::make_unique<Workers>(
+      Workers::Options{options.workers.cpu, limits::audit_bytes(options.memory_bytes), &state->metrics,
+                       [](const std::string& line) { spdlog::error("{}", line); }},
+      *std::move(devices));
   if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
   auto store = open_sqlite_store(options.data_dir);
   if (!store.ok()) return store.status();
@@ -93,8 +111,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
 
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
-                          &state->runs, state->scheduler.get(), state->disk.get(), &state->metrics},
-      StepPipeline::Options{options.reference_timeout, "cpu"});
+                          &state->runs, state->workers.get(), state->disk.get(), &state->metrics},
+      StepPipeline::Options{options.reference_timeout});
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
@@ -104,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
   state->verdicts = std::make_unique<VerdictService>(state->store.get(), state->kept.get());
   state->archive = std::make_unique<ArchiveService>(
-      ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->scheduler.get(),
+      ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles},
       ArchiveService::Options{options.memory_bytes / limits::kStepShare, options.data_dir + "/scratch"});
 
@@ -141,12 +159,15 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (!options.metrics_listen.empty()) {
     auto* raw = state.get();
     state->metrics.on_scrape([raw] {
-      raw->metrics.set_queue_steps(raw->scheduler->queued());
-      raw->metrics.set_worker_busy_ratio(raw->scheduler->take_busy_ratio());
-      raw->metrics.set_worker_memory_bytes(raw->scheduler->memory_used() + raw->memory.used());
+      raw->metrics.set_queue_steps(raw->workers->queued());
+      raw->metrics.set_worker_busy_ratio(raw->workers->take_busy_ratio());
+      raw->metrics.set_worker_memory_bytes(raw->workers->memory_used() + raw->memory.used());
+      raw->workers->show(&raw->metrics);
     });
-    auto served = MetricsServer::start(options.metrics_listen, &state->metrics,
-                                       [raw]() -> std::string { return raw->audits->draining() ? "draining" : ""; });
+    auto served = MetricsServer::start(options.metrics_listen, &state->metrics, [raw]() -> std::string {
+      if (raw->audits->draining()) return "draining";
+      return raw->workers->any_left() ? "" : "no worker is left";
+    });
     if (!served.ok()) {
       return absl::Status(served.status().code(), StrCat("--metrics-listen: ", served.status().message()));
     }
@@ -168,7 +189,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.audits->begin_drain();
   state.pipeline->stop_waiting();
   bool clean = state.audits->wait_for_streams(deadline);
-  clean = state.scheduler->drain(deadline) && clean;
+  clean = state.workers->drain(deadline) && clean;
   state.verdicts->drain();
   state.archive->drain();
   state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
@@ -176,10 +197,10 @@ bool Daemon::drain(absl::Duration timeout) {
   state.audits->wait_for_streams(absl::InfiniteFuture());
   state.server.reset();
   state.metrics_server.reset();
-  state.disk->flush();      // It may still give work to the scheduler.
-  state.scheduler.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
-  state.disk->flush();      // Nothing of it speaks to the store any more.
-  state.store.reset();      // Commits, and runs the last callbacks: memory that comes back may wake disk work.
+  state.disk->flush();    // It may still give work to the workers.
+  state.workers.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
+  state.disk->flush();    // Nothing of it speaks to the store any more.
+  state.store.reset();    // Commits, and runs the last callbacks: memory that comes back may wake disk work.
   state.disk.reset();
   state.pipeline.reset();
   for (const Address& address : state.options.listen) {
@@ -194,6 +215,8 @@ const std::string& Daemon::metrics_address() const {
 }
 
 std::vector<std::string> Daemon::profile_names() const { return state_->profiles.names(); }
+
+std::string Daemon::workers() const { return state_->workers->describe(); }
 
 std::vector<std::string> Daemon::addresses() const {
   std::vector<std::string> addresses;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/serve/address.h"
+#include "server/serve/worker_flags.h"
 
 namespace plumbline {
 
@@ -17,8 +18,9 @@ struct DaemonOptions {
   std::string data_dir;
   std::string metrics_listen;  // HOST:PORT; empty: none.
   std::string profiles;        // Directory.
-  int workers = 1;
-  int threads = 1;  // Of all workers together.
+  WorkerList workers{{}, 1};
+  DeviceMemory device_memory;
+  int threads = 1;  // Of all cpu workers together.
   std::uint64_t memory_bytes = 0;
   std::uint64_t trace_quota_bytes = 0;
   absl::Duration reference_timeout = absl::Seconds(60);
@@ -38,6 +40,7 @@ class Daemon {
   const std::string& metrics_address() const;  // With the real port; empty: none.
   std::vector<std::string> profile_names() const;
   std::vector<std::string> addresses() const;  // With the real ports.
+  std::string workers() const;
 
  private:
   struct State;

@@ -133,11 +133,12 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
 
 void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   const Trace& trace = *step->trace();
-  Scheduler::Task task;
+  Workers::Task task;
   task.job = StrCat(trace.identity.project, "/", trace.identity.job);
   task.run = trace.identity.run_id();
   task.bytes = estimated_audit_bytes(trace);
-  task.work = [this, step] { audit_step(step); };
+  task.compute = [this, step] { audit_step(*step); };
+  task.finish = [this, step](const Workers::Ran& ran) { answer_step(step, ran); };
 
   std::string wait_for;
   if (step->run->reference) {
@@ -152,7 +153,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
     if (stop_waiting_) wait_for.clear();
   }
   task.ready = wait_for.empty();
-  const auto ticket = parts_.scheduler->submit(std::move(task));
+  const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) {
     Violation violation{ticket.status().code(), "step", std::string(ticket.status().message())};
     if (absl::IsUnavailable(ticket.status())) {  // Draining: without an answer the client sends it again.
@@ -167,7 +168,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   }
   if (wait_for.empty()) return;
   pairing_.wait(wait_for, absl::Now() + options_.reference_timeout,
-                [this, ticket = *ticket](bool) { parts_.scheduler->make_ready(ticket); });
+                [this, ticket = *ticket](bool) { parts_.workers->make_ready(ticket); });
   bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
@@ -237,12 +238,10 @@ Violation StepPipeline::load_golden(const Run& run, TraceRecord* record) const {
   return {};
 }
 
-void StepPipeline::record_golden_step(const Run& run, const Trace& trace, Verdict* verdict) const {
-  absl::Status recorded;
-  try {
-    recorded = parts_.golden->append(trace.identity.project, run.record_golden, golden_step(trace, *run.profile));
-  } catch (const std::exception& failure) {
-    recorded = absl::InternalError(failure.what());
+void StepPipeline::record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const {
+  absl::Status recorded = audit.golden.status();
+  if (recorded.ok()) {
+    recorded = parts_.golden->append(audit.record.trace->identity.project, run.record_golden, *audit.golden);
   }
   if (recorded.ok()) return;
   verdict->notes.push_back(
@@ -255,49 +254,65 @@ void StepPipeline::keep_trace(const TraceRecord& record, Verdict* verdict) const
   if (!kept.ok()) verdict->notes.push_back(StrCat("its trace could not be kept: ", kept.message()));
 }
 
-void StepPipeline::audit_step(const std::shared_ptr<Step>& step) {
-  const Trace& trace = *step->trace();
-  Run& run = *step->run;
-  TraceRecord record;
-  record.trace = step->assembled.trace;
+void StepPipeline::audit_step(Step& step) const {
+  const Trace& trace = *step.trace();
+  const Run& run = *step.run;
+  step.audit = std::make_unique<Audit>();  // Nothing is left of an audit that a device failed.
+  Audit& made = *step.audit;
+  TraceRecord& record = made.record;
+  record.trace = step.assembled.trace;
   record.profile = run.profile_name;
   record.alpha = run.alpha;
   record.previous_step = run.memory.step;
   record.previous_digests = run.memory.digests;
-  std::string missing;
-  if (run.reference) missing = load_reference(*step, &record);
-
-  if (!run.golden.empty()) {
-    if (Violation wrong = load_golden(run, &record)) {
-      return record_refusal(trace.identity, std::move(wrong), {trace.missed, trace.missed_reasons},
-                            [this, step](const StepAnswer& answer) { finish(step, answer); });
-    }
-  }
-
+  if (run.reference) made.missing = load_reference(step, &record);
+  if (!run.golden.empty()) made.wrong = load_golden(run, &record);
+  if (made.wrong) return;
   const absl::Time start = absl::Now();
-  Verdict verdict;
+  made.verdict = audit(record, *run.profile, &made.memory);
+  made.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  if (run.record_golden.empty()) return;
   try {
-    StepMemory memory;
-    verdict = audit(record, *run.profile, &memory);
-    run.memory = std::move(memory);
-    run.memory.step = trace.identity.step;
-  } catch (const std::exception& failure) {  // Of memory, above all: the step's, not the daemon's.
-    return record_refusal(
-        trace.identity, {absl::StatusCode::kInternal, "", StrCat("the audit failed: ", failure.what())},
-        {trace.missed, trace.missed_reasons}, [this, step](const StepAnswer& answer) { finish(step, answer); });
+    made.golden = golden_step(trace, *run.profile);
+  } catch (const std::exception& failure) {
+    made.golden = absl::InternalError(failure.what());
   }
+}
+
+void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers::Ran& ran) {
+  const Trace& trace = *step->trace();
+  Run& run = *step->run;
+  const std::unique_ptr<Audit> made = std::move(step->audit);
+  Violation wrong;
+  if (absl::IsInternal(ran.status)) {
+    wrong = {ran.status.code(), "", StrCat("the audit failed: ", ran.status.message())};
+  } else if (!ran.status.ok()) {
+    wrong = {ran.status.code(), "step", std::string(ran.status.message())};
+  } else {
+    wrong = made->wrong;
+  }
+  if (wrong) {
+    return record_refusal(trace.identity, std::move(wrong), {trace.missed, trace.missed_reasons},
+                          [this, step](const StepAnswer& answer) { finish(step, answer); });
+  }
+  run.memory = std::move(made->memory);
+  run.memory.step = trace.identity.step;
+  Verdict& verdict = made->verdict;
   verdict.identity = trace.identity;
   verdict.digest = trace.digest;
   verdict.profile = run.profile_name;
   verdict.time_unix_us = absl::ToUnixMicros(absl::Now());
-  verdict.audit_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  if (verdict.backend.empty()) verdict.backend = options_.backend;
+  verdict.audit_seconds = made->seconds;
+  verdict.backend = ran.backend;
+  for (const std::string& note : ran.notes) {
+    verdict.notes.push_back(StrCat("audited again on ", ran.backend, ": ", note));
+  }
   if (trace.missed > 0) {
     verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
   }
-  if (!missing.empty()) mark_reference_missing(missing, record.reference_name, &verdict);
-  if (!run.record_golden.empty()) record_golden_step(run, trace, &verdict);
-  if (verdict.outcome == Outcome::kTypeII && parts_.kept != nullptr) keep_trace(record, &verdict);
+  if (!made->missing.empty()) mark_reference_missing(made->missing, made->record.reference_name, &verdict);
+  if (!run.record_golden.empty()) record_golden_step(run, *made, &verdict);
+  if (verdict.outcome == Outcome::kTypeII && parts_.kept != nullptr) keep_trace(made->record, &verdict);
 
   const bool wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;

@@ -1,5 +1,5 @@
 // A step from its last frame to its durable answer: known already? - reference there? - audit - store. No gRPC.
-// Thread-safe. Nothing here blocks the caller: disk work is on one thread, audits are on the scheduler's.
+// Thread-safe. Nothing here blocks the caller: disk work is on one thread, audits are on the workers'.
 #pragma once
 
 #include <condition_variable>
@@ -21,8 +21,8 @@
 #include "server/store/store.h"
 #include "server/work/pairing.h"
 #include "server/work/run_registry.h"
-#include "server/work/scheduler.h"
 #include "server/work/serial_executor.h"
+#include "server/work/workers.h"
 
 namespace plumbline {
 
@@ -42,7 +42,6 @@ class StepPipeline {
 
   struct Options {
     absl::Duration reference_timeout = absl::Seconds(60);
-    std::string backend = "cpu";
   };
   // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null, and `golden` where no run
   // names a golden run.
@@ -52,7 +51,7 @@ class StepPipeline {
     TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
     GoldenStore* golden = nullptr;
     RunRegistry* runs = nullptr;
-    Scheduler* scheduler = nullptr;
+    Workers* workers = nullptr;
     SerialExecutor* disk = nullptr;
     Metrics* metrics = nullptr;
   };
@@ -74,23 +73,35 @@ class StepPipeline {
   static constexpr std::size_t kUnkeptMax = 1024;
 
  private:
+  // What an audit reads and makes, on a worker.
+  struct Audit {
+    TraceRecord record;
+    std::string missing;  // Why the reference is not there; empty: it is, or there is none.
+    Violation wrong;      // What keeps the step from being audited.
+    Verdict verdict;
+    StepMemory memory;
+    absl::StatusOr<GoldenStep> golden = GoldenStep{};  // Where the run records one.
+    double seconds = 0;
+  };
   struct Step {
     std::shared_ptr<Run> run;
     AssembledStep assembled;
+    std::unique_ptr<Audit> audit;
     std::shared_ptr<const Trace> trace() const { return assembled.trace; }
     std::vector<Done> done;
   };
 
-  void admit(std::shared_ptr<Step> step, Done done);   // On the disk thread.
-  void schedule(const std::shared_ptr<Step>& step);    // On the disk thread.
-  void audit_step(const std::shared_ptr<Step>& step);  // On a worker.
+  void admit(std::shared_ptr<Step> step, Done done);                             // On the disk thread.
+  void schedule(const std::shared_ptr<Step>& step);                              // On the disk thread.
+  void audit_step(Step& step) const;                                             // On a worker, perhaps twice.
+  void answer_step(const std::shared_ptr<Step>& step, const Workers::Ran& ran);  // On a worker.
   // Why the reference's step is not there and will not come any more; empty: it is, or it may.
   std::string lost_reference(const StepIdentity& wanted) const;
   // Fills the record's reference. Why it is missing; empty: it is there.
   std::string load_reference(const Step& step, TraceRecord* record) const;
   // Fills the record's golden step. What is wrong with that otherwise.
   Violation load_golden(const Run& run, TraceRecord* record) const;
-  void record_golden_step(const Run& run, const Trace& trace, Verdict* verdict) const;
+  void record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const;
   void keep_trace(const TraceRecord& record, Verdict* verdict) const;
   void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);

@@ -287,7 +287,7 @@ def test_health_reflection_and_channelz(client: Client) -> None:
 
 def test_starts_with_one_line_that_says_it_all(shared_daemon: DaemonProcess) -> None:
     line = shared_daemon.log().splitlines()[0]
-    for part in (shared_daemon.address, "data in", "1 cpu worker on", "MiB memory", "profiles", "ieee"):
+    for part in (shared_daemon.address, "data in", "workers cpu x 1 on", "MiB memory", "profiles", "ieee"):
         assert part in line, line
 
 
@@ -307,7 +307,23 @@ def test_one_line_errors_of_the_command_line(tmp_path: Path, shared_daemon: Daem
     assert "not on loopback" in refused("--listen=0.0.0.0:7077", at)
     assert "--insecure" in refused("--listen=example.org:7077", at)
     assert "HOST:PORT" in refused("--listen=nonsense", at)
-    assert "--workers" in refused("--workers=cuda", f"--listen=unix:{tmp_path}/s", at)
+    for workers, wrong in {
+        "cuda": 'entry 1: expected cpu, cpu:N or cuda:N, found "cuda"',
+        "cpu,gpu:0": 'entry 2: expected cpu, cpu:N or cuda:N, found "gpu:0"',
+        "cpu:0": 'entry 1: expected cpu or cpu:N, N >= 1, found "cpu:0"',
+        "cpu,cpu:256": 'entry 2: expected at most 256 cpu workers in all, found "cpu:256"',
+        "cuda:0,cuda:64": 'entry 2: expected cuda:N, 0 <= N < 64, found "cuda:64"',
+        "cuda:1,cuda:1": 'entry 2: expected each device once, found "cuda:1"',
+        "": "entry 1: expected cpu, cpu:N or cuda:N, found",
+    }.items():
+        assert wrong in refused(f"--workers={workers}", f"--listen=unix:{tmp_path}/s", at)
+    for limit, wrong in {
+        "0%": "expected a share above 0% and at most 100%",
+        "101%": "expected a share above 0% and at most 100%",
+        "1MiB": "expected at least 67108864 bytes, found 1048576",
+        "some": "--gpu-memory-limit",
+    }.items():
+        assert wrong in refused(f"--gpu-memory-limit={limit}", f"--listen=unix:{tmp_path}/s", at)
     assert "--memory-limit" in refused("--memory-limit=lots", f"--listen=unix:{tmp_path}/s", at)
     assert "at least" in refused("--memory-limit=1MiB", f"--listen=unix:{tmp_path}/s", at)
     assert "--profiles" in refused(f"--profiles={tmp_path}/none", f"--listen=unix:{tmp_path}/s", at)
@@ -340,7 +356,7 @@ def test_listens_on_tcp_and_unix_at_once(tmp_path: Path) -> None:
         line = process.stdout.readline()
         addresses = line.split("listens on ")[1].split(";")[0].split(", ")
         assert addresses[0] == f"unix:{tmp_path}/s" and addresses[2] == f"unix:{tmp_path}/t", line
-        assert "2 cpu workers" in line
+        assert "workers cpu x 2" in line
         for number, address in enumerate(addresses):
             client = Client(address)
             stream = client.stream(run="run", job=f"job-{number}")

@@ -39,10 +39,13 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
   Metrics metrics("1.2.3", "cpu");
   metrics.add_verdict(sample("a"));
   metrics.add_dropped_steps("queue_full");
+  metrics.set_worker_up("cpu", true);
+  metrics.set_worker_audit_bytes("cpu", 5);
   const std::string page = metrics.scrape();
   for (const char* family : {"verdicts_total", "steps_total", "margin", "math_resolution", "exec_resolution",
                              "step_audit_seconds", "ingest_bytes_total", "ops_total", "hazards_total", "queue_steps",
-                             "worker_busy_ratio", "worker_memory_bytes", "dropped_steps_total", "build_info"}) {
+                             "worker_busy_ratio", "worker_memory_bytes", "worker_up", "worker_audit_bytes",
+                             "worker_restarts_total", "worker_spills_total", "dropped_steps_total", "build_info"}) {
     EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
   }
   EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",version="1.2.3"})"), "1");

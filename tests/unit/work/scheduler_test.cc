@@ -11,13 +11,16 @@
 namespace plumbline {
 namespace {
 
+using Work = std::function<Scheduler::Ran(const Scheduler::Turn&)>;
+
 // A task that says when it starts and ends when it is told to.
 struct Gate {
   std::promise<void> started, open;
-  std::function<void()> work() {
-    return [this] {
+  Work work() {
+    return [this](const Scheduler::Turn&) {
       started.set_value();
       open.get_future().wait();
+      return Scheduler::Ran::kDone;
     };
   }
 };
@@ -25,21 +28,33 @@ struct Gate {
 struct Order {
   std::mutex mutex;
   std::vector<std::string> ran;
-  std::function<void()> work(const std::string& name) {
-    return [this, name] {
+  Work work(const std::string& name) {
+    return [this, name](const Scheduler::Turn&) {
       const std::lock_guard lock(mutex);
       ran.push_back(name);
+      return Scheduler::Ran::kDone;
     };
   }
 };
 
-Scheduler::Task task(const std::string& job, const std::string& run, std::function<void()> work,
-                     std::uint64_t bytes = 1, bool ready = true) {
+Scheduler::Options host(int workers, std::uint64_t bytes) {
+  Scheduler::Options options;
+  options.places[0].workers = workers;
+  options.places[0].memory_bytes = bytes;
+  return options;
+}
+
+Work nothing() {
+  return [](const Scheduler::Turn&) { return Scheduler::Ran::kDone; };
+}
+
+Scheduler::Task task(const std::string& job, const std::string& run, Work work, std::uint64_t bytes = 1,
+                     bool ready = true) {
   return {job, run, bytes, ready, std::move(work)};
 }
 
 TEST(Scheduler, IsFairBetweenJobsAndNotBetweenSteps) {
-  Scheduler scheduler({1, 100});
+  Scheduler scheduler(host(1, 100));
   Gate gate;
   Order order;
   ASSERT_TRUE(scheduler.submit(task("gate", "gate", gate.work())).ok());
@@ -54,7 +69,7 @@ TEST(Scheduler, IsFairBetweenJobsAndNotBetweenSteps) {
 }
 
 TEST(Scheduler, AlternatesBetweenRunsOfAJob) {
-  Scheduler scheduler({1, 100});
+  Scheduler scheduler(host(1, 100));
   Gate gate;
   Order order;
   ASSERT_TRUE(scheduler.submit(task("gate", "gate", gate.work())).ok());
@@ -66,14 +81,20 @@ TEST(Scheduler, AlternatesBetweenRunsOfAJob) {
 }
 
 TEST(Scheduler, TasksOfOneRunNeverOverlap) {
-  Scheduler scheduler({4, 100});
+  Scheduler scheduler(host(4, 100));
   Gate first;
   Order order;
   ASSERT_TRUE(scheduler.submit(task("j", "r", first.work())).ok());
   ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("second"))).ok());
   first.started.get_future().wait();
   std::promise<void> other;
-  ASSERT_TRUE(scheduler.submit(task("j", "s", [&other] { other.set_value(); })).ok());
+  ASSERT_TRUE(scheduler
+                  .submit(task("j", "s",
+                               [&other](const Scheduler::Turn&) {
+                                 other.set_value();
+                                 return Scheduler::Ran::kDone;
+                               }))
+                  .ok());
   other.get_future().wait();  // Another run's task does run meanwhile.
   EXPECT_TRUE(order.ran.empty());
   EXPECT_EQ(scheduler.queued(), 1);
@@ -83,13 +104,19 @@ TEST(Scheduler, TasksOfOneRunNeverOverlap) {
 }
 
 TEST(Scheduler, ATaskThatIsNotReadyHoldsBackItsRunOnly) {
-  Scheduler scheduler({1, 100});
+  Scheduler scheduler(host(1, 100));
   Order order;
   const auto waiting = scheduler.submit(task("j", "r", order.work("r1"), 1, /*ready=*/false));
   ASSERT_TRUE(waiting.ok());
   ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("r2"))).ok());
   std::promise<void> other;
-  ASSERT_TRUE(scheduler.submit(task("j", "s", [&other] { other.set_value(); })).ok());
+  ASSERT_TRUE(scheduler
+                  .submit(task("j", "s",
+                               [&other](const Scheduler::Turn&) {
+                                 other.set_value();
+                                 return Scheduler::Ran::kDone;
+                               }))
+                  .ok());
   other.get_future().wait();
   EXPECT_TRUE(order.ran.empty());
   scheduler.make_ready(*waiting);
@@ -98,31 +125,30 @@ TEST(Scheduler, ATaskThatIsNotReadyHoldsBackItsRunOnly) {
 }
 
 TEST(Scheduler, RefusesWhatCanNeverFit) {
-  Scheduler scheduler({1, 100});
-  const auto refused = scheduler.submit(task(
-      "j", "r", [] {}, 101));
+  Scheduler scheduler(host(1, 100));
+  const auto refused = scheduler.submit(task("j", "r", nothing(), 101));
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
   EXPECT_NE(refused.status().message().find("--memory-limit"), std::string::npos);
 }
 
 TEST(Scheduler, StaysWithinItsMemory) {
-  Scheduler scheduler({2, 100});
+  Scheduler scheduler(host(2, 100));
   Gate large;
   Order order;
   ASSERT_TRUE(scheduler.submit(task("a", "r", large.work(), 70)).ok());
   large.started.get_future().wait();
   ASSERT_TRUE(scheduler.submit(task("b", "r", order.work("b"), 70)).ok());
   ASSERT_TRUE(scheduler.submit(task("c", "r", order.work("c"), 70)).ok());
-  EXPECT_EQ(scheduler.memory_used(), 70u);
+  EXPECT_EQ(scheduler.memory_used(0), 70u);
   EXPECT_EQ(scheduler.queued(), 2);
   large.open.set_value();
   ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
   EXPECT_EQ(order.ran.size(), 2u);
-  EXPECT_EQ(scheduler.memory_used(), 0u);
+  EXPECT_EQ(scheduler.memory_used(0), 0u);
 }
 
 TEST(Scheduler, SmallTasksDoNotKeepALargeOneWaitingForEver) {
-  Scheduler scheduler({2, 100});
+  Scheduler scheduler(host(2, 100));
   Gate running;
   Order order;
   ASSERT_TRUE(scheduler.submit(task("a", "r", running.work(), 50)).ok());
@@ -139,19 +165,19 @@ TEST(Scheduler, DrainsUntilTheDeadlineAndDropsTheRest) {
   Gate gate;
   Order order;
   {
-    Scheduler scheduler({1, 100});
+    Scheduler scheduler(host(1, 100));
     ASSERT_TRUE(scheduler.submit(task("j", "r", gate.work())).ok());
     gate.started.get_future().wait();
     ASSERT_TRUE(scheduler.submit(task("j", "r", order.work("late"), 1, /*ready=*/false)).ok());
     EXPECT_FALSE(scheduler.drain(absl::InfinitePast()));
-    EXPECT_TRUE(absl::IsUnavailable(scheduler.submit(task("j", "r", [] {})).status()));
+    EXPECT_TRUE(absl::IsUnavailable(scheduler.submit(task("j", "r", nothing())).status()));
     gate.open.set_value();
   }
   EXPECT_TRUE(order.ran.empty());
 }
 
 TEST(Scheduler, SaysHowBusyItsWorkersAre) {
-  Scheduler scheduler({1, 100});
+  Scheduler scheduler(host(1, 100));
   Gate gate;
   ASSERT_TRUE(scheduler.submit(task("j", "r", gate.work())).ok());
   gate.started.get_future().wait();

@@ -6,6 +6,7 @@
 
 #include "tests/unit/ingest/frames_of_a_step.h"
 #include "tests/unit/ingest/temporary_directory.h"
+#include "tests/unit/work/fake_device.h"
 
 namespace plumbline {
 namespace {
@@ -16,7 +17,12 @@ class Pipeline : public ::testing::Test {
 
   void start(absl::Duration reference_timeout) {
     stop();
-    scheduler_ = std::make_unique<Scheduler>(Scheduler::Options{1, 1u << 30});
+    Workers::Options workers;
+    workers.host_workers = host_workers_;
+    workers.host_bytes = 1u << 30;
+    std::vector<std::unique_ptr<DeviceWorker>> devices;
+    if (device_bytes_ > 0) devices.push_back(board_.worker("cuda:0", device_bytes_));
+    workers_ = std::make_unique<Workers>(std::move(workers), std::move(devices));
     disk_ = std::make_unique<SerialExecutor>();
     runs_ = std::make_unique<RunRegistry>();
     auto store = open_sqlite_store(directory_.path);
@@ -32,14 +38,14 @@ class Pipeline : public ::testing::Test {
     options.reference_timeout = reference_timeout;
     pipeline_ =
         std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(), nullptr,
-                                                           runs_.get(), scheduler_.get(), disk_.get(), nullptr},
+                                                           runs_.get(), workers_.get(), disk_.get(), nullptr},
                                        options);
   }
 
   void stop() {
     if (disk_ == nullptr) return;
     disk_->flush();
-    scheduler_.reset();
+    workers_.reset();
     store_.reset();
     disk_.reset();
     pipeline_.reset();
@@ -84,7 +90,10 @@ class Pipeline : public ::testing::Test {
   Profile profile_;
   std::unique_ptr<RunRegistry> runs_;
   std::unique_ptr<SerialExecutor> disk_;
-  std::unique_ptr<Scheduler> scheduler_;
+  test::FakeBoard board_{1 << 30};
+  std::int64_t device_bytes_ = 0;  // 0: no device.
+  int host_workers_ = 1;
+  std::unique_ptr<Workers> workers_;
   std::unique_ptr<VerdictStore> store_;
   std::unique_ptr<TraceStore> references_, kept_;
   std::unique_ptr<StepPipeline> pipeline_;
@@ -102,6 +111,57 @@ TEST_F(Pipeline, AnswersWhenTheVerdictIsDurable) {
   ASSERT_TRUE(stored.ok());
   EXPECT_EQ(stored->digest(), answer.verdict.digest());
   EXPECT_EQ(pipeline_->in_flight(), 0u);
+}
+
+TEST_F(Pipeline, AVerdictNamesItsDevice) {
+  device_bytes_ = 1 << 20;
+  start(absl::InfiniteDuration());
+  const StepAnswer answer = submit(open("a"), sum(0)).get();
+  ASSERT_TRUE(answer.error.ok()) << answer.error;
+  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(answer.verdict.backend(), "cuda:0");
+  EXPECT_EQ(answer.verdict.notes_size(), 0);
+  EXPECT_GT(board_.most(), 0) << "its arrays were made there";
+}
+
+TEST_F(Pipeline, AStepThatADeviceFailsIsAuditedOnTheHost) {
+  device_bytes_ = 1 << 20;
+  start(absl::InfiniteDuration());
+  const auto run = open("a");
+  const v1::Verdict good = submit(run, sum(0)).get().verdict;
+  const struct {
+    std::function<void()> fault;
+    std::string note;
+  } faults[] = {
+      {[&] { board_.refuse_allocation(1); }, "audited again on cpu: cuda:0: out of memory"},
+      {[&] { board_.fail_at_allocation(2, "an illegal address was met"); }, "cuda:0: an illegal address was met"}};
+  int step = 0;
+  for (const auto& [fault, note] : faults) {
+    start(absl::InfiniteDuration());  // With a pool that keeps nothing.
+    fault();
+    const StepAnswer answer = submit(open("a"), sum(++step)).get();
+    board_.mend();
+    ASSERT_TRUE(answer.error.ok()) << answer.error;
+    EXPECT_EQ(answer.verdict.backend(), "cpu");
+    ASSERT_EQ(answer.verdict.notes_size(), 1);
+    EXPECT_NE(answer.verdict.notes(0).find(note), std::string::npos) << answer.verdict.notes(0);
+    EXPECT_EQ(answer.verdict.verdict(), good.verdict());
+    EXPECT_EQ(answer.verdict.margin(), good.margin());
+  }
+}
+
+TEST_F(Pipeline, WithoutAWorkerThatCanAStepIsAnError) {
+  device_bytes_ = 1 << 20;
+  host_workers_ = 0;
+  start(absl::InfiniteDuration());
+  const auto run = open("a");
+  board_.lose();
+  for (const int step : {0, 1}) {
+    const StepAnswer answer = submit(run, sum(step)).get();
+    EXPECT_TRUE(absl::IsFailedPrecondition(answer.error)) << answer.error;
+    EXPECT_EQ(answer.field, "step");
+    EXPECT_TRUE(answer.durable);
+  }
 }
 
 TEST_F(Pipeline, IsIdempotentOverARestart) {
