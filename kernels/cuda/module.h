@@ -1,27 +1,22 @@
 // What libplumbline_cuda.so offers to a program that loads it at run time, so that one program serves nodes with and
-// without devices. The program exports its own symbols; the library brings no copy of the host's code.
+// without devices. The program exports its own symbols: the library computes with the program's arrays and scopes.
 #pragma once
 
 #include <string>
 
 #include "kernels/device.h"
 
-namespace plumbline::cuda {
-
-// Versions as CUDA counts them: 13000 is 13.0; 0: there is none.
-struct Facts {
-  int devices = 0;
-  int driver = 0;
-  int toolkit = 0;
-  std::string product;       // Of the device that was asked for, as the rest.
-  int major = 0, minor = 0;  // Compute capability.
-};
-
-}  // namespace plumbline::cuda
+struct plumbline_cuda_shared;
 
 extern "C" {
-// Facts that need no context on the device. The product is empty where there is no such device.
-void plumbline_cuda_facts(int device, plumbline::cuda::Facts* facts);
 // A device of the caller's own, its context made anew after an error; null, and why, where there can be none.
-plumbline::Device* plumbline_cuda_open(int device, std::string* error);
+plumbline::Device* plumbline_cuda_open(int ordinal, std::string* error);
+
+// Memory that another process shares (cudaIpcGetMemHandle), by its device's UUID. Null, and why, where it cannot be
+// opened. Copies block; false, and why, where they fail.
+plumbline_cuda_shared* plumbline_cuda_import(const std::string& uuid, const std::string& handle,
+                                             unsigned long long* bytes, std::string* error);
+bool plumbline_cuda_copy(plumbline_cuda_shared* memory, unsigned long long offset, unsigned long long bytes, void* to,
+                         std::string* error);
+void plumbline_cuda_close(plumbline_cuda_shared* memory);
 }

@@ -117,7 +117,7 @@ TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, google::protobuf:
   const std::uint64_t taken = payloads_.add(chunk, bytes);
   if (taken < chunk.size) {
     return fail(invalid(chunk.in_region ? "data.length" : "data.data", StrCat(chunk.size, " bytes"),
-                        StrCat("only ", taken, chunk.in_region ? ": the region has shrunk" : "")));
+                        StrCat("only ", taken, chunk.in_region ? StrCat(": ", options_.regions->failure()) : "")));
   }
   return {};
 }

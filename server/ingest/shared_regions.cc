@@ -19,7 +19,45 @@ using absl::StrCat;
 
 namespace {
 
-constexpr std::size_t kPieceBytes = 256u << 10;
+constexpr std::size_t kUuidBytes = 16;
+constexpr std::size_t kHandleBytes = 64;
+
+class Memfd final : public Region {
+ public:
+  Memfd(int descriptor, std::uint64_t size) : Region(size), descriptor_(descriptor) {}
+  ~Memfd() override { close(descriptor_); }
+
+  std::size_t piece_bytes() const override { return 256u << 10; }  // Stays in the cache.
+  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
+    ssize_t got = 0;
+    do {
+      got = pread(descriptor_, to, bytes, static_cast<off_t>(offset));
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) return static_cast<std::size_t>(got);
+    *failure = "the region has shrunk";
+    return 0;
+  }
+
+ private:
+  const int descriptor_;
+};
+
+class DeviceRegion final : public Region {
+ public:
+  DeviceRegion(std::unique_ptr<SharedDeviceMemory> memory, std::uint64_t size)
+      : Region(size), memory_(std::move(memory)) {}
+
+  std::size_t piece_bytes() const override { return 4u << 20; }  // Each copy waits for the device.
+  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
+    const absl::Status copied = memory_->copy(offset, bytes, to);
+    if (copied.ok()) return bytes;
+    *failure = StrCat("the device's memory cannot be read: ", copied.message());
+    return 0;
+  }
+
+ private:
+  const std::unique_ptr<SharedDeviceMemory> memory_;
+};
 
 }  // namespace
 
@@ -29,16 +67,15 @@ bool RegionReader::Next(const void** data, int* size) {
     *size = std::exchange(backed_up_, 0);
     return true;
   }
-  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(left_, piece_->size()));
-  ssize_t got = 0;
-  do {
-    got = pread(descriptor_, piece_->data(), wanted, static_cast<off_t>(at_));
-  } while (got < 0 && errno == EINTR);
-  if (got <= 0) return false;
-  at_ += static_cast<std::uint64_t>(got);
-  left_ -= static_cast<std::uint64_t>(got);
-  *bytes_read_ += static_cast<std::uint64_t>(got);
-  taken_ += got;
+  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(left_, region_->piece_bytes()));
+  if (wanted == 0) return false;
+  if (piece_->size() < wanted) piece_->resize(region_->piece_bytes());
+  const std::size_t got = region_->read(at_, wanted, piece_->data(), failure_);
+  if (got == 0) return false;
+  at_ += got;
+  left_ -= got;
+  region_->bytes_read += got;
+  taken_ += static_cast<std::int64_t>(got);
   piece_size_ = static_cast<int>(got);
   *data = piece_->data();
   *size = piece_size_;
@@ -64,6 +101,53 @@ Violation SharedRegions::add(const v1::Region& wire) {
     return exhausted("region", StrCat("a stream may have at most ", limits::kRegionsMax, " regions"));
   }
   if (wire.process() <= 0) return invalid("region.process", "a process id above 0", wire.process());
+  std::unique_ptr<Region> opened;
+  Violation wrong = wire.has_cuda() ? open_device(wire, &opened) : open_memfd(wire, &opened);
+  if (!wrong) regions_.emplace(wire.region(), Opened{std::move(opened), wire.has_cuda()});
+  return wrong;
+}
+
+Violation SharedRegions::open_device(const v1::Region& wire, std::unique_ptr<Region>* opened) const {
+  const auto precondition = [](Violation wrong) {
+    wrong.code = absl::StatusCode::kFailedPrecondition;
+    return wrong;
+  };
+  if (open_device_memory_ == nullptr) {
+    return precondition(invalid("region.cuda", "a memfd: this daemon has no CUDA device", "memory of a CUDA device"));
+  }
+  if (wire.cuda().device().size() != kUuidBytes) {
+    return invalid("region.cuda.device", StrCat("a UUID of ", kUuidBytes, " bytes"),
+                   StrCat(wire.cuda().device().size(), " bytes"));
+  }
+  if (wire.cuda().handle().size() != kHandleBytes) {
+    return invalid("region.cuda.handle", StrCat("a handle of ", kHandleBytes, " bytes"),
+                   StrCat(wire.cuda().handle().size(), " bytes"));
+  }
+  // A handle says nothing of whose it is; what it names dies with its process.
+  struct stat process {};
+  if (stat(StrCat("/proc/", wire.process()).c_str(), &process) != 0) {
+    return precondition(invalid("region.process", "a process of this node that is alive", wire.process()));
+  }
+  if (process.st_uid != owner_) {
+    Violation wrong = invalid("region.process", StrCat("a process of the daemon's own user, ", owner_),
+                              StrCat("one of user ", process.st_uid));
+    wrong.code = absl::StatusCode::kPermissionDenied;
+    return wrong;
+  }
+  auto memory = open_device_memory_(wire.cuda().device(), wire.cuda().handle());
+  if (!memory.ok()) {
+    return precondition(invalid("region.cuda.handle", "memory that a process of this node shares",
+                                StrCat("what cannot be opened: ", memory.status().message())));
+  }
+  const std::uint64_t size = (*memory)->size();
+  if (wire.size() == 0 || wire.size() > size) {
+    return invalid("region.size", StrCat("1 to the allocation's ", size, " bytes"), wire.size());
+  }
+  *opened = std::make_unique<DeviceRegion>(*std::move(memory), wire.size());
+  return {};
+}
+
+Violation SharedRegions::open_memfd(const v1::Region& wire, std::unique_ptr<Region>* opened) const {
   if (wire.fd() < 0) return invalid("region.fd", "0 or more", wire.fd());
 
   // O_PATH looks at the file without opening it: opening a device or a pipe could do something.
@@ -99,22 +183,16 @@ Violation SharedRegions::add(const v1::Region& wire) {
   if (descriptor < 0) {
     return {absl::StatusCode::kUnavailable, "region.fd", StrCat("cannot open it: ", strerror(errno))};
   }
-  regions_.emplace(wire.region(), Opened{descriptor, wire.size()});
-  piece_.resize(kPieceBytes);
+  *opened = std::make_unique<Memfd>(descriptor, wire.size());
   return {};
 }
 
 Violation SharedRegions::drop(std::uint32_t id) {
   const auto found = regions_.find(id);
   if (found == regions_.end()) return invalid("drop_region", "a region that this stream registered", id);
-  close(found->second.descriptor);
+  (found->second.device ? dropped_.device : dropped_.memory) += found->second.region->bytes_read;
   regions_.erase(found);
   return {};
-}
-
-void SharedRegions::clear() {
-  for (const auto& [id, region] : regions_) close(region.descriptor);
-  regions_.clear();
 }
 
 Violation SharedRegions::check(const v1::TensorData& data) const {
@@ -125,7 +203,7 @@ Violation SharedRegions::check(const v1::TensorData& data) const {
   if (!data.data().empty()) {
     return invalid("data.data", "no bytes beside those in a region", StrCat(data.data().size(), " bytes"));
   }
-  const std::uint64_t size = found->second.size;
+  const std::uint64_t size = found->second.region->size();
   if (data.region_offset() > size) {
     return invalid("data.region_offset", StrCat("at most the region's ", size, " bytes"), data.region_offset());
   }
@@ -137,9 +215,16 @@ Violation SharedRegions::check(const v1::TensorData& data) const {
 }
 
 RegionReader SharedRegions::reader(const v1::TensorData& data) {
-  return {regions_.at(data.region()).descriptor, data.region_offset(), data.length(), &piece_, &bytes_read_};
+  failure_.clear();
+  return {regions_.at(data.region()).region.get(), data.region_offset(), data.length(), &piece_, &failure_};
 }
 
-std::uint64_t SharedRegions::take_bytes_read() { return std::exchange(bytes_read_, 0); }
+SharedRegions::BytesRead SharedRegions::take_bytes_read() {
+  BytesRead read = std::exchange(dropped_, {});
+  for (auto& [id, opened] : regions_) {
+    (opened.device ? read.device : read.memory) += std::exchange(opened.region->bytes_read, 0);
+  }
+  return read;
+}
 
 }  // namespace plumbline

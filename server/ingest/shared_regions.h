@@ -1,8 +1,9 @@
 // Memory that a client shares with the daemon: registered once for a stream, then referred to by TensorData.
 //
-// Read with pread and never mapped: a client that shrinks its memfd would kill a daemon that had mapped it (SIGBUS). A
-// chunk is copied into the step's own memory while its frame is taken, so nothing the client does afterwards changes
-// what is audited, and no region is in use between two frames. Not thread-safe.
+// A memfd is read with pread and never mapped: a client that shrinks it would kill a daemon that had mapped it
+// (SIGBUS). Memory of a device is copied by the device. A chunk is copied into the step's own memory while its frame is
+// taken, so nothing the client does afterwards changes what is audited, and no region is in use between two frames. Not
+// thread-safe.
 #pragma once
 
 #include <google/protobuf/io/zero_copy_stream.h>
@@ -11,19 +12,42 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "plumbline/v1/audit.pb.h"
+#include "server/ingest/device_memory.h"
 #include "server/ingest/violation.h"
 
 namespace plumbline {
 
-// A part of a file, through a piece of memory that stays in the cache. Ends early where the file does.
+// Memory of another process, open as long as this lives.
+class Region {
+ public:
+  explicit Region(std::uint64_t size) : size_(size) {}
+  virtual ~Region() = default;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  std::uint64_t size() const { return size_; }
+  virtual std::size_t piece_bytes() const = 0;  // To read at a time.
+  // Bytes read, at least one; otherwise `failure` says why there are none.
+  virtual std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) = 0;
+
+  std::uint64_t bytes_read = 0;
+
+ private:
+  const std::uint64_t size_;
+};
+
+// A part of a region, through a piece of memory of our own. Ends early where the region does.
 class RegionReader final : public google::protobuf::io::ZeroCopyInputStream {
  public:
-  RegionReader(int descriptor, std::uint64_t offset, std::uint64_t length, std::vector<std::uint8_t>* piece,
-               std::uint64_t* bytes_read)
-      : descriptor_(descriptor), at_(offset), left_(length), piece_(piece), bytes_read_(bytes_read) {}
+  RegionReader(Region* region, std::uint64_t offset, std::uint64_t length, std::vector<std::uint8_t>* piece,
+               std::string* failure)
+      : region_(region), at_(offset), left_(length), piece_(piece), failure_(failure) {}
 
   bool Next(const void** data, int* size) override;
   void BackUp(int count) override { backed_up_ += count; }
@@ -31,11 +55,11 @@ class RegionReader final : public google::protobuf::io::ZeroCopyInputStream {
   std::int64_t ByteCount() const override { return taken_ - backed_up_; }
 
  private:
-  const int descriptor_;
+  Region* const region_;
   std::uint64_t at_;
   std::uint64_t left_;
   std::vector<std::uint8_t>* const piece_;
-  std::uint64_t* const bytes_read_;
+  std::string* const failure_;
   int piece_size_ = 0;
   int backed_up_ = 0;
   std::int64_t taken_ = 0;
@@ -43,30 +67,40 @@ class RegionReader final : public google::protobuf::io::ZeroCopyInputStream {
 
 class SharedRegions {
  public:
-  // Takes memory of this user alone.
-  explicit SharedRegions(uid_t owner = geteuid()) : owner_(owner) {}
-  ~SharedRegions() { clear(); }
+  // Takes memory of this user alone; of devices where they can be opened.
+  explicit SharedRegions(uid_t owner = geteuid(), OpenDeviceMemory open_device_memory = nullptr)
+      : owner_(owner), open_device_memory_(std::move(open_device_memory)) {}
   SharedRegions(const SharedRegions&) = delete;
 
   Violation add(const v1::Region& region);
   Violation drop(std::uint32_t id);
-  void clear();
+  void clear() { regions_.clear(); }
 
   // What is wrong with where a chunk is said to lie.
   Violation check(const v1::TensorData& data) const;
   // Of a chunk that was checked; valid until the next call.
   RegionReader reader(const v1::TensorData& data);
-  std::uint64_t take_bytes_read();  // Since the last call.
+  const std::string& failure() const { return failure_; }  // Why the last reader ended early.
+
+  struct BytesRead {
+    std::uint64_t memory = 0, device = 0;
+  };
+  BytesRead take_bytes_read();  // Since the last call.
 
  private:
-  struct Opened {
-    int descriptor = -1;
-    std::uint64_t size = 0;
-  };
+  Violation open_memfd(const v1::Region& region, std::unique_ptr<Region>* opened) const;
+  Violation open_device(const v1::Region& region, std::unique_ptr<Region>* opened) const;
+
   const uid_t owner_;
+  const OpenDeviceMemory open_device_memory_;
+  struct Opened {
+    std::unique_ptr<Region> region;
+    bool device = false;
+  };
   std::map<std::uint32_t, Opened> regions_;
   std::vector<std::uint8_t> piece_;
-  std::uint64_t bytes_read_ = 0;
+  std::string failure_;
+  BytesRead dropped_;  // Read from regions that are gone.
 };
 
 }  // namespace plumbline

@@ -36,6 +36,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     std::shared_ptr<BufferPool> buffers;  // For their payloads; may be null.
     Metrics* metrics = nullptr;
     GoldenStore* golden = nullptr;
+    OpenDeviceMemory open_device_memory;  // Of clients on this node; may be empty.
   };
   struct Options {
     std::uint64_t step_bytes_max = 0;

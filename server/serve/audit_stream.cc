@@ -61,6 +61,9 @@ grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
 
 }  // namespace
 
+AuditStream::AuditStream(AuditService* service, bool regions_allowed)
+    : service_(service), regions_allowed_(regions_allowed), regions_(geteuid(), service->parts().open_device_memory) {}
+
 AuditStream* AuditStream::start(AuditService* service, bool regions_allowed) {
   const std::shared_ptr<AuditStream> stream(new AuditStream(service, regions_allowed));
   stream->self_ = stream;
@@ -159,6 +162,7 @@ void AuditStream::take_frame() {
       add_region(request_.region());
     } else if (request_.has_drop_region()) {
       if (auto wrong = regions_.drop(request_.drop_region())) return end(to_grpc_status(wrong));
+      ack_due_ = true;  // Tells the client that the memory is its own again.
     } else {
       result = assembler_->add(request_);
     }
@@ -169,8 +173,9 @@ void AuditStream::take_frame() {
     received_ += read_.Length();
     read_.Clear();
   }
-  if (const std::uint64_t shared = regions_.take_bytes_read(); shared > 0 && service_->parts().metrics != nullptr) {
-    service_->parts().metrics->add_ingest_bytes(Transport::kSharedMemory, shared);
+  if (const auto read = regions_.take_bytes_read(); service_->parts().metrics != nullptr) {
+    if (read.memory > 0) service_->parts().metrics->add_ingest_bytes(Transport::kSharedMemory, read.memory);
+    if (read.device > 0) service_->parts().metrics->add_ingest_bytes(Transport::kCudaIpc, read.device);
   }
   switch (result.progress) {
     case TraceAssembler::Progress::kTaken:

@@ -32,7 +32,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDone() override;
 
  private:
-  AuditStream(AuditService* service, bool regions_allowed) : service_(service), regions_allowed_(regions_allowed) {}
+  AuditStream(AuditService* service, bool regions_allowed);
 
   // All with the lock held.
   void open();

@@ -117,7 +117,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
                           &state->memory, BufferPool::create(options.memory_bytes / limits::kBufferShare),
-                          &state->metrics, state->golden.get()},
+                          &state->metrics, state->golden.get(),
+                          // A daemon without a CUDA worker keeps off the devices.
+                          options.workers.cuda.empty() ? nullptr : cuda_memory_opener()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
   state->verdicts = std::make_unique<VerdictService>(state->store.get(), state->kept.get());

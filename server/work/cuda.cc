@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,12 +13,13 @@ using absl::StrCat;
 
 namespace {
 
-constexpr int kMajorMin = 8;  // Of the kernels: Ampere.
 constexpr char kLibrary[] = "libplumbline_cuda.so";
 
 struct Module {
-  decltype(&plumbline_cuda_facts) facts = nullptr;
   decltype(&plumbline_cuda_open) open = nullptr;
+  decltype(&plumbline_cuda_import) import = nullptr;
+  decltype(&plumbline_cuda_copy) copy = nullptr;
+  decltype(&plumbline_cuda_close) close = nullptr;
   std::string missing;  // Why it is not there.
 };
 
@@ -25,46 +27,51 @@ const Module& module() {
   static const Module loaded = [] {
     Module made;
     void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);  // Never closed: its devices live on.
-    if (library != nullptr) {
-      made.facts = reinterpret_cast<decltype(made.facts)>(dlsym(library, "plumbline_cuda_facts"));
-      made.open = reinterpret_cast<decltype(made.open)>(dlsym(library, "plumbline_cuda_open"));
-    }
-    if (made.facts == nullptr || made.open == nullptr) {
+    const auto find = [&](auto* function, const char* name) {
+      if (library != nullptr)
+        *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, name));
+      if (*function != nullptr || !made.missing.empty()) return;
       const char* const why = dlerror();
-      made.missing = why == nullptr ? "unknown error" : why;
-    }
+      made.missing = why == nullptr ? name : why;
+    };
+    find(&made.open, "plumbline_cuda_open");
+    find(&made.import, "plumbline_cuda_import");
+    find(&made.copy, "plumbline_cuda_copy");
+    find(&made.close, "plumbline_cuda_close");
     return made;
   }();
   return loaded;
 }
 
-std::string version(int number) { return StrCat(number / 1000, ".", number % 1000 / 10); }
+class ImportedMemory final : public SharedDeviceMemory {
+ public:
+  ImportedMemory(plumbline_cuda_shared* memory, std::uint64_t size) : memory_(memory), size_(size) {}
+  ~ImportedMemory() override { module().close(memory_); }
+
+  std::uint64_t size() const override { return size_; }
+  absl::Status copy(std::uint64_t offset, std::uint64_t bytes, void* to) override {
+    std::string error;
+    if (module().copy(memory_, offset, bytes, to, &error)) return absl::OkStatus();
+    return absl::InternalError(error);
+  }
+
+ private:
+  plumbline_cuda_shared* const memory_;
+  const std::uint64_t size_;
+};
 
 }  // namespace
 
-absl::Status check_cuda(int index, const cuda::Facts& facts) {
-  const std::string name = StrCat("cuda:", index);
-  if (facts.driver == 0) {
-    return absl::FailedPreconditionError(
-        StrCat(name, ": expected a driver for CUDA ", version(facts.toolkit), " or newer, found none"));
-  }
-  // Within a major version, older drivers run newer toolkits (CUDA's minor version compatibility).
-  if (facts.driver / 1000 < facts.toolkit / 1000) {
-    return absl::FailedPreconditionError(StrCat(name, ": expected a driver for CUDA ", facts.toolkit / 1000,
-                                                ".0 or newer, found one for ", version(facts.driver)));
-  }
-  if (facts.devices == 0) return absl::NotFoundError(StrCat(name, ": expected a device, found none"));
-  if (index >= facts.devices) {
-    return absl::NotFoundError(StrCat(name, ": expected one of the ", facts.devices, " devices, cuda:0",
-                                      facts.devices > 1 ? StrCat(" to cuda:", facts.devices - 1) : "",
-                                      ", found no such device"));
-  }
-  if (facts.major < kMajorMin) {
-    return absl::FailedPreconditionError(StrCat(name, ": expected compute capability ", kMajorMin,
-                                                ".0 or newer, found ", facts.major, ".", facts.minor, " (",
-                                                facts.product, ")"));
-  }
-  return absl::OkStatus();
+OpenDeviceMemory cuda_memory_opener() {
+  if (!module().missing.empty()) return nullptr;
+  return
+      [](const std::string& device, const std::string& handle) -> absl::StatusOr<std::unique_ptr<SharedDeviceMemory>> {
+        unsigned long long bytes = 0;
+        std::string error;
+        plumbline_cuda_shared* const memory = module().import(device, handle, &bytes, &error);
+        if (memory == nullptr) return absl::FailedPreconditionError(error);
+        return std::make_unique<ImportedMemory>(memory, bytes);
+      };
 }
 
 absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index) {
@@ -73,9 +80,6 @@ absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index) {
     return absl::FailedPreconditionError(
         StrCat("cuda:", index, ": expected ", kLibrary, " beside this program, found none: ", loaded.missing));
   }
-  cuda::Facts facts;
-  loaded.facts(index, &facts);
-  if (auto wrong = check_cuda(index, facts); !wrong.ok()) return wrong;
   std::string error;
   std::unique_ptr<Device> device(loaded.open(index, &error));
   if (device == nullptr) return absl::UnavailableError(StrCat("cuda:", index, ": ", error));

@@ -6,13 +6,14 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/module.h"
 #include "kernels/device.h"
+#include "server/ingest/device_memory.h"
 
 namespace plumbline {
 
 // Opens "cuda:`index`". Errors name the device, what was expected and what was found.
 absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index);
 
-// Whether a device of which these are the facts can be used.
-absl::Status check_cuda(int index, const cuda::Facts& facts);
+// Memory that other processes share; empty where there is no library.
+OpenDeviceMemory cuda_memory_opener();
 
 }  // namespace plumbline

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -155,8 +156,8 @@ TEST_F(SharedStep, IsTheSameTraceAsInChunks) {
   const auto trace = assembler_->take_step().trace;
   EXPECT_EQ(*trace->payloads.at(1), *whole->payloads.at(1));
   EXPECT_EQ(trace->digest, whole->digest);
-  EXPECT_EQ(regions_.take_bytes_read(), 8u);
-  EXPECT_EQ(regions_.take_bytes_read(), 0u);
+  EXPECT_EQ(regions_.take_bytes_read().memory, 8u);
+  EXPECT_EQ(regions_.take_bytes_read().memory, 0u);
 }
 
 TEST_F(SharedStep, OfManyPiecesIsTheSameTraceAsInChunks) {
@@ -194,7 +195,7 @@ TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
     options.regions = &regions;
     assembler_ = std::make_unique<TraceAssembler>(std::move(options));
     EXPECT_EQ(field(in_region(1, 0, 8, at, length)), name) << at << " " << length;
-    EXPECT_EQ(regions.take_bytes_read(), 0u);
+    EXPECT_EQ(regions.take_bytes_read().memory, 0u);
   }
 }
 
@@ -204,7 +205,7 @@ TEST_F(SharedStep, ThatIsTooLongForAChunkFailsBeforeAnyMemoryIsTaken) {
   ASSERT_EQ(ftruncate(memory.fd(), static_cast<off_t>(large)), 0);
   ASSERT_TRUE(regions_.add(memory.region()).ok());
   EXPECT_EQ(field(in_region(1, 0, large, 0, large)), "data.length");
-  EXPECT_EQ(regions_.take_bytes_read(), 0u);
+  EXPECT_EQ(regions_.take_bytes_read().memory, 0u);
 }
 
 TEST_F(SharedStep, WithBytesBesideItsPlaceFails) {
@@ -242,6 +243,128 @@ TEST(Assembler, WithoutRegionsRefusesToReadFromOne) {
   auto frames = frames_of_a_step(1);
   frames[6] = in_region(1, 0, 8, 0, 8);
   EXPECT_EQ(offer(assembler, frames).violation.field, "data.region");
+}
+
+// Memory of a device that is not there: what tests put into it, and how many hold it open.
+struct FakeDeviceMemory {
+  std::string content;
+  std::string broken;  // Why it cannot be read; empty: it can.
+  int open = 0;
+  std::string device = std::string(16, 'u'), handle = std::string(64, 'h');
+
+  OpenDeviceMemory opener() {
+    return [this](const std::string& asked_device,
+                  const std::string& asked_handle) -> absl::StatusOr<std::unique_ptr<SharedDeviceMemory>> {
+      if (asked_device != device) return absl::NotFoundError("no device of this UUID");
+      if (asked_handle != handle) return absl::InvalidArgumentError("invalid resource handle");
+      return std::make_unique<Opened>(this);
+    };
+  }
+  v1::Region region(std::uint64_t size) const {
+    v1::Region region;
+    region.set_region(1);
+    region.set_process(getpid());
+    region.set_size(size);
+    region.mutable_cuda()->set_device(device);
+    region.mutable_cuda()->set_handle(handle);
+    return region;
+  }
+
+ private:
+  class Opened final : public SharedDeviceMemory {
+   public:
+    explicit Opened(FakeDeviceMemory* memory) : memory_(memory) { ++memory_->open; }
+    ~Opened() override { --memory_->open; }
+    std::uint64_t size() const override { return memory_->content.size(); }
+    absl::Status copy(std::uint64_t offset, std::uint64_t bytes, void* to) override {
+      if (!memory_->broken.empty()) return absl::InternalError(memory_->broken);
+      memory_->content.copy(static_cast<char*>(to), bytes, offset);
+      return absl::OkStatus();
+    }
+
+   private:
+    FakeDeviceMemory* const memory_;
+  };
+};
+
+std::string refusal_of_device(const v1::Region& region, FakeDeviceMemory& memory, uid_t owner = geteuid()) {
+  SharedRegions regions(owner, memory.opener());
+  const Violation wrong = regions.add(region);
+  EXPECT_EQ(memory.open, wrong.ok() ? 1 : 0) << "what is refused is not held";
+  return wrong.message();
+}
+
+TEST(DeviceRegions, SayWhatIsWrongWithAHandle) {
+  FakeDeviceMemory memory{"12345678", ""};
+  const v1::Region good = memory.region(8);
+  EXPECT_EQ(refusal_of_device(good, memory), "");
+  SharedRegions without;
+  const Violation none = without.add(good);
+  EXPECT_EQ(none.code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(none.message(),
+            "region.cuda: expected a memfd: this daemon has no CUDA device, found memory of a CUDA device");
+  v1::Region wrong = good;
+  wrong.mutable_cuda()->set_handle("short");
+  EXPECT_EQ(refusal_of_device(wrong, memory), "region.cuda.handle: expected a handle of 64 bytes, found 5 bytes");
+  wrong = good;
+  wrong.mutable_cuda()->set_handle(std::string(64, 'x'));
+  EXPECT_EQ(refusal_of_device(wrong, memory),
+            "region.cuda.handle: expected memory that a process of this node shares, found what cannot be opened: "
+            "invalid resource handle");
+  wrong = good;
+  wrong.mutable_cuda()->clear_device();
+  EXPECT_EQ(refusal_of_device(wrong, memory), "region.cuda.device: expected a UUID of 16 bytes, found 0 bytes");
+  wrong = good;
+  wrong.set_size(9);
+  EXPECT_EQ(refusal_of_device(wrong, memory), "region.size: expected 1 to the allocation's 8 bytes, found 9");
+  wrong.set_process(INT32_MAX);  // Beyond the largest process id of Linux.
+  EXPECT_EQ(refusal_of_device(wrong, memory),
+            "region.process: expected a process of this node that is alive, found 2147483647");
+  EXPECT_NE(
+      refusal_of_device(good, memory, geteuid() + 1).find("region.process: expected a process of the daemon's own"),
+      std::string::npos);
+}
+
+TEST(DeviceRegions, AreReadLikeMemoryAndClosedWithTheirStream) {
+  FakeDeviceMemory memory{"xx12345678", ""};
+  {
+    SharedRegions regions(geteuid(), memory.opener());
+    ASSERT_TRUE(regions.add(memory.region(10)).ok());
+    TraceAssembler::Options options = options_of_a_run();
+    options.regions = &regions;
+    TraceAssembler assembler(std::move(options));
+    v1::AuditRequest begin;
+    begin.mutable_step_begin()->set_step(0);
+    ASSERT_EQ(assembler.add(begin).progress, Progress::kTaken);
+    EXPECT_EQ(assembler.add(in_region(1, 0, 8, 2, 4)).progress, Progress::kTaken);
+    EXPECT_EQ(assembler.add(in_region(1, 4, 8, 6, 4)).progress, Progress::kTaken);
+    EXPECT_EQ(regions.take_bytes_read().device, 8u);
+    memory.broken = "an illegal address was met";
+    const auto broken = assembler.add(in_region(2, 0, 8, 2, 8));
+    EXPECT_EQ(broken.progress, Progress::kStepFailed);
+    EXPECT_EQ(broken.violation.message(),
+              "data.length: expected 8 bytes, found only 0: the device's memory cannot be read: an illegal address was "
+              "met");
+    EXPECT_EQ(memory.open, 1);
+  }
+  EXPECT_EQ(memory.open, 0);
+}
+
+TEST(DeviceRegions, WhatIsDroppedIsClosedAtOnceAndUnknownToTheNextChunk) {
+  FakeDeviceMemory memory{"12345678", ""};
+  SharedRegions regions(geteuid(), memory.opener());
+  ASSERT_TRUE(regions.add(memory.region(8)).ok());
+  TraceAssembler::Options options = options_of_a_run();
+  options.regions = &regions;
+  TraceAssembler assembler(std::move(options));
+  v1::AuditRequest begin;
+  begin.mutable_step_begin()->set_step(0);
+  ASSERT_EQ(assembler.add(begin).progress, Progress::kTaken);
+  EXPECT_EQ(assembler.add(in_region(1, 0, 8, 0, 4)).progress, Progress::kTaken);
+  EXPECT_TRUE(regions.drop(1).ok());
+  EXPECT_EQ(memory.open, 0);
+  EXPECT_EQ(assembler.add(in_region(1, 4, 8, 4, 4)).violation.field, "data.region");
+  EXPECT_EQ(regions.take_bytes_read().device, 4u) << "counted although its region is gone";
 }
 
 }  // namespace

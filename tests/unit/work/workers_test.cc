@@ -17,6 +17,11 @@ using test::FakeBoard;
 
 constexpr std::int64_t kLimit = 1 << 20;
 
+// Nothing is shared with the worker's: the library that counts a status's owners is none that the sanitizer sees into.
+Workers::Ran copy_of(const Workers::Ran& ran) {
+  return {absl::Status(ran.status.code(), ran.status.message()), ran.backend, ran.notes};
+}
+
 struct Machine {
   explicit Machine(int boards, int host_workers) {
     std::vector<std::unique_ptr<DeviceWorker>> devices;
@@ -37,8 +42,8 @@ struct Machine {
 
   Workers::Ran run(std::function<void()> compute, std::uint64_t bytes = 1000, const std::string& run = "r") {
     std::promise<Workers::Ran> done;
-    const auto ticket = workers->submit(
-        {"job", run, bytes, true, std::move(compute), [&done](const Workers::Ran& ran) { done.set_value(ran); }});
+    const auto ticket = workers->submit({"job", run, bytes, true, std::move(compute),
+                                         [&done](const Workers::Ran& ran) { done.set_value(copy_of(ran)); }});
     if (!ticket.ok()) return {ticket.status(), "", {}};
     return done.get_future().get();
   }
@@ -116,7 +121,7 @@ TEST(Workers, ALostDeviceLeavesTheOthersWorking) {
                                 both.arrive_and_wait();
                                 if (current_memory()->limit() == kLimit) machine.boards[0]->lose();
                               },
-                              [&done, i](const Workers::Ran& ran) { done[i].set_value(ran); }})
+                              [&done, i](const Workers::Ran& ran) { done[i].set_value(copy_of(ran)); }})
                     .ok());
   }
   Workers::Ran first = done[0].get_future().get(), second = done[1].get_future().get();
@@ -144,11 +149,11 @@ TEST(Workers, WhereNoneIsLeftTasksAreToldAndNothingHangs) {
                               queued.get_future().wait();
                               machine.boards[0]->lose();
                             },
-                            [&](const Workers::Ran& ran) { first.set_value(ran); }})
+                            [&](const Workers::Ran& ran) { first.set_value(copy_of(ran)); }})
                   .ok());
   ASSERT_TRUE(machine.workers
                   ->submit({"other", "r", 1, true, [] { FAIL() << "nobody can"; },
-                            [&](const Workers::Ran& ran) { behind.set_value(ran); }})
+                            [&](const Workers::Ran& ran) { behind.set_value(copy_of(ran)); }})
                   .ok());
   queued.set_value();
   EXPECT_TRUE(absl::IsFailedPrecondition(first.get_future().get().status));
