@@ -153,6 +153,28 @@ def test_registered_wrongly(client: Client, run: str, memory: int, tmp_path: Pat
     assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
 
 
+def test_without_a_cuda_worker_memory_of_a_device_is_refused(client: Client, run: str, memory: int) -> None:
+    assert not client.open(run).plan.cuda_regions
+    stream = client.stream(run)
+    handle = audit_pb2.CudaMemory(device=bytes(16), handle=bytes(64))
+    stream.send(frame(region=audit_pb2.Region(region=1, process=os.getpid(), size=8, cuda=handle)))
+    status = stream.next("region").status
+    assert status.code == code_pb2.FAILED_PRECONDITION
+    assert violations(status) == [
+        ("region.cuda", "region.cuda: expected a memfd: this daemon has no CUDA device, found memory of a CUDA device")
+    ]
+    assert register(stream, region(memory)) == (code_pb2.OK, [])
+    stream.send(*shared_step(0).frames())
+    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+
+
+def test_an_ack_says_that_a_region_was_let_go_of(client: Client, run: str, memory: int) -> None:
+    stream = client.stream(run)
+    assert register(stream, region(memory)) == (code_pb2.OK, [])
+    stream.send(frame(drop_region=1))
+    stream.wait(lambda: any(each.HasField("ack") and each.ack.received >= stream.sent for each in stream))
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give memory to another user")
 def test_memory_of_another_user_is_refused(client: Client, run: str, memory: int) -> None:
     os.fchown(memory, 65534, -1)

@@ -89,6 +89,7 @@ class Plan:
         chunk_bytes_max: int = 1 << 20,
         step_bytes_max: int = 0,
         region_chunk_bytes_max: int = 0,
+        cuda_regions: bool = False,
     ) -> None:
         self.lowered = None if lowered is None else frozenset(lowered)
         self.positive_side = frozenset(positive_side)
@@ -97,6 +98,7 @@ class Plan:
         self.chunk_bytes_max = min(chunk_bytes_max or 1 << 20, 1 << 20)
         self.step_bytes_max = step_bytes_max
         self.region_chunk_bytes_max = region_chunk_bytes_max  # 0: the daemon takes no shared memory.
+        self.cuda_regions = cuda_regions
         self._infos: dict[Any, OperatorInfo] = {}
 
     def info(self, func: Any) -> OperatorInfo:

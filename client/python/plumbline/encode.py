@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from . import cuda
 from .capture import UNSET, Edge
+from .cuda import DeviceMemory, Staged
 from .schema import DTYPES, TENSOR, TENSORS, OperatorInfo
 from .shared import REGION, SHARED_BYTES_MIN, SharedMemory
 from .storages import Window
@@ -26,8 +28,9 @@ def encode_step(
     chunk_bytes_max: int = 1 << 20,
     shared: SharedMemory | None = None,
     region_chunk_bytes_max: int = 0,
+    device: DeviceMemory | None = None,
 ) -> Iterator[bytes]:
-    """Messages of one step, StepBegin to StepEnd. Payloads that lie in `shared` go as places in it."""
+    """Messages of one step, StepBegin to StepEnd. Payloads that lie in `shared` or on `device` go as places in it."""
     begin = audit_pb2.AuditRequest()
     begin.step_begin.step = step
     begin.step_begin.outputs = outputs
@@ -38,11 +41,18 @@ def encode_step(
     for record in records:
         if record[0] == "data":
             _, payload, content = record
+            if isinstance(content, Staged) and content.memory is device:
+                for frame in _data_in(cuda.REGION, payload, content.start, len(content), region_chunk_bytes_max):
+                    yield frame
+                    frames += 1
+                continue
+            if isinstance(content, Staged):
+                content = content.on_host()
             start = shared.offset(content) if shared is not None and len(content) >= SHARED_BYTES_MIN else None
             data = (
                 _data(payload, content, chunk_bytes_max)
                 if start is None
-                else _shared_data(payload, start, len(content), region_chunk_bytes_max)
+                else _data_in(REGION, payload, start, len(content), region_chunk_bytes_max)
             )
             for frame in data:
                 yield frame
@@ -70,6 +80,12 @@ def region_frame(shared: SharedMemory) -> bytes:
     return audit_pb2.AuditRequest(region=region).SerializeToString()
 
 
+def device_frame(memory: DeviceMemory) -> bytes:
+    region = audit_pb2.Region(region=cuda.REGION, process=os.getpid(), size=memory.size)
+    region.cuda.device, region.cuda.handle = memory.uuid, memory.handle
+    return audit_pb2.AuditRequest(region=region).SerializeToString()
+
+
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 127:
@@ -94,13 +110,13 @@ def _data(payload: int, content: memoryview, chunk_bytes_max: int) -> Iterator[b
         yield b"".join((b"\x22", _varint(len(head) + len(chunk)), head, chunk))
 
 
-def _shared_data(payload: int, start: int, total: int, chunk_bytes_max: int) -> Iterator[bytes]:
+def _data_in(region: int, payload: int, start: int, total: int, chunk_bytes_max: int) -> Iterator[bytes]:
     for offset in range(0, total, chunk_bytes_max):
         data = trace_pb2.TensorData(
             payload=payload,
             offset=offset,
             total=total,
-            region=REGION,
+            region=region,
             region_offset=start + offset,
             length=min(chunk_bytes_max, total - offset),
         )

@@ -7,14 +7,22 @@ a pool and serve the next one.
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 
 import torch
 
+from . import cuda
+from .cuda import DeviceMemory, Stage, Staged
 from .shared import SharedMemory
+
+log = logging.getLogger("plumbline")
 
 BLOCK_BYTES = 32 << 20
 ALIGNMENT = 64
+STAGED = ("cuda",)  # Kinds of devices whose content may stay there until the daemon takes it.
+
+Content = memoryview | Staged
 
 
 class Pool:
@@ -26,11 +34,26 @@ class Pool:
         self._free_bytes = 0
         self._bytes_max = bytes_max
         self.shared: SharedMemory | None = None  # New blocks come from it, as long as it has room.
+        self.staging_bytes = 0  # That the daemon's reading of device memory may take of the device.
+        self.device: DeviceMemory | None = None
 
     def share(self) -> None:
         """Takes new blocks from memory that the daemon can read. Raises OSError where there can be none."""
         if self.shared is None:
             self.shared = SharedMemory(self._bytes_max)
+
+    def staging(self, device: torch.device) -> DeviceMemory | None:
+        """Memory on that device which the daemon can read; only one device of a process has any."""
+        if not self.staging_bytes or device.type not in STAGED:
+            return None
+        if self.device is None:
+            try:
+                self.device = cuda.open_memory(device, self.staging_bytes)
+            except (OSError, RuntimeError, ValueError, AttributeError) as error:
+                log.info("plumbline: no memory of %s to share, its content is copied to the host: %s", device, error)
+                self.staging_bytes = 0
+                return None
+        return self.device if self.device.device == device and not self.device.closed else None
 
     def take(self, count: int) -> torch.Tensor:
         """A block of at least `count` bytes, its content undefined."""
@@ -72,6 +95,7 @@ class Arena:
         self._used = 0
         self._room = 0
         self._address = 0
+        self._stage: Stage | None = None
         self.bytes = 0
 
     def _take(self, count: int) -> tuple[int, memoryview]:
@@ -102,8 +126,22 @@ class Arena:
         ctypes.memset(target, 0, count)
         return view
 
-    def copy_storage(self, storage: torch.UntypedStorage, start: int, count: int) -> memoryview:
+    def _staged(self, address: int, count: int, device: torch.device) -> Staged | None:
+        """Copies device memory on its device, where there is room."""
+        if self._stage is None:
+            memory = self._pool.staging(device)
+            if memory is None:
+                return None
+            self._stage = Stage(memory)
+        content = self._stage.copy(address, count) if self._stage.device == device else None
+        if content is not None:
+            self.bytes += count
+        return content
+
+    def copy_storage(self, storage: torch.UntypedStorage, start: int, count: int, on_host: bool = False) -> Content:
         """Copies bytes [start, start + count) of a storage on any device."""
+        if not on_host and (content := self._staged(storage.data_ptr() + start, count, storage.device)) is not None:
+            return content
         if storage.device.type == "cpu":
             return self.copy_memory(storage.data_ptr() + start, count)
         with torch._C._DisableTorchDispatch():
@@ -111,19 +149,22 @@ class Arena:
             host = flat[start : start + count].cpu()
         return self.copy_memory(host.data_ptr(), count)
 
-    def copy_tensor(self, tensor: torch.Tensor) -> memoryview:
+    def copy_tensor(self, tensor: torch.Tensor) -> Content:
         """Copies a tensor's elements, row-major."""
         count = tensor.numel() * tensor.element_size()
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            with torch._C._DisableTorchDispatch():
-                tensor = tensor.detach().cpu().contiguous()
+        with torch._C._DisableTorchDispatch():
+            tensor = tensor.detach().contiguous()
+        if (content := self._staged(tensor.data_ptr(), count, tensor.device)) is not None:
+            return content
+        with torch._C._DisableTorchDispatch():
+            tensor = tensor.cpu()
         return self.copy_memory(tensor.data_ptr(), count)
 
-    def copy_positive_side(self, tensor: torch.Tensor) -> memoryview:
+    def copy_positive_side(self, tensor: torch.Tensor) -> Content:
         """One byte an element, row-major: 1 where the element is greater than 0."""
         with torch._C._DisableTorchDispatch():
-            side = tensor.detach().gt(0).contiguous().cpu()
-        return self.copy_memory(side.data_ptr(), side.numel())
+            side = tensor.detach().gt(0)
+        return self.copy_tensor(side)
 
     def release(self) -> None:
         """Returns the memory to the pool. Views of it must not be used afterwards."""
@@ -131,3 +172,6 @@ class Arena:
         self._pool.give(self._blocks)
         self._blocks = []
         self._room = 0
+        if self._stage is not None:
+            self._stage.release()
+            self._stage = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .payload import Arena
+from .payload import Arena, Content
 from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
 
@@ -138,7 +138,7 @@ class StorageTable:
         self._last_value += 1
         return self._last_value
 
-    def payload(self, content: memoryview) -> int:
+    def payload(self, content: Content) -> int:
         """Records a payload and returns its id."""
         self._last_payload += 1
         self._records.append(("data", self._last_payload, content))
@@ -201,7 +201,7 @@ class StorageTable:
         """The content was computed by nothing that was seen: a result of the unknown, no data. It has a counterpart
         in another run where that has the same content."""
         count = storage.nbytes() // _ITEM_BYTES[code]
-        content = self._arena.copy_storage(storage, 0, count * _ITEM_BYTES[code])
+        content = self._arena.copy_storage(storage, 0, count * _ITEM_BYTES[code], on_host=True)
         entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
         entry.leaf = entry.unwritten = False
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()

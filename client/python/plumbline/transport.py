@@ -12,9 +12,9 @@ from typing import Any
 
 import grpc
 
-from . import shared
+from . import cuda, shared
 from .capture import Plan
-from .encode import encode_step, open_frame, region_frame
+from .encode import device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError
 from .payload import Arena, Pool
 from .v1 import audit_pb2, verdict_pb2
@@ -76,6 +76,9 @@ class Transport:
         self._request = request
         self._pool = pool
         self._shared_epoch = -1  # The stream whose daemon reads the pool's shared memory.
+        self._device_answered = (
+            self._device_epoch
+        ) = -1  # The same of its memory on a device; the stream that was asked.
         self._callbacks = (on_verdict, on_error, on_control)
         self._changed = threading.Condition()
         self._queue: deque[Step] = deque()  # Not yet sent.
@@ -139,7 +142,9 @@ class Transport:
             self._closing = True
             self._changed.notify_all()
             if threading.current_thread() is not self._thread:
-                self._changed.wait_for(lambda: not self.connected or not self._unanswered, timeout)
+                # What the daemon holds of a device is ours again when it has ended the stream.
+                held = self._pool is not None and self._pool.device is not None
+                self._changed.wait_for(lambda: not self.connected or not (self._unanswered or held), timeout)
             self._epoch += 1
             self._changed.notify_all()
             call = self._call
@@ -215,6 +220,9 @@ class Transport:
             self._changed.notify_all()
         for response in call:
             self._respond(response)
+        # The daemon has ended the stream, and let go of the device's memory before it did.
+        if self._closing and self._pool is not None and self._pool.device is not None and not self._flying:
+            self._pool.device.free()
         with self._changed:
             self.connected = False
             self._epoch += 1
@@ -224,6 +232,7 @@ class Transport:
     def _share(self, plan: Plan) -> None:
         if self._pool is None or not plan.region_chunk_bytes_max or not shared.wanted():
             return
+        self._pool.staging_bytes = cuda.wanted() if plan.cuda_regions else 0
         try:
             self._pool.share()
         except OSError as error:
@@ -260,6 +269,16 @@ class Transport:
                 step = self._queue.popleft()
                 self._flying.append(step)
             assert self.plan is not None
+            device = self._pool.device if self._pool is not None else None
+            if device is not None and self._device_answered != epoch:
+                frame = device_frame(device)
+                if not self._spend(len(frame), epoch):
+                    return
+                yield frame
+                with self._changed:
+                    self._changed.wait_for(lambda: self._device_answered == epoch or self._epoch != epoch)
+            if device is not None:
+                device.wait()
             for frame in encode_step(
                 step.records,
                 step.step,
@@ -269,6 +288,7 @@ class Transport:
                 self.plan.chunk_bytes_max,
                 memory if self._shared_epoch == epoch else None,
                 self.plan.region_chunk_bytes_max,
+                device if self._device_epoch == epoch else None,
             ):
                 if not self._spend(len(frame), epoch):
                     return
@@ -300,6 +320,8 @@ class Transport:
             status = response.error.status
             _guarded(on_error, response.error.step, from_status(status))
             self._answered(response.error.step)
+        elif event == "region" and response.region.region == cuda.REGION:
+            self._device_known(response.region.status)
         elif event == "region":
             if response.region.status.code == 0:
                 self._shared_epoch = self._epoch
@@ -307,6 +329,16 @@ class Transport:
                 log.info("plumbline: steps go as messages: %s", response.region.status.message)
         elif event == "control":
             _guarded(on_control, response.control)
+
+    def _device_known(self, status: Any) -> None:
+        with self._changed:
+            self._device_answered = self._epoch
+            if status.code == 0:
+                self._device_epoch = self._epoch
+            elif self._pool is not None and self._pool.device is not None:
+                self._pool.device.closed = True
+                log.info("plumbline: what is on the device goes through the host: %s", status.message)
+            self._changed.notify_all()
 
     def _acknowledged(self, ack: audit_pb2.Ack) -> None:
         with self._changed:
@@ -350,6 +382,7 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         plan.chunk_bytes_max,
         plan.step_bytes_max,
         plan.region_chunk_bytes_max,
+        plan.cuda_regions,
     )
 
 
