@@ -8,6 +8,7 @@
 
 struct plumbline_cuda_shared;
 
+#pragma GCC visibility push(default)
 extern "C" {
 // A device of the caller's own, its context made anew after an error; null, and why, where there can be none.
 plumbline::Device* plumbline_cuda_open(int ordinal, std::string* error);
@@ -20,3 +21,4 @@ bool plumbline_cuda_copy(plumbline_cuda_shared* memory, unsigned long long offse
                          std::string* error);
 void plumbline_cuda_close(plumbline_cuda_shared* memory);
 }
+#pragma GCC visibility pop

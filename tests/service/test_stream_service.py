@@ -317,6 +317,7 @@ def test_one_line_errors_of_the_command_line(tmp_path: Path, shared_daemon: Daem
         "": "entry 1: expected cpu, cpu:N or cuda:N, found",
     }.items():
         assert wrong in refused(f"--workers={workers}", f"--listen=unix:{tmp_path}/s", at)
+    assert "--workers: cuda:0: expected" in refused("--workers=cuda:0,cpu", f"--listen=unix:{tmp_path}/s", at)
     for limit, wrong in {
         "0%": "expected a share above 0% and at most 100%",
         "101%": "expected a share above 0% and at most 100%",
