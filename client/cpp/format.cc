@@ -60,8 +60,18 @@ std::string paragraph(const std::string& first, const std::string& text) {
   return out + line + "\n";
 }
 
+// "12 of 90" modules, of a partial step or a run of such; empty: not stated.
+std::string modules_text(std::uint64_t audited, std::uint64_t all) {
+  return all == 0 ? "" : absl::StrCat(audited, " of ", all);
+}
+
 std::string coverage_text(const v1::Coverage& coverage) {
-  std::string text = absl::StrCat(coverage.audited(), " of ", coverage.operations(), " operations audited, ");
+  std::string text;
+  if (coverage.partial()) {
+    absl::StrAppend(&text, "partial: ", modules_text(coverage.modules_audited(), coverage.modules()), " modules, ",
+                    coverage.parameters_audited(), " of ", coverage.parameters(), " parameters; of the trace ");
+  }
+  absl::StrAppend(&text, coverage.audited(), " of ", coverage.operations(), " operations audited, ");
   if (coverage.opaque() == 0) return text + "none opaque";
   absl::StrAppend(&text, coverage.opaque(), " opaque");
   if (coverage.opaque_names_size() > 0) {
@@ -139,6 +149,15 @@ std::string list_text(const std::string& title, const Texts& texts) {
   return out;
 }
 
+// Of the last run, over its ranks the one that audited least.
+std::string run_coverage_text(const v1::JobSummary& job) {
+  const v1::RunCoverage* least = nullptr;
+  for (const v1::RunCoverage& each : job.coverage()) {
+    if (least == nullptr || each.modules_audited() < least->modules_audited()) least = &each;
+  }
+  return least == nullptr ? "" : modules_text(least->modules_audited(), least->modules());
+}
+
 std::vector<std::string> verdict_cells(const v1::Verdict& verdict) {
   return {printable(verdict.id()),           outcome_name(verdict.verdict()),
           grade_name(verdict.grade()),       cause_name(verdict.cause()),
@@ -192,20 +211,24 @@ std::string explain_verdict(const v1::Verdict& verdict) {
 
 std::string format_jobs(const std::vector<v1::JobSummary>& jobs) {
   TextTable table({"project", "job", ">runs", ">steps", ">type_i", ">type_ii", ">inconclusive", ">missed", ">errors",
-                   "last seen (UTC)", "worst verdict"});
+                   ">modules audited", "last seen (UTC)", "worst verdict"});
   for (const v1::JobSummary& job : jobs) {
     table.add({printable(job.project()), printable(job.job()), absl::StrCat(job.runs_size()), absl::StrCat(job.steps()),
                absl::StrCat(job.type_i()), absl::StrCat(job.type_ii()), absl::StrCat(job.inconclusive()),
-               absl::StrCat(job.missed()), absl::StrCat(job.errors()), time_text(job.last_seen()),
-               printable(job.worst_verdict_id())});
+               absl::StrCat(job.missed()), absl::StrCat(job.errors()), run_coverage_text(job),
+               time_text(job.last_seen()), printable(job.worst_verdict_id())});
   }
   return table.str();
 }
 
 std::string format_verdicts(const std::vector<v1::Verdict>& verdicts) {
-  TextTable table(
-      {"verdict of", "verdict", "grade", "cause", ">margin", ">math_resolution", ">exec_resolution", "suspect"});
-  for (const v1::Verdict& verdict : verdicts) table.add(verdict_cells(verdict));
+  TextTable table({"verdict of", "verdict", "grade", "cause", ">margin", ">math_resolution", ">exec_resolution",
+                   ">modules", "suspect"});
+  for (const v1::Verdict& verdict : verdicts) {
+    std::vector<std::string> cells = verdict_cells(verdict);
+    cells.insert(cells.end() - 1, modules_text(verdict.coverage().modules_audited(), verdict.coverage().modules()));
+    table.add(cells);
+  }
   return table.str();
 }
 

@@ -59,8 +59,11 @@ std::vector<NodeId> foreign(const Graph& graph, const std::vector<Array>& values
 
 bool by_name(LeafRole role) {
   return role == LeafRole::kParameter || role == LeafRole::kBuffer || role == LeafRole::kState ||
-         role == LeafRole::kRandom;
+         role == LeafRole::kRandom || role == LeafRole::kObserved;
 }
+
+// What a run carries from step to step.
+bool carried(LeafRole role) { return by_name(role) && role != LeafRole::kRandom && role != LeafRole::kObserved; }
 
 bool is_rounding(Format format, const Array& wide, const Array& narrow) {
   for (std::int64_t i = 0; i < wide.count(); ++i)
@@ -84,14 +87,15 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
     const auto found = named.find(leaf.name);
     const Shape& shape = reference.nodes[leaf.node].shape;
     if (found == named.end() || target_values[found->second].count() != count(shape)) {
+      if (leaf.role == LeafRole::kObserved) match.unpaired_inputs.push_back(leaf.name);
       if (!reference_values[i]) match.missing.push_back(leaf.name);
       continue;
     }
     const Array& shared = target_values[found->second];
-    if (reference_values[i] && !bitwise_equal(reference_values[i], shared)) {
+    if (leaf.role != LeafRole::kObserved && reference_values[i] && !bitwise_equal(reference_values[i], shared)) {
       match.drifted.push_back(leaf.name);
       const GraphLeaf& own = target.leaves[found->second];
-      if (leaf.role != LeafRole::kRandom && !is_rounding(leaf.format, shared, reference_values[i]) &&
+      if (carried(leaf.role) && !is_rounding(leaf.format, shared, reference_values[i]) &&
           !is_rounding(own.format, reference_values[i], shared))
         match.foreign_state.push_back(own.node);
     }
@@ -107,7 +111,7 @@ std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Arr
   for (std::size_t narrow = 0; narrow < graph.leaves.size(); ++narrow) {
     const GraphLeaf& leaf = graph.leaves[narrow];
     const bool half = leaf.format == Format::kFloat16 || leaf.format == Format::kBFloat16;
-    if (!half || !by_name(leaf.role) || leaf.role == LeafRole::kRandom || !values[narrow]) continue;
+    if (!half || !carried(leaf.role) || !values[narrow]) continue;
     for (std::size_t wide = 0; wide < graph.leaves.size(); ++wide) {
       const Format format = graph.leaves[wide].format;
       if ((format != Format::kFloat32 && format != Format::kFloat64) || !values[wide] ||

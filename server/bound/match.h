@@ -16,6 +16,8 @@ struct LeafMatch {
   // Target's parameters, buffers and state whose content differs, neither being the other rounded to its format.
   std::vector<NodeId> foreign_state;
   std::vector<std::string> missing;  // Reference leaves that need the target's content, and it has none.
+  // Reference's inputs of a partial step's audited part that the target's part does not have.
+  std::vector<std::string> unpaired_inputs;
   std::vector<NodeId> foreign_data;  // Target data leaves (more than one element) of which the reference holds no rows.
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
 };

@@ -151,6 +151,7 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
   v1::StepBegin identity;  // Without `missed`: it may grow until a step is resent.
   identity.set_step(begin.step());
   identity.set_outputs(begin.outputs());
+  if (begin.scope().partial()) *identity.mutable_scope() = begin.scope();
   hash(identity, 'b');
   if (begin.missed() < 0 || begin.missed_reasons_size() > limits::kMissedReasonsMax) {
     missed_ = 0;
@@ -166,6 +167,28 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
     if (auto wrong = check_text(begin.missed_reasons(i), StrCat("step_begin.missed_reasons[", i, "]"), false)) {
       return fail(std::move(wrong));
     }
+  }
+  if (auto wrong = add_scope(begin.scope())) return fail(std::move(wrong));
+  return {};
+}
+
+Violation TraceAssembler::add_scope(const v1::Scope& wire) {
+  TraceScope& scope = trace_->scope;
+  const auto paths = [](const auto& from, const std::string& field, std::vector<std::string>* to) -> Violation {
+    if (from.size() > limits::kModulesMax) return invalid(field, StrCat("at most ", limits::kModulesMax), from.size());
+    for (int i = 0; i < from.size(); ++i) {
+      if (auto wrong = check_text(from[i], StrCat(field, "[", i, "]"), false)) return wrong;
+    }
+    to->assign(from.begin(), from.end());
+    return {};
+  };
+  scope.partial = wire.partial();
+  scope.modules_total = wire.modules_total();
+  scope.parameters_total = wire.parameters_total();
+  if (auto wrong = paths(wire.modules(), "step_begin.scope.modules", &scope.modules)) return wrong;
+  if (auto wrong = paths(wire.left_out(), "step_begin.scope.left_out", &scope.left_out)) return wrong;
+  if (scope.modules_total < scope.modules.size()) {
+    return invalid("step_begin.scope.modules_total", StrCat(scope.modules.size(), " or more"), scope.modules_total);
   }
   return {};
 }
@@ -212,8 +235,8 @@ Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
   leaf.name = wire.name();
   leaf.payload = wire.payload();
   if (auto wrong = read_format(wire.dtype(), "leaf.dtype", &leaf.format)) return wrong;
-  if (wire.role() <= v1::Leaf::ROLE_UNSPECIFIED || wire.role() > v1::Leaf::RANDOM) {
-    return invalid("leaf.role", "DATA, PARAMETER, BUFFER, STATE or RANDOM", static_cast<int>(wire.role()));
+  if (wire.role() <= v1::Leaf::ROLE_UNSPECIFIED || wire.role() > v1::Leaf::OBSERVED) {
+    return invalid("leaf.role", "DATA, PARAMETER, BUFFER, STATE, RANDOM or OBSERVED", static_cast<int>(wire.role()));
   }
   leaf.role = static_cast<LeafRole>(wire.role());
   if (auto wrong = check_text(wire.name(), "leaf.name", leaf.role != LeafRole::kData)) return wrong;

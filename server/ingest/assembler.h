@@ -78,6 +78,7 @@ class TraceAssembler {
   Result begin(const v1::StepBegin& begin);
   Result end(const v1::StepEnd& end);
   Result add_from_region(const v1::TensorData& data);
+  Violation add_scope(const v1::Scope& wire);
   Violation add_leaf(const v1::Leaf& leaf);
   Violation add_op(const v1::Op& op);
   Violation add_result(const v1::Result& wire, int index, TraceOp* op);

@@ -125,6 +125,14 @@ bool emit_frames(const Trace& trace, const std::function<bool(PayloadId)>& keep,
     begin->set_outputs(trace.outputs);
     begin->set_missed(trace.missed);
     for (const std::string& reason : trace.missed_reasons) begin->add_missed_reasons(reason);
+    if (trace.scope.modules_total > 0 || trace.scope.partial) {
+      auto* scope = begin->mutable_scope();
+      scope->set_partial(trace.scope.partial);
+      scope->mutable_modules()->Assign(trace.scope.modules.begin(), trace.scope.modules.end());
+      scope->mutable_left_out()->Assign(trace.scope.left_out.begin(), trace.scope.left_out.end());
+      scope->set_modules_total(trace.scope.modules_total);
+      scope->set_parameters_total(trace.scope.parameters_total);
+    }
     if (!send(frame)) return false;
   }
   for (const TraceLeaf& leaf : trace.leaves) {

@@ -22,6 +22,7 @@ inline constexpr std::int64_t kOpsMax = 1 << 20;
 inline constexpr std::int64_t kTapsMax = 1 << 16;
 inline constexpr std::int64_t kPayloadsMax = 1 << 21;
 inline constexpr int kMissedReasonsMax = 64;
+inline constexpr int kModulesMax = 4096;             // Named by a scope, and the same that it leaves out.
 inline constexpr int kTermsMax = 4096;               // Of a tap.
 inline constexpr int kArgumentsMax = 256;            // Of an operation.
 inline constexpr int kResultsMax = 1 << 14;          // Of an operation; a foreach operation has one for each parameter.

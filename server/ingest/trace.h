@@ -26,7 +26,15 @@ struct TensorRef {
   View view;
 };
 
-enum class LeafRole : std::uint8_t { kUnknown = 0, kData = 1, kParameter = 2, kBuffer = 3, kState = 4, kRandom = 5 };
+enum class LeafRole : std::uint8_t {
+  kUnknown = 0,
+  kData = 1,
+  kParameter = 2,
+  kBuffer = 3,
+  kState = 4,
+  kRandom = 5,
+  kObserved = 6
+};
 
 // Carried from step to step under a name.
 inline bool persistent(LeafRole role) {
@@ -111,8 +119,16 @@ struct StepIdentity {
   auto operator<=>(const StepIdentity&) const = default;
 };
 
+// What the trace holds of the watched models.
+struct TraceScope {
+  bool partial = false;
+  std::vector<std::string> modules, left_out;  // Paths; of partial steps.
+  std::uint64_t modules_total = 0, parameters_total = 0;
+};
+
 struct Trace {
   StepIdentity identity;
+  TraceScope scope;
   bool outputs = false;
   std::int64_t missed = 0;
   std::vector<std::string> missed_reasons;

@@ -7,6 +7,7 @@
 #include "server/bound/golden.h"
 #include "server/bound/invariants.h"
 #include "server/bound/quantize.h"
+#include "server/judge/coverage.h"
 #include "server/judge/judge.h"
 #include "server/lower/lower.h"
 
@@ -49,6 +50,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   }
   if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);
+  cover_modules(target, graph.coverage, &verdict);
   verdict.phase_seconds["lower"] = lowering;
   return verdict;
 }

@@ -194,6 +194,14 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
            broken, &broken->mathematics);
     return true;
   }
+  if (!bounds.match.unpaired_inputs.empty()) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference differ at " + broken->name +
+               ", but what came into the audited part of the reference has no counterpart in the target: " +
+               joined(bounds.match.unpaired_inputs) + ".",
+           broken, &broken->mathematics);
+    return true;
+  }
   if (bounds.suspicion) {
     const Graph& program = bounds.suspicion->in_reference ? *input.reference : *input.graph;
     verdict->suspect = place_of(program, bounds.suspicion->node);

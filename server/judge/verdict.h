@@ -67,6 +67,15 @@ struct Coverage {
   std::uint64_t operations = 0, audited = 0, opaque = 0;
   std::vector<std::string> opaque_names;
   std::uint64_t decisions = 0, unstable = 0, elements = 0;
+
+  struct Module {
+    std::string path;
+    std::uint64_t operations = 0, parameters = 0;
+  };
+  bool partial = false;
+  std::uint64_t modules = 0, modules_audited = 0, parameters = 0, parameters_audited = 0;
+  std::vector<Module> audited_modules;
+  std::vector<std::string> left_out;
 };
 
 struct Hazard {

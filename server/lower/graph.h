@@ -95,6 +95,11 @@ struct GraphCoverage {
   std::uint64_t operations = 0;  // All of the trace.
   std::uint64_t opaque = 0;      // Those among them that lowering does not model.
   std::map<std::string, std::uint64_t> opaque_names;
+
+  struct Module {
+    std::uint64_t audited = 0, opaque = 0;
+  };
+  std::map<std::string, Module> modules;  // By path.
 };
 
 struct Graph {

@@ -201,6 +201,7 @@ class Lowering {
       }
     }
     ++graph_.coverage.operations;
+    ++(modelled ? graph_.coverage.modules[op.module].audited : graph_.coverage.modules[op.module].opaque);
     if (!modelled) {
       ++graph_.coverage.opaque;
       ++graph_.coverage.opaque_names[op.name];

@@ -50,6 +50,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   }
   open.golden = request->golden();
   open.record_golden = request->record_golden();
+  open.budget = {request->budget().step_share(), request->budget().bytes_per_second()};
   parts_.disk->post([this, open, reactor, response, regions_allowed = over_unix_socket(*context)] {
     std::shared_ptr<Run> run;
     if (const auto wrong = check_golden(open)) return reactor->Finish(to_grpc_status(wrong));

@@ -6,6 +6,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "server/ingest/limits.h"
@@ -123,6 +124,7 @@ void AuditStream::open() {
     wrong.code = absl::StatusCode::kAlreadyExists;
     return end(to_grpc_status(wrong));
   }
+  if (run_->budget.given()) steering_.emplace(run_->budget);
   TraceAssembler::Options options;
   options.run = run_->identity;
   options.step_bytes_max = service_->options().step_bytes_max;
@@ -163,6 +165,8 @@ void AuditStream::take_frame() {
     } else if (request_.has_drop_region()) {
       if (auto wrong = regions_.drop(request_.drop_region())) return end(to_grpc_status(wrong));
       ack_due_ = true;  // Tells the client that the memory is its own again.
+    } else if (request_.has_pace()) {
+      steer(request_.pace());
     } else {
       result = assembler_->add(request_);
     }
@@ -214,6 +218,21 @@ void AuditStream::add_region(const v1::Region& region) {
   response.mutable_region()->set_region(region.region());
   auto* status = response.mutable_region()->mutable_status();
   if (wrong) *status = to_rpc_status(absl::Status(wrong.code, wrong.message()), wrong.field);
+  send(response);
+}
+
+void AuditStream::steer(const v1::Pace& pace) {
+  if (!steering_) return;
+  // A measurement that cannot be one is left out.
+  const bool sound = pace.step_seconds() > 0 && std::isfinite(pace.step_seconds()) && pace.cost_seconds() >= 0 &&
+                     std::isfinite(pace.cost_seconds()) && pace.slice() > 0 && pace.slice() <= 1 && pace.steps() >= 0;
+  if (!sound) return;
+  const Steer next = steering_->decide(
+      {pace.steps(), pace.step_seconds(), pace.cost_seconds(), pace.bytes(), pace.slice(), pace.rotating()},
+      unanswered_);
+  v1::AuditResponse response;
+  response.mutable_control()->set_every(next.every);
+  response.mutable_control()->set_slice(next.slice);
   send(response);
 }
 
@@ -272,6 +291,7 @@ void AuditStream::answered(const StepAnswer& answer) {
   --unanswered_;
   v1::AuditResponse response;
   if (answer.error.ok()) {
+    if (steering_) steering_->audited(answer.verdict.audit_seconds());
     *response.mutable_verdict() = answer.verdict;
   } else {
     response.mutable_error()->set_step(answer.step.step);

@@ -38,6 +38,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void open();
   void take_frame();  // Of read_: into the assembler.
   void add_region(const v1::Region& region);
+  void steer(const v1::Pace& pace);
   void next_frame();  // Reads on, unless too much is unanswered.
   void half_closed();
   void submit_step();
@@ -70,6 +71,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   bool holds_run_ = false;
   SharedRegions regions_;
   std::unique_ptr<TraceAssembler> assembler_;
+  std::optional<Steering> steering_;  // Where the run has a budget.
   std::uint64_t received_ = 0;
   std::uint64_t credit_ = 0;
   std::int64_t durable_step_ = -1;

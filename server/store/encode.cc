@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kTapsMax = 4096;
 constexpr std::size_t kContributorsMax = 16;
 constexpr std::size_t kOpaqueNamesMax = 16;
+constexpr std::size_t kModulesMax = 4096;
 
 // Length of the well-formed UTF-8 sequence at the start of `text` (Unicode 15, table 3-7); 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
@@ -86,6 +87,20 @@ void encode(const Coverage& from, v1::Coverage* to) {
   to->set_decisions(from.decisions);
   to->set_unstable(from.unstable);
   to->set_elements(from.elements);
+  to->set_partial(from.partial);
+  to->set_modules(from.modules);
+  to->set_modules_audited(from.modules_audited);
+  to->set_parameters(from.parameters);
+  to->set_parameters_audited(from.parameters_audited);
+  for (std::size_t i = 0; i < std::min(from.audited_modules.size(), kModulesMax); ++i) {
+    const Coverage::Module& module = from.audited_modules[i];
+    auto* wire = to->add_audited_modules();
+    wire->set_path(utf8(module.path));
+    wire->set_operations(module.operations);
+    wire->set_parameters(module.parameters);
+  }
+  for (std::size_t i = 0; i < std::min(from.left_out.size(), kModulesMax); ++i)
+    to->add_left_out(utf8(from.left_out[i]));
 }
 
 void encode(const Hazard& from, v1::Hazard* to) {

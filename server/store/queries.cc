@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/store/encode.h"
+#include "server/store/run_coverage.h"
 
 namespace plumbline {
 namespace {
@@ -178,6 +179,8 @@ absl::Status Queries::summarize(v1::JobSummary* summary) const {
   status = ask("SELECT count(*) FROM errors WHERE project=? AND job=?",
                [&](SqliteStatement& row) { summary->set_errors(static_cast<std::uint64_t>(row.integer(0))); });
   if (!status.ok()) return status;
+  status = add_run_coverage(connection_, summary->project(), summary->job(), "", summary->mutable_coverage());
+  if (!status.ok()) return status;
 
   const auto take_worst = [&](SqliteStatement& row) {
     summary->set_worst_verdict_id(absl::StrCat(summary->project(), "/", summary->job(), "/", row.text(0), "/",
@@ -251,6 +254,10 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter) const {
   const ReadTransaction transaction(connection_);
   if (!transaction.status().ok()) return transaction.status();
 
+  if (!filter.project().empty() && !filter.job().empty()) {
+    auto added = add_run_coverage(connection_, filter.project(), filter.job(), filter.run(), stats.mutable_coverage());
+    if (!added.ok()) return added;
+  }
   auto sums = connection_.prepare(absl::StrCat(
       "SELECT outcome, count(*), sum(operations), sum(opaque), sum(audit_seconds), max(margin), count(margin) "
       "FROM verdicts WHERE ",

@@ -126,6 +126,11 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
   v1::Verdict detail;
   detail.mutable_taps()->Swap(summary.mutable_taps());
   detail.mutable_contributors()->Swap(summary.mutable_contributors());
+  if (summary.coverage().partial()) {  // Its halves become one message when they are parsed together.
+    v1::Coverage* rest = detail.mutable_coverage();
+    rest->mutable_audited_modules()->Swap(summary.mutable_coverage()->mutable_audited_modules());
+    rest->mutable_left_out()->Swap(summary.mutable_coverage()->mutable_left_out());
+  }
   if (!summary.SerializeToString(&row.summary) || !detail.SerializeToString(&row.detail)) {
     return absl::InvalidArgumentError("the verdict cannot be serialized");
   }

@@ -1,6 +1,7 @@
 #include "server/work/run_registry.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
@@ -51,6 +52,13 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   if (!(request.alpha > 0 && request.alpha < 1)) {
     return invalid("alpha", "a probability above 0 and below 1", StrCat(request.alpha));
   }
+  if (!(request.budget.step_share >= 0 && request.budget.step_share < 1)) {
+    return invalid("budget.step_share", "a share above 0 and below 1, or 0 for none",
+                   StrCat(request.budget.step_share));
+  }
+  if (!(request.budget.bytes_per_second >= 0 && std::isfinite(request.budget.bytes_per_second))) {
+    return invalid("budget.bytes_per_second", "a finite rate, or 0 for none", StrCat(request.budget.bytes_per_second));
+  }
   std::optional<StepIdentity> reference;
   if (auto wrong = read_reference(request, &reference)) return wrong;
 
@@ -76,6 +84,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->reference_name = request.reference_run;
     run->golden = request.golden;
     run->record_golden = request.record_golden;
+    run->budget = request.budget;
     handles_[run->handle] = id;
     if (reference) ++referenced_[reference->run_id()];
     found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
@@ -91,6 +100,12 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     if (run.reference != reference) {
       return invalid("reference_run", StrCat("\"", run.reference_name, "\", with which the run was opened"),
                      StrCat("\"", request.reference_run, "\""));
+    }
+    if (!(run.budget == request.budget)) {
+      return invalid("budget",
+                     StrCat("a share of ", run.budget.step_share, " and ", run.budget.bytes_per_second,
+                            " bytes per second, with which the run was opened"),
+                     StrCat(request.budget.step_share, " and ", request.budget.bytes_per_second));
     }
     if (run.golden != request.golden || run.record_golden != request.record_golden) {
       const bool judged = run.golden != request.golden;

@@ -16,6 +16,7 @@
 #include "server/ingest/trace.h"
 #include "server/ingest/violation.h"
 #include "server/judge/audit.h"
+#include "server/work/steering.h"
 
 namespace plumbline {
 
@@ -29,6 +30,7 @@ struct Run {
   std::optional<StepIdentity> reference;  // Of the run to pair with, without step.
   std::string reference_name;             // As the client wrote it.
   std::string golden, record_golden;      // Names of golden runs; empty: none.
+  Budget budget;
 
   StepMemory memory;            // Of the scheduler's tasks of this run, which never run at the same time.
   std::int64_t last_step = -1;  // Of the disk thread: the last step that was admitted.
@@ -44,6 +46,7 @@ class RunRegistry {
     std::string reference_run;  // "run" or "job/run"; empty: none.
     bool keep_traces = false;
     std::string golden, record_golden;
+    Budget budget;
   };
 
   // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,

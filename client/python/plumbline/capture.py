@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import compiler
+from . import compiler, foreign
 from .payload import Arena, Pool
 from .regions import Region, collective
 from .schema import (
@@ -151,6 +151,7 @@ class Recorder(TorchDispatchMode):
         self.lock = threading.RLock()
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
+        self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
         self._scalars: dict[tuple[type, Any], Window] = {}
         self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
 
@@ -187,14 +188,18 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.failure is not None:
             return func(*args, **kwargs)
-        info = pending = None
+        info = pending = kept = None
+        shown = (args, kwargs)  # What is recorded of the call.
         try:
             info = self.plan.info(func)
             if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
                 with self.lock:
-                    site = self.sites.current()
-                    self.storages.unmodelled = ""
-                    pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
+                    if self.storages.place is not None and not info.composite:
+                        kept, shown = self._kept(info, args, kwargs)
+                    if kept != []:
+                        self.site = site = self.sites.current()
+                        self.storages.unmodelled = ""
+                        pending = (site, self._before(info, *shown), self.storages.unmodelled)
             elif info.kind == COLLECTIVE:
                 with self.lock:
                     self._collective(info, args, kwargs)
@@ -214,10 +219,30 @@ class Recorder(TorchDispatchMode):
         if info.kind != VIEW and self.failure is None:
             try:
                 with self.lock:
-                    self._after(info, pending, args, kwargs, out)
+                    seen = out
+                    if kept is not None:
+                        if kept and info.last_result_decision and args[1].item():
+                            raise CaptureFailed("scaler_overflow", "perhaps of a gradient outside of the scope")
+                        foreign.after(self.storages, info, out, kept)
+                        seen = foreign.restricted(out, foreign.list_length(info, args, kwargs), kept)
+                    if kept != []:
+                        self._after(info, pending, *shown, seen)
             except Exception as error:
                 self.guard(error)
         return out
+
+    def _kept(self, info: OperatorInfo, args: Any, kwargs: Any) -> tuple[list[int] | None, tuple[Any, Any]]:
+        """In a partial step: the positions of the call's lists that are recorded, or None for all of it, and what the
+        call looks like with them alone."""
+        if torch._C._current_autograd_node() is not None:
+            return None, (args, kwargs)
+        kept = foreign.kept_positions(self.storages, info, args, kwargs)
+        if kept is None:
+            return None, (args, kwargs)
+        foreign.before(self.storages, info, args, kwargs, kept)
+        count = foreign.list_length(info, args, kwargs)
+        shown_args = [foreign.restricted(value, count, kept) for value in args]
+        return kept, (shown_args, {key: foreign.restricted(value, count, kept) for key, value in kwargs.items()})
 
     def _before(self, info: OperatorInfo, args: Any, kwargs: Any) -> list[Any]:
         """Windows of the arguments as they are before the operation runs."""
@@ -325,7 +350,7 @@ class Recorder(TorchDispatchMode):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
-            window, count, base = self.storages.write(tensor)
+            window, count, base = self.storages.write(tensor, bool(name))
             payload = 0
             if window[0] and tensor.numel():
                 if observe or position == last:
@@ -446,6 +471,9 @@ class Recorder(TorchDispatchMode):
         entry = self.storages.entry(tensor)
         if entry is None or entry.leaf or not tensor.numel():
             return window, 0
+        content = entry.content
+        if content is not None and tensor.is_contiguous() and len(content) == tensor.numel() * tensor.element_size():
+            return window, self.storages.payload(content)
         return window, self.storages.payload(self.arena.copy_tensor(tensor))
 
 

@@ -25,6 +25,7 @@ def encode_step(
     outputs: bool = False,
     missed: int = 0,
     missed_reasons: Iterable[str] = (),
+    scope: audit_pb2.Scope | None = None,
     chunk_bytes_max: int = 1 << 20,
     shared: SharedMemory | None = None,
     region_chunk_bytes_max: int = 0,
@@ -36,6 +37,8 @@ def encode_step(
     begin.step_begin.outputs = outputs
     begin.step_begin.missed = missed
     begin.step_begin.missed_reasons.extend(missed_reasons)
+    if scope is not None:
+        begin.step_begin.scope.CopyFrom(scope)
     yield begin.SerializeToString()
     frames = 2
     for record in records:

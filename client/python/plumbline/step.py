@@ -11,10 +11,13 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .capture import CaptureFailed, Plan, recorder
 from .compiler import CompilerWatch
+from .gate import Gate
 from .mapping import Side
 from .payload import Pool
+from .scope import MODULES_MAX, Part, whole
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Guard, Taps
+from .v1 import audit_pb2
 
 # Following modules and backward replaces functions of PyTorch for the whole process: one step at a time.
 _active = threading.Lock()
@@ -33,9 +36,12 @@ class StepCapture:
         automatic_taps: bool = True,
         guards: Mapping[str, Guard] | None = None,
         side: Side | None = None,
+        part: Part | None = None,
     ) -> None:
         self.recorder = recorder(plan, pool, outputs)
         self.taps = Taps(self.recorder, self._retire, guards or {})
+        self.gate = None if part is None else Gate(self.recorder, self.taps, part)
+        self.taps.gate = self.gate
         self._models = list(models)
         self._optimizers = list(optimizers)
         self._automatic_taps = automatic_taps
@@ -67,6 +73,8 @@ class StepCapture:
             self.recorder.sites.on_root = self._name_model
             if self._automatic_taps:
                 self.taps.install(self._optimizers)
+            if self.gate is not None:
+                self.gate.install()
             self.recorder.__enter__()
             self._entered = True
         except Exception as error:
@@ -79,6 +87,8 @@ class StepCapture:
             return
         if self._entered:
             self._entered = False
+            if self.gate is not None:
+                self.gate.reopen()
             self.recorder.__exit__(None, None, None)
         if kind is not None:
             self.recorder.fail("exception", f"the step raised {kind.__name__}")
@@ -108,9 +118,21 @@ class StepCapture:
             except CaptureFailed as error:
                 self.recorder.guard(error)
 
+    def scope(self, models: Iterable[torch.nn.Module]) -> audit_pb2.Scope:
+        """What the trace holds of the models."""
+        part = whole(models) if self.gate is None else self.gate.part
+        scope = audit_pb2.Scope(modules_total=len(part.names), parameters_total=part.parameters_total)
+        if self.gate is not None:
+            scope.partial = True
+            scope.modules.extend(sorted(self.gate.ran)[:MODULES_MAX])
+            scope.left_out.extend(sorted(set(part.names.values()) - self.gate.ran)[:MODULES_MAX])
+        return scope
+
     def _undo(self) -> None:
         self._compiler.leave()
         self.recorder.sites.on_root = None
+        if self.gate is not None:
+            self.gate.uninstall()
         self.taps.uninstall()
         self.recorder.close()
         if self._holds_lock:
@@ -137,16 +159,21 @@ class StepCapture:
         for name, parameter in model.named_parameters(prefix=prefix):
             if _plain(parameter):
                 self.taps.names.setdefault(parameter, name)
-                self._adopt(parameter, PARAMETER, "param:", name)
-                self._named.append(parameter)
+                audited = self.gate is None or parameter in self.gate.part.parameters
+                self._adopt(parameter, PARAMETER, "param:", name, audited)
                 if parameter.grad is not None and _plain(parameter.grad):
-                    storages.adopt(parameter.grad, STATE, f"state:{name}.grad")
+                    storages.adopt(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
         for name, buffer in model.named_buffers(prefix=prefix):
             if _plain(buffer):
-                self._adopt(buffer, BUFFER, "buffer:", name)
-                self._named.append(buffer)
+                owner = name.rpartition(".")[0]
+                self._adopt(buffer, BUFFER, "buffer:", name, self.gate is None or owner in self.gate.part.chosen)
 
-    def _adopt(self, tensor: torch.Tensor, role: int, prefix: str, name: str) -> None:
+    def _adopt(self, tensor: torch.Tensor, role: int, prefix: str, name: str, audited: bool) -> None:
+        if audited:
+            self._named.append(tensor)
+        else:
+            self.recorder.storages.adopt(tensor, role, prefix + name).foreign = True
+            return
         parts = None if self._side is None else self._side.parameter(name, tensor)
         if parts is None:
             self.recorder.storages.adopt(tensor, role, prefix + name)
@@ -174,9 +201,10 @@ class StepCapture:
                     self.taps.names[parameter] = name
                     if _plain(parameter):
                         storages.adopt(parameter, PARAMETER, f"param:{name}")
+                foreign = self.gate is not None and parameter not in self.gate.part.parameters
                 for key, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and _plain(value):
-                        storages.adopt(value, STATE, f"state:{name}.{key}")
+                        storages.adopt(value, STATE, f"state:{name}.{key}").foreign = foreign
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ header stays and its address with it. Every write gives the storage a fresh valu
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,7 @@ from .payload import Arena, Content
 from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
 
-DATA, PARAMETER, BUFFER, STATE, RANDOM = 1, 2, 3, 4, 5
+DATA, PARAMETER, BUFFER, STATE, RANDOM, OBSERVED = 1, 2, 3, 4, 5, 6
 
 # A window: (value, dtype, sizes, strides, offset). Value 0: absent, or not modelled.
 Window = tuple[int, int, tuple[int, ...], tuple[int, ...], int]
@@ -35,10 +36,18 @@ _STRIDED = torch.strided
 class Storage:
     """What the step knows of one storage."""
 
-    __slots__ = ("count", "dtype", "leaf", "name", "pending", "role", "spans", "unwritten", "value", "weak")
+    __slots__ = (
+        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "pending", "role", "seen", "spans",
+        "unwritten", "value", "version", "weak",
+    )  # fmt: skip
 
-    def __init__(self, weak: int, role: int, name: str) -> None:
+    def __init__(self, weak: int, role: int, name: str, seen: int = 0) -> None:
         self.weak = weak
+        self.seen = seen  # Epoch in which its value was last known to be its content (see StorageTable.epoch).
+        self.version = -1  # PyTorch's count of its writes, as it is after the last one that was seen; -1: not noted.
+        self.content: memoryview | None = None  # A copy of its value.
+        self.alias = ""  # Name for the next leaf of it that is OBSERVED.
+        self.foreign = False  # Of a parameter that a partial step does not audit, or computed from such alone.
         self.role = role
         self.name = name
         self.value = 0  # 0: no value of it is known yet.
@@ -126,6 +135,12 @@ class StorageTable:
         self._storages: dict[int, Storage] = {}
         self._last_value = 0
         self._last_payload = 0
+        # In a partial step: counts the stretches of operations that were seen without a gap. What was computed in an
+        # earlier one may have been changed by what was not seen.
+        self.epoch = 0
+        self.check_versions = False  # Whether even within an epoch writers may have been missed (backward).
+        self.place: Callable[[], str] | None = None  # Names the place of a leaf that is OBSERVED. None: a whole step.
+        self.computed: list[Storage] = []  # Written since the epoch began, in a partial step.
         self.unmodelled = ""  # Set to its kind when a tensor was read that cannot be described.
 
     def close(self) -> None:
@@ -153,7 +168,7 @@ class StorageTable:
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
         if entry is None:
-            entry = Storage(storage._weak_ref(), role, name)
+            entry = Storage(storage._weak_ref(), role, name, self.epoch)
             self._storages[storage._cdata] = entry
         elif name and not entry.name and not entry.value:
             entry.role, entry.name = role, name
@@ -169,12 +184,13 @@ class StorageTable:
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
         if entry is None:
-            entry = Storage(storage._weak_ref(), DATA, "")
-            self._storages[storage._cdata] = entry
+            entry = self._stranger(tensor, storage)
         if entry.pending is not None:
             entry.settle()
+        if self.place is not None:
+            self._confirm(entry, tensor, storage)
         if not entry.value:
-            if entry.role == DATA and not whole:
+            if entry.role in (DATA, OBSERVED) and not whole:
                 window = self._read_span(entry, tensor, storage, code)
                 if window is not None:
                     return window
@@ -186,6 +202,63 @@ class StorageTable:
             self._reinterpret(entry, storage, code)
         return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
 
+    def _stranger(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Storage:
+        """Meets a storage that is read before anything was seen to write it."""
+        entry = Storage(storage._weak_ref(), DATA, "", self.epoch)
+        self._storages[storage._cdata] = entry
+        # Numbers with a gradient, or that are no indices, may come from operations that were not seen.
+        if self.place is not None and self.epoch and (was_computed(tensor) or tensor.is_floating_point()):
+            entry.role = OBSERVED
+        return entry
+
+    def known(self, tensor: torch.Tensor) -> Storage | None:
+        """The entry of a tensor whose value was computed in this epoch, and is its content still."""
+        entry = self.entry(tensor)
+        if entry is None or not entry.value or entry.leaf or entry.seen != self.epoch:
+            return None
+        return entry if entry.version in (-1, _version(tensor)) else None
+
+    def _confirm(self, entry: Storage, tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
+        """Before a value is relied on in a partial step: where something unseen may have written the storage since, the
+        value is confirmed by its content, or forgotten for a leaf that is observed."""
+        if entry.seen == self.epoch:
+            if not self.check_versions or entry.version in (-1, _version(tensor)):
+                return
+        elif entry.spans is not None:
+            entry.spans = None
+        if entry.value:
+            if entry.content is None or not same_content(storage, entry.content):
+                entry.value, entry.leaf, entry.content, entry.role = 0, False, None, OBSERVED
+        elif entry.unwritten:
+            entry.role = OBSERVED
+        entry.unwritten = False
+        entry.seen, entry.version = self.epoch, _version(tensor)
+
+    def begin_epoch(self) -> None:
+        """Something may have run unseen."""
+        self.epoch += 1
+        self.computed.clear()
+
+    def keep_computed(self) -> None:
+        """Copies what was computed in this epoch and is still held by someone, so that it can be confirmed later."""
+        for entry in self.computed:
+            kept = entry.value and not entry.leaf and entry.content is None and not entry.foreign
+            if kept and not torch.UntypedStorage._expired(entry.weak):
+                storage = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
+                entry.content = self._arena.copy_storage(storage, 0, storage.nbytes())
+        self.computed.clear()
+
+    def expect(self, tensor: torch.Tensor, name: str) -> None:
+        """A tensor comes in from what was not seen: where it is read before it is written, it is this leaf."""
+        if modelled(tensor) and tensor.is_floating_point() and self.known(tensor) is None:
+            self.adopt(tensor, OBSERVED).alias = name
+
+    def _leaf_name(self, entry: Storage) -> str:
+        if entry.role != OBSERVED or self.place is None:
+            return entry.name
+        alias, entry.alias = entry.alias, ""
+        return alias or self.place()
+
     def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, zeros: bool = False) -> None:
         item = _ITEM_BYTES[code]
         count = storage.nbytes() // item
@@ -194,8 +267,9 @@ class StorageTable:
             size = count * item
             content = self._arena.zeros(size) if zeros else self._arena.copy_storage(storage, 0, size)
             payload = self.payload(content)
+            entry.content = content if self.place is not None else None
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
-        self._records.append(("leaf", entry.value, code, count, entry.role, entry.name, payload))
+        self._records.append(("leaf", entry.value, code, count, entry.role, self._leaf_name(entry), payload))
 
     def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
         """The content was computed by nothing that was seen: a result of the unknown, no data. It has a counterpart
@@ -225,7 +299,7 @@ class StorageTable:
         if not value:
             payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
             value = entry.spans[(low, high, code)] = self.fresh_value()
-            self._records.append(("leaf", value, code, high - low, DATA, "", payload))
+            self._records.append(("leaf", value, code, high - low, entry.role, self._leaf_name(entry), payload))
         return (value, code, tensor.shape, tensor.stride(), 0)
 
     def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
@@ -247,6 +321,8 @@ class StorageTable:
         storage = tensor.untyped_storage()
         if entry.pending is not None:
             entry.settle()
+        if self.place is not None:
+            self._confirm(entry, tensor, storage)
         if not entry.value:
             if tensor.numel() * tensor.element_size() == storage.nbytes():
                 return (0, code, tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -256,7 +332,7 @@ class StorageTable:
             self._reinterpret(entry, storage, code)
         return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
 
-    def write(self, tensor: torch.Tensor) -> tuple[Window, int, int]:
+    def write(self, tensor: torch.Tensor, in_place: bool = False) -> tuple[Window, int, int]:
         """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before."""
         code = modelled(tensor)
         if not code:
@@ -264,12 +340,16 @@ class StorageTable:
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
         if entry is None:
-            entry = Storage(storage._weak_ref(), DATA, "")
+            entry = Storage(storage._weak_ref(), DATA, "", self.epoch)
             self._storages[storage._cdata] = entry
         count = storage.nbytes() // _ITEM_BYTES[code]
         base = entry.value if entry.dtype == code and entry.count == count else 0
         entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
         entry.leaf = entry.unwritten = False
+        if self.place is not None:
+            # PyTorch counts a write in place once the operation has returned to autograd.
+            entry.seen, entry.version, entry.content = self.epoch, _version(tensor) + in_place, None
+            self.computed.append(entry)
         window = (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
         return window, count, base
 
@@ -277,6 +357,7 @@ class StorageTable:
         """The whole of a tensor's storage was just written with content from outside of the step."""
         entry = self.adopt(tensor)
         entry.role, entry.name, entry.unwritten, entry.spans = role, name, False, None
+        entry.seen, entry.version = self.epoch, -1
         self._materialise(entry, tensor.untyped_storage(), modelled(tensor))
 
     def forget(self, tensor: torch.Tensor) -> None:
@@ -285,5 +366,31 @@ class StorageTable:
         if entry is not None:
             entry.value, entry.leaf, entry.spans = 0, False, None
 
+    def unseen(self, tensor: torch.Tensor) -> None:
+        """Something is about to write a tensor's storage that will not be recorded."""
+        entry = self._storages.get(tensor.untyped_storage()._cdata)
+        if entry is not None:
+            entry.seen = -1
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def same_content(storage: torch.UntypedStorage, content: memoryview) -> bool:
+    if storage.nbytes() != len(content):
+        return False
+    if storage.device.type != "cpu":
+        with torch._C._DisableTorchDispatch():
+            storage = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().untyped_storage()
+    return not len(content) or not _memcmp(storage.data_ptr(), _address(content), len(content))
+
+
+def _address(content: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(content))
+
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 _ITEM_BYTES = {code: dtype.itemsize for dtype, code in DTYPES.items()}

@@ -45,6 +45,9 @@ class Taps:
         self._loss: list[Term] = []
         self._loss_by_user = False
         self._grads: dict[str, tuple[torch.Tensor, float]] = {}
+        # Of a partial step (see gate.py): what it audits; and gradients as they arrived, with their content.
+        self.gate: Any = None
+        self.arrived: dict[str, tuple[Window, memoryview]] = {}
         self._weights: dict[torch.Tensor, tuple[Window, int]] = {}
         self._scaled: dict[int, float] = {}
         self._undo: list[Callable[[], None]] = []
@@ -74,6 +77,9 @@ class Taps:
         """Emits all taps of the step. Raises CaptureFailed for a reference or a guard that has no tap."""
         recorder = self._recorder
         self._flush_gradients()
+        for name, (window, content) in self.arrived.items():
+            payload = recorder.storages.payload(content) if len(content) else 0
+            self._taps.setdefault(f"grad:{name}", (GRADIENT, [(window, self.gradient_weight, payload)]))
         if self._loss and not self._loss_by_user:
             self._taps["loss"] = (LOSS, self._loss)
         for what, names in (("reference for", self._references), ("guard on", self._guards)):
@@ -139,12 +145,21 @@ class Taps:
             inner = torch._C._current_autograd_node() is not None  # As reentrant checkpointing does.
             if inner or not kwargs.get("accumulate_grad", True):
                 self._retire()
-                return original(roots, grads, *args, **kwargs)
+                return engine(roots, grads, *args, **kwargs)
             self._guarded(self._roots, roots, grads)
             try:
-                return original(roots, grads, *args, **kwargs)
+                return engine(roots, grads, *args, **kwargs)
             finally:
                 self._guarded(self._gradients)
+
+        def engine(roots: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.gate is None:
+                return original(roots, *args, **kwargs)
+            was_on = self.gate.backward_begins(roots)
+            try:
+                return original(roots, *args, **kwargs)
+            finally:
+                self.gate.backward_ended(was_on)
 
         def undo() -> None:
             torch.autograd._engine_run_backward = original
@@ -161,16 +176,18 @@ class Taps:
                 weight *= grad.item()
             (value, code, _, _, offset), payload = self._recorder.observe(root)
             self._loss.append(((value, code, (), (), offset), weight, payload))
-        self._grad_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
+        self.gradient_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
         for grad, _ in self._grads.values():
             self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
         self._grads.clear()
 
-    _grad_weight = 1.0
+    gradient_weight = 1.0
 
     def _gradients(self) -> None:
         """Marks the gradients that this backward left. They are copied when they are about to be overwritten, when
         the optimizer starts, or when the step ends; held until then, and forgotten if another backward starts."""
+        if self.gate is not None:
+            return self._mark_foreign()
         for parameter, name in self.names.items():
             grad = parameter.grad
             if grad is None or grad.layout is not torch.strided:
@@ -178,10 +195,18 @@ class Taps:
             entry = self._recorder.storages.entry(grad)
             if entry is None or entry.leaf or not entry.value:
                 continue
-            self._grads[name] = (grad, self._grad_weight)
+            self._grads[name] = (grad, self.gradient_weight)
             key = grad.untyped_storage()._cdata
             previous = self._recorder.before_write.get(key)
             self._recorder.before_write[key] = _chain(previous, lambda name=name: self._flush_gradient(name))
+
+    def _mark_foreign(self) -> None:
+        """Gradients of parameters that a partial step does not audit are left out with them."""
+        for parameter in self.names:
+            gradient = parameter.grad
+            foreign = parameter not in self.gate.part.parameters
+            if foreign and gradient is not None and gradient.layout is torch.strided:
+                self._recorder.storages.adopt(gradient).foreign = True
 
     def _flush_gradient(self, name: str) -> None:
         held = self._grads.pop(name, None)
@@ -241,9 +266,12 @@ class Taps:
     def _optimizer_starts(self, optimizer: Any) -> None:
         self._flush_gradients()
         self._weights.clear()
+        if self.gate is not None:
+            self._mark_foreign()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None and parameter in self.names:
+                foreign = self.gate is not None and parameter not in self.gate.part.parameters
+                if parameter.grad is not None and parameter in self.names and not foreign:
                     self._weights[parameter] = self._recorder.observe(parameter)
         self._recorder.sites.optimizer = True
 

@@ -52,6 +52,7 @@ class Step:
     outputs: bool = False
     missed: int = 0
     missed_reasons: list[str] = field(default_factory=list)
+    scope: audit_pb2.Scope | None = None
     end: int = 0  # Bytes of the stream up to its StepEnd; 0: not yet sent on this stream.
     received: bool = False
 
@@ -85,6 +86,7 @@ class Transport:
         self._flying: deque[Step] = deque()  # Sent, or being sent; not yet answered.
         self._retired: deque[Step] = deque()  # Answered while being sent: the sender lets go of them.
         self._unanswered: set[int] = set()
+        self._paces: deque[audit_pb2.Pace] = deque(maxlen=8)
         self._closing = False
         self._call: Any = None
         self._credit = 0
@@ -124,6 +126,16 @@ class Transport:
         with self._changed:
             lost, self._lost = self._lost, 0
             return lost
+
+    def idle(self) -> bool:
+        """Whether every step that was sent has its answer."""
+        return not self._unanswered
+
+    def report(self, pace: audit_pb2.Pace) -> None:
+        """Tells the daemon what a sampled step cost, between steps. Lost with the stream."""
+        with self._changed:
+            self._paces.append(pace)
+            self._changed.notify_all()
 
     def send(self, step: Step) -> None:
         with self._changed:
@@ -263,11 +275,19 @@ class Transport:
             yield frame
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closing or self._epoch != epoch)
-                if self._epoch != epoch or not self._queue:
+                self._changed.wait_for(lambda: self._queue or self._paces or self._closing or self._epoch != epoch)
+                if self._epoch != epoch or not (self._queue or self._paces):
                     return
-                step = self._queue.popleft()
-                self._flying.append(step)
+                pace = self._paces.popleft() if self._paces else None
+                if pace is None:
+                    step = self._queue.popleft()
+                    self._flying.append(step)
+            if pace is not None:
+                frame = audit_pb2.AuditRequest(pace=pace).SerializeToString()
+                if not self._spend(len(frame), epoch):
+                    return
+                yield frame
+                continue
             assert self.plan is not None
             device = self._pool.device if self._pool is not None else None
             if device is not None and self._device_answered != epoch:
@@ -285,6 +305,7 @@ class Transport:
                 step.outputs,
                 step.missed,
                 step.missed_reasons,
+                step.scope,
                 self.plan.chunk_bytes_max,
                 memory if self._shared_epoch == epoch else None,
                 self.plan.region_chunk_bytes_max,

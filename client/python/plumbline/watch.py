@@ -6,18 +6,22 @@ import atexit
 import logging
 import os
 import threading
+import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from . import compiler
+from .budget import checked_budget
 from .device import device_profile
 from .errors import PlumblineError, TypeIIError
+from .pace import PaceMeter
 from .payload import Pool
+from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
 from .taps import Guard, checked_guard
 from .transport import Step, Transport
@@ -102,8 +106,12 @@ class Audit:
         outputs: bool,
         on_type_ii: str,
         automatic_taps: bool = True,
+        scope: Patterns | Rotation | None = None,
     ) -> None:
         self._models = models
+        self._scope = scope
+        self._pace = PaceMeter() if request.HasField("budget") else None
+        self._sampled = first_step  # The last step that was.
         self._optimizers = optimizers
         self._every = every
         self._step = first_step
@@ -135,6 +143,8 @@ class Audit:
         was found TYPE_II since."""
         number = self._step
         self._step = number + 1
+        if self._pace is not None:
+            self._measure(self._pace)
         if number < self._next:
             return _NOT_SAMPLED
         return self._begin(number)
@@ -199,6 +209,26 @@ class Audit:
 
     # Training thread.
 
+    def _measure(self, pace: PaceMeter) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        pace.enters(time.perf_counter(), transport.idle())
+        known = pace.take()
+        if known is not None:
+            sample, step_seconds = known
+            transport.report(
+                audit_pb2.Pace(
+                    step=sample.step,
+                    steps=pace.steps,
+                    step_seconds=step_seconds,
+                    cost_seconds=sample.cost(step_seconds),
+                    bytes=sample.bytes,
+                    slice=sample.slice,
+                    rotating=isinstance(self._scope, Rotation),
+                )
+            )
+
     def _begin(self, number: int) -> _NotSampled | _ProbeStep | _SampledStep:
         alarm, self._alarm = self._alarm, None
         if alarm is not None:
@@ -224,14 +254,27 @@ class Audit:
         if self._unprobed and compiler.in_use():
             return _ProbeStep(self)
         assert transport.plan is not None
+        part = None if self._scope is None else self._scope.choose()
+        self._sampled = number
+        if self._pace is not None:
+            self._pace.sampled(number, 1.0 if part is None else part.share)
         capture = StepCapture(
-            transport.plan, self._pool, self._models, self._optimizers, outputs, self._automatic_taps, self._guards
+            transport.plan,
+            self._pool,
+            self._models,
+            self._optimizers,
+            outputs,
+            self._automatic_taps,
+            self._guards,
+            part=part,
         )
         self._capture = capture
         return _SampledStep(self, capture, number)
 
     def _captured(self, number: int, capture: StepCapture) -> None:
         self._capture = None
+        if self._pace is not None:
+            self._pace.captured(capture.recorder.arena.bytes)
         if capture.failure is not None:
             self._miss(capture.failure.reason)
             if capture.failure.reason == "compiled_region":
@@ -252,6 +295,8 @@ class Audit:
             capture.recorder.arena.release()
             return
         reasons = list(self._missed)
+        if self._scope is not None:
+            self._scope.audited()
         transport.send(
             Step(
                 number,
@@ -260,6 +305,7 @@ class Audit:
                 capture.recorder.outputs,
                 self._missed_count,
                 reasons,
+                capture.scope(self._models),
             )
         )
         self._missed.clear()
@@ -308,6 +354,10 @@ class Audit:
     def _control(self, control: audit_pb2.Control) -> None:
         if control.every > 0:
             self._every = control.every
+            if self._next not in (-1, _NEVER):
+                self._due = self._next = max(self._sampled + control.every, self._step)
+        if control.slice > 0 and isinstance(self._scope, Rotation):
+            self._scope.share = control.slice
         if control.outputs_next:
             self._outputs_next = True
             self._next = -1
@@ -375,6 +425,8 @@ def watch(
     on_type_ii: str = "log",
     golden: str | None = None,
     record_golden: str | None = None,
+    scope: str | Iterable[Pattern] | None = None,
+    budget: float | str | tuple[float, str] | None = None,
 ) -> Audit | _Disabled:
     """Starts the audit of a training run.
 
@@ -389,6 +441,18 @@ def watch(
     record_golden: keep what later runs need to be judged against this one, under this name. golden: the name of such a
     run, of the same project, in place of a reference: the same steps must be sampled, on the same parameters, state and
     data; a step whose leaves differ is an error (errors()) that names the first one.
+
+    scope: audit a part of each sampled step, for models too large to audit whole. Patterns of module paths as in
+    named_modules() (shell patterns such as "layers.3" or "*.attn", or compiled regular expressions), each with what
+    lies inside; or "rotate": another slice of the modules at each sampled step, so that all have their turn. Audited
+    are the operations of these modules, forward and backward; always too those that run outside of modules or in the
+    outermost one alone (the loss, its normalisation, clipping), and the optimizer's path of the parameters of these
+    modules. What comes into that from elsewhere is taken as observed; what leaves it is judged. Other modules run
+    untouched.
+
+    budget: what auditing may cost: a share of the training's time such as 0.02, bytes per second such as "50MB/s", or
+    both in a tuple. The daemon then decides how often steps are sampled, and how much of the models rotates, from what
+    the sampled steps cost; `every` holds until its first decision.
 
     On a unix socket the daemon reads what was captured from shared memory, where it can; PLUMBLINE_SHARED_MEMORY=0
     turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
@@ -405,6 +469,12 @@ def watch(
         raise PlumblineError(f"every: expected 1 or more, found {every}")
     models = [_unwrap(item) for item in (model if isinstance(model, (list, tuple)) else [model])]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    part = checked_scope(models, scope)
+    if part is not None and (golden or record_golden):
+        raise PlumblineError("scope: expected none beside golden or record_golden: their steps are whole")
+    if isinstance(part, Rotation) and reference:
+        raise PlumblineError('scope: expected patterns beside reference, found "rotate": slices of two runs differ')
+    limits = checked_budget(budget)
     if keep_trace is None:
         keep_trace = reference is None and golden is None
     request = open_request(
@@ -418,9 +488,10 @@ def watch(
         alpha,
         golden,
         record_golden,
+        limits,
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
-    audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii)
+    audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii, scope=part)
     assert audit._transport is not None
     try:
         audit._transport.wait_open(OPEN_WAIT_S)
@@ -441,6 +512,7 @@ def open_request(
     alpha: float | None,
     golden: str | None = None,
     record_golden: str | None = None,
+    budget: audit_pb2.Budget | None = None,
 ) -> audit_pb2.OpenJobRequest:
     return audit_pb2.OpenJobRequest(
         identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
@@ -452,6 +524,7 @@ def open_request(
         alpha=alpha,
         golden=golden or "",
         record_golden=record_golden or "",
+        budget=budget,
     )
 
 

@@ -1,0 +1,82 @@
+"""What a partial step leaves out where everything runs, outside of modules: operations on parameters that it does not
+audit, on their gradients and on their optimizer state ("foreign"), and on what was computed from such alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from .schema import OTHER, TENSORS, OperatorInfo
+from .storages import StorageTable
+
+# Operations on lists that treat each position by itself.
+_BY_POSITION = ("_foreach_", "_fused_", "_amp_foreach_")
+
+
+def kept_positions(storages: StorageTable, info: OperatorInfo, args: Any, kwargs: Any) -> list[int] | None:
+    """None: the operation is audited whole. Otherwise the positions of its lists that are; none: nothing of it."""
+    lists: list[Any] = []
+    single = audited = False
+    for value, kind in _arguments(info, args, kwargs):
+        if kind == TENSORS and value is not None:
+            lists.append(value)
+        elif isinstance(value, torch.Tensor):
+            single = True
+            audited = audited or not _foreign(storages, value)
+    if not lists:
+        return [] if single and not audited else None
+    if not info.base.startswith(_BY_POSITION):
+        every = all(_foreign(storages, item) for items in lists for item in items if item is not None)
+        return [] if every and not audited and any(lists) else None
+    count = len(lists[0])
+    aligned = [items for items in lists if len(items) == count]
+    kept = [i for i in range(count) if not all(items[i] is None or _foreign(storages, items[i]) for items in aligned)]
+    return None if len(kept) == count else kept
+
+
+def restricted(value: Any, count: int, kept: list[int]) -> Any:
+    """A list of `count` tensors, as far as it is audited; anything else as it is."""
+    if isinstance(value, (list, tuple)) and len(value) == count and all(isinstance(v, torch.Tensor) for v in value):
+        return [value[i] for i in kept]
+    return value
+
+
+def list_length(info: OperatorInfo, args: Any, kwargs: Any) -> int:
+    return next((len(value) for value, kind in _arguments(info, args, kwargs) if kind == TENSORS), 0)
+
+
+def before(storages: StorageTable, info: OperatorInfo, args: Any, kwargs: Any, kept: list[int]) -> None:
+    """What is about to be written unrecorded."""
+    for index in info.writes:
+        name = info.arguments[index].name
+        value = args[index] if index < len(args) else kwargs.get(name)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        for position, tensor in enumerate(items):
+            if isinstance(tensor, torch.Tensor) and position not in kept:
+                storages.unseen(tensor)
+
+
+def after(storages: StorageTable, info: OperatorInfo, out: Any, kept: list[int]) -> None:
+    """What was returned unrecorded is foreign too. Single numbers (norms) are not: what they decide is everyone's, and
+    observes them."""
+    if not info.fresh:
+        return
+    for position, tensor in enumerate(out if isinstance(out, (list, tuple)) else [out]):
+        if isinstance(tensor, torch.Tensor) and position not in kept and tensor.numel() > 1:
+            storages.adopt(tensor).foreign = True
+
+
+def _foreign(storages: StorageTable, tensor: torch.Tensor) -> bool:
+    entry = storages.entry(tensor)
+    return entry is not None and entry.foreign
+
+
+def _arguments(info: OperatorInfo, args: Any, kwargs: Any) -> Iterator[tuple[Any, int]]:
+    for index, argument in enumerate(info.arguments):
+        if argument.kind != OTHER:
+            if index < len(args):
+                yield args[index], argument.kind
+            elif argument.name in kwargs:
+                yield kwargs[argument.name], argument.kind

@@ -1,0 +1,50 @@
+// Keeps a run within what its budget allows: decides, after each sampled step, when the next one comes and how much of
+// the models it audits. Arithmetic alone: no clock, no thread. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+
+namespace plumbline {
+
+struct Budget {
+  double step_share = 0;        // Share of the time of training without audit; 0: no limit.
+  double bytes_per_second = 0;  // 0: no limit.
+  bool given() const { return step_share > 0 || bytes_per_second > 0; }
+  bool operator==(const Budget&) const = default;
+};
+
+// What the client measured of its last sampled step (audit.proto's Pace).
+struct Pace {
+  std::int64_t steps = 0;  // Of the run so far.
+  double step_seconds = 0;
+  double cost_seconds = 0;
+  std::uint64_t bytes = 0;
+  double slice = 1;
+  bool rotating = false;
+};
+
+struct Steer {
+  std::int64_t every = 0;  // Steps from the last sampled one to the next.
+  double slice = 0;        // 0: not ours to choose.
+};
+
+class Steering {
+ public:
+  explicit Steering(Budget budget) : budget_(budget) {}
+
+  void audited(double seconds) { audit_seconds_ = seconds; }  // A step's audit took so long.
+  Steer decide(const Pace& pace, std::size_t waiting);        // `waiting`: steps of the run that have no verdict yet.
+
+  static constexpr double kPeakShare = 1;  // Of a step: what a sampled one may cost, where its slice is ours to choose.
+  static constexpr double kSliceMin = 1.0 / 4096;
+  static constexpr double kGrowthMax = 2, kShrinkMax = 8;  // Of a slice, from one sampled step to the next.
+  static constexpr double kWorkerShare = 0.8;              // Of the time that a worker may spend on one run.
+  static constexpr std::int64_t kEveryMax = 1'000'000;
+
+ private:
+  const Budget budget_;
+  double spent_seconds_ = 0;  // On sampled steps so far.
+  double audit_seconds_ = 0;  // Of the last audit.
+};
+
+}  // namespace plumbline
