@@ -14,7 +14,10 @@ KEYS = {
         *("scenarios", "correct", "false_type_ii", "missed_type_ii", "inconclusive"),
         *("assert_close_correct", "fp64_rule_correct", "interval_correct"),
     ],
-    "overhead": ["idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"],
+    "overhead": [
+        *("idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"),
+        *("rotate_time_ratio", "rotate_modules", "rotate_modules_audited", "rotate_bitwise_identical"),
+    ],
     "power": [
         *("mutants", "flagged", "located"),
         *("fp32_loss_resolution", "bf16_loss_resolution", "fp32_paired_resolution", "resolutions_hold"),
@@ -67,7 +70,8 @@ def test_report(name: str) -> None:
         assert figures["primitives_tested"] == figures["primitives"] > 50 and figures["violations"] == 0
         assert figures["bound_mutants_caught"] == figures["bound_mutants"] > 40
     if name == "overhead":
-        assert figures["bitwise_identical"] is True
+        assert figures["bitwise_identical"] is figures["rotate_bitwise_identical"] is True
+        assert figures["rotate_modules_audited"] == figures["rotate_modules"]
 
 
 def test_report_gpu() -> None:

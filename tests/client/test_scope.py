@@ -268,7 +268,7 @@ def test_pace_of_a_synthetic_training() -> None:
         meter.enters(now, idle=not 4 <= number <= 5)
         if number == 3:
             meter.sampled(number, 0.25)
-            meter.captured(1000)
+            meter.left(now + 2.5, 1000)
         known = meter.take()
         if known is not None:
             found.append((number, known))

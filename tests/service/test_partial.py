@@ -3,15 +3,18 @@
 import json
 from typing import Any
 
+import grpc
 import pytest
 import torch
 import torch.nn.functional as F
 from query_support import run_plumb
+from stream_client import Client, StepFrames, frame, violations
 from stream_daemon import DaemonProcess
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plumbline
+from plumbline.v1 import audit_pb2
 
 
 class Network(nn.Module):
@@ -152,3 +155,41 @@ def test_a_budget_is_kept_and_every_module_has_its_turn(shared_daemon: DaemonPro
                 break
         assert audit.flush(60) and not audit.errors()
     assert len(seen) == 18 and audit._every != 20  # The daemon's decision.
+
+
+@pytest.mark.parametrize(
+    ("scope", "field"),
+    [
+        (audit_pb2.Scope(partial=True, modules=["a"] * 5000, modules_total=5000), "step_begin.scope.modules"),
+        (audit_pb2.Scope(partial=True, left_out=["a" * 5000]), "step_begin.scope.left_out[0]"),
+        (audit_pb2.Scope(partial=True, modules=["a", "b"], modules_total=1), "step_begin.scope.modules_total"),
+    ],
+)
+def test_a_scope_that_cannot_be(client: Client, run: str, scope: audit_pb2.Scope, field: str) -> None:
+    stream = client.stream(run)
+    begin, *rest = StepFrames(0).frames()
+    begin.step_begin.scope.CopyFrom(scope)
+    stream.send(begin, *rest)
+    assert [found for found, _ in violations(stream.next("error").status)] == [field]
+    stream.send(*StepFrames(1).frames())
+    assert stream.next("verdict").step == 1
+
+
+def test_measurements_that_cannot_be_are_left_out(client: Client, run: str) -> None:
+    stream = client.stream(run, budget=audit_pb2.Budget(step_share=0.02))
+    for wrong in ({"step_seconds": float("nan")}, {"cost_seconds": -1.0}, {"slice": 0.0}, {"steps": -5}):
+        sound = {"steps": 1, "step_seconds": 0.1, "cost_seconds": 0.01, "slice": 1.0}
+        stream.send(frame(pace=audit_pb2.Pace(**{**sound, **wrong})))
+    stream.send(frame(pace=audit_pb2.Pace(steps=1, step_seconds=1.0, cost_seconds=1.0, slice=1.0)))
+    assert stream.next("control").every == 99  # A step spent and a step to come, at 2 % of a step each step, less one.
+    assert stream.close() == grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    "budget", [{"step_share": 1.0}, {"step_share": -0.1}, {"bytes_per_second": float("inf")}, {"step_share": 0.5}]
+)
+def test_budgets_that_cannot_be(client: Client, run: str, budget: dict[str, float]) -> None:
+    client.open(run, budget=audit_pb2.Budget(step_share=0.25))
+    with pytest.raises(grpc.RpcError) as refused:  # The last one differs from what the run was opened with.
+        client.open(run, budget=audit_pb2.Budget(**budget))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT and "budget" in refused.value.details()

@@ -18,12 +18,14 @@ class Sample:
     step: int
     bytes: int = 0
     slice: float = 1.0
-    first: float | None = None  # Seconds of the sampled step itself.
+    inside: float = 0.0  # Seconds from its entry to its exit,
+    first: float | None = None  # and to the next step's entry.
     later: list[float] | None = None  # Of the steps behind it.
 
     def cost(self, plain: float) -> float:
         later = sum(min(seconds, UNUSUAL * plain) - plain for seconds in self.later or ())
-        return max(0.0, (self.first or plain) - plain + later)
+        first = min(self.first or plain, self.inside + plain)  # What lies between two steps is not ours.
+        return max(0.0, first - plain + later)
 
 
 class PaceMeter:
@@ -59,9 +61,10 @@ class PaceMeter:
             self._settle()
         self._open = Sample(step, slice=slice_)
 
-    def captured(self, count: int) -> None:
-        if self._open is not None:
-            self._open.bytes = count
+    def left(self, now: float, count: int) -> None:
+        """The sampled step ends, with `count` bytes captured."""
+        if self._open is not None and self._before is not None:
+            self._open.inside, self._open.bytes = now - self._before, count
 
     def take(self) -> tuple[Sample, float] | None:
         """A sampled step whose cost is known by now, and the seconds of a step without audit."""

@@ -88,6 +88,11 @@ class Verdict:
             f"coverage         {m.coverage.audited} of {m.coverage.operations} operations audited,"
             f" {m.coverage.opaque} opaque {', '.join(m.coverage.opaque_names)}".rstrip(),
         ]
+        if m.coverage.partial:
+            lines.append(
+                f"partial          {m.coverage.modules_audited} of {m.coverage.modules} modules,"
+                f" {m.coverage.parameters_audited} of {m.coverage.parameters} parameters"
+            )
         if m.coverage.decisions:
             lines.append(f"decisions        {m.coverage.decisions}, of which {m.coverage.unstable} unstable")
         if m.contributors:

@@ -274,7 +274,7 @@ class Audit:
     def _captured(self, number: int, capture: StepCapture) -> None:
         self._capture = None
         if self._pace is not None:
-            self._pace.captured(capture.recorder.arena.bytes)
+            self._pace.left(time.perf_counter(), capture.recorder.arena.bytes)
         if capture.failure is not None:
             self._miss(capture.failure.reason)
             if capture.failure.reason == "compiled_region":

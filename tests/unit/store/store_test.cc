@@ -223,6 +223,48 @@ TEST_F(StoreTest, SummarizesJobs) {
   EXPECT_EQ(store_->job("default", "none").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(StoreTest, UnitesTheCoverageOfARun) {
+  const auto partial = [&](std::int64_t step, const std::string& audited, const std::string& left_out) {
+    Verdict verdict = sample_verdict("a", step);
+    verdict.coverage.partial = true;
+    verdict.coverage.modules = 3;
+    verdict.coverage.parameters = 30;
+    verdict.coverage.modules_audited = 2;
+    verdict.coverage.audited_modules = {{"", 1, 0}, {audited, 5, 10}};
+    verdict.coverage.left_out = {left_out};
+    return to_proto(verdict);
+  };
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 0))).ok());
+  EXPECT_EQ(store_->job("default", "a")->coverage_size(), 0) << "it does not state its modules";
+  ASSERT_TRUE(append(*store_, partial(1, "up", "down")).ok());
+  EXPECT_EQ(store_->list({}, 0, 10, false)->at(1).verdict.coverage().audited_modules_size(), 0);
+  EXPECT_EQ(store_->get("default/a/run-1/0/1")->coverage().audited_modules_size(), 2);
+  auto found = store_->job("default", "a")->coverage(0);
+  EXPECT_EQ(found.modules_audited(), 2u);
+  ASSERT_EQ(found.left_out_size(), 1);
+  EXPECT_EQ(found.left_out(0), "down");
+
+  ASSERT_TRUE(append(*store_, partial(2, "down", "up")).ok());
+  v1::Filter filter;
+  filter.set_project("default");
+  filter.set_job("a");
+  found = store_->stats(filter)->coverage(0);
+  EXPECT_EQ(found.run(), "run-1");
+  EXPECT_EQ(found.steps(), 2u);
+  EXPECT_EQ(found.partial(), 2u);
+  EXPECT_EQ(found.modules_audited(), 3u);
+  EXPECT_EQ(found.parameters_audited(), 20u);
+  EXPECT_EQ(found.operations_audited(), 11u);
+  EXPECT_EQ(found.left_out_size(), 0);
+
+  Verdict whole = sample_verdict("a", 3);
+  whole.coverage.modules = whole.coverage.modules_audited = 3;
+  ASSERT_TRUE(append(*store_, to_proto(whole)).ok());
+  found = store_->job("default", "a")->coverage(0);
+  EXPECT_EQ(found.steps(), 1u) << "nothing older adds to it";
+  EXPECT_EQ(found.modules_audited(), 3u);
+}
+
 TEST_F(StoreTest, SumsUpStatistics) {
   EXPECT_TRUE(std::isnan(store_->stats({})->margin_max()));
   const double infinity = std::numeric_limits<double>::infinity();
