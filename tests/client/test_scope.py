@@ -54,6 +54,7 @@ def steps(
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
     draw = torch.Generator().manual_seed(1)
     audit = plumbline.watch(model, optimizer, address, job="scope", every=1, **watch) if address else None
+    assert audit is None or audit._transport.wait_open(30)
 
     def step() -> None:
         for _ in range(accumulate):

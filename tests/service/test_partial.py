@@ -67,6 +67,7 @@ def train(
     with plumbline.watch(
         model, optimizer, daemon.address, job="scope", every=1, on_type_ii="ignore", **options
     ) as audit:
+        assert audit._transport.wait_open(30)
         for _ in range(steps):
             x, y = torch.randn(6, 8), torch.randint(0, 5, (6,))
             # An emulated kernel lies around the step: capture, entered last, sees the plain operation.

@@ -43,6 +43,7 @@ class Gate:
         self._where = "step"  # Names the present stretch.
         self._names: dict[int, str] = {}  # Of stretches, by their first number.
         self._leaving: dict[Any, list[tuple[int, str]]] = {}  # By autograd node: its outputs that left the part.
+        self._accumulators: dict[int, Any] = {}  # Hooked nodes of parameters.
         self._begun = 0  # Number of the next autograd node when the present stretch began.
         self._starts: list[int] = []  # Stretches of numbers in view.
         self._ends: list[int] = []
@@ -67,6 +68,7 @@ class Gate:
     def uninstall(self) -> None:
         self._closed = True
         self._leaving.clear()
+        self._accumulators.clear()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -131,6 +133,8 @@ class Gate:
         """What follows is out of view. The values that go out are judged."""
         self._storages.keep_computed()
         tensors = _tensors(values)
+        if not self._storages.epoch:
+            self._storages.meet_data(tensors)
         for position, tensor in enumerate(tensors):
             if tensor.grad_fn is not None:
                 place = (tensor.output_nr, f"observed:{name}:gradient{position}")
@@ -201,7 +205,8 @@ class Gate:
             waiting.extend(after for after, _ in node.next_functions if after is not None)
             parameter = getattr(node, "variable", None)
             if parameter is not None:
-                if id(parameter) in audited:
+                if id(parameter) in audited and self._accumulators.get(id(parameter)) is not node:
+                    self._accumulators[id(parameter)] = node
                     runs = functools.partial(self._node_runs, None, ())
                     self._handles.append(node.register_prehook(self._guarded(runs)))
                 continue

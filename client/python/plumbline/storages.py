@@ -213,7 +213,7 @@ class StorageTable:
 
     def known(self, tensor: torch.Tensor) -> Storage | None:
         """The entry of a tensor whose value was computed in this epoch, and is its content still."""
-        entry = self.entry(tensor)
+        entry = self.entry(tensor) if modelled(tensor) else None
         if entry is None or not entry.value or entry.leaf or entry.seen != self.epoch:
             return None
         return entry if entry.version in (-1, _version(tensor)) else None
@@ -247,6 +247,12 @@ class StorageTable:
                 storage = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
                 entry.content = self._arena.copy_storage(storage, 0, storage.nbytes())
         self.computed.clear()
+
+    def meet_data(self, tensors: list[torch.Tensor]) -> None:
+        """Before anything was missed: what these hold was seen, or is older than the step."""
+        for tensor in tensors:
+            if modelled(tensor) and not was_computed(tensor):
+                self.adopt(tensor)
 
     def expect(self, tensor: torch.Tensor, name: str) -> None:
         """A tensor comes in from what was not seen: where it is read before it is written, it is this leaf."""
