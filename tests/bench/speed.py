@@ -6,6 +6,7 @@
   ingest_grpc_ratio  our stream's bytes per second / a bare gRPC stream's of the same messages
   ingest_shm_ratio   the same with the payload in shared memory / memcpy of the payload
   memory_ratio       growth of the daemon's peak resident memory / parameters and activations of the step in fp32
+  llama_...          the same of one whole step of a Llama-like model of 25 million parameters
 
 Both sides may use all cores. Times are medians of repetitions in turns.
 """
@@ -23,6 +24,7 @@ import urllib.request
 import torch
 import torch.nn.functional as F
 from gpt import GPT
+from llama import LLAMA_25M, LLAMA_SMALL, Llama
 from private_daemon import Daemon, binary, running
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -35,6 +37,9 @@ LIMITS = {
     "ingest_grpc_ratio": (">=", 0.9),
     "ingest_shm_ratio": (">=", 0.5),
     "memory_ratio": ("<=", 8.0),
+    "llama_verdict_vs_fp64": ("<=", 3.0),
+    "llama_paired_vs_fp64": ("<=", 6.0),
+    "llama_memory_ratio": ("<=", 4.0),
 }
 
 
@@ -57,7 +62,7 @@ class Activations(TorchDispatchMode):
         return sum(storage.nbytes() for storage in self.storages.values())
 
 
-def train_step(model: GPT, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
+def train_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor) -> None:
     loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
     loss.backward()
     optimizer.step()
@@ -79,7 +84,12 @@ def phase_seconds(port: int) -> dict[str, float]:
 
 
 def audited(
-    daemon: Daemon, model: GPT, batches: list[torch.Tensor], run: str, reference: str | None, fp64_s: list[float]
+    daemon: Daemon,
+    model: torch.nn.Module,
+    batches: list[torch.Tensor],
+    run: str,
+    reference: str | None,
+    fp64_s: list[float],
 ) -> list:
     """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch; returns the verdicts
     and appends the seconds of the latter."""
@@ -102,14 +112,26 @@ def audited(
     return audit.verdicts()[1:]  # The first one warms up.
 
 
-def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
+def measure_gpt(small: bool) -> tuple[dict[str, float], list[str]]:
     shape = {"width": 64, "layers": 2, "heads": 2} if small else {"width": 256, "layers": 4, "heads": 4}
-    rows, repetitions = (4, 3) if small else (8, 5)
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
-    model = GPT(**shape)
+    return measure_audits("GPT", GPT(**shape), 256, (4, 65) if small else (8, 65), 3 if small else 5)
+
+
+def measure_llama(small: bool) -> tuple[dict[str, float], list[str]]:
+    shape = LLAMA_SMALL if small else LLAMA_25M
+    torch.manual_seed(0)
+    figures, lines = measure_audits("Llama", Llama(**shape), shape["vocabulary"], (4, shape["time"] + 1), 3)
+    names = ("verdict_vs_fp64", "paired_vs_fp64", "memory_ratio")
+    return {f"llama_{name}": figures[name] for name in names}, lines
+
+
+def measure_audits(
+    name: str, model: torch.nn.Module, vocabulary: int, size: tuple[int, int], repetitions: int
+) -> tuple[dict[str, float], list[str]]:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     draw = torch.Generator().manual_seed(1)
-    batches = [torch.randint(0, 256, (rows, 65), generator=draw) for _ in range(repetitions)]
+    batches = [torch.randint(0, vocabulary, size, generator=draw) for _ in range(repetitions)]
     with Activations() as activations:
         model(batches[0][:, :-1])
     step_bytes = activations.bytes() + sum(p.numel() * 4 for p in model.parameters())
@@ -129,7 +151,8 @@ def measure_audits(small: bool) -> tuple[dict[str, float], list[str]]:
     pair = statistics.median(v.audit_seconds for v in paired)
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
-        f"GPT of {parameters / 1e6:.2f} million parameters, {rows} x 64 tokens, {torch.get_num_threads()} cores",
+        f"{name} of {parameters / 1e6:.2f} million parameters, {size[0]} x {size[1] - 1} tokens, "
+        f"{torch.get_num_threads()} cores",
         f"  the step in fp64, PyTorch         {fp64 * 1e3:9.1f} ms",
         f"  its replay                        {replay_s * 1e3:9.1f} ms",
         f"  its verdict, exact reference      {verdict * 1e3:9.1f} ms",
@@ -175,10 +198,11 @@ def measure_ingest(small: bool) -> tuple[dict[str, float], list[str]]:
 
 
 def measure(small: bool) -> tuple[str, dict]:
-    figures, lines = measure_audits(small)
-    ingest, more = measure_ingest(small)
-    figures |= ingest
-    lines += [*more, ""]
+    figures, lines = {}, []
+    for part in (measure_gpt, measure_ingest, measure_llama):
+        found, more = part(small)
+        figures |= found
+        lines += [*more, ""]
     for name, (relation, limit) in LIMITS.items():
-        lines.append(f"{name:18} {figures[name]:8.2f}   must end {relation} {limit}")
+        lines.append(f"{name:21} {figures[name]:8.2f}   must end {relation} {limit}")
     return "\n".join(lines), {name: round(figures[name], 3) for name in LIMITS}

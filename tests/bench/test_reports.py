@@ -38,6 +38,7 @@ KEYS = {
         "ingest_grpc_ratio",
         "ingest_shm_ratio",
         "memory_ratio",
+        *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_memory_ratio"),
     ],
 }
 

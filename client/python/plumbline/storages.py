@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from .cuda import Staged
 from .payload import Arena, Content
 from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
@@ -45,7 +46,7 @@ class Storage:
         self.weak = weak
         self.seen = seen  # Epoch in which its value was last known to be its content (see StorageTable.epoch).
         self.version = -1  # PyTorch's count of its writes, as it is after the last one that was seen; -1: not noted.
-        self.content: memoryview | None = None  # A copy of its value.
+        self.content: Content | None = None  # A copy of its value.
         self.alias = ""  # Name for the next leaf of it that is OBSERVED.
         self.foreign = False  # Of a parameter that a partial step does not audit, or computed from such alone.
         self.role = role
@@ -383,9 +384,11 @@ def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def same_content(storage: torch.UntypedStorage, content: memoryview) -> bool:
+def same_content(storage: torch.UntypedStorage, content: Content) -> bool:
     if storage.nbytes() != len(content):
         return False
+    if isinstance(content, Staged):
+        content = memoryview(bytearray(content.on_host()))
     if storage.device.type != "cpu":
         with torch._C._DisableTorchDispatch():
             storage = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().untyped_storage()

@@ -10,6 +10,7 @@ import torch
 
 from .capture import CaptureFailed, Recorder
 from .errors import PlumblineError
+from .payload import Content
 from .schema import DTYPES
 from .storages import Window
 
@@ -47,7 +48,7 @@ class Taps:
         self._grads: dict[str, tuple[torch.Tensor, float]] = {}
         # Of a partial step (see gate.py): what it audits; and gradients as they arrived, with their content.
         self.gate: Any = None
-        self.arrived: dict[str, tuple[Window, memoryview]] = {}
+        self.arrived: dict[str, tuple[Window, Content]] = {}
         self._weights: dict[torch.Tensor, tuple[Window, int]] = {}
         self._scaled: dict[int, float] = {}
         self._undo: list[Callable[[], None]] = []
