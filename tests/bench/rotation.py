@@ -51,7 +51,7 @@ def measure_rotation(small: bool) -> tuple[str, dict]:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[0]})
     torch.set_num_threads(1)
-    shape, rows, steps = (LLAMA_SMALL, 2, 60) if small else (LLAMA_25M, 4, 200)
+    shape, rows, steps = (LLAMA_SMALL, 2, 40) if small else (LLAMA_25M, 4, 200)
     plain, watched = Training(shape, rows), Training(shape, rows)
     parameters = sum(p.numel() for p in plain.model.parameters())
     for training in (plain, watched):  # What PyTorch sets up at first use is not counted.
