@@ -136,6 +136,27 @@ def _known(name: str) -> str:
     return "" if name.startswith("observed:step") else name
 
 
+def test_numbers_by_position_stay_with_their_tensors(daemon) -> None:
+    """Adafactor by lists multiplies each update by a number of its own."""
+    torch.manual_seed(0)
+    model = Shared()
+    optimizer = torch.optim.Adafactor(model.parameters(), foreach=True)
+    with plumbline.watch(model, optimizer, daemon.address, job="scope", every=1, scope=["out"]) as audit:
+        assert audit._transport.wait_open(30)
+        with audit.step():
+            F.cross_entropy(model(torch.randn(6, 8)), torch.randint(0, 4, (6,))).backward()
+            optimizer.step()
+        assert audit.flush(30) and audit.missed() == 0
+    by_numbers = [
+        {argument.name: argument for argument in frame.op.arguments}
+        for frame in daemon.steps[0]
+        if frame.op.name == "aten::_foreach_mul_.ScalarList"
+    ]
+    assert by_numbers
+    for call in by_numbers:
+        assert len(call["self"].tensors.tensors) == len(call["scalars"].reals.values) == 1
+
+
 def test_everything_is_the_whole_step(daemon) -> None:
     for number, scope in enumerate((None, "*")):
         torch.manual_seed(0)

@@ -37,8 +37,9 @@ def kept_positions(storages: StorageTable, info: OperatorInfo, args: Any, kwargs
 
 
 def restricted(value: Any, count: int, kept: list[int]) -> Any:
-    """A list of `count` tensors, as far as it is audited; anything else as it is."""
-    if isinstance(value, (list, tuple)) and len(value) == count and all(isinstance(v, torch.Tensor) for v in value):
+    """A list with a tensor or a number for each of `count` positions, as far as it is audited; anything else as it
+    is."""
+    if isinstance(value, (list, tuple)) and len(value) == count:
         return [value[i] for i in kept]
     return value
 
