@@ -131,7 +131,7 @@ Executions executions_of(const Graph& graph) {
 }
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
-                                        const Profile& profile, Executions executions) {
+                                        const Profile& profile, Executions executions, const Uncertainty& numbers) {
   std::vector<Envelope> envelopes(probes.size());
   for (Envelope& envelope : envelopes) {
     envelope.by_origin.assign(graph.origins.size(), 0.0);
@@ -152,6 +152,8 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
       const Array cotangent = sweep.take(p, id);
       if (!cotangent) continue;
       Envelope& envelope = envelopes[p];
+      if (const auto number = numbers.find(id); number != numbers.end())
+        envelope.host += std::fabs(cotangent.item()) * number->second;
       if (!errors_known) {
         inputs = sweep.inputs(id);
         if (executions != Executions::kOwn)

@@ -20,6 +20,7 @@
 
 #include <vector>
 
+#include "server/bound/host.h"
 #include "server/bound/probe.h"
 #include "server/bound/replay.h"
 
@@ -28,6 +29,7 @@ namespace plumbline {
 struct Envelope {
   double error = 0;               // E, worst case.
   double rho = 0;                 // Of our own fp64 replay, worst case.
+  double host = 0;                // Of numbers that Python computed (host.h), worst case.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,
   Noise own_noise;                // of our own replay.
@@ -52,9 +54,11 @@ Executions executions_of(const Graph& graph);
 // or ten times what chance allows if that is less. Ten, since it stands between two programs and an accusation.
 double replay_error(const std::vector<const Envelope*>& envelopes, double lambda);
 
-// One reverse sweep for all probes. `replay` must hold the values that consumers saw.
+// One reverse sweep for all probes. `replay` must hold the values that consumers saw. `numbers`: constants that are not
+// known exactly.
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
-                                        const Profile& profile, Executions executions = Executions::kBoth);
+                                        const Profile& profile, Executions executions = Executions::kBoth,
+                                        const Uncertainty& numbers = {});
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

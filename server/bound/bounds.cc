@@ -252,8 +252,9 @@ void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, 
     }
     if (w.count() == 1) finding->reference = r.item();
   }
-  finding->value =
-      answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda, storage, probe.scale);
+  finding->value = answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda,
+                             storage + envelope.host, probe.scale);
+  finding->value.host = envelope.host / probe.scale;
 }
 
 // Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of
@@ -304,6 +305,11 @@ void add_remainders(const Graph& graph, const Replay& exact, const Replay& round
 }
 
 }  // namespace
+
+void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference, Bounds* bounds) {
+  for (const auto& [node, uncertainty] : numbers)
+    bounds->uncertain_numbers.push_back({node, graph.nodes[node].attributes.scalar, uncertainty, in_reference});
+}
 
 Bounds compute_bounds(const BoundsInput& input) {
   const Graph& graph = *input.target;
@@ -363,9 +369,14 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   // Execution to first order for the rest; the same sweep gives rho for mathematics.
   const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);
+  Uncertainty numbers;  // A pairing finds its own.
+  if (input.reference == nullptr) {
+    numbers = uncertain_numbers(graph, followed, nullptr);
+    note_numbers(graph, numbers, false, &bounds);
+  }
   const std::vector<Envelope> envelopes =
       adjoint_envelopes(graph, followed, plan.probes, *input.profile,
-                        input.reference != nullptr ? Executions::kBoth : executions_of(graph));
+                        input.reference != nullptr ? Executions::kBoth : executions_of(graph), numbers);
   const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
   const std::size_t first_probe = bounds.findings.size();
   for (std::size_t p = 0; p < plan.probes.size(); ++p) {
@@ -405,7 +416,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     if (agree) attribute_casts(input, leaves, decisions.overrides, &bounds);
     watch.lap("policy");
   } else if (input.golden != nullptr) {
-    pair_with_golden(input, exact, &bounds);
+    pair_with_golden(input, exact, numbers, &bounds);
     watch.lap("pairing");
   } else {
     bool any = false, equal = true;

@@ -25,6 +25,7 @@ struct Answer {
   double deviation = std::numeric_limits<double>::quiet_NaN();
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
+  double host = 0;  // The part of both that numbers computed by Python own (host.h).
 
   // It rests on the rounding model: no worst case stands behind it.
   bool statistical() const { return envelope < worst_case; }
@@ -35,6 +36,8 @@ struct Answer {
   // A comparison with NaN never passes.
   bool passed() const { return asked && !vacuous() && deviation <= envelope; }
   bool failed() const { return asked && !vacuous() && !(deviation <= envelope); }
+  // Failed, and no number whose computation is not known may be the reason.
+  bool disproved() const { return failed() && host == 0; }
   double margin() const { return deviation == 0 ? 0 : deviation / envelope; }
 };
 
@@ -79,6 +82,13 @@ struct IllegalValue {
   double low = 0, high = 0, observed = 0;
 };
 
+// A number that Python computed out of sight, from other roundings than in the program that it is compared with.
+struct UncertainNumber {
+  NodeId node = 0;
+  double value = 0, uncertainty = 0;
+  bool in_reference = false;
+};
+
 struct Bounds {
   std::vector<Finding> findings;
   std::vector<RangeFinding> range;
@@ -95,13 +105,14 @@ struct Bounds {
       indifferent_call;          // Origin of an opaque call with other inputs and hardly other outputs.
   std::size_t transplanted = 0;  // Opaque calls whose inputs were compared and whose outputs were shared.
   LeafMatch match;
-  std::vector<std::string> unpaired_taps;    // In one trace only.
-  std::vector<std::string> skipped_taps;     // Of an update that one side skipped, since it found an overflow.
-  std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
-  std::optional<Suspicion> suspicion;        // When mathematics failed.
-  std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
-  std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
-  std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
+  std::vector<UncertainNumber> uncertain_numbers;  // Of both programs.
+  std::vector<std::string> unpaired_taps;          // In one trace only.
+  std::vector<std::string> skipped_taps;           // Of an update that one side skipped, since it found an overflow.
+  std::vector<std::string> shape_conflicts;        // "tap 'x': target [2, 3], reference [3, 2]"
+  std::optional<Suspicion> suspicion;              // When mathematics failed.
+  std::vector<NodeId> policy_casts;                // Roundings that own the difference to the reference, largest first.
+  std::optional<Format> policy;                    // The gap closes when leaves are taken as rounded to this format.
+  std::optional<double> scale_error;  // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
   // Rounded replay, where it was needed: it reproduces T bitwise, or within an eighth of how far T lies
   // from M or R, whichever is more.
   std::optional<bool> explained;
@@ -120,5 +131,8 @@ struct BoundsInput {
 };
 
 Bounds compute_bounds(const BoundsInput& input);
+
+// Adds them to bounds->uncertain_numbers.
+void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference, Bounds* bounds);
 
 }  // namespace plumbline

@@ -237,11 +237,13 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
   const Places places = places_in(graph, golden);
   std::vector<Probe> probes;
   for (const GoldenStep::Probe& recorded : golden.probes) probes.push_back(weights_of(golden, recorded, places));
-  const std::vector<Envelope> envelopes = adjoint_envelopes(graph, exact, probes, profile, Executions::kOwn);
+  const std::vector<Envelope> envelopes =
+      adjoint_envelopes(graph, exact, probes, profile, Executions::kOwn, uncertain_numbers(graph, exact, nullptr));
   for (std::size_t p = 0; p < probes.size(); ++p) {
     golden.probes[p].rho = envelopes[p].rho;
     golden.probes[p].noise_bias = envelopes[p].own_noise.bias;
     golden.probes[p].noise_squares = envelopes[p].own_noise.squares;
+    golden.probes[p].host = envelopes[p].host;
     for (const Probe::Part& part : probes[p].parts)
       golden.taps[part.tap].projection = project(part.weights(), replayed_value(graph.taps[part.tap], exact)).value;
   }
@@ -286,7 +288,8 @@ std::string first_foreign_leaf(const Trace& trace, const GoldenStep& golden) {
   return unmatched + " is not among the data that the target was fed";
 }
 
-void pair_with_golden(const BoundsInput& input, const Replay& target_exact, Bounds* bounds) {
+void pair_with_golden(const BoundsInput& input, const Replay& target_exact, const Uncertainty& numbers,
+                      Bounds* bounds) {
   const Graph& target = *input.target;
   const GoldenStep& golden = *input.golden;
   bounds->paired = true;
@@ -314,7 +317,8 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, Boun
       bounds->findings.push_back(std::move(unanswered));
     }
   }
-  const std::vector<Envelope> own = adjoint_envelopes(target, target_exact, probes, *input.profile, Executions::kOwn);
+  const std::vector<Envelope> own =
+      adjoint_envelopes(target, target_exact, probes, *input.profile, Executions::kOwn, numbers);
   const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
   std::map<std::size_t, double> differing;
   for (std::size_t p = 0; p < probes.size(); ++p) {
@@ -323,9 +327,10 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, Boun
     theirs.rho = recorded[p]->rho;
     theirs.own_noise = {recorded[p]->noise_bias, recorded[p]->noise_squares};
     const Gap gap = gap_of(target, target_exact, probe, *recorded[p], places);
+    const double host = own[p].host + recorded[p]->host, error = gap.error + host;
     Answer answer{true, std::fabs(gap.difference) / probe.scale,
-                  (replay_error({&own[p], &theirs}, lambda) + gap.error) / probe.scale,
-                  (own[p].rho + theirs.rho + gap.error) / probe.scale};
+                  (replay_error({&own[p], &theirs}, lambda) + error) / probe.scale,
+                  (own[p].rho + theirs.rho + error) / probe.scale, host / probe.scale};
     if (uncertain && answer.failed()) answer.envelope = answer.worst_case = kNotAnswered;
     auto finding = std::find_if(bounds->findings.begin(), bounds->findings.end(),
                                 [&](const Finding& known) { return known.name == probe.name; });

@@ -22,7 +22,7 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
 // element, and data that only one of the two reads, are left to the question of mathematics.
 std::string first_foreign_leaf(const Trace& trace, const GoldenStep& golden);
 
-// Adds the answers of mathematics to bounds->findings.
-void pair_with_golden(const BoundsInput& input, const Replay& target_exact, Bounds* bounds);
+// Adds the answers of mathematics to bounds->findings. `numbers`: those of the target that are not known exactly.
+void pair_with_golden(const BoundsInput& input, const Replay& target_exact, const Uncertainty& numbers, Bounds* bounds);
 
 }  // namespace plumbline

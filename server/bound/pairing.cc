@@ -104,6 +104,7 @@ struct Pairing {
   Replay reference_exact;
   std::vector<PairedTap> pairs;  // In the target's order.
   bool one_program = false;      // Both replays are one.
+  Uncertainty target_numbers = {}, reference_numbers = {};
 
   // M_T(z), M_R(z).
   Array of_target(const PairedTap& pair) const { return replayed_value(input.target->taps[pair.target], target_exact); }
@@ -141,20 +142,27 @@ struct Pairing {
     return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
   }
 
+  std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const {
+    return adjoint_envelopes(*input.target, target_exact, probes, *input.profile, Executions::kOwn, target_numbers);
+  }
+
   // `own`: the errors of the target's replay, by probe.
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
     if (probes.empty()) return {};
     std::vector<Probe> other;
     other.reserve(probes.size());
     for (const Probe& probe : probes) other.push_back(reindexed(probe));
-    const std::vector<Envelope> theirs =
-        one_program ? own
-                    : adjoint_envelopes(*input.reference, reference_exact, other, *input.profile, Executions::kOwn);
+    const std::vector<Envelope> theirs = one_program
+                                             ? own
+                                             : adjoint_envelopes(*input.reference, reference_exact, other,
+                                                                 *input.profile, Executions::kOwn, reference_numbers);
     const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input.alpha);
     std::vector<Answer> answers;
-    for (std::size_t p = 0; p < probes.size(); ++p)
-      answers.push_back({true, gap(probes[p]), replay_error({&own[p], &theirs[p]}, lambda) / probes[p].scale,
-                         (own[p].rho + theirs[p].rho) / probes[p].scale});
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      const double host = own[p].host + theirs[p].host, scale = probes[p].scale;
+      answers.push_back({true, gap(probes[p]), (replay_error({&own[p], &theirs[p]}, lambda) + host) / scale,
+                         (own[p].rho + theirs[p].rho + host) / scale, host / scale});
+    }
     return answers;
   }
 };
@@ -183,7 +191,17 @@ std::optional<double> scale_error(const Array& target, const Array& reference) {
   return factor - 1;
 }
 
+// By tap of the graph: whether a number that is not known exactly reaches it.
+std::vector<bool> uncertain_taps(const Graph& graph, const Uncertainty& numbers) {
+  const std::vector<bool> reached = reached_by(numbers, graph);
+  std::vector<bool> uncertain;
+  for (const GraphTap& tap : graph.taps)
+    uncertain.push_back(std::ranges::any_of(tap.terms, [&](const GraphTap::Term& term) { return reached[term.node]; }));
+  return uncertain;
+}
+
 // Drills down to the first tap, in the target's order, whose own mathematics fails, and to the operation before it.
+// Taps that no uncertain number reaches come first: only they can prove anything.
 void locate(Pairing& pairing, Bounds* bounds) {
   const Graph& target = *pairing.input.target;
   double largest = 0;
@@ -195,9 +213,12 @@ void locate(Pairing& pairing, Bounds* bounds) {
   std::vector<const PairedTap*> candidates;
   for (std::size_t i = 0; i < gaps.size(); ++i)
     if (gaps[i] >= 1e-3 * largest && gaps[i] > 0) candidates.push_back(&pairing.pairs[i]);
-  std::sort(candidates.begin(), candidates.end(), [&](const PairedTap* a, const PairedTap* b) {
-    return position(target, a->target) < position(target, b->target);
-  });
+  const std::vector<bool> ours = uncertain_taps(target, pairing.target_numbers),
+                          theirs = uncertain_taps(*pairing.input.reference, pairing.reference_numbers);
+  const auto order = [&](const PairedTap* pair) {
+    return std::pair(ours[pair->target] || theirs[pair->reference], position(target, pair->target));
+  };
+  std::ranges::sort(candidates, {}, order);
   if (candidates.size() > kDrilledMax) candidates.resize(kDrilledMax);
 
   std::vector<Probe> probes;
@@ -207,8 +228,7 @@ void locate(Pairing& pairing, Bounds* bounds) {
     probes.push_back(count(tap.shape) == 1 ? scalar_probe(probed)
                                            : signs_probe(tap.name, {probed}, pairing.input.seed ^ pair->target));
   }
-  const std::vector<Answer> answers = pairing.ask(
-      probes, adjoint_envelopes(target, pairing.target_exact, probes, *pairing.input.profile, Executions::kOwn));
+  const std::vector<Answer> answers = pairing.ask(probes, pairing.own_envelopes(probes));
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!answers[i].failed()) continue;
     Finding* finding = nullptr;
@@ -278,7 +298,13 @@ void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_lea
   if (format == Format::kUnknown) return;
 
   const Replay target_exact = replay(target, ours, Precision::kExact);
-  const Pairing with_policy{pairing.input, target_exact, replay(reference, theirs, Precision::kExact), pairing.pairs};
+  const Pairing with_policy{pairing.input,
+                            target_exact,
+                            replay(reference, theirs, Precision::kExact),
+                            pairing.pairs,
+                            false,
+                            pairing.target_numbers,
+                            pairing.reference_numbers};
   const std::vector<Answer> answers = with_policy.ask(probes, own);
   for (const Answer& answer : answers)
     if (!answer.passed()) return;
@@ -334,7 +360,8 @@ void compare_cuts(const Pairing& pairing, const Cuts& cuts, Bounds* bounds) {
   BoundsInput input = pairing.input;
   input.target = &target;
   input.reference = &reference;
-  Pairing sides{input, pairing.target_exact, pairing.reference_exact, {}};
+  Pairing sides{input, pairing.target_exact,   pairing.reference_exact,  {},
+                false, pairing.target_numbers, pairing.reference_numbers};
   for (std::size_t i = 0; i < target.taps.size(); ++i)
     if (target.taps[i].name == reference.taps[i].name && count(target.taps[i].shape) > 0) sides.pairs.push_back({i, i});
   const std::size_t known = bounds->findings.size();
@@ -394,6 +421,12 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
   Pairing pairing{input, target_exact,
                   one ? target_exact : replay(reference, bounds->match.reference_values, Precision::kExact),
                   pair_taps(target, reference, bounds), one};
+  if (!one) {
+    pairing.target_numbers = uncertain_numbers(target, target_exact, &reference);
+    pairing.reference_numbers = uncertain_numbers(reference, pairing.reference_exact, &target);
+    note_numbers(target, pairing.target_numbers, false, bounds);
+    note_numbers(reference, pairing.reference_numbers, true, bounds);
+  }
   leave_out_skipped_updates(target, reference, &pairing.pairs, bounds);
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
@@ -404,15 +437,14 @@ void pair_with_reference(const BoundsInput& input, const std::vector<Array>& tar
     Probe probe = probes[p];
     std::erase_if(probe.parts, [&](const Probe::Part& part) { return pairing.find(part.tap) == nullptr; });
     if (probe.parts.empty()) continue;
-    if (probe.parts.size() == probes[p].parts.size()) {
+    if (probe.parts.size() == probes[p].parts.size() && pairing.target_numbers.empty()) {
       asked.push_back(probe);
       own.push_back(envelopes[p]);
     } else {
       reduced.push_back(probe);
     }
   }
-  for (Envelope& envelope : adjoint_envelopes(target, target_exact, reduced, *input.profile, Executions::kOwn))
-    own.push_back(std::move(envelope));
+  for (Envelope& envelope : pairing.own_envelopes(reduced)) own.push_back(std::move(envelope));
   asked.insert(asked.end(), reduced.begin(), reduced.end());
 
   const std::vector<Answer> answers = pairing.ask(asked, own);

@@ -60,6 +60,8 @@ std::vector<bool> needed_nodes(const Graph& graph) {
     if (decision.choice) needed.insert(needed.end(), {decision.choice->table, decision.choice->position});
   }
   for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
+  if (!graph.host_numbers.empty())
+    for (const NumberRead& read : graph.reads) needed.push_back(read.node);
   return ancestors(graph, needed);
 }
 

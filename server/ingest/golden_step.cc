@@ -40,6 +40,7 @@ v1::GoldenStep to_proto(const GoldenStep& step) {
     to->set_rho(probe.rho);
     to->set_noise_bias(probe.noise_bias);
     to->set_noise_squares(probe.noise_squares);
+    to->set_host(probe.host);
   }
   return wire;
 }
@@ -73,7 +74,8 @@ GoldenStep from_proto(const v1::GoldenStep& wire) {
                            probe.scalar(),
                            probe.rho(),
                            probe.noise_bias(),
-                           probe.noise_squares()});
+                           probe.noise_squares(),
+                           probe.host()});
   }
   return step;
 }

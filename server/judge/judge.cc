@@ -51,8 +51,11 @@ const Answer& execution(const Finding& finding) { return finding.execution; }
 const Answer& mathematics(const Finding& finding) { return finding.mathematics; }
 const Answer& value(const Finding& finding) { return finding.value; }
 bool failed(const Answer& answer) { return answer.failed(); }
+bool disproved(const Answer& answer) { return answer.disproved(); }
 bool asked(const Answer& answer) { return answer.asked; }
 bool vacuous(const Answer& answer) { return answer.vacuous(); }
+bool lost_in_replay(const Answer& answer) { return answer.vacuous() && answer.host == 0; }
+bool lost_in_python(const Answer& answer) { return (answer.vacuous() || answer.failed()) && answer.host > 0; }
 
 // Of an envelope that is not an enclosure.
 Grade grade_of(const Answer& answer) { return answer.statistical() ? Grade::kStatistical : Grade::kFirstOrder; }
@@ -134,6 +137,24 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
   return false;
 }
 
+// The largest relative uncertainty of a number that Python computed, and where it came in.
+std::string host_numbers(const JudgeInput& input) {
+  const auto relative = [](const UncertainNumber& number) { return number.uncertainty / std::fabs(number.value); };
+  const UncertainNumber& first = *std::ranges::max_element(input.bounds->uncertain_numbers, {}, relative);
+  const Graph& program = first.in_reference ? *input.reference : *input.graph;
+  return number(first.value) + " for " + at(place_of(program, first.node)) +
+         (first.in_reference ? " of the reference" : "") + ", known to " + number(relative(first));
+}
+
+// Mathematics, or a bare value, differs at a tap, and numbers that Python computed out of sight may be the reason.
+void decide_host_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
+  decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+         "Target and reference differ at " + finding.name + " by " + number(answer.deviation) +
+             ", where numbers come in that Python may have computed from what it read of tensors (.item()): " +
+             host_numbers(input) + ". Whether it computed them alike is not known.",
+         &finding, &answer);
+}
+
 // Not finite, as the declared formats have it.
 bool explain_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
@@ -168,7 +189,7 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
            "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) + ".");
     return true;
   }
-  if (const Finding* open = worst(bounds, mathematics, vacuous)) {
+  if (const Finding* open = worst(bounds, mathematics, lost_in_replay)) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "Mathematics could not be compared at " + open->name + ": our own replay is too uncertain there.", open,
            &open->mathematics);
@@ -176,8 +197,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   }
   const Finding* broken = nullptr;  // the first tap that localisation looked at, otherwise the worst
   for (const Finding& finding : bounds.findings)
-    if (finding.mathematics.failed() && finding.elements == 1 && broken == nullptr) broken = &finding;
-  if (broken == nullptr) broken = worst(bounds, mathematics, failed);
+    if (finding.mathematics.disproved() && finding.elements == 1 && broken == nullptr) broken = &finding;
+  if (broken == nullptr) broken = worst(bounds, mathematics, disproved);
+  if (const Finding* open = worst(bounds, mathematics, lost_in_python); open != nullptr && broken == nullptr) {
+    decide_host_numbers(input, *open, open->mathematics, verdict);
+    return true;
+  }
   if (broken == nullptr && bounds.indifferent_call) {
     const Origin& origin = input.graph->origins[*bounds.indifferent_call];
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
@@ -242,9 +267,12 @@ bool decide_first_state(const JudgeInput& input, Verdict* verdict) {
 }
 
 bool decide_value(const JudgeInput& input, Verdict* verdict) {
-  const Finding* broken = worst(*input.bounds, value, failed);
+  const Finding* broken = worst(*input.bounds, value, disproved);
+  if (broken == nullptr) broken = worst(*input.bounds, value, failed);
   if (broken == nullptr) return false;
-  if (broken->value.margin() > 10) {
+  if (!broken->value.disproved()) {
+    decide_host_numbers(input, *broken, broken->value, verdict);
+  } else if (broken->value.margin() > 10) {
     decide(verdict, Outcome::kTypeII, broken->value.beyond_worst_case() ? Grade::kFirstOrder : Grade::kStatistical,
            Cause::kMathematics,
            "The reference value of " + broken->name + " lies " + number(broken->value.margin()) +
@@ -370,15 +398,15 @@ TapVerdict tap_verdict(const Finding& finding) {
                         : finding.value.asked     ? finding.value.envelope
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;
-  tap.grade = finding.proven || (finding.mathematics.failed() && finding.mathematics.beyond_worst_case())
+  tap.grade = finding.proven || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case())
                   ? Grade::kProven
                   : grade_of(shown);
   const bool proven_failure =
       finding.proven && finding.execution.asked && !(finding.execution.deviation <= finding.execution.envelope);
-  if (finding.mathematics.failed() || proven_failure || (finding.value.failed() && finding.value.margin() > 10))
+  if (finding.mathematics.disproved() || proven_failure || (finding.value.disproved() && finding.value.margin() > 10))
     tap.outcome = Outcome::kTypeII;
-  else if (finding.execution.failed() || finding.execution.vacuous() || finding.mathematics.vacuous() ||
-           finding.value.failed() || finding.value.vacuous())
+  else if (finding.execution.failed() || finding.execution.vacuous() || finding.mathematics.failed() ||
+           finding.mathematics.vacuous() || finding.value.failed() || finding.value.vacuous())
     tap.outcome = Outcome::kInconclusive;
   else
     tap.outcome = Outcome::kTypeI;
@@ -400,6 +428,11 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
   if (!bounds.skipped_taps.empty())
     verdict->notes.push_back("one side found an overflow and skipped its update; not compared: " +
                              joined(bounds.skipped_taps));
+  if (std::ranges::any_of(bounds.findings, [](const Finding& f) { return f.mathematics.host > 0 || f.value.host > 0; }))
+    verdict->notes.push_back(std::to_string(bounds.uncertain_numbers.size()) +
+                             " numbers that Python may have computed from what it read of tensors (.item()) are not "
+                             "known exactly; the worst is " +
+                             host_numbers(input));
   if (bounds.unstable > 0)
     verdict->notes.push_back(std::to_string(bounds.unstable) + " decisions of " + std::to_string(bounds.decisions) +
                              " came out otherwise than in exact arithmetic; the audit followed the target's");

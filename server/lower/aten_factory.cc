@@ -44,6 +44,12 @@ void lower_eye(Call& call) {
       select(compare(Primitive::kEqual, rows, columns), emitter.constant(1, format), emitter.constant(0, format)));
 }
 
+// A number leaves for Python.
+void lower_local_scalar_dense(Call& call) {
+  const Expr source = reshape(call.tensor("self"), {});
+  call.emitter().graph().reads.push_back({source.id, call.real("value")});
+}
+
 }  // namespace
 
 std::span<const Rule> factory_rules() {
@@ -63,6 +69,7 @@ std::span<const Rule> factory_rules() {
       {"arange", {"default", "start", "start_step"}, lower_arange},
       {"linspace", {"default"}, lower_linspace},
       {"eye", {"default", "m"}, lower_eye},
+      {"_local_scalar_dense", {"default"}, lower_local_scalar_dense},
   };
   return kRules;
 }

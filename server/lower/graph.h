@@ -91,6 +91,18 @@ struct OpaqueCall {
   bool known = true;            // All of its inputs are nodes, and all of its outputs were observed.
 };
 
+// A tensor's element that Python read as a number (`.item()`, float(), ...), and the number.
+struct NumberRead {
+  NodeId node = 0;
+  double value = 0;
+};
+
+// A constant that came from Python after such reads, and may have been computed from them.
+struct HostNumber {
+  NodeId node = 0;
+  std::size_t reads = 0;  // How many came before.
+};
+
 struct GraphCoverage {
   std::uint64_t operations = 0;  // All of the trace.
   std::uint64_t opaque = 0;      // Those among them that lowering does not model.
@@ -110,6 +122,8 @@ struct Graph {
   std::vector<GraphTap> taps;
   std::map<NodeId, Observation> observed;
   std::vector<OpaqueCall> opaque;
+  std::vector<NumberRead> reads;  // In order.
+  std::vector<HostNumber> host_numbers;
   GraphCoverage coverage;
 };
 

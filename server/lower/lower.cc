@@ -210,8 +210,25 @@ class Lowering {
     for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);
     if (!modelled) note_outputs(op);
     if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
+    if (modelled && !graph_.reads.empty()) note_host_numbers(op);
     grid_.reset();
     choice_.reset();
+  }
+
+  // Those of the operation's constants that are its arguments, not its formula's own.
+  void note_host_numbers(const TraceOp& op) {
+    std::vector<double> numbers;
+    for (const TraceArgument& argument : op.arguments) {
+      if (const auto* real = std::get_if<double>(&argument.value)) numbers.push_back(*real);
+      if (const auto* reals = std::get_if<std::vector<double>>(&argument.value))
+        numbers.insert(numbers.end(), reals->begin(), reals->end());
+    }
+    if (numbers.empty()) return;
+    for (NodeId id = static_cast<NodeId>(graph_.nodes.size()); id-- > 0 && emitter_.fresh(id);) {
+      const Node& node = graph_.nodes[id];
+      if (node.primitive == Primitive::kConstant && std::ranges::find(numbers, node.attributes.scalar) != numbers.end())
+        graph_.host_numbers.push_back({id, graph_.reads.size()});
+    }
   }
 
   void note_opaque(const TraceOp& op) {

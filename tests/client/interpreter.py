@@ -78,6 +78,14 @@ class Interpreter:
             assert source is not None
             self._define(op.results[0].tensor.value, source.contiguous().view(TORCH_DTYPES[op.arguments[1].dtype]))
             return
+        if op.name == "aten::_local_scalar_dense.default":
+            source = self._window(op.arguments[0].tensor)
+            assert source is not None
+            value = op.arguments[1]
+            number = value.real if value.WhichOneof("value") == "real" else value.integer
+            if source.item() != number and number == number:
+                raise Mismatch(f"{op.source}: {number} was read, where the tensor holds {source.item()}")
+            return
         base, _, overload = rest.partition(".")
         func = getattr(getattr(getattr(torch.ops, namespace), base), overload)
         written: dict[str, list[torch.Tensor]] = {}

@@ -137,6 +137,8 @@ def test_python_scalars_are_edges() -> None:
     ops = [audit_pb2.AuditRequest.FromString(m).op for m in messages if m[0] == 0x2A]
     edges = [op.name for op in ops for argument in op.arguments if argument.WhichOneof("value") == "scalar"]
     assert edges == ["aten::div.Tensor"]
+    reads = [op.arguments[1] for op in ops if op.name == "aten::_local_scalar_dense.default"]
+    assert [read.WhichOneof("value") for read in reads] == ["real", "integer"]
     Interpreter(messages)
 
 

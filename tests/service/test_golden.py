@@ -97,6 +97,23 @@ def test_other_mathematics_is_a_bug_and_is_replayed(shared_daemon: DaemonProcess
     assert replayed["reference"] == f"golden {golden} step 0"
 
 
+def test_a_number_that_python_computed_never_accuses(shared_daemon: DaemonProcess, run: str) -> None:
+    def clipped(first: Step, limit: float) -> Step:
+        def step(model: nn.Module, optimizer: Any, x: torch.Tensor, y: torch.Tensor) -> None:
+            first(model, type("Later", (), {"step": lambda: None}), x, y)
+            for p in model.parameters():
+                p.grad.mul_(limit / p.grad.norm().item())
+            optimizer.step()
+
+        return step
+
+    train(shared_daemon, clipped(plain, 0.3), record_golden=run, run=run)
+    verdicts, errors = train(shared_daemon, clipped(accumulated, 0.3), golden=run)
+    assert not errors and verdicts[0].verdict == "TYPE_I", verdicts[0].explain()
+    verdicts, errors = train(shared_daemon, clipped(accumulated, 0.4), golden=run)
+    assert not errors and verdicts[0].verdict == "INCONCLUSIVE", verdicts[0].explain()
+
+
 def test_a_large_tap_is_judged_by_its_projection(shared_daemon: DaemonProcess, run: str) -> None:
     """One wrong element among thousands, in a tap of which the golden run keeps one number."""
 

@@ -5,6 +5,7 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("leaf", value, dtype, count, role, name, payload)
     ("data", payload, content)
     ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
+    ("read", window, number, phase, source, module)
     ("reinterpret", window before, window after, count, payload)
     ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard)
 
@@ -153,6 +154,7 @@ class Recorder(TorchDispatchMode):
         self.before_write: dict[int, Callable[[], None]] = {}
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
         self._scalars: dict[tuple[type, Any], Window] = {}
+        self._reads: set[Window] = set()
         self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
 
     @classmethod
@@ -180,6 +182,7 @@ class Recorder(TorchDispatchMode):
         with self.lock:
             self.storages.close()
             self._scalars.clear()
+            self._reads.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for kind in types:
@@ -326,8 +329,7 @@ class Recorder(TorchDispatchMode):
             return
         assert pending is not None
         if kind == SCALAR:
-            if type(out) in (float, int) and out not in _TRIVIAL and math.isfinite(out):
-                self._scalars[(type(out), out)] = pending[1][0]
+            self._number_read(pending, out)
             return
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
@@ -337,6 +339,16 @@ class Recorder(TorchDispatchMode):
             return
         if written:
             self._emit(info, pending, written)
+
+    def _number_read(self, pending: Pending, number: Any) -> None:
+        """What Python was told, and may compute later arguments from."""
+        (phase, module, source), (window, *_), _ = pending
+        if type(number) not in (float, int) or type(window) is list or not window[0] or window in self._reads:
+            return
+        self._reads.add(window)
+        self.records.append(("read", window, number, phase, source, module))
+        if number not in _TRIVIAL and math.isfinite(number):
+            self._scalars[(type(number), number)] = window
 
     def _emit(self, info: OperatorInfo, pending: Pending, written: list[tuple[torch.Tensor | None, str]]) -> None:
         (phase, module, source), values, unmodelled = pending

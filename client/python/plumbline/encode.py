@@ -171,6 +171,17 @@ def _reinterpret(record: tuple[Any, ...]) -> Any:
     return request
 
 
+def _read(record: tuple[Any, ...]) -> Any:
+    _, window, number, phase, source, module = record
+    request = audit_pb2.AuditRequest()
+    op = request.op
+    op.name = "aten::_local_scalar_dense.default"
+    _fill(op.arguments.add(name="self").tensor, window)
+    _plain(op.arguments.add(name="value"), "number", number)
+    op.phase, op.source, op.module = phase, source, module
+    return request
+
+
 def _tap(record: tuple[Any, ...]) -> Any:
     _, name, kind, terms, reference, reference_dtype, scale, (minimum, maximum) = record
     request = audit_pb2.AuditRequest()
@@ -187,7 +198,7 @@ def _tap(record: tuple[Any, ...]) -> Any:
     return request
 
 
-_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "tap": _tap}
+_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "read": _read, "tap": _tap}
 
 
 def _arguments(op: Any, info: OperatorInfo, values: list[Any]) -> None:

@@ -1,5 +1,6 @@
 // Replays a captured step and says how far each operation's observed result lies from the replay.
 // usage: check_dump FILE  (varint-delimited AuditRequest messages, StepBegin to StepEnd, as plumbline.dump writes them)
+//        check_dump --operations  (names of all that some rule models, one a line)
 //
 // Prints one JSON object: operations, opaque names, and by operation name the largest deviation over all its results,
 // relative to the largest magnitude of the result: "local" from the operation's observed inputs, "whole" from the
@@ -15,6 +16,7 @@
 #include "server/bound/replay.h"
 #include "server/ingest/assembler.h"
 #include "server/lower/lower.h"
+#include "server/lower/registry.h"
 
 namespace plumbline {
 namespace {
@@ -116,8 +118,12 @@ int check(const char* path) {
 
 int main(int count, char** arguments) {
   if (count != 2) {
-    std::cerr << "usage: check_dump FILE\n";
+    std::cerr << "usage: check_dump FILE|--operations\n";
     return 2;
+  }
+  if (arguments[1] == std::string("--operations")) {
+    for (const auto& [name, rule] : plumbline::all_operations()) std::cout << name << "\n";
+    return 0;
   }
   try {
     return plumbline::check(arguments[1]);

@@ -58,6 +58,21 @@ TEST(Operations, AScalarEdgeReadsItsTensor) {
   expect_near(run(b.trace, "y"), {1.5, 2});
 }
 
+TEST(Operations, ANumberThatPythonReadIsNotedAndTheArgumentsAfterIt) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({2}, {6, 8}), n = b.leaf({1}, {2.5});
+  b.tap("before", b.op1("aten::mul.Tensor", {{"self", x}, {"other", 0.3}}, {2}));
+  b.write("aten::_local_scalar_dense.default", {{"self", n}, {"value", 2.5}}, {});
+  b.tap("after", b.op1("aten::add.Tensor", {{"self", x}, {"other", 0.4}, {"alpha", std::int64_t{1}}}, {2}));
+  const Graph graph = lower(b.trace);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
+  ASSERT_EQ(graph.reads.size(), 1u);
+  EXPECT_EQ(graph.reads[0].value, 2.5);
+  ASSERT_EQ(graph.host_numbers.size(), 1u);
+  EXPECT_EQ(graph.host_numbers[0].reads, 1u);
+  EXPECT_EQ(graph.nodes[graph.host_numbers[0].node].attributes.scalar, 0.4);
+}
+
 TEST(Operations, FormatsOfAFusedKernel) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2}, {1, 2}, Format::kBFloat16);

@@ -1,0 +1,142 @@
+"""Numbers that leave for Python (`.item()`) and come back as arguments: other roundings of them are no other
+mathematics, another program is."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import plumbline
+from plumbline import daemon
+
+Program = Callable[[], dict[str, Tensor]]
+LIMIT = 0.01
+
+
+@pytest.fixture(scope="module")
+def server():
+    with daemon.private() as address:
+        yield address
+
+
+def norm(model: nn.Module) -> Tensor:
+    return torch.linalg.vector_norm(torch.stack([p.grad.norm() for p in model.parameters()]))
+
+
+def by_number(model: nn.Module, limit: float) -> None:
+    coefficient = min(1.0, limit / (norm(model).item() + 1e-6))
+    for p in model.parameters():
+        p.grad.mul_(coefficient)
+
+
+def by_root(model: nn.Module, limit: float) -> None:
+    by_number(model, math.sqrt(limit**2))
+
+
+def on_device(model: nn.Module, limit: float) -> None:
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+def not_at_all(model: nn.Module, limit: float) -> None:
+    pass
+
+
+def logged(model: nn.Module, limit: float) -> None:
+    norm(model).item()
+
+
+class Training:
+    """One step of a small network; `parts`: in how many parts its batch goes, which is a matter of rounding."""
+
+    def __init__(self, seed: int = 3) -> None:
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+        self.x, self.y = torch.randn(12, 16), torch.randint(0, 4, (12,))
+
+    def step(
+        self,
+        parts: int = 1,
+        clip: Callable[[nn.Module, float], None] = by_number,
+        limit: float = LIMIT,
+        lr: float = 0.1,
+        optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+        **options: object,
+    ) -> Program:
+        model = copy.deepcopy(self.model)
+
+        def program() -> dict[str, Tensor]:
+            steps = optimizer(model.parameters(), lr=lr, **options)
+            for x, y in zip(self.x.chunk(parts), self.y.chunk(parts), strict=True):
+                (F.cross_entropy(model(x), y) / parts).backward()
+            clip(model, limit)
+            steps.step()
+            return {name: p.detach() for name, p in model.named_parameters()}
+
+        return program
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    """Whose norm, in one part and in three, is rounded to different numbers."""
+
+    def read(seed: int, parts: int) -> float:
+        numbers = []
+        Training(seed).step(parts, lambda model, limit: numbers.append(norm(model).item()))()
+        return numbers[0]
+
+    return Training(next(seed for seed in range(100) if read(seed, 1) != read(seed, 3)))
+
+
+@pytest.mark.parametrize("clip", [by_number, by_root, on_device])
+def test_numbers_computed_from_other_roundings_are_the_same_mathematics(clip, training: Training, server: str) -> None:
+    verdict = plumbline.compare(training.step(1), training.step(3, clip), server=server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert ".item()" in verdict.explain()  # How well the numbers are known is said.
+    assert 1e-12 < max(tap.math_resolution for tap in verdict.taps.values()) < 1e-6
+    swapped = plumbline.compare(training.step(3, clip), training.step(1), server=server)
+    assert swapped.verdict == "TYPE_I", swapped.explain()
+
+
+def test_adafactor_by_lists_and_one_by_one(training: Training, server: str) -> None:
+    adafactor = torch.optim.Adafactor
+
+    def step(parts: int, foreach: bool, lr: float = 0.01) -> Program:
+        return training.step(parts, not_at_all, lr=lr, optimizer=adafactor, foreach=foreach)
+
+    verdict = plumbline.compare(step(1, True), step(2, False), server=server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert verdict.coverage.opaque == 0
+    assert plumbline.compare(step(1, True), step(2, False, lr=0.0101), server=server).verdict != "TYPE_I"
+
+
+def test_another_limit_is_found_where_both_read_the_same_and_left_open_otherwise(
+    training: Training, server: str
+) -> None:
+    same = plumbline.compare(training.step(1, limit=1.01 * LIMIT), training.step(1), server=server)
+    assert (same.verdict, same.grade) == ("TYPE_II", "PROVEN"), same.explain()
+    other = plumbline.compare(training.step(1, limit=1.01 * LIMIT), training.step(3), server=server)
+    assert other.verdict == "INCONCLUSIVE", other.explain()
+    assert ".item()" in other.sentence and "test_numbers.py" in other.sentence
+
+
+@pytest.mark.parametrize("clip", [not_at_all, logged])
+def test_another_constant_is_found_whether_or_not_a_number_was_read_before(
+    clip, training: Training, server: str
+) -> None:
+    verdict = plumbline.compare(training.step(1, clip, lr=0.1), training.step(3, clip, lr=0.10001), server=server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def test_a_bare_value_behind_a_number_that_was_read_never_accuses(training: Training, server: str) -> None:
+    exact = copy.deepcopy(training)
+    exact.model.double()
+    exact.x = exact.x.double()
+    bare = {name: value.clone() for name, value in exact.step(1)().items()}
+    verdict = plumbline.compare(training.step(1), bare, server=server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    wrong = plumbline.compare(training.step(1), exact.step(1, limit=0.0107)(), server=server)
+    assert wrong.verdict == "INCONCLUSIVE", wrong.explain()
