@@ -151,6 +151,7 @@ void lower_tanh_backward(Call& call) {
 void lower_sigmoid(Call& call) { call.returns(sigmoid(call.tensor("self"))); }
 void lower_sigmoid_backward(Call& call) {
   const Expr gradient = call.tensor("grad_output"), out = call.tensor("output");
+  const ComputeIn own(call.emitter(), out.format());  // 16-bit numbers are rounded after each step.
   call.returns(gradient * (1.0 - out) * out);
 }
 

@@ -101,6 +101,11 @@ void lower_scatter_add(Call& call) {
   call.returns(x + scattered(x, cut(source, index.shape()), position, call.emitter().compute()));
 }
 
+void lower_scatter_reduce(Call& call) {
+  if (call.text("reduce", "") != "sum" || !call.boolean("include_self", true)) call.unsupported("but for sums");
+  lower_scatter_add(call);
+}
+
 // x with the elements at `position` replaced. Which of several wins is the kernel's affair: where they are not all the
 // same number the result is not known, NaN.
 Expr replaced(Expr x, Expr source, Expr position) {
@@ -247,6 +252,7 @@ std::span<const Rule> index_rules() {
       {"scatter_add", {"default"}, lower_scatter_add, kInPlace | kOut},
       {"scatter", {"value"}, lower_scatter, kInPlace | kOut},
       {"scatter", {"src"}, lower_scatter, kInPlace | kOut},
+      {"scatter_reduce", {"two"}, lower_scatter_reduce, kInPlace},
       {"index_add", {"default"}, lower_index_add, kInPlace | kOut},
       {"index", {"Tensor"}, lower_index, kObserved},
       {"index_put", {"default"}, lower_index_put, kInPlace | kObserved},

@@ -233,7 +233,8 @@ std::span<const Rule> norm_rules() {
       {"native_group_norm", {"default"}, lower_group_norm},
       {"native_group_norm_backward", {"default"}, lower_group_norm_backward},
       {"native_batch_norm", {"default"}, lower_batch_norm},
-      {"_native_batch_norm_legit", {"default"}, lower_batch_norm},
+      {"_native_batch_norm_legit", {"default", "no_stats"}, lower_batch_norm},
+      {"_native_batch_norm_legit_no_training", {"default"}, lower_batch_norm},
       {"native_batch_norm_backward", {"default"}, lower_batch_norm_backward},
   };
   return kRules;

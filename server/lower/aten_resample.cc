@@ -65,9 +65,40 @@ Resampling linear(Call& call, std::size_t dim, std::size_t spatial, std::int64_t
   }
   for (std::int64_t p = 0; p < positions; ++p)
     made.taps.coordinates.push_back(std::min(made.taps.coordinates[static_cast<std::size_t>(p)] + 1, size - 1));
-  const Expr after = source - table(emitter, floors, {positions}, format), before = 1.0 - after;
+  // A 16-bit weight is rounded before it is taken from 1.
+  const Expr after = cast(source - table(emitter, floors, {positions}, format), call.result_format());
+  const Expr before = 1.0 - after;
   made.weights = assemble(emitter, {2, positions}, std::nullopt, {before, after},
                           {{{positions}, {1}, 0}, {{positions}, {1}, positions}}, format);
+  return made;
+}
+
+// Keys' cubic convolution (1981) with a = -3/4 over the four elements around s = (p + 1/2) scale - 1/2, t = s -
+// floor(s).
+Resampling cubic(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions) {
+  constexpr double kA = -0.75;
+  Emitter& emitter = call.emitter();
+  const Format format = emitter.compute();
+  const bool aligned = call.boolean("align_corners", false);
+  double scale = scale_of(call, dim, spatial, size, positions);
+  if (aligned)
+    scale = positions > 1 ? round_to(format, static_cast<double>(size - 1) / static_cast<double>(positions - 1)) : 0;
+  const double half = aligned ? 0 : 0.5;
+  const Expr source = iota(emitter, {positions}, half, 1, format) * scale - half;
+  Resampling made{{size, 4, positions, {}}, std::nullopt};
+  std::vector<double> floors;
+  for (std::int64_t p = 0; p < positions; ++p)
+    floors.push_back(std::floor(round_to(format, round_to(format, (static_cast<double>(p) + half) * scale) - half)));
+  for (std::int64_t tap = -1; tap <= 2; ++tap)
+    for (const double floor : floors)
+      made.taps.coordinates.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(floor) + tap, 0, size - 1));
+  const Expr t = source - table(emitter, floors, {positions}, format), rest = 1.0 - t;
+  const auto near = [&](Expr x) { return ((kA + 2) * x - (kA + 3)) * x * x + 1.0; };
+  const auto far = [&](Expr x) { return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA; };
+  const std::vector<Expr> weights{far(t + 1.0), near(t), near(rest), far(rest + 1.0)};
+  std::vector<View> views;
+  for (std::int64_t tap = 0; tap < 4; ++tap) views.push_back({{positions}, {1}, tap * positions});
+  made.weights = assemble(emitter, {4, positions}, std::nullopt, weights, std::move(views), format);
   return made;
 }
 
@@ -99,7 +130,7 @@ void lower_resample(Call& call) {
       // Weights are kept, and their products added, in the input's own format.
       const Expr weights = cast(*along.weights, x.format());
       call.emitter().set_compute(x.format());
-      const Expr weighted = cells * reshape(weights, {2, along.taps.positions, 1});
+      const Expr weighted = cells * reshape(weights, {along.taps.taps, along.taps.positions, 1});
       cells = sum(weighted, {0});
     }
     shape.back() = along.taps.positions;
@@ -148,6 +179,7 @@ std::span<const Rule> resample_rules() {
       {"upsample_linear1d", {"default"}, lower_resample<linear>, kOut},
       {"upsample_bilinear2d", {"default"}, lower_resample<linear>, kOut},
       {"upsample_trilinear3d", {"default"}, lower_resample<linear>, kOut},
+      {"upsample_bicubic2d", {"default"}, lower_resample<cubic>, kOut},
       {"upsample_nearest1d_backward", {"default"}, lower_resample_backward<nearest>},
       {"upsample_nearest2d_backward", {"default"}, lower_resample_backward<nearest>},
       {"upsample_nearest3d_backward", {"default"}, lower_resample_backward<nearest>},
@@ -157,6 +189,7 @@ std::span<const Rule> resample_rules() {
       {"upsample_linear1d_backward", {"default"}, lower_resample_backward<linear>},
       {"upsample_bilinear2d_backward", {"default"}, lower_resample_backward<linear>},
       {"upsample_trilinear3d_backward", {"default"}, lower_resample_backward<linear>},
+      {"upsample_bicubic2d_backward", {"default"}, lower_resample_backward<cubic>},
   };
   return kRules;
 }

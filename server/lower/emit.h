@@ -92,6 +92,20 @@ bool is_integer(Format format);
 // PyTorch's promotion of two element types (fp16 with bf16: fp32).
 Format promote(Format a, Format b);
 
+// Arithmetic in another format until the end of the scope.
+class ComputeIn {
+ public:
+  ComputeIn(Emitter& emitter, Format format) : emitter_(emitter), outer_(emitter.compute()) {
+    emitter.set_compute(format);
+  }
+  ~ComputeIn() { emitter_.set_compute(outer_); }
+  ComputeIn(const ComputeIn&) = delete;
+
+ private:
+  Emitter& emitter_;
+  Format outer_;
+};
+
 // Elementwise; shapes broadcast.
 Expr binary(Primitive primitive, Expr a, Expr b);
 Expr unary(Primitive primitive, Expr x);

@@ -56,10 +56,13 @@ std::vector<std::pair<std::string, const Rule*>> all_operations();
 
 std::span<const Rule> elementwise_rules();
 std::span<const Rule> activation_rules();
+std::span<const Rule> piecewise_rules();
+std::span<const Rule> function_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
 std::span<const Rule> convolution_rules();
 std::span<const Rule> pool_rules();
+std::span<const Rule> pad_rules();
 std::span<const Rule> recurrent_rules();
 std::span<const Rule> resample_rules();
 std::span<const Rule> norm_rules();

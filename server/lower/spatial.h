@@ -15,18 +15,9 @@ struct Taps {
   bool complete() const;
 };
 
-// Integer arithmetic until the end of the scope.
-class InIntegers {
+class InIntegers : public ComputeIn {
  public:
-  explicit InIntegers(Emitter& emitter) : emitter_(emitter), outer_(emitter.compute()) {
-    emitter.set_compute(Format::kInt64);
-  }
-  ~InIntegers() { emitter_.set_compute(outer_); }
-  InIntegers(const InIntegers&) = delete;
-
- private:
-  Emitter& emitter_;
-  Format outer_;
+  explicit InIntegers(Emitter& emitter) : ComputeIn(emitter, Format::kInt64) {}
 };
 
 // Numbers that the operation's attributes determine.

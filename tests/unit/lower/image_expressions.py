@@ -10,6 +10,16 @@ from torch import Tensor, nn
 Expression = Callable[[], dict[str, Tensor]]
 
 
+def differentiated(function: Callable[[], Tensor], *inputs: Tensor) -> Expression:
+    def run() -> dict[str, Tensor]:
+        out = function()
+        weights = torch.linspace(0.5, 1.5, out.numel(), dtype=torch.float64).to(out.dtype).view(out.shape)
+        gradients = torch.autograd.grad(out, inputs, weights)
+        return {"out": out.detach()} | {f"d{i}": gradient for i, gradient in enumerate(gradients)}
+
+    return run
+
+
 def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
     draw = torch.Generator().manual_seed(seed)
 
@@ -19,15 +29,6 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
     x, y, volume, line = normal(2, 4, 6, 7), normal(4, 3, 3, 2), normal(1, 2, 4, 5, 6), normal(2, 3, 9)
     weight, bias, far = normal(4), normal(4), (normal(2, 4, 6, 7) + 50).detach().requires_grad_()
     rows, experts = normal(10, 8), normal(3, 8, 16)
-
-    def differentiated(function: Callable[[], Tensor], *inputs: Tensor) -> Expression:
-        def run() -> dict[str, Tensor]:
-            out = function()
-            weights = torch.linspace(0.5, 1.5, out.numel(), dtype=torch.float64).to(out.dtype).view(out.shape)
-            gradients = torch.autograd.grad(out, inputs, weights)
-            return {"out": out.detach()} | {f"d{i}": gradient for i, gradient in enumerate(gradients)}
-
-        return run
 
     def up(source: Tensor, mode: str, **options: object) -> Callable[[], Tensor]:
         return lambda: F.interpolate(source, mode=mode, **options)  # type: ignore[arg-type]
@@ -59,6 +60,17 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
         "bilinear": (up(x, "bilinear", scale_factor=2), [x]),
         "bilinear-down": (up(x, "bilinear", scale_factor=(0.6, 1.7)), [x]),
         "bilinear-corners": (up(x, "bilinear", size=(9, 1), align_corners=True), [x]),
+        "bicubic": (up(x, "bicubic", scale_factor=2), [x]),
+        "bicubic-down": (up(x, "bicubic", size=(4, 9)), [x]),
+        "bicubic-corners": (up(x, "bicubic", size=(9, 1), align_corners=True), [x]),
+        "reflection-pad": (lambda: F.pad(x, (2, 1, 0, 3), "reflect"), [x]),
+        "reflection-pad-1d": (lambda: F.pad(line, (4, 5), "reflect"), [line]),
+        "reflection-pad-3d": (lambda: F.pad(volume, (1, 1, 2, 0, 1, 2), "reflect"), [volume]),
+        "replication-pad": (lambda: F.pad(x[0], (2, 1, 0, 3), "replicate"), [x]),
+        "replication-pad-1d": (lambda: F.pad(line, (9, 10), "replicate"), [line]),
+        "replication-pad-3d": (lambda: F.pad(volume, (1, 1, 2, 0, 1, 2), "replicate"), [volume]),
+        "unfold": (lambda: F.unfold(x, (2, 3), dilation=(2, 1), padding=1, stride=(1, 2)), [x]),
+        "fold": (lambda: F.fold(line[..., :8].reshape(1, 12, 4), (4, 3), (3, 2), padding=(0, 0)), [line]),
         "trilinear": (up(volume, "trilinear", size=(3, 10, 6)), [volume]),
         "transposed": (lambda: F.conv_transpose2d(x, y, weight[:3], 2, 1, 1), [x, y, weight]),
         "transposed-groups": (

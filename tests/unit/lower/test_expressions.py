@@ -1,4 +1,4 @@
-"""Operations on images and sequences: exact replays are PyTorch's own fp64 results, and what kernels give in fp32 and
+"""Operations one by one: exact replays are PyTorch's own fp64 results, and what kernels give in fp32 and
 bf16 lies in each operation's own enclosure."""
 
 from collections.abc import Iterator
@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from image_expressions import image_expressions
+from core_expressions import core_expressions
+from image_expressions import Expression, image_expressions
 from test_against_torch import LOCAL, WHOLE, assert_below, check
 
 import plumbline
 from plumbline import daemon
 
-EXACT = image_expressions()
+
+def every_expression(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
+    return image_expressions(dtype, seed) | core_expressions(dtype, seed)
+
+
+EXACT = every_expression()
 NARROW = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -33,7 +39,7 @@ def server() -> Iterator[str]:
 @pytest.mark.parametrize("kind", NARROW)
 def test_kernels_keep_their_enclosures(kind: str, server: str) -> None:
     for seed in (3, 4):
-        for name, run in image_expressions(NARROW[kind], seed).items():
+        for name, run in every_expression(NARROW[kind], seed).items():
             try:
                 run()
             except RuntimeError as error:

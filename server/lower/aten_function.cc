@@ -1,0 +1,170 @@
+// Functions made of the primitive ones, running products, and distances between points (ATen: native/cpu/
+// UnaryOpsKernel.cpp, BinaryOpsKernel.cpp, ReduceOpsKernel.cpp, DistanceOpsKernel.cpp). Each intermediate value is
+// charged a rounding of its own, so that what is allowed is never less than a library's one or two ulps.
+#include <cmath>
+#include <numbers>
+
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+void lower_log2(Call& call) { call.returns(log(call.tensor("self")) / std::numbers::ln2); }
+void lower_log10(Call& call) { call.returns(log(call.tensor("self")) / std::numbers::ln10); }
+void lower_exp2(Call& call) { call.returns(exp(call.tensor("self") * std::numbers::ln2)); }
+
+void lower_tan(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(unary(Primitive::kSin, x) / unary(Primitive::kCos, x));
+}
+
+// e / 2 + e / (2 (e + 1)), e = exp(|x|) - 1, with the sign of x.
+void lower_sinh(Call& call) {
+  const Expr x = call.tensor("self"), e = unary(Primitive::kExpm1, abs(x));
+  const Expr value = 0.5 * (e + e / (e + 1.0));
+  call.returns(select(x < 0.0, -value, value));
+}
+
+void lower_cosh(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(0.5 * (exp(x) + exp(-x)));
+}
+
+// log1p(t + t^2 / (1 + sqrt(1 + t^2))), t = |x|, with the sign of x.
+void lower_asinh(Call& call) {
+  const Expr x = call.tensor("self"), t = abs(x), squared = t * t;
+  const Expr value = log1p(t + squared / (1.0 + sqrt(1.0 + squared)));
+  call.returns(select(x < 0.0, -value, value));
+}
+
+// log1p(t + sqrt(2 t + t^2)), t = x - 1
+void lower_acosh(Call& call) {
+  const Expr t = call.tensor("self") - 1.0;
+  call.returns(log1p(t + sqrt(t * (t + 2.0))));
+}
+
+// log1p(2 t / (1 - t)) / 2, t = |x|, with the sign of x.
+void lower_atanh(Call& call) {
+  const Expr x = call.tensor("self"), t = abs(x);
+  const Expr value = 0.5 * log1p(2.0 * t / (1.0 - t));
+  call.returns(select(x < 0.0, -value, value));
+}
+
+// 0 where self is 0, otherwise self log(other). 16-bit logarithms are rounded before they are multiplied.
+void lower_xlogy(Call& call) {
+  const ComputeIn own(call.emitter(), call.result_format());
+  const Expr self = call.operand("self"), other = call.operand("other");
+  const Expr zero = equal(self, 0);
+  Emitter& emitter = call.emitter();
+  call.returns(select(zero, emitter.constant(0), self * log(select(zero, emitter.constant(1), other))));
+}
+
+// log(exp(a) + exp(b))
+Expr log_add_exp(Expr a, Expr b) { return maximum(a, b) + log1p(exp(-abs(a - b))); }
+void lower_logaddexp(Call& call) { call.returns(log_add_exp(call.tensor("self"), call.tensor("other"))); }
+
+// An element after the other: longer ones than this are not modelled.
+constexpr std::int64_t kChainMax = 64;
+
+using Combine = Expr (*)(Expr, Expr);
+Expr product(Expr a, Expr b) { return a * b; }
+
+// All prefixes of x along a dimension, combined.
+std::vector<Expr> prefixes(Call& call, Expr x, std::size_t dim, Combine combine) {
+  const std::int64_t n = x.size(dim);
+  if (n < 1 || n > kChainMax) call.unsupported("a chain of " + std::to_string(n) + " elements");
+  std::vector<Expr> made{narrow(x, dim, 0, 1)};
+  for (std::int64_t i = 1; i < n; ++i) made.push_back(combine(made.back(), narrow(x, dim, i, 1)));
+  return made;
+}
+
+// 16-bit factors are multiplied in their own format; fp16 may overflow in between, by the order.
+void lower_prod(Call& call) {
+  if (call.result_format() == Format::kFloat16) call.unsupported("products in fp16");
+  const Expr x = cast(call.tensor("self"), call.result_format());
+  if (!is_integer(x.format())) call.emitter().set_compute(x.format());
+  const Expr flat = call.has("dim") ? x : reshape(x, {x.count()});
+  const std::size_t dim = call.has("dim") ? call.dim("dim", x.rank(), 0) : 0;
+  if (flat.rank() == 0) call.unsupported("no dimension");
+  call.returns(reshape(prefixes(call, flat, dim, product).back(), call.result_shape()));
+}
+
+template <Combine combine>
+void lower_running(Call& call) {
+  const Expr x = cast(call.tensor("self"), call.result_format());
+  if (x.rank() == 0) call.unsupported("no dimension");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const Shape shape = x.shape(), strides = row_major_strides(shape);
+  std::vector<Expr> pieces = prefixes(call, x, dim, combine);
+  std::vector<View> views;
+  for (Expr& piece : pieces) {
+    views.push_back({piece.shape(), strides, static_cast<std::int64_t>(views.size()) * strides[dim]});
+    piece = cast(piece, x.format());
+  }
+  call.returns(assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), x.format()));
+}
+
+// Points [..., p, m] and [..., r, m], as differences [..., p, r, m].
+Expr differences(Call& call) {
+  const Expr a = call.tensor("x1"), b = call.tensor("x2");
+  if (a.rank() < 2 || b.rank() < 2 || a.count() == 0 || b.count() == 0) call.unsupported("empty points");
+  Shape left = a.shape(), right = b.shape();
+  left.insert(left.end() - 1, 1);
+  right.insert(right.end() - 2, 1);
+  return reshape(a, left) - reshape(b, right);
+}
+
+void lower_cdist(Call& call) {
+  const Expr d = differences(call);
+  const double p = call.real("p");
+  if (p != 1 && p != 2 && !std::isinf(p)) call.unsupported("p = " + std::to_string(p));
+  const Expr norm = p == 1   ? sum(abs(d), last_dim(d))
+                    : p == 2 ? sqrt(sum(d * d, last_dim(d)))
+                             : amax(abs(d), last_dim(d));
+  call.returns(reshape(norm, call.result_shape()));
+}
+
+// Of the first points: sum over the others of dy d / dist, or of dy with the sign of d.
+void lower_cdist_backward(Call& call) {
+  const Expr d = differences(call), dist = call.tensor("cdist"), dy = call.tensor("grad_output");
+  const double p = call.real("p");
+  Shape column = dist.shape();
+  column.push_back(1);
+  const Expr gradient = reshape(dy, column), zero = call.emitter().constant(0);
+  Expr parts;
+  if (p == 1) {
+    parts = select(d > 0.0, gradient, select(d < 0.0, -gradient, zero));
+  } else if (p == 2) {
+    const Expr same = equal(reshape(dist, column), 0);
+    parts = select(same, zero, gradient * d / select(same, call.emitter().constant(1), reshape(dist, column)));
+  } else {
+    call.unsupported("p = " + std::to_string(p));
+  }
+  call.returns(reshape(sum(parts, {static_cast<std::int64_t>(parts.rank()) - 2}), call.result_shape()));
+}
+
+}  // namespace
+
+std::span<const Rule> function_rules() {
+  static const Rule kRules[] = {
+      {"log2", {"default"}, lower_log2, kPointwise},
+      {"log10", {"default"}, lower_log10, kPointwise},
+      {"exp2", {"default"}, lower_exp2, kInPlace | kOut},
+      {"tan", {"default"}, lower_tan, kPointwise},
+      {"sinh", {"default"}, lower_sinh, kPointwise},
+      {"cosh", {"default"}, lower_cosh, kPointwise},
+      {"asinh", {"default"}, lower_asinh, kInPlace | kOut},
+      {"acosh", {"default"}, lower_acosh, kInPlace | kOut},
+      {"atanh", {"default"}, lower_atanh, kInPlace | kOut},
+      {"xlogy", {"Tensor", "Scalar_Self", "Scalar_Other"}, lower_xlogy, kInPlace},
+      {"logaddexp", {"default"}, lower_logaddexp, kOut},
+      {"prod", {"default", "dim_int"}, lower_prod},
+      {"cumprod", {"default"}, lower_running<product>, kInPlace},
+      {"logcumsumexp", {"default"}, lower_running<log_add_exp>},
+      {"_cdist_forward", {"default"}, lower_cdist},
+      {"_cdist_backward", {"default"}, lower_cdist_backward},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,204 @@
+// Activations and losses that are put together from pieces, with their gradients (ATen: native/cpu/Activation.cpp,
+// BinaryOpsKernel.cpp, PointwiseOpsKernel.cpp).
+#include "server/lower/registry.h"
+
+namespace plumbline {
+namespace {
+
+Expr zero_like(Expr x) { return x.emitter->constant(0, x.format()); }
+Expr positive(Expr x) { return x > 0.0; }
+
+struct Elu {
+  Expr alpha, scale, input_scale;
+};
+
+Elu elu_of(Call& call) {
+  Emitter& emitter = call.emitter();
+  if (call.base() != "celu")
+    return {call.operand_or("alpha", 1), call.operand_or("scale", 1), call.operand_or("input_scale", 1)};
+  const Expr alpha = call.operand_or("alpha", 1);
+  return {alpha, emitter.constant(1), 1.0 / alpha};
+}
+
+// scale x where x > 0, otherwise alpha scale (exp(input_scale x) - 1).
+void lower_elu(Call& call) {
+  const Expr x = call.tensor("self");
+  const Elu elu = elu_of(call);
+  const Expr below = unary(Primitive::kExpm1, minimum(x, zero_like(x)) * elu.input_scale) * (elu.alpha * elu.scale);
+  call.returns(select(positive(x), x * elu.scale, below));
+}
+
+void lower_elu_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output"), x = call.tensor("self_or_result");
+  const Elu elu = elu_of(call);
+  const Expr slope = elu.alpha * elu.scale, below = gradient * elu.input_scale;
+  const Expr left = call.boolean("is_result", false) ? below * (x + slope)
+                                                     : below * slope * exp(minimum(x, zero_like(x)) * elu.input_scale);
+  call.returns(select(positive(x), gradient * elu.scale, left));
+}
+
+// min(max(x + 3, 0), 6)
+Expr ramp(Expr x) {
+  Emitter& emitter = *x.emitter;
+  return minimum(maximum(x + 3.0, emitter.constant(0)), emitter.constant(6));
+}
+
+void lower_hardsigmoid(Call& call) { call.returns(ramp(call.tensor("self")) / 6.0); }
+// The kernel holds 1/6 in fp32, in fp64 too.
+void lower_hardsigmoid_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output"), x = call.tensor("self");
+  const double sixth = call.emitter().compute() == Format::kFloat64 ? round_to(Format::kFloat32, 1.0 / 6) : 1.0 / 6;
+  call.returns(select(logical_and(x > -3.0, x < 3.0), gradient * sixth, zero_like(gradient)));
+}
+
+void lower_hardswish(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(x * ramp(x) / 6.0);
+}
+void lower_hardswish_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output"), x = call.tensor("self");
+  const Expr middle = gradient * (x / 3.0 + 0.5);
+  call.returns(select(x > 3.0, gradient, select(x < -3.0, zero_like(gradient), middle)));
+}
+
+// Kernels hold it in the elements' own format.
+Expr lambd_of(Call& call, Expr x) {
+  return call.has("lambd") ? call.operand("lambd", x.format()) : call.emitter().constant(0.5, x.format());
+}
+
+// 0 within lambd of it; beyond, x moved towards 0 by lambd (soft) or x itself (hard).
+void lower_softshrink(Call& call) {
+  const Expr x = call.tensor("self"), lambd = lambd_of(call, x);
+  const Expr above = compare(Primitive::kGreater, x, lambd), below = compare(Primitive::kLess, x, -lambd);
+  call.returns(select(above, x - lambd, select(below, x + lambd, zero_like(x))));
+}
+void lower_hardshrink(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(select(compare(Primitive::kLessEqual, abs(x), lambd_of(call, x)), zero_like(x), x));
+}
+void lower_shrink_backward(Call& call) {
+  const Expr gradient = call.tensor(call.has("grad_out") ? "grad_out" : "grad_output"), x = call.tensor("self");
+  const Expr inside = compare(Primitive::kLessEqual, abs(x), lambd_of(call, x));
+  call.returns(select(inside, zero_like(gradient), gradient));
+}
+
+void lower_prelu(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(select(positive(x), x, x * call.tensor("weight")));
+}
+void lower_prelu_backward(Call& call) {
+  const Expr gradient = call.tensor("grad_output"), x = call.tensor("self"), side = positive(x);
+  if (call.wants(0)) call.returns(0, select(side, gradient, gradient * call.tensor("weight")));
+  if (call.wants(1)) call.returns(1, select(side, zero_like(gradient), x * gradient));
+}
+
+// The first half times the sigmoid of the second.
+struct Halves {
+  Expr first, second;
+  std::size_t dim;
+};
+
+Halves halves_of(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.rank() == 0) call.unsupported("no dimension");
+  const std::size_t dim = call.dim("dim", x.rank(), -1);
+  const std::int64_t half = x.size(dim) / 2;
+  return {narrow(x, dim, 0, half), narrow(x, dim, half, half), dim};
+}
+
+void lower_glu(Call& call) {
+  const Halves x = halves_of(call);
+  call.returns(x.first * sigmoid(x.second));
+}
+void lower_glu_backward(Call& call) {
+  const Halves x = halves_of(call);
+  const ComputeIn own(call.emitter(), x.first.format());  // Rounded after each step.
+  const Expr gradient = call.tensor("grad_output"), s = sigmoid(x.second);
+  const Shape shape = call.result_shape(), strides = row_major_strides(shape);
+  const Format format = call.result_format();
+  const std::vector<Expr> pieces{cast(s * gradient, format), cast((1.0 - s) * s * gradient * x.first, format)};
+  const std::int64_t after = x.first.size(x.dim) * strides[x.dim];
+  call.returns(assemble(call.emitter(), shape, std::nullopt, pieces,
+                        {{x.first.shape(), strides, 0}, {x.first.shape(), strides, after}}, format));
+}
+
+// How far self lies from target. Kernels round 16-bit numbers after each step.
+Expr difference_of(Call& call) {
+  const Expr self = call.tensor("self");
+  call.emitter().set_compute(call.result_format());
+  return self - call.tensor("target");
+}
+
+// none, mean, sum
+Expr reduced(Call& call, Expr losses) {
+  const std::int64_t reduction = call.integer("reduction", 1);
+  if (reduction == 0) return losses;
+  call.emitter().set_compute(compute_format(losses.format()));
+  const Expr total = reshape(sum(losses, all_dims(losses)), {});
+  return reduction == 1 ? total / static_cast<double>(losses.count()) : total;
+}
+
+double mean_factor(Call& call, const Expr& x) {
+  return call.integer("reduction", 1) == 1 ? 1.0 / static_cast<double>(x.count()) : 1.0;
+}
+
+// Where the distance is within `beta`: its square halved, over beta; beyond: itself less beta / 2.
+void lower_smooth_l1_loss(Call& call) {
+  const Expr distance = abs(difference_of(call)), beta = call.operand_or("beta", 1);
+  if (call.known_number("beta").value_or(1) == 0) call.unsupported("beta = 0");
+  const Expr square = 0.5 * distance * distance / beta;
+  call.returns(reduced(call, select(compare(Primitive::kLess, distance, beta), square, distance - 0.5 * beta)));
+}
+void lower_smooth_l1_loss_backward(Call& call) {
+  const Expr difference = difference_of(call), beta = call.operand("beta");
+  if (call.known_number("beta").value_or(1) == 0) call.unsupported("beta = 0");
+  const Expr gradient = call.tensor("grad_output") * mean_factor(call, difference);
+  const Expr slope = minimum(maximum(difference, -beta), beta);
+  call.returns(slope * gradient / beta);
+}
+
+// The same, times beta.
+void lower_huber_loss(Call& call) {
+  const Expr distance = abs(difference_of(call)), delta = call.operand_or("delta", 1);
+  const Expr inside = compare(Primitive::kLessEqual, distance, delta);
+  call.returns(reduced(call, select(inside, 0.5 * distance * distance, delta * (distance - 0.5 * delta))));
+}
+void lower_huber_loss_backward(Call& call) {
+  const Expr difference = difference_of(call), delta = call.operand("delta");
+  const Expr gradient = call.tensor("grad_output") * mean_factor(call, difference);
+  call.returns(minimum(maximum(difference, -delta), delta) * gradient);
+}
+
+void lower_native_dropout_backward(Call& call) {
+  call.returns(call.tensor("grad_output") * call.tensor("mask") * call.operand("scale"));
+}
+
+}  // namespace
+
+std::span<const Rule> piecewise_rules() {
+  static const Rule kRules[] = {
+      {"elu", {"default"}, lower_elu, kInPlace | kOut},
+      {"elu_backward", {"default"}, lower_elu_backward},
+      {"celu", {"default"}, lower_elu, kInPlace | kOut},
+      {"hardsigmoid", {"default"}, lower_hardsigmoid, kInPlace | kOut},
+      {"hardsigmoid_backward", {"default"}, lower_hardsigmoid_backward},
+      {"hardswish", {"default"}, lower_hardswish, kInPlace | kOut},
+      {"hardswish_backward", {"default"}, lower_hardswish_backward},
+      {"softshrink", {"default"}, lower_softshrink, kOut},
+      {"softshrink_backward", {"default"}, lower_shrink_backward},
+      {"hardshrink", {"default"}, lower_hardshrink, kOut},
+      {"hardshrink_backward", {"default"}, lower_shrink_backward},
+      {"_prelu_kernel", {"default"}, lower_prelu},
+      {"_prelu_kernel_backward", {"default"}, lower_prelu_backward},
+      {"glu", {"default"}, lower_glu, kOut},
+      {"glu_backward", {"default"}, lower_glu_backward},
+      {"smooth_l1_loss", {"default"}, lower_smooth_l1_loss},
+      {"smooth_l1_loss_backward", {"default"}, lower_smooth_l1_loss_backward},
+      {"huber_loss", {"default"}, lower_huber_loss},
+      {"huber_loss_backward", {"default"}, lower_huber_loss_backward},
+      {"native_dropout_backward", {"default"}, lower_native_dropout_backward},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline
