@@ -169,6 +169,11 @@ void lower_batch_norm(Call& call) {
     const double n = static_cast<double>(x.count() / std::max<std::int64_t>(1, x.size(1)));
     mean = sum(x, dims) / n;
     rstd = reduce(Primitive::kVarianceRsqrt, x, dims, eps);
+    const Format saved = call.wants(1) ? call.result_format(1) : call.emitter().compute();
+    if (saved != call.emitter().compute()) {  // A 16-bit mean is rounded before the variance around it is taken.
+      mean = cast(mean, saved);
+      rstd = 1.0 / sqrt(sum(square(x - mean), dims) / n + eps);
+    }
     if (running_mean && running_var) {
       const double momentum = call.real("momentum");
       const Expr unbiased = sum(square(x - mean), dims) / (n - 1);

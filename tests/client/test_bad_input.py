@@ -182,7 +182,37 @@ def drawn() -> dict[str, Tensor]:
     return {"loss": loss.detach(), "grad": weight.grad}
 
 
-@pytest.mark.parametrize("program", [strided, empty, scalars, drawn], ids=lambda program: program.__name__)
+def image_step(layout: torch.memory_format = torch.channels_last) -> dict[str, Tensor]:
+    torch.manual_seed(8)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
+        nn.Upsample(scale_factor=2, mode="bilinear"), nn.AvgPool2d(2), nn.Conv2d(8, 4, 1),
+    ).to(memory_format=layout)  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    loss = model(normal(3, 2, 3, 8, 8).to(memory_format=layout)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return {"loss": loss.detach()} | {name: p.detach() for name, p in model.named_parameters()}
+
+
+def test_channels_last_is_another_layout_of_the_same(server: str) -> None:
+    verdict = plumbline.compare(image_step, lambda: image_step(torch.contiguous_format), server=server)
+    assert verdict.verdict == "TYPE_I" and verdict.coverage.opaque == 0, verdict.explain()
+    local = plumbline.compare(image_step, None, server=server, capture="outputs")
+    assert local.verdict == "TYPE_I", local.explain()
+
+
+def test_draws_without_a_recorded_mask_accuse_nobody(server: str) -> None:
+    def program(seed: int) -> Program:
+        torch.manual_seed(seed)
+        return drawn()
+
+    verdict = plumbline.compare(lambda: program(6), lambda: program(7), server=server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+    assert verdict.coverage.opaque > 0, verdict.coverage
+
+
+@pytest.mark.parametrize("program", [strided, empty, scalars, drawn, image_step], ids=lambda program: program.__name__)
 def test_unusual_tensors(server: str, program: Program) -> None:
     torch.manual_seed(6)
     plain = program()
