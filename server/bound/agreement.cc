@@ -59,6 +59,10 @@ void sort_unique(std::vector<std::uint64_t>* keys) {
 
 std::int64_t row_length(const Array& value) { return value.shape().empty() ? 1 : value.shape().back(); }
 
+Array negated(const Array& value) {  // Of one element.
+  return Array::scalar(-value.materialize().item());
+}
+
 }  // namespace
 
 KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
@@ -71,7 +75,11 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
     if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
     if (node.primitive == Primitive::kDiv) add_rows(&divisors_, replay.value(node.inputs[1]));
     if (node.primitive == Primitive::kMul)
-      for (NodeId input : node.inputs) add_rows(&factors_, replay.value(input));
+      for (NodeId input : node.inputs) {
+        add_rows(&factors_, replay.value(input));
+        // Taken away by one program, a product is added by the other with a negative factor.
+        if (count(graph.nodes[input].shape) == 1) add_rows(&factors_, negated(replay.value(input)));
+      }
   }
   for (Keys* keys : {&wholes_, &rows_, &factors_, &divisors_}) sort_unique(keys);
 }

@@ -70,11 +70,40 @@ class Search {
           (count(graph_.nodes[by].shape) == 1 || count(graph_.nodes[by].shape) < count(graph_.nodes[scaled].shape)))
         return unknown_scaling(*first, by);
     }
-    return Suspicion{origin_of_difference(*first), "its inputs agree with the reference's values, its result does not"};
+    return Suspicion{origin_of_difference(*first, innocent(node)),
+                     "its inputs agree with the reference's values, its result does not"};
+  }
+
+  // The same where the failing tap differs by less than a fingerprint shows: only a scaling that the other program
+  // lacks is certain then.
+  std::optional<Suspicion> run_on_small_difference() {
+    for (NodeId id : side_.failing)
+      if (!graph_.nodes[id].inputs.empty()) agreements_[id] = Agreement::kDiffers;
+    const std::optional<Suspicion> found = run();
+    return found && found->normalisation ? found : std::nullopt;
   }
 
   // Whether the suspect is one of several places where values begin to differ, with nothing to tell them apart.
   bool ambiguous() const { return ambiguous_; }
+
+  // The first operation that makes something else of `value`, on the way to the failing tap.
+  std::optional<NodeId> departure_from(const Array& value) {
+    std::vector<NodeId> open = side_.failing;
+    std::set<NodeId> seen(open.begin(), open.end()), departures;
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs) {
+        if (equal(side_.replay.value(input), value))
+          departures.insert(id);
+        else if (seen.insert(input).second)
+          open.push_back(input);
+      }
+    }
+    for (NodeId id : departures)
+      if (agreement(id) == Agreement::kDiffers) return id;
+    return std::nullopt;
+  }
 
   // Whether `node` of the program `other` is an operation that this one has too, but on a value that descends from
   // `departure`: then the other program lacks what happens at `departure`.
@@ -142,7 +171,7 @@ class Search {
 
   // Goes back from `node` to where values begin to differ: to the beginnings in its history, differing nodes all of
   // whose inputs agree.
-  NodeId origin_of_difference(NodeId node) {
+  NodeId origin_of_difference(NodeId node, bool all_innocent) {
     std::map<NodeId, std::set<NodeId>> history;  // Beginnings that each differing node descends from.
     std::vector<NodeId> open{node};
     std::set<NodeId> differing{node};
@@ -161,8 +190,10 @@ class Search {
     }
     const std::set<NodeId>& all = history[node];
     const auto same_line = [&](NodeId id) { return source(id) == source(*all.begin()); };
-    if (std::all_of(all.begin(), all.end(), same_line)) return *all.begin();
+    if (!all_innocent && std::all_of(all.begin(), all.end(), same_line)) return *all.begin();
     // Partial results meet in a sum: the sum is what does not come out.
+    for (NodeId id : all)
+      if (is_scaling(graph_.nodes[id].primitive) && !known_scaling(graph_.nodes[id])) return id;
     for (NodeId id : differing)
       if (history[id].size() == all.size()) {
         if (adds(graph_.nodes[id].primitive)) return id;
@@ -204,8 +235,12 @@ Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
   Search in_target(target, references), in_reference(reference, targets);
   const std::optional<Suspicion> lacking = in_reference.run();
   std::optional<Suspicion> suspicion = in_target.run();
+  if (!suspicion) suspicion = in_target.run_on_small_difference();
   if (!suspicion && !lacking)
     return {target.failing.front(), "everything before it agrees with the reference up to the grouping of sums"};
+  if (!suspicion && target.failing.size() == 1)
+    if (const auto departure = in_reference.departure_from(target.replay.value(target.failing.front())))
+      return {*departure, "the reference does this, and the target nothing in its place", false, true};
   if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
   if (!lacking || suspicion->normalisation) return *suspicion;
   // Each going on with the other's operation would mean that the target does something before it; the same operands,

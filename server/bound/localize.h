@@ -6,11 +6,12 @@
 // of agreeing values need not occur in the reference, since sums may be grouped in another way; so is scaling by a
 // factor that the reference also scales by. A factor or divisor that the reference never uses is not. Where the first
 // operation that cannot be innocent was fed a differing sum, that sum is suspected, and of several partial results the
-// addition that they meet in.
+// addition that they meet in. Where all are innocent, terms are missing or too many: that addition, too.
 //
 // The same search with the programs exchanged tells what the reference has in that place. It is suspected itself where
 // the target lacks it: where the target goes on with the same operation as the reference, but on a value without it, or
-// where the target's values begin to differ in several places and the reference's in this one.
+// where the target's values begin to differ in several places and the reference's in this one. Where the target's
+// result is a value that the reference goes on from, what it goes on with is suspected.
 #pragma once
 
 #include <optional>

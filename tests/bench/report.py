@@ -12,19 +12,24 @@ sys.path[:0] = [str(ROOT / "tests" / "scenario"), str(ROOT / "deploy" / "lib")]
 
 
 def report_scenarios(small: bool, seed: int | None) -> tuple[str, dict]:
-    from judge import base_cases, judge, random_cases, summary, table
+    from judge import base_cases, judge_with_rivals, random_cases, summary, table
     from private_daemon import running
-    from scenario import scenarios
+    from scenario import TYPE_II, scenarios
 
+    if not small:
+        os.environ.setdefault("PLUMBLINE_SCENARIO_COMPILER", "inductor")
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     draw = random.Random(seed)
     cases = [case for s in scenarios() for case in (*base_cases(s), *([] if small else random_cases(s, draw)))]
     results = []
     with running() as daemon:
         for case in cases:
-            results.append(judge(case, daemon.address))
-            if not results[-1].correct:
-                print(f"wrong: {case.name} size {case.size} seed {case.seed}\n{results[-1].verdict}", file=sys.stderr)
+            result = judge_with_rivals(case, daemon.address)
+            results.append(result)
+            placed = result.located or case.label != TYPE_II
+            if not (result.cause_correct and placed):
+                wrong = "wrong" if not result.correct else "wrong cause" if placed else "not located"
+                print(f"{wrong}: {case.name} size {case.size} seed {case.seed}\n{result.verdict}", file=sys.stderr)
     return f"{table(results)}\n\nrandom seeds and sizes drawn from --seed {seed}", summary(results)
 
 

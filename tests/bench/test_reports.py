@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
     "scenarios": [
         *("scenarios", "correct", "false_type_ii", "missed_type_ii", "inconclusive"),
-        *("assert_close_correct", "fp64_rule_correct", "interval_correct"),
+        *("cause_correct", "located", "bugs"),
+        *("assert_close_correct", "fp64_rule_correct", "interval_correct", "perturbation_correct"),
     ],
     "overhead": [
         *("idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"),

@@ -27,6 +27,8 @@ def says(variant: str, verdict: Any) -> None:
     fp16=TYPE_I,
     bf16=TYPE_I,
     never_unscaled=TYPE_II,
+    cause={"fp16": "PRECISION_POLICY", "bf16": "PRECISION_POLICY"},
+    suspect={"never_unscaled": r"scaler\.scale"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     mixed = MLP().to(dtype)

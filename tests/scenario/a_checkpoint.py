@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
     size=(16, 48),
     same_mask=TYPE_I,
     other_mask=TYPE_II,
+    suspect={"other_mask": r"F\.dropout"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     stored = MLP(size).to(dtype)

@@ -76,6 +76,8 @@ def says_wrong(variant: str, verdict: Any) -> None:
     options={"profile": "pytorch-cpu", "capture": "outputs", "guards": {"rate": (0, None)}},
     device=device,
     wrong=TYPE_II,
+    cause={"wrong": "EXECUTION"},
+    suspect={"wrong": r"torch\.cos\("},
 )
 def wrong(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Taps]:
     return build("plain", size, dtype, off=True)

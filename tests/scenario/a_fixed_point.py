@@ -42,6 +42,8 @@ def says(variant: str, verdict: Any) -> None:
     saturating=TYPE_I,
     stagnating=TYPE_I,
     no_scale=TYPE_II,
+    cause={"nearest": "PRECISION_POLICY", "stochastic": "PRECISION_POLICY"},
+    suspect={"no_scale": r"new \* 2\.0"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     fraction = 12 if variant != "saturating" else 14

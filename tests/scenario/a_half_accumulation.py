@@ -28,6 +28,8 @@ def says(variant: str, verdict: Any) -> None:
     dot=TYPE_I,
     sum=TYPE_I,
     dropped_term=TYPE_II,
+    cause={"dot": "PRECISION_POLICY", "sum": "PRECISION_POLICY"},
+    suspect={"dropped_term": r"total \+"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     terms = TERMS[variant] + 8 * size

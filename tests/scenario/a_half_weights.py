@@ -30,6 +30,8 @@ def says(variant: str, verdict: Any) -> None:
     bf16=TYPE_I,
     master=TYPE_I,
     never_copied_back=TYPE_II,
+    cause={"fp16": "PRECISION_POLICY", "bf16": "PRECISION_POLICY", "master": "PRECISION_POLICY"},
+    suspect={"never_copied_back": r"copy_|SGD.*step"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     plain = MLP(16).to(dtype)

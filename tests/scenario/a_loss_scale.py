@@ -39,6 +39,13 @@ def says(variant: str, verdict: Any) -> None:
     underflow=TYPE_I,
     saved=TYPE_I,
     skipped=TYPE_II,
+    cause={
+        "fp16_overflow": "PRECISION_POLICY",
+        "bf16_overflow": "PRECISION_POLICY",
+        "underflow": "PRECISION_POLICY",
+        "saved": "PRECISION_POLICY",
+    },
+    suspect={"skipped": r"SGD.*step"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     mixed = MLP(16).to(dtype)

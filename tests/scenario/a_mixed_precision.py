@@ -25,6 +25,8 @@ def says(variant: str, verdict: Any) -> None:
     says=says,
     whole=TYPE_I,
     copied_once=TYPE_II,
+    cause={"whole": "PRECISION_POLICY"},
+    suspect={"copied_once": r"copy_|working\(x"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     master = MLP(16).to(dtype)

@@ -8,7 +8,14 @@ from models import normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("attention scale", "softmax without 1/sqrt(d)", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "attention scale",
+    "softmax without 1/sqrt(d)",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"softmax|k\.transpose"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     q, k, v = (normal(seed + i, 2, 2, size, 16, dtype=dtype) for i in range(3))
     scale = 1.0 if variant == "bug" else 1 / math.sqrt(16)

@@ -67,6 +67,8 @@ def live(target: _Training, reference: _Training, server: str) -> Any:
     live=live,
     flipped=TYPE_II,
     untouched=TYPE_I,
+    cause={"flipped": "INVARIANT"},
+    suspect={"flipped": r"fc_1\.weight"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     model = MLP(16).to(dtype)

@@ -19,7 +19,14 @@ class Block(nn.Module):
         self.fc = nn.Parameter(torch.randn(WIDTH, WIDTH) / 4)
 
 
-@scenario("DeepSpeed 1801", "clipping by each rank's own norm", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "DeepSpeed 1801",
+    "clipping by each rank's own norm",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"clip\("},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     whole = Block().to(dtype)
     copied = copy.deepcopy(whole)

@@ -9,7 +9,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 SCALE = 65536.0  # And a learning rate as for fine-tuning.
 
 
-@scenario("DeepSpeed 7839", "unscaled though never scaled", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "DeepSpeed 7839",
+    "unscaled though never scaled",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"mul_\(after\)"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     scaled = MLP(16).to(dtype)
     plain = copy.deepcopy(scaled)

@@ -10,7 +10,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 P = 0.25
 
 
-@scenario("dropout scale", "dropout without 1/(1-p)", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "dropout scale",
+    "dropout without 1/(1-p)",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"div.*1 - P"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     mine = MLP(16).to(dtype)
     theirs = copy.deepcopy(mine)

@@ -33,6 +33,8 @@ def split(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"mm.* fc_2$"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     model = MLP(size).to(dtype)

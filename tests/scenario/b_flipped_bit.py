@@ -37,6 +37,8 @@ def last_place(out: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     device=device,
     flipped=TYPE_II,
     last_place=TYPE_I,
+    cause={"flipped": "EXECUTION"},
+    suspect={"flipped": r"addmm.* fc_1$"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     model = MLP(size).to(dtype)

@@ -7,7 +7,14 @@ from models import MLP, gradients, normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("horovod 2654", "sum for average over ranks", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "horovod 2654",
+    "sum for average over ranks",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"sum\(g\[name\]|mean\(\)"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     one = MLP(16).to(dtype)
     ranks = [copy.deepcopy(one) for _ in range(4)]

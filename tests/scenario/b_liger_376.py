@@ -26,7 +26,14 @@ class InPlaceRMSNorm(torch.autograd.Function):
         return (grad.copy_(result) if ctx.in_place else result), None
 
 
-@scenario("Liger-Kernel 376", "in-place RMSNorm backward", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "Liger-Kernel 376",
+    "in-place RMSNorm backward",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"InPlaceRMSNorm"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     x, w = normal(seed, 4, size, dtype=dtype), normal(seed + 1, 4, size, dtype=dtype)
 

@@ -8,7 +8,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 PARTS, WIDTH, HISTORY, LARGEST = 4, 16, 8, 448.0
 
 
-@scenario("marin 7659", "fp8 history from the first micro-batch", size=(4, 16), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "marin 7659",
+    "fp8 history from the first micro-batch",
+    size=(4, 16),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"amax"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     x, w = normal(seed, PARTS * size, WIDTH, dtype=dtype), normal(seed + 1, WIDTH, 8, dtype=dtype)
     x[-1] *= 4  # An outlier that the first micro-batch does not have.

@@ -8,7 +8,14 @@ from models import IGNORE, LanguageModel, cross_entropy, gradients, sentences
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("Megatron-LM 7452", "in-place all-reduce overwrites the local count", size=(4, 16), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "Megatron-LM 7452",
+    "in-place all-reduce overwrites the local count",
+    size=(4, 16),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"total \+= others|auxiliary \* local"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     mine = LanguageModel(16).to(dtype)
     theirs = copy.deepcopy(mine)

@@ -10,7 +10,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 DATA_RANKS, CONTEXT_RANKS = 2, 2
 
 
-@scenario("Megatron-LM 906", "loss times context-parallel size", size=(8, 24), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "Megatron-LM 906",
+    "loss times context-parallel size",
+    size=(8, 24),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"CONTEXT_RANKS|/ averaged|/ y\.numel"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     whole = LanguageModel().to(dtype)
     ranks = [copy.deepcopy(whole) for _ in range(DATA_RANKS * CONTEXT_RANKS)]

@@ -9,7 +9,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 LR, MU = 1e-2, 0.9
 
 
-@scenario("momentum twice", "momentum applied twice", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "momentum twice",
+    "momentum applied twice",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"grad \+ MU \* buffer"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     written_out = MLP(16).to(dtype)
     library = copy.deepcopy(written_out)

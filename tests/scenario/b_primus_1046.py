@@ -7,7 +7,14 @@ from models import MLP, normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("Primus 1046", "one of 32 micro-batches accumulated", size=(32, 64), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "Primus 1046",
+    "one of 32 micro-batches accumulated",
+    size=(32, 64),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"buffer"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     one = MLP(8, 4).to(dtype)
     many = copy.deepcopy(one)

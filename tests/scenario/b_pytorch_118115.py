@@ -29,6 +29,8 @@ def never_copied_back(out: torch.Tensor, x: torch.Tensor, a: torch.Tensor, b: to
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"addcmul_"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     x, a, b = (normal(seed + i, size, 16, dtype=dtype) for i in range(3))

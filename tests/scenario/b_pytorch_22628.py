@@ -11,7 +11,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 LR, BETA_1, BETA_2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
-@scenario("pytorch 22628", "Adam's epsilon scaled by the bias correction", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "pytorch 22628",
+    "Adam's epsilon scaled by the bias correction",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"EPS\) / math\.sqrt"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     written_out = MLP(16).to(dtype)
     library = copy.deepcopy(written_out)

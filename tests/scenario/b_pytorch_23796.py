@@ -9,7 +9,14 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
 LR, ALPHA, EPS = 1e-3, 0.99, 1e-8
 
 
-@scenario("pytorch 23796", "RMSprop's epsilon inside of the root", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "pytorch 23796",
+    "RMSprop's epsilon inside of the root",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"v \+ EPS"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     written_out = MLP(16).to(dtype)
     library = copy.deepcopy(written_out)

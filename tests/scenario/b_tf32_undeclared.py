@@ -22,6 +22,8 @@ def says(variant: str, verdict: Any) -> None:
     device=device,
     tf32=TYPE_II,
     fp32=TYPE_I,
+    cause={"tf32": "EXECUTION"},
+    suspect={"tf32": r"mm.*a @ b"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     a, b = normal(seed, 8, size, dtype=dtype), normal(seed + 1, size, 8, dtype=dtype)

@@ -8,7 +8,14 @@ from models import IGNORE, LanguageModel, cross_entropy, gradients, sentences
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("torchtune 2172", "world size not undone after a mean over ranks", size=(4, 16), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "torchtune 2172",
+    "world size not undone after a mean over ranks",
+    size=(4, 16),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"div.*world"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     one = LanguageModel(16).to(dtype)
     ranks = [copy.deepcopy(one) for _ in range(2)]

@@ -5,7 +5,14 @@ from models import normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("transformers 10484", "a mask of -1e4 leaks", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "transformers 10484",
+    "a mask of -1e4 leaks",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"-1e4"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     scores = normal(seed, 2, size, size, dtype=dtype) * 3
     scores[..., size // 2 :] += 1e4  # Keys that grew; the mask must hide them.

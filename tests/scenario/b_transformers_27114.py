@@ -15,7 +15,16 @@ def says(variant: str, verdict: Any) -> None:
         assert verdict.cause == "RANGE" and verdict.suspect.op.startswith("aten::add"), verdict.explain()
 
 
-@scenario("transformers 27114", "min + min = -inf", size=(4, 16), says=says, bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "transformers 27114",
+    "min + min = -inf",
+    size=(4, 16),
+    says=says,
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    cause={"bug": "RANGE"},
+    suspect={"bug": r"add.*masks"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     q, k, v = (normal(seed + i, size, WIDTH, dtype=dtype) for i in range(3))
     lowest = torch.finfo(torch.float32).min

@@ -8,7 +8,14 @@ from models import MLP, normal
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("transformers 33844", "dropout active in evaluation", size=(8, 32), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "transformers 33844",
+    "dropout active in evaluation",
+    size=(8, 32),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"F\.dropout"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     mine = MLP(16).to(dtype).eval()
     theirs = copy.deepcopy(mine)

@@ -7,7 +7,14 @@ from models import IGNORE, LanguageModel, cross_entropy, gradients, sentences
 from scenario import TYPE_I, TYPE_II, Program, scenario
 
 
-@scenario("transformers 35438", "loss times accumulation steps", size=(4, 16), bug=TYPE_II, fixed=TYPE_I)
+@scenario(
+    "transformers 35438",
+    "loss times accumulation steps",
+    size=(4, 16),
+    bug=TYPE_II,
+    fixed=TYPE_I,
+    suspect={"bug": r"\* factor"},
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     one = LanguageModel(16).to(dtype)
     many = copy.deepcopy(one)

@@ -35,6 +35,8 @@ def other_order(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Te
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"mm.*a @ b\.T"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     a, b = normal(seed, size, size, dtype=dtype), normal(seed + 1, size, size, dtype=dtype)

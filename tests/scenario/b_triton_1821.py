@@ -46,6 +46,8 @@ def online(rescale: bool) -> Any:
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"scaled_dot_product"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     q, k, v = (normal(seed + i, 1, 2, size, 8, dtype=dtype) for i in range(3))

@@ -38,6 +38,8 @@ def with_carry(out: torch.Tensor, x: torch.Tensor, dim: int, **_: Any) -> torch.
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"cumsum"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     x = normal(seed, 4, size, dtype=dtype)

@@ -36,6 +36,8 @@ def masked(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     device=device,
     bug=TYPE_II,
     fixed=TYPE_I,
+    cause={"bug": "EXECUTION"},
+    suspect={"bug": r"mul_"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     size += size % BLOCK == 0  # A whole number of blocks has no excess.

@@ -20,6 +20,7 @@ from gpt import GPT
     options={"capture": "outputs"},
     benign=TYPE_I,
     scaled_twice=TYPE_II,
+    suspect={"scaled_twice": r"mul.*\* scale"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = GPT(vocabulary=32, context=16, width=32, heads=2).to(dtype)

@@ -81,7 +81,12 @@ def train(model: Llama, rows: int, seed: int, parts: int, autocast: bool = False
     return {"loss": loss, **gradients(model), **weights(model)}
 
 
-@scenario("Llama step", "a whole step in fp32, split and fused otherwise", size=(4, 12), benign=TYPE_I)
+@scenario(
+    "Llama step",
+    "a whole step in fp32, split and fused otherwise",
+    size=(4, 12),
+    benign=TYPE_I,
+)
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     two = Llama().to(dtype)
     one = copy.deepcopy(two)
@@ -95,6 +100,7 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
     options={"capture": "outputs"},
     benign=TYPE_I,
     wrong_split=TYPE_II,
+    suspect={"wrong_split": r"div.*/ parts"},
 )
 def mixed(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = Llama().to(dtype)

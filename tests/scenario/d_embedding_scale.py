@@ -14,7 +14,14 @@ def says(variant: str, verdict: Any) -> None:
 
 
 @scenario(
-    "embedding scale", "sqrt(3072) in bf16 = 55.5", size=(4, 16), says=says, bf16_constant=TYPE_I, wrong_width=TYPE_II
+    "embedding scale",
+    "sqrt(3072) in bf16 = 55.5",
+    size=(4, 16),
+    says=says,
+    bf16_constant=TYPE_I,
+    wrong_width=TYPE_II,
+    cause={"bf16_constant": "PRECISION_POLICY"},
+    suspect={"wrong_width": r"x \* normalizer"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = torch.bfloat16 if dtype == torch.float32 else dtype

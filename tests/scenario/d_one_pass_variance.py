@@ -15,7 +15,14 @@ def says(variant: str, verdict: Any) -> None:
 
 
 @scenario(
-    "one-pass variance", "E[x^2] - E[x]^2 (burn 5607)", size=(64, 256), says=says, one_pass=TYPE_I, biased=TYPE_II
+    "one-pass variance",
+    "E[x^2] - E[x]^2 (burn 5607)",
+    size=(64, 256),
+    says=says,
+    one_pass=TYPE_I,
+    biased=TYPE_II,
+    cause={"one_pass": "PRECISION_POLICY"},
+    suspect={"biased": r"size - 1"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     x = 100 + normal(seed, size, dtype=dtype)

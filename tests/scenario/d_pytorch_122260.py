@@ -24,6 +24,8 @@ def says(variant: str, verdict: Any) -> None:
     plain=TYPE_I,
     contracted=TYPE_I,
     other_scale=TYPE_II,
+    cause={"plain": "RANGE", "contracted": "RANGE"},
+    suspect={"other_scale": r"scale \* 0\.9"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     pool = 64 + normal(seed, 4096).abs()

@@ -20,6 +20,8 @@ def says(variant: str, verdict: Any) -> None:
     says=says,
     cast_first=TYPE_I,
     eps_outside=TYPE_II,
+    cause={"cast_first": "PRECISION_POLICY"},
+    suspect={"eps_outside": r"\+ 1e-3"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = torch.bfloat16 if dtype == torch.float32 else dtype

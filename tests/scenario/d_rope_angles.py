@@ -17,7 +17,14 @@ def says(variant: str, verdict: Any) -> None:
 
 
 @scenario(
-    "rotary angles", "angles in bf16 (transformers 29285)", size=(8, 32), says=says, bf16_angles=TYPE_I, base=TYPE_II
+    "rotary angles",
+    "angles in bf16 (transformers 29285)",
+    size=(8, 32),
+    says=says,
+    bf16_angles=TYPE_I,
+    base=TYPE_II,
+    cause={"bf16_angles": "PRECISION_POLICY"},
+    suspect={"base": r"base \*\*"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = torch.bfloat16 if dtype == torch.float32 else dtype

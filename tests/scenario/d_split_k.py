@@ -22,6 +22,8 @@ def says(variant: str, verdict: Any) -> None:
     says=says,
     bf16_partials=TYPE_I,
     lost_part=TYPE_II,
+    cause={"bf16_partials": "PRECISION_POLICY"},
+    suspect={"lost_part": r"pairs\[:parts\]|sum\(0\)"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     short = torch.bfloat16 if dtype == torch.float32 else dtype

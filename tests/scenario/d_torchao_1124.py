@@ -25,6 +25,8 @@ def says(variant: str, verdict: Any) -> None:
     bf16_weights=TYPE_I,
     fp32_weights=TYPE_I,
     decayed_twice=TYPE_II,
+    cause={"bf16_weights": "PRECISION_POLICY"},
+    suspect={"decayed_twice": r"mul_|AdamW"},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     full = MLP(16).to(dtype)

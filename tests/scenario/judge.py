@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import rivals
 import torch
@@ -12,19 +12,26 @@ import plumbline
 
 SEED = 7  # Of the case that is always run.
 RANDOM_CASES = 3
+RIVALS = ("assert_close", "fp64_rule", "interval", "perturbation")
 
 
 @dataclass(frozen=True)
 class Result:
     case: Case
     verdict: "plumbline.Verdict"
-    assert_close: str
-    fp64_rule: str
-    intervals: str
+    rivals: dict[str, str] = field(default_factory=dict)  # By rule: what it says of the same tensors.
 
     @property
     def correct(self) -> bool:
         return self.verdict.verdict == self.case.label
+
+    @property
+    def cause_correct(self) -> bool:
+        return self.correct and self.verdict.cause == self.case.cause
+
+    @property
+    def located(self) -> bool:
+        return self.correct and self.case.locates(self.verdict)
 
 
 def base_cases(scenario: Scenario) -> list[Case]:
@@ -43,52 +50,61 @@ def random_cases(scenario: Scenario, draw: random.Random, count: int = RANDOM_CA
 def judge(case: Case, server: str) -> Result:
     target, reference = case.programs()
     with case.scenario.device():
-        verdict = case.scenario.live(target, reference, server=server, **case.scenario.options)
-        # Programs change their own weights, so that the rivals get fresh ones.
-        target, reference = case.programs()
+        return Result(case, case.scenario.live(target, reference, server=server, **case.scenario.options))
+
+
+def judge_with_rivals(case: Case, server: str) -> Result:
+    result = judge(case, server)
+    with case.scenario.device():
+        target, reference = case.programs()  # Programs change their own weights, so that each rule gets fresh ones.
         observed, expected = target(), value(reference)
         exact_target, exact_reference = case.programs(torch.float64)
         oracle = (exact_reference if callable(exact_reference) else exact_target)()
-    return Result(
-        case,
-        verdict,
-        rivals.assert_close(observed, expected),
-        rivals.fp64_rule(observed, expected, oracle),
-        rivals.intervals(list(verdict.taps.values()), expected),
-    )
+        says = {
+            "assert_close": rivals.assert_close(observed, expected),
+            "fp64_rule": rivals.fp64_rule(observed, expected, oracle),
+            "interval": rivals.intervals(list(result.verdict.taps.values()), expected),
+            "perturbation": rivals.perturbation(case, observed, expected),
+        }
+    return Result(case, result.verdict, says)
 
 
 def summary(results: Iterable[Result]) -> dict[str, int]:
     results = list(results)
-    return {
+    bugs = [r for r in results if r.case.label == TYPE_II]
+    figures = {
         "scenarios": len(results),
         "correct": sum(r.correct for r in results),
         "false_type_ii": sum(r.verdict.verdict == TYPE_II and r.case.label == TYPE_I for r in results),
         "missed_type_ii": sum(r.verdict.verdict == TYPE_I and r.case.label == TYPE_II for r in results),
         "inconclusive": sum(r.verdict.verdict not in (TYPE_I, TYPE_II) for r in results),
-        "assert_close_correct": sum(r.assert_close == r.case.label for r in results),
-        "fp64_rule_correct": sum(r.fp64_rule == r.case.label for r in results),
-        "interval_correct": sum(r.intervals == r.case.label for r in results),
+        "cause_correct": sum(r.cause_correct for r in results),
+        "located": sum(r.located for r in bugs),
+        "bugs": len(bugs),
     }
+    for rule in RIVALS:
+        figures[f"{rule}_correct"] = sum(r.rivals[rule] == r.case.label for r in results)
+    return figures
 
 
 def table(results: Iterable[Result]) -> str:
     """One row a scenario's variant: the case that is always run, and how many of all its cases each rule got right."""
-    rows = [("scenario", "label", "verdict", "grade", "cause", "margin", "resolution")]
-    rows[0] += ("plumbline", "assert_close", "fp64 rule", "intervals")
+    rows = [("scenario", "label", "verdict", "grade", "cause", "margin", "resolution", "plumbline", "cause right")]
+    rows[0] += ("located", "assert_close", "fp64 rule", "intervals", "perturbation")
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result.case.name, []).append(result)
     for name, group in groups.items():
         v, label = group[0].verdict, group[0].case.label
 
-        def right(says: list[str], label: str = label) -> str:
-            return f"{sum(s == label for s in says)}/{len(says)}"
+        def share(holds: Iterable[bool], of: int = len(group)) -> str:
+            return f"{sum(holds)}/{of}"
 
         rows.append(
             (name, label, v.verdict, v.grade, v.cause, f"{v.margin:.2g}", f"{v.math_resolution:.1e}")
-            + (right([r.verdict.verdict for r in group]), right([r.assert_close for r in group]))
-            + (right([r.fp64_rule for r in group]), right([r.intervals for r in group]))
+            + (share(r.correct for r in group), share(r.cause_correct for r in group))
+            + (share(r.located for r in group) if label == TYPE_II else "",)
+            + tuple(share(r.rivals[rule] == r.case.label for r in group) for rule in RIVALS)
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

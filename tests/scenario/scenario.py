@@ -6,6 +6,9 @@ A scenario is one file beside this one, named by its family (a_ to d_), holding 
     @scenario("transformers 34191", "mean of means ...", size=(4, 24), bug=TYPE_II, fixed=TYPE_I)
     def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
 
+`cause` names, by variant, the verdict's cause where it is not the usual one: ROUNDING for TYPE_I, MATHEMATICS for
+TYPE_II. `suspect` holds, by variant, a regular expression that the place named by the verdict must match: operation,
+text of the source line and module, joined by blanks.
 `says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
 `device` makes what the programs run on, where that is emulated below the capture. `live` judges the pair where one
 call of plumbline.compare cannot show it, as a training run of several steps.
@@ -16,6 +19,8 @@ is always run; `dtype` is the format of the programs, torch.float64 for the orac
 
 import contextlib
 import importlib
+import linecache
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +57,8 @@ class Scenario:
     dtype: torch.dtype
     says: Says | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    cause: dict[str, str] = field(default_factory=dict)
+    suspect: dict[str, str] = field(default_factory=dict)
     device: Device = contextlib.nullcontext
     live: Live = plumbline.compare
 
@@ -68,6 +75,19 @@ class Case:
     @property
     def label(self) -> str:
         return self.scenario.labels[self.variant]
+
+    @property
+    def cause(self) -> str:
+        return self.scenario.cause.get(self.variant, "MATHEMATICS" if self.label == TYPE_II else "ROUNDING")
+
+    def locates(self, verdict: plumbline.Verdict) -> bool:
+        """Whether the verdict's suspect is where the bug was put."""
+        expected, place = self.scenario.suspect.get(self.variant), verdict.suspect
+        if expected is None or place is None:
+            return False
+        file, _, line = place.source.partition(":")
+        text = linecache.getline(str(HERE / file), int(line)).strip() if line else ""
+        return re.search(expected, f"{place.op} {text} {place.module}") is not None
 
     @property
     def name(self) -> str:
@@ -88,13 +108,31 @@ def scenario(
     dtype: torch.dtype = torch.float32,
     says: Says | None = None,
     options: dict[str, Any] | None = None,
+    cause: dict[str, str] | None = None,
+    suspect: dict[str, str] | None = None,
     device: Device = contextlib.nullcontext,
     live: Live = plumbline.compare,
     **labels: str,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         family = Path(build.__code__.co_filename).name[0].upper()
-        given = Scenario(family, name, title, size, labels, build, dtype, says, options or {}, device, live)
+        for stated in (cause or {}, suspect or {}):
+            assert set(stated) <= set(labels), f"{name}: {sorted(stated)} are no variants of it"
+        given = Scenario(
+            family,
+            name,
+            title,
+            size,
+            labels,
+            build,
+            dtype,
+            says,
+            options or {},
+            cause or {},
+            suspect or {},
+            device,
+            live,
+        )
         _REGISTRY.append(given)
         return build
 
