@@ -40,8 +40,8 @@ Bound sum(const Bound& a, const Bound& b) {
 
 // How far the value that a consumer read may lie from what was stored: fused kernels may skip a rounding.
 Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profile& profile) {
-  if (!profile.casts_elided) return {};
   const Node& node = graph.nodes[id];
+  if (!profile.casts_elided && !graph.origins[node.origin].fused) return {};
   return with_storage_rounding({node.compute, node.result, &profile}, stored, {});
 }
 

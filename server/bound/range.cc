@@ -48,6 +48,8 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
       const double x = std::fabs(values.data()[i]);
       if (std::isfinite(x) && x > limit) lane.straddles = true;
       if (!std::isfinite(x) && !lane.first) lane.first = id;
+      // Held wider inside of a fused kernel, it may not have overflowed.
+      if (!std::isfinite(x) && graph.origins[graph.nodes[id].origin].fused) lane.straddles = true;
     }
   }
   return lane;

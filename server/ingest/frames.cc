@@ -63,6 +63,7 @@ void write_op(const TraceOp& op, v1::Op* wire) {
   wire->set_source(op.source);
   wire->set_module(op.module);
   wire->set_decision(op.decision);
+  wire->set_region(op.region);
   for (const TraceArgument& argument : op.arguments) write_argument(argument, wire->add_arguments());
   for (const TraceResult& result : op.results) {
     auto* written = wire->add_results();

@@ -83,6 +83,7 @@ struct TraceOp {
   std::string source;
   std::string module;
   PayloadId decision = 0;
+  std::string region;
 };
 
 enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };

@@ -175,6 +175,15 @@ bool explain_range(const JudgeInput& input, Verdict* verdict) {
   return !input.bounds->range.empty();
 }
 
+// Of the modules whose outputs are taps, the first in the target's order that is not explained; empty: none. Findings
+// that were drilled down to come in that order.
+std::string first_module(const Bounds& bounds) {
+  constexpr std::string_view kOutput = "out:";
+  for (const Finding& finding : bounds.findings)
+    if (finding.mathematics.failed() && finding.name.starts_with(kOutput)) return finding.name.substr(kOutput.size());
+  return {};
+}
+
 // Q3. False when the two programs compute the same mathematics, or there is no pair.
 bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
@@ -244,11 +253,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   const std::string suspect = verdict->suspect ? "; suspect " + at(*verdict->suspect) : std::string();
+  const std::string module = first_module(bounds);
   decide(verdict, Outcome::kTypeII, broken->mathematics.beyond_worst_case() ? Grade::kProven : Grade::kStatistical,
          Cause::kMathematics,
          "Target and reference compute different mathematics: on the same leaves " + broken->name + " differs by " +
              number(broken->mathematics.deviation) + " where " + number(broken->mathematics.envelope) + " is possible" +
-             suspect + ".",
+             suspect + "." + (module.empty() ? "" : " The first module that is not explained is " + module + "."),
          broken, &broken->mathematics);
   return true;
 }

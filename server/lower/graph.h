@@ -23,6 +23,7 @@ struct Origin {
   std::string source;  // "train.py:41"
   std::string module;
   Phase phase = Phase::kUnknown;
+  bool fused = false;  // Part of a compiled region, which may have held any value inside of it unrounded.
 };
 
 struct Node {

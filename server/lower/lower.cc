@@ -123,7 +123,7 @@ class Lowering {
   explicit Lowering(const Trace& trace) : trace_(trace), emitter_(graph_), storage_(emitter_) {}
 
   Graph run() {
-    graph_.origins.push_back({"leaf", "", "", Phase::kUnknown});
+    graph_.origins.push_back({"leaf", "", "", Phase::kUnknown, false});
     emitter_.begin(0, Format::kFloat64);
     for (const TraceLeaf& leaf : trace_.leaves) lower_leaf(leaf);
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) {
@@ -185,7 +185,7 @@ class Lowering {
   }
 
   void lower_op(const TraceOp& op) {
-    graph_.origins.push_back({op.name, op.source, op.module, op.phase});
+    graph_.origins.push_back({op.name, op.source, op.module, op.phase, !op.region.empty()});
     emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
     std::map<std::size_t, NodeId> made;  // By index of the result.
     std::optional<NodeId> decided;

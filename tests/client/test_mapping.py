@@ -145,3 +145,80 @@ def test_errors_name_what_is_wrong(server: str) -> None:
             plumbline.compare(lambda: {"y": x * 2}, lambda: {"y": x * 2}, server=server, mapping=mapping)
     with pytest.raises(plumbline.PlumblineError, match=r"tap 'y': target has shape \[4, 6\], reference \[6, 4\]"):
         plumbline.compare(lambda: {"y": x * 2}, lambda: {"y": x.T * 2}, server=server)
+
+
+class Sharded(nn.Module):
+    """An MLP under tensor parallelism, both ranks in one process: the first product by columns, the second by rows."""
+
+    def __init__(self, whole: nn.Sequential) -> None:
+        super().__init__()
+        parts = zip(whole[0].weight.chunk(2, 0), whole[0].bias.chunk(2), whole[2].weight.chunk(2, 1), strict=True)
+        self.ranks = nn.ModuleList(nn.Module() for _ in range(2))
+        for rank, (columns, bias, rows) in zip(self.ranks, parts, strict=True):
+            rank.columns, rank.bias, rank.rows = (nn.Parameter(t.detach().clone()) for t in (columns, bias, rows))
+        self.bias = nn.Parameter(whole[2].bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return sum(torch.tanh(F.linear(x, rank.columns, rank.bias)) @ rank.rows.T for rank in self.ranks) + self.bias
+
+
+def test_shards_of_tensor_parallelism(server: str) -> None:
+    mapping = {
+        "0.weight": concat("ranks.0.columns", "ranks.1.columns"),
+        "0.bias": concat("ranks.0.bias", "ranks.1.bias"),
+        "2.weight": concat("ranks.0.rows", "ranks.1.rows", dim=1),
+        "2.bias": "bias",
+    }
+
+    def compared(scale: float) -> plumbline.Verdict:
+        torch.manual_seed(5)
+        whole, x = nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh(), nn.Linear(12, 4)), torch.randn(6, WIDTH)
+        sharded = Sharded(whole)
+        plain = sharded.forward
+        sharded.forward = lambda x: plain(x) * scale
+        return plumbline.compare(lambda: step(sharded, x), lambda: step(whole, x), server=server, mapping=mapping)
+
+    same = compared(1.0)
+    assert same.verdict == "TYPE_I", same.explain()
+    assert not any("without counterpart" in note for note in same.notes), same.notes
+    assert compared(1 + 1e-6).cause == "MATHEMATICS"
+
+
+class Chain(nn.Module):
+    """Three blocks, each written out in another way by `otherwise`; block 1 of these computes otherwise, too."""
+
+    class Block(nn.Module):
+        def __init__(self, otherwise: bool, scale: float) -> None:
+            super().__init__()
+            self.fc = nn.Linear(WIDTH, WIDTH)
+            self.otherwise, self.scale = otherwise, scale
+
+        def forward(self, x: Tensor) -> Tensor:
+            if not self.otherwise:
+                return torch.softmax(self.fc(x), -1)
+            y = torch.exp(torch.einsum("bi,oi->bo", x, self.fc.weight) + self.fc.bias)
+            return y / y.sum(-1, keepdim=True) * self.scale
+
+    def __init__(self, otherwise: bool = False, wrong: int = -1) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(self.Block(otherwise, 1.001 if i == wrong else 1.0) for i in range(3)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(x)
+
+
+def test_the_first_module_that_is_not_explained(server: str) -> None:
+    def compared(wrong: int) -> plumbline.Verdict:
+        torch.manual_seed(6)
+        target, reference, x = Chain(True, wrong), Chain(), torch.randn(5, WIDTH)
+        target.load_state_dict(reference.state_dict())
+        return plumbline.compare(
+            lambda: step(target, x), lambda: step(reference, x), server=server, modules=["blocks.?"]
+        )
+
+    same = compared(-1)
+    assert same.verdict == "TYPE_I" and {"out:blocks.0", "out:blocks.2"} <= set(same.taps), same.explain()
+    for wrong in (0, 1):
+        found = compared(wrong)
+        assert found.verdict == "TYPE_II", found.explain()
+        assert f"first module that is not explained is blocks.{wrong}." in found.sentence, found.explain()

@@ -11,6 +11,7 @@ print(plumbline.compare(target, reference))
 from . import mapping, testing
 from .compare import compare
 from .errors import PlumblineError, TypeIIError
+from .recorded import compile_backend
 from .schema import PERTURBING_OPS
 from .verdict import Place, TapVerdict, Verdict
 from .watch import VERSION as __version__
@@ -26,6 +27,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "compare",
+    "compile_backend",
     "mapping",
     "testing",
     "watch",

@@ -9,6 +9,7 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("reinterpret", window before, window after, count, payload)
     ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard)
 
+An "op" of a compiled region whose graph was recorded has one item more, the region's name.
 `arguments` has one entry for each given argument of the schema: a window, a list of windows (of a list of tensors, or
 of what stands for one that cannot be described), an Edge, or a plain value; UNSET where the schema's default applies.
 A result is (window, count, base, argument name, payload).
@@ -134,6 +135,12 @@ class CaptureFailed(Exception):
         self.reason = reason
 
 
+class _Silence(threading.local):
+    """By thread: above 0 while what runs is no operation of the step (the compiler, or the kernels that it made)."""
+
+    depth = 0
+
+
 class Recorder(TorchDispatchMode):
     """The dispatch mode of one step. Operations may come from several threads; records form one sequence."""
 
@@ -150,6 +157,7 @@ class Recorder(TorchDispatchMode):
         self.sites = Sites()
         self.failure: CaptureFailed | None = None
         self.lock = threading.RLock()
+        self.silence = _Silence()
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
@@ -189,7 +197,7 @@ class Recorder(TorchDispatchMode):
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
         kwargs = kwargs or {}
-        if self.failure is not None:
+        if self.failure is not None or self.silence.depth:
             return func(*args, **kwargs)
         info = pending = kept = None
         shown = (args, kwargs)  # What is recorded of the call.
@@ -293,10 +301,7 @@ class Recorder(TorchDispatchMode):
         """Window of an argument that the operation is going to write, after those who wait for its content."""
         if not modelled(tensor):
             return self.storages.read(tensor)
-        if self.before_write:
-            callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
-            if callback is not None:
-                callback()
+        self.announce_write(tensor)
         if argument.out or (info.overwrites and index == 0):
             return self.storages.read_for_overwrite(tensor)
         # What lies in memory that was never written is no input of an operation whose formula is not known.
@@ -304,6 +309,13 @@ class Recorder(TorchDispatchMode):
         if entry is not None and entry.unwritten:
             return self.storages.read_for_overwrite(tensor)
         return self.storages.read(tensor, whole=True)
+
+    def announce_write(self, tensor: torch.Tensor) -> None:
+        """Calls those who wait for a tensor's content before it is written."""
+        if self.before_write:
+            callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
+            if callback is not None:
+                callback()
 
     def _read_stand_ins(self, tensor: torch.Tensor, info: OperatorInfo, argument: ArgumentInfo) -> list[Window]:
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ def compare(
     capture: str = "leaves",
     guards: Mapping[str, Guard] | None = None,
     mapping: Mapping[str, Made] | None = None,
+    modules: Sequence[str] = (),
     timeout: float = TIMEOUT_S,
 ) -> Verdict:
     """Runs two callables, each of which returns a dict of tap name to tensor, and judges the target against the other.
@@ -50,6 +51,8 @@ def compare(
     the verdict's hazards say so.
     mapping: layouts that differ, by the name of a parameter or tap in one program: how it is made of the other's, by
     transpose() and concat() of plumbline.mapping.
+    modules: patterns of module paths ("blocks.*"), whose outputs are taps too, "out:PATH": where the programs differ,
+    the first of them that is not explained is named, however different their operations are.
     profile, alpha: as for watch(); the profile by default of the CUDA device where one is in use. With no server a
     private daemon is started. Raises PlumblineError with the daemon's own words.
     """
@@ -57,6 +60,8 @@ def compare(
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
     mapping = mapping or {}
     check_mapping(mapping)
+    if isinstance(modules, str):
+        raise PlumblineError(f"modules: expected a list of patterns, found {modules!r}")
     checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
     if profile is None:
         used = torch.device("cuda") if torch.cuda.is_initialized() else torch.get_default_device()
@@ -69,13 +74,14 @@ def compare(
         if paired:
             states = _random_states()
             first = stack.enter_context(_Run(address, job, "reference", None, profile, alpha, timeout))
-            first.capture(reference, None, outputs, side=Side(mapping, is_reference=True))
+            first.capture(reference, None, outputs, side=Side(mapping, is_reference=True), modules=modules)
             first.send()
             _set_random_states(states)
         second = stack.enter_context(
             _Run(address, job, "target", "reference" if paired else None, profile, alpha, timeout)
         )
-        second.capture(target, None if paired else reference, outputs, checked, side=Side(mapping, is_reference=False))
+        mine = Side(mapping, is_reference=False)
+        second.capture(target, None if paired else reference, outputs, checked, side=mine, modules=modules)
         if paired:
             check_sides(mapping, second.side, first.side)
         second.send()
@@ -120,13 +126,20 @@ class _Run:
         guards: Mapping[str, Guard] | None = None,
         *,
         side: Side,
+        modules: Sequence[str] = (),
     ) -> None:
         self.side = side
         if not self._transport.wait_open(self._timeout):
             raise PlumblineError(f"{self._name}: no daemon answers at the address")
         assert self._transport.plan is not None
         step = StepCapture(
-            self._transport.plan, Pool(), outputs=outputs, automatic_taps=False, guards=guards, side=self.side
+            self._transport.plan,
+            Pool(),
+            outputs=outputs,
+            automatic_taps=False,
+            guards=guards,
+            side=self.side,
+            modules=modules,
         )
         with step:
             taps = program()

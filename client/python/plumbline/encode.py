@@ -144,7 +144,7 @@ def _leaf(record: tuple[Any, ...]) -> Any:
 
 
 def _op(record: tuple[Any, ...]) -> Any:
-    _, info, values, results, phase, source, module, decision = record
+    _, info, values, results, phase, source, module, decision, *region = record
     request = audit_pb2.AuditRequest()
     op = request.op
     op.name = info.name
@@ -154,6 +154,7 @@ def _op(record: tuple[Any, ...]) -> Any:
         _fill(result.tensor, window)
         result.count, result.base, result.argument, result.observed = count, base, name, observed
     op.phase, op.source, op.module, op.decision = phase, source, module, decision
+    op.region = region[0] if region else ""
     return request
 
 

@@ -38,7 +38,11 @@ def _user_file(code: CodeType) -> str:
 
 
 def _file_of(code: CodeType) -> str:
-    path = code.co_filename
+    return user_file(code.co_filename)
+
+
+def user_file(path: str) -> str:
+    """Base name of a user's file; empty for Python's, PyTorch's and our own."""
     if path.startswith("<frozen") or path.startswith("<string>"):
         return ""
     path = os.path.realpath(path) if os.path.isabs(path) else os.path.abspath(path)
@@ -54,6 +58,11 @@ _LIBRARY_IN_SITE_PACKAGES = tuple(path for path in _LIBRARY if path.startswith(_
 # What every call of a module runs in, and what every run of the autograd engine is called from.
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
 _ENGINE_CALLS = {torch.autograd.graph._engine_run_backward.__code__}
+
+
+def uncompiled(name: str) -> str:
+    """The name that a module, or its parameter, has without torch.compile."""
+    return name.replace("_orig_mod.", "").removesuffix("._orig_mod").removesuffix("_orig_mod")
 
 
 class Sites:
@@ -79,8 +88,27 @@ class Sites:
         prefix = f"root{self._roots}" if self._roots else ""
         self._roots += 1
         for name, module in root.named_modules(prefix=prefix):
-            self._names.setdefault(id(module), name)
+            self._names.setdefault(id(module), uncompiled(name))
         return prefix
+
+    def path(self, module: torch.nn.Module) -> str | None:
+        """None: not one of the registered models' modules. A module that runs outermost is registered first."""
+        if self._name_of(module) is None:
+            self._walk()
+        return self._name_of(module)
+
+    def _name_of(self, module: torch.nn.Module) -> str | None:
+        name = self._names.get(id(module))
+        if name is None:  # What torch.compile wraps goes by its own name.
+            name = self._names.get(id(module._modules.get("_orig_mod")))
+        return name
+
+    def follow_region(self) -> tuple[int, str, str]:
+        """The site of a compiled region, also of its backward: autograd made its node just before."""
+        site = self.current()
+        if site[0] == FORWARD:
+            self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site[1:]
+        return site
 
     def draw(self, module: str) -> str:
         """Name of the next random draw in a module."""
@@ -122,7 +150,7 @@ class Sites:
             code = frame.f_code
             if code is _MODULE_CALL:
                 running = frame.f_locals["self"]
-                name = self._names.get(id(running))
+                name = self._name_of(running)
                 if name is not None:
                     module = name
                     break

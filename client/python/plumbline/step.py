@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .capture import CaptureFailed, Plan, recorder
-from .compiler import CompilerWatch
+from .compiled import CompiledRegions
+from .compiler import CompilerWatch, in_use
 from .gate import Gate
 from .mapping import Side
 from .payload import Pool
 from .scope import MODULES_MAX, Part, whole
+from .sites import uncompiled
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Guard, Taps
 from .v1 import audit_pb2
@@ -37,6 +39,7 @@ class StepCapture:
         guards: Mapping[str, Guard] | None = None,
         side: Side | None = None,
         part: Part | None = None,
+        modules: Sequence[str] = (),
     ) -> None:
         self.recorder = recorder(plan, pool, outputs)
         self.taps = Taps(self.recorder, self._retire, guards or {})
@@ -46,14 +49,22 @@ class StepCapture:
         self._optimizers = list(optimizers)
         self._automatic_taps = automatic_taps
         self._side = side
+        self._modules = modules
         self._named: list[torch.Tensor] = []
         self._entered = False
         self._holds_lock = False
-        self._compiler = CompilerWatch(self._compiled)
+        self._regions = CompiledRegions(self.recorder)
+        self._regions.partial = part is not None
+        self._compiler = CompilerWatch(self._regions)
 
     @property
     def failure(self) -> CaptureFailed | None:
         return self.recorder.failure
+
+    @property
+    def unknown_backend(self) -> str:
+        """Of torch.compile, whose regions compute out of sight and were met; empty: none."""
+        return self._regions.unknown_backend
 
     @property
     def records(self) -> list[tuple[Any, ...]]:
@@ -75,6 +86,8 @@ class StepCapture:
                 self.taps.install(self._optimizers)
             if self.gate is not None:
                 self.gate.install()
+            if self._modules:
+                self.taps.follow_modules(self._modules, self.recorder.sites.path)
             self.recorder.__enter__()
             self._entered = True
         except Exception as error:
@@ -94,8 +107,8 @@ class StepCapture:
             self.recorder.fail("exception", f"the step raised {kind.__name__}")
         elif self.failure is None:
             try:
-                if self._compiler.used():
-                    raise CaptureFailed("compiled_region", "torch.compile computes out of sight")
+                if not self._compiler.followed and in_use():
+                    raise CaptureFailed("compiled_region", "the step was the first to ask for torch.compile")
                 self.taps.finish()
                 self._read_unused()
             except Exception as failure:
@@ -143,9 +156,6 @@ class StepCapture:
             self.recorder.records.clear()
             self.recorder.arena.release()
 
-    def _compiled(self) -> None:
-        self.recorder.fail("compiled_region", "torch.compile computes out of sight")
-
     def _retire(self) -> None:
         """Leaves the dispatch mode early, once the capture has failed: what follows runs as if never watched."""
         if self.failure is not None and self._entered and _get_current_dispatch_mode() is self.recorder:
@@ -157,6 +167,7 @@ class StepCapture:
         prefix = self.recorder.sites.register(model)
         storages = self.recorder.storages
         for name, parameter in model.named_parameters(prefix=prefix):
+            name = uncompiled(name)
             if _plain(parameter):
                 self.taps.names.setdefault(parameter, name)
                 audited = self.gate is None or parameter in self.gate.part.parameters
@@ -164,6 +175,7 @@ class StepCapture:
                 if parameter.grad is not None and _plain(parameter.grad):
                     storages.adopt(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
         for name, buffer in model.named_buffers(prefix=prefix):
+            name = uncompiled(name)
             if _plain(buffer):
                 owner = name.rpartition(".")[0]
                 self._adopt(buffer, BUFFER, "buffer:", name, self.gate is None or owner in self.gate.part.chosen)

@@ -367,6 +367,36 @@ class StorageTable:
         entry.seen, entry.version = self.epoch, -1
         self._materialise(entry, tensor.untyped_storage(), modelled(tensor))
 
+    def write_leaf_of(self, tensor: torch.Tensor, content: torch.Tensor, role: int, name: str) -> None:
+        """The whole of a tensor's storage is a leaf whose content lies in another tensor."""
+        entry, code, count = self.adopt(tensor), modelled(tensor), content.numel()
+        if not tensor.is_contiguous() or tensor.untyped_storage().nbytes() != count * _ITEM_BYTES[code]:
+            raise ValueError("a leaf that does not fill its storage")
+        payload = self.payload(self._arena.copy_tensor(content)) if count else 0
+        entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
+        entry.unwritten = False
+        self._records.append(("leaf", entry.value, code, count, role, name, payload))
+
+    # What stands for the storages of real tensors while a compiled graph is followed on fake ones.
+
+    def alias(self, tensor: torch.Tensor, entry: Storage) -> int:
+        """Makes a fake tensor's storage stand for a known one; returns the key for drop_alias."""
+        key = tensor.untyped_storage()._cdata
+        self._storages[key] = entry
+        return key
+
+    def drop_alias(self, key: int) -> None:
+        self._storages.pop(key, None)
+
+    def entry_of_value(self, value: int, count: int, code: int) -> Storage:
+        """The storage that holds a value, or a stand-in of `count` elements for a part that was read by itself."""
+        for entry in self._storages.values():
+            if entry.value == value:
+                return entry
+        part = Storage(0, DATA, "")
+        part.value, part.dtype, part.count, part.leaf = value, code, count, True
+        return part
+
     def forget(self, tensor: torch.Tensor) -> None:
         """A tensor's storage changed in a way that no operation describes: its next read makes it a leaf."""
         entry = self._storages.get(tensor.untyped_storage()._cdata)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -113,6 +115,24 @@ class Taps:
         self._follow_scaler()
         for optimizer in optimizers:
             self._follow_optimizer(optimizer)
+
+    def follow_modules(self, patterns: Iterable[str], path_of: Callable[[torch.nn.Module], str | None]) -> None:
+        """Taps what the modules give whose path matches one of the patterns, as "out:PATH", until `uninstall`."""
+        matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+        calls: dict[str, int] = {}
+
+        def hook(module: torch.nn.Module, args: Any, output: Any) -> None:
+            path = path_of(module)
+            # Recomputation under activation checkpointing is no call of the program's.
+            if not path or not matches(path) or torch._C._current_autograd_node() is not None:
+                return
+            count = calls[path] = calls.get(path, 0) + 1
+            name = f"out:{path}" if count == 1 else f"out:{path}#{count - 1}"
+            for part, tensor in _parts(output):
+                if tensor.is_floating_point():
+                    self._guarded(self.add, name + part, VALUE, [(tensor, 1.0)])
+
+        self._undo.append(torch.nn.modules.module.register_module_forward_hook(hook).remove)
 
     def uninstall(self) -> None:
         for undo in reversed(self._undo):
@@ -289,6 +309,20 @@ class Taps:
                     if entry is not None and entry.value and not entry.leaf:
                         self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(value, 1.0)]))
         self._weights.clear()
+
+
+def _parts(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a module's output, and what is appended to its name for each."""
+    if isinstance(output, torch.Tensor):
+        yield "", output
+    items = output.items() if isinstance(output, Mapping) else enumerate(output) if _is_sequence(output) else ()
+    for key, value in items:
+        if isinstance(value, torch.Tensor):
+            yield f"[{key}]" if key else "", value
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
 
 
 def _number_tensor(value: float, code: int) -> torch.Tensor:

@@ -74,22 +74,30 @@ class _SampledStep:
         self._audit._captured(self._number, self._capture)
 
 
-class _ProbeStep:
-    """A step of a program that uses torch.compile, run to see whether compiled regions are in it; not captured."""
-
-    __slots__ = ("_audit", "_compiler")
+class _ProbeStep(compiler.Follower):
+    """A step of a program that uses torch.compile, run to see whether it compiles, and by what; not captured."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
-        self._compiler = compiler.CompilerWatch(lambda: None)
+        self._compiler = compiler.CompilerWatch(self)
+        self._backend = ""
+        self._compiled = False
 
     def __enter__(self) -> None:
         self._compiler.enter()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        compiled = self._compiler.used()
         self._compiler.leave()
-        self._audit._probed(compiled)
+        self._audit._probed(self._compiled or not self._compiler.followed, self._backend)
+
+    def unknown(self, backend: str) -> None:
+        self._backend = backend
+
+    def region(self, region: Any, call: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
+        return call(inputs)
+
+    def compiling(self, begins: bool) -> None:
+        self._compiled = True
 
 
 class Audit:
@@ -123,7 +131,7 @@ class Audit:
         self._automatic_taps = automatic_taps
         self._guards: dict[str, Guard] = {}
         self._alarm: Verdict | None = None
-        self._unprobed = True  # Whether the steps run compiled regions is yet to be seen.
+        self._unprobed = True  # Whether the steps compile, or run what is out of sight, is yet to be seen.
         self._capture: StepCapture | None = None
         self._pool = Pool()
         self._missed: deque[str] = deque(maxlen=MISSED_REASONS_MAX)
@@ -278,7 +286,7 @@ class Audit:
         if capture.failure is not None:
             self._miss(capture.failure.reason)
             if capture.failure.reason == "compiled_region":
-                self._refuse_compiled()
+                self._refuse_compiled(capture.unknown_backend)
             return
         transport = self._transport
         limit = transport.plan.step_bytes_max if transport is not None and transport.plan is not None else 0
@@ -311,16 +319,20 @@ class Audit:
         self._missed.clear()
         self._missed_count = 0
 
-    def _probed(self, compiled: bool) -> None:
-        self._unprobed = False
-        if compiled:
+    def _probed(self, compiled: bool, unknown_backend: str) -> None:
+        self._unprobed = compiled  # What is called for the first time is never called under a capture.
+        if unknown_backend:
             self._miss("compiled_region")
-            self._refuse_compiled()
+            self._refuse_compiled(unknown_backend)
         else:
             self._due = self._next = self._step
 
-    def _refuse_compiled(self) -> None:
-        log.warning("plumbline: this run uses torch.compile: its steps are not audited")
+    def _refuse_compiled(self, backend: str) -> None:
+        log.warning(
+            "plumbline: this run uses torch.compile with backend %r, which computes out of sight: its steps are not"
+            " audited; torch.compile(backend=plumbline.compile_backend(...)) records what it computes",
+            backend,
+        )
         self._due = self._next = _NEVER
 
     def _miss(self, reason: str) -> None:

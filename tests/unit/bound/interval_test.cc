@@ -64,6 +64,26 @@ TEST(Interval, AnchorsResetTheRadius) {
   EXPECT_GT(anchored.radius.values.data()[0], 0);
 }
 
+// What a fused kernel stored rounded it may have read unrounded: its own anchors are not exact to it.
+TEST(Interval, AnAnchorInsideOfACompiledRegionKeepsItsRounding) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({2}, {0.5, -1.25});
+  const NodeId e = b.op(Primitive::kExp, {x}, {2}, Format::kBFloat16);
+  b.graph.nodes[e].compute = Format::kFloat32;
+  const NodeId scaled = b.op(Primitive::kMul, {e, b.leaf({}, {3})}, {2});
+  b.tap("y", TapKind::kValue, scaled, {0, 0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Overrides anchors{{e, exact.value(e)}};
+  const Profile profile;
+  const auto radius = [&] {
+    return Enclosures(b.graph, exact, {scaled}, profile, anchors).take(scaled).radius.values.materialize().data()[0];
+  };
+  const double eager = radius();
+  b.graph.origins[b.graph.nodes[e].origin].fused = true;
+  EXPECT_LT(eager, 1e-6);
+  EXPECT_GE(radius(), 3 * std::ldexp(std::exp(0.5), -9));
+}
+
 // The logistic map doubles its error at every turn on average: 60 turns lose everything.
 TEST(Interval, GivesUpWhereTheRadiusExplodes) {
   GraphBuilder b;
