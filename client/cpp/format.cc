@@ -186,6 +186,7 @@ std::string explain_verdict(const v1::Verdict& verdict) {
   if (!verdict.sentence().empty()) out += paragraph("", printable(verdict.sentence()));
   out += "\nAsked\n";
   absl::StrAppend(&out, "  reference   ", verdict.reference().empty() ? "-" : printable(verdict.reference()), "\n");
+  if (verdict.ranks() > 1) absl::StrAppend(&out, "  ranks       ", verdict.ranks(), ", judged together\n");
   absl::StrAppend(&out, "  profile     ", printable(verdict.profile()), " on ", printable(verdict.backend()), ", ",
                   time_text(verdict.time()), " UTC, ", number(verdict.audit_seconds()), " s, trace ",
                   printable(verdict.digest()), "\n");

@@ -20,4 +20,13 @@ std::map<std::string, std::string> digests_after(const Trace& trace);
 // Names of leaves of the same size whose content differs from `digests`.
 std::vector<std::string> changed_leaves(const Trace& trace, const std::map<std::string, std::string>& digests);
 
+// Parameters that are not the same on all ranks of a joined trace. Ranks that hold and compute the same have one leaf
+// and one tap in it (ingest/join.h).
+struct Divergence {
+  std::string leaf;  // "param:w"
+  std::string tap;   // Of the update that parts them, "rank1/update:w"; empty: they differed before the step.
+  bool replica_before = false;  // They were equal before, and of a content that is no coincidence.
+};
+std::vector<Divergence> diverged_parameters(const Trace& trace);
+
 }  // namespace plumbline

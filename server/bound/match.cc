@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/bound/taps.h"
+#include "server/bound/transplant.h"
 
 namespace plumbline {
 namespace {
@@ -26,6 +27,19 @@ std::set<RowKey> rows_of(const Array& values, std::int64_t length) {
 
 bool is_data(const GraphLeaf& leaf) { return leaf.role == LeafRole::kData && !leaf.anchor; }
 
+// By node: whether it is only written upon. Memory that a program keeps from step to step, as for the gradients that it
+// exchanges, holds what an earlier step left.
+std::vector<bool> written_upon(const Graph& graph) {
+  std::vector<bool> written(graph.nodes.size(), false), read(graph.nodes.size(), false);
+  for (const Node& node : graph.nodes)
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool base = i == 0 && node.primitive == Primitive::kAssemble && node.attributes.has_base;
+      (base ? written : read)[node.inputs[i]] = true;
+    }
+  for (std::size_t id = 0; id < written.size(); ++id) written[id] = written[id] && !read[id];
+  return written;
+}
+
 // Data leaves of `graph` with no content in common with `others`: neither is cut into rows of the other's length with
 // all of the shorter one's rows found. Both directions are tried, since either side may hold the split.
 std::vector<NodeId> foreign(const Graph& graph, const std::vector<Array>& values, const Graph& other_graph,
@@ -39,8 +53,9 @@ std::vector<NodeId> foreign(const Graph& graph, const std::vector<Array>& values
         if (is_data(other_graph.leaves[i]) && other_values[i]) it->second.merge(rows_of(other_values[i], length));
     return it->second;
   };
+  const std::vector<bool> background = written_upon(graph);
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
-    if (!is_data(graph.leaves[i]) || !values[i] || values[i].count() <= 1) continue;
+    if (!is_data(graph.leaves[i]) || !values[i] || values[i].count() <= 1 || background[graph.leaves[i].node]) continue;
     bool found = false;
     std::set<std::int64_t> lengths{values[i].count()};
     for (std::size_t j = 0; j < other_graph.leaves.size(); ++j)
@@ -64,6 +79,22 @@ bool by_name(LeafRole role) {
 
 // What a run carries from step to step.
 bool carried(LeafRole role) { return by_name(role) && role != LeafRole::kRandom && role != LeafRole::kObserved; }
+
+std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
+  std::map<std::string, std::int64_t> counts;
+  for (const GraphLeaf& leaf : reference.leaves)
+    if (persistent(leaf.role)) counts[leaf.name] = count(reference.nodes[leaf.node].shape);
+  std::vector<bool> used;
+  std::vector<NodeId> apart;
+  for (const GraphLeaf& leaf : target.leaves) {
+    if (!persistent(leaf.role) || unranked(leaf.name) == leaf.name || counts.count(leaf.name) != 0) continue;
+    const auto whole = counts.find(std::string(unranked(leaf.name)));
+    if (whole == counts.end() || whole->second != count(target.nodes[leaf.node].shape)) continue;
+    if (used.empty()) used = used_by_taps(target);
+    if (used[leaf.node]) apart.push_back(leaf.node);
+  }
+  return apart;
+}
 
 bool is_rounding(Format format, const Array& wide, const Array& narrow) {
   for (std::int64_t i = 0; i < wide.count(); ++i)
@@ -101,6 +132,7 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
     }
     match.reference_values[i] = shared.reshape(shape);
   }
+  match.apart = leaves_apart(target, reference);
   match.foreign_data = foreign(target, target_values, reference, reference_values);
   match.foreign_reference_data = foreign(reference, reference_values, target, target_values);
   return match;

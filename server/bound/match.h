@@ -19,6 +19,8 @@ struct LeafMatch {
   // Reference's inputs of a partial step's audited part that the target's part does not have.
   std::vector<std::string> unpaired_inputs;
   std::vector<NodeId> foreign_data;  // Target data leaves (more than one element) of which the reference holds no rows.
+  // Of a target of several ranks: what a rank holds otherwise than rank 0, and uses, where the reference has but one.
+  std::vector<NodeId> apart;
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "kernels/cpu/sums.h"
 #include "server/bound/range.h"
@@ -27,8 +28,12 @@ std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bo
   std::map<std::string, std::size_t> named;
   for (std::size_t i = 0; i < reference.taps.size(); ++i) named[reference.taps[i].name] = i;
   std::vector<PairedTap> pairs;
+  std::set<std::string> paired;
   for (std::size_t i = 0; i < target.taps.size(); ++i) {
-    const auto found = named.find(target.taps[i].name);
+    auto found = named.find(target.taps[i].name);
+    // What one rank of several got differently is still what the reference got, unless it is of that rank's data alone.
+    const bool shared = target.taps[i].kind != TapKind::kLoss && target.taps[i].kind != TapKind::kValue;
+    if (found == named.end() && shared) found = named.find(std::string(unranked(target.taps[i].name)));
     if (found == named.end()) {
       bounds->unpaired_taps.push_back("'" + target.taps[i].name + "' (target only)");
       continue;
@@ -39,9 +44,10 @@ std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bo
                                         ", reference " + text_of(other.shape));
     else
       pairs.push_back({i, found->second});
-    named.erase(found);
+    paired.insert(found->first);
   }
-  for (const auto& [name, index] : named) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
+  for (const auto& [name, index] : named)
+    if (paired.count(name) == 0) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
   return pairs;
 }
 

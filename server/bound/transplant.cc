@@ -1,5 +1,6 @@
 #include "server/bound/transplant.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -9,10 +10,13 @@ namespace {
 
 using Key = std::tuple<std::string, std::string>;  // Operation, module.
 
+// What no tap depends on is left out: it explains no difference.
 std::map<Key, std::vector<const OpaqueCall*>> by_place(const Graph& graph) {
   std::map<Key, std::vector<const OpaqueCall*>> calls;
+  const std::vector<bool> used = used_by_taps(graph);
   for (const OpaqueCall& call : graph.opaque)
-    calls[{graph.origins[call.origin].op, graph.origins[call.origin].module}].push_back(&call);
+    if (std::any_of(call.outputs.begin(), call.outputs.end(), [&](NodeId id) { return used[id]; }))
+      calls[{graph.origins[call.origin].op, graph.origins[call.origin].module}].push_back(&call);
   return calls;
 }
 
@@ -24,6 +28,16 @@ bool same_shapes(const Graph& a, const std::vector<NodeId>& in_a, const Graph& b
 }
 
 }  // namespace
+
+std::vector<bool> used_by_taps(const Graph& graph) {
+  std::vector<bool> used(graph.nodes.size(), false);
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) used[term.node] = true;
+  for (std::size_t id = graph.nodes.size(); id-- > 0;)
+    if (used[id])
+      for (const NodeId input : graph.nodes[id].inputs) used[input] = true;
+  return used;
+}
 
 Cuts match_opaque_calls(const Graph& target, const Graph& reference) {
   Cuts cuts;

@@ -37,6 +37,7 @@ inline constexpr int kElementBytesMax = 8;
 // Identities.
 inline constexpr int kIdentityBytesMax = 128;
 inline constexpr int kRanksMax = 65536;
+inline constexpr int kRanksJoinedMax = 64;  // Of one run, judged together.
 inline constexpr int kRunsMax = 4096;       // Remembered by one daemon; the oldest without a stream goes first.
 inline constexpr int kStepsQueuedMax = 64;  // Of one stream, not yet answered: reading stops.
 

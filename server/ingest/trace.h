@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct TensorRef {
   Format format = Format::kUnknown;
   View view;
 };
+
+// A name without the "rankR/" that tells whose it is, in a trace of several ranks.
+std::string_view unranked(std::string_view name);
 
 enum class LeafRole : std::uint8_t {
   kUnknown = 0,
@@ -138,6 +142,9 @@ struct Trace {
   std::vector<TraceTap> taps;
   std::map<PayloadId, Bytes> payloads;
   std::string digest;  // 32 hexadecimal digits over all frames.
+  // Of the traces of several ranks, joined into one (join.h): their digests. Empty: of one rank alone.
+  std::vector<std::string> rank_digests;
+  bool replicated = false;  // All ranks hold the same parameters.
 
   std::uint64_t payload_bytes() const;
 };

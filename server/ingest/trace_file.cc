@@ -104,6 +104,8 @@ v1::TraceHeader::Step describe(const Trace& trace) {
   step.mutable_identity()->set_rank(trace.identity.rank);
   step.set_step(trace.identity.step);
   step.set_digest(trace.digest);
+  step.mutable_rank_digests()->Assign(trace.rank_digests.begin(), trace.rank_digests.end());
+  step.set_replicated(trace.replicated);
   return step;
 }
 
@@ -161,6 +163,8 @@ absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream
   if (step != nullptr) {
     if (trace->identity.step != step->step()) return absl::DataLossError("its steps are not those that it names");
     trace->digest = step->digest();
+    trace->rank_digests.assign(step->rank_digests().begin(), step->rank_digests().end());
+    trace->replicated = step->replicated();
   }
   return std::shared_ptr<const Trace>(std::move(trace));
 }

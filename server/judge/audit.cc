@@ -1,5 +1,6 @@
 #include "server/judge/audit.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -48,6 +49,9 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
     input.first_step_of_run = context.reference->first_step_of_run;
     input.reference_name = context.reference->name;
   }
+  input.ranks = std::max<std::size_t>(1, target.rank_digests.size());
+  input.replicated = target.replicated;
+  input.diverged = diverged_parameters(target);
   if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);
   cover_modules(target, graph.coverage, &verdict);
@@ -70,6 +74,7 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   }
   verdict.identity = target.identity;
   verdict.digest = target.digest;
+  verdict.rank_digests = target.rank_digests;
   verdict.profile = context.profile->name;
   for (const std::string& field : context.profile->widened)
     verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");

@@ -70,6 +70,48 @@ bool decide_invariants(const JudgeInput& input, Verdict* verdict) {
   return true;
 }
 
+NodeId update_of(const Graph& graph, const std::string& name) {
+  for (const GraphTap& tap : graph.taps)
+    if (tap.name == name) return tap.terms.front().node;
+  return 0;
+}
+
+std::string names_of(const std::vector<Divergence>& diverged) {
+  std::vector<std::string> names;
+  for (const Divergence& one : diverged)
+    if (std::find(names.begin(), names.end(), one.leaf) == names.end()) names.push_back(one.leaf);
+  return joined(names);
+}
+
+bool decide_replicas(const JudgeInput& input, Verdict* verdict) {
+  if (!input.replicated || input.diverged.empty()) return false;
+  const Divergence& first = input.diverged.front();
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kInvariant,
+         "The ranks do not hold the same parameters " + std::string(first.tap.empty() ? "before" : "after") +
+             " the step: " + names_of(input.diverged) + ".");
+  if (first.tap.empty()) {
+    verdict->suspect = Place{"leaf " + first.leaf, "", "", ""};
+    verdict->suspect_detail = "the ranks began the step with different bits of it";
+  } else {
+    verdict->suspect = place_of(*input.graph, update_of(*input.graph, first.tap));
+    verdict->suspect_detail = "tap " + first.tap + " is not what rank 0 got";
+  }
+  return true;
+}
+
+// Where nobody said that the ranks hold the same parameters, though they did.
+void add_replica_hazard(const JudgeInput& input, Verdict* verdict) {
+  std::vector<Divergence> replicas;
+  for (const Divergence& one : input.diverged)
+    if (one.replica_before) replicas.push_back(one);
+  if (input.replicated || replicas.empty()) return;
+  const Place place = place_of(*input.graph, update_of(*input.graph, replicas.front().tap));
+  verdict->hazards.push_back(
+      {"replicas_diverged", place, static_cast<double>(replicas.size()) / static_cast<double>(input.graph->taps.size()),
+       "reduce the gradients over the ranks before they update, or broadcast the parameters",
+       "Parameters that were equal on all ranks before the step differ after it: " + names_of(replicas) + "."});
+}
+
 bool decide_illegal_values(const JudgeInput& input, Verdict* verdict) {
   if (input.bounds->illegal_values.empty()) return false;
   const IllegalValue& first = input.bounds->illegal_values.front();
@@ -248,6 +290,28 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     verdict->suspect_detail = "the two runs were fed different data";
     decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
            "Target and reference were fed different data, and differ at " + broken->name + " by " +
+               number(broken->mathematics.deviation) + ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (!bounds.match.apart.empty()) {
+    verdict->suspect = place_of(*input.graph, bounds.match.apart.front());
+    verdict->suspect_in_reference = false;
+    verdict->suspect_detail = "rank 0 holds other content under this name, and the reference has but one";
+    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+           "The ranks compute with different content of " +
+               std::string(unranked(verdict->suspect->op.substr(std::string("leaf ").size()))) +
+               ", and differ from the reference at " + broken->name + " by " + number(broken->mathematics.deviation) +
+               ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (input.ranks > 1 && !bounds.match.foreign_reference_data.empty()) {
+    verdict->suspect = place_of(*input.reference, bounds.match.foreign_reference_data.front());
+    verdict->suspect_in_reference = true;
+    verdict->suspect_detail = "no rank was fed this data of the reference";
+    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+           "The reference was fed data that no rank of the target was, and they differ at " + broken->name + " by " +
                number(broken->mathematics.deviation) + ".",
            broken, &broken->mathematics);
     return true;
@@ -459,15 +523,17 @@ Verdict judge(const JudgeInput& input) {
 
   // The order matters: what is proven first, then what compares programs, then what only bounds.
   if (!decide_invariants(input, &verdict) && !decide_illegal_values(input, &verdict) &&
-      !decide_proven_execution(input, &verdict) && !decide_range(input, &verdict) &&
-      !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) && !explain_range(input, &verdict) &&
-      !decide_value(input, &verdict) && !decide_execution(input, &verdict))
+      !decide_proven_execution(input, &verdict) && !decide_replicas(input, &verdict) &&
+      !decide_range(input, &verdict) && !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
+      !explain_range(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));
   const Finding* loss = nullptr;
   for (const Finding& finding : bounds.findings)
-    if (finding.taps.size() == 1 && input.graph->taps[finding.taps[0]].kind == TapKind::kLoss) loss = &finding;
+    if (finding.taps.size() == 1 && input.graph->taps[finding.taps[0]].kind == TapKind::kLoss &&
+        (finding.mathematics.asked || !bounds.paired))
+      loss = &finding;
   for (const TapVerdict& tap : verdict.taps) {
     if (loss != nullptr && tap.name != loss->name) continue;
     if (!(tap.math_resolution <= verdict.math_resolution)) verdict.math_resolution = tap.math_resolution;
@@ -488,6 +554,7 @@ Verdict judge(const JudgeInput& input) {
   for (const GraphTap& tap : input.graph->taps)
     verdict.coverage.elements += static_cast<std::uint64_t>(count(tap.shape));
   verdict.hazards = hazards(*input.graph, bounds);
+  add_replica_hazard(input, &verdict);
   add_notes(input, &verdict);
   verdict.advice = advice(*input.graph, bounds, verdict);
   verdict.phase_seconds = bounds.seconds;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "server/bound/bounds.h"
+#include "server/bound/invariants.h"
 #include "server/judge/verdict.h"
 
 namespace plumbline {
@@ -13,6 +14,9 @@ struct JudgeInput {
   bool first_step_of_run = false;
   std::string reference_name;        // "run NAME step K"; empty: none.
   const Graph* reference = nullptr;  // Null: none.
+  std::size_t ranks = 1;             // Whose traces the graph joins.
+  bool replicated = false;           // The ranks hold the same parameters, as the run says.
+  std::vector<Divergence> diverged = {};
 };
 
 // Fills everything of a verdict but identity, time, digest, profile and backend.

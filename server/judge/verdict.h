@@ -112,6 +112,7 @@ struct Verdict {
   std::string digest;
   std::string backend;
   bool trace_kept = false;
+  std::vector<std::string> rank_digests;  // Of the ranks whose traces were audited as one; empty: one alone.
 };
 
 }  // namespace plumbline

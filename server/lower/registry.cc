@@ -42,14 +42,28 @@ const Table& table() {
   return built;
 }
 
-constexpr std::string_view kNamespace = "aten::";
+const Table& collectives() {
+  static const Table built = [] {
+    Table made;
+    for (const Rule& rule : collective_rules()) add_rule(made, rule);
+    return made;
+  }();
+  return built;
+}
+
+constexpr std::string_view kNamespace = "aten::", kCollectives = "plumbline::";
+
+Match find_in(const Table& rules, const std::string& name) {
+  const auto found = rules.find(name);
+  return found == rules.end() ? Match{} : found->second;
+}
 
 }  // namespace
 
 Match find_rule(const std::string& operation) {
-  if (!operation.starts_with(kNamespace)) return {};
-  const auto found = table().find(operation.substr(kNamespace.size()));
-  return found == table().end() ? Match{} : found->second;
+  if (operation.starts_with(kNamespace)) return find_in(table(), operation.substr(kNamespace.size()));
+  if (operation.starts_with(kCollectives)) return find_in(collectives(), operation.substr(kCollectives.size()));
+  return {};
 }
 
 std::vector<std::pair<std::string, const Rule*>> all_operations() {

@@ -74,5 +74,7 @@ std::span<const Rule> movement_rules();
 std::span<const Rule> factory_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> quantize_rules();
+// "plumbline::" in place of "aten::": what join.h writes for the collectives of several ranks.
+std::span<const Rule> collective_rules();
 
 }  // namespace plumbline

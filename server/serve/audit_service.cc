@@ -51,12 +51,14 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.golden = request->golden();
   open.record_golden = request->record_golden();
   open.budget = {request->budget().step_share(), request->budget().bytes_per_second()};
+  open.ranks = request->ranks();
+  open.replicated = request->replicated();
   parts_.disk->post([this, open, reactor, response, regions_allowed = over_unix_socket(*context)] {
     std::shared_ptr<Run> run;
     if (const auto wrong = check_golden(open)) return reactor->Finish(to_grpc_status(wrong));
     if (const auto wrong = parts_.runs->open(open, &run)) return reactor->Finish(to_grpc_status(wrong));
     if (const auto wrong = begin_golden(*run)) return reactor->Finish(to_grpc_status(wrong));
-    const auto last = parts_.store->last_durable_step(run->identity);
+    const auto last = parts_.store->last_durable_step(run->judged(-1));
     if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
     response->set_last_durable_step(*last);
     parts_.store->open_run(run->identity, [this, run, reactor, response, regions_allowed](const absl::Status& status) {

@@ -133,7 +133,7 @@ void AuditStream::open() {
   options.buffers = parts.buffers;
   options.regions = &regions_;
   assembler_ = std::make_unique<TraceAssembler>(std::move(options));
-  parts.disk->post([self = weak_from_this(), store = parts.store, identity = run_->identity] {
+  parts.disk->post([self = weak_from_this(), store = parts.store, identity = run_->judged(-1)] {
     const auto stream = self.lock();
     if (stream == nullptr) return;
     const auto last = store->last_durable_step(identity);

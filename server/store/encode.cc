@@ -162,6 +162,8 @@ v1::Verdict to_proto(const Verdict& from) {
   to.set_digest(utf8(from.digest));
   to.set_backend(utf8(from.backend));
   if (from.trace_kept) to.set_trace(v1::KEPT);
+  to.set_ranks(static_cast<std::int32_t>(from.rank_digests.size()));
+  for (const std::string& digest : from.rank_digests) to.add_rank_digests(utf8(digest));
   return to;
 }
 

@@ -40,7 +40,49 @@ Violation read_reference(const RunRegistry::Request& request, std::optional<Step
   return {};
 }
 
+// What a run, or another rank of it, was opened with must be asked for again.
+Violation check_same(const RunRegistry::Request& request, const std::optional<StepIdentity>& reference, const Run& run,
+                     const std::string& opened) {
+  const auto differs = [&](const char* field, const std::string& expected, const std::string& found) {
+    return invalid(field, StrCat("\"", expected, "\", with which ", opened, " was opened"), StrCat("\"", found, "\""));
+  };
+  if (run.profile_name != request.profile_name) return differs("profile", run.profile_name, request.profile_name);
+  if (run.alpha != request.alpha) {
+    return invalid("alpha", StrCat(run.alpha, ", with which ", opened, " was opened"), StrCat(request.alpha));
+  }
+  const auto run_of = [](const std::optional<StepIdentity>& identity) {
+    return identity ? StrCat(identity->job, "/", identity->run) : std::string();
+  };
+  if (run_of(run.reference) != run_of(reference)) {
+    return differs("reference_run", run.reference_name, request.reference_run);
+  }
+  if (!(run.budget == request.budget)) {
+    return invalid("budget",
+                   StrCat("a share of ", run.budget.step_share, " and ", run.budget.bytes_per_second,
+                          " bytes per second, with which ", opened, " was opened"),
+                   StrCat(request.budget.step_share, " and ", request.budget.bytes_per_second));
+  }
+  if (run.golden != request.golden) return differs("golden", run.golden, request.golden);
+  if (run.record_golden != request.record_golden) {
+    return differs("record_golden", run.record_golden, request.record_golden);
+  }
+  if (run.ranks != std::max(request.ranks, 1)) {
+    return invalid("ranks", StrCat(run.ranks, ", with which ", opened, " was opened"), request.ranks);
+  }
+  if (run.replicated != request.replicated) {
+    return invalid("replicated", StrCat(run.replicated, ", with which ", opened, " was opened"), request.replicated);
+  }
+  return {};
+}
+
 }  // namespace
+
+StepIdentity Run::judged(std::int64_t step) const {
+  StepIdentity judged = identity;
+  judged.step = step;
+  if (ranks > 1) judged.rank = 0;
+  return judged;
+}
 
 Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened) {
   if (auto wrong = check_name(request.identity.project, "identity.project")) return wrong;
@@ -48,6 +90,14 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   if (auto wrong = check_name(request.identity.run, "identity.run")) return wrong;
   if (request.identity.rank < 0 || request.identity.rank >= limits::kRanksMax) {
     return invalid("identity.rank", StrCat("0 to ", limits::kRanksMax - 1), request.identity.rank);
+  }
+  if (request.ranks < 0 || request.ranks > limits::kRanksJoinedMax) {
+    return invalid("ranks", StrCat("0 to ", limits::kRanksJoinedMax), request.ranks);
+  }
+  const std::int32_t ranks = std::max(request.ranks, 1);
+  if (ranks > 1 && request.identity.rank >= ranks) {
+    return invalid("identity.rank", StrCat("0 to ", ranks - 1, ", since the run has ", ranks, " ranks"),
+                   request.identity.rank);
   }
   if (!(request.alpha > 0 && request.alpha < 1)) {
     return invalid("alpha", "a probability above 0 and below 1", StrCat(request.alpha));
@@ -71,6 +121,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   const std::string id = request.identity.run_id();
   auto found = runs_.find(id);
   if (found == runs_.end()) {
+    if (auto wrong = check_other_ranks(request, reference)) return wrong;
     if (!make_room()) {
       return exhausted("identity", StrCat("at most ", limits::kRunsMax, " runs may have a stream at a time"));
     }
@@ -85,34 +136,13 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->golden = request.golden;
     run->record_golden = request.record_golden;
     run->budget = request.budget;
+    run->ranks = ranks;
+    run->replicated = request.replicated;
     handles_[run->handle] = id;
     if (reference) ++referenced_[reference->run_id()];
     found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
   } else {
-    const Run& run = *found->second.run;
-    if (run.profile_name != request.profile_name) {
-      return invalid("profile", StrCat("\"", run.profile_name, "\", with which the run was opened"),
-                     StrCat("\"", request.profile_name, "\""));
-    }
-    if (run.alpha != request.alpha) {
-      return invalid("alpha", StrCat(run.alpha, ", with which the run was opened"), StrCat(request.alpha));
-    }
-    if (run.reference != reference) {
-      return invalid("reference_run", StrCat("\"", run.reference_name, "\", with which the run was opened"),
-                     StrCat("\"", request.reference_run, "\""));
-    }
-    if (!(run.budget == request.budget)) {
-      return invalid("budget",
-                     StrCat("a share of ", run.budget.step_share, " and ", run.budget.bytes_per_second,
-                            " bytes per second, with which the run was opened"),
-                     StrCat(request.budget.step_share, " and ", request.budget.bytes_per_second));
-    }
-    if (run.golden != request.golden || run.record_golden != request.record_golden) {
-      const bool judged = run.golden != request.golden;
-      return invalid(judged ? "golden" : "record_golden",
-                     StrCat("\"", judged ? run.golden : run.record_golden, "\", with which the run was opened"),
-                     StrCat("\"", judged ? request.golden : request.record_golden, "\""));
-    }
+    if (auto wrong = check_same(request, reference, *found->second.run, "the run")) return wrong;
     ages_.splice(ages_.end(), ages_, found->second.age);
   }
   if (request.keep_traces && !found->second.keep_traces) {
@@ -120,6 +150,18 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     ++referenced_[id];
   }
   *opened = found->second.run;
+  return {};
+}
+
+// The ranks of a run that are judged together must agree.
+Violation RunRegistry::check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference) const {
+  StepIdentity other = request.identity;
+  for (other.rank = 0; other.rank < limits::kRanksJoinedMax; ++other.rank) {
+    const auto found = runs_.find(other.run_id());
+    if (found == runs_.end() || other.rank == request.identity.rank) continue;
+    if (found->second.run->ranks <= 1 && request.ranks <= 1) return {};
+    return check_same(request, reference, *found->second.run, StrCat("rank ", other.rank, " of the run"));
+  }
   return {};
 }
 

@@ -31,6 +31,11 @@ struct Run {
   std::string reference_name;             // As the client wrote it.
   std::string golden, record_golden;      // Names of golden runs; empty: none.
   Budget budget;
+  std::int32_t ranks = 1;  // Judged together.
+  bool replicated = false;
+
+  // Of the verdict of a step: all ranks of a run that are judged together have rank 0's.
+  StepIdentity judged(std::int64_t step) const;
 
   StepMemory memory;            // Of the scheduler's tasks of this run, which never run at the same time.
   std::int64_t last_step = -1;  // Of the disk thread: the last step that was admitted.
@@ -47,6 +52,8 @@ class RunRegistry {
     bool keep_traces = false;
     std::string golden, record_golden;
     Budget budget;
+    std::int32_t ranks = 0;  // 0: 1.
+    bool replicated = false;
   };
 
   // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,
@@ -69,6 +76,7 @@ class RunRegistry {
     bool keep_traces = false;
     std::list<std::string>::iterator age;
   };
+  Violation check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference) const;
   std::string fresh_handle();
   bool make_room();
   void unreference(const std::string& id);

@@ -65,18 +65,21 @@ void StepPipeline::refuse(const StepIdentity& step, Violation violation, Missed 
       });
 }
 
+void StepPipeline::refuse_other_digest(const Trace& trace, const std::string& known, Done done) {
+  Violation violation =
+      invalid("step_begin.step",
+              StrCat("the trace with digest ", known, " that step ", trace.identity.step, " was received with before"),
+              StrCat("another with digest ", trace.digest));
+  violation.code = absl::StatusCode::kAlreadyExists;
+  record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons}, std::move(done));
+}
+
 void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   const Trace& trace = *step->trace();
+  if (step->run->ranks > 1 && trace.rank_digests.empty()) return gather(std::move(step), std::move(done));
   const std::string id = trace.identity.id();
   const Missed missed{trace.missed, trace.missed_reasons};
-  const auto conflict = [&](const std::string& digest) {
-    Violation violation = invalid(
-        "step_begin.step",
-        StrCat("the trace with digest ", digest, " that step ", trace.identity.step, " was received with before"),
-        StrCat("another with digest ", trace.digest));
-    violation.code = absl::StatusCode::kAlreadyExists;
-    record_refusal(trace.identity, std::move(violation), missed, std::move(done));
-  };
+  const auto conflict = [&](const std::string& digest) { refuse_other_digest(trace, digest, std::move(done)); };
   {
     std::unique_lock lock(mutex_);
     const auto found = steps_.find(id);
@@ -116,7 +119,7 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
     step->done.push_back(std::move(done));
     steps_[id] = step;
   }
-  if (parts_.references != nullptr && parts_.runs->keeps_traces(trace.identity)) {
+  if (parts_.references != nullptr && !step->given && parts_.runs->keeps_traces(trace.identity)) {
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
     TraceRecord record;
     record.trace = step->assembled.trace;
@@ -141,7 +144,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   task.finish = [this, step](const Workers::Ran& ran) { answer_step(step, ran); };
 
   std::string wait_for;
-  if (step->run->reference) {
+  if (step->run->reference && !step->given) {
     const StepIdentity reference = reference_step(*step->run, trace.identity.step);
     if (parts_.references != nullptr && parts_.references->state(reference) == TraceStore::State::kAbsent &&
         lost_reference(reference).empty()) {
@@ -261,6 +264,11 @@ void StepPipeline::audit_step(Step& step) const {
   Audit& made = *step.audit;
   TraceRecord& record = made.record;
   record.trace = step.assembled.trace;
+  if (step.given) {
+    made.verdict = *step.given;
+    made.memory = run.memory;
+    return;
+  }
   record.profile = run.profile_name;
   record.alpha = run.alpha;
   record.previous_step = run.memory.step;
@@ -296,10 +304,11 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
                           [this, step](const StepAnswer& answer) { finish(step, answer); });
   }
   run.memory = std::move(made->memory);
-  run.memory.step = trace.identity.step;
+  if (!step->given) run.memory.step = trace.identity.step;
   Verdict& verdict = made->verdict;
   verdict.identity = trace.identity;
   verdict.digest = trace.digest;
+  verdict.rank_digests = trace.rank_digests;
   verdict.profile = run.profile_name;
   verdict.time_unix_us = absl::ToUnixMicros(absl::Now());
   verdict.audit_seconds = made->seconds;
@@ -311,8 +320,8 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
     verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
   }
   if (!made->missing.empty()) mark_reference_missing(made->missing, made->record.reference_name, &verdict);
-  if (!run.record_golden.empty()) record_golden_step(run, *made, &verdict);
-  if (verdict.outcome == Outcome::kTypeII && parts_.kept != nullptr) keep_trace(made->record, &verdict);
+  if (!run.record_golden.empty() && !step->given) record_golden_step(run, *made, &verdict);
+  if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) keep_trace(made->record, &verdict);
 
   const bool wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
@@ -357,6 +366,7 @@ void StepPipeline::finish(const std::shared_ptr<Step>& step, const StepAnswer& a
     done.swap(step->done);
   }
   step->assembled.memory.release();
+  step->of_ranks.clear();
   for (const Done& callback : done) callback(answer);
 }
 

@@ -1,4 +1,5 @@
-// A step from its last frame to its durable answer: known already? - reference there? - audit - store. No gRPC.
+// A step from its last frame to its durable answer: known already? - all ranks here? - reference there? - audit -
+// store. No gRPC.
 // Thread-safe. Nothing here blocks the caller: disk work is on one thread, audits are on the workers'.
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "server/ingest/assembler.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
+#include "server/judge/verdict.h"
 #include "server/metrics/metrics.h"
 #include "server/store/store.h"
 #include "server/work/pairing.h"
@@ -41,7 +44,7 @@ class StepPipeline {
   using Done = std::function<void(const StepAnswer&)>;  // From any thread; must not block.
 
   struct Options {
-    absl::Duration reference_timeout = absl::Seconds(60);
+    absl::Duration reference_timeout = absl::Seconds(60);  // And how long ranks wait for each other.
   };
   // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null, and `golden` where no run
   // names a golden run.
@@ -65,7 +68,7 @@ class StepPipeline {
   // A step that cannot be audited: recorded, then answered.
   void refuse(const StepIdentity& step, Violation violation, Missed missed, Done done);
 
-  // Stops waiting for references, then for new ones too.
+  // Stops waiting for references and ranks, then for new ones too.
   void stop_waiting();
   std::size_t in_flight() const;  // Steps taken and not answered yet.
   std::size_t waiting() const { return pairing_.waiting(); }
@@ -89,9 +92,23 @@ class StepPipeline {
     std::unique_ptr<Audit> audit;
     std::shared_ptr<const Trace> trace() const { return assembled.trace; }
     std::vector<Done> done;
+    std::vector<MemoryBudget::Reservation> of_ranks;  // What their traces hold, which the joined one shares.
+    std::optional<Verdict> given;                     // Without an audit: the ranks' traces make no step.
+  };
+  // Steps of one identity, by rank, until all ranks' are here.
+  struct RankGroup {
+    std::int32_t ranks = 0;
+    std::map<std::int32_t, std::shared_ptr<Step>> steps;
   };
 
-  void admit(std::shared_ptr<Step> step, Done done);                             // On the disk thread.
+  void admit(std::shared_ptr<Step> step, Done done);  // On the disk thread.
+  // Of a run with several ranks, on the disk thread (step_ranks.cc).
+  void gather(std::shared_ptr<Step> step, Done done);
+  void close_group(const std::string& id, const std::string& missing_because);
+  void give_up_passed(const StepIdentity& judged, std::int32_t rank);
+  // Answers from the store. False: the step is not known there.
+  bool answer_rank_from_store(const Step& step, const Done& done);
+  void refuse_other_digest(const Trace& trace, const std::string& known, Done done);
   void schedule(const std::shared_ptr<Step>& step);                              // On the disk thread.
   void audit_step(Step& step) const;                                             // On a worker, perhaps twice.
   void answer_step(const std::shared_ptr<Step>& step, const Workers::Ran& ran);  // On a worker.
@@ -114,6 +131,7 @@ class StepPipeline {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::shared_ptr<Step>> steps_;  // In flight, by id.
+  std::map<std::string, RankGroup> groups_;             // Of the disk thread; by id of the verdict to be.
   std::map<std::string, std::string> unkept_;  // Traces that could not be kept, by id: why. At most kUnkeptMax.
   bool stop_waiting_ = false;
   bool stop_ = false;

@@ -29,6 +29,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
+from .collectives import Call, call_of
 from .payload import Arena, Pool
 from .regions import Region, collective
 from .schema import (
@@ -147,9 +148,10 @@ class Recorder(TorchDispatchMode):
     # Higher-order operations come to __torch_dispatch__ too, instead of raising.
     supports_higher_order_operators = True
 
-    def __init__(self, plan: Plan, pool: Pool, outputs: bool = False) -> None:
+    def __init__(self, plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> None:
         super().__init__()
         self.plan = plan
+        self.ranks = ranks  # Judged together: their collectives are tied.
         self.outputs = outputs
         self.records: list[tuple[Any, ...]] = []
         self.arena = Arena(pool)
@@ -161,8 +163,12 @@ class Recorder(TorchDispatchMode):
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
+        # Called with what a reduction over ranks is about to read.
+        self.on_reduction: Callable[[list[torch.Tensor]], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
         self._reads: set[Window] = set()
+        self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by group.
+        self._shared: tuple[Call, int, Site] | None = None  # The last collective, where it is tied.
         self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
 
     @classmethod
@@ -335,8 +341,13 @@ class Recorder(TorchDispatchMode):
                 self.storages.forget(args[0])
             return
         if kind == COLLECTIVE:
-            for tensor in [out] if isinstance(out, torch.Tensor) else out if info.fresh else []:
-                if isinstance(tensor, torch.Tensor) and modelled(tensor):
+            fresh = [out] if isinstance(out, torch.Tensor) else out if info.fresh else []
+            results = [tensor for tensor in fresh if isinstance(tensor, torch.Tensor)]
+            if self._shared is not None and self._shared[0].returns:
+                self._receive(results)
+                return
+            for tensor in results:
+                if modelled(tensor):
                     self._await(tensor)
             return
         assert pending is not None
@@ -400,12 +411,53 @@ class Recorder(TorchDispatchMode):
 
     def _collective(self, info: OperatorInfo, args: Any, kwargs: Any) -> None:
         """Notes what a collective is about to read; what it writes is taken once something else touches it."""
+        self._shared = None
+        call = call_of(info, args, kwargs) if self.ranks > 1 else None
+        if call is not None and all(modelled(tensor) for tensor in (*call.sends, *call.receives)):
+            self._share(call)
+            return
         reads, writes, attributes = collective(info.name, info.base, (*args, *(kwargs or {}).values()))
         windows = [self.storages.read(tensor) for tensor in reads]
         self._call = (Region(info.name), [windows, attributes], self.sites.current())
         if not info.name.startswith("_c10d_functional") or info.base.endswith("_"):
             for tensor in writes:
                 self._await(tensor)
+
+    def _share(self, call: Call) -> None:
+        """Sends what this rank gives to a collective, and awaits what it gets."""
+        if call.reduction and self.on_reduction is not None:
+            self.on_reduction(call.sends)
+        number = self._calls.get(tuple(call.group), 0)
+        self._calls[tuple(call.group)] = number + 1
+        site = phase, module, source = self.sites.current()
+        for part, tensor in enumerate(call.sends):
+            window, count = self.storages.read(tensor), tensor.numel()
+            payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
+            content = (self.storages.fresh_value(), window[1], (count,), (1,), 0)
+            values = [window, *call.attributes(number, part), call.splits]
+            self.records.append(("op", call.send, values, [(content, count, 0, "", payload)], phase, source, module, 0))
+        if not call.sends:  # Tells that the call was made.
+            code = modelled(call.receives[0]) if call.receives else 1
+            nothing = ((self.storages.fresh_value(), code, (0,), (1,), 0), 0, 0, "", 0)
+            values = [ABSENT, *call.attributes(number, 0), []]
+            self.records.append(("op", call.send, values, [nothing], phase, source, module, 0))
+        self._shared = (call, number, site)
+        self._receive(call.receives)
+
+    def _receive(self, tensors: list[torch.Tensor]) -> None:
+        assert self._shared is not None
+        call, number, site = self._shared
+        for part, tensor in enumerate(tensors):
+            entry = self.storages.adopt(tensor)
+            earlier, entry.pending = entry.pending, None
+            attributes = call.attributes(number, part)
+
+            def take(tensor: torch.Tensor = tensor, attributes: list[Any] = attributes, earlier: Any = earlier) -> None:
+                if earlier is not None:  # Another part of the same storage.
+                    earlier()
+                self._region(call.receive, attributes, site, [tensor])
+
+            entry.pending = take
 
     def _await(self, tensor: torch.Tensor) -> None:
         """A storage's next reader finds the result of the last collective in it."""
@@ -507,9 +559,9 @@ class _CompilerSafeRecorder(Recorder):
     __torch_dispatch__ = torch._disable_dynamo(Recorder.__torch_dispatch__, recursive=True)
 
 
-def recorder(plan: Plan, pool: Pool, outputs: bool = False) -> Recorder:
+def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> Recorder:
     """A recorder for one step of this program."""
-    return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs)
+    return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs, ranks)
 
 
 @functools.cache

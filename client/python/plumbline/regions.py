@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .schema import OTHER, TENSORS
+from .schema import OTHER, TENSOR, TENSORS
 
 # By base name: positions of the arguments that are written, and of those that are read. Others read and write all.
 _COLLECTIVES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -40,12 +40,25 @@ class _Argument:
 
 
 class Region:
-    """Stands for an operator's schema in the record of such a call: its inputs, and everything else as text."""
+    """Stands for an operator's schema in the record of such a call: its inputs, and everything else as text, unless it
+    is one of the Shares."""
 
-    arguments = (_Argument("inputs", TENSORS), _Argument("attributes", OTHER))
-
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, arguments: tuple[_Argument, ...] | None = None) -> None:
         self.name = name
+        self.arguments = arguments or (_Argument("inputs", TENSORS), _Argument("attributes", OTHER))
+
+
+class Share:
+    """Arguments of a rank's share in a collective (collectives.py)."""
+
+    RECEIVE = (
+        _Argument("group", OTHER, "List[int]"),
+        _Argument("call", OTHER, "int"),
+        _Argument("part", OTHER, "int"),
+        _Argument("reduction", OTHER),
+        _Argument("root", OTHER, "int"),
+    )
+    SEND = (_Argument("input", TENSOR), *RECEIVE, _Argument("splits", OTHER, "List[int]"))
 
 
 OUT_OF_SIGHT = Region("plumbline::out_of_sight")

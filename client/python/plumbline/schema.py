@@ -122,7 +122,7 @@ class OperatorInfo:
         if namespace == "profiler" or torch.Tag.inplace_view in self.func.tags:
             return SKIP
         if namespace in ("c10d", "_c10d_functional"):
-            passes_on = "wait_tensor" in self.base or "_wrap_tensor" in self.base
+            passes_on = any(part in self.base for part in ("wait_tensor", "_wrap_tensor", "barrier", "check_for_nan"))
             return (
                 SKIP if passes_on or not any("Tensor" in argument.type for argument in self.arguments) else COLLECTIVE
             )

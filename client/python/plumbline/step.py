@@ -40,8 +40,9 @@ class StepCapture:
         side: Side | None = None,
         part: Part | None = None,
         modules: Sequence[str] = (),
+        ranks: int = 1,
     ) -> None:
-        self.recorder = recorder(plan, pool, outputs)
+        self.recorder = recorder(plan, pool, outputs, ranks)
         self.taps = Taps(self.recorder, self._retire, guards or {})
         self.gate = None if part is None else Gate(self.recorder, self.taps, part)
         self.taps.gate = self.gate

@@ -51,6 +51,8 @@ class Taps:
         # Of a partial step (see gate.py): what it audits; and gradients as they arrived, with their content.
         self.gate: Any = None
         self.arrived: dict[str, tuple[Window, Content]] = {}
+        self._unreduced: dict[str, tuple[torch.Tensor, float]] = {}  # Of one rank, reduced by hand after backward.
+        self._in_backward = False
         self._weights: dict[torch.Tensor, tuple[Window, int]] = {}
         self._scaled: dict[int, float] = {}
         self._undo: list[Callable[[], None]] = []
@@ -111,6 +113,7 @@ class Taps:
 
     def install(self, optimizers: Iterable[Any]) -> None:
         """Follows backward, the gradient scaler and the optimizers until `uninstall`."""
+        self._recorder.on_reduction = self._reduced_by_hand
         self._follow_backward()
         self._follow_scaler()
         for optimizer in optimizers:
@@ -138,7 +141,9 @@ class Taps:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+        self._recorder.on_reduction = None
         self._grads.clear()
+        self._unreduced.clear()
         self._weights.clear()
         self._references.clear()
 
@@ -168,9 +173,11 @@ class Taps:
                 self._retire()
                 return engine(roots, grads, *args, **kwargs)
             self._guarded(self._roots, roots, grads)
+            self._in_backward = True
             try:
                 return engine(roots, grads, *args, **kwargs)
             finally:
+                self._in_backward = False
                 self._guarded(self._gradients)
 
         def engine(roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -238,6 +245,22 @@ class Taps:
         for name, (grad, _) in list(self._grads.items()):
             self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
             self._flush_gradient(name)
+        for name, held in self._unreduced.items():
+            self._taps.setdefault(f"step_grad:{name}", (GRADIENT, [self._observe(*held)]))
+        self._unreduced.clear()
+
+    def _reduced_by_hand(self, tensors: list[torch.Tensor]) -> None:
+        """Backward's gradients are one rank's alone, if they are reduced after it: what the optimizer is given is the
+        result, tapped under another name, since it may have been clipped as well."""
+        if self._in_backward or not self._grads:
+            return
+        storages = {grad.untyped_storage()._cdata for grad, _ in self._grads.values()}
+        if all(t.numel() == 1 and t.untyped_storage()._cdata not in storages for t in tensors):
+            return  # A norm, or a loss to be shown.
+        for name, (grad, weight) in self._grads.items():
+            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
+            self._unreduced[name] = (grad, weight)
+        self._grads.clear()
 
     # Gradient scaler.
 

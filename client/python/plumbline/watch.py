@@ -36,6 +36,7 @@ OPEN_WAIT_S = 2.0
 EXIT_WAIT_S = 2.0
 VERDICTS_KEPT_MAX = 4096
 MISSED_REASONS_MAX = 64
+RANKS_MAX = 64  # Judged together.
 
 
 _NEVER = 1 << 62
@@ -116,6 +117,7 @@ class Audit:
         automatic_taps: bool = True,
         scope: Patterns | Rotation | None = None,
     ) -> None:
+        self._ranks = max(request.ranks, 1)
         self._models = models
         self._scope = scope
         self._pace = PaceMeter() if request.HasField("budget") else None
@@ -275,6 +277,7 @@ class Audit:
             self._automatic_taps,
             self._guards,
             part=part,
+            ranks=self._ranks,
         )
         self._capture = capture
         return _SampledStep(self, capture, number)
@@ -364,7 +367,8 @@ class Audit:
         log.warning("plumbline: step %d not judged: %s", step, error)
 
     def _control(self, control: audit_pb2.Control) -> None:
-        if control.every > 0:
+        # Ranks sample the same steps, and are told at different times.
+        if control.every > 0 and self._ranks == 1:
             self._every = control.every
             if self._next not in (-1, _NEVER):
                 self._due = self._next = max(self._sampled + control.every, self._step)
@@ -372,7 +376,8 @@ class Audit:
             self._scope.share = control.slice
         if control.outputs_next:
             self._outputs_next = True
-            self._next = -1
+            if self._ranks == 1:
+                self._next = -1
 
 
 class _Disabled:
@@ -427,6 +432,7 @@ def watch(
     run: str | None = None,
     project: str = "default",
     rank: int | None = None,
+    ranks: int | None = None,
     every: int = 100,
     first_step: int = 0,
     reference: str | None = None,
@@ -450,6 +456,10 @@ def watch(
     alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in this run; by default
     0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
     (TypeIIError at the entry of a later step) or "ignore".
+    ranks: how many ranks of this run are judged together, one verdict for all; by default the world size where
+    torch.distributed is initialised and all ranks run on this node, otherwise 1. They must stream to one daemon and
+    sample the same steps. Their collectives are audited from all ranks' inputs; under DistributedDataParallel the
+    parameters must stay equal. The ranks agree on `run` where it is not given.
     record_golden: keep what later runs need to be judged against this one, under this name. golden: the name of such a
     run, of the same project, in place of a reference: the same steps must be sampled, on the same parameters, state and
     data; a step whose leaves differ is an error (errors()) that names the first one.
@@ -479,7 +489,11 @@ def watch(
             raise PlumblineError(f"{name}: expected one of {', '.join(allowed)}, found {value!r}")
     if every < 1:
         raise PlumblineError(f"every: expected 1 or more, found {every}")
-    models = [_unwrap(item) for item in (model if isinstance(model, (list, tuple)) else [model])]
+    if ranks is not None and ranks < 1:
+        raise PlumblineError(f"ranks: expected 1 or more, found {ranks}")
+    ranks = _ranks_here() if ranks is None else ranks
+    given = model if isinstance(model, (list, tuple)) else [model]
+    models = [_unwrap(item) for item in given]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     part = checked_scope(models, scope)
     if part is not None and (golden or record_golden):
@@ -492,7 +506,7 @@ def watch(
     request = open_request(
         project,
         job,
-        run or uuid.uuid4().hex[:12],
+        run or (_agreed_run(project, job) if ranks > 1 else "") or uuid.uuid4().hex[:12],
         _rank() if rank is None else rank,
         reference,
         keep_trace,
@@ -501,6 +515,8 @@ def watch(
         golden,
         record_golden,
         limits,
+        ranks,
+        ranks > 1 and any(_replicates(item) for item in given),
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
     audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii, scope=part)
@@ -525,6 +541,8 @@ def open_request(
     golden: str | None = None,
     record_golden: str | None = None,
     budget: audit_pb2.Budget | None = None,
+    ranks: int = 1,
+    replicated: bool = False,
 ) -> audit_pb2.OpenJobRequest:
     return audit_pb2.OpenJobRequest(
         identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
@@ -537,7 +555,14 @@ def open_request(
         golden=golden or "",
         record_golden=record_golden or "",
         budget=budget,
+        ranks=ranks,
+        replicated=replicated,
     )
+
+
+def _replicates(model: torch.nn.Module) -> bool:
+    model = getattr(model, "_orig_mod", model)
+    return type(model).__name__ == "DistributedDataParallel"
 
 
 def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
@@ -549,6 +574,27 @@ def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
         if not isinstance(inner, torch.nn.Module):
             return model
         model = inner
+
+
+def _ranks_here() -> int:
+    """World size, where all ranks can be expected to stream to one daemon."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return 1
+    size = torch.distributed.get_world_size()
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return size if size <= RANKS_MAX and local in ("", str(size)) else 1
+
+
+def _agreed_run(project: str, job: str) -> str:
+    """A fresh name that all ranks agree on: the first one's, by the process group's store. Waits for nobody."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return ""
+    number = _watches[project, job] = _watches.get((project, job), 0) + 1
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return store.compare_set(f"plumbline/{project}/{job}/{number}", "", uuid.uuid4().hex[:12]).decode()
+
+
+_watches: dict[tuple[str, str], int] = {}  # Of this process, by project and job.
 
 
 def _rank() -> int:

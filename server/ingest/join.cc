@@ -1,0 +1,472 @@
+#include "server/ingest/join.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "server/ingest/collective.h"
+#include "server/ingest/frames.h"
+
+namespace plumbline {
+namespace {
+
+using absl::StrCat;
+
+struct Fault {
+  std::string text, source;
+  bool contradiction = false;
+};
+
+std::string of_rank(std::size_t rank, const std::string& name) {
+  return rank == 0 || name.empty() ? name : StrCat("rank", rank, "/", name);
+}
+
+std::string joined_digest(const std::vector<std::string>& digests) {
+  const std::string all = absl::StrJoin(digests, ",");
+  const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+class Join {
+ public:
+  Join(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) : ranks_(ranks), at_(ranks.size()) {
+    const Trace& first = *ranks.front();
+    joined_.identity = first.identity;
+    joined_.outputs = first.outputs;
+    joined_.replicated = replicated;
+    for (const auto& trace : ranks) {
+      joined_.outputs = joined_.outputs && trace->outputs;
+      joined_.missed = std::max(joined_.missed, trace->missed);
+      if (trace->missed_reasons.size() > joined_.missed_reasons.size()) joined_.missed_reasons = trace->missed_reasons;
+      joined_.rank_digests.push_back(trace->digest);
+    }
+    joined_.digest = joined_digest(joined_.rank_digests);
+  }
+
+  Joined run() {
+    try {
+      collect_calls();
+      compare_calls();
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_leaves(rank);
+      add_ops();
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_taps(rank);
+    } catch (const Fault& fault) {
+      return {nullptr, fault.text, fault.contradiction, fault.source};
+    }
+    return {std::make_shared<const Trace>(std::move(joined_)), "", false, ""};
+  }
+
+ private:
+  // What a rank did in one call of a group.
+  struct Side {
+    CollectiveCall call;              // Of its first operation.
+    std::map<int, TensorRef> sent;    // By part, in the rank's own values.
+    std::map<int, TensorRef> joined;  // The same, in the joined trace's, as far as they are there yet.
+    std::map<int, std::vector<std::int64_t>> splits;
+    std::string source;
+  };
+  using Key = std::pair<std::vector<std::int64_t>, std::int64_t>;  // Group, number of the call.
+
+  void collect_calls() {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const TraceOp& op : ranks_[rank]->ops) {
+        const auto call = collective_call(op);
+        if (!call) continue;
+        for (const std::int64_t member : call->group)
+          if (member < 0 || member >= static_cast<std::int64_t>(ranks_.size()))
+            throw Fault{StrCat("rank ", rank, " calls ", describe(*call), " with rank ", member, ", and the run has ",
+                               ranks_.size(), " ranks"),
+                        op.source};
+        auto [side, fresh] = calls_[{call->group, call->number}].try_emplace(rank);
+        if (fresh) {
+          side->second.call = *call;
+          side->second.source = op.source;
+        }
+        if (!call->send) continue;
+        if (op.results.size() != 1 || side->second.sent.count(call->part) != 0)
+          throw Fault{StrCat("rank ", rank, " sent part ", call->part, " of ", describe(*call), " twice"), op.source};
+        side->second.sent[call->part] = op.results[0].tensor;
+        side->second.splits[call->part] = call->splits;
+      }
+    }
+  }
+
+  static std::string describe(const CollectiveCall& call) {
+    return StrCat(call.kind, call.reduction.empty() ? "" : StrCat(" (", call.reduction, ")"));
+  }
+
+  static std::string describe(const Side& side) {
+    std::string text = describe(side.call);
+    for (const auto& [part, tensor] : side.sent)
+      absl::StrAppend(&text, part == 0 ? " of " : ", ", count(tensor.view.sizes), " ",
+                      std::string(traits(tensor.format).name));
+    if (!side.source.empty()) absl::StrAppend(&text, " (", side.source, ")");
+    return text;
+  }
+
+  // Whether two ranks' shares in a call can belong together.
+  static bool fit(const Side& a, const Side& b) {
+    if (a.call.kind != b.call.kind || a.call.reduction != b.call.reduction || a.call.root != b.call.root) return false;
+    if (!sends_alike(a.call.kind)) return true;
+    return std::equal(a.sent.begin(), a.sent.end(), b.sent.begin(), b.sent.end(), [](const auto& x, const auto& y) {
+      return x.first == y.first && x.second.format == y.second.format &&
+             count(x.second.view.sizes) == count(y.second.view.sizes);
+    });
+  }
+
+  void compare_calls() {
+    for (const auto& [key, sides] : calls_) {
+      for (const std::int64_t member : key.first) {
+        if (sides.count(static_cast<std::size_t>(member)) != 0) continue;
+        const auto& [rank, side] = *sides.begin();
+        throw Fault{StrCat("rank ", rank, " makes call ", key.second, " of its group, ", describe(side), ", and rank ",
+                           member, " makes only ", calls_of(key.first, static_cast<std::size_t>(member))),
+                    side.source};
+      }
+    }
+    for (const auto& [key, sides] : calls_) {
+      const auto& [first, expected] = *sides.begin();
+      for (const auto& [rank, side] : sides)
+        if (!fit(expected, side))
+          throw Fault{StrCat("in call ", key.second, " of their group rank ", first, " makes ", describe(expected),
+                             ", and rank ", rank, " ", describe(side)),
+                      side.source, /*contradiction=*/true};
+    }
+  }
+
+  std::size_t calls_of(const std::vector<std::int64_t>& group, std::size_t rank) const {
+    std::size_t calls = 0;
+    for (const auto& [key, sides] : calls_) calls += key.first == group ? sides.count(rank) : 0;
+    return calls;
+  }
+
+  // Leaves and payloads.
+
+  ValueId fresh_value() { return ++last_value_; }
+
+  const Bytes* content(const Trace& trace, PayloadId id) const {
+    const auto found = trace.payloads.find(id);
+    return id == 0 || found == trace.payloads.end() || !found->second ? nullptr : &found->second;
+  }
+
+  PayloadId take_payload(std::size_t rank, PayloadId id) {
+    const Bytes* bytes = content(*ranks_[rank], id);
+    if (bytes == nullptr) return 0;
+    auto [known, fresh] = at_[rank].payloads.try_emplace(id, 0);
+    if (fresh) {
+      known->second = ++last_payload_;
+      joined_.payloads[known->second] = *bytes;
+    }
+    return known->second;
+  }
+
+  // Whether a payload of a rank equals one that was taken; none equals none.
+  bool same_content(std::size_t rank, PayloadId id, PayloadId taken) const {
+    const Bytes *own = content(*ranks_[rank], id), *other = content(joined_, taken);
+    if (own == nullptr || other == nullptr) return own == other;
+    return *own == *other || **own == **other;
+  }
+
+  void add_leaves(std::size_t rank) {
+    using Kind = std::tuple<LeafRole, Format, std::int64_t, std::string>;
+    std::vector<std::pair<Kind, std::size_t>> added;
+    for (const TraceLeaf& leaf : ranks_[rank]->leaves) {
+      const Kind kind{leaf.role, leaf.format, leaf.count, leaf.name};
+      const auto [first, last] = leaves_.equal_range(kind);
+      const auto equal = std::find_if(first, last, [&](const auto& known) {
+        return content(*ranks_[rank], leaf.payload) != nullptr &&
+               same_content(rank, leaf.payload, joined_.leaves[known.second].payload);
+      });
+      if (equal != last) {
+        at_[rank].values[leaf.value] = joined_.leaves[equal->second].value;
+        continue;
+      }
+      TraceLeaf taken = leaf;
+      taken.value = at_[rank].values[leaf.value] = fresh_value();
+      taken.payload = take_payload(rank, leaf.payload);
+      taken.name = of_rank(rank, leaf.name);
+      added.emplace_back(kind, joined_.leaves.size());
+      joined_.leaves.push_back(std::move(taken));
+    }
+    leaves_.insert(added.begin(), added.end());  // Now: a rank's own leaves stay apart.
+  }
+
+  // Operations.
+
+  TensorRef mapped(std::size_t rank, TensorRef tensor) const {
+    if (tensor.value != 0) tensor.value = at_[rank].values.at(tensor.value);
+    return tensor;
+  }
+
+  TraceArgument mapped(std::size_t rank, const TraceArgument& argument) const {
+    TraceArgument result = argument;
+    if (auto* tensor = std::get_if<TensorRef>(&result.value)) *tensor = mapped(rank, *tensor);
+    if (auto* edge = std::get_if<ScalarEdge>(&result.value)) edge->source = mapped(rank, edge->source);
+    if (auto* tensors = std::get_if<std::vector<TensorRef>>(&result.value))
+      for (TensorRef& tensor : *tensors) tensor = mapped(rank, tensor);
+    return result;
+  }
+
+  // Whether nothing is left of what the written storage held, and so of the ranks' own pasts.
+  static bool writes_all(const std::vector<TraceResult>& results) {
+    return std::all_of(results.begin(), results.end(), [](const TraceResult& written) {
+      const View& view = written.tensor.view;
+      return count(view.sizes) == written.count && view.offset == 0 && view.strides == row_major_strides(view.sizes);
+    });
+  }
+
+  // An operation's results in the joined trace are fresh; payloads are still the rank's.
+  TraceOp mapped(std::size_t rank, const TraceOp& op) const {
+    TraceOp result = op;
+    result.arguments.clear();
+    for (const TraceArgument& argument : op.arguments) result.arguments.push_back(mapped(rank, argument));
+    for (TraceResult& written : result.results)
+      if (written.base != 0) written.base = at_[rank].values.at(written.base);
+    if (op.name == "aten::copy_.default" && writes_all(op.results)) {
+      result.results[0].base = 0;
+      for (TraceArgument& argument : result.arguments)
+        if (auto* self = std::get_if<TensorRef>(&argument.value); self != nullptr && argument.name == "self")
+          self->value = 0;
+    }
+    if (rank > 0) result.module = StrCat("rank", rank, result.module.empty() ? "" : "/", result.module);
+    return result;
+  }
+
+  // Equal for operations that compute the same.
+  static std::string recipe(const TraceOp& op) {
+    v1::Op wire;
+    write_op(op, &wire);
+    wire.clear_phase();
+    wire.clear_source();
+    wire.clear_module();
+    wire.clear_decision();
+    for (auto& result : *wire.mutable_results()) {
+      result.clear_observed();
+      if (result.has_tensor()) result.mutable_tensor()->set_value(1);
+    }
+    return wire.SerializeAsString();
+  }
+
+  // Takes what another rank computed alike: values of `op` become those of the one that is there.
+  bool merge(std::size_t rank, const TraceOp& op, const std::string& recipe) {
+    const auto [first, last] = ops_.equal_range(recipe);
+    for (auto it = first; it != last; ++it) {
+      if (it->second.first == rank) continue;
+      const TraceOp& known = joined_.ops[it->second.second];
+      bool same = same_content(rank, op.decision, known.decision);
+      for (std::size_t i = 0; same && i < op.results.size(); ++i)
+        same = same_content(rank, op.results[i].observed, known.results[i].observed);
+      if (!same) continue;
+      for (std::size_t i = 0; i < op.results.size(); ++i)
+        at_[rank].values[op.results[i].tensor.value] = known.results[i].tensor.value;
+      return true;
+    }
+    return false;
+  }
+
+  void add_op(std::size_t rank, TraceOp op) {
+    const std::string same = recipe(op);
+    if (merge(rank, op, same)) return;
+    for (TraceResult& result : op.results) {
+      if (result.tensor.value != 0) {
+        const ValueId fresh = fresh_value();
+        at_[rank].values[result.tensor.value] = fresh;
+        result.tensor.value = fresh;
+      }
+      result.observed = take_payload(rank, result.observed);
+    }
+    op.decision = take_payload(rank, op.decision);
+    ops_.emplace(same, std::pair(rank, joined_.ops.size()));
+    joined_.ops.push_back(std::move(op));
+  }
+
+  void add_ops() {
+    std::vector<std::size_t> next(ranks_.size(), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        while (next[rank] < ranks_[rank]->ops.size() && take(rank, ranks_[rank]->ops[next[rank]])) {
+          ++next[rank];
+          moved = true;
+        }
+    }
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (next[rank] < ranks_[rank]->ops.size())
+        throw Fault{StrCat("rank ", rank, " got the result of ", ranks_[rank]->ops[next[rank]].name,
+                           " before all of its group had sent their part"),
+                    ranks_[rank]->ops[next[rank]].source};
+  }
+
+  // False: it waits for what another rank sends.
+  bool take(std::size_t rank, const TraceOp& op) {
+    const auto call = collective_call(op);
+    if (!call) {
+      add_op(rank, mapped(rank, op));
+      return true;
+    }
+    auto& sides = calls_.at({call->group, call->number});
+    TraceOp plain = mapped(rank, op);
+    if (call->send) {
+      plain.name = "plumbline::send.default";
+      std::erase_if(plain.arguments, [](const TraceArgument& argument) { return argument.name != "input"; });
+      TensorRef& content = sides.at(rank).joined[call->part];
+      if (op.results[0].count == 0) return true;  // Tells only that the call was made.
+      add_op(rank, std::move(plain));
+      content = mapped(rank, op.results[0].tensor);
+      return true;
+    }
+    const auto index = std::find(call->group.begin(), call->group.end(), static_cast<std::int64_t>(rank));
+    if (index == call->group.end())
+      throw Fault{StrCat("rank ", rank, " got the result of ", describe(*call), ", and is not of its group"),
+                  op.source};
+    std::map<std::size_t, SentTensors> sent;
+    for (const auto& [member, side] : sides) sent[member] = {side.joined, side.splits};
+    const auto flow = flow_of(*call, static_cast<std::size_t>(index - call->group.begin()), sent);
+    for (const Piece& piece : flow.needed)
+      if (sides.count(piece.rank) != 0 && sides.at(piece.rank).sent.count(piece.part) != 0 &&
+          sides.at(piece.rank).joined.count(piece.part) == 0)
+        return false;
+    plain.name = "plumbline::receive.default";
+    std::erase_if(plain.arguments,
+                  [](const TraceArgument& argument) { return argument.name == "group" || argument.name == "call"; });
+    if (!flow.sources.empty()) {
+      std::vector<TensorRef> sources = flow.sources;
+      if (!call->reduction.empty()) sources = {reduced(*call, op, plain.module, flow.sources)};
+      plain.arguments = {{"sources", std::move(sources)}};
+    }
+    if (writes_all(plain.results))
+      for (TraceResult& written : plain.results) written.base = 0;
+    add_op(rank, std::move(plain));
+    return true;
+  }
+
+  // The reduction of these tensors, which all ranks share.
+  TensorRef reduced(const CollectiveCall& call, const TraceOp& receiver, const std::string& module,
+                    const std::vector<TensorRef>& terms) {
+    TraceOp op;
+    op.name = StrCat("plumbline::reduce.", call.reduction);
+    op.arguments = {{"inputs", terms}};
+    op.phase = receiver.phase;
+    op.source = receiver.source;
+    op.module = module;
+    const std::int64_t elements = count(terms.front().view.sizes);
+    const View view{{elements}, {1}, 0};
+    TraceResult result{{0, terms.front().format, view}, elements, 0, "", 0};
+    op.results = {result};
+    const auto [known, fresh] = reductions_.try_emplace(recipe(op), TensorRef{});
+    if (fresh) {
+      op.results[0].tensor.value = fresh_value();
+      known->second = op.results[0].tensor;
+      joined_.ops.push_back(std::move(op));
+    }
+    return known->second;
+  }
+
+  // Taps.
+
+  // Whether every rank has this tap, with the same content.
+  bool on_all_ranks(const TraceTap& tap) {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank) {
+      const auto& taps = ranks_[rank]->taps;
+      const auto other = std::find_if(taps.begin(), taps.end(), [&](const TraceTap& t) { return t.name == tap.name; });
+      if (other == taps.end() || !same_tap(rank, *other, tap)) return false;
+    }
+    return true;
+  }
+
+  // Of a tap of a rank and one of rank 0's.
+  bool same_tap(std::size_t rank, const TraceTap& tap, const TraceTap& first) const {
+    return std::equal(tap.terms.begin(), tap.terms.end(), first.terms.begin(), first.terms.end(),
+                      [&](const TraceTap::Term& a, const TraceTap::Term& b) {
+                        const Bytes *x = content(*ranks_[rank], a.observed), *y = content(*ranks_[0], b.observed);
+                        if (a.weight != b.weight || a.tensor.view.sizes != b.tensor.view.sizes) return false;
+                        if (x != nullptr && y != nullptr) return **x == **y;
+                        return x == y && mapped(rank, a.tensor).value == mapped(0, b.tensor).value;
+                      });
+  }
+
+  // Results of the data that a rank was fed have no counterpart in a run of other ranks.
+  static bool local_by_nature(const TraceTap& tap) { return tap.kind == TapKind::kLoss || tap.kind == TapKind::kValue; }
+
+  void add_taps(std::size_t rank) {
+    for (const TraceTap& tap : ranks_[rank]->taps) {
+      TraceTap taken = tap;
+      for (TraceTap::Term& term : taken.terms) term.tensor = mapped(rank, term.tensor);
+      if (rank > 0 && merged(rank, tap, taken)) continue;
+      for (TraceTap::Term& term : taken.terms) term.observed = take_payload(rank, term.observed);
+      taken.reference = take_payload(rank, tap.reference);
+      if (rank == 0 && local_by_nature(tap) && !on_all_ranks(tap)) {
+        taken.name = StrCat("rank0/", tap.name);
+      } else {
+        taken.name = of_rank(rank, tap.name);
+      }
+      joined_.taps.push_back(std::move(taken));
+    }
+    if (rank > 0) add_updates_left_out(rank);
+  }
+
+  // A parameter that rank 0 updated and this one did not: its update is nothing.
+  void add_updates_left_out(std::size_t rank) {
+    const Trace& own = *ranks_[rank];
+    for (const TraceTap& tap : ranks_[0]->taps) {
+      if (tap.kind != TapKind::kUpdate || tap.terms.empty()) continue;
+      const auto named = [&](const auto& other) { return other.name == tap.name; };
+      if (std::any_of(own.taps.begin(), own.taps.end(), named)) continue;
+      const std::string name = StrCat("param:", tap.name.substr(tap.name.find(':') + 1));
+      const auto leaf = std::find_if(own.leaves.begin(), own.leaves.end(),
+                                     [&](const TraceLeaf& known) { return known.name == name; });
+      const View& view = tap.terms[0].tensor.view;
+      if (leaf == own.leaves.end() || leaf->count != count(view.sizes)) continue;
+      const TensorRef kept{
+          at_[rank].values.at(leaf->value), leaf->format, {view.sizes, row_major_strides(view.sizes), 0}};
+      TraceTap none;
+      none.name = of_rank(rank, tap.name);
+      none.kind = TapKind::kUpdate;
+      none.terms = {{kept, 1, 0}, {kept, -1, 0}};
+      joined_.taps.push_back(std::move(none));
+    }
+  }
+
+  // Whether rank 0 has the same tap, on the same values.
+  bool merged(std::size_t rank, const TraceTap& tap, const TraceTap& taken) const {
+    if (tap.reference != 0 || tap.guard.given()) return false;
+    const auto& taps = ranks_[0]->taps;
+    const auto other = std::find_if(taps.begin(), taps.end(), [&](const TraceTap& t) { return t.name == tap.name; });
+    if (other == taps.end() || !same_tap(rank, tap, *other)) return false;
+    return std::equal(taken.terms.begin(), taken.terms.end(), other->terms.begin(), other->terms.end(),
+                      [&](const TraceTap::Term& a, const TraceTap::Term& b) {
+                        const TensorRef theirs = mapped(0, b.tensor);
+                        return a.tensor.value == theirs.value && a.tensor.view == theirs.view;
+                      });
+  }
+
+  struct Rank {
+    std::unordered_map<ValueId, ValueId> values;  // To the joined trace's.
+    std::unordered_map<PayloadId, PayloadId> payloads;
+  };
+
+  const std::vector<std::shared_ptr<const Trace>>& ranks_;
+  std::vector<Rank> at_;
+  Trace joined_;
+  ValueId last_value_ = 0;
+  PayloadId last_payload_ = 0;
+  std::map<Key, std::map<std::size_t, Side>> calls_;
+  std::multimap<std::tuple<LeafRole, Format, std::int64_t, std::string>, std::size_t> leaves_;
+  std::multimap<std::string, std::pair<std::size_t, std::size_t>> ops_;  // Recipe to rank and index.
+  std::map<std::string, TensorRef> reductions_;
+};
+
+}  // namespace
+
+Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) {
+  return Join(ranks, replicated).run();
+}
+
+}  // namespace plumbline

@@ -1,0 +1,36 @@
+// The traces of all ranks of a step, joined into one trace: what each rank sent in a collective and what every rank got
+// from it are tied together. No gRPC, no threads.
+//
+// A client whose run has several ranks writes a collective as operations of these two kinds, and the join turns them
+// into operations that lowering models (lower/collective.cc):
+//
+//   plumbline::send.KIND(input, group, call, part, reduction, root, splits) -> its content, flat, a fresh value
+//   plumbline::receive.KIND(group, call, part, reduction, root) -> what was written
+//
+// KIND is all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all (one tensor a rank),
+// or all_gather_flat, reduce_scatter_flat, all_to_all_flat (one tensor for all ranks). `group` holds the ranks, `call`
+// counts the calls of the group in this step from 0, `part` the tensors of one call, `root` is a rank.
+//
+// Rank 0's names stay; those of rank r become "rankR/NAME". What ranks hold or compute alike is taken once: leaves of
+// one name and content, operations on the same inputs with the same observed results, taps of the same content.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+struct Joined {
+  std::shared_ptr<const Trace> trace;  // Null: the ranks do not fit together.
+  std::string fault;                   // Why not: names ranks, and what was found on each.
+  bool contradiction = false;          // They made the same number of calls, and these differ.
+  std::string source;                  // Of the call at fault, where it is known.
+};
+
+// By rank, all of one step. The identity is rank 0's.
+Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated);
+
+}  // namespace plumbline
