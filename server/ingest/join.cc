@@ -39,6 +39,7 @@ class Join {
   Join(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) : ranks_(ranks), at_(ranks.size()) {
     const Trace& first = *ranks.front();
     joined_.identity = first.identity;
+    joined_.scope = first.scope;
     joined_.outputs = first.outputs;
     joined_.replicated = replicated;
     for (const auto& trace : ranks) {

@@ -153,7 +153,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         ]
         for process in ranks:
             process.start()
-        by_rank = dict(results.get(timeout=240) for _ in ranks)
+        by_rank = dict(results.get(timeout=60) for _ in ranks)
         for process in ranks:
             process.join(60)
     for case in CASES:

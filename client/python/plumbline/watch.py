@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from . import compiler
+from . import ranks as ranks_of
 from .budget import checked_budget
 from .device import device_profile
 from .errors import PlumblineError, TypeIIError
@@ -36,7 +37,6 @@ OPEN_WAIT_S = 2.0
 EXIT_WAIT_S = 2.0
 VERDICTS_KEPT_MAX = 4096
 MISSED_REASONS_MAX = 64
-RANKS_MAX = 64  # Judged together.
 
 
 _NEVER = 1 << 62
@@ -491,7 +491,7 @@ def watch(
         raise PlumblineError(f"every: expected 1 or more, found {every}")
     if ranks is not None and ranks < 1:
         raise PlumblineError(f"ranks: expected 1 or more, found {ranks}")
-    ranks = _ranks_here() if ranks is None else ranks
+    ranks = ranks_of.ranks_here() if ranks is None else ranks
     given = model if isinstance(model, (list, tuple)) else [model]
     models = [_unwrap(item) for item in given]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
@@ -506,8 +506,8 @@ def watch(
     request = open_request(
         project,
         job,
-        run or (_agreed_run(project, job) if ranks > 1 else "") or uuid.uuid4().hex[:12],
-        _rank() if rank is None else rank,
+        run or (ranks_of.agreed_run(project, job) if ranks > 1 else "") or uuid.uuid4().hex[:12],
+        ranks_of.own_rank() if rank is None else rank,
         reference,
         keep_trace,
         profile or device_profile(parameter.device for item in models for parameter in item.parameters()),
@@ -516,7 +516,7 @@ def watch(
         record_golden,
         limits,
         ranks,
-        ranks > 1 and any(_replicates(item) for item in given),
+        ranks > 1 and any(ranks_of.replicates(item) for item in given),
     )
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
     audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii, scope=part)
@@ -560,11 +560,6 @@ def open_request(
     )
 
 
-def _replicates(model: torch.nn.Module) -> bool:
-    model = getattr(model, "_orig_mod", model)
-    return type(model).__name__ == "DistributedDataParallel"
-
-
 def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
     """The user's own model inside of torch.compile and data-parallel wrappers, so that names agree between runs."""
     while True:
@@ -574,33 +569,6 @@ def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
         if not isinstance(inner, torch.nn.Module):
             return model
         model = inner
-
-
-def _ranks_here() -> int:
-    """World size, where all ranks can be expected to stream to one daemon."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return 1
-    size = torch.distributed.get_world_size()
-    local = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return size if size <= RANKS_MAX and local in ("", str(size)) else 1
-
-
-def _agreed_run(project: str, job: str) -> str:
-    """A fresh name that all ranks agree on: the first one's, by the process group's store. Waits for nobody."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return ""
-    number = _watches[project, job] = _watches.get((project, job), 0) + 1
-    store = torch.distributed.distributed_c10d._get_default_store()
-    return store.compare_set(f"plumbline/{project}/{job}/{number}", "", uuid.uuid4().hex[:12]).decode()
-
-
-_watches: dict[tuple[str, str], int] = {}  # Of this process, by project and job.
-
-
-def _rank() -> int:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0") or 0)
 
 
 _open: weakref.WeakSet[Audit] = weakref.WeakSet()
