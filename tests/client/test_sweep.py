@@ -224,6 +224,38 @@ def bitwise(x: Tensor, y: Tensor) -> list[Tensor]:
     return [~a, a & b, a | b, a ^ b, torch.ops.aten.__and__(a, b), torch.ops.aten.__or__(a, b), *logical, *classes]
 
 
+def pieces(x: Tensor, y: Tensor) -> list[Tensor]:
+    """Activations and losses that are put together of pieces."""
+    activations = [F.elu(x), F.celu(x), F.glu(x), F.hardshrink(x), F.softshrink(x), F.hardsigmoid(x), F.hardswish(x)]
+    return [
+        *activations,
+        F.prelu(x, y[0, :1]),
+        F.huber_loss(x, y.detach()),
+        F.smooth_l1_loss(x, y.detach()),
+        torch.xlogy(x, y.detach().abs() + 0.1),
+        torch.logaddexp(x, y),
+    ]
+
+
+def functions(x: Tensor) -> list[Tensor]:
+    small, positive = x.detach().tanh() * 0.9, x.detach().abs() + 0.1
+    out = [f(positive) for f in (torch.log2, torch.log10, torch.exp2, torch.sinh, torch.cosh, torch.asinh)]
+    return [*out, torch.acosh(positive + 1), torch.atanh(small), torch.tan(small)]
+
+
+def margins(x: Tensor) -> list[Tensor]:
+    planes, cubes = x.view(1, 2, 4, 6), x.view(1, 2, 2, 3, 4)
+    out = [F.pad(x, (1, 2), mode) for mode in ("reflect", "replicate")]
+    out += [F.pad(planes, (1, 2, 1, 0), mode) for mode in ("reflect", "replicate")]
+    out += [F.pad(cubes, (1, 2, 1, 0, 1, 1), mode) for mode in ("reflect", "replicate")]
+    columns = F.unfold(planes, (2, 3))
+    return [*out, columns, F.fold(columns, (4, 6), (2, 3)), F.interpolate(planes, scale_factor=1.5, mode="bicubic")]
+
+
+def numbers(x: Tensor) -> Tensor:
+    return x * x.detach()[0, 0].item()
+
+
 PROGRAMS: dict[str, Program] = {
     **rows("neg", "abs", "sign", "sgn", "exp", "expm1", "reciprocal", "sin", "cos", "erf", "floor", "ceil", "round"),
     **rows("trunc", "square", "relu", "tanh", "sigmoid"),
@@ -268,6 +300,16 @@ PROGRAMS: dict[str, Program] = {
     "products": lambda x, y, i: products(x, y),
     "reductions": lambda x, y, i: reductions(x),
     "bitwise": lambda x, y, i: bitwise(x, y),
+    "pieces": lambda x, y, i: pieces(x, y),
+    "functions": lambda x, y, i: functions(x),
+    "margins": lambda x, y, i: margins(x),
+    "numbers": lambda x, y, i: numbers(x),
+    "cdist": lambda x, y, i: torch.cdist(x.float(), y.float(), p=1.0),
+    "logcumsumexp": lambda x, y, i: x.logcumsumexp(1),
+    "scatter_reduce": lambda x, y, i: x.detach().scatter_reduce(0, i.unsqueeze(1).expand(6, 8), y.detach(), "sum"),
+    "dropout backward": lambda x, y, i: torch.ops.aten.native_dropout_backward(x.detach(), y.detach() > 0, 1.5),
+    "batch_norm inference": lambda x, y, i: torch.ops.aten._native_batch_norm_legit_no_training(
+        x.detach(), None, None, torch.zeros(8, dtype=x.dtype), torch.ones(8, dtype=x.dtype), 0.1, 1e-5)[0],
     "perturbing": lambda x, y, i: [x.detach().prod(), x.detach().cumprod(0)],
 }  # fmt: skip
 
@@ -373,7 +415,11 @@ def base(name: str) -> str:
 
 def sent(name: str) -> bool:
     """Whether this PyTorch has the operation, and it comes to a dispatch mode as itself: not one that is made of
-    others, nor one that only views."""
+    others, nor one that only views or reads a number."""
     operation, _, overload = name.split("::")[1].partition(".")
     func = getattr(getattr(torch.ops.aten, operation, None), overload, None)
-    return func is not None and not schema.OperatorInfo(func).composite and operation != "_unsafe_view"
+    return (
+        func is not None
+        and not schema.OperatorInfo(func).composite
+        and operation not in ("_unsafe_view", "_local_scalar_dense")
+    )

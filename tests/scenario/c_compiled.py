@@ -68,4 +68,10 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
         grads = {"grad:head.weight": model.head.weight.grad} if variant == "bf16" else gradients(model)
         return {"loss": loss.detach(), **grads}
 
-    return lambda: step(other, compiled(other)), lambda: step(eager, eager)
+    def target() -> dict[str, torch.Tensor]:
+        try:
+            return step(other, compiled(other))
+        finally:
+            torch._dynamo.reset()  # Or this process compiles, and its next run's first step is a trial.
+
+    return target, lambda: step(eager, eager)
