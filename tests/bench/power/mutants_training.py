@@ -175,7 +175,7 @@ class _(GPTInParts):
         return total
 
 
-@mutant("accumulation: gradients of the first part are cleared", first_use=("logits",))
+@mutant("accumulation: gradients of the first part are cleared", first_use=("logits", "embed"))
 class _(GPTInParts):
     def backward(self, tokens: Tensor) -> Tensor:
         total = torch.zeros(())
