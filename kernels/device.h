@@ -2,8 +2,9 @@
 // and its own table of operations. kernels/cuda implements it; a fake one tests scheduler and pools without hardware.
 //
 // A Device is one queue: work is launched by one thread, the worker that owns it, and runs in order. Everything that
-// was launched may still be running when a call returns; `wait` is the only way to know. Host code need not call it:
-// Array::data() waits for the device whose memory it is (a comparison where nothing is pending).
+// was launched may still be running when a call returns; `wait` is the only way to know, and comes before the host
+// reads what was computed. Nothing of the passes calls it yet: a device that runs behind needs that before it may be
+// opened.
 //
 //   DeviceScope scope(device, memory);  // In the worker's thread.
 //   ...                                 // Arrays are made in `memory`, primitives run on `device`.

@@ -14,7 +14,7 @@ struct Operations {
   void (*copy)(Array& out, const Array& from);  // Of equal shape, either strided.
   void (*fill)(Array& out, double value);       // `out` row-major.
 
-  // kernels/sums.h
+  // kernels/cpu/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);
   double (*dot)(const Array& weights, const Array& values);
   double (*dot_difference)(const Array& weights, const Array& a, const Array& b);

@@ -1,5 +1,6 @@
-// What libplumbline_cuda.so offers to a program that loads it at run time, so that one program serves nodes with and
-// without devices. The program exports its own symbols: the library computes with the program's arrays and scopes.
+// What a program that loads libplumbline_cuda.so at run time asks of it, so that one program serves nodes with and
+// without devices; the library does not answer yet, so that no device can be opened. The program exports its own
+// symbols: the library computes with the program's arrays and scopes.
 #pragma once
 
 #include <string>

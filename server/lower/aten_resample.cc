@@ -44,23 +44,40 @@ Resampling nearest(Call& call, std::size_t dim, std::size_t spatial, std::int64_
   return made;
 }
 
-// Between floor(s) and the next, s = max(0, (p + 1/2) scale - 1/2), or p (size - 1) / (positions - 1) where corners are
-// aligned. Weights are continuous in s: which floor a rounding takes does not matter.
+// Where results read between source elements: at s = (p + half) scale - half, half being 1/2, or 0 with the scale of
+// (size - 1) / (positions - 1) where corners are aligned.
+struct Coordinates {
+  Coordinates(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions)
+      : format(call.emitter().compute()), half(call.boolean("align_corners", false) ? 0 : 0.5), positions(positions) {
+    scale = scale_of(call, dim, spatial, size, positions);
+    if (half == 0)
+      scale = positions > 1 ? round_to(format, static_cast<double>(size - 1) / static_cast<double>(positions - 1)) : 0;
+  }
+  Expr sources(Emitter& emitter) const {
+    const Expr scaled = iota(emitter, {positions}, half, 1, format) * scale;
+    return half == 0 ? scaled : scaled - half;
+  }
+  double floor(std::int64_t p) const {
+    return std::floor(round_to(format, round_to(format, (static_cast<double>(p) + half) * scale) - half));
+  }
+
+  Format format;
+  double half, scale = 0;
+  std::int64_t positions;
+};
+
+// Between floor(s) and the next, s being at least 0. Weights are continuous in s: which floor a rounding takes does not
+// matter.
 Resampling linear(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions) {
   Emitter& emitter = call.emitter();
   const Format format = emitter.compute();
-  const bool aligned = call.boolean("align_corners", false);
-  double scale = scale_of(call, dim, spatial, size, positions);
-  if (aligned)
-    scale = positions > 1 ? round_to(format, static_cast<double>(size - 1) / static_cast<double>(positions - 1)) : 0;
-  const double half = aligned ? 0 : 0.5;
-  Expr source = iota(emitter, {positions}, half, 1, format) * scale;
-  if (!aligned) source = maximum(source - half, emitter.constant(0));
+  const Coordinates along(call, dim, spatial, size, positions);
+  Expr source = along.sources(emitter);
+  if (along.half != 0) source = maximum(source, emitter.constant(0));
   Resampling made{{size, 2, positions, {}}, std::nullopt};
   std::vector<double> floors;
   for (std::int64_t p = 0; p < positions; ++p) {
-    const double at = round_to(format, round_to(format, (static_cast<double>(p) + half) * scale) - half);
-    floors.push_back(std::clamp(std::floor(at), 0.0, static_cast<double>(size - 1)));
+    floors.push_back(std::clamp(along.floor(p), 0.0, static_cast<double>(size - 1)));
     made.taps.coordinates.push_back(static_cast<std::int64_t>(floors.back()));
   }
   for (std::int64_t p = 0; p < positions; ++p)
@@ -73,22 +90,16 @@ Resampling linear(Call& call, std::size_t dim, std::size_t spatial, std::int64_t
   return made;
 }
 
-// Keys' cubic convolution (1981) with a = -3/4 over the four elements around s = (p + 1/2) scale - 1/2, t = s -
-// floor(s).
+// Keys' cubic convolution (1981) with a = -3/4 over the four elements around s, t = s - floor(s).
 Resampling cubic(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions) {
   constexpr double kA = -0.75;
   Emitter& emitter = call.emitter();
   const Format format = emitter.compute();
-  const bool aligned = call.boolean("align_corners", false);
-  double scale = scale_of(call, dim, spatial, size, positions);
-  if (aligned)
-    scale = positions > 1 ? round_to(format, static_cast<double>(size - 1) / static_cast<double>(positions - 1)) : 0;
-  const double half = aligned ? 0 : 0.5;
-  const Expr source = iota(emitter, {positions}, half, 1, format) * scale - half;
+  const Coordinates along(call, dim, spatial, size, positions);
+  const Expr source = along.sources(emitter);
   Resampling made{{size, 4, positions, {}}, std::nullopt};
   std::vector<double> floors;
-  for (std::int64_t p = 0; p < positions; ++p)
-    floors.push_back(std::floor(round_to(format, round_to(format, (static_cast<double>(p) + half) * scale) - half)));
+  for (std::int64_t p = 0; p < positions; ++p) floors.push_back(along.floor(p));
   for (std::int64_t tap = -1; tap <= 2; ++tap)
     for (const double floor : floors)
       made.taps.coordinates.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(floor) + tap, 0, size - 1));

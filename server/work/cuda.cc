@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index) {
   const Module& loaded = module();
   if (!loaded.missing.empty()) {
     return absl::FailedPreconditionError(
-        StrCat("cuda:", index, ": expected ", kLibrary, " beside this program, found none: ", loaded.missing));
+        StrCat("cuda:", index, ": expected a backend in ", kLibrary, ", found none: ", loaded.missing));
   }
   std::string error;
   std::unique_ptr<Device> device(loaded.open(index, &error));

@@ -148,9 +148,9 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
   std::vector<std::shared_ptr<const Trace>> traces;
   std::vector<std::int32_t> missing;
   std::vector<Done> waiting;
-  auto stub = std::make_shared<Trace>();
-  stub->identity = first.run->judged(first.trace()->identity.step);
-  stub->rank_digests.resize(static_cast<std::size_t>(group.ranks));
+  auto unjoined = std::make_shared<Trace>();  // What is known of the step where it cannot be judged.
+  unjoined->identity = first.run->judged(first.trace()->identity.step);
+  unjoined->rank_digests.resize(static_cast<std::size_t>(group.ranks));
   for (std::int32_t rank = 0; rank < group.ranks; ++rank) {
     const auto member = group.steps.find(rank);
     if (member == group.steps.end()) {
@@ -159,8 +159,8 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
     }
     Step& part = *member->second;
     traces.push_back(part.trace());
-    stub->rank_digests[static_cast<std::size_t>(rank)] = part.trace()->digest;
-    stub->missed = std::max(stub->missed, part.trace()->missed);
+    unjoined->rank_digests[static_cast<std::size_t>(rank)] = part.trace()->digest;
+    unjoined->missed = std::max(unjoined->missed, part.trace()->missed);
     step->of_ranks.push_back(std::move(part.assembled.memory));
     waiting.insert(waiting.end(), std::make_move_iterator(part.done.begin()), std::make_move_iterator(part.done.end()));
   }
@@ -172,8 +172,8 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
     step->given = of_fault(joined);
   }
   if (step->given) {
-    stub->digest = first.trace()->digest;
-    step->assembled.trace = std::move(stub);
+    unjoined->digest = first.trace()->digest;
+    step->assembled.trace = std::move(unjoined);
   }
   admit(std::move(step), [waiting = std::move(waiting)](const StepAnswer& answer) {
     for (const Done& done : waiting) done(answer);

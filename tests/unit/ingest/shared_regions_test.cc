@@ -125,13 +125,21 @@ TEST(SharedRegions, AreRegisteredOnceAndNotTooMany) {
   EXPECT_TRUE(regions.add(memory.region(99)).ok());
 }
 
+TraceAssembler::Options options_with(SharedRegions& regions) {
+  TraceAssembler::Options options = options_of_a_run();
+  options.regions = &regions;
+  return options;
+}
+
+Progress begin_step(TraceAssembler& assembler) {
+  v1::AuditRequest begin;
+  begin.mutable_step_begin()->set_step(0);
+  return assembler.add(begin).progress;
+}
+
 class SharedStep : public ::testing::Test {
  protected:
-  SharedStep() {
-    TraceAssembler::Options options = options_of_a_run();
-    options.regions = &regions_;
-    assembler_ = std::make_unique<TraceAssembler>(std::move(options));
-  }
+  SharedStep() { assembler_ = std::make_unique<TraceAssembler>(options_with(regions_)); }
   // The field at fault where the step's first payload comes as `data`.
   std::string field(const v1::AuditRequest& data) {
     auto frames = frames_of_a_step(1);
@@ -191,9 +199,7 @@ TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
                                                                           {8, 0, "data.length"}}) {
     SharedRegions regions;
     ASSERT_TRUE(regions.add(memory.region()).ok());
-    TraceAssembler::Options options = options_of_a_run();
-    options.regions = &regions;
-    assembler_ = std::make_unique<TraceAssembler>(std::move(options));
+    assembler_ = std::make_unique<TraceAssembler>(options_with(regions));
     EXPECT_EQ(field(in_region(1, 0, 8, at, length)), name) << at << " " << length;
     EXPECT_EQ(regions.take_bytes_read().memory, 0u);
   }
@@ -330,12 +336,8 @@ TEST(DeviceRegions, AreReadLikeMemoryAndClosedWithTheirStream) {
   {
     SharedRegions regions(geteuid(), memory.opener());
     ASSERT_TRUE(regions.add(memory.region(10)).ok());
-    TraceAssembler::Options options = options_of_a_run();
-    options.regions = &regions;
-    TraceAssembler assembler(std::move(options));
-    v1::AuditRequest begin;
-    begin.mutable_step_begin()->set_step(0);
-    ASSERT_EQ(assembler.add(begin).progress, Progress::kTaken);
+    TraceAssembler assembler(options_with(regions));
+    ASSERT_EQ(begin_step(assembler), Progress::kTaken);
     EXPECT_EQ(assembler.add(in_region(1, 0, 8, 2, 4)).progress, Progress::kTaken);
     EXPECT_EQ(assembler.add(in_region(1, 4, 8, 6, 4)).progress, Progress::kTaken);
     EXPECT_EQ(regions.take_bytes_read().device, 8u);
@@ -354,12 +356,8 @@ TEST(DeviceRegions, WhatIsDroppedIsClosedAtOnceAndUnknownToTheNextChunk) {
   FakeDeviceMemory memory{"12345678", ""};
   SharedRegions regions(geteuid(), memory.opener());
   ASSERT_TRUE(regions.add(memory.region(8)).ok());
-  TraceAssembler::Options options = options_of_a_run();
-  options.regions = &regions;
-  TraceAssembler assembler(std::move(options));
-  v1::AuditRequest begin;
-  begin.mutable_step_begin()->set_step(0);
-  ASSERT_EQ(assembler.add(begin).progress, Progress::kTaken);
+  TraceAssembler assembler(options_with(regions));
+  ASSERT_EQ(begin_step(assembler), Progress::kTaken);
   EXPECT_EQ(assembler.add(in_region(1, 0, 8, 0, 4)).progress, Progress::kTaken);
   EXPECT_TRUE(regions.drop(1).ok());
   EXPECT_EQ(memory.open, 0);

@@ -47,7 +47,7 @@ using Seen = std::vector<std::pair<std::string, Why>>;
 TEST(Places, ADeviceComesFirstAndTheHostTakesWhatIsTooLarge) {
   Scheduler scheduler(device_and_host());
   Log log;
-  for (const char* name : {"a", "b"}) ASSERT_TRUE(scheduler.submit(log.task(name, 100)).ok());
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(scheduler.submit(log.task(name, 50)).ok());  // Both fit: b waits.
   ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
   EXPECT_EQ(log.ran, (Seen{{"a@device", Why::kOwn}, {"b@device", Why::kOwn}}));
   Scheduler other(device_and_host());
