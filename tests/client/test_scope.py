@@ -284,30 +284,34 @@ def test_budget_as_it_is_written() -> None:
 
 
 def test_pace_of_a_synthetic_training() -> None:
-    """Steps of 1 s; the fourth is sampled, takes 3 s, and slows the two behind it to 1.25 s; one takes 60 s."""
+    """Steps of 1 s, 60 s between the ninth and the tenth; the fourth is sampled, takes 3.5 s, and slows the two behind
+    it to 1.25 s, after which the training rests for 30 s; the thirteenth takes 60 s."""
     meter, now, found = PaceMeter(), 0.0, []
     for number in range(20):
-        meter.enters(now, idle=not 4 <= number <= 5)
+        meter.begins(now, idle=not 4 <= number <= 5)
         if number == 3:
             meter.sampled(number, 0.25)
-            meter.left(now + 2.5, 1000)
+            meter.captured(1000)
         known = meter.take()
         if known is not None:
             found.append((number, known))
-        now += 3.0 if number == 3 else 1.25 if number in (4, 5) else 60.0 if number == 12 else 1.0
-    ((number, (sample, plain)),) = found
-    assert number > PLAIN_NEEDED and plain == 1.0
-    assert sample.cost(plain) == pytest.approx(2.5) and sample.bytes == 1000 and sample.slice == 0.25
+        now += 3.5 if number == 3 else 1.25 if number in (4, 5) else 60.0 if number == 12 else 1.0
+        meter.ends(now)
+        now += 60.0 if number == 8 else 30.0 if number == 5 else 0.0
+    ((number, (sample, cost, step_seconds)),) = found
+    assert number > PLAIN_NEEDED and step_seconds == 1.0
+    assert cost == pytest.approx(3.0) and sample.bytes == 1000 and sample.slice == 0.25
     assert meter.steps == 20
 
 
 def test_pace_where_nothing_is_ever_answered_in_time() -> None:
     meter, costs = PaceMeter(), []
     for number in range(200):
-        meter.enters(float(number), idle=number < 10)
+        meter.begins(float(number), idle=number < 10)
         if number >= 10 and number % 10 == 0:
             meter.sampled(number, 1.0)
         known = meter.take()
         if known is not None:
-            costs.append(known[0].cost(known[1]))
+            costs.append(known[1])
+        meter.ends(number + 0.5)
     assert len(costs) == 18 and max(costs) < 1e-9

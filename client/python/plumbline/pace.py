@@ -1,13 +1,14 @@
-"""What auditing costs a training, measured by the training's own steps: the times between entries to step()."""
+"""What auditing costs a training, measured by the training's own steps."""
 
 from __future__ import annotations
 
 import statistics
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PLAIN_KEPT = 31
 PLAIN_NEEDED = 5
+LATER_KEPT = 8 * PLAIN_KEPT
 UNUSUAL = 2.0  # Beyond twice the median a step was held up by something else (a checkpoint, an evaluation).
 
 
@@ -16,63 +17,67 @@ class Sample:
     """A sampled step and those that ran until it was answered."""
 
     step: int
+    slice: float
     bytes: int = 0
-    slice: float = 1.0
-    inside: float = 0.0  # Seconds from its entry to its exit,
-    first: float | None = None  # and to the next step's entry.
-    later: list[float] | None = None  # Of the steps behind it.
+    inside: float | None = None  # Seconds that the step took,
+    later: deque[float] = field(default_factory=lambda: deque(maxlen=LATER_KEPT))  # and those behind it.
 
     def cost(self, plain: float) -> float:
-        later = sum(min(seconds, UNUSUAL * plain) - plain for seconds in self.later or ())
-        first = min(self.first or plain, self.inside + plain)  # What lies between two steps is not ours.
-        return max(0.0, first - plain + later)
+        """Seconds beyond those of steps without audit, each of which takes `plain`."""
+        later = sum(min(seconds, UNUSUAL * plain) - plain for seconds in self.later)
+        return max(0.0, (self.inside or plain) - plain + later)
 
 
 class PaceMeter:
-    """Told of each entry to step(). A step without audit takes the median of the last ones that ran while no sampled
-    step was on its way; a sampled step costs what it and those behind it took beyond that, until its answer."""
+    """Told of each step's begin and end: what lies between two steps is not ours, however long it takes. Steps without
+    audit are those that ran while no sampled step was on its way; a sampled step costs what it and those behind it took
+    beyond their median, until its answer."""
 
     def __init__(self) -> None:
         self.steps = 0
         self._plain: deque[float] = deque(maxlen=PLAIN_KEPT)
-        self._before: float | None = None  # Time of the last entry.
+        self._periods: deque[float] = deque(maxlen=PLAIN_KEPT)  # From one begin to the next.
+        self._began: float | None = None
         self._open: Sample | None = None
         self._settled: deque[Sample] = deque(maxlen=8)
 
-    def enters(self, now: float, idle: bool) -> None:
-        """A step begins; `idle`: every sampled step was answered."""
-        if self._before is not None:
-            seconds = now - self._before
-            sample = self._open
-            if sample is None:
-                self._plain.append(seconds)
-            elif sample.first is None:
-                sample.first = seconds
-            else:
-                sample.later = [*(sample.later or ()), seconds][-PLAIN_KEPT * 8 :]
-            if sample is not None and idle:
-                self._settle()
+    def begins(self, now: float, idle: bool) -> None:
+        """`idle`: every sampled step was answered."""
+        if self._began is not None and self._open is None:
+            self._periods.append(now - self._began)
+        if idle:
+            self._settle()
         self.steps += 1
-        self._before = now
+        self._began = now
 
     def sampled(self, step: int, slice_: float) -> None:
         """The step that has begun is sampled."""
+        self._settle()
+        self._open = Sample(step, slice_)
+
+    def captured(self, count: int) -> None:
+        """The sampled step took `count` bytes."""
         if self._open is not None:
-            self._settle()
-        self._open = Sample(step, slice=slice_)
+            self._open.bytes = count
 
-    def left(self, now: float, count: int) -> None:
-        """The sampled step ends, with `count` bytes captured."""
-        if self._open is not None and self._before is not None:
-            self._open.inside, self._open.bytes = now - self._before, count
+    def ends(self, now: float) -> None:
+        assert self._began is not None
+        seconds = now - self._began
+        if self._open is None:
+            self._plain.append(seconds)
+        elif self._open.inside is None:
+            self._open.inside = seconds
+        else:
+            self._open.later.append(seconds)
 
-    def take(self) -> tuple[Sample, float] | None:
-        """A sampled step whose cost is known by now, and the seconds of a step without audit."""
-        if not self._settled or len(self._plain) < PLAIN_NEEDED:
+    def take(self) -> tuple[Sample, float, float] | None:
+        """A sampled step whose cost is known by now, that cost, and the time from one plain step to the next."""
+        if not self._settled or min(len(self._plain), len(self._periods)) < PLAIN_NEEDED:
             return None
-        return self._settled.popleft(), statistics.median(self._plain)
+        sample = self._settled.popleft()
+        return sample, sample.cost(statistics.median(self._plain)), statistics.median(self._periods)
 
     def _settle(self) -> None:
-        if self._open is not None and self._open.first is not None:
+        if self._open is not None and self._open.inside is not None:
             self._settled.append(self._open)
         self._open = None

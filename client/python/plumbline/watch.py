@@ -75,6 +75,23 @@ class _SampledStep:
         self._audit._captured(self._number, self._capture)
 
 
+class _PacedStep:
+    """Any step of a run that keeps a budget."""
+
+    __slots__ = ("_pace", "_step")
+
+    def __init__(self, pace: PaceMeter, step: _NotSampled | _ProbeStep | _SampledStep) -> None:
+        self._pace = pace
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._step.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._step.__exit__(kind, error, trace)
+        self._pace.ends(time.perf_counter())
+
+
 class _ProbeStep(compiler.Follower):
     """A step of a program that uses torch.compile, run to see whether it compiles, and by what; not captured."""
 
@@ -148,16 +165,16 @@ class Audit:
         )
         _open.add(self)
 
-    def step(self) -> _NotSampled | _ProbeStep | _SampledStep:
+    def step(self) -> _NotSampled | _ProbeStep | _SampledStep | _PacedStep:
         """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
         was found TYPE_II since."""
         number = self._step
         self._step = number + 1
-        if self._pace is not None:
-            self._measure(self._pace)
-        if number < self._next:
-            return _NOT_SAMPLED
-        return self._begin(number)
+        pace = self._pace
+        if pace is None:
+            return _NOT_SAMPLED if number < self._next else self._begin(number)
+        self._measure(pace)
+        return _PacedStep(pace, _NOT_SAMPLED if number < self._next else self._begin(number))
 
     def tap(self, name: str, tensor: torch.Tensor) -> None:
         """Names a result of this step to be judged, with its present content. Does nothing on other steps."""
@@ -221,18 +238,16 @@ class Audit:
 
     def _measure(self, pace: PaceMeter) -> None:
         transport = self._transport
-        if transport is None:
-            return
-        pace.enters(time.perf_counter(), transport.idle())
+        pace.begins(time.perf_counter(), transport is None or transport.idle())
         known = pace.take()
-        if known is not None:
-            sample, step_seconds = known
+        if known is not None and transport is not None:
+            sample, cost_seconds, step_seconds = known
             transport.report(
                 audit_pb2.Pace(
                     step=sample.step,
                     steps=pace.steps,
                     step_seconds=step_seconds,
-                    cost_seconds=sample.cost(step_seconds),
+                    cost_seconds=cost_seconds,
                     bytes=sample.bytes,
                     slice=sample.slice,
                     rotating=isinstance(self._scope, Rotation),
@@ -285,7 +300,7 @@ class Audit:
     def _captured(self, number: int, capture: StepCapture) -> None:
         self._capture = None
         if self._pace is not None:
-            self._pace.left(time.perf_counter(), capture.recorder.arena.bytes)
+            self._pace.captured(capture.recorder.arena.bytes)
         if capture.failure is not None:
             self._miss(capture.failure.reason)
             if capture.failure.reason == "compiled_region":
