@@ -289,9 +289,9 @@ void AuditStream::refuse_step(Violation violation) {
 
 void AuditStream::answered(const StepAnswer& answer) {
   --unanswered_;
+  if (steering_ && answer.memory_share > 0) steering_->audited(answer.verdict.audit_seconds(), answer.memory_share);
   v1::AuditResponse response;
   if (answer.error.ok()) {
-    if (steering_) steering_->audited(answer.verdict.audit_seconds());
     *response.mutable_verdict() = answer.verdict;
   } else {
     response.mutable_error()->set_step(answer.step.step);

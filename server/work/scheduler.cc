@@ -31,21 +31,12 @@ absl::StatusOr<Scheduler::Ticket> Scheduler::submit(Task task) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_ || stop_) return absl::UnavailableError("the daemon is draining");
-    std::uint64_t largest = 0;
-    bool any_open = false, on_device = false;
-    for (std::size_t place = 0; place < states_.size(); ++place) {
-      if (!states_[place].open) continue;
-      any_open = true;
-      if (options_.places[place].memory_bytes >= largest) {
-        largest = options_.places[place].memory_bytes;
-        on_device = options_.places[place].device;
-      }
-    }
-    if (!any_open) return absl::FailedPreconditionError("no worker is left: each of --workers has failed");
-    if (task.bytes > largest) {
+    const Place* const largest = largest_open();
+    if (largest == nullptr) return absl::FailedPreconditionError("no worker is left: each of --workers has failed");
+    if (task.bytes > largest->memory_bytes) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("auditing the step takes up to ", task.bytes, " bytes, more than the ", largest, " that ",
-                       on_device ? "--gpu-memory-limit" : "--memory-limit", " leaves for audits"));
+          absl::StrCat("auditing the step takes up to ", task.bytes, " bytes, more than the ", largest->memory_bytes,
+                       " that ", largest->device ? "--gpu-memory-limit" : "--memory-limit", " leaves for audits"));
     }
     ticket = next_ticket_++;
     const auto [job, fresh_job] = jobs_.try_emplace(task.job);
@@ -84,6 +75,21 @@ void Scheduler::close(std::size_t place) {
 bool Scheduler::open(std::size_t place) const {
   const std::lock_guard lock(mutex_);
   return states_[place].open;
+}
+
+const Scheduler::Place* Scheduler::largest_open() const {
+  const Place* largest = nullptr;
+  for (std::size_t place = 0; place < states_.size(); ++place) {
+    const Place& each = options_.places[place];
+    if (states_[place].open && (largest == nullptr || each.memory_bytes > largest->memory_bytes)) largest = &each;
+  }
+  return largest;
+}
+
+std::uint64_t Scheduler::memory_max() const {
+  const std::lock_guard lock(mutex_);
+  const Place* const largest = largest_open();
+  return largest == nullptr ? 0 : largest->memory_bytes;
 }
 
 bool Scheduler::drain(absl::Time deadline) {

@@ -83,6 +83,7 @@ class Scheduler {
 
   const std::vector<Place>& places() const { return options_.places; }
   bool open(std::size_t place) const;
+  std::uint64_t memory_max() const;  // A task may take: that of the largest open place; 0: none is open.
   std::int64_t queued() const;
   std::uint64_t memory_used(std::size_t place) const;
   // Share of the workers' time that went into tasks since the last call, in [0, 1].
@@ -112,7 +113,8 @@ class Scheduler {
   };
 
   void loop(std::size_t place);
-  bool pick(std::size_t place, Queued* picked, Turn* turn);  // With the lock held, as all below.
+  const Place* largest_open() const;  // With the lock held, as all below.
+  bool pick(std::size_t place, Queued* picked, Turn* turn);
   Turn::Why why_at(std::size_t place, const Queued& queued) const;
   bool may_run_here(std::size_t place, Turn::Why why) const;
   void started(const Queued& picked, const Turn& turn);

@@ -10,7 +10,8 @@ Steer Steering::decide(const Pace& pace, std::size_t waiting) {
   Steer steer;
   double growth = 1;  // Of the next slice over the last one; costs are taken as proportional to it.
   if (pace.rotating) {
-    const double room = pace.cost_seconds > 0 ? kPeakShare * pace.step_seconds / pace.cost_seconds : kGrowthMax;
+    double room = pace.cost_seconds > 0 ? kPeakShare * pace.step_seconds / pace.cost_seconds : kGrowthMax;
+    if (memory_share_ > 0) room = std::min(room, kMemoryShare / memory_share_);
     steer.slice = std::clamp(pace.slice * std::clamp(room, 1 / kShrinkMax, kGrowthMax), kSliceMin, 1.0);
     growth = steer.slice / pace.slice;
   }

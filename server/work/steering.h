@@ -32,10 +32,15 @@ class Steering {
  public:
   explicit Steering(Budget budget) : budget_(budget) {}
 
-  void audited(double seconds) { audit_seconds_ = seconds; }  // A step's audit took so long.
-  Steer decide(const Pace& pace, std::size_t waiting);        // `waiting`: steps of the run that have no verdict yet.
+  // A step's audit took so long, and was taken to need this share of what a worker has (beyond 1: it was refused).
+  void audited(double seconds, double memory_share) {
+    audit_seconds_ = seconds;
+    memory_share_ = memory_share;
+  }
+  Steer decide(const Pace& pace, std::size_t waiting);  // `waiting`: steps of the run that have no verdict yet.
 
   static constexpr double kPeakShare = 1;  // Of a step: what a sampled one may cost, where its slice is ours to choose.
+  static constexpr double kMemoryShare = 0.5;  // Of a worker's memory, likewise.
   static constexpr double kSliceMin = 1.0 / 4096;
   static constexpr double kGrowthMax = 2, kShrinkMax = 8;  // Of a slice, from one sampled step to the next.
   static constexpr double kWorkerShare = 0.8;              // Of the time that a worker may spend on one run.
@@ -45,6 +50,7 @@ class Steering {
   const Budget budget_;
   double spent_seconds_ = 0;  // On sampled steps so far.
   double audit_seconds_ = 0;  // Of the last audit.
+  double memory_share_ = 0;
 };
 
 }  // namespace plumbline

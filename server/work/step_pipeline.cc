@@ -140,6 +140,8 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   task.job = StrCat(trace.identity.project, "/", trace.identity.job);
   task.run = trace.identity.run_id();
   task.bytes = estimated_audit_bytes(trace);
+  const std::uint64_t most = parts_.workers->memory_max();
+  if (most > 0) step->memory_share = static_cast<double>(task.bytes) / static_cast<double>(most);
   task.compute = [this, step] { audit_step(*step); };
   task.finish = [this, step](const Workers::Ran& ran) { answer_step(step, ran); };
 
@@ -334,7 +336,12 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
                            parts_.metrics->add_missed(stored.identity.project, stored.identity.job, stored.missed,
                                                       stored.missed_reasons);
                          }
-                         finish(step, {step->trace()->identity, status, "", wire, status.ok(), wants_outputs});
+                         finish(step, {.step = step->trace()->identity,
+                                       .error = status,
+                                       .field = "",
+                                       .verdict = wire,
+                                       .durable = status.ok(),
+                                       .wants_outputs = wants_outputs});
                        });
 }
 
@@ -358,7 +365,8 @@ void StepPipeline::count_missed(const StepIdentity& step, const Missed& missed) 
   if (missed.steps > named) parts_.metrics->add_dropped_steps("other", missed.steps - named);
 }
 
-void StepPipeline::finish(const std::shared_ptr<Step>& step, const StepAnswer& answer) {
+void StepPipeline::finish(const std::shared_ptr<Step>& step, StepAnswer answer) {
+  answer.memory_share = step->memory_share;
   std::vector<Done> done;
   {
     const std::lock_guard lock(mutex_);

@@ -36,6 +36,7 @@ struct StepAnswer {
   std::string field;   // At fault; may be empty.
   v1::Verdict verdict;
   bool durable = false;
+  double memory_share = 0;     // What its audit was taken to need, of what one may take; 0: that was not asked.
   bool wants_outputs = false;  // An execution looks illegal: the next step's outputs would confirm or clear it.
 };
 
@@ -94,6 +95,7 @@ class StepPipeline {
     std::vector<Done> done;
     std::vector<MemoryBudget::Reservation> of_ranks;  // What their traces hold, which the joined one shares.
     std::optional<Verdict> given;                     // Without an audit: the ranks' traces make no step.
+    double memory_share = 0;
   };
   // Steps of one identity, by rank, until all ranks' are here.
   struct RankGroup {
@@ -122,7 +124,7 @@ class StepPipeline {
   void keep_trace(const TraceRecord& record, Verdict* verdict) const;
   void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
-  void finish(const std::shared_ptr<Step>& step, const StepAnswer& answer);
+  void finish(const std::shared_ptr<Step>& step, StepAnswer answer);
   void expire_loop();
 
   const Parts parts_;

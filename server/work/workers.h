@@ -48,6 +48,7 @@ class Workers {
   bool any_left() const;
   std::int64_t queued() const { return scheduler_.queued(); }
   std::uint64_t memory_used() const;
+  std::uint64_t memory_max() const { return scheduler_.memory_max(); }  // That one task may take.
   double take_busy_ratio() { return scheduler_.take_busy_ratio(); }
   void show(Metrics* metrics) const;  // What each worker is and holds, for a scrape.
   std::string describe() const;       // "cuda:0 (NVIDIA H100, 8127 MiB), cpu x 2"

@@ -14,6 +14,7 @@ struct Training {
   bool rotating = true;
   double noise = 0;
   double audit_per_slice = 0;
+  double memory_per_slice = 0;  // Shares of a worker's.
 
   std::int64_t steps = 0, samples = 0;
   double slice = 1.0 / 16, spent = 0, covered = 0;
@@ -29,7 +30,7 @@ struct Training {
       bytes += sent;
       covered += slice;
       ++samples;
-      steering.audited(audit_per_slice * slice);
+      steering.audited(audit_per_slice * slice, memory_per_slice * slice);
       const Steer next = steering.decide({steps + 1, step_seconds, cost, sent, slice, rotating}, 0);
       steps += next.every;
       if (rotating) slice = next.slice;
@@ -87,6 +88,17 @@ TEST(Steering, NoFasterThanTheDaemonJudges) {
   const Steer free = steering.decide({10'000, 0.1, 1e-6, 0, 1, true}, 0);
   const Steer busy = steering.decide({10'000, 0.1, 1e-6, 0, 1, true}, 3);
   EXPECT_GT(busy.every, 3 * free.every);
+}
+
+TEST(Steering, SlicesFitAWorkersMemory) {
+  Training training;
+  training.fixed = training.slope = 1e-6;
+  training.memory_per_slice = 5;
+  Steering steering({0.5, 0});
+  training.run(steering, 100);
+  EXPECT_NEAR(training.slice, Steering::kMemoryShare / 5, 1e-9);
+  steering.audited(0, 4);  // Refused.
+  EXPECT_EQ(steering.decide({101, 0.1, 1e-6, 0, 0.4, true}, 0).slice, 0.05);
 }
 
 TEST(Steering, PatternsKeepTheirSlice) {
