@@ -254,6 +254,19 @@ Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
     leaf.payload = 0;  // Of a type that is not modelled, or empty: nothing to read.
   }
   if (auto wrong = define(leaf.value, {leaf.format, leaf.count, /*leaf=*/true}, "leaf.value")) return wrong;
+  if (wire.has_part()) {
+    if (!persistent(leaf.role)) return invalid("leaf.part", "none but of PARAMETER, BUFFER and STATE", wire.role());
+    TensorRef box;
+    std::int64_t elements = 0;
+    if (auto wrong = read_tensor(wire.part().tensor(), "leaf.part.tensor", values_, /*may_be_absent=*/false,
+                                 options_.elements_max, &box, &elements)) {
+      return wrong;
+    }
+    if (box.value != leaf.value) return invalid("leaf.part.tensor.value", StrCat("the leaf, ", leaf.value), box.value);
+    TracePart& part = leaf.part.emplace();
+    part.view = box.view;
+    if (auto wrong = read_part(wire.part(), "leaf.part", box.view.sizes, options_.elements_max, &part)) return wrong;
+  }
   trace_->leaves.push_back(std::move(leaf));
   return {};
 }
@@ -415,6 +428,11 @@ Violation TraceAssembler::add_tap(const v1::Tap& wire) {
                             trace_->taps.size(), 0)) {
       return wrong;
     }
+  }
+  if (wire.has_part()) {
+    TracePart& part = tap.part.emplace();
+    part.view.sizes = tap.terms[0].tensor.view.sizes;
+    if (auto wrong = read_part(wire.part(), "tap.part", part.view.sizes, options_.elements_max, &part)) return wrong;
   }
   trace_->taps.push_back(std::move(tap));
   return {};

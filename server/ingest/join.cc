@@ -3,8 +3,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <tuple>
 #include <unordered_map>
 
@@ -13,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "server/ingest/collective.h"
 #include "server/ingest/frames.h"
+#include "server/ingest/shards.h"
 
 namespace plumbline {
 namespace {
@@ -23,6 +26,9 @@ struct Fault {
   std::string text, source;
   bool contradiction = false;
 };
+
+// Less i: a result that writes upon result i of the same operation (copies to several parts of one storage).
+constexpr ValueId kOwnResult = std::numeric_limits<ValueId>::max();
 
 std::string of_rank(std::size_t rank, const std::string& name) {
   return rank == 0 || name.empty() ? name : StrCat("rank", rank, "/", name);
@@ -58,8 +64,11 @@ class Join {
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_leaves(rank);
       add_ops();
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_taps(rank);
+      make_taps_whole(&joined_);
     } catch (const Fault& fault) {
       return {nullptr, fault.text, fault.contradiction, fault.source};
+    } catch (const std::out_of_range&) {
+      return {nullptr, "an operation reads what no rank was sent", false, ""};
     }
     return {std::make_shared<const Trace>(std::move(joined_)), "", false, ""};
   }
@@ -228,8 +237,13 @@ class Join {
     TraceOp result = op;
     result.arguments.clear();
     for (const TraceArgument& argument : op.arguments) result.arguments.push_back(mapped(rank, argument));
-    for (TraceResult& written : result.results)
-      if (written.base != 0) written.base = at_[rank].values.at(written.base);
+    for (TraceResult& written : result.results) {
+      const auto own = std::find_if(op.results.begin(), op.results.end(),
+                                    [&](const TraceResult& other) { return other.tensor.value == written.base; });
+      if (written.base == 0) continue;
+      written.base = own == op.results.end() ? at_[rank].values.at(written.base)
+                                             : kOwnResult - static_cast<ValueId>(own - op.results.begin());
+    }
     if (op.name == "aten::copy_.default" && writes_all(op.results)) {
       result.results[0].base = 0;
       for (TraceArgument& argument : result.arguments)
@@ -276,6 +290,8 @@ class Join {
     const std::string same = recipe(op);
     if (merge(rank, op, same)) return;
     for (TraceResult& result : op.results) {
+      if (kOwnResult - result.base < op.results.size())
+        result.base = op.results[static_cast<std::size_t>(kOwnResult - result.base)].tensor.value;
       if (result.tensor.value != 0) {
         const ValueId fresh = fresh_value();
         at_[rank].values[result.tensor.value] = fresh;
@@ -437,7 +453,7 @@ class Join {
 
   // Whether rank 0 has the same tap, on the same values.
   bool merged(std::size_t rank, const TraceTap& tap, const TraceTap& taken) const {
-    if (tap.reference != 0 || tap.guard.given()) return false;
+    if (tap.reference != 0 || tap.guard.given() || tap.part) return false;
     const auto& taps = ranks_[0]->taps;
     const auto other = std::find_if(taps.begin(), taps.end(), [&](const TraceTap& t) { return t.name == tap.name; });
     if (other == taps.end() || !same_tap(rank, tap, *other)) return false;
@@ -467,7 +483,8 @@ class Join {
 }  // namespace
 
 Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) {
-  return Join(ranks, replicated).run();
+  const auto whole = with_whole_leaves(ranks);
+  return Join(whole, replicated).run();
 }
 
 }  // namespace plumbline

@@ -12,7 +12,8 @@
 // counts the calls of the group in this step from 0, `part` the tensors of one call, `root` is a rank.
 //
 // Rank 0's names stay; those of rank r become "rankR/NAME". What ranks hold or compute alike is taken once: leaves of
-// one name and content, operations on the same inputs with the same observed results, taps of the same content.
+// one name and content, operations on the same inputs with the same observed results, taps of the same content. What
+// they hold in parts is put together (shards.h).
 #pragma once
 
 #include <memory>

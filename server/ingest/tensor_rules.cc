@@ -96,4 +96,22 @@ Violation read_tensor(const v1::Tensor& wire, const std::string& field, const Va
   return check_within(*tensor, *elements, storage->second, field);
 }
 
+Violation read_part(const v1::Part& wire, const std::string& field, const Shape& sizes, std::int64_t elements_max,
+                    TracePart* part) {
+  part->whole.assign(wire.whole().begin(), wire.whole().end());
+  part->start.assign(wire.start().begin(), wire.start().end());
+  const std::string dimensions = StrCat(sizes.size(), " sizes, as many as the part has");
+  if (part->whole.size() != sizes.size()) return invalid(field + ".whole", dimensions, wire.whole_size());
+  if (part->start.size() != sizes.size()) return invalid(field + ".start", dimensions, wire.start_size());
+  std::int64_t elements = 0;
+  if (auto wrong = count_elements(part->whole, field + ".whole", elements_max, &elements)) return wrong;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (part->start[d] < 0 || part->start[d] > part->whole[d] - sizes[d]) {
+      return invalid(StrCat(field, ".start[", d, "]"),
+                     StrCat("a part of ", sizes[d], " within the whole's ", part->whole[d]), part->start[d]);
+    }
+  }
+  return {};
+}
+
 }  // namespace plumbline

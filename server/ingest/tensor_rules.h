@@ -39,4 +39,8 @@ Violation check_within(const TensorRef& tensor, std::int64_t elements, const Sto
 Violation read_tensor(const v1::Tensor& wire, const std::string& field, const Values& values, bool may_be_absent,
                       std::int64_t elements_max, TensorRef* tensor, std::int64_t* elements);
 
+// Reads a box of these sizes in a whole.
+Violation read_part(const v1::Part& wire, const std::string& field, const Shape& sizes, std::int64_t elements_max,
+                    TracePart* part);
+
 }  // namespace plumbline

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -45,6 +46,12 @@ inline bool persistent(LeafRole role) {
   return role == LeafRole::kParameter || role == LeafRole::kBuffer || role == LeafRole::kState;
 }
 
+// A box of a tensor that ranks hold in parts.
+struct TracePart {
+  Shape whole, start;
+  View view;  // The box: of a leaf, a window on its value; of a tap, of its terms' sizes.
+};
+
 struct TraceLeaf {
   ValueId value = 0;
   Format format = Format::kUnknown;
@@ -52,6 +59,7 @@ struct TraceLeaf {
   LeafRole role = LeafRole::kData;
   std::string name;
   PayloadId payload = 0;
+  std::optional<TracePart> part = std::nullopt;  // Never in a joined trace.
 };
 
 struct ScalarEdge {
@@ -112,6 +120,7 @@ struct TraceTap {
   Format reference_format = Format::kUnknown;
   double scale = 0;
   Guard guard;
+  std::optional<TracePart> part = std::nullopt;
 };
 
 struct StepIdentity {

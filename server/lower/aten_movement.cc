@@ -57,6 +57,45 @@ void lower_cat(Call& call) {
   call.returns(assemble(call.emitter(), shape, std::nullopt, tensors, std::move(views), format));
 }
 
+void lower_split_copy(Call& call) {
+  const Expr x = call.tensor("self");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  std::int64_t start = 0;
+  std::size_t output = 0;
+  for (const std::int64_t size : call.integers("split_sizes")) {
+    call.returns(output++, narrow(x, dim, start, size));
+    start += size;
+  }
+}
+
+// Each tensor's rows, padded with zeros to a multiple of the chunks, as one row a chunk; these side by side.
+void lower_chunk_cat(Call& call) {
+  const std::int64_t chunks = call.integer("num_chunks", 0);
+  const Shape shape = call.result_shape();
+  if (call.integer("dim", 0) != 0 || shape.size() != 2 || shape[0] != chunks || chunks == 0)
+    call.unsupported("chunks of another dimension than the first, or of tensors");
+  const Format format = call.result_format();
+  std::vector<Expr> pieces;
+  std::int64_t total = 0;
+  for (const Expr& tensor : call.tensors("tensors")) {
+    const Expr x = converted(tensor, format);
+    if (x.rank() == 0 || x.count() == 0) call.unsupported("a tensor without rows");
+    const std::int64_t row = x.count() / x.size(0), width = (x.size(0) + chunks - 1) / chunks * row;
+    const Expr flat = reshape(x, {x.count()});
+    pieces.push_back(assemble(call.emitter(), {chunks, width}, std::nullopt, {flat}, {{{x.count()}, {1}, 0}}, format));
+    total += width;
+  }
+  std::vector<View> views;
+  std::int64_t start = 0;
+  for (const Expr& piece : pieces) {
+    views.push_back({piece.shape(), {total, 1}, start});
+    start += piece.size(1);
+  }
+  if (total != shape[1])
+    throw LowerError(std::to_string(shape[1]) + " elements a chunk were expected, found " + std::to_string(total));
+  call.returns(assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), format));
+}
+
 void lower_stack(Call& call) {
   std::vector<Expr> tensors = call.tensors("tensors");
   const Shape shape = call.result_shape();
@@ -223,6 +262,8 @@ std::span<const Rule> movement_rules() {
       {"_reshape_copy", {"default"}, lower_reshape},
       {"cat", {"default"}, lower_cat, kOut},
       {"stack", {"default"}, lower_stack, kOut},
+      {"split_with_sizes_copy", {"default"}, lower_split_copy, kOut},
+      {"_chunk_cat", {"default"}, lower_chunk_cat, kOut},
       {"slice_backward", {"default"}, lower_cut_backward<slice_view>},
       {"select_backward", {"default"}, lower_cut_backward<select_view>},
       {"slice_scatter", {"default"}, lower_cut_replaced<slice_view>},

@@ -1,4 +1,5 @@
-// Collectives of several ranks, as ingest/join.h writes them: what a rank sent, reductions over ranks, what a rank got.
+// Collectives of several ranks, as ingest/join.h writes them: what a rank sent, reductions over ranks, what a rank got;
+// and tensors that they hold in parts (ingest/shards.h).
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -29,6 +30,20 @@ void lower_receive(Call& call) {
   call.returns(pieces.size() == 1
                    ? reshape(pieces.front(), shape)
                    : assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), call.result_format()));
+}
+
+// The box of a whole that a rank holds; what lies beside it in its storage is padding.
+void lower_part(Call& call) { call.returns(call.tensor("input")); }
+
+// Boxes of a whole, which begin at these elements of it.
+void lower_whole(Call& call) {
+  const std::vector<Expr> parts = call.tensors("parts");
+  const std::vector<std::int64_t> offsets = call.integers("offsets");
+  if (parts.empty() || offsets.size() != parts.size()) call.unsupported("parts without their places");
+  const Shape shape = call.result_shape(), strides = row_major_strides(shape);
+  std::vector<View> views;
+  for (std::size_t i = 0; i < parts.size(); ++i) views.push_back({parts[i].shape(), strides, offsets[i]});
+  call.returns(assemble(call.emitter(), shape, std::nullopt, parts, std::move(views), call.result_format()));
 }
 
 // Links add in the format in which they carry, in an order of their own: a ring adds one chunk from rank 1 on, the next
@@ -84,6 +99,8 @@ std::span<const Rule> collective_rules() {
   static const Rule kRules[] = {
       {"send", {"default"}, lower_send},
       {"receive", {"default"}, lower_receive},
+      {"part", {"default"}, lower_part},
+      {"whole", {"default"}, lower_whole},
       {"reduce", {"sum"}, lower_sum},
       {"reduce", {"avg"}, lower_average},
       {"reduce", {"product"}, lower_fold<product>},

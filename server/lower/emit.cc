@@ -342,7 +342,7 @@ Expr transposed(Expr x) {
 
 Expr narrow(Expr x, std::size_t dim, std::int64_t start, std::int64_t length) {
   View view{x.shape(), row_major_strides(x.shape()), 0};
-  if (start < 0 || length < 0 || start + length > view.sizes.at(dim))
+  if (start < 0 || length < 0 || length > view.sizes.at(dim) - start)
     throw LowerError("a range within " + std::to_string(view.sizes[dim]) + " was expected, found " +
                      std::to_string(start) + " + " + std::to_string(length));
   view.offset = start * view.strides[dim];

@@ -2,12 +2,12 @@
 
 Records are plain tuples, turned into messages on the transport's thread (encode.py):
 
-    ("leaf", value, dtype, count, role, name, payload)
+    ("leaf", value, dtype, count, role, name, payload, (part, window) of what ranks share or None)
     ("data", payload, content)
     ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
     ("read", window, number, phase, source, module)
     ("reinterpret", window before, window after, count, payload)
-    ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard)
+    ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard, part or None)
 
 An "op" of a compiled region whose graph was recorded has one item more, the region's name.
 `arguments` has one entry for each given argument of the schema: a window, a list of windows (of a list of tensors, or
@@ -200,12 +200,12 @@ class Recorder(TorchDispatchMode):
             self._reads.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.failure is not None or self.silence.depth or torch._C._get_dispatch_mode(_FAKE) is not None:
+            return func(*args, **kwargs)
         for kind in types:
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
-        kwargs = kwargs or {}
-        if self.failure is not None or self.silence.depth:
-            return func(*args, **kwargs)
         info = pending = kept = None
         shown = (args, kwargs)  # What is recorded of the call.
         try:
@@ -234,6 +234,8 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if info.composite:  # Seen whole in inference mode only.
             with self:
+                if func.namespace == "fsdp":  # Written in Python, one for all devices.
+                    return func._op_dk(torch._C._dispatch_key_parse(args[1].device.type.upper()), *args, **kwargs)
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
         if info.kind != VIEW and self.failure is None:
@@ -346,8 +348,9 @@ class Recorder(TorchDispatchMode):
         if kind == COLLECTIVE:
             fresh = [out] if isinstance(out, torch.Tensor) else out if info.fresh else []
             results = [tensor for tensor in fresh if isinstance(tensor, torch.Tensor)]
-            if self._shared is not None and self._shared[0].returns:
-                self._receive(results)
+            if self._shared is not None:
+                if self._shared[0].returns:
+                    self._receive(results)
                 return
             for tensor in results:
                 if modelled(tensor):
@@ -525,7 +528,7 @@ class Recorder(TorchDispatchMode):
         code, count = modelled(tensor), tensor.numel()
         payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
         value = self.storages.fresh_value()
-        self.records.append(("leaf", value, code, count, role, name, payload))
+        self.records.append(("leaf", value, code, count, role, name, payload, None))
         strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
         source = (value, code, tuple(tensor.shape), strides, 0)
         pending = (site, [before, source, UNSET], "")
@@ -576,6 +579,10 @@ class _CompilerSafeRecorder(Recorder):
 def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> Recorder:
     """A recorder for one step of this program."""
     return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs, ranks)
+
+
+# Shapes are being worked out on tensors without content, as DTensor does before it computes.
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @functools.cache

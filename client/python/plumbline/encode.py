@@ -137,10 +137,14 @@ def _fill(message: Any, window: Window) -> None:
 
 
 def _leaf(record: tuple[Any, ...]) -> Any:
-    _, value, dtype, count, role, name, payload = record
-    return audit_pb2.AuditRequest(
-        leaf=trace_pb2.Leaf(value=value, dtype=dtype, count=count, role=role, name=name, payload=payload)
-    )
+    _, value, dtype, count, role, name, payload, part = record
+    leaf = trace_pb2.Leaf(value=value, dtype=dtype, count=count, role=role, name=name, payload=payload)
+    if part is not None:
+        (whole, start), (_, code, sizes, strides, offset) = part
+        _fill(leaf.part.tensor, (value, code, sizes, strides, offset))
+        leaf.part.whole.extend(whole)
+        leaf.part.start.extend(start)
+    return audit_pb2.AuditRequest(leaf=leaf)
 
 
 def _op(record: tuple[Any, ...]) -> Any:
@@ -184,11 +188,14 @@ def _read(record: tuple[Any, ...]) -> Any:
 
 
 def _tap(record: tuple[Any, ...]) -> Any:
-    _, name, kind, terms, reference, reference_dtype, scale, (minimum, maximum) = record
+    _, name, kind, terms, reference, reference_dtype, scale, (minimum, maximum), part = record
     request = audit_pb2.AuditRequest()
     tap = request.tap
     tap.name, tap.kind, tap.scale = name, kind, scale
     tap.reference, tap.reference_dtype = reference, reference_dtype
+    if part is not None:
+        tap.part.whole.extend(part.whole)
+        tap.part.start.extend(part.start)
     if minimum is not None:
         tap.minimum = minimum
     if maximum is not None:

@@ -59,6 +59,20 @@ PERTURBING_OPS: dict[str, str] = {
 }
 
 
+# FSDP's operations that are others under another name, with the same arguments.
+_OTHER_NAMES = {
+    "fsdp::split_with_sizes_copy": ("split_with_sizes_copy", "out"),
+    "fsdp::chunk_cat": ("_chunk_cat", "out"),
+    "fsdp::chunk_cat_mixed_dtype": ("_chunk_cat", "out"),
+}
+FSDP_COPY_IN = "fsdp::all_gather_copy_in"  # Copies several tensors into one, and returns views on that.
+
+
+def _another_name(func: Any) -> Any:
+    name, overload = _OTHER_NAMES.get(func._schema.name, ("", ""))
+    return getattr(getattr(torch.ops.aten, name), overload) if name else func
+
+
 class ArgumentInfo:
     """One argument of a schema."""
 
@@ -91,6 +105,7 @@ class OperatorInfo:
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
+        func = _another_name(func)
         schema = func._schema
         self.func = func
         self.name = f"{schema.name}.{schema.overload_name or 'default'}"
@@ -111,7 +126,7 @@ class OperatorInfo:
         ]
         returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
         self.kind = self._kind(namespace, returns_tensors)
-        self.composite = _is_composite(func)
+        self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
         # Set from the capture plan (see capture.Plan.apply).
         self.lowered = False
         self.positive_side = False

@@ -16,6 +16,7 @@ from .gate import Gate
 from .mapping import Side
 from .payload import Pool
 from .scope import MODULES_MAX, Part, whole
+from .shards import local
 from .sites import uncompiled
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Guard, Taps
@@ -169,12 +170,12 @@ class StepCapture:
         storages = self.recorder.storages
         for name, parameter in model.named_parameters(prefix=prefix):
             name = uncompiled(name)
-            if _plain(parameter):
+            if _plain(local(parameter)):
                 self.taps.names.setdefault(parameter, name)
                 audited = self.gate is None or parameter in self.gate.part.parameters
                 self._adopt(parameter, PARAMETER, "param:", name, audited)
-                if parameter.grad is not None and _plain(parameter.grad):
-                    storages.adopt(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
+                if parameter.grad is not None and _plain(local(parameter.grad)):
+                    storages.adopt_part(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
         for name, buffer in model.named_buffers(prefix=prefix):
             name = uncompiled(name)
             if _plain(buffer):
@@ -183,18 +184,19 @@ class StepCapture:
 
     def _adopt(self, tensor: torch.Tensor, role: int, prefix: str, name: str, audited: bool) -> None:
         if audited:
-            self._named.append(tensor)
+            self._named.append(local(tensor))
         else:
-            self.recorder.storages.adopt(tensor, role, prefix + name).foreign = True
+            self.recorder.storages.adopt(local(tensor), role, prefix + name).foreign = True
             return
         parts = None if self._side is None else self._side.parameter(name, tensor)
         if parts is None:
-            self.recorder.storages.adopt(tensor, role, prefix + name)
+            self.recorder.storages.adopt_part(tensor, role, prefix + name)
         else:
             self.recorder.assemble(tensor, role, [(prefix + part, view) for part, view in parts])
 
     def _read_unused(self) -> None:
-        """Reads the parameters and buffers that the step did not use: the program that it is paired with may have."""
+        """Reads the parameters, buffers and parts of state that the step did not use: the program that it is paired
+        with, or another rank, may have."""
         storages = self.recorder.storages
         for tensor in self._named:
             entry = storages.entry(tensor)
@@ -212,12 +214,14 @@ class StepCapture:
                 if name is None:
                     name = f"group{index}.{position}"
                     self.taps.names[parameter] = name
-                    if _plain(parameter):
-                        storages.adopt(parameter, PARAMETER, f"param:{name}")
+                    if _plain(local(parameter)):
+                        storages.adopt_part(parameter, PARAMETER, f"param:{name}")
                 foreign = self.gate is not None and parameter not in self.gate.part.parameters
                 for key, value in optimizer.state.get(parameter, {}).items():
-                    if isinstance(value, torch.Tensor) and _plain(value):
-                        storages.adopt(value, STATE, f"state:{name}.{key}").foreign = foreign
+                    if isinstance(value, torch.Tensor) and _plain(local(value)):
+                        if local(value) is not value:
+                            self._named.append(local(value))
+                        storages.adopt_part(value, STATE, f"state:{name}.{key}").foreign = foreign
 
 
 def _plain(tensor: torch.Tensor) -> bool:

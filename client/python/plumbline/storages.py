@@ -18,6 +18,7 @@ from .cuda import Staged
 from .payload import Arena, Content
 from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
+from .shards import Part, local, part_of
 
 DATA, PARAMETER, BUFFER, STATE, RANDOM, OBSERVED = 1, 2, 3, 4, 5, 6
 
@@ -38,7 +39,7 @@ class Storage:
     """What the step knows of one storage."""
 
     __slots__ = (
-        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "pending", "role", "seen", "spans",
+        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "part", "pending", "role", "seen", "spans",
         "unwritten", "value", "version", "weak",
     )  # fmt: skip
 
@@ -48,6 +49,7 @@ class Storage:
         self.version = -1  # PyTorch's count of its writes, as it is after the last one that was seen; -1: not noted.
         self.content: Content | None = None  # A copy of its value.
         self.alias = ""  # Name for the next leaf of it that is OBSERVED.
+        self.part: tuple[Part, Window] | None = None  # Of a tensor that the ranks share: which, and where it lies.
         self.foreign = False  # Of a parameter that a partial step does not audit, or computed from such alone.
         self.role = role
         self.name = name
@@ -175,6 +177,15 @@ class StorageTable:
             entry.role, entry.name = role, name
         return entry
 
+    def adopt_part(self, tensor: torch.Tensor, role: int, name: str) -> Storage:
+        """Meets what this rank holds of a tensor, under the tensor's name."""
+        held, part = local(tensor), part_of(tensor)
+        entry = self.adopt(held, role, name)
+        if part is not None and entry.name == name and not entry.value:
+            window = (0, modelled(held), held.shape, held.stride(), held.storage_offset())
+            entry.part = (part, window)
+        return entry
+
     def read(self, tensor: torch.Tensor, whole: bool = False) -> Window:
         """Window of a tensor about to be read. A storage without a value becomes a leaf now; `whole`: all of it, even
         where a small part is read, because a write is going to build on it."""
@@ -276,7 +287,8 @@ class StorageTable:
             payload = self.payload(content)
             entry.content = content if self.place is not None else None
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
-        self._records.append(("leaf", entry.value, code, count, entry.role, self._leaf_name(entry), payload))
+        name = self._leaf_name(entry)
+        self._records.append(("leaf", entry.value, code, count, entry.role, name, payload, entry.part))
 
     def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
         """The content was computed by nothing that was seen: a result of the unknown, no data. It has a counterpart
@@ -306,7 +318,7 @@ class StorageTable:
         if not value:
             payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
             value = entry.spans[(low, high, code)] = self.fresh_value()
-            self._records.append(("leaf", value, code, high - low, entry.role, self._leaf_name(entry), payload))
+            self._records.append(("leaf", value, code, high - low, entry.role, self._leaf_name(entry), payload, None))
         return (value, code, tensor.shape, tensor.stride(), 0)
 
     def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
@@ -375,7 +387,7 @@ class StorageTable:
         payload = self.payload(self._arena.copy_tensor(content)) if count else 0
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
         entry.unwritten = False
-        self._records.append(("leaf", entry.value, code, count, role, name, payload))
+        self._records.append(("leaf", entry.value, code, count, role, name, payload, None))
 
     # What stands for the storages of real tensors while a compiled graph is followed on fake ones.
 

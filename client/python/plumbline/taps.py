@@ -14,6 +14,7 @@ from .capture import CaptureFailed, Recorder
 from .errors import PlumblineError
 from .payload import Content
 from .schema import DTYPES
+from .shards import Part, local, part_of
 from .storages import Window
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
@@ -44,6 +45,7 @@ class Taps:
         self._guards = guards
         self.names: dict[torch.Tensor, str] = {}  # Parameter -> its name in the model.
         self._taps: dict[str, tuple[int, list[Term]]] = {}
+        self._parts: dict[str, Part] = {}  # By tap: of what the ranks hold in parts.
         self._references: dict[str, torch.Tensor | float] = {}
         self._loss: list[Term] = []
         self._loss_by_user = False
@@ -68,7 +70,8 @@ class Taps:
         if name in self._taps:
             return
         with self._recorder.lock:
-            terms = [(*self._observe(tensor, weight),) for tensor, weight in tensors]
+            terms = [(*self._observe(local(tensor), weight),) for tensor, weight in tensors]
+            self._note_part(name, tensors[0][0])
         self._taps[name] = (kind, terms)
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
@@ -108,7 +111,10 @@ class Taps:
                 payload = recorder.storages.payload(recorder.arena.copy_tensor(value))
                 dtype = DTYPES[value.dtype]
             recorder.records.append(
-                ("tap", name, kind, terms, payload, dtype, 0.0, self._guards.get(name, (None, None)))
+                (
+                    *("tap", name, kind, terms, payload, dtype, 0.0),
+                    *(self._guards.get(name, (None, None)), self._parts.get(name)),
+                )
             )
 
     def install(self, optimizers: Iterable[Any]) -> None:
@@ -202,7 +208,7 @@ class Taps:
             weight = 1.0 / self._scaled.get(id(root), 1.0)
             if grad is not None and grad.device.type == "cpu":
                 weight *= grad.item()
-            (value, code, _, _, offset), payload = self._recorder.observe(root)
+            (value, code, _, _, offset), payload = self._recorder.observe(local(root))
             self._loss.append(((value, code, (), (), offset), weight, payload))
         self.gradient_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
         for grad, _ in self._grads.values():
@@ -217,16 +223,23 @@ class Taps:
         if self.gate is not None:
             return self._mark_foreign()
         for parameter, name in self.names.items():
-            grad = parameter.grad
-            if grad is None or grad.layout is not torch.strided:
+            if parameter.grad is None or parameter.grad.layout is not torch.strided:
                 continue
+            grad = local(parameter.grad)
             entry = self._recorder.storages.entry(grad)
-            if entry is None or entry.leaf or not entry.value:
+            if entry is None or entry.leaf or not (entry.value or entry.pending):
                 continue
+            for kind in ("grad", "step_grad"):
+                self._note_part(f"{kind}:{name}", parameter.grad)
             self._grads[name] = (grad, self.gradient_weight)
             key = grad.untyped_storage()._cdata
             previous = self._recorder.before_write.get(key)
             self._recorder.before_write[key] = _chain(previous, lambda name=name: self._flush_gradient(name))
+
+    def _note_part(self, tap: str, tensor: torch.Tensor) -> None:
+        part = part_of(tensor)
+        if part is not None:
+            self._parts[tap] = part
 
     def _mark_foreign(self) -> None:
         """Gradients of parameters that a partial step does not audit are left out with them."""
@@ -234,7 +247,7 @@ class Taps:
             gradient = parameter.grad
             foreign = parameter not in self.gate.part.parameters
             if foreign and gradient is not None and gradient.layout is torch.strided:
-                self._recorder.storages.adopt(gradient).foreign = True
+                self._recorder.storages.adopt(local(gradient)).foreign = True
 
     def _flush_gradient(self, name: str) -> None:
         held = self._grads.pop(name, None)
@@ -316,21 +329,24 @@ class Taps:
             for parameter in group["params"]:
                 foreign = self.gate is not None and parameter not in self.gate.part.parameters
                 if parameter.grad is not None and parameter in self.names and not foreign:
-                    self._weights[parameter] = self._recorder.observe(parameter)
+                    self._weights[parameter] = self._recorder.observe(local(parameter))
         self._recorder.sites.optimizer = True
 
     def _optimizer_ends(self, optimizer: Any) -> None:
         self._recorder.sites.optimizer = False
         for parameter, (old, old_payload) in self._weights.items():
             name = self.names[parameter]
-            new, payload = self._recorder.observe(parameter)
+            new, payload = self._recorder.observe(local(parameter))
             if new[0] != old[0]:
+                self._note_part(f"update:{name}", parameter)
                 self._taps.setdefault(f"update:{name}", (UPDATE, [(new, 1.0, payload), (old, -1.0, old_payload)]))
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                    entry = self._recorder.storages.entry(value)
+                    held = local(value)
+                    entry = self._recorder.storages.entry(held)
                     if entry is not None and entry.value and not entry.leaf:
-                        self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(value, 1.0)]))
+                        self._note_part(f"state:{name}.{key}", value)
+                        self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(held, 1.0)]))
         self._weights.clear()
 
 

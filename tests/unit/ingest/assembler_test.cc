@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "server/ingest/limits.h"
 #include "tests/unit/ingest/frames_of_a_step.h"
 
@@ -104,6 +106,39 @@ TEST(Assembler, FramesWithoutPayloadsCountToo) {
   }
   EXPECT_EQ(result.progress, Progress::kStepFailed);
   EXPECT_EQ(result.violation.code, absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Assembler, APartLiesInItsLeafAndInItsWhole) {
+  const auto refused = [](const std::function<void(v1::Part*)>& change, bool of_tap) {
+    auto frames = frames_of_a_step(0);
+    v1::Part* part = of_tap ? frames[4].mutable_tap()->mutable_part() : frames[2].mutable_leaf()->mutable_part();
+    if (!of_tap) set_tensor(part->mutable_tensor(), 2, 2);
+    part->add_whole(5);
+    part->add_start(3);
+    change(part);
+    TraceAssembler assembler(options_of_a_run());
+    TraceAssembler::Result result;
+    for (const auto& frame : frames) {
+      result = assembler.add(frame);
+      if (result.progress == Progress::kStepFailed) return result.violation.field;
+    }
+    EXPECT_EQ(result.progress, Progress::kStepDone);
+    return std::string();
+  };
+  for (const bool of_tap : {false, true}) {
+    const std::string field = of_tap ? "tap.part" : "leaf.part";
+    EXPECT_EQ(refused([](v1::Part*) {}, of_tap), "");
+    EXPECT_EQ(refused([](v1::Part* part) { part->set_start(0, 4); }, of_tap), field + ".start[0]");
+    EXPECT_EQ(refused([](v1::Part* part) { part->set_start(0, -1); }, of_tap), field + ".start[0]");
+    EXPECT_EQ(refused([](v1::Part* part) { part->set_whole(0, std::int64_t{1} << 62); }, of_tap),
+              field + ".whole.sizes");
+    EXPECT_EQ(refused([](v1::Part* part) { part->add_whole(1); }, of_tap), field + ".whole");
+    EXPECT_EQ(refused([](v1::Part* part) { part->clear_start(); }, of_tap), field + ".start");
+  }
+  const auto tensor = [](v1::Part* part) { return part->mutable_tensor(); };
+  EXPECT_EQ(refused([&](v1::Part* part) { tensor(part)->set_value(1); }, false), "leaf.part.tensor.value");
+  EXPECT_EQ(refused([&](v1::Part* part) { tensor(part)->set_offset(1); }, false), "leaf.part.tensor");
+  EXPECT_EQ(refused([&](v1::Part* part) { part->clear_tensor(); }, false), "leaf.part.tensor.value");
 }
 
 TEST(Assembler, AStepWaitsForMemoryThatAnotherHolds) {

@@ -60,4 +60,15 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
             plain, slope, None, slope.detach(), slope.detach().square(), 0.1, 1e-5
         )[0].detach(),
     }
+
+    def split_copy() -> dict[str, Tensor]:
+        parts = [plain.new_empty(4, 2), plain.new_empty(4, 4)]
+        torch.split_with_sizes_copy(plain, [2, 4], 1, out=parts)
+        return {"split": parts[0] + parts[1][:, 1:3]}
+
+    expressions["split-copy"] = split_copy
+    expressions["chunk-cat"] = lambda: {
+        "chunks": torch._chunk_cat([plain[:3], plain[0], plain[:, 1]], 0, 2),
+        "out": torch._chunk_cat([plain, plain[3]], 0, 4, out=plain.new_empty(4, 8)),
+    }
     return expressions

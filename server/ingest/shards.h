@@ -1,0 +1,24 @@
+// Tensors that the ranks of a run hold in parts: boxes of a whole, as DTensor's shards are, along any dimensions,
+// uneven ones and replicas too. Where the parts make up the whole, the joined trace has that, under the tensor's own
+// name:
+//
+//   a leaf of the whole, and for each rank    plumbline::part(input) -> what it holds: a box, zeros beside it
+//   for each term of a tap                    plumbline::whole(parts, offsets) -> the ranks' parts put together
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "server/ingest/trace.h"
+
+namespace plumbline {
+
+// The ranks' traces with leaves of the whole in place of their parts. A rank that left its part of a parameter, or of
+// its state, as it was, where another updated its own, gets a tap that says so.
+std::vector<std::shared_ptr<const Trace>> with_whole_leaves(std::vector<std::shared_ptr<const Trace>> ranks);
+
+// Of a joined trace: one tap in place of the ranks' parts of it. Parts that make up no whole are named by what they
+// are, such as "grad:w[0:4, 0:8]": what they are parts of has another shape.
+void make_taps_whole(Trace* joined);
+
+}  // namespace plumbline
