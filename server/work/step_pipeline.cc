@@ -106,14 +106,16 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
     if (verdict.ok()) answer.verdict = *std::move(verdict);
     return done(answer);
   }
-  const std::int64_t last = std::max(*last_durable, step->run->last_step);
+  // A rank may be ahead of the step that all ranks have sent.
+  const bool joined = !trace.rank_digests.empty();
+  const std::int64_t last = joined ? *last_durable : std::max(*last_durable, step->run->last_step);
   if (trace.identity.step < last) {
     return record_refusal(
         trace.identity,
         invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step), missed,
         std::move(done));
   }
-  step->run->last_step = trace.identity.step;
+  step->run->last_step = std::max(step->run->last_step, trace.identity.step);
   {
     const std::lock_guard lock(mutex_);
     step->done.push_back(std::move(done));

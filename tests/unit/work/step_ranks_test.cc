@@ -62,6 +62,19 @@ TEST_F(Ranks, ARankThatWentOnIsNotWaitedFor) {
   EXPECT_EQ(later.get().verdict.verdict(), v1::TYPE_I);
 }
 
+TEST_F(Ranks, ARankMayRunAhead) {
+  const auto first = rank(0), second = rank(1);
+  auto ahead = submit(first, sum(0));
+  auto further = submit(first, sum(1));
+  for (const int step : {0, 1}) {
+    const StepAnswer answer = submit(second, sum(step)).get();
+    ASSERT_TRUE(answer.error.ok()) << answer.error;
+    EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  }
+  EXPECT_EQ(ahead.get().verdict.id(), "p/j/a/0/0");
+  EXPECT_EQ(further.get().verdict.id(), "p/j/a/0/1");
+}
+
 TEST_F(Ranks, RanksMustBeOpenedAlike) {
   rank(0);
   std::shared_ptr<plumbline::Run> run;
