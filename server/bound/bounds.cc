@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/cpu/sums.h"
+#include "server/bound/anchored.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/golden.h"
 #include "server/bound/interval.h"
@@ -34,26 +35,6 @@ class Stopwatch {
   Clock::time_point start_;
 };
 
-Array decoded(const Observation& observation, const Shape& shape) {
-  Array values = Array::uninitialized(shape);
-  decode(observation.format, observation.bytes->data(), values.count(), values.data());
-  return values;
-}
-
-// Observed values that replace the replay's for their consumers: gradients that the framework held at the end of
-// backward, and every captured result. What lies beyond is then judged from what was really there.
-Overrides observed_anchors(const Graph& graph) {
-  Overrides anchors;
-  for (const auto& [node, observation] : graph.observed) anchors[node] = decoded(observation, graph.nodes[node].shape);
-  for (const GraphTap& tap : graph.taps) {
-    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1 || tap.terms[0].weight != 1) continue;
-    const NodeId node = tap.terms[0].node;
-    if (graph.nodes[node].primitive == Primitive::kLeaf) continue;
-    anchors[node] = observed_value(tap).reshape(graph.nodes[node].shape);
-  }
-  return anchors;
-}
-
 // T and M of the taps that are finite all over, made when asked for.
 struct TapValues {
   const Graph& graph;
@@ -62,9 +43,10 @@ struct TapValues {
   std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
 
   TapValues(const Graph& of, const Replay& by) : graph(of), replay(by) {
+    const std::vector<FiniteTap> finite = finite_taps(graph, replay);
     for (std::size_t i = 0; i < graph.taps.size(); ++i) {
-      if (!all_finite(exact(i))) continue;
-      if (all_finite(observed(i))) {
+      if (!finite[i].exact) continue;
+      if (finite[i].observed) {
         taps.push_back(i);
       } else {
         overflown.insert(i);
@@ -74,78 +56,6 @@ struct TapValues {
   Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
   Array exact(std::size_t i) const { return replayed_value(graph.taps[i], replay); }
 };
-
-// Elementwise answer from an enclosure of the tap's terms: |T - M| <= radius.
-bool judge_by_enclosure(const GraphTap& tap, const Array& exact_value, Enclosures* enclosures, Finding* finding) {
-  Array radius = Array::zeros(tap.shape);
-  for (const GraphTap::Term& term : tap.terms) {
-    const Enclosure enclosure = enclosures->take(term.node);
-    if (enclosure.exploded) return false;
-    if (!enclosure.radius) continue;
-    const Array part = enclosure.radius.values.materialize();
-    for (std::int64_t i = 0; i < radius.count(); ++i) radius.data()[i] += std::fabs(term.weight) * part.data()[i];
-  }
-  const Array observed = observed_value(tap).materialize(), exact = exact_value.materialize();
-  const double norm = tap.scale > 0 ? tap.scale : cpu::norm2(exact);
-  finding->proven = true;
-  finding->execution.asked = true;
-  finding->execution.deviation = 0;
-  finding->execution.envelope = norm > 0 ? cpu::norm2(radius) / norm : (cpu::norm2(radius) == 0 ? 0 : HUGE_VAL);
-  double worst = -1;
-  for (std::int64_t i = 0; i < radius.count(); ++i) {
-    // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
-    const double r = radius.data()[i] * (tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20);
-    const double t = observed.data()[i], m = exact.data()[i], deviation = std::fabs(t - m);
-    const bool same = t == m || (std::isnan(t) && std::isnan(m));
-    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
-    if (ratio > worst) {
-      worst = ratio;
-      finding->worst_element = static_cast<std::uint64_t>(i);
-      finding->low = exact.data()[i] - r;
-      finding->high = exact.data()[i] + r;
-      finding->observed = observed.data()[i];
-    }
-  }
-  // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
-  if (worst >= 0) finding->execution.deviation = worst == 0 ? 0 : worst * finding->execution.envelope;
-  if (finding->execution.envelope == 0) finding->execution.deviation = worst > 1 ? HUGE_VAL : 0;
-  return true;
-}
-
-Finding finding_of_tap(const Graph& graph, std::size_t index) {
-  Finding finding;
-  finding.name = graph.taps[index].name;
-  finding.taps = {index};
-  finding.elements = static_cast<std::uint64_t>(count(graph.taps[index].shape));
-  return finding;
-}
-
-// All observed nodes against their enclosures, and against the ranges that the profile promises: the local audit.
-void check_observed(const Graph& graph, const Replay& anchored, const Profile& profile, Enclosures* enclosures,
-                    Bounds* bounds) {
-  for (const auto& [id, observation] : graph.observed) {
-    const Enclosure enclosure = enclosures->take(id);
-    if (enclosure.exploded) continue;
-    const Array exact = anchored.computed(id).materialize(), observed = anchored.value(id).materialize();
-    const Array radius = enclosure.radius ? enclosure.radius.values.materialize() : Array();
-    const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-    const auto [low, high] = promised_range(graph.nodes[id], profile);
-    IllegalValue illegal;
-    illegal.node = id;
-    for (std::int64_t i = 0; i < exact.count(); ++i) {
-      const double x = observed.data()[i], m = exact.data()[i];
-      const double r = radius ? radius.data()[i] * own : 0;
-      const bool outside = x < low || x > high;
-      if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
-        continue;
-      if (std::isinf(x) && round_to(graph.nodes[id].result, m + std::copysign(r, x)) == x) continue;  // Overflow.
-      ++illegal.elements;
-      if (std::fabs(x - m) <= illegal.deviation) continue;
-      illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements, outside, low, high, x};
-    }
-    if (illegal.elements > 0) bounds->illegal_values.push_back(illegal);
-  }
-}
 
 double probe_value(const Probe& probe, const TapValues& values, bool observed) {
   double sum = 0;
@@ -336,36 +246,9 @@ Bounds compute_bounds(const BoundsInput& input) {
     watch.lap("range");
   }
 
-  // Execution, elementwise and PROVEN where a short segment lies between observed values.
-  Overrides anchors = observed_anchors(graph);
-  std::vector<bool> enclosed(graph.taps.size(), false);
-  if (!anchors.empty()) {
-    const Overrides observed_only = anchors;
-    anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
-    anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
-    const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
-    std::vector<NodeId> wanted;
-    for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
-    std::vector<std::size_t> candidates;
-    for (std::size_t index : values.taps) {
-      const GraphTap& tap = graph.taps[index];
-      const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
-      if (!beyond && graph.observed.empty()) continue;
-      candidates.push_back(index);
-      for (const GraphTap::Term& term : tap.terms) wanted.push_back(term.node);
-    }
-    Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);
-    check_observed(graph, anchored, *input.profile, &enclosures, &bounds);
-    for (std::size_t index : candidates) {
-      Finding finding = finding_of_tap(graph, index);
-      const Array exact_there = replayed_value(graph.taps[index], anchored);
-      if (!all_finite(exact_there) || !judge_by_enclosure(graph.taps[index], exact_there, &enclosures, &finding))
-        continue;
-      enclosed[index] = true;
-      bounds.findings.push_back(std::move(finding));
-    }
-    watch.lap("interval");
-  }
+  const std::vector<bool> enclosed =
+      judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
+  watch.lap("interval");
 
   // Execution to first order for the rest; the same sweep gives rho for mathematics.
   const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);

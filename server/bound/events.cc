@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
-#include <mutex>
 #include <numeric>
 
 #include "kernels/cpu/parallel.h"
@@ -30,20 +29,18 @@ std::uint64_t bits_in(Format format, double x) {
 // Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
 std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
 
-// The i-th element in row-major order, whatever the strides.
-double element(const Array& x, std::int64_t i) {
-  if (x.contiguous()) return x.data()[i];
-  std::int64_t offset = 0;
-  for (std::size_t d = x.shape().size(); d-- > 0; i /= x.shape()[d]) offset += i % x.shape()[d] * x.strides()[d];
-  return x.data()[offset];
-}
-
 // Keys to small numbers; linear probing.
 class Table {
  public:
   explicit Table(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)), numbers_(slots_.size(), kAbsent) {}
 
-  void insert(std::uint64_t key) { slots_[slot(key)] = key; }
+  // Whether it is new.
+  bool insert(std::uint64_t key) {
+    const std::size_t at = slot(key);
+    const bool fresh = slots_[at] != key;
+    slots_[at] = key;
+    return fresh;
+  }
   // kAbsent for a key that was never inserted.
   static constexpr std::uint32_t kAbsent = 0xffffffff;
   std::uint32_t& number(std::uint64_t key) { return numbers_[slot(key)]; }
@@ -61,15 +58,35 @@ class Table {
 
 }  // namespace
 
-EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value)
-    : primitive_(graph.nodes[id].primitive), value_(value.materialize()), count_(value.count()) {
-  const Node& node = graph.nodes[id];
-  if (!elementwise(primitive_) && !by_rows(primitive_)) return;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    operands_.push_back(inputs[i].expand(node.shape));
-    formats_.push_back(graph.nodes[node.inputs[i]].result);
+EventKeys::Operand::Operand(const Array& values, Format held)
+    : array(values), format(held), contiguous(values.contiguous()) {
+  // Dimensions that one stride walks through are one.
+  for (std::size_t d = 0; d < values.shape().size(); ++d) {
+    const std::int64_t size = values.shape()[d], stride = values.strides()[d];
+    if (size == 1) continue;
+    if (!dims.empty() && dims.back().second == stride * size)
+      dims.back() = {dims.back().first * size, stride};
+    else
+      dims.emplace_back(size, stride);
   }
-  if (by_rows(primitive_) && !node.shape.empty() && node.shape.back() > 1) {
+}
+
+double EventKeys::Operand::at(std::int64_t i) const {
+  if (contiguous) return array.data()[i];
+  std::int64_t offset = 0;
+  for (std::size_t d = dims.size(); d-- > 1; i /= dims[d].first) offset += i % dims[d].first * dims[d].second;
+  return array.data()[dims.empty() ? 0 : offset + i * dims[0].second];
+}
+
+EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value)
+    : value_(value.materialize()), count_(value.count()) {
+  const Node& node = graph.nodes[id];
+  by_operands_ = elementwise(node.primitive) || by_rows(node.primitive);
+  if (!by_operands_) return;
+  for (std::size_t i = 0; i < inputs.size(); ++i)  // One number for all tells nothing apart.
+    if (inputs[i].count() > 1 || count_ == 1)
+      operands_.emplace_back(inputs[i].expand(node.shape), graph.nodes[node.inputs[i]].result);
+  if (by_rows(node.primitive) && !node.shape.empty() && node.shape.back() > 1) {
     row_ = node.shape.back();
     count_ /= row_;
     materialize();
@@ -77,19 +94,19 @@ EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& in
 }
 
 void EventKeys::materialize() {
-  for (Array& operand : operands_) operand = operand.materialize();
+  for (Operand& operand : operands_) operand = {operand.array.materialize(), operand.format};
 }
 
 std::uint64_t EventKeys::at(std::int64_t i) const {
   std::uint64_t key = 0x9e3779b97f4a7c15ULL;
   if (row_ > 1) {
-    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k)
-      key = mixed(key) ^ bits_in(formats_[0], operands_[0].data()[k]);
+    const double* const x = operands_[0].array.data();
+    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k) key = mixed(key) ^ bits_in(operands_[0].format, x[k]);
     return mixed(key) | 1;
   }
   if (value_.data()[i] == 0) return 0;
-  if (operands_.empty()) return mixed(coarse_bits(value_.data()[i])) | 1;
-  for (std::size_t k = 0; k < operands_.size(); ++k) key = mixed(key) ^ bits_in(formats_[k], element(operands_[k], i));
+  if (!by_operands_) return mixed(coarse_bits(value_.data()[i])) | 1;
+  for (const Operand& operand : operands_) key = mixed(key) ^ bits_in(operand.format, operand.at(i));
   return mixed(key) | 1;
 }
 
@@ -100,14 +117,14 @@ inline double weight(double a, double error) {
 }
 
 std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error) {
-  constexpr std::int64_t kSmall = 1 << 14, kBlock = 64;
+  constexpr std::int64_t kSmall = 1 << 14, kBlock = 16;
   constexpr std::size_t kPairsMax = 3;
   const std::int64_t n = keys.count();
   if (keys.row() > 1 || n <= kSmall) return std::nullopt;
   const Array weights = cotangent.materialize(), errors = error.values.expand(cotangent.shape()).materialize();
   const double *a = weights.data(), *e = errors.data();
-  std::vector<double> blocks(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
-  cpu::parallel_for(std::ssize(blocks), 1 << 8, [&](std::int64_t first, std::int64_t last) {
+  std::vector<double> before(static_cast<std::size_t>((n + kBlock - 1) / kBlock) + 1);  // Weight of all blocks before.
+  cpu::parallel_for(std::ssize(before) - 1, 1 << 10, [&](std::int64_t first, std::int64_t last) {
     constexpr std::int64_t kLanes = 8;
     for (std::int64_t k = first; k < last; ++k) {
       std::int64_t i = k * kBlock;
@@ -117,38 +134,39 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
         for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(a[i + lane], e[i + lane]);
       for (; i < end; ++i) sum += weight(a[i], e[i]);
       for (double lane : lanes) sum += lane;
-      blocks[static_cast<std::size_t>(k)] = sum;
+      before[static_cast<std::size_t>(k) + 1] = sum;
     }
   });
-  std::vector<double> before(blocks.size() + 1, 0.0);  // Weight of all blocks before each.
-  std::partial_sum(blocks.begin(), blocks.end(), before.begin() + 1);
+  std::partial_sum(before.begin(), before.end(), before.begin());
   const double total = before.back();
   if (!(total > 0) || !std::isfinite(total)) return std::nullopt;
 
   // Drawn where the sum of the weights passes an odd multiple of half a step.
   const double step = total / (8 * std::sqrt(static_cast<double>(n)));
   const auto passed = [step](double weight) { return std::floor(weight / step + 0.5); };
-  std::vector<std::uint64_t> drawn;
-  std::mutex mutex;
-  cpu::parallel_for(std::ssize(blocks), 1 << 8, [&](std::int64_t first, std::int64_t last) {
-    std::vector<std::uint64_t> here;
-    for (std::int64_t k = first; k < last; ++k) {
-      double at = before[static_cast<std::size_t>(k)], next = (passed(at) + 0.5) * step;
-      const double after = before[static_cast<std::size_t>(k) + 1];
-      for (std::int64_t i = k * kBlock; next <= after && i < std::min(n, (k + 1) * kBlock); ++i) {
-        at += weight(a[i], e[i]);
-        if (at < next) continue;
-        here.push_back(keys.at(i));
-        next = (passed(at) + 0.5) * step;
-      }
+  std::vector<std::int64_t> drawn;
+  double next = 0.5 * step;
+  for (std::size_t k = 0; k + 1 < before.size(); ++k) {
+    if (next > before[k + 1]) continue;
+    double at = before[k];
+    const std::int64_t begin = static_cast<std::int64_t>(k) * kBlock, end = std::min(n, begin + kBlock);
+    for (std::int64_t i = begin; i < end; ++i) {
+      at += weight(a[i], e[i]);
+      if (at < next) continue;
+      drawn.push_back(i);
+      next = (passed(at) + 0.5) * step;
     }
-    const std::lock_guard lock(mutex);
-    drawn.insert(drawn.end(), here.begin(), here.end());
+    next = std::max(next, (passed(before[k + 1]) + 0.5) * step);
+  }
+  // Read one after the other, so that the processor waits for many at a time.
+  std::vector<std::uint64_t> events(drawn.size());
+  cpu::parallel_for(std::ssize(drawn), 1 << 10, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t k = first; k < last; ++k)
+      events[static_cast<std::size_t>(k)] = keys.at(drawn[static_cast<std::size_t>(k)]);
   });
-  std::erase(drawn, 0U);
-  std::sort(drawn.begin(), drawn.end());
+  Table known(events.size());
   std::size_t pairs = 0;
-  for (std::size_t i = 1; i < drawn.size(); ++i) pairs += drawn[i] == drawn[i - 1];
+  for (const std::uint64_t event : events) pairs += event != 0 && !known.insert(event);
   if (pairs > kPairsMax) return std::nullopt;
   constexpr double kPoisson99[] = {4.6, 6.6, 8.4, 10.0};
   return 1 + kPoisson99[pairs] / 32;
@@ -167,15 +185,18 @@ SharedEvents shared_events(EventKeys event_keys) {
 
   // A key whose bit is set already may be a repetition: only those are looked at more closely.
   const std::size_t bits = std::bit_ceil(static_cast<std::size_t>(16 * n));
-  std::vector<std::uint64_t> seen(std::max<std::size_t>(1, bits / 64));
+  std::vector<std::uint64_t> seen(std::max<std::size_t>(1, bits / 64)), again(seen.size());
+  const auto bit_of = [bits](std::uint64_t key) { return (key >> 8) & (bits - 1); };
   std::vector<std::uint64_t> suspects;
   for (const std::uint64_t key : keys) {
     if (key == 0) continue;
-    const std::size_t bit = (key >> 8) & (bits - 1);
-    std::uint64_t& word = seen[bit / 64];
+    const std::size_t bit = bit_of(key);
     const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
-    if ((word & mask) != 0) suspects.push_back(key);
-    word |= mask;
+    if ((seen[bit / 64] & mask) != 0) {
+      suspects.push_back(key);
+      again[bit / 64] |= mask;
+    }
+    seen[bit / 64] |= mask;
   }
   if (suspects.empty()) return shared;
   Table first(suspects.size());  // To the first element of each suspect, then to its event.
@@ -183,7 +204,7 @@ SharedEvents shared_events(EventKeys event_keys) {
   std::vector<std::uint32_t> event_of(static_cast<std::size_t>(n), Table::kAbsent);
   for (std::int64_t i = 0; i < n; ++i) {
     const std::uint64_t key = keys[static_cast<std::size_t>(i)];
-    if (key == 0 || !first.has(key)) continue;
+    if (key == 0 || (again[bit_of(key) / 64] >> (bit_of(key) % 64) & 1) == 0 || !first.has(key)) continue;
     std::uint32_t& leader = first.number(key);
     if (leader == Table::kAbsent) {
       leader = static_cast<std::uint32_t>(i);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/bound/replay.h"
@@ -23,10 +24,19 @@ class EventKeys {
   void materialize();                            // Broadcast operands: pays where most keys are read.
 
  private:
-  Primitive primitive_;
+  struct Operand {
+    Operand(const Array& values, Format held);
+    double at(std::int64_t i) const;  // In row-major order, whatever the strides.
+
+    Array array;
+    Format format;
+    bool contiguous;
+    std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // Sizes and strides.
+  };
+
   Array value_;
-  std::vector<Array> operands_;
-  std::vector<Format> formats_;
+  std::vector<Operand> operands_;
+  bool by_operands_ = false;
   std::int64_t count_ = 0, row_ = 1;
 };
 

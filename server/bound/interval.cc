@@ -45,17 +45,42 @@ Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profil
   return with_storage_rounding({node.compute, node.result, &profile}, stored, {});
 }
 
-// Beyond use as a whole. Elements whose value is infinite have no finite ball: they say nothing of the others.
-bool useless(const Bound& radius, const Array& value) {
-  if (!radius) return false;
+// Radius of a node's result, given its inputs' and its value: what they carry and its own error.
+Bound enclose(const Graph& graph, const Node& node, const Profile& profile, const std::vector<Array>& centres,
+              const std::vector<Bound>& radii, const Array& value) {
+  const PrimitiveTraits& primitive = traits(node.primitive);
+  const bool moved = std::ranges::any_of(radii, [](const Bound& radius) { return static_cast<bool>(radius); });
+  Bound carried;
+  if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
+  const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
+  if (!moved || row_normalised(node.primitive))
+    return sum(carried, primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried)));
+  std::vector<Array> inflated_inputs;
+  for (std::size_t i = 0; i < centres.size(); ++i) inflated_inputs.push_back(inflated(centres[i], radii[i]));
+  return sum(carried, primitive.local_error(node.attributes, arithmetic, inflated_inputs, inflated(value, carried)));
+}
+
+// Of a node, or a part of it. Elements whose value is infinite have no finite ball: they say nothing of the others.
+struct Largest {
+  double radius = 0, value = 0;
+
+  void join(const Largest& other) {
+    radius = scalar::Max::combine(radius, other.radius);
+    value = scalar::Max::combine(value, other.value);
+  }
+  // Beyond use as a whole.
+  bool useless() const { return !(radius < HUGE_VAL) || (value > 0 && radius > 1e6 * value); }
+};
+
+Largest largest_of(const Bound& radius, const Array& value) {
+  if (!radius) return {};
   Array largest_radius = Array::uninitialized({}), largest_value = Array::uninitialized({});
   cpu::reduce<cpu::Max>(
       largest_radius, false, value.shape(), [](double r, double v) { return v - v == 0 ? r : 0.0; }, radius.values,
       value);
   cpu::reduce<cpu::Max>(
       largest_value, false, value.shape(), [](double v) { return v - v == 0 ? std::fabs(v) : 0.0; }, value);
-  return !(largest_radius.item() < HUGE_VAL) ||
-         (largest_value.item() > 0 && largest_radius.item() > 1e6 * largest_value.item());
+  return {largest_radius.item(), largest_value.item()};
 }
 
 }  // namespace
@@ -108,30 +133,68 @@ void Enclosures::use(NodeId id) {
 Enclosure Enclosures::compute(NodeId id) {
   const Node& node = graph_.nodes[id];
   if (node.primitive == Primitive::kLeaf) return {};
-  std::vector<Array> centres, inflated_inputs;
+  std::vector<Array> centres;
   std::vector<Bound> radii;
-  bool moved = false;
   for (NodeId input : node.inputs) {
     if (!anchored(input) && enclosures_[input].exploded) return {{}, true};
     centres.push_back(replay_.value(input));
     radii.push_back(anchored(input) ? unrounded(graph_, input, centres.back(), profile_) : enclosures_[input].radius);
-    moved = moved || radii.back();
   }
-  const PrimitiveTraits& primitive = traits(node.primitive);
   const Array value = replay_.computed(id);
-  Bound carried;
-  if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
-  const Arithmetic arithmetic = arithmetic_of(graph_, node, profile_);
-  Bound own;
-  if (!moved || row_normalised(node.primitive)) {
-    own = primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried));
-  } else {
-    for (std::size_t i = 0; i < centres.size(); ++i) inflated_inputs.push_back(inflated(centres[i], radii[i]));
-    own = primitive.local_error(node.attributes, arithmetic, inflated_inputs, inflated(value, carried));
-  }
-  Enclosure result{sum(carried, own)};
-  if (useless(result.radius, value)) return {{}, true};
+  Enclosure result{enclose(graph_, node, profile_, centres, radii, value)};
+  if (largest_of(result.radius, value).useless()) return {{}, true};
   return result;
+}
+
+std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors) {
+  std::vector<NodeId> sources = stretch.sources;
+  std::erase_if(sources,
+                [&](NodeId id) { return anchors.count(id) != 0 || graph.nodes[id].primitive == Primitive::kLeaf; });
+  return sources;
+}
+
+std::vector<bool> enclose_stretch(
+    const Graph& graph, const Replay& replay, const Stretch& stretch, const Profile& profile, const Overrides& anchors,
+    Enclosures* enclosures, const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body) {
+  const std::size_t sources = stretch.sources.size();
+  std::vector<Bound> given(sources);
+  std::vector<bool> exploded(sources, false);
+  for (NodeId id : enclosed_sources(graph, stretch, anchors)) {
+    const auto i = std::ranges::find(stretch.sources, id) - stretch.sources.begin();
+    const Enclosure enclosure = enclosures->take(id);
+    exploded[i] = enclosure.exploded;
+    if (enclosure.radius) given[i] = {enclosure.radius.values.materialize()};
+  }
+  std::vector<std::vector<Largest>> largest(static_cast<std::size_t>(count_tiles(stretch)));
+  for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
+    std::vector<Bound> radii(sources);  // Of sources, then of steps.
+    for (std::size_t i = 0; i < sources; ++i) {
+      const NodeId id = stretch.sources[i];
+      if (given[i]) radii[i] = {tile.of(given[i].values)};
+      if (anchors.count(id) != 0) radii[i] = unrounded(graph, id, tile.values[i], profile);
+    }
+    std::vector<Array> centres;
+    std::vector<Bound> inputs;
+    for (const Stretch::Step& step : stretch.steps) {
+      centres.clear();
+      inputs.clear();
+      for (std::size_t input : step.inputs) {
+        centres.push_back(tile.values[input]);
+        inputs.push_back(radii[input]);
+      }
+      const Array& value = tile.values[radii.size()];
+      radii.push_back(enclose(graph, graph.nodes[step.node], profile, centres, inputs, value));
+      largest[static_cast<std::size_t>(index)].push_back(largest_of(radii.back(), value));
+    }
+    body(index, tile, radii);
+  });
+  for (std::size_t k = 0; k < stretch.steps.size(); ++k) {
+    Largest whole;
+    for (const std::vector<Largest>& tile : largest) whole.join(tile[k]);
+    const auto before = [&](std::size_t input) { return exploded[input]; };
+    exploded.push_back(whole.useless() || std::ranges::any_of(stretch.steps[k].inputs, before));
+  }
+  return exploded;
 }
 
 }  // namespace plumbline

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/bound/replay.h"
+#include "server/bound/stretch.h"
 
 namespace plumbline {
 
@@ -41,5 +42,14 @@ class Enclosures {
   std::vector<bool> known_;
   std::vector<Enclosure> enclosures_;
 };
+
+// Sources of a stretch that `enclose_stretch` takes: neither anchors nor leaves.
+std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors);
+
+// The same for a stretch, whose tiles are given to `body` with the radii of their values. Returns by value whether it
+// exploded: then its radii say nothing.
+std::vector<bool> enclose_stretch(const Graph& graph, const Replay& replay, const Stretch& stretch,
+                                  const Profile& profile, const Overrides& anchors, Enclosures* enclosures,
+                                  const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body);
 
 }  // namespace plumbline

@@ -179,12 +179,6 @@ NodeId position(const Graph& graph, std::size_t tap) {
   return last;
 }
 
-std::vector<NodeId> nodes_of(const GraphTap& tap) {
-  std::vector<NodeId> nodes;
-  for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
-  return nodes;
-}
-
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
 std::optional<double> scale_error(const Array& target, const Array& reference) {
   const Array t = target.materialize(), r = reference.materialize();

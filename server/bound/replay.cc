@@ -138,6 +138,11 @@ struct Replay::State {
     return value;
   }
 
+  bool at_hand(NodeId id) const {
+    if (overrides.count(id) != 0) return true;
+    return changed[id] ? kept[id] : base.at_hand(id);
+  }
+
   Array computed_value(NodeId id) {
     if (!needed[id]) return {};
     if (!changed[id]) return base.computed(id);
@@ -192,6 +197,7 @@ struct Replay::State {
 };
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
+bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
 

@@ -25,6 +25,8 @@ class Replay {
   explicit operator bool() const { return static_cast<bool>(state_); }
   // Some tap, decision or observation depends on the node: it has a value.
   bool has(NodeId id) const;
+  // Its value is held, or was given: nothing is computed when it is asked for.
+  bool at_hand(NodeId id) const;
   // What the node's consumers saw. Empty: not needed.
   Array value(NodeId id) const;
   // What the replay computed at the node itself; differs from `value` where that was overridden.

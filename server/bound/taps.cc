@@ -2,9 +2,11 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cpu/loop.h"
 #include "kernels/cpu/sums.h"
+#include "server/bound/stretch.h"
 
 namespace plumbline {
 namespace {
@@ -26,39 +28,83 @@ Array plus(const Array& a, const Array& b) {
   return sum;
 }
 
-template <class ValueOfTerm>
-Array sum_of_terms(const GraphTap& tap, ValueOfTerm value_of) {
-  Array sum;
-  for (const GraphTap::Term& term : tap.terms) {
-    Array value = weighted(value_of(term), term.weight).materialize();
-    sum = sum ? plus(sum, value) : value;
-  }
-  return sum.reshape(tap.shape);
-}
-
-Array decoded(Format format, const Bytes& bytes, const Shape& shape) {
-  Array values = Array::uninitialized(shape);
-  decode(format, bytes->data(), values.count(), values.data());
+Array decoded(Format format, const Bytes& bytes, std::int64_t begin, std::int64_t length) {
+  Array values = Array::uninitialized({length});
+  decode(format, bytes->data() + begin * traits(format).bytes, length, values.data());
   return values;
 }
 
 }  // namespace
 
-Array observed_value(const GraphTap& tap) {
-  return sum_of_terms(tap, [&](const GraphTap::Term& term) { return decoded(term.format, term.observed, tap.shape); });
+Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values) {
+  Array sum;
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const Array value = weighted(values[k], tap.terms[k].weight).materialize();
+    sum = sum ? plus(sum, value) : value;
+  }
+  return sum;
 }
 
+std::vector<NodeId> nodes_of(const GraphTap& tap) {
+  std::vector<NodeId> nodes;
+  for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
+  return nodes;
+}
+
+Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length) {
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(decoded(term.format, term.observed, begin, length));
+  return sum_of_terms(tap, values);
+}
+
+Array observed_value(const GraphTap& tap) { return observed_part(tap, 0, count(tap.shape)).reshape(tap.shape); }
+
 Array replayed_value(const GraphTap& tap, const Replay& replay) {
-  return sum_of_terms(tap, [&](const GraphTap::Term& term) { return replay.computed(term.node); });
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(replay.computed(term.node));
+  return sum_of_terms(tap, values).reshape(tap.shape);
 }
 
 Array reference_value(const GraphTap& tap) {
-  return tap.reference ? decoded(tap.reference_format, tap.reference, tap.shape) : Array();
+  return tap.reference ? decoded(tap.reference_format, tap.reference, 0, count(tap.shape)).reshape(tap.shape) : Array();
 }
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
 bool all_finite(const Array& values) { return std::isfinite(cpu::norm_max(values)); }
+
+std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
+  std::vector<FiniteTap> finite(graph.taps.size());
+  std::vector<std::size_t> all(graph.taps.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (const TapGroup& group : group_taps(graph, all, [&](NodeId id) { return replay.at_hand(id); })) {
+    if (!group.stretch) {
+      const std::size_t index = group.taps.front();
+      finite[index] = {all_finite(observed_value(graph.taps[index])),
+                       all_finite(replayed_value(graph.taps[index], replay))};
+      continue;
+    }
+    const Stretch& stretch = *group.stretch;
+    std::vector<std::vector<FiniteTap>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+    for_each_tile(graph, replay, stretch, [&](std::int64_t number, const Tile& tile) {
+      std::size_t end = 0;
+      for (std::size_t index : group.taps) {
+        const GraphTap& tap = graph.taps[index];
+        std::vector<Array> values;
+        for (std::size_t k = 0; k < tap.terms.size(); ++k) values.push_back(tile.values[stretch.ends[end++]]);
+        parts[static_cast<std::size_t>(number)].push_back(
+            {all_finite(observed_part(tap, tile.begin, tile.length)), all_finite(sum_of_terms(tap, values))});
+      }
+    });
+    for (const std::vector<FiniteTap>& part : parts)
+      for (std::size_t i = 0; i < group.taps.size(); ++i) {
+        FiniteTap& whole = finite[group.taps[i]];
+        whole.observed = whole.observed && part[i].observed;
+        whole.exact = whole.exact && part[i].exact;
+      }
+  }
+  return finite;
+}
 
 bool bitwise_equal(const Array& a, const Array& b) {
   const Array x = a.materialize(), y = b.materialize();

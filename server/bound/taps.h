@@ -5,12 +5,23 @@
 
 namespace plumbline {
 
+std::vector<NodeId> nodes_of(const GraphTap& tap);                // Of its terms.
 Array observed_value(const GraphTap& tap);                        // Sum of weight * observed, tap's shape.
 Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weight * node value.
+// Of `length` elements from `begin` on, row-major.
+Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
+// Sum of weight * value, by term; all of one shape.
+Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values);
 Array reference_value(const GraphTap& tap);                       // Decoded; empty if there is none.
 Format tap_format(const GraphTap& tap);                           // Of its first term.
 
 bool all_finite(const Array& values);
+// By tap: whether what was observed and what the replay says is finite all over.
+struct FiniteTap {
+  bool observed = true, exact = true;
+};
+std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay);
+
 bool bitwise_equal(const Array& a, const Array& b);  // By value and sign of zero; NaN equals NaN.
 
 }  // namespace plumbline

@@ -1,0 +1,234 @@
+#include "server/bound/anchored.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "kernels/cpu/parallel.h"
+#include "server/bound/arithmetic.h"
+#include "server/bound/interval.h"
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+Array decoded(const Observation& observation, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  decode(observation.format, observation.bytes->data(), values.count(), values.data());
+  return values;
+}
+
+// Observed values that replace the replay's for their consumers: gradients that the framework held at the end of
+// backward, and every captured result. What lies beyond is then judged from what was really there.
+Overrides observed_anchors(const Graph& graph) {
+  Overrides anchors;
+  for (const auto& [node, observation] : graph.observed) anchors[node] = decoded(observation, graph.nodes[node].shape);
+  for (const GraphTap& tap : graph.taps) {
+    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1 || tap.terms[0].weight != 1) continue;
+    const NodeId node = tap.terms[0].node;
+    if (graph.nodes[node].primitive == Primitive::kLeaf) continue;
+    anchors[node] = observed_value(tap).reshape(graph.nodes[node].shape);
+  }
+  return anchors;
+}
+
+// What some elements of a tap say: |T - M| <= radius?
+struct Judged {
+  bool finite = true;  // M is.
+  double radius_squares = 0, exact_squares = 0;
+  double worst = -1;  // Largest deviation over radius, and where:
+  std::uint64_t element = 0;
+  double exact = 0, radius = 0, observed = 0;
+
+  void join(const Judged& next) {
+    const double radii = radius_squares + next.radius_squares, values = exact_squares + next.exact_squares;
+    const bool all = finite && next.finite;
+    if (next.worst > worst) *this = next;
+    finite = all;
+    radius_squares = radii;
+    exact_squares = values;
+  }
+};
+
+// Elements from `begin` on, as many as `exact` has. `radius`: empty where it is zero.
+Judged judge_elements(const GraphTap& tap, std::int64_t begin, const Array& exact, const Array& radius) {
+  Judged judged;
+  const Array observed = observed_part(tap, begin, exact.count());
+  const double *m = exact.data(), *t = observed.data();
+  // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
+  const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
+  for (std::int64_t i = 0; i < exact.count(); ++i) {
+    const double bare = radius ? radius.data()[i] : 0, r = bare * own, deviation = std::fabs(t[i] - m[i]);
+    judged.finite = judged.finite && std::isfinite(m[i]);
+    judged.radius_squares += bare * bare;
+    judged.exact_squares += m[i] * m[i];
+    const bool same = t[i] == m[i] || (std::isnan(t[i]) && std::isnan(m[i]));
+    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
+    if (!(ratio > judged.worst)) continue;
+    judged.worst = ratio;
+    judged.element = static_cast<std::uint64_t>(begin + i);
+    judged.exact = m[i];
+    judged.radius = r;
+    judged.observed = t[i];
+  }
+  return judged;
+}
+
+// sum |weight| radius over a tap's terms, of one shape; empty: zero.
+Array joint_radius(const GraphTap& tap, const std::vector<Bound>& radii) {
+  Array sum;
+  for (std::size_t k = 0; k < radii.size(); ++k) {
+    if (!radii[k]) continue;
+    const Array part = radii[k].values.materialize();
+    if (!sum) sum = Array::zeros(part.shape());
+    for (std::int64_t i = 0; i < sum.count(); ++i) sum.data()[i] += std::fabs(tap.terms[k].weight) * part.data()[i];
+  }
+  return sum;
+}
+
+Finding finding_of(const Graph& graph, std::size_t index, const Judged& judged) {
+  const GraphTap& tap = graph.taps[index];
+  Finding finding;
+  finding.name = tap.name;
+  finding.taps = {index};
+  finding.elements = static_cast<std::uint64_t>(count(tap.shape));
+  finding.proven = true;
+  Answer& answer = finding.execution;
+  answer.asked = true;
+  answer.deviation = 0;
+  const double radius = std::sqrt(judged.radius_squares);
+  const double norm = tap.scale > 0 ? tap.scale : std::sqrt(judged.exact_squares);
+  answer.envelope = norm > 0 ? radius / norm : (radius == 0 ? 0 : HUGE_VAL);
+  // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
+  if (judged.worst > 0) answer.deviation = judged.worst * answer.envelope;
+  if (answer.envelope == 0) answer.deviation = judged.worst > 1 ? HUGE_VAL : 0;
+  if (judged.worst < 0) return finding;
+  finding.worst_element = judged.element;
+  finding.low = judged.exact - judged.radius;
+  finding.high = judged.exact + judged.radius;
+  finding.observed = judged.observed;
+  return finding;
+}
+
+// All observed nodes against their enclosures, and against the ranges that the profile promises: the local audit.
+void check_observed(const Graph& graph, const Replay& anchored, const Profile& profile, Enclosures* enclosures,
+                    Bounds* bounds) {
+  for (const auto& [id, observation] : graph.observed) {
+    const Enclosure enclosure = enclosures->take(id);
+    if (enclosure.exploded) continue;
+    const Array exact = anchored.computed(id).materialize(), observed = anchored.value(id).materialize();
+    const Array radius = enclosure.radius ? enclosure.radius.values.materialize() : Array();
+    const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
+    const auto [low, high] = promised_range(graph.nodes[id], profile);
+    IllegalValue illegal;
+    illegal.node = id;
+    for (std::int64_t i = 0; i < exact.count(); ++i) {
+      const double x = observed.data()[i], m = exact.data()[i];
+      const double r = radius ? radius.data()[i] * own : 0;
+      const bool outside = x < low || x > high;
+      if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
+        continue;
+      if (std::isinf(x) && round_to(graph.nodes[id].result, m + std::copysign(r, x)) == x) continue;  // Overflow.
+      ++illegal.elements;
+      if (std::fabs(x - m) <= illegal.deviation) continue;
+      illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements, outside, low, high, x};
+    }
+    if (illegal.elements > 0) bounds->illegal_values.push_back(illegal);
+  }
+}
+
+// By tap of the group: empty where its enclosure exploded.
+std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Replay& anchored, const TapGroup& group,
+                                                 const Profile& profile, const Overrides& anchors,
+                                                 Enclosures* enclosures) {
+  const Stretch& stretch = *group.stretch;
+  std::vector<std::vector<Judged>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+  const auto judge_tile = [&](std::int64_t number, const Tile& tile, const std::vector<Bound>& radii) {
+    std::size_t end = 0;
+    for (std::size_t index : group.taps) {
+      const GraphTap& tap = graph.taps[index];
+      std::vector<Array> values;
+      std::vector<Bound> bounds;
+      for (std::size_t k = 0; k < tap.terms.size(); ++k, ++end) {
+        values.push_back(tile.values[stretch.ends[end]]);
+        bounds.push_back(radii[stretch.ends[end]]);
+      }
+      parts[static_cast<std::size_t>(number)].push_back(
+          judge_elements(tap, tile.begin, sum_of_terms(tap, values), joint_radius(tap, bounds)));
+    }
+  };
+  const std::vector<bool> exploded =
+      enclose_stretch(graph, anchored, stretch, profile, anchors, enclosures, judge_tile);
+  std::vector<std::optional<Judged>> judged;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < group.taps.size(); ++i) {
+    Judged whole;
+    for (const std::vector<Judged>& part : parts) whole.join(part[i]);
+    bool lost = false;
+    for (std::size_t k = 0; k < graph.taps[group.taps[i]].terms.size(); ++k) lost = lost || exploded[stretch.ends[end++]];
+    judged.push_back(lost ? std::nullopt : std::optional(whole));
+  }
+  return judged;
+}
+
+std::optional<Judged> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
+  std::vector<Bound> radii;
+  for (const GraphTap::Term& term : tap.terms) {
+    const Enclosure enclosure = enclosures->take(term.node);
+    if (enclosure.exploded) return std::nullopt;
+    radii.push_back(enclosure.radius);
+  }
+  const Array exact = replayed_value(tap, anchored).materialize(), radius = joint_radius(tap, radii);
+  return judge_elements(tap, 0, exact, radius);
+}
+
+}  // namespace
+
+std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<Array>& leaves,
+                                         const Replay& exact, const DecisionCheck& decisions,
+                                         const std::vector<std::size_t>& taps, Bounds* bounds) {
+  const Graph& graph = *input.target;
+  std::vector<bool> enclosed(graph.taps.size(), false);
+  Overrides anchors = observed_anchors(graph);
+  if (anchors.empty()) return enclosed;
+  anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
+  anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
+  const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
+
+  std::vector<std::size_t> candidates;
+  for (std::size_t index : taps) {
+    const GraphTap& tap = graph.taps[index];
+    const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
+    if (beyond || !graph.observed.empty()) candidates.push_back(index);
+  }
+  const std::vector<TapGroup> groups =
+      group_taps(graph, candidates, [&](NodeId id) { return anchors.count(id) != 0; });
+  std::vector<NodeId> wanted;
+  for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
+  for (const TapGroup& group : groups) {
+    const std::vector<NodeId> nodes = group.stretch ? enclosed_sources(graph, *group.stretch, anchors)
+                                                    : nodes_of(graph.taps[group.taps.front()]);
+    wanted.insert(wanted.end(), nodes.begin(), nodes.end());
+  }
+  Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);
+  check_observed(graph, anchored, *input.profile, &enclosures, bounds);
+
+  std::map<std::size_t, Judged> judged;  // By tap.
+  for (const TapGroup& group : groups) {
+    std::vector<std::optional<Judged>> found;
+    if (group.stretch)
+      found = judge_stretch(graph, anchored, group, *input.profile, anchors, &enclosures);
+    else
+      found = {judge_whole(graph.taps[group.taps.front()], anchored, &enclosures)};
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (found[i] && found[i]->finite) judged.emplace(group.taps[i], *found[i]);
+  }
+  for (const auto& [index, one] : judged) {
+    enclosed[index] = true;
+    bounds->findings.push_back(finding_of(graph, index, one));
+  }
+  return enclosed;
+}
+
+}  // namespace plumbline

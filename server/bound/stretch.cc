@@ -1,0 +1,169 @@
+#include "server/bound/stretch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+#include "server/bound/taps.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::int64_t kCountMin = 1 << 14;
+constexpr std::int64_t kTile = 1 << 13;  // A dozen steps' values and radii: half a megabyte.
+
+// Elements of all inputs of more than one element lie in the order of the node's own.
+bool flat(const Graph& graph, const Node& node) {
+  if (node.primitive < Primitive::kNeg || node.primitive > Primitive::kSelect) return false;
+  const std::int64_t n = count(node.shape);
+  return std::ranges::all_of(node.inputs, [&](NodeId input) {
+    const std::int64_t m = count(graph.nodes[input].shape);
+    return m == n || m == 1;
+  });
+}
+
+// Its input's elements, in their order.
+bool hands_on(const Graph& graph, const Node& node) {
+  if (node.primitive != Primitive::kWindow || node.attributes.view.offset != 0) return false;
+  const View& view = node.attributes.view;
+  return count(node.shape) == count(graph.nodes[node.inputs[0]].shape) && view.strides == row_major_strides(view.sizes);
+}
+
+class Builder {
+ public:
+  Builder(const Graph& graph, const std::function<bool(NodeId)>& stop) : graph_(graph), stop_(stop) {}
+
+  std::optional<Stretch> build(const std::vector<NodeId>& ends) {
+    Stretch& s = stretch_;
+    if (ends.empty()) return std::nullopt;
+    s.count = count(graph_.nodes[ends.front()].shape);
+    if (s.count < kCountMin) return std::nullopt;
+    // What is computed at an end counts, what its consumers see may be another value: then it is a source as well.
+    std::vector<std::pair<NodeId, bool>> found;  // By end: the node, and whether it is a step.
+    std::vector<NodeId> open;
+    for (NodeId end : ends) {
+      const Node& node = graph_.nodes[end];
+      if (count(node.shape) != s.count) return std::nullopt;
+      const bool handed = hands_on(graph_, node);
+      const NodeId from = handed ? made(node.inputs[0]) : end;
+      const bool step = handed ? inside(from) : flat(graph_, node);
+      if (!handed && !step && (node.primitive != Primitive::kLeaf || stop_(end))) return std::nullopt;
+      found.emplace_back(from, step);
+      if (step)
+        open.push_back(from);
+      else
+        sources_.emplace(from, 0);
+    }
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (!steps_.emplace(id, 0).second) continue;
+      for (NodeId input : graph_.nodes[id].inputs) {
+        const NodeId from = made(input);
+        if (inside(from))
+          open.push_back(from);
+        else
+          sources_.emplace(from, 0);
+      }
+    }
+    for (auto& [id, index] : sources_) {
+      index = s.sources.size();
+      s.sources.push_back(id);
+    }
+    for (auto& [id, index] : steps_) {
+      index = s.sources.size() + s.steps.size();
+      s.steps.push_back({id, {}});
+      for (NodeId input : graph_.nodes[id].inputs) {
+        const NodeId from = made(input);
+        s.steps.back().inputs.push_back(inside(from) ? steps_.at(from) : sources_.at(from));
+      }
+    }
+    for (const auto& [id, step] : found) s.ends.push_back(step ? steps_.at(id) : sources_.at(id));
+    return std::move(s);
+  }
+
+ private:
+  // The node whose value a consumer of `id` reads.
+  NodeId made(NodeId id) const {
+    while (!stop_(id) && hands_on(graph_, graph_.nodes[id])) id = graph_.nodes[id].inputs[0];
+    return id;
+  }
+  bool inside(NodeId id) const {
+    return count(graph_.nodes[id].shape) == stretch_.count && flat(graph_, graph_.nodes[id]) && !stop_(id);
+  }
+
+  const Graph& graph_;
+  const std::function<bool(NodeId)>& stop_;
+  Stretch stretch_;
+  std::map<NodeId, std::size_t> sources_, steps_;
+};
+
+// On a device one tile is all: its threads are the device's own.
+std::int64_t tile_length(const Stretch& stretch) { return current_device() != nullptr ? stretch.count : kTile; }
+
+}  // namespace
+
+std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
+                                      const std::function<bool(NodeId)>& stop) {
+  return Builder(graph, stop).build(ends);
+}
+
+std::vector<TapGroup> group_taps(const Graph& graph, const std::vector<std::size_t>& taps,
+                                 const std::function<bool(NodeId)>& stop) {
+  std::vector<TapGroup> groups;
+  std::map<NodeId, std::size_t> group_of;  // By step of a stretch.
+  for (std::size_t index : taps) {
+    std::optional<Stretch> stretch = stretch_before(graph, nodes_of(graph.taps[index]), stop);
+    std::size_t group = groups.size();
+    if (stretch)
+      for (const Stretch::Step& step : stretch->steps)
+        if (const auto found = group_of.find(step.node); found != group_of.end()) group = found->second;
+    if (group == groups.size()) groups.push_back({});
+    groups[group].taps.push_back(index);
+    if (!stretch) continue;
+    for (const Stretch::Step& step : stretch->steps) group_of.emplace(step.node, group);
+    groups[group].stretch = std::move(stretch);
+  }
+  for (TapGroup& group : groups) {
+    if (group.taps.size() < 2) continue;
+    std::vector<NodeId> ends;
+    for (std::size_t index : group.taps) std::ranges::copy(nodes_of(graph.taps[index]), std::back_inserter(ends));
+    group.stretch = stretch_before(graph, ends, stop);
+  }
+  return groups;
+}
+
+Array Tile::of(const Array& whole) const {
+  if (whole.count() == 1) return whole.reshape({});
+  return whole.window({{length}, {1}, begin});
+}
+
+std::int64_t count_tiles(const Stretch& stretch) {
+  const std::int64_t length = tile_length(stretch);
+  return (stretch.count + length - 1) / length;
+}
+
+void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+                   const std::function<void(std::int64_t, const Tile&)>& body) {
+  std::vector<Array> sources;
+  for (NodeId id : stretch.sources) sources.push_back(replay.value(id).materialize());
+  const std::int64_t length = tile_length(stretch);
+  cpu::parallel_for(count_tiles(stretch), 4, [&](std::int64_t first, std::int64_t last) {
+    std::vector<Array> inputs;
+    for (std::int64_t t = first; t < last; ++t) {
+      Tile tile{t * length, std::min(length, stretch.count - t * length), {}};
+      for (const Array& source : sources) tile.values.push_back(tile.of(source));
+      for (const Stretch::Step& step : stretch.steps) {
+        const Node& node = graph.nodes[step.node];
+        inputs.clear();
+        for (std::size_t input : step.inputs) inputs.push_back(tile.values[input]);
+        tile.values.push_back(traits(node.primitive).evaluate(node.attributes, {tile.length}, inputs));
+      }
+      body(t, tile);
+    }
+  });
+}
+
+}  // namespace plumbline

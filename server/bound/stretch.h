@@ -1,0 +1,53 @@
+// Elementwise stretches of a graph, evaluated tile by tile: what lies between the values that they read and the nodes
+// asked for stays in the processor's caches and takes no memory. The optimizer's part of a step is made of them.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "server/bound/replay.h"
+
+namespace plumbline {
+
+// The elementwise nodes before some ends, all of one count of elements in one order.
+struct Stretch {
+  struct Step {
+    NodeId node = 0;
+    std::vector<std::size_t> inputs;  // Indices into `sources`, and beyond them into `steps`.
+  };
+  std::int64_t count = 0;         // Of elements of every step.
+  std::vector<NodeId> sources;    // What the steps read: of `count` elements, or of one.
+  std::vector<Step> steps;        // In topological order.
+  std::vector<std::size_t> ends;  // By end asked for: its index as in Step::inputs.
+};
+
+// Back to leaves, to nodes that are not elementwise and to those whose consumers see a value from elsewhere, which
+// `stop` tells. Empty: the ends are not all elementwise or leaves, and of one count, or too small to gain anything.
+std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
+                                      const std::function<bool(NodeId)>& stop);
+
+// Taps that share a stretch, or one that lies in none.
+struct TapGroup {
+  std::vector<std::size_t> taps;   // Indices into the graph's.
+  std::optional<Stretch> stretch;  // Its ends: the taps' terms, one after the other.
+};
+std::vector<TapGroup> group_taps(const Graph& graph, const std::vector<std::size_t>& taps,
+                                 const std::function<bool(NodeId)>& stop);
+
+// Elements [begin, begin + length) of a stretch.
+struct Tile {
+  std::int64_t begin = 0, length = 0;
+  std::vector<Array> values;  // Of sources as consumers see them, then of steps as computed.
+
+  // A row-major array's part; of one element: itself.
+  Array of(const Array& whole) const;
+};
+
+std::int64_t count_tiles(const Stretch& stretch);
+
+// body(index, tile) for all tiles, in parallel, in exact arithmetic.
+void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+                   const std::function<void(std::int64_t, const Tile&)>& body);
+
+}  // namespace plumbline
