@@ -4,7 +4,9 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/cpu/loop.h"
 #include "server/bound/quantize.h"
+#include "server/bound/stretch.h"
 
 namespace plumbline {
 namespace {
@@ -107,22 +109,55 @@ struct Chain {
   std::uint64_t lost_elements = 0, elements = 0;
 };
 
-// Adds what of the addend x leaves the accumulator a as it was: round(a + x) = round(a) though x is not 0.
-void absorb(NodeId id, Format format, const Array& accumulator, const Array& addend, const Shape& shape, Chain* chain) {
-  const std::uint64_t lost_before = chain->lost_elements;
-  const Array a = accumulator.expand(shape).materialize(), x = addend.expand(shape).materialize();
-  for (std::int64_t i = 0; i < a.count(); ++i) {
-    const double step = x.data()[i], before = a.data()[i];
-    if (step == 0 || !std::isfinite(step) || !std::isfinite(before)) continue;
-    ++chain->elements;
-    chain->total += std::fabs(step);
-    if (round_to(format, before + step) != round_to(format, before)) continue;
-    ++chain->lost_elements;
-    chain->lost += std::fabs(step);
+// What of an addend leaves the accumulator as it was: round(a + x) = round(a) though x is not 0.
+struct Absorbed {
+  std::uint64_t elements = 0, lost_elements = 0;
+  double total = 0, lost = 0;
+
+  void join(const Absorbed& other) {
+    elements += other.elements;
+    lost_elements += other.lost_elements;
+    total += other.total;
+    lost += other.lost;
   }
-  if (chain->lost_elements - lost_before < chain->worst_lost) return;
-  chain->worst = id;
-  chain->worst_lost = chain->lost_elements - lost_before;
+};
+
+template <class Round>
+Absorbed absorbed(const Array& accumulator, const Array& addend, const Round& round) {
+  const double *a = accumulator.data(), *x = addend.data();
+  double elements = 0, lost_elements = 0, total = 0, lost = 0;
+  for (std::int64_t i = 0; i < accumulator.count(); ++i) {
+    const bool counts = x[i] != 0 && std::isfinite(x[i]) && std::isfinite(a[i]);
+    const double step = counts ? std::fabs(x[i]) : 0;
+    const bool absorbs = counts && round(a[i] + x[i]) == round(a[i]);
+    elements += counts ? 1 : 0;
+    total += step;
+    lost_elements += absorbs ? 1 : 0;
+    lost += absorbs ? step : 0;
+  }
+  return {static_cast<std::uint64_t>(elements), static_cast<std::uint64_t>(lost_elements), total, lost};
+}
+
+Absorbed absorbed(Format format, const Array& accumulator, const Array& addend) {
+  const Array a = accumulator.materialize(), x = addend.expand(a.shape()).materialize();
+  if (format == Format::kFloat32) return absorbed(a, x, [](double v) { return static_cast<float>(v); });
+  return absorbed(a, x, [format](double v) { return round_to(format, v); });
+}
+
+// Of the addition `id` to its input `into`.
+Absorbed absorbed(const Graph& graph, const Replay& values, NodeId id, std::size_t into, Format format) {
+  const Node& node = graph.nodes[id];
+  const auto stretch = stretch_before(graph, {id}, [&](NodeId before) { return values.at_hand(before); });
+  if (!stretch) return absorbed(format, values.value(node.inputs[into]), values.value(node.inputs[1 - into]));
+  std::vector<Absorbed> parts(static_cast<std::size_t>(count_tiles(*stretch)));
+  const std::vector<std::size_t>& inputs = stretch->steps.back().inputs;
+  for_each_tile(graph, values, *stretch, [&](std::int64_t number, const Tile& tile) {
+    parts[static_cast<std::size_t>(number)] =
+        absorbed(format, tile.values[inputs[into]], tile.values[inputs[1 - into]]);
+  });
+  Absorbed whole;
+  for (const Absorbed& part : parts) whole.join(part);
+  return whole;
 }
 
 class Accumulations {
@@ -198,10 +233,9 @@ class Accumulations {
       if (constant_[addend] || graph_.nodes[before].shape != node.shape) continue;
       Format format = node.result;
       if (narrowest_cast_[id] == accumulator.format) format = accumulator.format;  // Read wide, stored as it was.
-      const Array &a = values_.value(before), &x = values_.value(addend);
       if (accumulator.kind == Accumulator::Kind::kWeight) {
         if (into_[addend].kind == Accumulator::Kind::kWeight) continue;  // A sum of weights is no step.
-        absorb(id, format, a, x, node.shape, &weights_[format]);
+        absorb(id, i, format, &weights_[format]);
         return;
       }
       Chain& chain = chains_[accumulator.chain];
@@ -209,13 +243,24 @@ class Accumulations {
       if (accumulator.kind == Accumulator::Kind::kSum && !same_line) continue;
       chain.additions.push_back(id);
       if (accumulator.kind == Accumulator::Kind::kState || chain.additions.size() >= kRunningSumMin)
-        absorb(id, format, a, x, node.shape, &chain);
+        absorb(id, i, format, &chain);
       into_[id] = {Accumulator::Kind::kSum, accumulator.format, accumulator.chain};
       return;
     }
     const std::size_t chain = new_chain();
     chains_[chain].additions.push_back(id);
     into_[id] = {Accumulator::Kind::kSum, node.result, chain};
+  }
+
+  void absorb(NodeId id, std::size_t into, Format format, Chain* chain) const {
+    const Absorbed found = absorbed(graph_, values_, id, into, format);
+    chain->elements += found.elements;
+    chain->total += found.total;
+    chain->lost_elements += found.lost_elements;
+    chain->lost += found.lost;
+    if (found.lost_elements < chain->worst_lost) return;
+    chain->worst = id;
+    chain->worst_lost = found.lost_elements;
   }
 
   const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
@@ -246,15 +291,13 @@ void find_cancellation(const Graph& graph, const Replay& values, std::vector<Haz
     if (graph.origins[node.origin].phase == Phase::kBackward) continue;
     if (!rounds(graph.nodes[made(graph, node.inputs[0])]) || !rounds(graph.nodes[made(graph, node.inputs[1])]))
       continue;
-    const Array a = values.value(node.inputs[0]).expand(node.shape).materialize(),
-                b = values.value(node.inputs[1]).expand(node.shape).materialize(), sum = values.value(id).materialize();
-    double terms = 0, result = 0;
-    for (std::int64_t i = 0; i < sum.count(); ++i) {
-      const double both = std::fabs(a.data()[i]) + std::fabs(b.data()[i]);
-      terms += both * both;
-      result += sum.data()[i] * sum.data()[i];
-    }
-    const double factor = std::sqrt(terms / result);
+    Array terms = Array::uninitialized({}), result = Array::uninitialized({});
+    const auto square = [](double x) { return x * x; };
+    cpu::reduce<cpu::Sum>(
+        terms, false, node.shape, [=](double a, double b) { return square(std::fabs(a) + std::fabs(b)); },
+        values.value(node.inputs[0]), values.value(node.inputs[1]));
+    cpu::reduce<cpu::Sum>(result, false, node.shape, square, values.value(id));
+    const double factor = std::sqrt(terms.item() / result.item());
     if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(node.result)) > 1)) continue;
     if (!worst || factor > worst->harm) worst = HazardFinding{HazardKind::kCancellation, id, 1, factor, {}, {}};
   }
