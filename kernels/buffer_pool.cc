@@ -1,7 +1,11 @@
 #include "kernels/buffer_pool.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -14,6 +18,28 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 constexpr std::size_t kSmallest = 4096;  // Bytes; smaller buffers are left to the allocator.
+
+// Large buffers come from the system and go back to it at once: an allocator would keep what they leave, in pieces that
+// fit no other size. (The address sanitizer watches its own alone.)
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kMapped = SIZE_MAX;
+#else
+constexpr std::size_t kMapped = std::size_t{1} << 18;
+#endif
+
+void* allocate(std::size_t bytes) {
+  if (bytes < kMapped) return ::operator new(bytes, kAlignment);
+  void* const buffer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (buffer == MAP_FAILED) throw std::bad_alloc();
+  return buffer;
+}
+
+void release(void* buffer, std::size_t bytes) {
+  if (bytes < kMapped)
+    ::operator delete(buffer, kAlignment);
+  else
+    munmap(buffer, bytes);
+}
 
 // Sizes are rounded up to eight steps a power of two, so that similar ones are exchanged.
 std::size_t size_class(std::size_t bytes) {
@@ -31,39 +57,30 @@ class Pool {
   void* take(std::size_t bytes) {
     if (bytes >= kSmallest) {
       const std::lock_guard lock(mutex_);
-      const auto found = free_.find(bytes);
-      if (found != free_.end() && !found->second.empty()) {
-        void* const buffer = found->second.back();
-        found->second.pop_back();
-        reserved_ -= bytes;
-        return buffer;
-      }
+      used_ += bytes;
+      if (const auto found = free_.find(bytes); found != free_.end()) return take_from(found);
+      exchange(bytes);
     }
-    return ::operator new(bytes, kAlignment);
+    return allocate(bytes);
   }
 
   void give(void* buffer, std::size_t bytes) {
     if (bytes >= kSmallest) {
       const std::lock_guard lock(mutex_);
+      used_ -= bytes;
       if (reserved_ + bytes <= limit_) {
         free_[bytes].push_back(buffer);
         reserved_ += bytes;
         return;
       }
     }
-    ::operator delete(buffer, kAlignment);
+    release(buffer, bytes);
   }
 
   void set_limit(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     limit_ = bytes;
-    for (auto it = free_.rbegin(); it != free_.rend() && reserved_ > limit_; ++it) {
-      while (!it->second.empty() && reserved_ > limit_) {
-        ::operator delete(it->second.back(), kAlignment);
-        it->second.pop_back();
-        reserved_ -= it->first;
-      }
-    }
+    while (reserved_ > limit_) drop_largest();
   }
 
   std::size_t reserved() {
@@ -72,9 +89,38 @@ class Pool {
   }
 
  private:
+  // By size; never an empty list.
+  using Free = std::map<std::size_t, std::vector<void*>>;
+
+  void* take_from(Free::iterator size) {
+    void* const buffer = size->second.back();
+    size->second.pop_back();
+    reserved_ -= size->first;
+    if (size->second.empty()) free_.erase(size);
+    return buffer;
+  }
+
+  // Returns its bytes.
+  std::size_t drop_largest() {
+    const auto largest = std::prev(free_.end());
+    const std::size_t bytes = largest->first;
+    release(take_from(largest), bytes);
+    return bytes;
+  }
+
+  // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
+  // ever used by more than an eighth: what one pass leaves behind does not add to what the next one needs.
+  void exchange(std::size_t bytes) {
+    most_used_ = std::max(most_used_, used_);
+    while (exchanged_ < bytes && !free_.empty() && used_ + reserved_ > most_used_ + most_used_ / 8)
+      exchanged_ += drop_largest();
+    exchanged_ -= std::min(exchanged_, bytes);
+  }
+
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;  // By size.
-  std::size_t reserved_ = 0;
+  Free free_;
+  std::size_t used_ = 0, most_used_ = 0, reserved_ = 0;
+  std::size_t exchanged_ = 0;  // Bytes given up that no new buffer has taken the place of.
   std::size_t limit_ = std::size_t{512} << 20;
 };
 

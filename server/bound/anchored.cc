@@ -166,7 +166,8 @@ std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Repla
     Judged whole;
     for (const std::vector<Judged>& part : parts) whole.join(part[i]);
     bool lost = false;
-    for (std::size_t k = 0; k < graph.taps[group.taps[i]].terms.size(); ++k) lost = lost || exploded[stretch.ends[end++]];
+    for (std::size_t k = 0; k < graph.taps[group.taps[i]].terms.size(); ++k)
+      lost = lost || exploded[stretch.ends[end++]];
     judged.push_back(lost ? std::nullopt : std::optional(whole));
   }
   return judged;
@@ -185,7 +186,7 @@ std::optional<Judged> judge_whole(const GraphTap& tap, const Replay& anchored, E
 
 }  // namespace
 
-std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<Array>& leaves,
+std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
                                          const Replay& exact, const DecisionCheck& decisions,
                                          const std::vector<std::size_t>& taps, Bounds* bounds) {
   const Graph& graph = *input.target;
@@ -202,13 +203,12 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
     const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
     if (beyond || !graph.observed.empty()) candidates.push_back(index);
   }
-  const std::vector<TapGroup> groups =
-      group_taps(graph, candidates, [&](NodeId id) { return anchors.count(id) != 0; });
+  const std::vector<TapGroup> groups = group_taps(graph, candidates, [&](NodeId id) { return anchors.count(id) != 0; });
   std::vector<NodeId> wanted;
   for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
   for (const TapGroup& group : groups) {
-    const std::vector<NodeId> nodes = group.stretch ? enclosed_sources(graph, *group.stretch, anchors)
-                                                    : nodes_of(graph.taps[group.taps.front()]);
+    const std::vector<NodeId> nodes =
+        group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : nodes_of(graph.taps[group.taps.front()]);
     wanted.insert(wanted.end(), nodes.begin(), nodes.end());
   }
   Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);

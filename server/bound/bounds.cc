@@ -226,7 +226,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   Bounds bounds;
   Stopwatch watch(&bounds.seconds);
 
-  const std::vector<Array> leaves = leaf_values(graph);
+  const std::vector<LeafValue> leaves = leaf_values(graph);
   const Replay exact = replay(graph, leaves, Precision::kExact);
   const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
   bounds.decisions = decisions.total;
@@ -246,8 +246,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     watch.lap("range");
   }
 
-  const std::vector<bool> enclosed =
-      judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
+  const std::vector<bool> enclosed = judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
   watch.lap("interval");
 
   // Execution to first order for the rest; the same sweep gives rho for mathematics.

@@ -48,8 +48,8 @@ std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch,
 
 // The same for a stretch, whose tiles are given to `body` with the radii of their values. Returns by value whether it
 // exploded: then its radii say nothing.
-std::vector<bool> enclose_stretch(const Graph& graph, const Replay& replay, const Stretch& stretch,
-                                  const Profile& profile, const Overrides& anchors, Enclosures* enclosures,
-                                  const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body);
+std::vector<bool> enclose_stretch(
+    const Graph& graph, const Replay& replay, const Stretch& stretch, const Profile& profile, const Overrides& anchors,
+    Enclosures* enclosures, const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body);
 
 }  // namespace plumbline

@@ -42,8 +42,8 @@ std::vector<bool> written_upon(const Graph& graph) {
 
 // Data leaves of `graph` with no content in common with `others`: neither is cut into rows of the other's length with
 // all of the shorter one's rows found. Both directions are tried, since either side may hold the split.
-std::vector<NodeId> foreign(const Graph& graph, const std::vector<Array>& values, const Graph& other_graph,
-                            const std::vector<Array>& other_values) {
+std::vector<NodeId> foreign(const Graph& graph, const std::vector<LeafValue>& values, const Graph& other_graph,
+                            const std::vector<LeafValue>& other_values) {
   std::vector<NodeId> result;
   std::map<std::int64_t, std::set<RowKey>> other_rows;  // by row length: rows of all other leaves cut to it
   auto rows_at = [&](std::int64_t length) -> const std::set<RowKey>& {
@@ -104,8 +104,8 @@ bool is_rounding(Format format, const Array& wide, const Array& narrow) {
 
 }  // namespace
 
-LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
-                       const std::vector<Array>& reference_values) {
+LeafMatch match_leaves(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+                       const std::vector<LeafValue>& reference_values) {
   LeafMatch match;
   std::map<std::string, std::size_t> named;
   for (std::size_t i = 0; i < target.leaves.size(); ++i)
@@ -122,7 +122,7 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
       if (!reference_values[i]) match.missing.push_back(leaf.name);
       continue;
     }
-    const Array& shared = target_values[found->second];
+    const LeafValue& shared = target_values[found->second];
     if (leaf.role != LeafRole::kObserved && reference_values[i] && !bitwise_equal(reference_values[i], shared)) {
       match.drifted.push_back(leaf.name);
       const GraphLeaf& own = target.leaves[found->second];
@@ -138,7 +138,7 @@ LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_val
   return match;
 }
 
-std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Array>& values) {
+std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<LeafValue>& values) {
   std::vector<RoundedLeaf> result;
   for (std::size_t narrow = 0; narrow < graph.leaves.size(); ++narrow) {
     const GraphLeaf& leaf = graph.leaves[narrow];
@@ -156,8 +156,8 @@ std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Arr
   return result;
 }
 
-std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<Array>& target_values,
-                                        const Graph& reference, const std::vector<Array>& reference_values,
+std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<LeafValue>& target_values,
+                                        const Graph& reference, const std::vector<LeafValue>& reference_values,
                                         const LeafMatch& match) {
   std::vector<RoundedLeaf> result;
   const std::set<NodeId> foreign(match.foreign_reference_data.begin(), match.foreign_reference_data.end());

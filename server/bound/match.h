@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "server/lower/graph.h"
+#include "server/bound/replay.h"
 
 namespace plumbline {
 
 struct LeafMatch {
   // For each leaf of the reference: its content for the matched replay (parameters, buffers, state and random outputs
   // by name from the target; data its own).
-  std::vector<Array> reference_values;
+  std::vector<LeafValue> reference_values;
   std::vector<std::string> drifted;  // Names whose content differs between the runs.
   // Target's parameters, buffers and state whose content differs, neither being the other rounded to its format.
   std::vector<NodeId> foreign_state;
@@ -24,8 +24,8 @@ struct LeafMatch {
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
 };
 
-LeafMatch match_leaves(const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
-                       const std::vector<Array>& reference_values);
+LeafMatch match_leaves(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+                       const std::vector<LeafValue>& reference_values);
 
 // Format f with round_to(f, target leaf) == reference leaf elementwise (or the other way round) for some pair of
 // foreign leaves; kUnknown if there is none. When found, `reference_leaf` and `target_leaf` index the graphs' leaves.
@@ -33,12 +33,12 @@ struct RoundedLeaf {
   Format format = Format::kUnknown;
   std::size_t target_leaf = 0, reference_leaf = 0;
 };
-std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<Array>& target_values,
-                                        const Graph& reference, const std::vector<Array>& reference_values,
+std::vector<RoundedLeaf> rounded_leaves(const Graph& target, const std::vector<LeafValue>& target_values,
+                                        const Graph& reference, const std::vector<LeafValue>& reference_values,
                                         const LeafMatch& match);
 
 // Weights, buffers or state that are roundings of wider leaves of the same trace (fp16 weights with an fp32 master
 // copy): one quantity in two formats. `target_leaf` indexes the narrow one, `reference_leaf` the wide one.
-std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Array>& values);
+std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<LeafValue>& values);
 
 }  // namespace plumbline

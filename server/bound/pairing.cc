@@ -89,8 +89,8 @@ bool same_terms(const GraphTap& a, const GraphTap& b) {
 }
 
 // Whether both programs are one, on leaves of one content: the same mathematics, replayed with the same errors.
-bool same_program(const Graph& target, const std::vector<Array>& target_leaves, const Graph& reference,
-                  const std::vector<Array>& reference_leaves) {
+bool same_program(const Graph& target, const std::vector<LeafValue>& target_leaves, const Graph& reference,
+                  const std::vector<LeafValue>& reference_leaves) {
   if (!std::equal(target.nodes.begin(), target.nodes.end(), reference.nodes.begin(), reference.nodes.end(),
                   same_node) ||
       !std::equal(target.taps.begin(), target.taps.end(), reference.taps.begin(), reference.taps.end(), same_terms) ||
@@ -254,7 +254,7 @@ void locate(Pairing& pairing, Bounds* bounds) {
 
 // A one-element leaf that holds a constant of the other program, rounded to the leaf's format, is taken for the
 // constant: torch.tensor(0.1) for 0.1. Returns the format of the last one; kUnknown if there is none.
-Format restore_constants(const Graph& graph, const Graph& other, std::vector<Array>* leaves) {
+Format restore_constants(const Graph& graph, const Graph& other, std::vector<LeafValue>* leaves) {
   Format found = Format::kUnknown;
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
     const GraphLeaf& leaf = graph.leaves[i];
@@ -274,11 +274,11 @@ Format restore_constants(const Graph& graph, const Graph& other, std::vector<Arr
 }
 
 // Whether the gap closes when leaves that are roundings of the other side's leaves or constants are taken for these.
-void try_precision_policy(Pairing& pairing, const std::vector<Array>& target_leaves, const std::vector<Probe>& probes,
-                          const std::vector<Envelope>& own, Bounds* bounds) {
+void try_precision_policy(Pairing& pairing, const std::vector<LeafValue>& target_leaves,
+                          const std::vector<Probe>& probes, const std::vector<Envelope>& own, Bounds* bounds) {
   const Graph& target = *pairing.input.target;
   const Graph& reference = *pairing.input.reference;
-  std::vector<Array> ours = target_leaves, theirs = bounds->match.reference_values;
+  std::vector<LeafValue> ours = target_leaves, theirs = bounds->match.reference_values;
   const std::vector<RoundedLeaf> rounded = rounded_leaves(target, ours, reference, theirs, bounds->match);
   Format format = rounded.empty() ? Format::kUnknown : rounded.front().format;
   for (const RoundedLeaf& copy : master_copies(target, ours)) {
@@ -405,8 +405,9 @@ void judge_by_reference_policy(const Pairing& pairing, const std::vector<Probe>&
 
 }  // namespace
 
-void pair_with_reference(const BoundsInput& input, const std::vector<Array>& target_leaves, const Replay& target_exact,
-                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
+void pair_with_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
+                         const Replay& target_exact, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, Bounds* bounds) {
   const Graph& target = *input.target;
   const Graph& reference = *input.reference;
   bounds->paired = true;

@@ -9,7 +9,8 @@ namespace plumbline {
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
 // tap and operation at which the programs part.
-void pair_with_reference(const BoundsInput& input, const std::vector<Array>& target_leaves, const Replay& target_exact,
-                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds);
+void pair_with_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
+                         const Replay& target_exact, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, Bounds* bounds);
 
 }  // namespace plumbline

@@ -56,7 +56,7 @@ std::vector<std::vector<NodeId>> candidates(const Graph& graph, const Bounds& bo
 
 }  // namespace
 
-void attribute_casts(const BoundsInput& input, const std::vector<Array>& target_leaves, const Overrides& decisions,
+void attribute_casts(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Overrides& decisions,
                      Bounds* bounds) {
   const Graph &target = *input.target, &reference = *input.reference;
   std::int64_t elements = 0;

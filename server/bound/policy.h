@@ -14,7 +14,7 @@ namespace plumbline {
 // Fills bounds->policy_casts where at most kCastsMax places explain the difference, and it is at least half of what was
 // observed between T and R. Asks nothing of steps without narrow formats, and of steps too large to be re-executed a
 // few dozen times.
-void attribute_casts(const BoundsInput& input, const std::vector<Array>& target_leaves, const Overrides& decisions,
+void attribute_casts(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Overrides& decisions,
                      Bounds* bounds);
 
 }  // namespace plumbline

@@ -82,7 +82,7 @@ bool computes_in(const Graph& graph, const GraphTap& tap, Format format) {
   return false;
 }
 
-std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::vector<Array>& leaves) {
+std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves) {
   std::vector<NodeId> illegal;
   Replay lane;
   for (const GraphDecision& decision : graph.decisions) {
@@ -104,7 +104,7 @@ bool overflow_was_found(const Graph& graph) {
   return false;
 }
 
-std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact,
+std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& exact,
                                         const Profile& profile) {
   const Replay lane = replay(graph, leaves, Precision::kRounded);
   std::vector<RangeFinding> findings;

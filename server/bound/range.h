@@ -8,7 +8,7 @@
 namespace plumbline {
 
 // What the rounded replay says of every tap that is not finite in T or in exact arithmetic.
-std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Array>& leaves, const Replay& exact,
+std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& exact,
                                         const Profile& profile);
 
 // Whether some value on the way to the tap is computed in this format.
@@ -16,7 +16,7 @@ bool computes_in(const Graph& graph, const GraphTap& tap, Format format);
 
 // Whether the decisions that ask for overflow came out as in a legal execution of our own, or a value on the way lies
 // so close to its format's limit that rounding decides. Returns those that did not.
-std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::vector<Array>& leaves);
+std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves);
 
 // Whether an observed overflow made the step skip its update.
 bool overflow_was_found(const Graph& graph);

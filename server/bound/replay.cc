@@ -30,13 +30,38 @@ Array rounded(Format format, const Array& exact) {
   return result;
 }
 
+// A value is kept where computing it again would take more than so many cheap nodes, or where it is small.
+constexpr double kCheapMax = 24;
+constexpr std::int64_t kSmall = 1 << 12;
+
 }  // namespace
 
-std::vector<Array> leaf_values(const Graph& graph) {
-  std::vector<Array> values(graph.leaves.size());
+LeafValue::operator Array() const { return packed() ? part(0, count()).reshape(shape_) : values_; }
+
+Array LeafValue::part(std::int64_t begin, std::int64_t length) const {
+  if (!packed()) return values_.materialize().window({{length}, {1}, begin});
+  Array values = Array::uninitialized({length});
+  decode(format_, bytes_->data() + begin * traits(format_).bytes, length, values.data());
+  return values;
+}
+
+LeafValue LeafValue::reshape(Shape shape) const {
+  return packed() ? LeafValue(format_, bytes_, std::move(shape)) : LeafValue(values_.reshape(std::move(shape)));
+}
+
+bool LeafValue::same_bytes(const LeafValue& other) const {
+  return packed() && other.packed() && format_ == other.format_ && (bytes_ == other.bytes_ || *bytes_ == *other.bytes_);
+}
+
+std::vector<LeafValue> leaf_values(const Graph& graph) {
+  std::vector<LeafValue> values(graph.leaves.size());
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
     const GraphLeaf& leaf = graph.leaves[i];
-    if (leaf.bytes) values[i] = decode_bytes(leaf.format, leaf.bytes, graph.nodes[leaf.node].shape);
+    const Shape& shape = graph.nodes[leaf.node].shape;
+    if (!leaf.bytes) continue;
+    values[i] = LeafValue(leaf.format, leaf.bytes, shape);
+    if (count(shape) <= kSmall || traits(leaf.format).bytes == sizeof(double))
+      values[i] = static_cast<Array>(values[i]);
   }
   return values;
 }
@@ -73,10 +98,6 @@ bool cheap(const Node& node) {
   return (p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow ||
          p == Primitive::kGatherRows || p == Primitive::kAssemble;
 }
-
-// A value is kept where computing it again would take more than so many cheap nodes, or where it is small.
-constexpr double kCheapMax = 24;
-constexpr std::int64_t kSmall = 1 << 12;
 
 // Values used last, up to a budget in bytes.
 class Recent {
@@ -119,8 +140,9 @@ struct Replay::State {
   std::vector<bool> unrounded;  // Empty: none.
   Overrides overrides;
   Replay base;
-  std::vector<Array> values;         // Kept ones and leaves.
-  std::map<NodeId, Array> computed;  // Of overridden nodes that are kept.
+  std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
+  std::vector<Array> values;           // Kept ones and other leaves.
+  std::map<NodeId, Array> computed;    // Of overridden nodes that are kept.
   Recent recent, recent_computed;
 
   Array value(NodeId id) {
@@ -143,6 +165,13 @@ struct Replay::State {
     return changed[id] ? kept[id] : base.at_hand(id);
   }
 
+  LeafValue leaf(NodeId id) const {
+    if (overrides.count(id) != 0) return {};
+    if (!changed[id]) return base.packed(id);
+    const auto found = packed.find(id);
+    return found == packed.end() ? LeafValue() : found->second;
+  }
+
   Array computed_value(NodeId id) {
     if (!needed[id]) return {};
     if (!changed[id]) return base.computed(id);
@@ -160,6 +189,7 @@ struct Replay::State {
 
   Array evaluate(NodeId id) {
     const Node& node = graph->nodes[id];
+    if (const auto leaf = packed.find(id); leaf != packed.end()) return leaf->second;
     std::vector<Array> inputs;
     for (NodeId input : node.inputs) inputs.push_back(value(input));
     const PrimitiveTraits& primitive = traits(node.primitive);
@@ -177,6 +207,7 @@ struct Replay::State {
     std::int64_t largest = 0;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
+      if (packed.count(id) != 0) kept[id] = false;
       if (!needed[id] || !changed[id] || !cheap(node) || count(node.shape) <= kSmall) continue;
       const Primitive p = node.primitive;
       const bool function = (p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow;
@@ -198,10 +229,11 @@ struct Replay::State {
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
 bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
+LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
 
-Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision, const Overrides& overrides,
+Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
               const Replay* base, const std::vector<bool>* exact) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
@@ -224,7 +256,10 @@ Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision pr
   std::vector<bool> given(graph.nodes.size(), false);
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
     const NodeId id = graph.leaves[i].node;
-    state.values[id] = leaves[i];
+    if (leaves[i].packed())
+      state.packed.emplace(id, leaves[i]);
+    else
+      state.values[id] = leaves[i];
     if (state.needed[id] && !leaves[i])
       throw std::runtime_error("leaf '" + graph.leaves[i].name + "': expected its content, found none");
     given[id] = true;

@@ -12,6 +12,31 @@
 
 namespace plumbline {
 
+// Content of a leaf: values, or bytes in its own format, which take half the memory or less and are decoded whenever
+// they are asked for.
+class LeafValue {
+ public:
+  LeafValue() = default;  // None.
+  LeafValue(Array values) : shape_(values.shape()), values_(std::move(values)) {}
+  LeafValue(Format format, Bytes bytes, Shape shape)
+      : format_(format), bytes_(std::move(bytes)), shape_(std::move(shape)) {}
+
+  explicit operator bool() const { return values_ || bytes_ != nullptr; }
+  bool packed() const { return bytes_ != nullptr; }
+  std::int64_t count() const { return plumbline::count(shape_); }
+  operator Array() const;
+  Array part(std::int64_t begin, std::int64_t length) const;  // Of the row-major elements.
+  LeafValue reshape(Shape shape) const;
+  // They hold the same bytes, whatever their shape. Otherwise they may still be equal.
+  bool same_bytes(const LeafValue& other) const;
+
+ private:
+  Format format_ = Format::kUnknown;
+  Bytes bytes_;
+  Shape shape_;
+  Array values_;
+};
+
 using Overrides = std::map<NodeId, Array>;  // By node: what its consumers see instead.
 
 enum class Precision { kExact, kRounded };
@@ -27,6 +52,8 @@ class Replay {
   bool has(NodeId id) const;
   // Its value is held, or was given: nothing is computed when it is asked for.
   bool at_hand(NodeId id) const;
+  // A leaf that is held packed and that consumers see as it is; otherwise empty.
+  LeafValue packed(NodeId id) const;
   // What the node's consumers saw. Empty: not needed.
   Array value(NodeId id) const;
   // What the replay computed at the node itself; differs from `value` where that was overridden.
@@ -35,12 +62,12 @@ class Replay {
  private:
   struct State;
   std::shared_ptr<State> state_;
-  friend Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
+  friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
                        const Overrides& overrides, const Replay* base, const std::vector<bool>* exact);
 };
 
-// Content of the graph's leaves, decoded. Parallel to graph.leaves. An entry is empty where the trace lacks it.
-std::vector<Array> leaf_values(const Graph& graph);
+// Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
+std::vector<LeafValue> leaf_values(const Graph& graph);
 
 // Nodes that some tap, decision or observation depends on.
 std::vector<bool> needed_nodes(const Graph& graph);
@@ -51,7 +78,7 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
 // only what depends on an override is computed again. Nodes in `exact` (by node; null: none) are not rounded. Throws
 // std::runtime_error if a leaf that is needed is empty.
-Replay replay(const Graph& graph, const std::vector<Array>& leaves, Precision precision,
+Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
 
 // Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the

@@ -147,14 +147,19 @@ std::int64_t count_tiles(const Stretch& stretch) {
 
 void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
                    const std::function<void(std::int64_t, const Tile&)>& body) {
-  std::vector<Array> sources;
-  for (NodeId id : stretch.sources) sources.push_back(replay.value(id).materialize());
+  std::vector<LeafValue> sources;
+  for (NodeId id : stretch.sources) {
+    const LeafValue leaf = replay.packed(id);
+    sources.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
+  }
   const std::int64_t length = tile_length(stretch);
   cpu::parallel_for(count_tiles(stretch), 4, [&](std::int64_t first, std::int64_t last) {
     std::vector<Array> inputs;
     for (std::int64_t t = first; t < last; ++t) {
       Tile tile{t * length, std::min(length, stretch.count - t * length), {}};
-      for (const Array& source : sources) tile.values.push_back(tile.of(source));
+      for (const LeafValue& source : sources)
+        tile.values.push_back(source.packed() && source.count() > 1 ? source.part(tile.begin, tile.length)
+                                                                    : tile.of(source));
       for (const Stretch::Step& step : stretch.steps) {
         const Node& node = graph.nodes[step.node];
         inputs.clear();

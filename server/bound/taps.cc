@@ -106,6 +106,10 @@ std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
   return finite;
 }
 
+bool bitwise_equal(const LeafValue& a, const LeafValue& b) {
+  return a.same_bytes(b) || bitwise_equal(static_cast<Array>(a), static_cast<Array>(b));
+}
+
 bool bitwise_equal(const Array& a, const Array& b) {
   const Array x = a.materialize(), y = b.materialize();
   if (x.count() != y.count()) return false;

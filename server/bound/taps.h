@@ -12,8 +12,8 @@ Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weig
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
 // Sum of weight * value, by term; all of one shape.
 Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values);
-Array reference_value(const GraphTap& tap);                       // Decoded; empty if there is none.
-Format tap_format(const GraphTap& tap);                           // Of its first term.
+Array reference_value(const GraphTap& tap);  // Decoded; empty if there is none.
+Format tap_format(const GraphTap& tap);      // Of its first term.
 
 bool all_finite(const Array& values);
 // By tap: whether what was observed and what the replay says is finite all over.
@@ -22,6 +22,7 @@ struct FiniteTap {
 };
 std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay);
 
+bool bitwise_equal(const LeafValue& a, const LeafValue& b);
 bool bitwise_equal(const Array& a, const Array& b);  // By value and sign of zero; NaN equals NaN.
 
 }  // namespace plumbline

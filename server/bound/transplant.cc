@@ -61,8 +61,8 @@ Cuts match_opaque_calls(const Graph& target, const Graph& reference) {
   return cuts;
 }
 
-void transplant(const Cuts& cuts, const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
-                std::vector<Array>* reference_values) {
+void transplant(const Cuts& cuts, const Graph& target, const std::vector<LeafValue>& target_values,
+                const Graph& reference, std::vector<LeafValue>* reference_values) {
   std::map<NodeId, std::size_t> ours, theirs;
   for (std::size_t i = 0; i < target.leaves.size(); ++i) ours[target.leaves[i].node] = i;
   for (std::size_t i = 0; i < reference.leaves.size(); ++i) theirs[reference.leaves[i].node] = i;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/lower/graph.h"
+#include "server/bound/replay.h"
 
 namespace plumbline {
 
@@ -24,8 +24,8 @@ std::vector<bool> used_by_taps(const Graph& graph);
 Cuts match_opaque_calls(const Graph& target, const Graph& reference);
 
 // Gives the reference's anchors the target's observed values. Values are parallel to the graphs' leaves.
-void transplant(const Cuts& cuts, const Graph& target, const std::vector<Array>& target_values, const Graph& reference,
-                std::vector<Array>* reference_values);
+void transplant(const Cuts& cuts, const Graph& target, const std::vector<LeafValue>& target_values,
+                const Graph& reference, std::vector<LeafValue>* reference_values);
 
 // The graph with the calls' inputs as its taps, named alike in both graphs of a pair.
 Graph with_cut_taps(const Graph& graph, const std::vector<const OpaqueCall*>& calls);

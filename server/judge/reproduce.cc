@@ -70,8 +70,8 @@ std::vector<bool> known_bits(const Graph& graph) {
 }
 
 // Contents of the leaves; those that a reference lacks are the target's.
-std::vector<Array> contents(const Graph& graph, const Trace* target) {
-  std::vector<Array> leaves = leaf_values(graph);
+std::vector<LeafValue> contents(const Graph& graph, const Trace* target) {
+  std::vector<LeafValue> leaves = leaf_values(graph);
   if (target == nullptr) return leaves;
   const Graph other = lower(*target);
   return match_leaves(other, leaf_values(other), graph, leaves).reference_values;
@@ -81,7 +81,7 @@ std::vector<Array> contents(const Graph& graph, const Trace* target) {
 // whose leaves are to be taken for those that `trace` lacks; null: itself.
 std::vector<Reproducer::Operand> read_taps(const Trace& trace, const Trace* target) {
   const Graph graph = lower(trace);
-  const std::vector<Array> leaves = contents(graph, target);
+  const std::vector<LeafValue> leaves = contents(graph, target);
   Overrides observed = check_decisions(graph, replay(graph, leaves, Precision::kExact), Profile()).overrides;
   for (const auto& [node, observation] : graph.observed) {
     Array values = Array::uninitialized(graph.nodes[node].shape);
