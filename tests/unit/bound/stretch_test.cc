@@ -1,0 +1,177 @@
+#include "server/bound/stretch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "kernels/buffer_pool.h"
+#include "server/bound/bounds.h"
+#include "server/bound/interval.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+constexpr std::int64_t kCount = 3 * 7001;  // No multiple of a tile.
+
+std::vector<double> drawn(unsigned seed, double low, double high) {
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<double> draw(low, high);
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < kCount; ++i) values.push_back(static_cast<float>(draw(rng)));
+  return values;
+}
+
+// (w seen through a window) - lr g / sqrt(v), where g is computed by `of_gradient` and v elementwise.
+struct Update {
+  GraphBuilder b;
+  NodeId w, raw, gradient, v, root, ratio, step, seen, updated;
+
+  Update() {
+    w = b.leaf({3, 7001}, drawn(1, -1, 1));
+    raw = b.leaf({kCount}, drawn(2, -1, 1));
+    v = b.leaf({kCount}, drawn(3, 1e-3, 1));
+    const NodeId lr = b.leaf({}, {0.125});
+    gradient = b.op(Primitive::kExp, {raw}, {kCount});
+    Attributes view;
+    view.view = {{kCount}, {1}, 0};
+    seen = b.op(Primitive::kWindow, {w}, {kCount}, Format::kFloat32, view);
+    root = b.op(Primitive::kSqrt, {v}, {kCount});
+    ratio = b.op(Primitive::kDiv, {gradient, root}, {kCount});
+    step = b.op(Primitive::kMul, {ratio, lr}, {kCount});
+    updated = b.op(Primitive::kSub, {seen, step}, {kCount});
+    b.tap("w", TapKind::kUpdate, updated, std::vector<double>(kCount, 0));
+  }
+};
+
+TEST(Stretch, TilesHoldWhatTheReplayComputes) {
+  Update u;
+  const Replay exact = replay(u.b.graph, leaf_values(u.b.graph), Precision::kExact);
+  const auto stretch = stretch_before(u.b.graph, {u.updated, u.seen, u.step}, [](NodeId) { return false; });
+  ASSERT_TRUE(stretch);
+  const Array updated = exact.value(u.updated), step = exact.value(u.step), w = exact.value(u.w);
+  std::vector<double> found[3] = {std::vector<double>(kCount), std::vector<double>(kCount),
+                                  std::vector<double>(kCount)};
+  ASSERT_GT(count_tiles(*stretch), 1);
+  for_each_tile(u.b.graph, exact, *stretch, [&](std::int64_t, const Tile& tile) {
+    for (std::size_t end = 0; end < 3; ++end)
+      for (std::int64_t i = 0; i < tile.length; ++i)
+        found[end][static_cast<std::size_t>(tile.begin + i)] = tile.values[stretch->ends[end]].data()[i];
+  });
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    ASSERT_EQ(found[0][at], updated.data()[i]);
+    ASSERT_EQ(found[1][at], w.data()[i]);
+    ASSERT_EQ(found[2][at], step.data()[i]);
+  }
+}
+
+TEST(Stretch, EndsWhereConsumersSeeAnotherValue) {
+  Update u;
+  const auto stop = [&](NodeId id) { return id == u.gradient; };
+  const auto stretch = stretch_before(u.b.graph, {u.updated}, stop);
+  ASSERT_TRUE(stretch);
+  for (const Stretch::Step& step : stretch->steps) EXPECT_NE(step.node, u.gradient);
+  EXPECT_EQ(std::ranges::count(stretch->sources, u.gradient), 1);
+  // As an end it is computed nevertheless.
+  const auto both = stretch_before(u.b.graph, {u.updated, u.gradient}, stop);
+  ASSERT_TRUE(both);
+  EXPECT_EQ(both->steps[both->ends[1] - both->sources.size()].node, u.gradient);
+  EXPECT_EQ(std::ranges::count(both->sources, u.gradient), 1);
+}
+
+TEST(Stretch, HasNoPlaceForSumsAndBroadcasts) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({kCount}, drawn(1, -1, 1)), three = b.leaf({3, 1}, {1, 2, 3});
+  const NodeId wide = b.leaf({3, 7001}, drawn(2, -1, 1));
+  const NodeId scaled = b.op(Primitive::kMul, {wide, three}, {3, 7001});
+  const NodeId doubled = b.op(Primitive::kAdd, {scaled, scaled}, {3, 7001});
+  const auto never = [](NodeId) { return false; };
+  EXPECT_FALSE(stretch_before(b.graph, {b.sum_all(x)}, never));
+  EXPECT_FALSE(stretch_before(b.graph, {scaled}, never));
+  const auto stretch = stretch_before(b.graph, {doubled}, never);
+  ASSERT_TRUE(stretch);
+  EXPECT_EQ(stretch->sources, std::vector<NodeId>{scaled});
+}
+
+// The same radii as node by node, anchors and leaves included.
+TEST(Stretch, IsEnclosedAsItsNodesAre) {
+  Update u;
+  const Graph& graph = u.b.graph;
+  const Profile profile = pytorch_cpu();
+  const Array observed = replay(graph, leaf_values(graph), Precision::kExact).value(u.gradient);
+  for (const Overrides& anchors : {Overrides{}, Overrides{{u.gradient, observed}}}) {
+    const Replay exact = replay(graph, leaf_values(graph), Precision::kExact, anchors);
+    const Enclosure whole = Enclosures(graph, exact, {u.updated}, profile, anchors).take(u.updated);
+    ASSERT_TRUE(whole.radius);
+    const auto stretch = stretch_before(graph, {u.updated}, [&](NodeId id) { return anchors.count(id) != 0; });
+    ASSERT_TRUE(stretch);
+    Enclosures sources(graph, exact, enclosed_sources(graph, *stretch, anchors), profile, anchors);
+    std::vector<double> radii(kCount, -1);
+    const std::vector<bool> exploded =
+        enclose_stretch(graph, exact, *stretch, profile, anchors, &sources,
+                        [&](std::int64_t, const Tile& tile, const std::vector<Bound>& bounds) {
+                          for (std::int64_t i = 0; i < tile.length; ++i)
+                            radii[static_cast<std::size_t>(tile.begin + i)] = bounds[stretch->ends[0]].values.data()[i];
+                        });
+    EXPECT_FALSE(exploded[stretch->ends[0]]);
+    const Array expected = whole.radius.values.materialize();
+    for (std::int64_t i = 0; i < kCount; ++i)
+      ASSERT_DOUBLE_EQ(radii[static_cast<std::size_t>(i)], expected.data()[i]) << i;
+  }
+}
+
+// One element without a finite ball gives the whole away, in whichever tile it lies.
+TEST(Stretch, ExplodesAsAWhole) {
+  GraphBuilder b;
+  std::vector<double> values = drawn(1, 0.5, 1);
+  values[kCount - 5] = 1e-30;
+  const NodeId x = b.leaf({kCount}, values), y = b.leaf({kCount}, drawn(2, 0.5, 1));
+  const NodeId noisy = b.op(Primitive::kExp, {y}, {kCount});
+  const NodeId difference = b.op(Primitive::kSub, {noisy, noisy}, {kCount});
+  const NodeId divisor = b.op(Primitive::kAdd, {x, difference}, {kCount});
+  const NodeId quotient = b.op(Primitive::kDiv, {x, divisor}, {kCount});
+  b.tap("q", TapKind::kUpdate, quotient, std::vector<double>(kCount, 0));
+  const Profile profile = pytorch_cpu();
+  const Overrides none;
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  EXPECT_TRUE(Enclosures(b.graph, exact, {quotient}, profile, none).take(quotient).exploded);
+  const auto stretch = stretch_before(b.graph, {quotient}, [](NodeId) { return false; });
+  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), profile, none);
+  const std::vector<bool> exploded = enclose_stretch(b.graph, exact, *stretch, profile, none, &sources,
+                                                     [](std::int64_t, const Tile&, const std::vector<Bound>&) {});
+  EXPECT_TRUE(exploded[stretch->ends[0]]);
+}
+
+TEST(LeafValue, IsReadWholeAndInParts) {
+  GraphBuilder b;
+  const std::vector<double> values = drawn(7, -1, 1);
+  b.leaf({3, 7001}, values, Format::kFloat16);
+  const LeafValue leaf = leaf_values(b.graph)[0], flat = leaf.reshape({kCount});
+  ASSERT_TRUE(leaf.packed());
+  const Array whole = leaf, part = flat.part(7000, 40);
+  EXPECT_EQ(whole.shape(), (Shape{3, 7001}));
+  for (std::int64_t i = 0; i < kCount; ++i)
+    ASSERT_EQ(whole.data()[i], round_to(Format::kFloat16, values[static_cast<std::size_t>(i)]));
+  for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(part.data()[i], whole.data()[7000 + i]);
+  EXPECT_TRUE(leaf.same_bytes(flat));
+  EXPECT_FALSE(leaf.same_bytes(whole));
+}
+
+// What lay idle makes room: passes that need other sizes do not add up.
+TEST(BufferPool, IdleBuffersMakeRoomForOtherSizes) {
+  constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
+  const std::int64_t before = buffer_reserve_bytes();
+  for (std::int64_t size = 4; size < 12; ++size) {
+    std::vector<Array> held;
+    for (std::int64_t used = 0; used < 48; used += size) held.push_back(Array::uninitialized({size * kMebi}));
+  }
+  EXPECT_LE(buffer_reserve_bytes() - before, std::int64_t{96} << 20);
+}
+
+}  // namespace
+}  // namespace plumbline
