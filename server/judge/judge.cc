@@ -240,6 +240,11 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
            "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) + ".");
     return true;
   }
+  if (!bounds.unpaired_taps.empty() && bounds.skipped_taps.empty() && worst(bounds, mathematics, asked) == nullptr) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference have no tap in common: " + joined(bounds.unpaired_taps) + ".");
+    return true;
+  }
   if (const Finding* open = worst(bounds, mathematics, lost_in_replay)) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "Mathematics could not be compared at " + open->name + ": our own replay is too uncertain there.", open,

@@ -96,6 +96,12 @@ def test_mathematics_of_what_overflows_is_compared(server: str) -> None:
     assert same.verdict == "TYPE_I" and "held in fp32" in same.sentence
 
 
+def test_without_a_common_tap_nothing_was_compared(server: str) -> None:
+    x = torch.arange(4.0)
+    verdict = plumbline.compare(lambda: {"y": x / 3}, lambda: {"z": x / 7}, server)
+    assert verdict.verdict == "INCONCLUSIVE" and "no tap in common" in verdict.sentence, verdict.explain()
+
+
 def test_private_daemon_is_cleaned_up() -> None:
     programs = Programs()
     with daemon.private() as address:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,13 +26,37 @@ def part_of(tensor: torch.Tensor) -> Part | None:
     held = local(tensor)
     if held is tensor:
         return None
-    from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    placements = tensor.placements
-    if not all(type(placement) in (Shard, Replicate) for placement in placements):
-        return None  # A sum that is still to be done, or strided shards.
-    shape, start = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, placements)
+    if not all(_cuts_boxes(tensor, index) for index in range(len(tensor.placements))):
+        return None
+    with torch._C._DisableTorchDispatch():  # It counts with tensors.
+        shape, start = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     if tuple(shape) != tuple(held.shape):
         return None
     return Part(tuple(tensor.shape), tuple(start))
+
+
+def named(name: str, tensor: torch.Tensor) -> str:
+    """The name, unless what this rank holds of the tensor cannot be told: that is not what others have under it."""
+    return name if local(tensor) is tensor or part_of(tensor) is not None else f"{name}[part]"
+
+
+def _cuts_boxes(tensor: Any, index: int) -> bool:
+    """Whether the placement along a dimension of the mesh leaves boxes. Strided shards do where those of later
+    dimensions cut them evenly: FSDP over tensor parallelism cuts what that had cut before."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    placement, mesh = tensor.placements[index], tensor.device_mesh
+    if type(placement) in (Replicate, Shard):
+        return True
+    if type(placement) is not _StridedShard:
+        return False  # A sum that is still to be done.
+    later = [
+        mesh.size(other)
+        for other in range(index + 1, len(tensor.placements))
+        if type(tensor.placements[other]) is Shard and tensor.placements[other].dim == placement.dim
+    ]
+    pieces = math.prod(later)
+    return placement.split_factor == pieces and tensor.shape[placement.dim] % (pieces * mesh.size(index)) == 0

@@ -16,7 +16,7 @@ from .gate import Gate
 from .mapping import Side
 from .payload import Pool
 from .scope import MODULES_MAX, Part, whole
-from .shards import local
+from .shards import local, named
 from .sites import uncompiled
 from .storages import BUFFER, PARAMETER, STATE
 from .taps import VALUE, Guard, Taps
@@ -169,7 +169,7 @@ class StepCapture:
         prefix = self.recorder.sites.register(model)
         storages = self.recorder.storages
         for name, parameter in model.named_parameters(prefix=prefix):
-            name = uncompiled(name)
+            name = named(uncompiled(name), parameter)
             if _plain(local(parameter)):
                 self.taps.names.setdefault(parameter, name)
                 audited = self.gate is None or parameter in self.gate.part.parameters
@@ -219,7 +219,7 @@ class StepCapture:
                 foreign = self.gate is not None and parameter not in self.gate.part.parameters
                 for key, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, torch.Tensor) and _plain(local(value)):
-                        if local(value) is not value:
+                        if local(value) is not value and not foreign:
                             self._named.append(local(value))
                         storages.adopt_part(value, STATE, f"state:{name}.{key}").foreign = foreign
 

@@ -14,7 +14,7 @@ from .capture import CaptureFailed, Recorder
 from .errors import PlumblineError
 from .payload import Content
 from .schema import DTYPES
-from .shards import Part, local, part_of
+from .shards import Part, local, named, part_of
 from .storages import Window
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
@@ -67,6 +67,7 @@ class Taps:
             kind = GRADIENT
         elif name.startswith("update:"):
             kind = UPDATE
+        name = named(name, tensors[0][0])
         if name in self._taps:
             return
         with self._recorder.lock:
