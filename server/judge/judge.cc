@@ -231,8 +231,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
   if (!bounds.paired) return false;
   if (!bounds.shape_conflicts.empty()) {
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kMathematics,
-           "Taps of different shapes: " + joined(bounds.shape_conflicts) + ".");
+    const std::string found = "Taps of different shapes: " + joined(bounds.shape_conflicts);
+    if (input.ranks > 1)
+      decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+             found + ". Whether the ranks hold parts of one tensor is known of DTensor alone.");
+    else
+      decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kMathematics, found + ".");
     return true;
   }
   if (!bounds.match.missing.empty()) {

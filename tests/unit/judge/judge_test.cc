@@ -126,6 +126,18 @@ TEST_F(Judge, AMatchedGapBehindAnOpaqueOperationWithoutCounterpartAccusesNobody)
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
 }
 
+TEST_F(Judge, TapsThatCannotBeComparedAreNoPass) {
+  bounds_.paired = true;
+  bounds_.unpaired_taps = {"'loss' (target only)"};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  EXPECT_NE(judged().sentence.find("no tap in common: 'loss' (target only)"), std::string::npos) << judged().sentence;
+  bounds_.shape_conflicts = {"tap 'grad:w': target [2], reference [4]"};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  JudgeInput of_ranks{&builder_.graph, &bounds_, {}, false, ""};
+  of_ranks.ranks = 2;
+  EXPECT_EQ(judge(of_ranks).outcome, Outcome::kInconclusive);  // Each may hold a part.
+}
+
 TEST_F(Judge, DifferentDataIsALeafMismatch) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
