@@ -131,7 +131,8 @@ Executions executions_of(const Graph& graph) {
 }
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
-                                        const Profile& profile, Executions executions, const Uncertainty& numbers) {
+                                        const Profile& profile, Executions executions, const Uncertainty& numbers,
+                                        bool last) {
   std::vector<Envelope> envelopes(probes.size());
   for (Envelope& envelope : envelopes) {
     envelope.by_origin.assign(graph.origins.size(), 0.0);
@@ -193,6 +194,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
       }
       sweep.pull_back(p, id, cotangent);
     }
+    if (last) replay.give_up(id);
   }
   return envelopes;
 }

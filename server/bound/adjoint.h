@@ -55,10 +55,11 @@ Executions executions_of(const Graph& graph);
 double replay_error(const std::vector<const Envelope*>& envelopes, double lambda);
 
 // One reverse sweep for all probes. `replay` must hold the values that consumers saw. `numbers`: constants that are not
-// known exactly.
+// known exactly. `last`: values are given up as soon as the sweep has passed them, and nothing of `replay` may be read
+// afterwards.
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions = Executions::kBoth,
-                                        const Uncertainty& numbers = {});
+                                        const Uncertainty& numbers = {}, bool last = false);
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

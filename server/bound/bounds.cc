@@ -144,26 +144,57 @@ std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelo
   return parts;
 }
 
-// R's answer to a probe of bare values: only where all of the probe's taps have one. `own`: where the target decided
-// otherwise than exact arithmetic, which of the two R followed is not known, and the nearer one counts.
-void ask_value(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own,
-               const Envelope& envelope, double lambda, Finding* finding) {
-  double deviation = 0, own_deviation = 0, storage = 0;
+// What a probe reads of the taps.
+struct Measured {
+  double deviation = 0;               // <x, T - M>
+  double centre = 0, observed = 0;    // <x, M>, <x, T> of one element.
+  bool valued = false;                // All of its taps have a bare reference value R:
+  double value = 0, storage = 0;      // <x, R - M>, what storing R may have moved it;
+  std::optional<double> reference{};  // R, of one element.
+};
+
+// `own`: where the target decided otherwise than exact arithmetic, which of the two R followed is not known, and the
+// nearer one counts.
+Measured measure(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own) {
+  Measured measured;
+  measured.deviation = probe_deviation(probe, values);
+  if (probe.parts.size() == 1 && probe.parts[0].elements == 1) {
+    measured.centre = probe_value(probe, values, false);
+    measured.observed = probe_value(probe, values, true);
+  }
+  double deviation = 0, own_deviation = 0;
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
-    if (!tap.reference) return;
+    if (!tap.reference) return measured;
     const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights();
     const Array n = own ? replayed_value(tap, *own).materialize() : m;
     for (std::int64_t i = 0; i < w.count(); ++i) {
       deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
       own_deviation += w.data()[i] * (r.data()[i] - n.data()[i]);
-      storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
-                                           half_smallest_subnormal(tap.reference_format));
+      measured.storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
+                                                    half_smallest_subnormal(tap.reference_format));
     }
-    if (w.count() == 1) finding->reference = r.item();
+    if (w.count() == 1) measured.reference = r.item();
   }
-  finding->value = answer_of(std::fmin(std::fabs(deviation), std::fabs(own_deviation)), envelope, lambda,
-                             storage + envelope.host, probe.scale);
+  measured.valued = true;
+  measured.value = std::fmin(std::fabs(deviation), std::fabs(own_deviation));
+  return measured;
+}
+
+void answer(const Probe& probe, const Measured& measured, const Envelope& envelope, double lambda, bool of_execution,
+            Finding* finding) {
+  const Answer execution = answer_of(std::fabs(measured.deviation), envelope, lambda, 0, probe.scale);
+  if (of_execution) finding->execution = execution;
+  finding->by_origin = parts_by_origin(execution, envelope, lambda);
+  if (finding->elements == 1 && probe.parts.size() == 1) {
+    const double radius = execution.envelope * probe.scale;
+    finding->low = measured.centre - radius;
+    finding->high = measured.centre + radius;
+    finding->observed = measured.observed;
+  }
+  if (measured.reference) finding->reference = *measured.reference;
+  if (!measured.valued) return;
+  finding->value = answer_of(measured.value, envelope, lambda, measured.storage + envelope.host, probe.scale);
   finding->value.host = envelope.host / probe.scale;
 }
 
@@ -227,14 +258,14 @@ Bounds compute_bounds(const BoundsInput& input) {
   Stopwatch watch(&bounds.seconds);
 
   const std::vector<LeafValue> leaves = leaf_values(graph);
-  const Replay exact = replay(graph, leaves, Precision::kExact);
+  Replay exact = replay(graph, leaves, Precision::kExact);
   const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   bounds.illegal_decisions = decisions.illegal;
   if (decisions.differing > 0)
     for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
-  const Replay followed =
+  Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   if (decisions.differing > 0)
     for (NodeId node : illegal_choices(graph, followed, *input.profile)) bounds.illegal_decisions.push_back(node);
@@ -256,39 +287,36 @@ Bounds compute_bounds(const BoundsInput& input) {
     numbers = uncertain_numbers(graph, followed, nullptr);
     note_numbers(graph, numbers, false, &bounds);
   }
-  const std::vector<Envelope> envelopes =
-      adjoint_envelopes(graph, followed, plan.probes, *input.profile,
-                        input.reference != nullptr ? Executions::kBoth : executions_of(graph), numbers);
-  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
   const std::size_t first_probe = bounds.findings.size();
-  for (std::size_t p = 0; p < plan.probes.size(); ++p) {
-    const Probe& probe = plan.probes[p];
+  std::vector<Measured> measured;
+  for (const Probe& probe : plan.probes) {
     Finding finding;
     finding.name = probe.name;
     for (const Probe::Part& part : probe.parts) {
       finding.taps.push_back(part.tap);
       finding.elements += static_cast<std::uint64_t>(part.elements);
     }
-    if (values.overflown.count(probe.parts.front().tap) != 0) {
-      bounds.findings.push_back(std::move(finding));
-      continue;
-    }
-    const Answer execution = answer_of(std::fabs(probe_deviation(probe, values)), envelopes[p], lambda, 0, probe.scale);
-    if (plan.execution[p]) finding.execution = execution;
-    finding.by_origin = parts_by_origin(execution, envelopes[p], lambda);
-    if (finding.elements == 1 && probe.parts.size() == 1) {
-      const double centre = probe_value(probe, values, false), radius = execution.envelope * probe.scale;
-      finding.low = centre - radius;
-      finding.high = centre + radius;
-      finding.observed = probe_value(probe, values, true);
-    }
-    ask_value(graph, probe, values, decisions.differing > 0 ? &exact : nullptr, envelopes[p], lambda, &finding);
     bounds.findings.push_back(std::move(finding));
+    measured.push_back(measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
   }
   watch.lap("adjoint");
-
   add_plain_intervals(graph, followed, *input.profile, &bounds);
   watch.lap("interval");
+  bounds.guards = check_guards(graph, followed, *input.profile);
+  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty() || overflow_was_found(graph));
+  watch.lap("hazards");
+
+  // Where nothing else is compared, the sweep is the last to read the replay.
+  const bool last = input.reference == nullptr && input.golden == nullptr;
+  const std::vector<Envelope> envelopes =
+      adjoint_envelopes(graph, followed, plan.probes, *input.profile,
+                        input.reference != nullptr ? Executions::kBoth : executions_of(graph), numbers, last);
+  if (last) exact = followed = Replay();
+  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
+  for (std::size_t p = 0; p < plan.probes.size(); ++p)
+    if (values.overflown.count(plan.probes[p].parts.front().tap) == 0)
+      answer(plan.probes[p], measured[p], envelopes[p], lambda, plan.execution[p], &bounds.findings[first_probe + p]);
+  watch.lap("adjoint");
 
   if (input.reference != nullptr) {
     pair_with_reference(input, leaves, exact, plan.probes, envelopes, &bounds);
@@ -310,16 +338,13 @@ Bounds compute_bounds(const BoundsInput& input) {
     bounds.all_taps_equal_reference = any && equal;
   }
 
-  bounds.guards = check_guards(graph, followed, *input.profile);
-  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty() || overflow_was_found(graph));
-  watch.lap("hazards");
-
   bool unanswered = false, beyond = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
     beyond = beyond || (!finding.proven && (finding.execution.failed() || finding.value.failed()));
   }
   if (unanswered || beyond) {
+    if (last) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
     const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
     if (beyond) add_remainders(graph, followed, rounded, plan.probes, *input.profile, first_probe, &bounds);
     if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);

@@ -165,6 +165,13 @@ struct Replay::State {
     return changed[id] ? kept[id] : base.at_hand(id);
   }
 
+  void give_up(NodeId id) {
+    values[id] = Array();
+    computed.erase(id);
+    overrides.erase(id);
+    base.give_up(id);
+  }
+
   LeafValue leaf(NodeId id) const {
     if (overrides.count(id) != 0) return {};
     if (!changed[id]) return base.packed(id);
@@ -232,6 +239,10 @@ bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
 LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
+
+void Replay::give_up(NodeId id) const {
+  if (state_) state_->give_up(id);
+}
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
               const Replay* base, const std::vector<bool>* exact) {

@@ -58,6 +58,8 @@ class Replay {
   Array value(NodeId id) const;
   // What the replay computed at the node itself; differs from `value` where that was overridden.
   Array computed(NodeId id) const;
+  // Gives up what is held of the node, for all handles. Neither it nor its consumers may be asked for afterwards.
+  void give_up(NodeId id) const;
 
  private:
   struct State;
