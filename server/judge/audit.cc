@@ -108,14 +108,20 @@ GoldenStep golden_step(const Trace& trace, const Profile& profile) {
 }
 
 std::uint64_t estimated_audit_bytes(const Trace& target) {
-  std::uint64_t elements = 0;
-  for (const TraceLeaf& leaf : target.leaves) elements += static_cast<std::uint64_t>(leaf.count);
-  for (const TraceOp& op : target.ops)
+  // The optimizer's elementwise chains are computed in tiles; what is left of each result there is a cotangent. Others
+  // have their value in the replays of target and reference, of which some are computed again instead, and cotangents
+  // of a few functionals, which die on the way. What was observed of each operation is decoded as well.
+  constexpr std::uint64_t kArrays = 3, kArraysOfOptimizer = 1, kArraysOfOutputs = 4;
+  std::uint64_t arrays = 0;  // Elements of all.
+  for (const TraceLeaf& leaf : target.leaves) arrays += static_cast<std::uint64_t>(leaf.count);
+  for (const TraceOp& op : target.ops) {
+    const std::uint64_t each = target.outputs                  ? kArraysOfOutputs
+                               : op.phase == Phase::kOptimizer ? kArraysOfOptimizer
+                                                               : kArrays;
     for (const TraceResult& result : op.results)
-      if (result.tensor.value != 0) elements += static_cast<std::uint64_t>(count(result.tensor.view.sizes));
-  // fp64 values of the exact and the anchored or rounded replay, some inner nodes of fused operations, and cotangents,
-  // which die on the way.
-  return 8 * 4 * elements + target.payload_bytes();
+      if (result.tensor.value != 0) arrays += each * static_cast<std::uint64_t>(count(result.tensor.view.sizes));
+  }
+  return sizeof(double) * arrays + target.payload_bytes();
 }
 
 }  // namespace plumbline

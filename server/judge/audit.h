@@ -47,8 +47,7 @@ Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* mem
 // What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
 GoldenStep golden_step(const Trace& trace, const Profile& profile);
 
-// Bytes that auditing this trace will take at most, for admission (8 bytes for every element of every node and
-// cotangent). Cheap: does not lower.
+// Bytes that auditing this trace will take at most, for admission. Cheap: does not lower.
 std::uint64_t estimated_audit_bytes(const Trace& target);
 
 // Operations that lowering models, for the capture plan.
