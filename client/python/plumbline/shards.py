@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -26,15 +27,19 @@ def part_of(tensor: torch.Tensor) -> Part | None:
     held = local(tensor)
     if held is tensor:
         return None
+    mesh = tensor.device_mesh
+    return _box(tensor.shape, held.shape, mesh, tuple(mesh.get_coordinate() or ()), tuple(tensor.placements))
+
+
+@functools.lru_cache(maxsize=4096)
+def _box(whole: torch.Size, held: torch.Size, mesh: Any, place: tuple[int, ...], placements: Any) -> Part | None:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    if not all(_cuts_boxes(tensor, index) for index in range(len(tensor.placements))):
+    if not place or not all(_cuts_boxes(whole, mesh, placements, index) for index in range(len(placements))):
         return None
     with torch._C._DisableTorchDispatch():  # It counts with tensors.
-        shape, start = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    if tuple(shape) != tuple(held.shape):
-        return None
-    return Part(tuple(tensor.shape), tuple(start))
+        shape, start = compute_local_shape_and_global_offset(whole, mesh, placements)
+    return Part(tuple(whole), tuple(start)) if tuple(shape) == tuple(held) else None
 
 
 def named(name: str, tensor: torch.Tensor) -> str:
@@ -42,21 +47,20 @@ def named(name: str, tensor: torch.Tensor) -> str:
     return name if local(tensor) is tensor or part_of(tensor) is not None else f"{name}[part]"
 
 
-def _cuts_boxes(tensor: Any, index: int) -> bool:
+def _cuts_boxes(whole: torch.Size, mesh: Any, placements: Any, index: int) -> bool:
     """Whether the placement along a dimension of the mesh leaves boxes. Strided shards do where those of later
     dimensions cut them evenly: FSDP over tensor parallelism cuts what that had cut before."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 
-    placement, mesh = tensor.placements[index], tensor.device_mesh
+    placement = placements[index]
     if type(placement) in (Replicate, Shard):
         return True
     if type(placement) is not _StridedShard:
         return False  # A sum that is still to be done.
-    later = [
-        mesh.size(other)
-        for other in range(index + 1, len(tensor.placements))
-        if type(tensor.placements[other]) is Shard and tensor.placements[other].dim == placement.dim
-    ]
-    pieces = math.prod(later)
-    return placement.split_factor == pieces and tensor.shape[placement.dim] % (pieces * mesh.size(index)) == 0
+    pieces = math.prod(
+        mesh.size(later)
+        for later in range(index + 1, len(placements))
+        if type(placements[later]) is Shard and placements[later].dim == placement.dim
+    )
+    return placement.split_factor == pieces and whole[placement.dim] % (pieces * mesh.size(index)) == 0
