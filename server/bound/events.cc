@@ -172,24 +172,28 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
   return 1 + kPoisson99[pairs] / 32;
 }
 
-SharedEvents shared_events(EventKeys event_keys) {
-  SharedEvents shared;
-  shared.row = event_keys.row();
-  const std::int64_t n = event_keys.count();
-  if (n < 2 || n >= Table::kAbsent) return shared;
-  event_keys.materialize();
-  std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
-  cpu::parallel_for(n, (1 << 14) / shared.row + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) keys[static_cast<std::size_t>(i)] = event_keys.at(i);
-  });
+namespace {
 
+constexpr std::uint64_t kParts = 4;  // Of all keys: each is looked through by itself.
+
+// `event_of` every element: kAbsent at first.
+SharedEvents shared_in_part(const std::vector<std::uint64_t>& keys, std::uint64_t part,
+                            std::vector<std::uint32_t>* event_of) {
+  SharedEvents shared;
+  std::vector<std::uint32_t> mine(keys.size());  // Written without a branch that nobody could predict.
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    mine[size] = static_cast<std::uint32_t>(i);
+    size += static_cast<std::size_t>(keys[i] != 0) & static_cast<std::size_t>((keys[i] >> 1) % kParts == part);
+  }
+  mine.resize(size);
   // A key whose bit is set already may be a repetition: only those are looked at more closely.
-  const std::size_t bits = std::bit_ceil(static_cast<std::size_t>(16 * n));
+  const std::size_t bits = std::bit_ceil(16 * size + 1);
   std::vector<std::uint64_t> seen(std::max<std::size_t>(1, bits / 64)), again(seen.size());
   const auto bit_of = [bits](std::uint64_t key) { return (key >> 8) & (bits - 1); };
   std::vector<std::uint64_t> suspects;
-  for (const std::uint64_t key : keys) {
-    if (key == 0) continue;
+  for (const std::uint32_t i : mine) {
+    const std::uint64_t key = keys[i];
     const std::size_t bit = bit_of(key);
     const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
     if ((seen[bit / 64] & mask) != 0) {
@@ -201,22 +205,48 @@ SharedEvents shared_events(EventKeys event_keys) {
   if (suspects.empty()) return shared;
   Table first(suspects.size());  // To the first element of each suspect, then to its event.
   for (const std::uint64_t key : suspects) first.insert(key);
-  std::vector<std::uint32_t> event_of(static_cast<std::size_t>(n), Table::kAbsent);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t key = keys[static_cast<std::size_t>(i)];
-    if (key == 0 || (again[bit_of(key) / 64] >> (bit_of(key) % 64) & 1) == 0 || !first.has(key)) continue;
+  for (const std::uint32_t i : mine) {
+    const std::uint64_t key = keys[i];
+    if ((again[bit_of(key) / 64] >> (bit_of(key) % 64) & 1) == 0 || !first.has(key)) continue;
     std::uint32_t& leader = first.number(key);
     if (leader == Table::kAbsent) {
-      leader = static_cast<std::uint32_t>(i);
+      leader = i;
       continue;
     }
-    if (event_of[leader] == Table::kAbsent) {
-      event_of[leader] = shared.count++;
+    if ((*event_of)[leader] == Table::kAbsent) {
+      (*event_of)[leader] = shared.count++;
       shared.elements.push_back(leader);
-      shared.events.push_back(event_of[leader]);
+      shared.events.push_back((*event_of)[leader]);
     }
-    shared.elements.push_back(static_cast<std::uint32_t>(i));
-    shared.events.push_back(event_of[leader]);
+    shared.elements.push_back(i);
+    shared.events.push_back((*event_of)[leader]);
+  }
+  return shared;
+}
+
+}  // namespace
+
+SharedEvents shared_events(EventKeys event_keys) {
+  SharedEvents shared;
+  shared.row = event_keys.row();
+  const std::int64_t n = event_keys.count();
+  if (n < 2 || n >= Table::kAbsent) return shared;
+  event_keys.materialize();
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
+  cpu::parallel_for(n, (1 << 14) / shared.row + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) keys[static_cast<std::size_t>(i)] = event_keys.at(i);
+  });
+  std::vector<std::uint32_t> event_of(keys.size(), Table::kAbsent);
+  std::vector<SharedEvents> parts(kParts);
+  cpu::parallel_for(static_cast<std::int64_t>(kParts), n < (1 << 14) ? static_cast<std::int64_t>(kParts) : 1,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (auto part = static_cast<std::size_t>(begin); part < static_cast<std::size_t>(end); ++part)
+                        parts[part] = shared_in_part(keys, part, &event_of);
+                    });
+  for (const SharedEvents& part : parts) {
+    shared.elements.insert(shared.elements.end(), part.elements.begin(), part.elements.end());
+    for (const std::uint32_t event : part.events) shared.events.push_back(shared.count + event);
+    shared.count += part.count;
   }
   return shared;
 }
