@@ -54,14 +54,20 @@ class Pool {
     return *pool;
   }
 
-  void* take(std::size_t bytes) {
-    if (bytes >= kSmallest) {
+  // Of at least `*bytes`, set to what it has.
+  void* take(std::size_t* bytes) {
+    if (*bytes >= kSmallest) {
       const std::lock_guard lock(mutex_);
-      used_ += bytes;
-      if (const auto found = free_.find(bytes); found != free_.end()) return take_from(found);
-      exchange(bytes);
+      const auto found = free_.lower_bound(*bytes);
+      if (found != free_.end() && found->first <= *bytes + *bytes / 2) {
+        *bytes = found->first;
+        used_ += *bytes;
+        return take_from(found);
+      }
+      used_ += *bytes;
+      exchange(*bytes);
     }
-    return allocate(bytes);
+    return allocate(*bytes);
   }
 
   void give(void* buffer, std::size_t bytes) {
@@ -109,10 +115,10 @@ class Pool {
   }
 
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used by more than an eighth: what one pass leaves behind does not add to what the next one needs.
+  // ever used by more than a quarter: what one pass leaves behind does not add to what the next one needs.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_);
-    while (exchanged_ < bytes && !free_.empty() && used_ + reserved_ > most_used_ + most_used_ / 8)
+    while (exchanged_ < bytes && !free_.empty() && used_ + reserved_ > most_used_ + most_used_ / 4)
       exchanged_ += drop_largest();
     exchanged_ -= std::min(exchanged_, bytes);
   }
@@ -128,13 +134,13 @@ class Pool {
 
 std::shared_ptr<double[]> allocate_buffer(std::int64_t count) {
   if (count < 0 || count > std::int64_t{1} << 58) throw std::bad_alloc();
-  const std::size_t bytes = size_class(std::max<std::size_t>(1, static_cast<std::size_t>(count)) * sizeof(double));
+  std::size_t bytes = size_class(std::max<std::size_t>(1, static_cast<std::size_t>(count)) * sizeof(double));
   if (MemoryResource* const memory = current_memory()) {
     auto* const buffer = static_cast<double*>(memory->allocate(bytes));
     if (buffer == nullptr) throw std::bad_alloc();
     return {buffer, [memory, bytes](double* freed) { memory->free(freed, bytes); }};
   }
-  auto* const buffer = static_cast<double*>(Pool::instance().take(bytes));
+  auto* const buffer = static_cast<double*>(Pool::instance().take(&bytes));
   return {buffer, [bytes](double* freed) { Pool::instance().give(freed, bytes); }};
 }
 
