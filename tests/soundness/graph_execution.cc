@@ -15,7 +15,7 @@ bool is_elementwise(Primitive primitive) { return class_of(primitive) == Primiti
 
 Array execute_graph(const Graph& graph, const Profile& profile, NodeId result, Random& random) {
   std::vector<Array> values(graph.nodes.size());
-  const std::vector<Array> leaves = leaf_values(graph);
+  const std::vector<LeafValue> leaves = leaf_values(graph);
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) values[graph.leaves[i].node] = leaves[i];
   for (NodeId id = 0; id <= result; ++id) {
     const Node& node = graph.nodes[id];

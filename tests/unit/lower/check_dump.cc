@@ -81,7 +81,7 @@ void print(const char* name, const Deviations& deviations) {
 int check(const char* path) {
   const auto trace = read(path);
   const Graph graph = lower(*trace);
-  const std::vector<Array> leaves = leaf_values(graph);
+  const std::vector<LeafValue> leaves = leaf_values(graph);
 
   const Replay exact = replay(graph, leaves, Precision::kExact);
   const DecisionCheck decisions = check_decisions(graph, exact, Profile());
