@@ -58,6 +58,7 @@ Array Array::uninitialized(Shape shape) {
   array.view_.sizes = std::move(shape);
   array.contiguous_ = true;
   array.buffer_ = allocate_buffer(array.count_);
+  array.device_ = current_device();
   return array;
 }
 

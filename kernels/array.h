@@ -1,12 +1,15 @@
 // A strided fp64 array over a shared buffer: what every replay value, cotangent and bound is held in.
 //
 // Copying an Array copies the handle, not the buffer. Buffers are written only by the code that made them; once an
-// Array has been handed on it is treated as constant. Not thread-safe beyond that.
+// Array has been handed on it is treated as constant. Not thread-safe beyond that. An Array made in a DeviceScope lives
+// in the device's memory, which the host addresses too: data() waits for work that the device has not done yet.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
+
+#include "kernels/device.h"
 
 namespace plumbline {
 
@@ -39,9 +42,14 @@ class Array {
   const Shape& strides() const { return view_.strides; }
   std::int64_t count() const { return count_; }
   bool contiguous() const { return contiguous_; }  // Row-major without gaps.
-  double* data() { return buffer_.get() + view_.offset; }
-  const double* data() const { return buffer_.get() + view_.offset; }
-  double item() const { return *data(); }  // First element.
+  double* data() { return settled(); }
+  const double* data() const { return settled(); }
+  double item() const { return device_ != nullptr ? device_->read(address()) : *address(); }  // First element.
+
+  // Null: the host's memory.
+  Device* device() const { return device_; }
+  // data() without waiting: for work that goes into the device's queue.
+  double* address() const { return buffer_.get() + view_.offset; }
 
   // A window on this array, which must be contiguous; no copy.
   Array window(const View& view) const;
@@ -58,7 +66,13 @@ class Array {
   bool unique() const { return buffer_.use_count() == 1; }
 
  private:
+  double* settled() const {
+    if (device_ != nullptr) device_->wait();
+    return address();
+  }
+
   std::shared_ptr<double[]> buffer_;
+  Device* device_ = nullptr;
   View view_;
   std::int64_t count_ = 0;
   bool contiguous_ = false;

@@ -59,6 +59,12 @@ class Device {
   // Work was put into the queue: the next `wait` blocks.
   void launched() { pending_.store(true, std::memory_order_release); }
 
+  // One element of an array, waited for; cheaper than moving the memory that it lies in.
+  virtual double read(const double* element) {
+    wait();
+    return *element;
+  }
+
   // The first error since the last call; nothing after it counts. One that is lost stays.
   virtual std::optional<DeviceError> take_error() = 0;
 

@@ -1,34 +1,19 @@
 #include "kernels/operations.h"
 
-#include <algorithm>
-
-#include "kernels/cpu/loop.h"
-#include "kernels/cpu/sums.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/device.h"
 
 namespace plumbline {
-namespace {
 
-void fill(Array& out, double value) {
-  double* const data = out.data();
-  cpu::parallel_for(out.count(), cpu::kGrain,
-                    [=](std::int64_t begin, std::int64_t end) { std::fill(data + begin, data + end, value); });
-}
-
-}  // namespace
-
+// fp64, rounded to nearest, functions good to an ulp (SLEEF's u10 and the C library's), products summed in blocks.
 const Operations& host_operations() {
-  static const Operations operations = {
-      .primitives = all_primitives(),
-      .copy = [](Array& out, const Array& from) { cpu::map(out, cpu::Copy{}, from); },
-      .fill = fill,
-      .weighted_bound = cpu::weighted_bound,
-      .dot = cpu::dot,
-      .dot_difference = cpu::dot_difference,
-      .norm2 = cpu::norm2,
-      .norm_max = cpu::norm_max,
-      .norm2_difference = cpu::norm2_difference,
-  };
+  static const Profile profile = [] {
+    Profile own = ieee();
+    own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(cpu::kSumBlock);
+    return own;
+  }();
+  static const Operations operations =
+      primitive::operations({Format::kFloat64, Format::kFloat64, &profile, Format::kFloat64, true});
   return operations;
 }
 

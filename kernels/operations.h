@@ -1,5 +1,5 @@
-// What a backend computes: a table for each, of which the current device's is used (kernels/device.h). Everything
-// beyond elementwise loops over arrays goes through it, so that no caller names a backend.
+// What a backend computes: a table for each, of which the current device's is used (kernels/device.h), so that no
+// caller names a backend.
 #pragma once
 
 #include <span>
@@ -11,10 +11,15 @@ namespace plumbline {
 struct Operations {
   std::span<const PrimitiveTraits> primitives;  // Index: Primitive.
 
-  void (*copy)(Array& out, const Array& from);  // Of equal shape, either strided.
-  void (*fill)(Array& out, double value);       // `out` row-major.
+  // How it rounds: what its own fp64 results are bounded by.
+  Arithmetic arithmetic;
 
-  // kernels/cpu/sums.h
+  void (*copy)(Array& out, const Array& from);                  // Of equal shape, either strided.
+  void (*add)(Array& out, const Array& a, const Array& b);      // out = a + b
+  void (*scale)(Array& out, double factor, const Array& from);  // out = factor from
+  void (*fill)(Array& out, double value);                       // `out` row-major.
+
+  // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);
   double (*dot)(const Array& weights, const Array& values);
   double (*dot_difference)(const Array& weights, const Array& a, const Array& b);
@@ -26,4 +31,10 @@ struct Operations {
 const Operations& host_operations();
 const Operations& current_operations();  // The current device's, otherwise the host's.
 
+namespace primitive {
+
+// The table of the backend that is compiled, with this arithmetic.
+Operations operations(const Arithmetic& arithmetic);
+
+}  // namespace primitive
 }  // namespace plumbline

@@ -6,10 +6,15 @@
 
 #include <cmath>
 
+// PLUMBLINE_ROW: a template over `Team` (kernels/loop.h), whose functions belong to one side.
 #if defined(__CUDACC__)
 #define PLUMBLINE_HOST_DEVICE __host__ __device__
+#define PLUMBLINE_ROW                                    \
+  _Pragma("nv_exec_check_disable") template <class Team> \
+  __host__ __device__
 #else
 #define PLUMBLINE_HOST_DEVICE
+#define PLUMBLINE_ROW template <class Team>
 #endif
 
 namespace plumbline::scalar {
@@ -103,6 +108,17 @@ PLUMBLINE_BINARY(Equal, a == b ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(NotEqual, a != b ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
+
+struct Copy {
+  PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x; }
+};
+
+// F::value as an object, for loops to inline.
+template <class F>
+struct Value {
+  PLUMBLINE_HOST_DEVICE double operator()(double a) const { return F::value(a); }
+  PLUMBLINE_HOST_DEVICE double operator()(double a, double b) const { return F::value(a, b); }
+};
 
 // What reductions combine with, and start from.
 struct Sum {

@@ -1,6 +1,5 @@
-// The two loops that all elementwise work and all reductions run through, over strided and broadcast operands.
-// Adjacent dimensions are merged where every operand allows it, so that the inner loop is as long as can be; its
-// strides are then 0 or 1 in practice, which the compiler vectorises.
+// The host's loops (kernels/loop.h says what each does). Inner strides are 0 or 1 in practice, which the compiler
+// vectorises.
 #pragma once
 
 #include <algorithm>
@@ -11,78 +10,14 @@
 
 #include "kernels/array.h"
 #include "kernels/ball/scalar.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/team.h"
+#include "kernels/strided.h"
 
 namespace plumbline::cpu {
 
 inline constexpr std::int64_t kGrain = 16384;  // Elements below which a second thread does not pay.
-
-template <int N>
-struct Dimension {
-  std::int64_t size;
-  std::array<std::int64_t, N> strides;
-};
-
-// Dimensions of `shape` with the strides of N operands (each aligned at the last dimension and broadcast), merged.
-// Never empty.
-template <int N>
-std::vector<Dimension<N>> merged_dimensions(const Shape& shape, const std::array<const View*, N>& views) {
-  std::vector<Dimension<N>> result;
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 1) continue;
-    Dimension<N> next{shape[d], {}};
-    for (int i = 0; i < N; ++i) {
-      const std::size_t lead = shape.size() - views[i]->sizes.size();
-      next.strides[i] = d < lead || views[i]->sizes[d - lead] == 1 ? 0 : views[i]->strides[d - lead];
-    }
-    bool merges = !result.empty();
-    for (int i = 0; merges && i < N; ++i) merges = result.back().strides[i] == next.strides[i] * next.size;
-    if (merges) {
-      result.back().size *= next.size;
-      result.back().strides = next.strides;
-    } else {
-      result.push_back(next);
-    }
-  }
-  if (result.empty()) result.push_back({1, {}});
-  return result;
-}
-
-// Walks flat indices [begin, end) of `dims` as runs along the last dimension: run(length, offsets).
-template <int N, class Run>
-void for_each_run(const std::vector<Dimension<N>>& dims, std::int64_t begin, std::int64_t end, Run&& run) {
-  const std::size_t last = dims.size() - 1;
-  std::array<std::int64_t, N> offsets{};
-  if (last == 0) {
-    for (int i = 0; i < N; ++i) offsets[i] = begin * dims[0].strides[i];
-    if (end > begin) run(end - begin, offsets);
-    return;
-  }
-  constexpr std::size_t kUsual = 16;
-  std::int64_t usual[kUsual];
-  std::vector<std::int64_t> unusual(dims.size() > kUsual ? dims.size() : 0);
-  std::int64_t* const index = dims.size() > kUsual ? unusual.data() : usual;
-  std::int64_t rest = begin;
-  for (std::size_t d = dims.size(); d-- > 0;) {
-    index[d] = rest % dims[d].size;
-    rest /= dims[d].size;
-    for (int i = 0; i < N; ++i) offsets[i] += index[d] * dims[d].strides[i];
-  }
-  for (std::int64_t at = begin; at < end;) {
-    const std::int64_t length = std::min(dims[last].size - index[last], end - at);
-    run(length, offsets);
-    at += length;
-    index[last] += length;
-    for (int i = 0; i < N; ++i) offsets[i] += length * dims[last].strides[i];
-    for (std::size_t d = last; d > 0 && index[d] == dims[d].size; --d) {
-      index[d] = 0;
-      ++index[d - 1];
-      for (int i = 0; i < N; ++i) offsets[i] += dims[d - 1].strides[i] - dims[d].size * dims[d].strides[i];
-    }
-  }
-}
-
-inline View view_of(const Array& array) { return {array.shape(), array.strides(), 0}; }
 
 namespace internal {
 
@@ -155,19 +90,14 @@ void apply(double* out, const View& out_view, const F& f, const Store& store, co
 
 }  // namespace internal
 
-struct Copy {
-  double operator()(double x) const { return x; }
-};
+using scalar::Copy;
 
-// out = f(inputs...), inputs broadcast to out's shape. `out` may be a strided window without overlap; it may be one of
-// the inputs when it is read and written at the same index.
 template <class F, class... Arrays>
 void map(Array& out, const F& f, const Arrays&... inputs) {
   internal::apply(
       out.data(), view_of(out), f, [](double& to, double value) { to = value; }, inputs...);
 }
 
-// out += f(inputs...).
 template <class F, class... Arrays>
 void map_add(Array& out, const F& f, const Arrays&... inputs) {
   internal::apply(
@@ -203,9 +133,6 @@ double fold(std::int64_t n, const std::array<const double*, N>& in, const std::a
 
 }  // namespace internal
 
-// out (row-major, sizes 1 where reduced, or fewer leading dimensions than `shape`) = combination over the reduced
-// dimensions of f(inputs...), the inputs broadcast to `shape`. With `accumulate`, combined with what out holds.
-// The order of combination depends on the shape alone, not on the number of threads.
 template <class Combine, class F, class... Arrays>
 void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... arrays) {
   constexpr int kInputs = sizeof...(Arrays);
@@ -297,6 +224,78 @@ void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const A
       });
     });
   });
+}
+
+template <class F, auto kWide, class... Arrays>
+void map_wide(Array& out, const Arrays&... inputs) {
+  double* const to = out.data();
+  parallel_for(out.count(), kGrain / 4, [to, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
+    kWide((in + begin)..., to + begin, end - begin);
+  });
+}
+
+template <class F>
+void fill(Array& out, const F& f) {
+  double* const to = out.data();
+  parallel_for(out.count(), kGrain, [&, to](std::int64_t begin, std::int64_t end) {
+    const F of = f;  // Local: its operands stay in registers.
+    for (std::int64_t i = begin; i < end; ++i) to[i] = of(i);
+  });
+}
+
+template <class Body, class... Arrays>
+void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body& body, const Arrays&... inputs) {
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, length));
+  double* const to = out.data();
+  parallel_for(rows, grain, [&, to, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
+    const Body each = body;
+    for (std::int64_t r = begin; r < end; ++r) each(Team{}, r, to, in...);
+  });
+}
+
+// Chunks of fixed size are added in order, whatever the number of threads.
+template <class F, class... Arrays>
+Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
+  constexpr std::int64_t kChunk = 1 << 15;
+  constexpr std::int64_t kLanes = 8;
+  const std::int64_t chunks = (n + kChunk - 1) / kChunk;
+  std::vector<Sums> parts(static_cast<std::size_t>(chunks));
+  parallel_for(chunks, 2, [&, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
+    const F of = f;
+    for (std::int64_t c = begin; c < end; ++c) {
+      double first[kLanes] = {}, second[kLanes] = {};
+      const std::int64_t last = std::min(n, (c + 1) * kChunk);
+      std::int64_t i = c * kChunk;
+      for (; i + kLanes <= last; i += kLanes) {
+        for (std::int64_t l = 0; l < kLanes; ++l) {
+          const Sums one = of(in[i + l]...);
+          first[l] += one.first;
+          second[l] += one.second;
+        }
+      }
+      for (std::int64_t l = 0; i < last; ++i, ++l) {
+        const Sums one = of(in[i]...);
+        first[l] += one.first;
+        second[l] += one.second;
+      }
+      Sums& part = parts[static_cast<std::size_t>(c)];
+      for (std::int64_t l = 0; l < kLanes; ++l) {
+        part.first += first[l];
+        part.second += second[l];
+      }
+    }
+  });
+  Sums sums;
+  for (const Sums& part : parts) {
+    sums.first += part.first;
+    sums.second += part.second;
+  }
+  return sums;
+}
+
+template <class F>
+bool any(const F& f, const Array& x) {
+  return std::any_of(x.data(), x.data() + x.count(), f);
 }
 
 }  // namespace plumbline::cpu

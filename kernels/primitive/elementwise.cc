@@ -6,28 +6,19 @@
 namespace plumbline::primitive {
 namespace {
 
-// F::value as an object: the loops inline it.
-template <class F>
-struct Value {
-  double operator()(double a) const { return F::value(a); }
-  double operator()(double a, double b) const { return F::value(a, b); }
-};
-
 template <class F>
 Array evaluate1(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
-  cpu::map(out, Value<F>{}, in[0]);
+  loop::map(out, scalar::Value<F>{}, in[0]);
   return out;
 }
 
 // The same through a vector function.
-template <cpu::VectorFunction kFunction>
+template <class F, cpu::VectorFunction kFunction>
 Array evaluate_vector(const Attributes&, const Shape& shape, Inputs in) {
   const Array x = in[0].expand(shape).materialize();
   Array out = Array::uninitialized(shape);
-  cpu::parallel_for(out.count(), cpu::kGrain / 4, [&](std::int64_t begin, std::int64_t end) {
-    kFunction(x.data() + begin, out.data() + begin, end - begin);
-  });
+  loop::map_wide<F, kFunction>(out, x);
   return out;
 }
 
@@ -35,18 +26,20 @@ template <class F>
 void pull_back1(const Attributes&, Inputs in, const Array& out, const Array& cotangent, std::span<Array* const> into) {
   if (!into[0]) return;
   contribute(
-      *into[0], in[0].shape(), [](double g, double a, double t) { return scalar::pull(g, F::derivative(a, t)); },
+      *into[0], in[0].shape(),
+      [] PLUMBLINE_HOST_DEVICE(double g, double a, double t) { return scalar::pull(g, F::derivative(a, t)); },
       cotangent, in[0], out);
 }
 
 // cotangent * sign * f(x), for derivatives that are vector functions.
-template <cpu::VectorFunction kFunction, int kSign>
+template <class F, cpu::VectorFunction kFunction, int kSign>
 void pull_back_vector(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
                       std::span<Array* const> into) {
   if (!into[0]) return;
-  const Array slope = evaluate_vector<kFunction>({}, out.shape(), in);
+  const Array slope = evaluate_vector<F, kFunction>({}, out.shape(), in);
   contribute(
-      *into[0], in[0].shape(), [](double g, double d) { return scalar::pull(g, kSign * d); }, cotangent, slope);
+      *into[0], in[0].shape(), [] PLUMBLINE_HOST_DEVICE(double g, double d) { return scalar::pull(g, kSign * d); },
+      cotangent, slope);
 }
 
 // 2/sqrt(pi) exp(-x^2)
@@ -54,11 +47,12 @@ void pull_back_erf(const Attributes&, Inputs in, const Array& out, const Array& 
                    std::span<Array* const> into) {
   if (!into[0]) return;
   Array exponent = Array::uninitialized(out.shape());
-  cpu::map(
-      exponent, [](double a) { return -a * a; }, in[0]);
-  const Array bell = evaluate_vector<cpu::vector_exp>({}, out.shape(), {&exponent, 1});
+  loop::map(
+      exponent, [] PLUMBLINE_HOST_DEVICE(double a) { return -a * a; }, in[0]);
+  const Array bell = evaluate_vector<scalar::Exp, cpu::vector_exp>({}, out.shape(), {&exponent, 1});
   contribute(
-      *into[0], in[0].shape(), [](double g, double b) { return scalar::pull(g, 1.1283791670955126 * b); }, cotangent,
+      *into[0], in[0].shape(),
+      [] PLUMBLINE_HOST_DEVICE(double g, double b) { return scalar::pull(g, 1.1283791670955126 * b); }, cotangent,
       bell);
 }
 
@@ -72,7 +66,7 @@ void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::
 template <class F>
 Array evaluate2(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
-  cpu::map(out, Value<F>{}, in[0], in[1]);
+  loop::map(out, scalar::Value<F>{}, in[0], in[1]);
   return out;
 }
 
@@ -82,14 +76,16 @@ void pull_back2(const Attributes&, Inputs in, const Array& out, const Array& cot
   if (into[0]) {
     contribute_summed(
         *into[0], in[0].shape(), full,
-        [](double g, double a, double b, double t) { return scalar::pull(g, F::first(a, b, t)); }, cotangent, in[0],
-        in[1], out);
+        [] PLUMBLINE_HOST_DEVICE(double g, double a, double b, double t) { return scalar::pull(g, F::first(a, b, t)); },
+        cotangent, in[0], in[1], out);
   }
   if (into[1]) {
     contribute_summed(
         *into[1], in[1].shape(), full,
-        [](double g, double a, double b, double t) { return scalar::pull(g, F::second(a, b, t)); }, cotangent, in[0],
-        in[1], out);
+        [] PLUMBLINE_HOST_DEVICE(double g, double a, double b, double t) {
+          return scalar::pull(g, F::second(a, b, t));
+        },
+        cotangent, in[0], in[1], out);
   }
 }
 
@@ -98,21 +94,19 @@ Array evaluate_pow(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
   const double b = in[1].count() == 1 ? in[1].item() : 0.5;
   if (b == 2) {
-    cpu::map(
-        out, [](double a) { return a * a; }, in[0]);
+    loop::map(
+        out, [] PLUMBLINE_HOST_DEVICE(double a) { return a * a; }, in[0]);
   } else if (b == 3) {
-    cpu::map(
-        out, [](double a) { return a * a * a; }, in[0]);
+    loop::map(
+        out, [] PLUMBLINE_HOST_DEVICE(double a) { return a * a * a; }, in[0]);
   } else if (b == 1) {
-    cpu::map(out, cpu::Copy{}, in[0]);
+    loop::map(out, loop::Copy{}, in[0]);
   } else if (b == -1) {
-    cpu::map(
-        out, [](double a) { return 1 / a; }, in[0]);
+    loop::map(
+        out, [] PLUMBLINE_HOST_DEVICE(double a) { return 1 / a; }, in[0]);
   } else {
     const Array x = in[0].expand(shape).materialize(), y = in[1].expand(shape).materialize();
-    cpu::parallel_for(out.count(), cpu::kGrain / 8, [&](std::int64_t begin, std::int64_t end) {
-      cpu::vector_pow(x.data() + begin, y.data() + begin, out.data() + begin, end - begin);
-    });
+    loop::map_wide<scalar::Pow, cpu::vector_pow>(out, x, y);
   }
   return out;
 }
@@ -122,20 +116,24 @@ void pull_back_pow(const Attributes& attributes, Inputs in, const Array& out, co
                    std::span<Array* const> into) {
   if (into[0]) {
     Array exponent = Array::uninitialized(in[1].shape());
-    cpu::map(
-        exponent, [](double b) { return b - 1; }, in[1]);
+    loop::map(
+        exponent, [] PLUMBLINE_HOST_DEVICE(double b) { return b - 1; }, in[1]);
     const std::vector<Array> lower_in = {in[0], exponent};
     const Array lower = evaluate_pow(attributes, out.shape(), lower_in);
     contribute_summed(
         *into[0], in[0].shape(), out.shape(),
-        [](double g, double b, double power) { return b == 0 ? 0.0 : scalar::pull(g, b * power); }, cotangent, in[1],
-        lower);
+        [] PLUMBLINE_HOST_DEVICE(double g, double b, double power) {
+          return b == 0 ? 0.0 : scalar::pull(g, b * power);
+        },
+        cotangent, in[1], lower);
   }
   if (into[1]) {
     contribute_summed(
         *into[1], in[1].shape(), out.shape(),
-        [](double g, double a, double b, double t) { return scalar::pull(g, scalar::pow_second(a, b, t)); }, cotangent,
-        in[0], in[1], out);
+        [] PLUMBLINE_HOST_DEVICE(double g, double a, double b, double t) {
+          return scalar::pull(g, scalar::pow_second(a, b, t));
+        },
+        cotangent, in[0], in[1], out);
   }
 }
 
@@ -143,7 +141,7 @@ void pull_back_pow(const Attributes& attributes, Inputs in, const Array& out, co
 void contribute_cotangent(Array& target, const Shape& shape, const Array& cotangent, double sign) {
   if (sign > 0 && shape == cotangent.shape()) return contribute_array(target, cotangent);
   contribute_summed(
-      target, shape, cotangent.shape(), [sign](double g) { return sign * g; }, cotangent);
+      target, shape, cotangent.shape(), [sign] PLUMBLINE_HOST_DEVICE(double g) { return sign * g; }, cotangent);
 }
 
 template <int kSecondSign>
@@ -155,7 +153,7 @@ void pull_back_sum(const Attributes&, Inputs in, const Array&, const Array& cota
 // Separate from pull_back2: only what each side needs is read.
 void pull_back_mul(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
                    std::span<Array* const> into) {
-  const auto product = [](double g, double x) { return scalar::pull(g, x); };
+  const auto product = [] PLUMBLINE_HOST_DEVICE(double g, double x) { return scalar::pull(g, x); };
   if (into[0]) contribute_summed(*into[0], in[0].shape(), out.shape(), product, cotangent, in[1]);
   if (into[1]) contribute_summed(*into[1], in[1].shape(), out.shape(), product, cotangent, in[0]);
 }
@@ -164,20 +162,21 @@ void pull_back_div(const Attributes&, Inputs in, const Array& out, const Array& 
                    std::span<Array* const> into) {
   if (into[0]) {
     contribute_summed(
-        *into[0], in[0].shape(), out.shape(), [](double g, double b) { return g == 0 ? 0.0 : g / b; }, cotangent,
-        in[1]);
+        *into[0], in[0].shape(), out.shape(),
+        [] PLUMBLINE_HOST_DEVICE(double g, double b) { return g == 0 ? 0.0 : g / b; }, cotangent, in[1]);
   }
   if (into[1]) {
     contribute_summed(
-        *into[1], in[1].shape(), out.shape(), [](double g, double b, double t) { return g == 0 ? 0.0 : -g * t / b; },
-        cotangent, in[1], out);
+        *into[1], in[1].shape(), out.shape(),
+        [] PLUMBLINE_HOST_DEVICE(double g, double b, double t) { return g == 0 ? 0.0 : -g * t / b; }, cotangent, in[1],
+        out);
   }
 }
 
 Array evaluate_select(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
-  cpu::map(
-      out, [](double c, double a, double b) { return c != 0 ? a : b; }, in[0], in[1], in[2]);
+  loop::map(
+      out, [] PLUMBLINE_HOST_DEVICE(double c, double a, double b) { return c != 0 ? a : b; }, in[0], in[1], in[2]);
   return out;
 }
 
@@ -185,11 +184,13 @@ void pull_back_select(const Attributes&, Inputs in, const Array& out, const Arra
                       std::span<Array* const> into) {
   if (into[1]) {
     contribute_summed(
-        *into[1], in[1].shape(), out.shape(), [](double g, double c) { return c != 0 ? g : 0.0; }, cotangent, in[0]);
+        *into[1], in[1].shape(), out.shape(), [] PLUMBLINE_HOST_DEVICE(double g, double c) { return c != 0 ? g : 0.0; },
+        cotangent, in[0]);
   }
   if (into[2]) {
     contribute_summed(
-        *into[2], in[2].shape(), out.shape(), [](double g, double c) { return c != 0 ? 0.0 : g; }, cotangent, in[0]);
+        *into[2], in[2].shape(), out.shape(), [] PLUMBLINE_HOST_DEVICE(double g, double c) { return c != 0 ? 0.0 : g; },
+        cotangent, in[0]);
   }
 }
 
@@ -201,13 +202,13 @@ constexpr PrimitiveTraits kRows[] = {
     {kNeg, "neg", 1, true, evaluate1<s::Neg>, pull_back1<s::Neg>, error_none, radius_lipschitz1},
     {kAbs, "abs", 1, true, evaluate1<s::Abs>, pull_back1<s::Abs>, error_none, radius_lipschitz1},
     {kSign, "sign", 1, true, evaluate1<s::Sign>, pull_back_none, error_none, radius_step<s::Sign>},
-    {kExp, "exp", 1, false, evaluate_vector<cpu::vector_exp>, pull_back1<s::Exp>, error_function<Function::kExp>,
-     radius_monotone<s::Exp>},
-    {kExpm1, "expm1", 1, false, evaluate_vector<cpu::vector_expm1>, pull_back1<s::Expm1>,
+    {kExp, "exp", 1, false, evaluate_vector<s::Exp, cpu::vector_exp>, pull_back1<s::Exp>,
+     error_function<Function::kExp>, radius_monotone<s::Exp>},
+    {kExpm1, "expm1", 1, false, evaluate_vector<s::Expm1, cpu::vector_expm1>, pull_back1<s::Expm1>,
      error_function<Function::kExpm1>, radius_monotone<s::Expm1>},
-    {kLog, "log", 1, false, evaluate_vector<cpu::vector_log>, pull_back1<s::Log>, error_function<Function::kLog>,
-     radius_monotone<s::Log>},
-    {kLog1p, "log1p", 1, false, evaluate_vector<cpu::vector_log1p>, pull_back1<s::Log1p>,
+    {kLog, "log", 1, false, evaluate_vector<s::Log, cpu::vector_log>, pull_back1<s::Log>,
+     error_function<Function::kLog>, radius_monotone<s::Log>},
+    {kLog1p, "log1p", 1, false, evaluate_vector<s::Log1p, cpu::vector_log1p>, pull_back1<s::Log1p>,
      error_function<Function::kLog1p>, radius_monotone<s::Log1p>},
     {kSqrt, "sqrt", 1, false, evaluate1<s::Sqrt>, pull_back1<s::Sqrt>, error_function<Function::kSqrt>,
      radius_monotone<s::Sqrt>},
@@ -215,15 +216,15 @@ constexpr PrimitiveTraits kRows[] = {
      radius_monotone<s::Rsqrt>},
     {kReciprocal, "reciprocal", 1, false, evaluate1<s::Reciprocal>, pull_back1<s::Reciprocal>,
      error_function<Function::kDivide>, radius_reciprocal},
-    {kSin, "sin", 1, false, evaluate_vector<cpu::vector_sin>, pull_back_vector<cpu::vector_cos, 1>,
+    {kSin, "sin", 1, false, evaluate_vector<s::Sin, cpu::vector_sin>, pull_back_vector<s::Cos, cpu::vector_cos, 1>,
      error_function<Function::kSin>, radius_lipschitz1},
-    {kCos, "cos", 1, false, evaluate_vector<cpu::vector_cos>, pull_back_vector<cpu::vector_sin, -1>,
+    {kCos, "cos", 1, false, evaluate_vector<s::Cos, cpu::vector_cos>, pull_back_vector<s::Sin, cpu::vector_sin, -1>,
      error_function<Function::kCos>, radius_lipschitz1},
-    {kTanh, "tanh", 1, false, evaluate_vector<cpu::vector_tanh>, pull_back1<s::Tanh>, error_function<Function::kTanh>,
-     radius_monotone<s::Tanh>},
-    {kErf, "erf", 1, false, evaluate_vector<cpu::vector_erf>, pull_back_erf, error_function<Function::kErf>,
+    {kTanh, "tanh", 1, false, evaluate_vector<s::Tanh, cpu::vector_tanh>, pull_back1<s::Tanh>,
+     error_function<Function::kTanh>, radius_monotone<s::Tanh>},
+    {kErf, "erf", 1, false, evaluate_vector<s::Erf, cpu::vector_erf>, pull_back_erf, error_function<Function::kErf>,
      radius_monotone<s::Erf>},
-    {kSigmoid, "sigmoid", 1, false, evaluate_vector<cpu::vector_sigmoid>, pull_back1<s::Sigmoid>,
+    {kSigmoid, "sigmoid", 1, false, evaluate_vector<s::Sigmoid, cpu::vector_sigmoid>, pull_back1<s::Sigmoid>,
      error_function<Function::kSigmoid>, radius_monotone<s::Sigmoid>},
     {kFloor, "floor", 1, true, evaluate1<s::Floor>, pull_back_none, error_none, radius_step<s::Floor>},
     {kCeil, "ceil", 1, true, evaluate1<s::Ceil>, pull_back_none, error_none, radius_step<s::Ceil>},

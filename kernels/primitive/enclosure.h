@@ -7,19 +7,20 @@
 #include <limits>
 #include <span>
 
+#include "kernels/ball/scalar.h"
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline::primitive {
 
 // A dozen roundings of 2^-53 each, and then some; a bound that cannot be computed is none.
-inline double up(double bound) {
+PLUMBLINE_HOST_DEVICE inline double up(double bound) {
   return bound == bound ? bound * (1 + 0x1p-40) : std::numeric_limits<double>::infinity();
 }
 
 // Products and quotients of upper bounds that may underflow: one step of fp64's grid covers that. Exact zeros stay.
 inline constexpr double kLeast = 0x1p-1074;
-inline double times(double x, double y) { return x * y + (x == 0 || y == 0 ? 0.0 : kLeast); }
-inline double over(double x, double y) { return x / y + (x == 0 ? 0.0 : kLeast); }
+PLUMBLINE_HOST_DEVICE inline double times(double x, double y) { return x * y + (x == 0 || y == 0 ? 0.0 : kLeast); }
+PLUMBLINE_HOST_DEVICE inline double over(double x, double y) { return x / y + (x == 0 ? 0.0 : kLeast); }
 
 // Around a result that overflowed there is no finite ball: finite results would lie infinitely far from it. Around that
 // of an infinite operand there is. (Arithmetic alone: what moves its operands' values cannot overflow.)

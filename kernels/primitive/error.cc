@@ -34,22 +34,22 @@ Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Boun
   const double u = rounding.u, eta = rounding.eta;
   if (u == 0) {
     if (compute_error) {
-      cpu::map(
-          compute_error.values, [](double e) { return e * kInflate; }, compute_error.values);
+      loop::map(
+          compute_error.values, [] PLUMBLINE_HOST_DEVICE(double e) { return e * kInflate; }, compute_error.values);
     }
     return compute_error;
   }
   Bound bound{Array::uninitialized(out.shape())};
   if (compute_error) {
-    cpu::map(
+    loop::map(
         bound.values,
-        [u, eta](double t, double e) {
+        [u, eta] PLUMBLINE_HOST_DEVICE(double t, double e) {
           return std::fabs(t) == primitive::kInfinity ? 0.0 : (e + (u * (std::fabs(t) + e) + eta)) * kInflate;
         },
         out, compute_error.values);
   } else {
-    cpu::map(
-        bound.values, [u, eta](double t) { return (u * std::fabs(t) + eta) * kInflate; }, out);
+    loop::map(
+        bound.values, [u, eta] PLUMBLINE_HOST_DEVICE(double t) { return (u * std::fabs(t) + eta) * kInflate; }, out);
   }
   return bound;
 }
@@ -79,8 +79,8 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
   const double offset = (absolute + rounding.u * absolute + rounding.eta) * kInflate;
   if (slope == 0 && offset == 0) return {};
   Bound bound{Array::uninitialized(out.shape())};
-  cpu::map(
-      bound.values, [slope, offset](double t) { return slope * std::fabs(t) + offset; }, out);
+  loop::map(
+      bound.values, [slope, offset] PLUMBLINE_HOST_DEVICE(double t) { return slope * std::fabs(t) + offset; }, out);
   return bound;
 }
 
@@ -97,9 +97,9 @@ Bound function_error(Function function, const Arithmetic& arithmetic, const Arra
   }
   Bound bound{Array::uninitialized(out.shape())};
   const double width = stated.high - stated.low, limit = stated.argument_max;
-  cpu::map(
+  loop::map(
       bound.values,
-      [=](double a, double t) {
+      [=] PLUMBLINE_HOST_DEVICE(double a, double t) {
         const double magnitude = std::fabs(a), relative = error.relative + error.slope * magnitude;
         return magnitude <= limit ? relative * (std::fabs(t) + eta) + error.absolute : width;
       },

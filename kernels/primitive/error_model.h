@@ -98,21 +98,11 @@ PLUMBLINE_RADIUS(radius_gather_rows)
 PLUMBLINE_RADIUS(radius_scatter_add)
 #undef PLUMBLINE_RADIUS
 
-// |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at domain_low, beyond which the ball
-// does not count (what lies there is NaN, which the range lane sees). A step function's values are exact.
-using MonotoneFunction = double (*)(double);
-Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, std::span<const Bound> radii,
-                         const Array& out);
-Bound radius_of_step(MonotoneFunction f, Inputs centres, std::span<const Bound> radii, const Array& out);
-
+// |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at F::kDomainLow, beyond which the
+// ball does not count (what lies there is NaN, which the range lane sees). A step function's values are exact.
 template <class F>
-Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
-  return radius_of_monotone(F::value, F::kDomainLow, centres, radii, out);
-}
-
+Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
 template <class F>
-Bound radius_step(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
-  return radius_of_step(F::value, centres, radii, out);
-}
+Bound radius_step(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
 
 }  // namespace plumbline::primitive

@@ -10,8 +10,12 @@
 namespace plumbline::primitive {
 namespace {
 
+struct Square {
+  PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x * x; }
+};
+
 struct Absolute {
-  double operator()(double x) const { return std::fabs(x); }
+  PLUMBLINE_HOST_DEVICE double operator()(double x) const { return std::fabs(x); }
 };
 
 // Of scans and scattered sums, to which a tree that a profile declares does not apply.
@@ -26,10 +30,7 @@ bool exact(const Arithmetic& arithmetic) { return !is_float(arithmetic.compute) 
 
 // Whether all are whole numbers; stops at the first that is not.
 bool whole_numbers(const Array& x) {
-  const Array values = x.materialize();
-  for (std::int64_t i = 0; i < values.count(); ++i)
-    if (values.data()[i] != std::trunc(values.data()[i])) return false;
-  return true;
+  return !loop::any([] PLUMBLINE_HOST_DEVICE(double v) { return v != std::trunc(v); }, x.materialize());
 }
 
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
@@ -43,10 +44,12 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   const double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
-  cpu::reduce<cpu::Sum>(sum, false, x.shape(), Absolute{}, x);
+  loop::reduce<scalar::Sum>(sum, false, x.shape(), Absolute{}, x);
   const double exact_below = whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
-  cpu::map(
-      sum, [factor, lost, exact_below](double s) { return s <= exact_below ? 0 : factor * s + lost; }, sum);
+  loop::map(
+      sum,
+      [factor, lost, exact_below] PLUMBLINE_HOST_DEVICE(double s) { return s <= exact_below ? 0 : factor * s + lost; },
+      sum);
   return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
 }
 
@@ -54,19 +57,19 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
 Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic) || out.shape().empty()) return with_storage_rounding(arithmetic, out, {});
   Array absolute = Array::uninitialized(out.shape());
-  cpu::map(absolute, Absolute{}, in[0]);
+  loop::map(absolute, Absolute{}, in[0]);
   Array prefix = traits(Primitive::kCumsum).evaluate(attributes, out.shape(), {&absolute, 1});
   const auto d = static_cast<std::size_t>(attributes.dims[0]);
   Array factor = Array::uninitialized({out.shape()[d]});
   const Accumulation untold = of_any_order(arithmetic.profile->sum);
-  for (std::int64_t i = 0; i < factor.count(); ++i) {
-    factor.data()[i] = accumulation_error(untold, i, arithmetic);
-  }
+  double* const factors = factor.data();
+  for (std::int64_t i = 0; i < factor.count(); ++i) factors[i] = accumulation_error(untold, i, arithmetic);
   Shape column(out.shape().size(), 1);
   column[d] = factor.count();
   const double lost = static_cast<double>(factor.count()) * sum_underflow(arithmetic);
-  cpu::map(
-      prefix, [lost](double s, double f) { return s * f + lost; }, prefix, factor.reshape(column));
+  loop::map(
+      prefix, [lost] PLUMBLINE_HOST_DEVICE(double s, double f) { return s * f + lost; }, prefix,
+      factor.reshape(column));
   return with_storage_rounding(arithmetic, out, {prefix});
 }
 
@@ -77,20 +80,21 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
     return traits(Primitive::kScatterAdd).evaluate(attributes, shape, inputs);
   };
   Array absolute = Array::uninitialized(in[0].shape());
-  cpu::map(absolute, Absolute{}, in[0]);
+  loop::map(absolute, Absolute{}, in[0]);
   const std::vector<Array> sums_in = {absolute, in[1]};
   Array sums = scatter(out.shape(), sums_in);
   const std::vector<Array> ones_in = {Array::full({in[1].count(), 1}, 1.0), in[1]};
   Array factor = scatter({out.shape()[0], 1}, ones_in);
   const Accumulation untold = of_any_order(arithmetic.profile->sum);
+  double* const factors = factor.data();
   for (std::int64_t r = 0; r < factor.count(); ++r) {
-    const auto terms = static_cast<std::int64_t>(factor.data()[r]);
-    factor.data()[r] = accumulation_error(untold, terms - 1, arithmetic);
+    const auto terms = static_cast<std::int64_t>(factors[r]);
+    factors[r] = accumulation_error(untold, terms - 1, arithmetic);
   }
   if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
   const double lost = static_cast<double>(in[1].count()) * sum_underflow(arithmetic);
-  cpu::map(
-      sums, [lost](double s, double f) { return s * f + lost; }, sums, factor);
+  loop::map(
+      sums, [lost] PLUMBLINE_HOST_DEVICE(double s, double f) { return s * f + lost; }, sums, factor);
   return with_storage_rounding(arithmetic, out, {sums});
 }
 
@@ -103,8 +107,8 @@ constexpr std::int64_t kExactFrom = 256;
 // |x| + floor.
 Array raised(const Array& x, double floor) {
   Array result = Array::uninitialized(x.shape());
-  cpu::map(
-      result, [floor](double v) { return std::fabs(v) + floor; }, x);
+  loop::map(
+      result, [floor] PLUMBLINE_HOST_DEVICE(double v) { return std::fabs(v) + floor; }, x);
   return result;
 }
 
@@ -116,7 +120,6 @@ Array block_norms(const Array& x, double floor) {
   Shape norms_shape = shape;
   norms_shape[last] = whole + (rest > 0 ? 1 : 0);
   Array norms = Array::uninitialized(norms_shape);
-  const auto square = [](double v) { return v * v; };
   const auto part = [&](std::int64_t first, std::int64_t blocks, std::int64_t length) {
     if (blocks == 0) return;
     View from{shape, x.strides(), first * kBlock * x.strides()[last]};
@@ -129,14 +132,14 @@ Array block_norms(const Array& x, double floor) {
     to.sizes.push_back(1);
     to.strides.push_back(0);
     Array window = norms.restride(to);
-    cpu::reduce<cpu::Sum>(window, false, from.sizes, square, x.restride(from));
+    loop::reduce<scalar::Sum>(window, false, from.sizes, Square{}, x.restride(from));
   };
   part(0, whole, kBlock);
   part(whole, rest > 0 ? 1 : 0, rest);
   // Squares below 2^-1022 are lost: what they can hide is below 1e-150. The norm of a block of floors: sqrt(kBlock).
   const double least = 1e-150 + std::sqrt(kBlock) * floor;
-  cpu::map(
-      norms, [least](double s) { return std::sqrt(s) + least; }, norms);
+  loop::map(
+      norms, [least] PLUMBLINE_HOST_DEVICE(double s) { return std::sqrt(s) + least; }, norms);
   return norms;
 }
 
@@ -150,16 +153,17 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
   if (exact(arithmetic)) return {};
   const std::int64_t k = in[0].shape().back();
   if (k == 0) return {};
-  const auto [factor, eta, floor, rounds_each] = product_error(arithmetic, k);
+  const ProductError product = product_error(arithmetic, k);
+  const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
   if (storage(arithmetic).u > 0 && k >= kExactFrom) {
-    cpu::matmul(raised(in[0], floor), raised(in[1], floor), bound, false);
+    loop::matmul(raised(in[0], floor), raised(in[1], floor), bound, false);
   } else {
-    const Array b = block_norms(cpu::transpose_last_two(in[1]), floor);
-    cpu::matmul(block_norms(in[0], floor), cpu::transpose_last_two(b), bound, false);
+    const Array b = block_norms(loop::transpose_last_two(in[1]), floor);
+    loop::matmul(block_norms(in[0], floor), loop::transpose_last_two(b), bound, false);
   }
-  cpu::map(
-      bound, [factor = factor, eta = eta](double s) { return factor * s + eta; }, bound);
+  loop::map(
+      bound, [factor, eta] PLUMBLINE_HOST_DEVICE(double s) { return factor * s + eta; }, bound);
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
@@ -175,9 +179,9 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
   const double relative = shift + root + shift * root;
   const double lost = static_cast<double>(terms) * (underflow(arithmetic) + sum_underflow(arithmetic));
   Array bound = Array::uninitialized(out.shape());
-  cpu::map(
+  loop::map(
       bound,
-      [relative, lost, absolute](double t) {
+      [relative, lost, absolute] PLUMBLINE_HOST_DEVICE(double t) {
         const double underflow = t > 0 ? std::min(std::sqrt(lost), lost / t) : std::sqrt(lost);
         return relative * t + underflow + absolute;
       },
@@ -211,7 +215,7 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   const Array& x = in[0];
   const Statistics stats = statistics(x, attributes.dims);
   Array magnitude = Array::uninitialized(stats.mean.shape());
-  cpu::reduce<cpu::Sum>(magnitude, false, x.shape(), Absolute{}, x);
+  loop::reduce<scalar::Sum>(magnitude, false, x.shape(), Absolute{}, x);
   const double u = roundoff(arithmetic);
   const double eta = underflow(arithmetic);
   const double lost = sum_underflow(arithmetic);
@@ -225,9 +229,9 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
   const double root = rsqrt.relative + 2 * u, absolute = rsqrt.absolute;
   const double eps = attributes.scalar;
   Array bound = Array::uninitialized(stats.mean.shape());
-  cpu::map(
+  loop::map(
       bound,
-      [=](double v, double mean, double total, double r) {
+      [=] PLUMBLINE_HOST_DEVICE(double v, double mean, double total, double r) {
         const double dmu = (summing + u) * total / n + n * lost, mu = std::fabs(mean);
         const double beta = merged ? of_mean * mu + of_spread * std::sqrt(v) + n * lost : 0.0;
         const double centre = std::max(dmu * dmu, (2 * std::sqrt(v) + beta) * beta);

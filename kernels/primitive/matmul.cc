@@ -8,7 +8,7 @@ namespace {
 
 Array evaluate(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
-  cpu::matmul(in[0], in[1], out, false);
+  loop::matmul(in[0], in[1], out, false);
   return out;
 }
 
@@ -21,10 +21,10 @@ void pull_back(const Attributes&, Inputs in, const Array&, const Array& cotangen
     } else {
       target = Array::uninitialized(shape);
     }
-    cpu::matmul(x, y, target, accumulate);
+    loop::matmul(x, y, target, accumulate);
   };
-  if (into[0]) add(*into[0], cotangent, cpu::transpose_last_two(in[1]), in[0].shape());
-  if (into[1]) add(*into[1], cpu::transpose_last_two(in[0]), cotangent, in[1].shape());
+  if (into[0]) add(*into[0], cotangent, loop::transpose_last_two(in[1]), in[0].shape());
+  if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), cotangent, in[1].shape());
 }
 
 constexpr PrimitiveTraits kRows[] = {

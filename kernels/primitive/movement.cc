@@ -46,21 +46,36 @@ void add_through(Array& flat, const View& view, const Array& values) {
   Array summed = values;
   if (repeats) {
     summed = Array::uninitialized(distinct.sizes);
-    cpu::reduce<cpu::Sum>(summed, false, values.shape(), cpu::Copy{}, values);
+    loop::reduce<scalar::Sum>(summed, false, values.shape(), loop::Copy{}, values);
   }
-  Array window = flat.window(distinct);
-  if (is_injective(distinct)) {
-    cpu::map_add(window, cpu::Copy{}, summed);
-    return;
-  }
-  const View window_view = cpu::view_of(window);
-  const View summed_view = cpu::view_of(summed);
-  const auto dims = cpu::merged_dimensions<2>(distinct.sizes, {&window_view, &summed_view});
-  cpu::for_each_run<2>(dims, 0, summed.count(), [&](std::int64_t n, const std::array<std::int64_t, 2>& at) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      window.data()[at[0] + j * dims.back().strides[0]] += summed.data()[at[1] + j * dims.back().strides[1]];
+  // Slices of the view that do not run into each other, one after the other: the shortest dimensions that step into
+  // another's extent are taken index by index.
+  View slice = distinct;
+  std::vector<std::size_t> taken;
+  while (!is_injective(slice)) {
+    std::size_t shortest = slice.sizes.size();
+    for (std::size_t d = 0; d < slice.sizes.size(); ++d) {
+      if (slice.sizes[d] > 1 && (shortest == slice.sizes.size() || slice.sizes[d] <= slice.sizes[shortest]))
+        shortest = d;
     }
-  });
+    slice.sizes[shortest] = 1;
+    taken.push_back(shortest);
+  }
+  View of_values{slice.sizes, summed.strides(), 0};
+  std::int64_t slices = 1;
+  for (const std::size_t d : taken) slices *= distinct.sizes[d];
+  for (std::int64_t s = 0; s < slices; ++s) {
+    View to = slice;
+    View from = of_values;
+    std::int64_t rest = s;
+    for (const std::size_t d : taken) {
+      to.offset += rest % distinct.sizes[d] * distinct.strides[d];
+      from.offset += rest % distinct.sizes[d] * summed.strides()[d];
+      rest /= distinct.sizes[d];
+    }
+    Array window = flat.window(to);
+    loop::map_add(window, loop::Copy{}, summed.restride(from));
+  }
 }
 
 void pull_back_window(const Attributes& attributes, Inputs in, const Array&, const Array& cotangent,
@@ -77,7 +92,7 @@ void pull_back_window(const Attributes& attributes, Inputs in, const Array&, con
   if (!*into[0] && covers) {  // A permutation: every element is written once.
     *into[0] = Array::uninitialized(shape);
     Array window = into[0]->window(view);
-    cpu::map(window, cpu::Copy{}, cotangent);
+    loop::map(window, loop::Copy{}, cotangent);
     return;
   }
   make_writable(*into[0], shape);
@@ -91,13 +106,17 @@ Array evaluate_assemble(const Attributes& attributes, const Shape& shape, Inputs
   for (const View& view : attributes.views) whole = whole || (count(view.sizes) == count(shape) && is_injective(view));
   Array out = Array::uninitialized(shape);
   if (attributes.has_base) {
-    cpu::map(out, cpu::Copy{}, in[0].reshape(shape));
+    loop::map(out, loop::Copy{}, in[0].reshape(shape));
   } else if (!whole) {
     out = Array::zeros(shape);
   }
   for (std::size_t p = 0; p + first < in.size(); ++p) {
     Array window = out.window(attributes.views[p]);
-    cpu::map(window, cpu::Copy{}, in[p + first]);
+    if (is_injective(attributes.views[p])) {
+      loop::map(window, loop::Copy{}, in[p + first]);
+    } else {
+      cpu::map(window, loop::Copy{}, in[p + first]);
+    }
   }
   return out;
 }
@@ -110,65 +129,90 @@ void pull_back_assemble(const Attributes& attributes, Inputs in, const Array&, c
   for (std::size_t p = first; p < in.size(); ++p) later_needed = later_needed || into[p];
   if (!later_needed) return;
   Array rest = Array::uninitialized(cotangent.shape());
-  cpu::map(rest, cpu::Copy{}, cotangent);
+  loop::map(rest, loop::Copy{}, cotangent);
   for (std::size_t p = attributes.views.size(); p-- > 0;) {
     const View& view = attributes.views[p];
     Array window = rest.window(view);
     if (Array* const target = into[p + first]) {
-      contribute(*target, in[p + first].shape(), cpu::Copy{}, window);
+      contribute(*target, in[p + first].shape(), loop::Copy{}, window);
     }
-    cpu::map(
-        window, [](double) { return 0.0; }, window);
+    loop::map(
+        window, [] PLUMBLINE_HOST_DEVICE(double) { return 0.0; }, window);
   }
   if (attributes.has_base && into[0]) contribute_array(*into[0], rest.reshape(in[0].shape()));
 }
 
 // Row of an index, or -1 where it names none.
-std::int64_t row_of(double index, std::int64_t rows) {
+PLUMBLINE_HOST_DEVICE inline std::int64_t row_of(double index, std::int64_t rows) {
   return index >= 0 && index < static_cast<double>(rows) ? static_cast<std::int64_t>(index) : -1;
 }
 
 std::int64_t row_length(const Array& table) { return table.shape().size() < 2 ? 1 : table.shape()[1]; }
 
-// An index outside the table reads NaN.
-Array gather(const Array& table_in, const Array& index_in, const Shape& shape, double outside) {
-  const Array table = table_in.materialize();
-  const Array index = index_in.materialize();
+struct Gather {
+  std::int64_t rows, d;
+  double outside;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t i, double* out, const double* table,
+                                const double* index) const {
+    const std::int64_t row = row_of(index[i], rows);
+    double* const to = out + i * d;
+    const double* const from = table + (row < 0 ? 0 : row) * d;
+    const double none = outside;
+    team.each(d, [=](std::int64_t j) { to[j] = row < 0 ? none : from[j]; });
+  }
+};
+
+// An index outside the table reads `outside`.
+Array gather(const Array& table, const Array& index, const Shape& shape, double outside) {
   Array out = Array::uninitialized(shape);
-  const std::int64_t rows = table.shape()[0];
   const std::int64_t d = row_length(table);
-  cpu::parallel_for(index.count(), std::max<std::int64_t>(1, cpu::kGrain / std::max<std::int64_t>(1, d)),
-                    [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = begin; i < end; ++i) {
-                        const std::int64_t row = row_of(index.data()[i], rows);
-                        double* const to = out.data() + i * d;
-                        if (row < 0) {
-                          std::fill(to, to + d, outside);
-                        } else {
-                          std::copy(table.data() + row * d, table.data() + (row + 1) * d, to);
-                        }
-                      }
-                    });
+  loop::for_each_row(index.count(), d, out, Gather{table.shape()[0], d, outside}, table.materialize(),
+                     index.materialize());
   return out;
 }
 
-// into[index[i]] += source[i], serial over rows and parallel over columns: equal indices never race.
-void scatter(const Array& source_in, const Array& index_in, Array& into) {
-  const Array source = source_in.materialize();
-  const Array index = index_in.materialize();
-  const std::int64_t d = row_length(source);
-  const std::int64_t rows = into.shape()[0];
-  const std::int64_t n = index.count();
-  cpu::parallel_for(d, std::max<std::int64_t>(8, cpu::kGrain / std::max<std::int64_t>(1, n)),
-                    [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = 0; i < n; ++i) {
-                        const std::int64_t row = row_of(index.data()[i], rows);
-                        if (row < 0) continue;
-                        const double* const from = source.data() + i * d;
-                        double* const to = into.data() + row * d;
-                        for (std::int64_t j = begin; j < end; ++j) to[j] += from[j];
-                      }
-                    });
+// Which source rows each row of the result takes: those at order[start[row]], order[start[row] + 1], ..., in order.
+struct Taken {
+  Array start, order;
+};
+
+Taken sorted_by_row(const Array& index, std::int64_t rows) {
+  Taken taken{Array::zeros({rows + 1}), Array::uninitialized({index.count()})};
+  const double* const at = index.data();
+  double *const start = taken.start.data(), *const order = taken.order.data();
+  for (std::int64_t i = 0; i < index.count(); ++i) {
+    const std::int64_t row = row_of(at[i], rows);
+    if (row >= 0) start[row] += 1;
+  }
+  for (std::int64_t row = 1; row <= rows; ++row) start[row] += start[row - 1];
+  for (std::int64_t i = index.count(); i-- > 0;) {
+    const std::int64_t row = row_of(at[i], rows);
+    if (row >= 0) order[static_cast<std::int64_t>(start[row] -= 1)] = static_cast<double>(i);
+  }
+  return taken;
+}
+
+struct Scatter {
+  std::int64_t d;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t row, double* out, const double* source,
+                                const double* start, const double* order) const {
+    const auto first = static_cast<std::int64_t>(start[row]), last = static_cast<std::int64_t>(start[row + 1]);
+    double* const to = out + row * d;
+    for (std::int64_t i = first; i < last; ++i) {
+      const double* const from = source + static_cast<std::int64_t>(order[i]) * d;
+      team.each(d, [=](std::int64_t j) { to[j] += from[j]; });
+    }
+  }
+};
+
+// into[index[i]] += source[i], in the order of i.
+void scatter(const Array& source, const Array& index, Array& into) {
+  const std::int64_t d = row_length(source), rows = into.shape()[0];
+  const Taken taken = sorted_by_row(index.materialize(), rows);
+  loop::for_each_row(rows, d * (1 + index.count() / std::max<std::int64_t>(1, rows)), into, Scatter{d},
+                     source.materialize(), taken.start, taken.order);
 }
 
 Array evaluate_gather_rows(const Attributes&, const Shape& shape, Inputs in) {

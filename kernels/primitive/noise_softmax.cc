@@ -2,9 +2,7 @@
 // own numerator and the row's sum S, so that most of it cancels in a functional that only sees differences between the
 // elements of a row; and what S itself suffers is one event, shared by the row.
 #include <cmath>
-#include <vector>
 
-#include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
 #include "kernels/primitive/rows.h"
@@ -36,73 +34,95 @@ Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
           .stored_eta = held ? half_smallest_subnormal(arithmetic.result) : 0};
 }
 
-inline double square(double x) { return x * x; }
+PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
 
 // What the row's sum suffers beside the exponentials, relative to it: additions, an online softmax's rescaling of each
 // block of keys, terms that the running sum swallows.
-Noise of_sum(const Model& m, double swallowed) {
+PLUMBLINE_HOST_DEVICE inline Noise of_sum(const Model& m, double swallowed) {
   return {m.blocks * m.exp_bias + m.terms * m.exp_absolute + swallowed,
           (m.terms - 1) * square(m.u) + m.blocks * square(3 * m.u)};
 }
 
-// sum over j of p_j below u: exponentials that a running sum of size S swallows.
-double swallowed(const Model& m, const double* p, std::int64_t n) {
-  const double u = m.u;
-  return row_fold(n, [=](std::int64_t j) { return p[j] <= u ? p[j] : 0.0; });
-}
+// An exponential below u, which a running sum of size S swallows.
+PLUMBLINE_HOST_DEVICE inline double swallowed(double u, double p) { return p <= u ? p : 0.0; }
 
-Noise row_softmax(const Model& m, const double* x, const double* p, const double* a, std::int64_t n) {
-  const double max = row_max(x, n);
-  const double mean = row_fold(n, [=](std::int64_t j) { return a[j] * p[j]; });
-  const Noise sum = of_sum(m, swallowed(m, p, n));
-  Noise noise{std::fabs(mean) * sum.bias, square(mean) * sum.squares};
-  for (std::int64_t j = 0; j < n; ++j) {
-    const double centred = std::fabs(a[j] - mean), k = p[j] * centred;
-    const double apart = p[j] == 0 ? 0.0 : max - x[j];
+// Each row's noise: out [rows, 2], bias and squares.
+struct SoftmaxRow {
+  Model m;
+  std::int64_t n;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t r, double* out, const double* all_x, const double* all_p,
+                                const double* all_a) const {
+    const double *const x = all_x + r * n, *const p = all_p + r * n, *const a = all_a + r * n;
+    const Model model = m;
+    const double max = team.max(n, x);
+    const double mean = team.sum(n, [=](std::int64_t j) { return a[j] * p[j]; });
+    const Noise sum = of_sum(m, team.sum(n, [=](std::int64_t j) { return swallowed(model.u, p[j]); }));
     // The exponential of a rounded difference; the division (or a product with the reciprocal); the storage.
-    noise.squares += square(k) * (square(m.u) + square(m.u * apart)) + square(a[j]) * 2 * square(m.u * p[j]) +
-                     square(a[j]) * square(m.stored_u * p[j] + m.stored_eta);
-    noise.bias += k * (m.exp_bias + m.exp_slope * apart) + centred * m.exp_absolute +
-                  (p[j] <= 4 * m.tiny ? std::fabs(a[j]) * m.tiny : 0.0);
+    const double squares = team.sum(n, [=](std::int64_t j) {
+      const double k = p[j] * std::fabs(a[j] - mean), apart = p[j] == 0 ? 0.0 : max - x[j];
+      return square(k) * (square(model.u) + square(model.u * apart)) + square(a[j]) * 2 * square(model.u * p[j]) +
+             square(a[j]) * square(model.stored_u * p[j] + model.stored_eta);
+    });
+    const double bias = team.sum(n, [=](std::int64_t j) {
+      const double centred = std::fabs(a[j] - mean), apart = p[j] == 0 ? 0.0 : max - x[j];
+      return p[j] * centred * (model.exp_bias + model.exp_slope * apart) + centred * model.exp_absolute +
+             (p[j] <= 4 * model.tiny ? std::fabs(a[j]) * model.tiny : 0.0);
+    });
+    if (!team.first()) return;
+    out[2 * r] = std::fabs(mean) * sum.bias + bias;
+    out[2 * r + 1] = square(mean) * sum.squares + squares;
   }
-  return noise;
-}
+};
 
-Noise row_log_softmax(const Model& m, const double* x, const double* t, const double* p, const double* a,
-                      std::int64_t n) {
-  const double max = row_max(x, n), log_sum = -row_max(t, n);
-  const double total = row_fold(n, [=](std::int64_t j) { return a[j]; });
-  const Noise sum = of_sum(m, swallowed(m, p, n));
-  // log S: the sum's relative error, the logarithm's own; m + log S in kernels that form it.
-  Noise shared{sum.bias + m.log_bias * std::fabs(log_sum) + m.log_absolute,
-               sum.squares + square(m.u * log_sum) + square(m.u * max)};
-  Noise noise;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const double apart = p[j] == 0 ? 0.0 : max - x[j];
-    shared.squares += square(p[j]) * (square(m.u) + square(m.u * apart));
-    shared.bias += p[j] * (m.exp_bias + m.exp_slope * apart);
-    if (a[j] == 0) continue;
-    noise.squares +=
-        square(a[j]) * (square(m.u * (max - x[j])) + square(m.u * t[j]) + square(m.stored_u * t[j] + m.stored_eta));
-  }
-  if (total == 0) return noise;
-  noise.bias += std::fabs(total) * shared.bias;
-  noise.squares += square(total) * shared.squares;
-  return noise;
-}
+struct LogSoftmaxRow {
+  Model m;
+  std::int64_t n;
 
-// Sums noise_of(row index) over rows, in order.
-template <class NoiseOf>
-Noise over_rows(const Rows& rows, const NoiseOf& noise_of) {
-  std::vector<Noise> parts(static_cast<std::size_t>(rows.count));
-  for_each_row(rows, [&](std::int64_t r) { parts[static_cast<std::size_t>(r)] = noise_of(r); });
-  Noise total;
-  for (const Noise& part : parts) {
-    total.bias += part.bias;
-    total.squares += part.squares;
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t r, double* out, const double* all_x, const double* all_t,
+                                const double* all_a) const {
+    const double *const x = all_x + r * n, *const t = all_t + r * n, *const a = all_a + r * n;
+    const Model model = m;
+    const double max = team.max(n, x);
+    const double log_sum = -team.max(n, t);
+    const double total = team.sum(n, [=](std::int64_t j) { return a[j]; });
+    const auto exponent = [=](std::int64_t j) { return t[j]; };
+    const Noise sum =
+        of_sum(m, team.sum_exp(n, exponent, [=](std::int64_t, double p) { return swallowed(model.u, p); }));
+    // log S: the sum's relative error, the logarithm's own; m + log S in kernels that form it.
+    const double shared_squares = sum.squares + square(model.u * log_sum) + square(model.u * max) +
+                                  team.sum_exp(n, exponent, [=](std::int64_t j, double p) {
+                                    const double apart = p == 0 ? 0.0 : max - x[j];
+                                    return square(p) * (square(model.u) + square(model.u * apart));
+                                  });
+    const double shared_bias = sum.bias + model.log_bias * std::fabs(log_sum) + model.log_absolute +
+                               team.sum_exp(n, exponent, [=](std::int64_t j, double p) {
+                                 return p * (model.exp_bias + model.exp_slope * (p == 0 ? 0.0 : max - x[j]));
+                               });
+    const double squares = team.sum(n, [=](std::int64_t j) {
+      const double one =
+          square(model.u * (max - x[j])) + square(model.u * t[j]) + square(model.stored_u * t[j] + model.stored_eta);
+      return a[j] == 0 ? 0.0 : square(a[j]) * one;
+    });
+    if (!team.first()) return;
+    out[2 * r] = total == 0 ? 0.0 : std::fabs(total) * shared_bias;
+    out[2 * r + 1] = squares + (total == 0 ? 0.0 : square(total) * shared_squares);
   }
-  total.squares *= 1 + 0x1p-19;
-  return total;
+};
+
+template <class Row>
+Noise over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const Array& cotangent) {
+  const Array x = in[0].expand(out.shape()).materialize(), t = out.materialize(), a = cotangent.materialize();
+  const Rows rows = rows_of(x);
+  Array parts = Array::uninitialized({rows.count, 2});
+  loop::for_each_row(rows.count, rows.length, parts, Row{model_of(arithmetic, rows.length), rows.length}, x, t, a);
+  const auto column = [&](std::int64_t at) { return parts.restride({{rows.count}, {2}, at}).materialize(); };
+  const Sums total = loop::total(
+      [] PLUMBLINE_HOST_DEVICE(double bias, double squares) {
+        return Sums{bias, squares};
+      },
+      rows.count, column(0), column(1));
+  return {total.first, total.second * (1 + 0x1p-19)};
 }
 
 }  // namespace
@@ -110,27 +130,13 @@ Noise over_rows(const Rows& rows, const NoiseOf& noise_of) {
 Noise noise_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
                     const Array& cotangent) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
-  const Array x = in[0].expand(out.shape()).materialize(), p = out.materialize(), a = cotangent.materialize();
-  const Rows rows = rows_of(x);
-  const Model model = model_of(arithmetic, rows.length);
-  const std::int64_t n = rows.length;
-  return over_rows(rows, [&](std::int64_t r) {
-    return row_softmax(model, x.data() + r * n, p.data() + r * n, a.data() + r * n, n);
-  });
+  return over_rows<SoftmaxRow>(arithmetic, in, out, cotangent);
 }
 
 Noise noise_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
                         const Bound& local, const Array& cotangent) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
-  const Array x = in[0].expand(out.shape()).materialize(), t = out.materialize(), a = cotangent.materialize();
-  const Rows rows = rows_of(x);
-  const Model model = model_of(arithmetic, rows.length);
-  const std::int64_t n = rows.length;
-  return over_rows(rows, [&](std::int64_t r) {
-    std::vector<double> p(static_cast<std::size_t>(n));
-    cpu::vector_exp(t.data() + r * n, p.data(), n);
-    return row_log_softmax(model, x.data() + r * n, t.data() + r * n, p.data(), a.data() + r * n, n);
-  });
+  return over_rows<LogSoftmaxRow>(arithmetic, in, out, cotangent);
 }
 
 }  // namespace plumbline::primitive

@@ -10,14 +10,14 @@ Statistics statistics(const Array& x, const std::vector<std::int64_t>& dims) {
   Statistics result{Array::uninitialized(shape), Array::uninitialized(shape), 0};
   result.terms = result.mean.count() == 0 ? 0 : x.count() / result.mean.count();
   const auto n = static_cast<double>(result.terms);
-  cpu::reduce<cpu::Sum>(result.mean, false, x.shape(), cpu::Copy{}, x);
-  cpu::map(
-      result.mean, [n](double total) { return total / n; }, result.mean);
-  cpu::reduce<cpu::Sum>(
-      result.variance, false, x.shape(), [](double value, double mean) { return (value - mean) * (value - mean); }, x,
-      result.mean);
-  cpu::map(
-      result.variance, [n](double total) { return total / n; }, result.variance);
+  loop::reduce<scalar::Sum>(result.mean, false, x.shape(), loop::Copy{}, x);
+  loop::map(
+      result.mean, [n] PLUMBLINE_HOST_DEVICE(double total) { return total / n; }, result.mean);
+  loop::reduce<scalar::Sum>(
+      result.variance, false, x.shape(),
+      [] PLUMBLINE_HOST_DEVICE(double value, double mean) { return (value - mean) * (value - mean); }, x, result.mean);
+  loop::map(
+      result.variance, [n] PLUMBLINE_HOST_DEVICE(double total) { return total / n; }, result.variance);
   return result;
 }
 
@@ -26,8 +26,8 @@ namespace {
 Array evaluate_variance_rsqrt(const Attributes& attributes, const Shape& shape, Inputs in) {
   Array out = statistics(in[0], attributes.dims).variance;
   const double eps = attributes.scalar;
-  cpu::map(
-      out, [eps](double v) { return 1.0 / std::sqrt(v + eps); }, out);
+  loop::map(
+      out, [eps] PLUMBLINE_HOST_DEVICE(double v) { return 1.0 / std::sqrt(v + eps); }, out);
   return out.reshape(shape);
 }
 
@@ -40,24 +40,25 @@ void pull_back_variance_rsqrt(const Attributes& attributes, Inputs in, const Arr
   const std::int64_t terms = count(shape) == 0 ? 0 : x.count() / count(shape);
   const auto n = static_cast<double>(terms);
   Array mean = Array::uninitialized(shape);
-  cpu::reduce<cpu::Sum>(mean, false, x.shape(), cpu::Copy{}, x);
-  cpu::map(
-      mean, [n](double total) { return total / n; }, mean);
+  loop::reduce<scalar::Sum>(mean, false, x.shape(), loop::Copy{}, x);
+  loop::map(
+      mean, [n] PLUMBLINE_HOST_DEVICE(double total) { return total / n; }, mean);
   Array factor = Array::uninitialized(shape);
-  cpu::map(
-      factor, [n](double g, double r) { return scalar::pull(g, -r * r * r / n); }, cotangent.reshape(shape),
-      out.reshape(shape));
+  loop::map(
+      factor, [n] PLUMBLINE_HOST_DEVICE(double g, double r) { return scalar::pull(g, -r * r * r / n); },
+      cotangent.reshape(shape), out.reshape(shape));
   contribute(
-      *into[0], x.shape(), [](double f, double value, double m) { return scalar::pull(f, value - m); }, factor, x,
+      *into[0], x.shape(),
+      [] PLUMBLINE_HOST_DEVICE(double f, double value, double m) { return scalar::pull(f, value - m); }, factor, x,
       mean);
 }
 
 Array evaluate_norm(const Attributes& attributes, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(reduced_shape(in[0].shape(), attributes.dims));
-  cpu::reduce<cpu::Sum>(
-      out, false, in[0].shape(), [](double x) { return x * x; }, in[0]);
-  cpu::map(
-      out, [](double total) { return std::sqrt(total); }, out);
+  loop::reduce<scalar::Sum>(
+      out, false, in[0].shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return x * x; }, in[0]);
+  loop::map(
+      out, [] PLUMBLINE_HOST_DEVICE(double total) { return std::sqrt(total); }, out);
   return out.reshape(shape);
 }
 
@@ -67,7 +68,8 @@ void pull_back_norm(const Attributes& attributes, Inputs in, const Array& out, c
   if (!into[0]) return;
   const Shape shape = reduced_shape(in[0].shape(), attributes.dims);
   contribute(
-      *into[0], in[0].shape(), [](double g, double x, double t) { return t == 0 ? 0.0 : scalar::pull(g, x / t); },
+      *into[0], in[0].shape(),
+      [] PLUMBLINE_HOST_DEVICE(double g, double x, double t) { return t == 0 ? 0.0 : scalar::pull(g, x / t); },
       cotangent.reshape(shape), in[0], out.reshape(shape));
 }
 

@@ -9,34 +9,42 @@
 namespace plumbline::primitive {
 namespace {
 
+template <class F>
+struct Up {
+  F f;
+  template <class... Values>
+  PLUMBLINE_HOST_DEVICE double operator()(Values... values) const {
+    return up(f(values...));
+  }
+};
+
 // A fresh bound of out's shape, f over operands that broadcast to it.
 template <class F, class... Arrays>
 Bound bound_of(const Array& out, const F& f, const Arrays&... operands) {
   Bound bound{Array::uninitialized(out.shape())};
-  cpu::map(
-      bound.values, [&f](auto... values) { return up(f(values...)); }, operands...);
+  loop::map(bound.values, Up<F>{f}, operands...);
   return bound;
 }
 
 // f at a displaced point may be off by some ULPs of its value and of the centre's: added to their distance. The ULPs of
 // subnormals are kLeast.
-double distance(double moved, double centre) {
+PLUMBLINE_HOST_DEVICE inline double distance(double moved, double centre) {
   return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre)) + 8 * kLeast;
 }
 
 // The larger; NaN if there is one.
-double larger(double a, double b) { return scalar::Max::combine(a, b); }
+PLUMBLINE_HOST_DEVICE inline double larger(double a, double b) { return scalar::Max::combine(a, b); }
 
-double below(double x, double r) { return x - r - 0x1p-51 * (std::fabs(x) + r); }
-double above(double x, double r) { return x + r + 0x1p-51 * (std::fabs(x) + r); }
+PLUMBLINE_HOST_DEVICE inline double below(double x, double r) { return x - r - 0x1p-51 * (std::fabs(x) + r); }
+PLUMBLINE_HOST_DEVICE inline double above(double x, double r) { return x + r + 0x1p-51 * (std::fabs(x) + r); }
 
 }  // namespace
 
 Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
                         Bound bound) {
   Array finite = Array::uninitialized({});  // 0 or NaN.
-  cpu::reduce<cpu::Sum>(
-      finite, false, out.shape(), [](double t) { return t - t; }, out);
+  loop::reduce<scalar::Sum>(
+      finite, false, out.shape(), [] PLUMBLINE_HOST_DEVICE(double t) { return t - t; }, out);
   if (!bound || finite.item() == 0) return bound;
   // The same with 1 for every finite value: finite, unless an operand was infinite.
   std::vector<Array> plain;
@@ -45,64 +53,100 @@ Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Input
       plain.push_back(x);
       continue;
     }
-    cpu::map(
-        plain.emplace_back(Array::uninitialized(x.shape())), [](double v) { return v - v == 0 ? 1.0 : v; }, x);
+    loop::map(
+        plain.emplace_back(Array::uninitialized(x.shape())),
+        [] PLUMBLINE_HOST_DEVICE(double v) { return v - v == 0 ? 1.0 : v; }, x);
   }
   const Array infinite = traits(primitive).evaluate(attributes, out.shape(), plain);
-  cpu::map(
-      bound.values, [](double r, double t, double p) { return r != 0 && t - t != 0 && p - p == 0 ? kInfinity : r; },
+  loop::map(
+      bound.values,
+      [] PLUMBLINE_HOST_DEVICE(double r, double t, double p) {
+        return r != 0 && t - t != 0 && p - p == 0 ? kInfinity : r;
+      },
       bound.values, out, infinite);
   return bound;
 }
 
-Bound radius_of_monotone(MonotoneFunction f, double domain_low, Inputs centres, std::span<const Bound> radii,
-                         const Array& out) {
+template <class F>
+Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
       out,
-      [f, domain_low](double x, double r, double t) {
+      [] PLUMBLINE_HOST_DEVICE(double x, double r, double t) {
         if (r == 0) return 0.0;
         if (!(r < kInfinity)) return kInfinity;
-        const double low = f(std::max(below(x, r), domain_low)), high = f(above(x, r));
+        const double low = F::value(std::max(below(x, r), +F::kDomainLow)), high = F::value(above(x, r));
         return larger(distance(low, t), distance(high, t));
       },
       centres[0], radius_of(radii[0]), out);
 }
 
-Bound radius_of_step(MonotoneFunction f, Inputs centres, std::span<const Bound> radii, const Array& out) {
+template <class F>
+Bound radius_step(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
       out,
-      [f](double x, double r, double t) {
+      [] PLUMBLINE_HOST_DEVICE(double x, double r, double t) {
         if (r == 0) return 0.0;
         if (!(r < kInfinity)) return kInfinity;
-        return larger(std::fabs(f(below(x, r)) - t), std::fabs(f(above(x, r)) - t));
+        return larger(std::fabs(F::value(below(x, r)) - t), std::fabs(F::value(above(x, r)) - t));
       },
       centres[0], radius_of(radii[0]), out);
 }
 
+#define PLUMBLINE_RADIUS(rule, name) \
+  template Bound rule<scalar::name>(const Attributes&, Inputs, std::span<const Bound>, const Array&);
+PLUMBLINE_RADIUS(radius_monotone, Exp)
+PLUMBLINE_RADIUS(radius_monotone, Expm1)
+PLUMBLINE_RADIUS(radius_monotone, Log)
+PLUMBLINE_RADIUS(radius_monotone, Log1p)
+PLUMBLINE_RADIUS(radius_monotone, Sqrt)
+PLUMBLINE_RADIUS(radius_monotone, Rsqrt)
+PLUMBLINE_RADIUS(radius_monotone, Tanh)
+PLUMBLINE_RADIUS(radius_monotone, Erf)
+PLUMBLINE_RADIUS(radius_monotone, Sigmoid)
+PLUMBLINE_RADIUS(radius_step, Sign)
+PLUMBLINE_RADIUS(radius_step, Floor)
+PLUMBLINE_RADIUS(radius_step, Ceil)
+PLUMBLINE_RADIUS(radius_step, Round)
+PLUMBLINE_RADIUS(radius_step, Trunc)
+#undef PLUMBLINE_RADIUS
+
 Bound radius_lipschitz1(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
-      out, [](double r) { return r; }, radii[0].values);
+      out, [] PLUMBLINE_HOST_DEVICE(double r) { return r; }, radii[0].values);
 }
+
+namespace {
+
+struct Open {
+  PLUMBLINE_HOST_DEVICE double operator()(double x, double r) const {
+    return r != 0 && !(std::fabs(x) > r) ? 1.0 : 0.0;
+  }
+};
+
+}  // namespace
 
 // Outcomes are 0 or 1; an operand whose truth is open opens the outcome. A finite ball holds finite values only.
 Bound radius_decision(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  const auto open = [](double x, double r) { return r != 0 && !(std::fabs(x) > r) ? 1.0 : 0.0; };
-  if (centres.size() == 1) return bound_of(out, open, centres[0], radius_of(radii[0]));
+  if (centres.size() == 1) return bound_of(out, Open{}, centres[0], radius_of(radii[0]));
   return bound_of(
-      out, [&](double a, double ra, double b, double rb) { return std::max(open(a, ra), open(b, rb)); }, centres[0],
-      radius_of(radii[0]), centres[1], radius_of(radii[1]));
+      out,
+      [] PLUMBLINE_HOST_DEVICE(double a, double ra, double b, double rb) {
+        return std::max(Open{}(a, ra), Open{}(b, rb));
+      },
+      centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
 }
 
 // Open where the ball reaches beyond the largest number.
 Bound radius_isfinite(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
-      out, [](double x, double r) { return r == 0 || above(std::fabs(x), r) < kInfinity ? 0.0 : 1.0; }, centres[0],
-      radii[0].values);
+      out,
+      [] PLUMBLINE_HOST_DEVICE(double x, double r) { return r == 0 || above(std::fabs(x), r) < kInfinity ? 0.0 : 1.0; },
+      centres[0], radii[0].values);
 }
 
 // |1/x' - 1/x| = |x' - x| / |x x'|; open when 0 is inside.
@@ -110,7 +154,7 @@ Bound radius_reciprocal(const Attributes& attributes, Inputs centres, std::span<
   if (all_exact(radii)) return {};
   Bound bound = bound_of(
       out,
-      [](double x, double r) {
+      [] PLUMBLINE_HOST_DEVICE(double x, double r) {
         const double nearest = std::fabs(x) - r;
         return r == 0 ? 0.0 : nearest > 0 ? over(over(r, std::fabs(x)), nearest) : kInfinity;
       },
@@ -121,7 +165,8 @@ Bound radius_reciprocal(const Attributes& attributes, Inputs centres, std::span<
 Bound radius_add(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   Bound bound = bound_of(
-      out, [](double ra, double rb) { return ra + rb; }, radius_of(radii[0]), radius_of(radii[1]));
+      out, [] PLUMBLINE_HOST_DEVICE(double ra, double rb) { return ra + rb; }, radius_of(radii[0]),
+      radius_of(radii[1]));
   return unless_overflowed(Primitive::kAdd, attributes, centres, out, bound);
 }
 
@@ -130,7 +175,7 @@ Bound radius_mul(const Attributes& attributes, Inputs centres, std::span<const B
   if (all_exact(radii)) return {};
   Bound bound = bound_of(
       out,
-      [](double a, double ra, double b, double rb) {
+      [] PLUMBLINE_HOST_DEVICE(double a, double ra, double b, double rb) {
         const double first = rb == 0 ? 0.0 : times(std::fabs(a), rb);
         const double second = ra == 0 ? 0.0 : times(std::fabs(b) + rb, ra);
         return first + second;
@@ -144,7 +189,7 @@ Bound radius_div(const Attributes& attributes, Inputs centres, std::span<const B
   if (all_exact(radii)) return {};
   Bound bound = bound_of(
       out,
-      [](double t, double a, double ra, double b, double rb) {
+      [] PLUMBLINE_HOST_DEVICE(double t, double a, double ra, double b, double rb) {
         const double nearest = std::fabs(b) - rb;
         if (ra == 0 && rb == 0) return 0.0;
         const double quotient = a == 0 ? 0.0 : std::fabs(t) + kLeast;
@@ -158,7 +203,7 @@ Bound radius_div(const Attributes& attributes, Inputs centres, std::span<const B
 // on either side of 0, where a negative one is unbounded.
 Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  const auto corner = [](double a, double ra, double b, double rb) {
+  const auto corner = [] PLUMBLINE_HOST_DEVICE(double a, double ra, double b, double rb) {
     if (ra == 0 && rb == 0) return 0.0;
     const double t = std::pow(a, b);
     double low = below(a, ra);
@@ -166,10 +211,11 @@ Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii
     double most = 0;
     const auto visit = [&](double x, double y) { most = larger(most, distance(std::pow(x, y), t)); };
     if (low > 0) {
-      for (const double y : {rb == 0 ? b : below(b, rb), rb == 0 ? b : above(b, rb)}) {
-        visit(low, y);
-        visit(high, y);
-      }
+      const double least_power = rb == 0 ? b : below(b, rb), most_power = rb == 0 ? b : above(b, rb);
+      visit(low, least_power);
+      visit(high, least_power);
+      visit(low, most_power);
+      visit(high, most_power);
       return most;
     }
     const bool integral = b == std::trunc(b);
@@ -187,7 +233,8 @@ Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii
 Bound radius_max(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   return bound_of(
-      out, [](double ra, double rb) { return larger(ra, rb); }, radius_of(radii[0]), radius_of(radii[1]));
+      out, [] PLUMBLINE_HOST_DEVICE(double ra, double rb) { return larger(ra, rb); }, radius_of(radii[0]),
+      radius_of(radii[1]));
 }
 
 // While a/b keeps one whole part q over the box, the value a - q b moves by at most ra + |q| rb. Otherwise it stays
@@ -196,7 +243,7 @@ Bound radius_fmod(const Attributes&, Inputs centres, std::span<const Bound> radi
   if (all_exact(radii)) return {};
   return bound_of(
       out,
-      [](double a, double ra, double b, double rb) {
+      [] PLUMBLINE_HOST_DEVICE(double a, double ra, double b, double rb) {
         if (ra == 0 && rb == 0) return 0.0;
         const double nearest = below(std::fabs(b), rb);
         if (!(nearest > 0 && ra < kInfinity)) return kInfinity;
@@ -216,7 +263,7 @@ Bound radius_compare(const Attributes&, Inputs centres, std::span<const Bound> r
   if (all_exact(radii)) return {};
   return bound_of(
       out,
-      [](double a, double ra, double b, double rb) {
+      [] PLUMBLINE_HOST_DEVICE(double a, double ra, double b, double rb) {
         const double reach = ra + rb;
         if (reach == 0 || (reach < kInfinity && ((std::isinf(a) && ra == 0) || (std::isinf(b) && rb == 0)))) return 0.0;
         return std::fabs(a - b) > up(reach) + 0x1p-50 * (std::fabs(a) + std::fabs(b)) ? 0.0 : 1.0;
@@ -228,14 +275,15 @@ Bound radius_compare(const Attributes&, Inputs centres, std::span<const Bound> r
 Bound radius_select(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   Array side = Array::uninitialized(centres[0].shape());  // 1: first, 0: second, 2: open.
-  cpu::map(
-      side, [](double c, double r) { return r != 0 && !(std::fabs(c) > r) ? 2.0
-                                            : c != 0                      ? 1.0
-                                                                          : 0.0; }, centres[0],
-      radius_of(radii[0]));
+  loop::map(
+      side,
+      [] PLUMBLINE_HOST_DEVICE(double c, double r) { return r != 0 && !(std::fabs(c) > r) ? 2.0
+                                                            : c != 0                      ? 1.0
+                                                                                          : 0.0; },
+      centres[0], radius_of(radii[0]));
   return bound_of(
       out,
-      [](double which, double a, double ra, double b, double rb) {
+      [] PLUMBLINE_HOST_DEVICE(double which, double a, double ra, double b, double rb) {
         if (which == 1) return ra;
         if (which == 0) return rb;
         return std::fabs(a - b) + larger(ra, rb);

@@ -15,8 +15,8 @@ namespace {
 Bound inflated(const Array& values, std::int64_t n) {
   Array result = Array::uninitialized(values.shape());
   const double sums = 1 + static_cast<double>(n) * 0x1p-52;
-  cpu::map(
-      result, [sums](double v) { return up(v * sums); }, values);
+  loop::map(
+      result, [sums] PLUMBLINE_HOST_DEVICE(double v) { return up(v * sums); }, values);
   return {result};
 }
 
@@ -32,21 +32,20 @@ std::int64_t terms_of(const Array& x, const Array& out) { return out.count() == 
 // Each radius is raised where its square would be lost.
 Bound norm_of_radii(const Attributes& attributes, const Bound& radius, const Array& out) {
   Array raised = Array::uninitialized(radius.values.shape());
-  cpu::map(
-      raised, [](double r) { return r == 0 ? 0.0 : std::max(r, 1e-150); }, radius.values);
+  loop::map(
+      raised, [] PLUMBLINE_HOST_DEVICE(double r) { return r == 0 ? 0.0 : std::max(r, 1e-150); }, radius.values);
   return radius_by(Primitive::kNorm, attributes, {raised}, out, terms_of(raised, out));
 }
 
 bool has_radius(const Bound& radius) {
   if (!radius) return false;
-  const Array r = radius.values.materialize();
-  return std::any_of(r.data(), r.data() + r.count(), [](double x) { return x != 0; });
+  return loop::any([] PLUMBLINE_HOST_DEVICE(double x) { return x != 0; }, radius.values.materialize());
 }
 
 Array magnitude(const Array& x) {
   Array result = Array::uninitialized(x.shape());
-  cpu::map(
-      result, [](double v) { return std::fabs(v); }, x);
+  loop::map(
+      result, [] PLUMBLINE_HOST_DEVICE(double v) { return std::fabs(v); }, x);
   return result;
 }
 
@@ -70,19 +69,22 @@ Bound radius_argmax(const Attributes& attributes, Inputs centres, std::span<cons
   if (all_exact(radii)) return {};
   const Array& x = centres[0];
   Array lower = Array::uninitialized(x.shape());
-  cpu::map(
-      lower, [](double v, double r) { return v - up(r) - 0x1p-52 * std::fabs(v); }, x, radii[0].values);
+  loop::map(
+      lower, [] PLUMBLINE_HOST_DEVICE(double v, double r) { return v - up(r) - 0x1p-52 * std::fabs(v); }, x,
+      radii[0].values);
   const Shape kept = reduced_shape(x.shape(), attributes.dims);
   Array best = Array::uninitialized(kept);
-  cpu::reduce<cpu::Max>(best, false, x.shape(), cpu::Copy{}, lower);
+  loop::reduce<scalar::Max>(best, false, x.shape(), loop::Copy{}, lower);
   Array reaching = Array::uninitialized(kept);
-  cpu::reduce<cpu::Sum>(
+  loop::reduce<scalar::Sum>(
       reaching, false, x.shape(),
-      [](double v, double r, double b) { return v + up(r) + 0x1p-52 * std::fabs(v) < b ? 0.0 : 1.0; }, x,
-      radii[0].values, best);
+      [] PLUMBLINE_HOST_DEVICE(double v, double r, double b) {
+        return v + up(r) + 0x1p-52 * std::fabs(v) < b ? 0.0 : 1.0;
+      },
+      x, radii[0].values, best);
   const double all = static_cast<double>(out.count() == 0 ? 0 : x.count() / out.count());
-  cpu::map(
-      reaching, [all](double n) { return n <= 1 ? 0.0 : all; }, reaching);
+  loop::map(
+      reaching, [all] PLUMBLINE_HOST_DEVICE(double n) { return n <= 1 ? 0.0 : all; }, reaching);
   return {reaching.reshape(out.shape())};
 }
 
@@ -150,9 +152,9 @@ Bound radius_variance_rsqrt(const Attributes& attributes, Inputs centres, std::s
   const double eps = attributes.scalar;
   const auto n = static_cast<double>(stats.terms);
   Array bound = Array::uninitialized(stats.variance.shape());
-  cpu::map(
+  loop::map(
       bound,
-      [eps, n](double v, double mean, double norm) {
+      [eps, n] PLUMBLINE_HOST_DEVICE(double v, double mean, double norm) {
         if (norm == 0) return 0.0;
         const double rho = up(norm / std::sqrt(n)), sigma = std::sqrt(v);
         const double own = (n + 8) * 0x1p-52 * (sigma + std::sqrt(mean * mean + v)) + 0x1p-500;
@@ -172,69 +174,88 @@ Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<cons
   Array bound = Array::uninitialized(out.shape());
   bool accumulate = false;
   if (radii[1]) {
-    cpu::matmul(magnitude(centres[0]), radii[1].values, bound, false);
+    loop::matmul(magnitude(centres[0]), radii[1].values, bound, false);
     accumulate = true;
   }
   if (radii[0]) {
     Array farthest = magnitude(centres[1]);
-    if (radii[1]) cpu::map_add(farthest, cpu::Copy{}, radii[1].values);
-    cpu::matmul(radii[0].values, farthest, bound, accumulate);
+    if (radii[1]) loop::map_add(farthest, loop::Copy{}, radii[1].values);
+    loop::matmul(radii[0].values, farthest, bound, accumulate);
   }
   // k roundings of 2^-53 in each sum, and products that underflow.
   const double k = static_cast<double>(centres[0].shape().back());
-  cpu::map(
-      bound, [k](double b) { return up(b * (1 + k * 0x1p-51) + 2 * k * kLeast); }, bound);
+  loop::map(
+      bound, [k] PLUMBLINE_HOST_DEVICE(double b) { return up(b * (1 + k * 0x1p-51) + 2 * k * kLeast); }, bound);
   return unless_overflowed(Primitive::kMatmul, attributes, centres, out, {bound});
 }
 
+namespace {
+
 // p_i' lies between l_i / (l_i + sum_{j != i} h_j) and h_i / (h_i + sum_{j != i} l_j), where h_j and l_j are the
 // exponentials of the ends of ball j, scaled by a common factor that keeps them from overflowing.
-Bound radius_softmax(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
-  if (all_exact(radii)) return {};
-  const Array x = centres[0].materialize(), p = out.materialize(), radius = radii[0].values.materialize();
-  Array bound = Array::uninitialized(out.shape());
-  const Rows rows = rows_of(x);
-  const std::int64_t n = rows.length;
-  for_each_row(rows, [&](std::int64_t row) {
-    const double *const xr = x.data() + row * n, *const pr = p.data() + row * n, *const rr = radius.data() + row * n;
-    const double centre = row_max(xr, n), largest = row_max(rr, n);
-    double* const to = bound.data() + row * n;
-    double shift = -kInfinity, low_sum = 0, high_sum = 0;
-    for (std::int64_t j = 0; j < n; ++j) shift = std::max(shift, xr[j] - centre + rr[j]);
-    const auto exponential = [&](std::int64_t j, double end) { return std::exp(xr[j] - centre + end - shift); };
-    for (std::int64_t j = 0; j < n; ++j) {
-      low_sum += exponential(j, -rr[j]);
-      high_sum += to[j] = exponential(j, rr[j]);
-    }
+struct SoftmaxRow {
+  std::int64_t n;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t row, double* out, const double* x, const double* p,
+                                const double* radius) const {
+    const double *const xr = x + row * n, *const pr = p + row * n, *const rr = radius + row * n;
+    double* const to = out + row * n;
+    const double centre = team.max(n, xr);
+    const double largest = team.max(n, rr);
+    team.each(n, [=](std::int64_t i) { to[i] = xr[i] - centre + rr[i]; });
+    const double shift = team.max(n, to);
+    const auto low_end = [=](std::int64_t i) { return xr[i] - centre - rr[i] - shift; };
+    const double low_sum = team.sum_exp(n, low_end, [](std::int64_t, double e) { return e; });
+    team.each_exp(
+        n, [=](std::int64_t i) { return xr[i] - centre + rr[i] - shift; },
+        [=](std::int64_t i, double e) { to[i] = e; });
+    const double high_sum = team.sum(n, [=](std::int64_t i) { return to[i]; });
     // Of the sums and of what is left of them; of exponents, which matter down to -745 and begin at 2 radii below.
     const double length = static_cast<double>(n), sums = (length + 4) * 0x1p-52, least = 4 * length * kLeast;
     const double exponents = (length + 1000 + largest) * 0x1p-50;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const double raised = to[i] + least, lowered = std::max(0.0, exponential(i, -rr[i]) - least);
+    team.each_exp(n, low_end, [=](std::int64_t i, double e) {
+      const double raised = to[i] + least, lowered = std::max(0.0, e - least);
       const double low_rest = std::max(0.0, low_sum - lowered - sums * low_sum - 2 * least);
       const double high_rest = std::max(0.0, high_sum - to[i]) + sums * high_sum;
       const double high = raised / (raised + low_rest), low = lowered / (lowered + high_rest);
       const double distance = std::max(high - pr[i], pr[i] - low) + exponents * std::max(high, pr[i]) + least;
       // Probabilities: never further apart. A row that holds NaN, or may, has none.
       to[i] = largest < kInfinity && pr[i] == pr[i] ? (distance <= 1 ? distance : 1.0) : kInfinity;
-    }
-  });
-  return {bound};
-}
+    });
+  }
+};
 
 // The row's log of the sum moves by at most its largest radius.
+struct LogSoftmaxRow {
+  std::int64_t n;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t row, double* out, const double* radius) const {
+    const double* const rr = radius + row * n;
+    double* const to = out + row * n;
+    const double largest = team.max(n, rr);
+    team.each(n, [=](std::int64_t i) { to[i] = up(rr[i] + largest); });
+  }
+};
+
+}  // namespace
+
+Bound radius_softmax(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  const Array x = centres[0].materialize(), p = out.materialize();
+  const Array radius = radii[0].values.expand(x.shape()).materialize();
+  Bound bound{Array::uninitialized(out.shape())};
+  const Rows rows = rows_of(x);
+  loop::for_each_row(rows.count, rows.length, bound.values, SoftmaxRow{rows.length}, x, p, radius);
+  return bound;
+}
+
 Bound radius_log_softmax(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  const Array radius = radii[0].values.materialize();
-  Array bound = Array::uninitialized(out.shape());
+  const Array radius = radii[0].values.expand(out.shape()).materialize();
+  Bound bound{Array::uninitialized(out.shape())};
   const Rows rows = rows_of(radius);
-  const std::int64_t n = rows.length;
-  for_each_row(rows, [&](std::int64_t row) {
-    const double* const rr = radius.data() + row * n;
-    const double largest = row_max(rr, n);
-    for (std::int64_t i = 0; i < n; ++i) bound.data()[row * n + i] = up(rr[i] + largest);
-  });
-  return {bound};
+  loop::for_each_row(rows.count, rows.length, bound.values, LogSoftmaxRow{rows.length}, radius);
+  return bound;
 }
 
 Bound radius_window(const Attributes& attributes, Inputs, std::span<const Bound> radii, const Array& out) {

@@ -11,78 +11,44 @@ namespace {
 template <class Combine>
 Array evaluate_reduce(const Attributes& attributes, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(reduced_shape(in[0].shape(), attributes.dims));
-  cpu::reduce<Combine>(out, false, in[0].shape(), cpu::Copy{}, in[0]);
+  loop::reduce<Combine>(out, false, in[0].shape(), loop::Copy{}, in[0]);
   return out.reshape(shape);
 }
 
 void pull_back_sum(const Attributes& attributes, Inputs in, const Array&, const Array& cotangent,
                    std::span<Array* const> into) {
   if (!into[0]) return;
-  contribute(*into[0], in[0].shape(), cpu::Copy{}, cotangent.reshape(reduced_shape(in[0].shape(), attributes.dims)));
+  contribute(*into[0], in[0].shape(), loop::Copy{}, cotangent.reshape(reduced_shape(in[0].shape(), attributes.dims)));
 }
 
-// One line of the input along one dimension or several, visited for each element of the reduced result.
-struct Lines {
-  std::vector<cpu::Dimension<2>> outer;  // Operands: result, input.
-  std::vector<cpu::Dimension<2>> inner;  // Input strides only; in row-major order of the reduced dimensions.
-  std::int64_t outer_count = 1, inner_count = 1;
-};
-
-Lines lines_of(const Array& x, const std::vector<std::int64_t>& dims) {
-  Lines lines;
-  const Shape out_strides = row_major_strides(reduced_shape(x.shape(), dims));
-  std::size_t next = 0;
-  for (std::size_t d = 0; d < x.shape().size(); ++d) {
-    const bool is_reduced = next < dims.size() && dims[next] == static_cast<std::int64_t>(d);
-    if (is_reduced) ++next;
-    (is_reduced ? lines.inner : lines.outer)
-        .push_back({x.shape()[d], {is_reduced ? 0 : out_strides[d], x.strides()[d]}});
-    (is_reduced ? lines.inner_count : lines.outer_count) *= x.shape()[d];
-  }
-  if (lines.outer.empty()) lines.outer.push_back({1, {}});
-  if (lines.inner.empty()) lines.inner.push_back({1, {}});
-  return lines;
+// Positions in row-major order of the reduced dimensions, to be read along with x.
+Array positions(const Array& x, const std::vector<std::int64_t>& dims) {
+  Shape reduced(x.shape().size(), 1);
+  for (const std::int64_t d : dims) reduced[static_cast<std::size_t>(d)] = x.shape()[static_cast<std::size_t>(d)];
+  Array result = Array::uninitialized(reduced);
+  loop::fill(result, [] PLUMBLINE_HOST_DEVICE(std::int64_t i) { return static_cast<double>(i); });
+  return result;
 }
 
-// body(result offset, input offset) for each line.
-template <class Body>
-void for_each_line(const Lines& lines, const Body& body) {
-  const std::int64_t grain = std::max<std::int64_t>(1, cpu::kGrain / std::max<std::int64_t>(1, lines.inner_count));
-  cpu::parallel_for(lines.outer_count, grain, [&](std::int64_t begin, std::int64_t end) {
-    cpu::for_each_run<2>(lines.outer, begin, end, [&](std::int64_t n, const std::array<std::int64_t, 2>& at) {
-      for (std::int64_t j = 0; j < n; ++j) {
-        body(at[0] + j * lines.outer.back().strides[0], at[1] + j * lines.outer.back().strides[1]);
-      }
-    });
-  });
-}
+PLUMBLINE_HOST_DEVICE inline bool same(double a, double b) { return a == b || (a != a && b != b); }
 
-// Position (in row-major order of the reduced dimensions) and offset of the first element equal to the extreme.
-struct Found {
-  std::int64_t position = -1, offset = 0;
-};
-
-Found find_first(const Lines& lines, const double* line, double wanted) {
-  Found found;
-  std::int64_t position = 0;
-  cpu::for_each_run<2>(lines.inner, 0, lines.inner_count, [&](std::int64_t n, const std::array<std::int64_t, 2>& at) {
-    for (std::int64_t j = 0; found.position < 0 && j < n; ++j) {
-      const std::int64_t offset = at[1] + j * lines.inner.back().strides[1];
-      if (line[offset] == wanted || (wanted != wanted && line[offset] != line[offset])) found = {position + j, offset};
-    }
-    position += n;
-  });
-  return found;
+// Of the first element that equals the extreme, which has x's shape but for sizes 1; infinite: none.
+Array first_of(const Array& x, const Array& extreme, const Array& position) {
+  Array first = Array::uninitialized(extreme.shape());
+  loop::reduce<scalar::Min>(
+      first, false, x.shape(),
+      [] PLUMBLINE_HOST_DEVICE(double v, double wanted, double at) { return same(v, wanted) ? at : __builtin_inf(); },
+      x, extreme, position);
+  return first;
 }
 
 Array evaluate_argmax(const Attributes& attributes, const Shape& shape, Inputs in) {
-  Array out = evaluate_reduce<cpu::Max>(attributes, shape, in);
-  const Lines lines = lines_of(in[0], attributes.dims);
-  double* const to = out.data();
-  for_each_line(lines, [&](std::int64_t result, std::int64_t input) {
-    to[result] = static_cast<double>(find_first(lines, in[0].data() + input, to[result]).position);
-  });
-  return out;
+  const Shape kept = reduced_shape(in[0].shape(), attributes.dims);
+  const Array extreme = evaluate_reduce<scalar::Max>(attributes, kept, in);
+  Array out = first_of(in[0], extreme, positions(in[0], attributes.dims));
+  loop::map(
+      out, [] PLUMBLINE_HOST_DEVICE(double at) { return at < __builtin_inf() ? at : -1.0; }, out);
+  return out.reshape(shape);
 }
 
 // NaN counts as the largest.
@@ -117,41 +83,42 @@ Array evaluate_argsort(const Attributes& attributes, const Shape& shape, Inputs 
 void pull_back_extreme(const Attributes& attributes, Inputs in, const Array& out, const Array& cotangent,
                        std::span<Array* const> into) {
   if (!into[0]) return;
-  const Array x = in[0].materialize();
-  const Array g = cotangent.materialize();
-  const Array t = out.materialize();
-  make_writable(*into[0], x.shape());
-  double* const to = into[0]->data();
-  const Lines lines = lines_of(x, attributes.dims);
-  for_each_line(lines, [&](std::int64_t result, std::int64_t input) {
-    const Found found = find_first(lines, x.data() + input, t.data()[result]);
-    if (found.position >= 0) to[input + found.offset] += g.data()[result];
-  });
+  const Shape kept = reduced_shape(in[0].shape(), attributes.dims);
+  const Array position = positions(in[0], attributes.dims);
+  const Array first = first_of(in[0], out.reshape(kept), position);
+  contribute(
+      *into[0], in[0].shape(),
+      [] PLUMBLINE_HOST_DEVICE(double g, double at, double place) { return at == place ? g : 0.0; },
+      cotangent.reshape(kept), first, position);
 }
 
 void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::span<Array* const>) {}
+
+// One line along a dimension of a row-major array, `step` apart.
+struct Scan {
+  std::int64_t length, step;
+  bool reverse, add;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t line, double* out, const double* x) const {
+    const std::int64_t base = line / step * step * length + line % step;
+    const auto place = [=, this](std::int64_t i) { return base + (reverse ? length - 1 - i : i) * step; };
+    team.scan(
+        length, [=](std::int64_t i) { return x[place(i)]; },
+        [=, this](std::int64_t i, double total) {
+          double& to = out[place(i)];
+          to = add ? to + total : total;
+        });
+  }
+};
 
 // Running sums along one dimension; `add` on top of what is there; from the far end when `reverse`.
 void cumulate(const Array& from, std::int64_t dim, bool reverse, bool add, Array& to) {
   const Array x = from.materialize();
   const auto d = static_cast<std::size_t>(dim);
   const std::int64_t length = x.shape()[d];
-  const std::int64_t step = row_major_strides(x.shape())[d];
   if (x.count() == 0) return;
-  const double* const source = x.data();
-  double* const target = to.data();
-  cpu::parallel_for(x.count() / length, std::max<std::int64_t>(1, cpu::kGrain / length),
-                    [=](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t line = begin; line < end; ++line) {
-                        const std::int64_t base = line / step * step * length + line % step;
-                        double total = 0;
-                        for (std::int64_t i = 0; i < length; ++i) {
-                          const std::int64_t at = base + (reverse ? length - 1 - i : i) * step;
-                          total += source[at];
-                          target[at] = add ? target[at] + total : total;
-                        }
-                      }
-                    });
+  const Scan scan{length, row_major_strides(x.shape())[d], reverse, add};
+  loop::for_each_row(x.count() / length, length, to, scan, x);
 }
 
 Array evaluate_cumsum(const Attributes& attributes, const Shape& shape, Inputs in) {
@@ -177,9 +144,9 @@ void pull_back_cumsum(const Attributes& attributes, Inputs in, const Array&, con
 using enum Primitive;
 
 constexpr PrimitiveTraits kRows[] = {
-    {kSum, "sum", 1, false, evaluate_reduce<cpu::Sum>, pull_back_sum, error_sum, radius_sum, noise_sum},
-    {kAmax, "amax", 1, true, evaluate_reduce<cpu::Max>, pull_back_extreme, error_none, radius_extreme},
-    {kAmin, "amin", 1, true, evaluate_reduce<cpu::Min>, pull_back_extreme, error_none, radius_extreme},
+    {kSum, "sum", 1, false, evaluate_reduce<scalar::Sum>, pull_back_sum, error_sum, radius_sum, noise_sum},
+    {kAmax, "amax", 1, true, evaluate_reduce<scalar::Max>, pull_back_extreme, error_none, radius_extreme},
+    {kAmin, "amin", 1, true, evaluate_reduce<scalar::Min>, pull_back_extreme, error_none, radius_extreme},
     {kArgmax, "argmax", 1, true, evaluate_argmax, pull_back_none, error_none, radius_argmax},
     {kArgsort, "argsort", 1, true, evaluate_argsort, pull_back_none, error_none, radius_argsort},
     {kCumsum, "cumsum", 1, false, evaluate_cumsum, pull_back_cumsum, error_cumsum, radius_cumsum},

@@ -59,14 +59,16 @@ Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, co
   std::vector<Bound> radii;
   for (const Array& x : inputs) {
     Bound& radius = radii.emplace_back(Bound{Array::uninitialized(x.shape())});
-    cpu::map(
-        radius.values, [tiny](double v) { return v != 0 && std::fabs(v) < tiny ? 2 * tiny : 0.0; }, x);
+    loop::map(
+        radius.values,
+        [tiny] PLUMBLINE_HOST_DEVICE(double v) { return v != 0 && std::fabs(v) < tiny ? 2 * tiny : 0.0; }, x);
   }
   const Bound moved = row.radius(attributes, inputs, radii, out);
   if (!moved) return error;
   if (!error) return moved;
-  cpu::map(
-      error.values, [](double e, double r) { return (e + r) * (1 + 0x1p-20); }, error.values, moved.values);
+  loop::map(
+      error.values, [] PLUMBLINE_HOST_DEVICE(double e, double r) { return (e + r) * (1 + 0x1p-20); }, error.values,
+      moved.values);
   return error;
 }
 

@@ -13,9 +13,9 @@ Array evaluate_constant(const Attributes& attributes, const Shape& shape, Inputs
 
 Array evaluate_iota(const Attributes& attributes, const Shape& shape, Inputs) {
   Array out = Array::uninitialized(shape);
-  for (std::int64_t i = 0; i < out.count(); ++i) {
-    out.data()[i] = attributes.scalar + static_cast<double>(i) * attributes.scalar2;
-  }
+  const double start = attributes.scalar, step = attributes.scalar2;
+  loop::fill(out,
+             [start, step] PLUMBLINE_HOST_DEVICE(std::int64_t i) { return start + static_cast<double>(i) * step; });
   return out;
 }
 
@@ -52,13 +52,13 @@ Bound error_iota(const Attributes& attributes, const Arithmetic& arithmetic, Inp
       (integral(attributes.scalar) && integral(attributes.scalar2) && integral(last) && held(last))) {
     return {};
   }
-  const double u = roundoff(arithmetic);
+  const double u = roundoff(arithmetic), eta = underflow(arithmetic);
+  const double start = std::fabs(attributes.scalar), step = attributes.scalar2;
   Bound error{Array::uninitialized(out.shape())};
-  double* const e = error.values.data();
-  for (std::int64_t i = 0; i < out.count(); ++i) {
-    const double increment = std::fabs(static_cast<double>(i) * attributes.scalar2);
-    e[i] = u * (4.3 * std::fabs(attributes.scalar) + 7.3 * increment) + 3 * underflow(arithmetic);
-  }
+  loop::fill(error.values, [u, eta, start, step] PLUMBLINE_HOST_DEVICE(std::int64_t i) {
+    const double increment = std::fabs(static_cast<double>(i) * step);
+    return u * (4.3 * start + 7.3 * increment) + 3 * eta;
+  });
   return with_storage_rounding(arithmetic, out, std::move(error));
 }
 

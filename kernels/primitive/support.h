@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/ball/scalar.h"
-#include "kernels/cpu/loop.h"
+#include "kernels/loop.h"
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline::primitive {
@@ -26,12 +26,12 @@ inline bool writable(const Array& target) { return target && target.unique() && 
 template <class F, class... Arrays>
 void contribute(Array& target, const Shape& shape, const F& f, const Arrays&... operands) {
   if (writable(target)) {
-    cpu::map_add(target, f, operands...);
+    loop::map_add(target, f, operands...);
     return;
   }
   Array sum = Array::uninitialized(shape);
-  cpu::map(sum, f, operands...);
-  if (target) cpu::map_add(sum, cpu::Copy{}, target);
+  loop::map(sum, f, operands...);
+  if (target) loop::map_add(sum, loop::Copy{}, target);
   target = std::move(sum);
 }
 
@@ -43,7 +43,7 @@ inline void make_writable(Array& target, const Shape& shape) {
     return;
   }
   Array fresh = Array::uninitialized(shape);
-  cpu::map(fresh, cpu::Copy{}, target);
+  loop::map(fresh, loop::Copy{}, target);
   target = std::move(fresh);
 }
 
@@ -52,7 +52,7 @@ inline void contribute_array(Array& target, const Array& value) {
   if (!target) {
     target = value.materialize();
   } else {
-    contribute(target, target.shape(), cpu::Copy{}, value);
+    contribute(target, target.shape(), loop::Copy{}, value);
   }
 }
 
@@ -77,7 +77,7 @@ void contribute_summed(Array& target, const Shape& shape, const Shape& full, con
   } else {
     target = Array::uninitialized(shape);
   }
-  cpu::reduce<cpu::Sum>(target, accumulate, full, f, operands...);
+  loop::reduce<scalar::Sum>(target, accumulate, full, f, operands...);
 }
 
 // Result shape of a reduction over `dims`: those stay as size 1.

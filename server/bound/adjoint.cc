@@ -3,8 +3,7 @@
 #include <cmath>
 #include <optional>
 
-#include "kernels/cpu/loop.h"
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/events.h"
 
@@ -18,8 +17,7 @@ void add(Array& into, const Array& cotangent) {
   }
   const Array source = cotangent.reshape(into.shape());
   Array sum = into.unique() && into.contiguous() ? into : Array::uninitialized(into.shape());
-  cpu::map(
-      sum, [](double x, double y) { return x + y; }, into, source);
+  current_operations().add(sum, into, source);
   into = sum;
 }
 
@@ -27,8 +25,7 @@ Array scaled(const Array& weights, double factor) {
   Array source = weights.materialize();
   if (factor == 1) return source;
   Array result = Array::uninitialized(source.shape());
-  cpu::map(
-      result, [factor](double x) { return factor * x; }, source);
+  current_operations().scale(result, factor, source);
   return result;
 }
 
@@ -177,7 +174,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
         }
         const Array merged = merge_shared(cotangent, shared);
         if (target_error) {
-          const double part = cpu::weighted_bound(cotangent, target_error);
+          const double part = weighted_bound(cotangent, target_error);
           envelope.error += part;
           envelope.by_origin[node.origin] += part;
           Noise noise = primitive.noise(node.attributes, target, inputs, sweep.value(id), target_error, merged);
@@ -186,7 +183,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           accumulate(envelope.noise_by_origin[node.origin], noise);
         }
         if (own_error) {
-          envelope.rho += 2 * cpu::weighted_bound(cotangent, own_error);
+          envelope.rho += 2 * weighted_bound(cotangent, own_error);
           Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
           noise.squares *= sharing;
           accumulate(envelope.own_noise, noise, 2);
@@ -220,7 +217,7 @@ std::vector<double> second_order_remainders(const Graph& graph, const Replay& ex
             difference.data()[i] = change.data()[i] == c.data()[i] ? 0 : change.data()[i] - c.data()[i];
           change = difference;
         }
-        remainders[p] += cpu::weighted_bound(change, error);
+        remainders[p] += weighted_bound(change, error);
       }
       if (at_centre) centre.pull_back(p, id, at_centre);
       if (at_moved) moved.pull_back(p, id, at_moved);

@@ -1,7 +1,7 @@
 // How the audited computation, and our own replay of it, produced a node.
 #pragma once
 
-#include "kernels/cpu/gemm.h"
+#include "kernels/operations.h"
 #include "server/lower/graph.h"
 
 namespace plumbline {
@@ -40,16 +40,7 @@ inline PromisedRange promised_range(const Node& node, const Profile& profile) {
   }
 }
 
-// Our own replay: fp64, rounded to nearest, functions good to an ulp, products summed in blocks, whatever the device
-// does.
-inline const Arithmetic& replay_arithmetic() {
-  static const Profile profile = [] {
-    Profile own = ieee();
-    own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(cpu::kSumBlock);
-    return own;
-  }();
-  static const Arithmetic arithmetic{Format::kFloat64, Format::kFloat64, &profile, Format::kFloat64, true};
-  return arithmetic;
-}
+// Our own replay, on the backend that the calling thread computes on; whatever the audited device does.
+inline const Arithmetic& replay_arithmetic() { return current_operations().arithmetic; }
 
 }  // namespace plumbline

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/anchored.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/golden.h"
@@ -60,7 +60,7 @@ struct TapValues {
 double probe_value(const Probe& probe, const TapValues& values, bool observed) {
   double sum = 0;
   for (const Probe::Part& part : probe.parts)
-    sum += cpu::dot(part.weights(), observed ? values.observed(part.tap) : values.exact(part.tap));
+    sum += dot(part.weights(), observed ? values.observed(part.tap) : values.exact(part.tap));
   return sum;
 }
 
@@ -68,7 +68,7 @@ double probe_value(const Probe& probe, const TapValues& values, bool observed) {
 double probe_deviation(const Probe& probe, const TapValues& values) {
   double sum = 0;
   for (const Probe::Part& part : probe.parts)
-    sum += cpu::dot_difference(part.weights(), values.observed(part.tap), values.exact(part.tap));
+    sum += dot_difference(part.weights(), values.observed(part.tap), values.exact(part.tap));
   return sum;
 }
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/invariants.h"
 #include "server/bound/range.h"
 #include "server/bound/taps.h"
@@ -154,7 +154,7 @@ void compare_taps(const Graph& target, const GoldenStep& golden, const Places& p
         bounds->all_taps_equal_reference && values_digest(observed) == tap.observed_digest;
     if (tap.observed.empty()) continue;
     const Array theirs = array_of(tap.observed, tap.shape);
-    const double norm = cpu::norm2(theirs), difference = cpu::norm2_difference(observed, theirs);
+    const double norm = norm2(theirs), difference = norm2_difference(observed, theirs);
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{found->second}) continue;
       finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
@@ -176,14 +176,14 @@ Gap gap_of(const Graph& target, const Replay& exact, const Probe& probe, const G
     const Array weights = probe.parts[i].weights(), ours = replayed_value(target.taps[probe.parts[i].tap], exact);
     double difference = 0;
     if (!tap.exact.empty()) {
-      difference = cpu::dot_difference(weights, ours, array_of(tap.exact, tap.shape));
+      difference = dot_difference(weights, ours, array_of(tap.exact, tap.shape));
     } else {
       const Projection projection = project(weights, ours);
       difference = projection.value - tap.projection;
       gap.error += 2 * projection.error;  // Theirs is of the same size.
     }
     gap.difference += difference;
-    const double own = tap.magnitude * cpu::norm2(weights) / std::sqrt(static_cast<double>(count(tap.shape)));
+    const double own = tap.magnitude * norm2(weights) / std::sqrt(static_cast<double>(count(tap.shape)));
     gap.by_tap.push_back(difference == 0 ? 0 : std::fabs(difference) / (own > 0 ? own : 1));
   }
   return gap;

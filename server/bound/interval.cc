@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/cpu/loop.h"
-#include "kernels/cpu/sums.h"
 #include "server/bound/arithmetic.h"
 
 namespace plumbline {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/agreement.h"
 
 namespace plumbline {
@@ -44,7 +44,7 @@ std::string number(double x) {
 }
 
 bool equal(const Array& a, const Array& b) {
-  return a.count() == b.count() && cpu::norm2_difference(a, b) <= 1e-10 * cpu::norm2(b);
+  return a.count() == b.count() && norm2_difference(a, b) <= 1e-10 * norm2(b);
 }
 
 bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, NodeId node_b) {

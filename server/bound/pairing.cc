@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/range.h"
 #include "server/bound/taps.h"
 #include "server/bound/transplant.h"
@@ -136,7 +136,7 @@ struct Pairing {
     double sum = 0;
     for (const Probe::Part& part : probe.parts) {
       const PairedTap& pair = *find(part.tap);
-      sum += cpu::dot_difference(part.weights(), of_target(pair), of_reference(pair));
+      sum += dot_difference(part.weights(), of_target(pair), of_reference(pair));
     }
     return std::fabs(sum) / probe.scale;
   }
@@ -144,7 +144,7 @@ struct Pairing {
   // Norm of the difference over the reference's norm.
   double tap_gap(const PairedTap& pair) const {
     const Array r = of_reference(pair);
-    const double norm = cpu::norm2(r), difference = cpu::norm2_difference(of_target(pair), r);
+    const double norm = norm2(r), difference = norm2_difference(of_target(pair), r);
     return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
   }
 
@@ -182,12 +182,12 @@ NodeId position(const Graph& graph, std::size_t tap) {
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
 std::optional<double> scale_error(const Array& target, const Array& reference) {
   const Array t = target.materialize(), r = reference.materialize();
-  const double rr = cpu::dot(r, r);
+  const double rr = dot(r, r);
   if (!(rr > 0) || t.count() == 1) return std::nullopt;
-  const double factor = cpu::dot(r, t) / rr;
+  const double factor = dot(r, t) / rr;
   double residual = 0;
   for (std::int64_t i = 0; i < t.count(); ++i) residual += std::pow(t.data()[i] - factor * r.data()[i], 2);
-  if (!(std::sqrt(residual) <= 1e-6 * cpu::norm2_difference(t, r))) return std::nullopt;
+  if (!(std::sqrt(residual) <= 1e-6 * norm2_difference(t, r))) return std::nullopt;
   return factor - 1;
 }
 
@@ -325,7 +325,7 @@ Array leaf_content(const Graph& graph, NodeId node) {
 }
 
 double relative_difference(const Array& a, const Array& b) {
-  const double norm = cpu::norm2(b), difference = cpu::norm2_difference(a, b);
+  const double norm = norm2(b), difference = norm2_difference(a, b);
   return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
 }
 
@@ -460,7 +460,7 @@ void pair_with_reference(const BoundsInput& input, const std::vector<LeafValue>&
   for (const PairedTap& pair : pairing.pairs) {
     const Array t = observed_value(target.taps[pair.target]), r = observed_value(reference.taps[pair.reference]);
     bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && bitwise_equal(t, r);
-    const double norm = cpu::norm2(r), difference = cpu::norm2_difference(t, r);
+    const double norm = norm2(r), difference = norm2_difference(t, r);
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
       finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);

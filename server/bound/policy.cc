@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -76,17 +76,16 @@ void attribute_casts(const BoundsInput& input, const std::vector<LeafValue>& tar
     double sum = 0;
     for (const auto& [t, r] : pairs) {
       const Array expected = replayed_value(reference.taps[r], theirs);
-      const double norm = cpu::norm2(expected);
-      if (norm > 0)
-        sum += std::pow(cpu::norm2_difference(replayed_value(target.taps[t], execution), expected) / norm, 2);
+      const double norm = norm2(expected);
+      if (norm > 0) sum += std::pow(norm2_difference(replayed_value(target.taps[t], execution), expected) / norm, 2);
     }
     return std::sqrt(sum);
   };
   double observed = 0;
   for (const auto& [t, r] : pairs) {
     const Array expected = observed_value(reference.taps[r]);
-    const double norm = cpu::norm2(expected);
-    if (norm > 0) observed += std::pow(cpu::norm2_difference(observed_value(target.taps[t]), expected) / norm, 2);
+    const double norm = norm2(expected);
+    if (norm > 0) observed += std::pow(norm2_difference(observed_value(target.taps[t]), expected) / norm, 2);
   }
   const double whole = distance(ours);
   const bool drifted = !bounds->match.drifted.empty();  // T and R then differ by their own leaves as well.

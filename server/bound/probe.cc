@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/loop.h"
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 
 namespace plumbline {
 namespace {
@@ -44,7 +44,7 @@ Array drawn_weights(const Shape& shape, double norm, std::uint64_t seed) {
 }  // namespace
 
 ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact) {
-  return {index, tap.name, tap.shape, tap.scale > 0 ? tap.scale : cpu::norm2(exact)};
+  return {index, tap.name, tap.shape, tap.scale > 0 ? tap.scale : norm2(exact)};
 }
 
 Probe scalar_probe(const ProbeTap& tap) {

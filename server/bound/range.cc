@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/interval.h"
 #include "server/bound/taps.h"
 
@@ -141,13 +141,13 @@ void explain_by_rounded_replay(const BoundsInput& input, const Replay& exact, co
       const Array observed = observed_value(tap), ours = replayed_value(tap, lane);
       // What is to be explained is how far T lies from M and, with a reference, from R: the larger, as two executions
       // that round alike agree far better with one another than with exact arithmetic.
-      double away = tap.reference ? cpu::norm2_difference(observed, reference_value(tap))
-                                  : cpu::norm2_difference(observed, replayed_value(tap, exact));
+      double away = tap.reference ? norm2_difference(observed, reference_value(tap))
+                                  : norm2_difference(observed, replayed_value(tap, exact));
       if (input.reference != nullptr)
         for (const GraphTap& candidate : input.reference->taps)
           if (candidate.name == tap.name && candidate.shape == tap.shape)
-            away = std::fmax(away, cpu::norm2_difference(observed, observed_value(candidate)));
-      missed += std::pow(cpu::norm2_difference(observed, ours), 2);
+            away = std::fmax(away, norm2_difference(observed, observed_value(candidate)));
+      missed += std::pow(norm2_difference(observed, ours), 2);
       deviated += away * away;
       bitwise = bitwise && bitwise_equal(observed, ours);
     }

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "kernels/cpu/loop.h"
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/stretch.h"
 
 namespace plumbline {
@@ -71,7 +71,7 @@ Array reference_value(const GraphTap& tap) {
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
-bool all_finite(const Array& values) { return std::isfinite(cpu::norm_max(values)); }
+bool all_finite(const Array& values) { return std::isfinite(norm_max(values)); }
 
 std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
   std::vector<FiniteTap> finite(graph.taps.size());

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/events.h"
 #include "server/bound/taps.h"
 #include "tests/unit/bound/graph_builder.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "kernels/cpu/sums.h"
+#include "kernels/sums.h"
 #include "server/bound/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -84,9 +84,9 @@ TEST(Taps, ComparatorsTreatNanInfinityAndSignedZero) {
   EXPECT_FALSE(bitwise_equal(Array::scalar(0.0), Array::scalar(-0.0)));
   EXPECT_FALSE(bitwise_equal(Array::scalar(nan), Array::scalar(1.0)));
   EXPECT_FALSE(all_finite(Array::scalar(inf)));
-  EXPECT_EQ(cpu::norm2_difference(Array::scalar(inf), Array::scalar(inf)), 0.0);
-  EXPECT_TRUE(std::isnan(cpu::norm2_difference(Array::scalar(nan), Array::scalar(1.0))));
-  EXPECT_EQ(cpu::dot(Array::scalar(0.0), Array::scalar(inf)), 0.0);
+  EXPECT_EQ(norm2_difference(Array::scalar(inf), Array::scalar(inf)), 0.0);
+  EXPECT_TRUE(std::isnan(norm2_difference(Array::scalar(nan), Array::scalar(1.0))));
+  EXPECT_EQ(dot(Array::scalar(0.0), Array::scalar(inf)), 0.0);
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// The loops that all work on arrays runs through: the backend for which a source is compiled gives them. Functors are
+// called on host or device: PLUMBLINE_HOST_DEVICE after a lambda's captures, which are by value. Results depend on
+// shapes and the backend, never on timing.
+//
+//   map(out, f, inputs...)      out = f(inputs...), the inputs broadcast to out's shape. `out` may be a strided window
+//                               without overlap, and one of the inputs where that is read at the index written.
+//   map_add(out, f, inputs...)  out += f(inputs...)
+//   map_wide<F, kWide>(out, inputs...)
+//                               out = F::value(inputs...), all row-major; the host's kWide does whole vectors.
+//   fill(out, f)                out[i] = f(i), i the row-major index
+//   reduce<Combine>(out, accumulate, shape, f, inputs...)
+//                               out (row-major, sizes 1 where reduced, or fewer leading dimensions than `shape`) =
+//                               combination over the reduced dimensions of f(inputs...), the inputs broadcast to
+//                               `shape`. With `accumulate`, combined with what out holds.
+//   for_each_row(rows, length, out, body, inputs...)
+//                               body(team, row, out's data, inputs' data...), all row-major; `length` tells how much
+//                               work a row is. A team (kernels/cpu/team.h) walks the row.
+//   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
+//   any(f, x)                   whether f holds for an element of x, row-major
+//   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
+#pragma once
+
+#include "kernels/cpu/loop.h"
+
+namespace plumbline {
+namespace loop = cpu;
+}

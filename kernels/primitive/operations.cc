@@ -1,0 +1,100 @@
+// The table of a backend (kernels/operations.h).
+#include "kernels/operations.h"
+
+#include <cmath>
+
+#include "kernels/loop.h"
+#include "kernels/primitive/support.h"
+
+namespace plumbline::primitive {
+namespace {
+
+void copy(Array& out, const Array& from) { loop::map(out, loop::Copy{}, from); }
+
+void add(Array& out, const Array& a, const Array& b) { loop::map(out, scalar::Value<scalar::Add>{}, a, b); }
+
+void scale(Array& out, double factor, const Array& from) {
+  loop::map(
+      out, [factor] PLUMBLINE_HOST_DEVICE(double x) { return factor * x; }, from);
+}
+
+void fill(Array& out, double value) {
+  loop::fill(out, [value] PLUMBLINE_HOST_DEVICE(std::int64_t) { return value; });
+}
+
+double weighted_bound(const Array& weights, const Bound& bound) {
+  const Sums sum = loop::total(
+      [] PLUMBLINE_HOST_DEVICE(double w, double b) {
+        const double product = std::fabs(w) * b;
+        return Sums{w == 0 ? 0.0 : product, 0};
+      },
+      weights.count(), weights.materialize(), bound.values.materialize());
+  return sum.first * (1 + 0x1p-20);  // above the rounding of 2^12 additions in a lane and 2^16 chunks
+}
+
+double dot(const Array& weights, const Array& values) {
+  return loop::total(
+             [] PLUMBLINE_HOST_DEVICE(double w, double x) {
+               const double product = w * x;
+               return Sums{w == 0 ? 0.0 : product, 0};
+             },
+             weights.count(), weights.materialize(), values.materialize())
+      .first;
+}
+
+double dot_difference(const Array& weights, const Array& a, const Array& b) {
+  return loop::total(
+             [] PLUMBLINE_HOST_DEVICE(double w, double x, double y) {
+               const double product = w * (x - y);
+               return Sums{w == 0 ? 0.0 : product, 0};
+             },
+             weights.count(), weights.materialize(), a.materialize(), b.materialize())
+      .first;
+}
+
+double norm2(const Array& values) {
+  return std::sqrt(loop::total(
+                       [] PLUMBLINE_HOST_DEVICE(double x) {
+                         return Sums{x * x, 0};
+                       },
+                       values.count(), values.materialize())
+                       .first);
+}
+
+double norm_max(const Array& values) {
+  Array most = Array::uninitialized({});
+  loop::reduce<scalar::Max>(
+      most, false, values.shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return std::fabs(x); }, values);
+  return scalar::Max::combine(0, most.item());
+}
+
+double norm2_difference(const Array& a, const Array& b) {
+  return std::sqrt(loop::total(
+                       [] PLUMBLINE_HOST_DEVICE(double x, double y) {
+                         const double difference = x - y;
+                         return Sums{x == y ? 0.0 : difference * difference, 0};
+                       },
+                       a.count(), a.materialize(), b.materialize())
+                       .first);
+}
+
+}  // namespace
+
+Operations operations(const Arithmetic& arithmetic) {
+  return {
+      .primitives = all_primitives(),
+      .arithmetic = arithmetic,
+      .copy = copy,
+      .add = add,
+      .scale = scale,
+      .fill = fill,
+      .weighted_bound = weighted_bound,
+      .dot = dot,
+      .dot_difference = dot_difference,
+      .norm2 = norm2,
+      .norm_max = norm_max,
+      .norm2_difference = norm2_difference,
+  };
+}
+
+}  // namespace plumbline::primitive
