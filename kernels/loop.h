@@ -1,6 +1,7 @@
-// The loops that all work on arrays runs through: the backend for which a source is compiled gives them. Functors are
-// called on host or device: PLUMBLINE_HOST_DEVICE after a lambda's captures, which are by value. Results depend on
-// shapes and the backend, never on timing.
+// The loops that all work on arrays runs through. One source serves every backend: compiled by the host's compiler
+// these are the host's loops; compiled by nvcc they launch kernels where the result lives in the memory of the calling
+// thread's CUDA device, and are the host's loops otherwise. Functors are called on either side: PLUMBLINE_HOST_DEVICE
+// after a lambda's captures, which are by value. Results depend on shapes and the backend, never on timing.
 //
 //   map(out, f, inputs...)      out = f(inputs...), the inputs broadcast to out's shape. `out` may be a strided window
 //                               without overlap, and one of the inputs where that is read at the index written.
@@ -14,14 +15,22 @@
 //                               `shape`. With `accumulate`, combined with what out holds.
 //   for_each_row(rows, length, out, body, inputs...)
 //                               body(team, row, out's data, inputs' data...), all row-major; `length` tells how much
-//                               work a row is. A team (kernels/cpu/team.h) walks the row.
+//                               work a row is. A team (kernels/cpu/team.h, kernels/cuda/team.cuh) walks the row.
 //   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
 //   any(f, x)                   whether f holds for an element of x, row-major
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
 #pragma once
 
-#include "kernels/cpu/loop.h"
+#include "kernels/ball/scalar.h"
 
+#if defined(__CUDACC__)
+#include "kernels/cuda/loop.cuh"
+namespace plumbline {
+namespace loop = cuda;
+}
+#else
+#include "kernels/cpu/loop.h"
 namespace plumbline {
 namespace loop = cpu;
 }
+#endif

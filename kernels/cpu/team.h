@@ -1,4 +1,4 @@
-// The worker of one row on the host: one thread, with the processor's vectors.
+// The worker of one row on the host: one thread, with the processor's vectors. (The device's is a warp or a block.)
 #pragma once
 
 #include <algorithm>

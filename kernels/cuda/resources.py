@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 COLUMNS = ("kernel", "arch", "registers", "stack", "shared", "spill_stores", "spill_loads")
-NAMESPACES = re.compile(r"\bplumbline::(cuda::|scalar::|\(anonymous namespace\)::)*")
+NAMESPACES = re.compile(r"\bplumbline::(\w+::|\(anonymous namespace\)::)*")
 ENTRY = re.compile(r"Compiling entry function '(?P<kernel>[^']+)' for '(?P<arch>\w+)'")
 FRAME = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes")
 USED = re.compile(r"Used (?P<registers>\d+) registers(?:.* (?P<shared>\d+) bytes smem)?")
@@ -38,7 +38,7 @@ def record(directory: Path, command: list[str]) -> int:
     sys.stdout.write(done.stdout)
     told = [line for line in done.stderr.splitlines(keepends=True) if "bytes" not in line and "ptxas info" not in line]
     sys.stderr.writelines(told if done.returncode == 0 else done.stderr)
-    sources = [argument for argument in command if argument.endswith(".cu")]
+    sources = [command[i + 1] for i, argument in enumerate(command[:-1]) if argument == "-c"]
     if done.returncode or not sources:
         return done.returncode
     text = done.stderr

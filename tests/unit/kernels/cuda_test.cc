@@ -1,62 +1,305 @@
-// The CUDA backend against the CPU's, for all primitives that it serves. Skipped where there is no device.
+// The primitives that nvcc compiles against those of the host's compiler: on the host, where no device is needed, bit
+// by bit; on a device (label gpu) within what each is bounded by. Device tests are skipped where there is none.
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <chrono>
+#include <map>
+#include <new>
 #include <set>
 
-#include "kernels/cuda/backend.h"
-#include "tests/unit/kernels/cases.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/measure.h"
+#include "kernels/sums.h"
+#include "tests/unit/kernels/cuda_cases.h"
 
 namespace plumbline {
 namespace {
 
-// What tests/report gpu reads.
-TEST(Cuda, AgreesWithTheCpuBackend) {
-  std::string reason;
-  const bool available = cuda::available(&reason);
-  RecordProperty("device", cuda::device_name());
-  RecordProperty("reason", reason);
-  if (!available) GTEST_SKIP() << "no CUDA device: " << reason;
-  std::set<Primitive> primitives, compared, differing;
-  int violations = 0;
-  for (const testing::Case& c : testing::cases(21)) {
-    if (!cuda::supports(c.primitive)) continue;
-    SCOPED_TRACE(c.name);
-    primitives.insert(c.primitive);
-    std::string error;
-    const Array device = cuda::evaluate(c.primitive, c.attributes, c.shape, c.inputs, &error);
-    if (!device) {
-      EXPECT_EQ(c.primitive, Primitive::kSum) << error;  // Only the last dimension or all.
-      continue;
-    }
-    compared.insert(c.primitive);
-    const Array host = traits(c.primitive).evaluate(c.attributes, c.shape, c.inputs).materialize();
-    ASSERT_EQ(device.shape(), host.shape());
-    const Profile profile = ieee();
-    const Arithmetic arithmetic{Format::kFloat64, Format::kFloat64, &profile};
-    const Bound bound = traits(c.primitive).local_error(c.attributes, arithmetic, c.inputs, host);
-    for (std::int64_t i = 0; i < host.count(); ++i) {
-      // Each may be off by its own bound; the device's erf and exp keep 2 ULP.
-      const double limit = bound ? 3 * bound.values.data()[i] : 0.0;
-      const double difference = std::fabs(device.data()[i] - host.data()[i]);
-      if (difference <= limit) continue;
-      ADD_FAILURE() << i << ": " << device.data()[i] << " on the device, " << host.data()[i] << " on the host";
-      differing.insert(c.primitive);
-      ++violations;
-    }
-  }
-  RecordProperty("primitives", static_cast<int>(primitives.size()));
-  RecordProperty("agree", static_cast<int>(compared.size() - differing.size()));
-  RecordProperty("violations", violations);
-  EXPECT_EQ(compared, primitives);
-  EXPECT_GT(compared.size(), 10u);
+using testing::Answer;
+using testing::Case;
+
+std::vector<Case> all_cases() {
+  std::vector<Case> result = testing::cases(21);
+  for (const auto& more : {testing::large_cases(22), testing::random_cases(23, 8)})
+    result.insert(result.end(), more.begin(), more.end());
+  std::erase_if(result, [](const Case& c) { return c.primitive == Primitive::kLeaf; });
+  return result;
 }
 
-TEST(Cuda, NamesWhatItDoesNotServe) {
+// The host's memory, and nvcc's table: what it compiled for the host runs.
+class HostDevice : public Device {
+ public:
+  std::string name() const override { return "host"; }
+  std::int64_t total_bytes() const override { return 0; }
+  void* allocate(std::size_t bytes) override { return ::operator new (bytes, std::align_val_t{256}); }
+  void free(void* memory, std::size_t) noexcept override { ::operator delete (memory, std::align_val_t{256}); }
+  std::optional<DeviceError> take_error() override { return {}; }
+  const Operations& operations() const override { return cuda::operations(); }
+
+ protected:
+  void synchronise() override { idle(); }
+};
+
+// Straight from the device; it counts what is held.
+class Unpooled : public MemoryResource {
+ public:
+  explicit Unpooled(Device& device) : device_(device) {}
+  void* allocate(std::size_t bytes) override { return device_.allocate(bytes); }
+  void free(void* memory, std::size_t bytes) noexcept override { device_.free(memory, bytes); }
+  std::int64_t limit() const override { return std::int64_t{1} << 40; }
+
+ private:
+  Device& device_;
+};
+
+// Kept for reuse: allocation of managed memory is slow.
+class Kept : public MemoryResource {
+ public:
+  explicit Kept(Device& device) : device_(device) {}
+  ~Kept() override {
+    for (const auto& [bytes, memory] : free_) device_.free(memory, bytes);
+  }
+  void* allocate(std::size_t bytes) override {
+    const auto found = free_.find(bytes);
+    if (found == free_.end()) return device_.allocate(bytes);
+    void* const memory = found->second;
+    free_.erase(found);
+    return memory;
+  }
+  void free(void* memory, std::size_t bytes) noexcept override { free_.emplace(bytes, memory); }
+  std::int64_t limit() const override { return std::int64_t{1} << 40; }
+
+ private:
+  Device& device_;
+  std::multimap<std::size_t, void*> free_;
+};
+
+bool equal(double a, double b) { return a == b || (a != a && b != b); }
+
+::testing::AssertionResult same(const Array& a, const Array& b) {
+  if (!a || !b) {
+    if (!a && !b) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "one of the two is empty";
+  }
+  if (a.shape() != b.shape()) return ::testing::AssertionFailure() << "shapes differ";
+  const Array x = a.materialize(), y = b.materialize();
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    if (!equal(x.data()[i], y.data()[i]))
+      return ::testing::AssertionFailure() << i << ": " << x.data()[i] << " against " << y.data()[i];
+  }
+  return ::testing::AssertionSuccess();
+}
+
+void expect_identical(const Answer& a, const Answer& b) {
+  EXPECT_TRUE(same(a.value, b.value)) << "value";
+  ASSERT_EQ(a.gradients.size(), b.gradients.size());
+  for (std::size_t i = 0; i < a.gradients.size(); ++i)
+    EXPECT_TRUE(same(a.gradients[i], b.gradients[i])) << "gradient " << i;
+  EXPECT_TRUE(same(a.error.values, b.error.values)) << "error";
+  EXPECT_TRUE(same(a.radius.values, b.radius.values)) << "radius";
+  EXPECT_TRUE(equal(a.noise.bias, b.noise.bias)) << a.noise.bias << " against " << b.noise.bias;
+  EXPECT_TRUE(equal(a.noise.squares, b.noise.squares)) << a.noise.squares << " against " << b.noise.squares;
+}
+
+TEST(CudaSource, ServesEveryPrimitive) {
+  std::set<Primitive> applied;
+  for (const Case& c : all_cases()) applied.insert(c.primitive);
+  for (const PrimitiveTraits& row : cuda::operations().primitives) {
+    const PrimitiveTraits& host = traits(row.primitive);
+    EXPECT_EQ(row.name, host.name);
+    EXPECT_NE(row.evaluate, host.evaluate) << row.name << " is the host's own";
+    if (row.primitive != Primitive::kLeaf) EXPECT_TRUE(applied.contains(row.primitive)) << row.name;
+  }
+}
+
+// Functions, sums and their order are the same; so are the results.
+TEST(CudaSource, CompiledForTheHostIsTheHostsOwnBitByBit) {
+  HostDevice device;
+  Unpooled memory(device);
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    const Answer host = testing::answer(c);
+    const DeviceScope scope(device, memory);
+    expect_identical(testing::answer(c), host);
+  }
+}
+
+TEST(CudaSource, SumsAreTheHostsOwnBitByBit) {
+  std::mt19937_64 rng(5);
+  const Array x = testing::random_array(rng, {123, 457}, -1, 1), y = testing::random_array(rng, {123, 457}, -1, 1);
+  const Operations &host = host_operations(), &cuda = cuda::operations();
+  EXPECT_EQ(cuda.dot(x, y), host.dot(x, y));
+  EXPECT_EQ(cuda.dot_difference(x, y, x), host.dot_difference(x, y, x));
+  EXPECT_EQ(cuda.norm2(x), host.norm2(x));
+  EXPECT_EQ(cuda.norm_max(x), host.norm_max(x));
+  EXPECT_EQ(cuda.norm2_difference(x, y), host.norm2_difference(x, y));
+  EXPECT_EQ(cuda.weighted_bound(x, {y}), host.weighted_bound(x, {y}));
+}
+
+// A bound of the device's own arithmetic is never below the host's: it rounds more often, or as often.
+TEST(CudaSource, ItsOwnArithmeticIsBoundedAbove) {
+  const Arithmetic &host = host_operations().arithmetic, &cuda = cuda::operations().arithmetic;
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    const PrimitiveTraits& row = traits(c.primitive);
+    const Array out = row.evaluate(c.attributes, c.shape, c.inputs).materialize();
+    const Bound of_host = row.local_error(c.attributes, host, c.inputs, out);
+    const Bound of_cuda = row.local_error(c.attributes, cuda, c.inputs, out);
+    ASSERT_EQ(static_cast<bool>(of_host), static_cast<bool>(of_cuda));
+    if (!of_host) continue;
+    for (std::int64_t i = 0; i < out.count(); ++i)
+      EXPECT_FALSE(of_cuda.values.materialize().data()[i] < of_host.values.materialize().data()[i]) << i;
+  }
+}
+
+TEST(CudaSource, ADeviceThatIsNotThereIsNamed) {
   std::string error;
-  const std::vector<Array> in = {Array::zeros({2, 2}), Array::zeros({2, 2})};
-  EXPECT_FALSE(cuda::evaluate(Primitive::kMatmul, {}, {2, 2}, in, &error));
-  EXPECT_NE(error.find("matmul"), std::string::npos);
+  EXPECT_EQ(cuda::open(4711, &error), nullptr);
+  EXPECT_FALSE(error.empty());
+}
+
+// Whether it differs from what both may be off by, together.
+struct Comparison {
+  int values = 0, others = 0;  // Elements that differ by more than they may.
+};
+
+// |a - b| <= absolute + relative |b|, infinities and NaN alike.
+int differing(const Array& a, const Array& b, double relative, double absolute) {
+  if (!a || !b) return static_cast<bool>(a) != static_cast<bool>(b) ? 1 : 0;
+  if (a.count() != b.count()) return 1;
+  const Array x = a.materialize(), y = b.materialize();
+  const double *const xp = x.data(), *const yp = y.data();
+  int found = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    if (!equal(xp[i], yp[i]) && !(std::fabs(xp[i] - yp[i]) <= absolute + relative * std::fabs(yp[i]))) ++found;
+  return found;
+}
+
+Comparison compare(const Case& c, const Answer& device, const Answer& host) {
+  Comparison comparison;
+  // Each value may be off by its own backend's bound.
+  const PrimitiveTraits& row = traits(c.primitive);
+  const Array x = device.value, y = host.value;
+  const Bound of_host = row.local_error(c.attributes, host_operations().arithmetic, c.inputs, y);
+  const Bound of_device = row.local_error(c.attributes, cuda::operations().arithmetic, c.inputs, y);
+  const Array h = of_host ? of_host.values.expand(y.shape()).materialize() : Array();
+  const Array d = of_device ? of_device.values.expand(y.shape()).materialize() : Array();
+  for (std::int64_t i = 0; i < y.count(); ++i) {
+    const double limit = (h ? h.data()[i] : 0) + (d ? d.data()[i] : 0);
+    if (!equal(x.data()[i], y.data()[i]) && !(std::fabs(x.data()[i] - y.data()[i]) <= limit)) ++comparison.values;
+  }
+  // Adjoints carry no bound: roundings of what their sums are made of. Bounds are inflated by 2^-40 and more; an
+  // enclosure is a difference of values, each off by some ULP.
+  for (std::size_t i = 0; i < host.gradients.size(); ++i) {
+    const double largest = host.gradients[i] ? norm_max(host.gradients[i]) : 0;
+    comparison.others +=
+        differing(device.gradients[i], host.gradients[i], 0x1p-30, largest < HUGE_VAL ? largest * 0x1p-36 : 0);
+  }
+  const double scale = norm_max(y);
+  comparison.others += differing(device.error.values, host.error.values, 0x1p-24, 0);
+  comparison.others +=
+      differing(device.radius.values, host.radius.values, 0x1p-24, scale < HUGE_VAL ? scale * 0x1p-44 : 0);
+  comparison.others += differing(Array::scalar(device.noise.bias), Array::scalar(host.noise.bias), 0x1p-20, 1e-300);
+  comparison.others +=
+      differing(Array::scalar(device.noise.squares), Array::scalar(host.noise.squares), 0x1p-20, 1e-300);
+  return comparison;
+}
+
+class Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    device_ = cuda::open(0, &reason);
+    RecordProperty("device", device_ ? device_->name() : "");
+    RecordProperty("reason", reason);
+    if (!device_) GTEST_SKIP() << "no CUDA device: " << reason;
+    memory_ = std::make_unique<Kept>(*device_);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Kept> memory_;
+};
+
+// What tests/report gpu reads.
+TEST_F(Cuda, AgreesWithTheHost) {
+  std::set<Primitive> primitives, differing;
+  int violations = 0;
+  for (const Case& c : all_cases()) {
+    SCOPED_TRACE(c.name);
+    const Answer host = testing::answer(c);
+    Answer device;
+    {
+      const DeviceScope scope(*device_, *memory_);
+      device = testing::answer(c);
+      expect_identical(testing::answer(c), device);  // From run to run.
+    }
+    const Comparison found = compare(c, device, host);
+    primitives.insert(c.primitive);
+    violations += found.values;
+    if (found.values == 0 && found.others == 0) continue;
+    differing.insert(c.primitive);
+    ADD_FAILURE() << found.values << " values and " << found.others << " bounds or adjoints differ";
+  }
+  EXPECT_FALSE(device_->take_error().has_value());
+  RecordProperty("primitives", static_cast<int>(primitives.size()));
+  RecordProperty("agree", static_cast<int>(primitives.size() - differing.size()));
+  RecordProperty("violations", violations);
+}
+
+// How cuBLAS sums is not told; that its calls keep the bound of any order of kPiece terms is asked here, where half of
+// the terms lie just below what an accumulator in a narrower format would keep.
+TEST_F(Cuda, ProductsKeepTheirBound) {
+  constexpr std::int64_t kTerms = 4096;
+  std::vector<double> left(kTerms), right(kTerms, 1.0);
+  for (std::int64_t i = 0; i < kTerms; ++i) left[static_cast<std::size_t>(i)] = i == 0 ? 1.0 : 0x1p-53 * (1 + 0x1p-20);
+  const std::vector<Array> in = {testing::array_of({1, kTerms}, left), testing::array_of({kTerms, 1}, right)};
+  const DeviceScope scope(*device_, *memory_);
+  const Array out = traits(Primitive::kMatmul).evaluate({}, {1, 1}, in);
+  const Bound bound = traits(Primitive::kMatmul).local_error({}, device_->operations().arithmetic, in, out);
+  const double exact = 1 + (kTerms - 1) * (0x1p-53 * (1 + 0x1p-20));
+  EXPECT_LE(std::fabs(out.item() - exact), bound.values.item() + 0x1p-53);
+}
+
+TEST_F(Cuda, OutOfMemoryIsNoCrash) {
+  const DeviceScope scope(*device_, *memory_);
+  EXPECT_THROW(Array::uninitialized({device_->total_bytes()}), std::bad_alloc);
+  EXPECT_EQ(Array::full({4}, 2.0).item(), 2.0);  // It goes on.
+}
+
+double seconds_of(Device& device, const std::function<void()>& work) {
+  double least = HUGE_VAL;
+  for (int i = 0; i < 5; ++i) {
+    device.wait();
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    device.wait();
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return least;
+}
+
+TEST_F(Cuda, Speed) {
+  const DeviceScope scope(*device_, *memory_);
+  const auto figure = [&](const char* name, double value) { RecordProperty(name, std::to_string(value)); };
+  {
+    constexpr std::int64_t kCount = std::int64_t{1} << 26;
+    const std::vector<Array> in = {Array::full({kCount}, 1.5), Array::full({kCount}, 2.5)};
+    const double seconds = seconds_of(*device_, [&] { traits(Primitive::kMul).evaluate({}, {kCount}, in); });
+    figure("elementwise_bw_fraction", 3 * 8.0 * kCount / seconds / cuda::copy_bandwidth(*device_));
+  }
+  // A product's audit: its exact centre and its bound.
+  constexpr std::int64_t kSide = 4096;
+  const std::vector<Array> in = {Array::full({kSide, kSide}, 1.5), Array::full({kSide, kSide}, 0.5)};
+  const Profile profile = ieee();
+  for (const auto& [name, format] : {std::pair{"fp32_matmul_audit_ratio", Format::kFloat32},
+                                     std::pair{"bf16_matmul_audit_ratio", Format::kBFloat16}}) {
+    const Arithmetic arithmetic{Format::kFloat32, format, &profile, format};
+    const double audit = seconds_of(*device_, [&] {
+      const Array out = traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in);
+      traits(Primitive::kMatmul).local_error({}, arithmetic, in, out);
+    });
+    figure(name, audit / cuda::product_seconds(*device_, format, kSide));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,230 @@
+#include <algorithm>
+
+#include "kernels/cpu/loop.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/queue.cuh"
+
+namespace plumbline::cuda {
+namespace {
+
+constexpr int kOldest = 8;  // Compute capability; of the oldest kernels that are compiled.
+
+void say(std::string* error, const std::string& what) {
+  if (error != nullptr) *error = what;
+}
+
+std::string text(const char* what, cudaError_t status) { return std::string(what) + ": " + cudaGetErrorString(status); }
+
+// How many can be used; otherwise 0, and why.
+int count_devices(std::string* reason) {
+  int runtime = 0, driver = 0, devices = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status == cudaErrorInsufficientDriver) {
+    say(reason, driver == 0
+                    ? "no CUDA driver"
+                    : "the driver is for CUDA " + version(driver) + ", expected " + version(runtime) + " or later");
+    return 0;
+  }
+  if (status != cudaSuccess) {
+    say(reason, cudaGetErrorString(status));
+    return 0;
+  }
+  if (devices == 0) say(reason, "no device");
+  return devices;
+}
+
+}  // namespace
+
+std::vector<std::string> names(std::string* reason) {
+  std::vector<std::string> result;
+  const int devices = count_devices(reason);
+  for (int i = 0; i < devices; ++i) {
+    cudaDeviceProp properties;
+    result.push_back(cudaGetDeviceProperties(&properties, i) == cudaSuccess ? properties.name : "");
+  }
+  return result;
+}
+
+std::unique_ptr<Device> open(int ordinal, std::string* error) {
+  const int devices = count_devices(error);
+  if (devices == 0) return nullptr;
+  if (ordinal < 0 || ordinal >= devices) {
+    say(error, "no CUDA device " + std::to_string(ordinal) + ": expected 0 to " + std::to_string(devices - 1));
+    return nullptr;
+  }
+  cudaDeviceProp properties;
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, ordinal); status != cudaSuccess) {
+    say(error, text("properties of the device", status));
+    return nullptr;
+  }
+  if (properties.major < kOldest) {
+    say(error, std::string(properties.name) + " has compute capability " + std::to_string(properties.major) + "." +
+                   std::to_string(properties.minor) + ", expected 8.0 or later");
+    return nullptr;
+  }
+  if (properties.concurrentManagedAccess == 0) {
+    say(error, std::string(properties.name) + " cannot share memory with the host while it computes");
+    return nullptr;
+  }
+  auto queue = std::make_unique<Queue>(ordinal, properties);
+  if (!queue->open(error)) return nullptr;
+  return queue;
+}
+
+// CUDA's double functions are off by at most 2 ULP (CUDA C++ Programming Guide, table of double-precision functions:
+// exp, expm1, log, log1p, 1; sin, cos, tanh, erf, pow 2; + - * / sqrt correctly rounded), products as kPiece says.
+const Operations& operations() {
+  static const Profile profile = [] {
+    Profile own = ieee();
+    for (const Function function : {Function::kExp, Function::kExpm1, Function::kLog, Function::kLog1p, Function::kSin,
+                                    Function::kCos, Function::kTanh, Function::kErf, Function::kPow})
+      own.functions[static_cast<int>(function)].ulp = 2;
+    own.functions[static_cast<int>(Function::kSigmoid)].ulp = 5;
+    own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(kPiece);
+    return own;
+  }();
+  static const Operations operations =
+      primitive::operations({Format::kFloat64, Format::kFloat64, &profile, Format::kFloat64, true});
+  return operations;
+}
+
+Queue::Queue(int ordinal, const cudaDeviceProp& properties)
+    : ordinal_(ordinal), name_(properties.name), total_bytes_(static_cast<std::int64_t>(properties.totalGlobalMem)) {}
+
+Queue::~Queue() {
+  cudaSetDevice(ordinal_);
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  if (blas_ != nullptr) cublasDestroy(blas_);
+  cudaFree(workspace_);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  cudaGetLastError();  // What a lost device says of its end concerns nobody.
+}
+
+bool Queue::open(std::string* error) {
+  try {
+    use();
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc of cuBLAS's workspace");
+    check(cublasCreate(&blas_), "cublasCreate");
+    check(cublasSetStream(blas_, stream_), "cublasSetStream");
+    check(cublasSetWorkspace(blas_, workspace_, kWorkspaceBytes), "cublasSetWorkspace");
+    check(cublasSetMathMode(blas_, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");  // No emulated fp64.
+    check(cublasSetAtomicsMode(blas_, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
+    return true;
+  } catch (const DeviceFailure& failure) {
+    say(error, name_ + ": " + failure.what());
+    return false;
+  }
+}
+
+void Queue::use() const { cudaSetDevice(ordinal_); }
+
+void* Queue::allocate(std::size_t bytes) {
+  use();
+  // Managed memory would be lent beyond what the device has; the rest belongs to the training job.
+  std::size_t left = 0, total = 0;
+  if (cudaMemGetInfo(&left, &total) != cudaSuccess || bytes > left) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  void* memory = nullptr;
+  if (const cudaError_t status = cudaMallocManaged(&memory, bytes); status != cudaSuccess) {
+    if (status != cudaErrorMemoryAllocation) note(status, "cudaMallocManaged");
+    cudaGetLastError();
+    return nullptr;
+  }
+  cudaMemLocation here{};
+  here.type = cudaMemLocationTypeDevice;
+  here.id = ordinal_;
+  cudaMemAdvise(memory, bytes, cudaMemAdviseSetPreferredLocation, here);
+  return memory;
+}
+
+void Queue::free(void* memory, std::size_t) noexcept {
+  use();
+  if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
+}
+
+double Queue::read(const double* element) {
+  double value = 0;
+  fetch(element, 1, &value);
+  return value;
+}
+
+void Queue::fetch(const double* from, std::int64_t count, double* to) {
+  use();
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(double), cudaMemcpyDefault, stream_),
+        "copy to the host");
+  launched();
+  wait();
+}
+
+void Queue::synchronise() {
+  use();
+  check(cudaStreamSynchronize(stream_), "work on the device");
+  idle();
+}
+
+std::optional<DeviceError> Queue::take_error() {
+  const std::lock_guard lock(mutex_);
+  std::optional<DeviceError> error = error_;
+  if (error && !error->lost) error_.reset();
+  return error;
+}
+
+const Operations& Queue::operations() const { return cuda::operations(); }
+
+// A context that is lost repeats its error whatever is asked of it.
+void Queue::note(cudaError_t status, const char* what) {
+  cudaGetLastError();
+  const bool lost = cudaStreamSynchronize(stream_) != cudaSuccess && cudaFree(nullptr) != cudaSuccess;
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = DeviceError{text(what, status), lost};
+}
+
+void Queue::fail(const char* what) {
+  idle();
+  throw DeviceFailure(name_ + ": " + what);
+}
+
+void Queue::check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  note(status, what);
+  fail(text(what, status).c_str());
+}
+
+void Queue::check(cublasStatus_t status, const char* what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  note(cudaGetLastError(), what);
+  fail((std::string(what) + ": " + cublasGetStatusString(status)).c_str());
+}
+
+void Queue::launched_or_throw(const char* what) {
+  launched();
+  check(cudaGetLastError(), what);
+}
+
+Queue* queue_of(const Array& out) {
+  Device* const device = current_device();
+  if (device == nullptr || out.device() != device) return nullptr;
+  auto* const queue = dynamic_cast<Queue*>(device);
+  if (queue != nullptr) queue->use();
+  return queue;
+}
+
+// Without what it repeats.
+Array resident(const Queue& queue, const Array& x) {
+  if (x.device() == &queue) return x;
+  View once{x.shape(), x.strides(), 0};
+  for (std::size_t d = 0; d < once.sizes.size(); ++d)
+    if (once.strides[d] == 0 && once.sizes[d] > 1) once.sizes[d] = 1;
+  Array copy = Array::uninitialized(once.sizes);
+  cpu::map(copy, cpu::Copy{}, x.restride(once));
+  return copy.expand(x.shape());
+}
+
+}  // namespace plumbline::cuda

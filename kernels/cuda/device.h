@@ -1,0 +1,34 @@
+// CUDA devices: each a stream, a cuBLAS handle and managed memory, behind kernels/device.h. No CUDA type is named here.
+//
+// Arrays of a device's scope lie in managed memory that prefers the device. Operands in other memory are copied to it
+// for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes and the context (about 300
+// MiB).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/operations.h"
+
+#pragma GCC visibility push(default)
+
+namespace plumbline::cuda {
+
+inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;  // Of cuBLAS.
+
+// Names of the devices present, by ordinal. Empty where none can be used: `reason` says why (no device, a driver older
+// than the toolkit).
+std::vector<std::string> names(std::string* reason = nullptr);
+
+// Null, and what failed in `error`: no such device, one too old for the kernels, one that cannot share memory with the
+// host, no memory left on it.
+std::unique_ptr<Device> open(int ordinal, std::string* error);
+
+// What every CUDA device computes. Outside of the scope of one: the same code on the host.
+const Operations& operations();
+
+}  // namespace plumbline::cuda
+
+#pragma GCC visibility pop

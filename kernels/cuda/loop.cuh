@@ -1,0 +1,417 @@
+// The device's loops (kernels/loop.h says what each does), and the choice between them and the host's. Each functor is
+// compiled into one kernel for any shapes, strides and numbers of dimensions; what has more than Walk's dimensions
+// after merging runs on the host.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/loop.h"
+#include "kernels/cuda/product.cuh"
+#include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/team.cuh"
+#include "kernels/strided.h"
+
+namespace plumbline::cuda {
+
+using cpu::transpose_last_two;
+using scalar::Copy;
+
+namespace internal {
+
+constexpr int kThreads = 256;
+constexpr std::int64_t kBlocks = 8192;  // Of a grid at most: threads walk on by the size of the grid.
+
+inline unsigned blocks_for(std::int64_t work, std::int64_t each) {
+  return static_cast<unsigned>(std::clamp<std::int64_t>((work + each - 1) / each, 1, kBlocks));
+}
+
+template <int N>
+struct Operands {
+  const double* data[N];
+};
+
+template <int N, class F, std::size_t... I>
+__device__ double call(const F& f, const Operands<N>& in, const std::int64_t (&at)[N + 1], std::index_sequence<I...>) {
+  return f(in.data[I][at[I + 1]]...);
+}
+
+template <int N, class F, std::size_t... I>
+__device__ double2 call_pair(const F& f, const double2 (&x)[N], std::index_sequence<I...>) {
+  return make_double2(f(x[I].x...), f(x[I].y...));
+}
+
+template <int N>
+constexpr bool kPairs = N <= 3;  // More operands would not fit into registers twice, and keep memory busy anyway.
+
+// out (+)= f(in...). `pairs`: one merged dimension whose strides are 1, or 0 for what is repeated, and addresses that
+// are multiples of 16: accesses of 16 bytes.
+template <int N, class F>
+__global__ void __launch_bounds__(kThreads)
+    map_kernel(std::int64_t n, Walk<N + 1> walk, bool pairs, bool add, double* out, Operands<N> in, F f) {
+  constexpr auto kIndices = std::make_index_sequence<N>{};
+  const std::int64_t first = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  std::int64_t done = 0;
+  if (kPairs<N> && pairs) {
+    for (std::int64_t i = first; i < n / 2; i += step) {
+      double2 x[N];
+      for (int k = 0; k < N; ++k) {
+        x[k] = walk.strides[0][k + 1] != 0 ? reinterpret_cast<const double2*>(in.data[k])[i]
+                                           : make_double2(*in.data[k], *in.data[k]);
+      }
+      double2 value = call_pair<N>(f, x, kIndices);
+      auto* const to = reinterpret_cast<double2*>(out) + i;
+      if (add) value = make_double2(to->x + value.x, to->y + value.y);
+      *to = value;
+    }
+    done = n / 2 * 2;
+  }
+  for (std::int64_t i = done + first; i < n; i += step) {
+    std::int64_t at[N + 1] = {};
+    advance(walk, i, at);
+    const double value = call<N>(f, in, at, kIndices);
+    out[at[0]] = add ? out[at[0]] + value : value;
+  }
+}
+
+inline bool aligned(const double* data) { return reinterpret_cast<std::uintptr_t>(data) % sizeof(double2) == 0; }
+
+// False: too many dimensions.
+template <class F, class... Arrays>
+bool map(Queue& queue, bool add, Array& out, const F& f, const Arrays&... arrays) {
+  constexpr int kInputs = sizeof...(Arrays);
+  const std::int64_t n = out.count();
+  if (n == 0) return true;
+  const View out_view = view_of(out);
+  const Array here[] = {resident(queue, arrays)...};
+  std::array<View, kInputs> in_views;
+  std::array<const View*, kInputs + 1> views{&out_view};
+  Operands<kInputs> in;
+  for (int i = 0; i < kInputs; ++i) {
+    in_views[i] = view_of(here[i]);
+    views[i + 1] = &in_views[i];
+    in.data[i] = here[i].address();
+  }
+  Walk<kInputs + 1> walk;
+  if (!plan(merged_dimensions<kInputs + 1>(out_view.sizes, views), walk)) return false;
+  bool pairs = kPairs<kInputs> && walk.rank == 1 && walk.strides[0][0] == 1 && aligned(out.address());
+  for (int i = 0; i < kInputs; ++i) {
+    const std::int64_t stride = walk.strides[0][i + 1];
+    pairs = pairs && (stride == 0 || (stride == 1 && aligned(in.data[i])));
+  }
+  map_kernel<kInputs><<<blocks_for(n, pairs ? 2 * kThreads : kThreads), kThreads, 0, queue.stream()>>>(
+      n, walk, pairs, add, out.address(), in, f);
+  queue.launched_or_throw("map");
+  return true;
+}
+
+template <class F>
+__global__ void __launch_bounds__(kThreads) fill_kernel(std::int64_t n, double* out, F f) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    out[i] = f(i);
+  }
+}
+
+template <class Body, class... Pointers>
+__global__ void __launch_bounds__(kTeamThreads) rows_kernel(std::int64_t rows, Body body, Pointers... pointers) {
+  for (std::int64_t row = blockIdx.x * static_cast<std::int64_t>(blockDim.y) + threadIdx.y; row < rows;
+       row += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
+    body(Team{}, row, pointers...);
+  }
+}
+
+// A warp for a short row, a block for a long one.
+template <class Body, class... Pointers>
+void launch_rows(Queue& queue, std::int64_t rows, std::int64_t length, const Body& body, Pointers... pointers) {
+  if (rows == 0) return;
+  const dim3 block = length < 4 * kTeamThreads ? dim3(32, kTeamThreads / 32) : dim3(kTeamThreads);
+  rows_kernel<<<blocks_for(rows, block.y), block, 0, queue.stream()>>>(rows, body, pointers...);
+  queue.launched_or_throw("rows");
+}
+
+// Outputs and terms of a reduction. Each output's terms are cut into `splits` stretches of `stretch`, chosen by the
+// shape alone, whose results are combined in order.
+template <int N>
+struct Reduction {
+  Walk<N + 1> kept, reduced;
+  Operands<N> in;
+  double* out;
+  double* partial;  // [splits, outputs]; null where splits is 1.
+  std::int64_t outputs, terms, splits, stretch;
+  bool accumulate;
+
+  __device__ std::int64_t begin(std::int64_t split) const { return split * stretch; }
+  __device__ std::int64_t length(std::int64_t split) const {
+    const std::int64_t left = terms - begin(split);
+    return left < stretch ? left : stretch;
+  }
+  template <class F>
+  __device__ double term(const F& f, const std::int64_t (&origin)[N + 1], std::int64_t i) const {
+    std::int64_t at[N + 1];
+    for (int k = 0; k <= N; ++k) at[k] = origin[k];
+    advance(reduced, i, at);
+    return call<N>(f, in, at, std::make_index_sequence<N>{});
+  }
+  template <class Combine>
+  __device__ void store(std::int64_t output, std::int64_t split, std::int64_t at, double value) const {
+    if (partial != nullptr) {
+      partial[split * outputs + output] = value;
+    } else {
+      out[at] = accumulate ? Combine::combine(out[at], value) : value;
+    }
+  }
+};
+
+// A team for each stretch: where terms lie side by side.
+template <class Combine, int N, class F>
+struct Fold {
+  Reduction<N> reduction;
+  F f;
+
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t output = row / reduction.splits, split = row % reduction.splits;
+    std::int64_t origin[N + 1] = {};
+    advance(reduction.kept, output, origin);
+    const std::int64_t begin = reduction.begin(split);
+    const double value = team.fold<Combine>(reduction.length(split),
+                                            [&](std::int64_t i) { return reduction.term(f, origin, begin + i); });
+    if (team.first()) reduction.template store<Combine>(output, split, origin[0], value);
+  }
+};
+
+// A thread for each stretch: where outputs lie side by side, or terms are few.
+template <class Combine, int N, class F>
+__global__ void __launch_bounds__(kThreads) column_kernel(Reduction<N> reduction, F f) {
+  const std::int64_t all = reduction.outputs * reduction.splits;
+  for (std::int64_t at = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; at < all;
+       at += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    const std::int64_t output = at % reduction.outputs, split = at / reduction.outputs;
+    std::int64_t origin[N + 1] = {};
+    advance(reduction.kept, output, origin);
+    const std::int64_t begin = reduction.begin(split), end = begin + reduction.length(split);
+    double value = Combine::kStart;
+    for (std::int64_t i = begin; i < end; ++i) value = Combine::combine(value, reduction.term(f, origin, i));
+    reduction.template store<Combine>(output, split, origin[0], value);
+  }
+}
+
+template <class Combine>
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(std::int64_t outputs, std::int64_t splits, const double* partial, Walk<1> kept, bool accumulate,
+                   double* out) {
+  for (std::int64_t output = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; output < outputs;
+       output += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+    std::int64_t at[1] = {};
+    advance(kept, output, at);
+    double value = partial[output];
+    for (std::int64_t s = 1; s < splits; ++s) value = Combine::combine(value, partial[s * outputs + output]);
+    out[at[0]] = accumulate ? Combine::combine(out[at[0]], value) : value;
+  }
+}
+
+struct Constant {
+  double value;
+  __device__ double operator()(std::int64_t) const { return value; }
+};
+
+template <class Combine, class F, class... Arrays>
+bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... arrays) {
+  constexpr int kInputs = sizeof...(Arrays);
+  constexpr int kOperands = kInputs + 1;
+  constexpr std::int64_t kFewTerms = 24, kColumnThreads = 1 << 17, kColumnTerms = 64;
+  constexpr std::int64_t kTeams = 2048, kTeamTerms = 8192;
+  if (out.count() == 0) return true;
+  if (count(shape) == 0) {
+    if (!accumulate) {
+      fill_kernel<<<blocks_for(out.count(), kThreads), kThreads, 0, queue.stream()>>>(out.count(), out.address(),
+                                                                                      Constant{Combine::kStart});
+      queue.launched_or_throw("fill");
+    }
+    return true;
+  }
+  const View out_view = view_of(out);
+  const Array here[] = {resident(queue, arrays)...};
+  std::array<View, kInputs> in_views;
+  std::array<const View*, kOperands> views{&out_view};
+  Reduction<kInputs> reduction{};
+  for (int i = 0; i < kInputs; ++i) {
+    in_views[i] = view_of(here[i]);
+    views[i + 1] = &in_views[i];
+    reduction.in.data[i] = here[i].address();
+  }
+  std::vector<Dimension<kOperands>> kept, reduced;
+  const auto dims = merged_dimensions<kOperands>(shape, views);
+  for (const auto& dim : dims) (dim.strides[0] != 0 ? kept : reduced).push_back(dim);
+  const bool side_by_side = dims.back().strides[0] == 0;
+  if (kept.empty()) kept.push_back({1, {}});
+  if (reduced.empty()) reduced.push_back({1, {}});
+  reduction.outputs = reduction.terms = 1;
+  for (const auto& dim : kept) reduction.outputs *= dim.size;
+  for (const auto& dim : reduced) reduction.terms *= dim.size;
+  if (!plan(kept, reduction.kept) || !plan(reduced, reduction.reduced)) return false;
+  const bool teams = side_by_side && reduction.terms > kFewTerms;
+  const std::int64_t wanted = (teams ? kTeams : kColumnThreads) / reduction.outputs;
+  const std::int64_t useful = reduction.terms / (teams ? kTeamTerms : kColumnTerms);
+  reduction.splits = std::max<std::int64_t>(1, std::min(wanted, useful));
+  reduction.stretch = (reduction.terms + reduction.splits - 1) / reduction.splits;
+  reduction.splits = (reduction.terms + reduction.stretch - 1) / reduction.stretch;
+  reduction.out = out.address();
+  reduction.accumulate = accumulate;
+  Array partial;
+  if (reduction.splits > 1) {
+    partial = Array::uninitialized({reduction.splits, reduction.outputs});
+    reduction.partial = partial.address();
+  }
+  const std::int64_t all = reduction.outputs * reduction.splits;
+  if (teams) {
+    launch_rows(queue, all, reduction.stretch, Fold<Combine, kInputs, F>{reduction, f});
+  } else {
+    column_kernel<Combine><<<blocks_for(all, kThreads), kThreads, 0, queue.stream()>>>(reduction, f);
+    queue.launched_or_throw("reduce");
+  }
+  if (partial) {
+    Walk<1> of_out{reduction.kept.rank, reduction.kept.narrow, {}, {}};
+    for (int d = 0; d < of_out.rank; ++d) {
+      of_out.sizes[d] = reduction.kept.sizes[d];
+      of_out.strides[d][0] = reduction.kept.strides[d][0];
+    }
+    combine_kernel<Combine><<<blocks_for(reduction.outputs, kThreads), kThreads, 0, queue.stream()>>>(
+        reduction.outputs, reduction.splits, partial.address(), of_out, accumulate, out.address());
+    queue.launched_or_throw("combine");
+  }
+  return true;
+}
+
+constexpr std::int64_t kChunk = 16 * kTeamThreads;  // Elements whose sums a block forms.
+
+// A row for each chunk: out [rows, 2].
+template <class F>
+struct Chunk {
+  std::int64_t n;
+  F f;
+
+  template <class... Pointers>
+  __device__ void operator()(const Team& team, std::int64_t row, double* out, Pointers... in) const {
+    double first = 0, second = 0;
+    const std::int64_t end = n < (row + 1) * kChunk ? n : (row + 1) * kChunk;
+    for (std::int64_t i = row * kChunk + threadIdx.x; i < end; i += blockDim.x) {
+      const Sums one = f(in[i]...);
+      first += one.first;
+      second += one.second;
+    }
+    first = team.combined<scalar::Sum>(first);
+    second = team.combined<scalar::Sum>(second);
+    if (!team.first()) return;
+    out[2 * row] = first;
+    out[2 * row + 1] = second;
+  }
+};
+
+struct Pairs {
+  std::int64_t n;
+  __device__ void operator()(const Team& team, std::int64_t, double* out, const double* in) const {
+    const double first = team.sum(n, [=](std::int64_t i) { return in[2 * i]; });
+    const double second = team.sum(n, [=](std::int64_t i) { return in[2 * i + 1]; });
+    if (!team.first()) return;
+    out[0] = first;
+    out[1] = second;
+  }
+};
+
+template <class F>
+struct Indicator {
+  F f;
+  PLUMBLINE_HOST_DEVICE Sums operator()(double x) const { return {f(x) ? 1.0 : 0.0, 0}; }
+};
+
+// The queue for work that has no array as its result: that of its first operand.
+template <class... Arrays>
+Queue* queue_for(const Array& first, const Arrays&...) {
+  return queue_of(first);
+}
+
+}  // namespace internal
+
+template <class F, class... Arrays>
+void map(Array& out, const F& f, const Arrays&... inputs) {
+  if (Queue* const queue = queue_of(out); queue != nullptr && internal::map(*queue, false, out, f, inputs...)) return;
+  cpu::map(out, f, inputs...);
+}
+
+template <class F, class... Arrays>
+void map_add(Array& out, const F& f, const Arrays&... inputs) {
+  if (Queue* const queue = queue_of(out); queue != nullptr && internal::map(*queue, true, out, f, inputs...)) return;
+  cpu::map_add(out, f, inputs...);
+}
+
+template <class F, auto kWide, class... Arrays>
+void map_wide(Array& out, const Arrays&... inputs) {
+  Queue* const queue = queue_of(out);
+  if (queue == nullptr) return cpu::map_wide<F, kWide>(out, inputs...);
+  internal::map(*queue, false, out, scalar::Value<F>{}, inputs...);
+}
+
+template <class F>
+void fill(Array& out, const F& f) {
+  Queue* const queue = queue_of(out);
+  if (queue == nullptr) return cpu::fill(out, f);
+  if (out.count() == 0) return;
+  internal::
+      fill_kernel<<<internal::blocks_for(out.count(), internal::kThreads), internal::kThreads, 0, queue->stream()>>>(
+          out.count(), out.address(), f);
+  queue->launched_or_throw("fill");
+}
+
+template <class Combine, class F, class... Arrays>
+void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... inputs) {
+  Queue* const queue = queue_of(out);
+  if (queue != nullptr && internal::reduce<Combine>(*queue, out, accumulate, shape, f, inputs...)) return;
+  cpu::reduce<Combine>(out, accumulate, shape, f, inputs...);
+}
+
+template <class Body, class... Arrays>
+void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body& body, const Arrays&... inputs) {
+  Queue* const queue = queue_of(out);
+  if (queue == nullptr) return cpu::for_each_row(rows, length, out, body, inputs...);
+  const Array here[] = {resident(*queue, inputs)...};
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    internal::launch_rows(*queue, rows, length, body, out.address(), static_cast<const double*>(here[I].address())...);
+  }
+  (std::make_index_sequence<sizeof...(Arrays)>{});
+}
+
+template <class F, class... Arrays>
+Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
+  Queue* const queue = internal::queue_for(inputs...);
+  if (queue == nullptr) return cpu::total(f, n, inputs...);
+  if (n == 0) return {};
+  const std::int64_t chunks = (n + internal::kChunk - 1) / internal::kChunk;
+  const Array here[] = {resident(*queue, inputs)...};
+  Array parts = Array::uninitialized({chunks, 2}), sums = Array::uninitialized({2});
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    internal::launch_rows(*queue, chunks, internal::kChunk, internal::Chunk<F>{n, f}, parts.address(),
+                          static_cast<const double*>(here[I].address())...);
+  }
+  (std::make_index_sequence<sizeof...(Arrays)>{});
+  internal::launch_rows(*queue, 1, internal::kChunk, internal::Pairs{chunks}, sums.address(),
+                        static_cast<const double*>(parts.address()));
+  double both[2];
+  queue->fetch(sums.address(), 2, both);
+  return {both[0], both[1]};
+}
+
+template <class F>
+bool any(const F& f, const Array& x) {
+  if (queue_of(x) == nullptr) return cpu::any(f, x);
+  return total(internal::Indicator<F>{f}, x.count(), x).first != 0;
+}
+
+inline void matmul(const Array& a, const Array& b, Array& c, bool accumulate) {
+  Queue* const queue = queue_of(c);
+  if (queue == nullptr) return cpu::matmul(a, b, c, accumulate);
+  matmul(*queue, a, b, c, accumulate);
+}
+
+}  // namespace plumbline::cuda

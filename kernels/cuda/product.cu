@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <vector>
+
+#include "kernels/contraction.h"
+#include "kernels/cuda/loop.cuh"
+#include "kernels/cuda/product.cuh"
+#include "kernels/operations.h"
+
+namespace plumbline::cuda {
+namespace {
+
+constexpr std::int64_t kScratch = std::int64_t{64} << 20;  // Bytes of pieces that wait to be added, at least one.
+
+// One call: `count` products, each a `stride` further. Row-major C = A B is column-major C^T = B^T A^T.
+struct Batch {
+  std::int64_t count, a, b, c;
+};
+void gemm(Queue& queue, const Contraction& of, std::int64_t k, const double* a, const double* b, double* c,
+          const Batch& batch) {
+  constexpr double kOne = 1, kZero = 0;
+  const MatrixLayout la = layout(of.m, of.k, of.a_strides), lb = layout(of.k, of.n, of.b_strides);
+  const auto transpose = [](const MatrixLayout& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  queue.check(
+      cublasDgemmStridedBatched_64(queue.blas(), transpose(lb), transpose(la), of.n, of.m, k, &kOne, b, lb.leading,
+                                   batch.b, a, la.leading, batch.a, &kZero, c, of.n, batch.c, batch.count),
+      "cublasDgemmStridedBatched");
+  queue.launched();
+}
+
+// A stretch of the summed terms, from the beginning of a product.
+struct Piece {
+  std::int64_t a, b, length;
+};
+
+std::vector<Piece> pieces_of(const Contraction& of) {
+  std::vector<Piece> pieces;
+  for_each_run<3>(of.summed, 0, of.terms, [&](std::int64_t n, const std::array<std::int64_t, 3>& at) {
+    const auto& step = of.summed.back().strides;
+    for (std::int64_t r = 0; r < n; ++r) {
+      for (std::int64_t p = 0; p < of.k; p += kPiece)
+        pieces.push_back({at[1] + r * step[1] + p * of.a_strides.column, at[2] + r * step[2] + p * of.b_strides.row,
+                          std::min(kPiece, of.k - p)});
+    }
+  });
+  return pieces;
+}
+
+// c [products, each] = or += the sum over `pieces` of partial [pieces, products, each], in order.
+__global__ void __launch_bounds__(internal::kThreads)
+    add_pieces(std::int64_t products, std::int64_t each, std::int64_t stride, std::int64_t pieces, bool accumulate,
+               const double* partial, double* c) {
+  const std::int64_t all = products * each;
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(internal::kThreads) + threadIdx.x; i < all;
+       i += static_cast<std::int64_t>(gridDim.x) * internal::kThreads) {
+    double& to = c[i / each * stride + i % each];
+    double sum = partial[i];
+    if (accumulate) sum += to;
+    for (std::int64_t p = 1; p < pieces; ++p) sum += partial[p * all + i];
+    to = sum;
+  }
+}
+
+// `count` products side by side, the operands of the first at a, b, c.
+void products(Queue& queue, const Contraction& of, const std::vector<Piece>& pieces, const Batch& batch,
+              const double* a, const double* b, double* c, bool accumulate) {
+  if (pieces.size() == 1 && !accumulate) return gemm(queue, of, pieces[0].length, a, b, c, batch);
+  const std::int64_t each = of.m * of.n, all = batch.count * each;
+  const auto room =
+      std::clamp<std::int64_t>(kScratch / static_cast<std::int64_t>(all * sizeof(double)), 1, std::ssize(pieces));
+  const Array partial = Array::uninitialized({room, all});
+  for (std::int64_t first = 0; first < std::ssize(pieces); first += room) {
+    const std::int64_t count = std::min(room, std::ssize(pieces) - first);
+    // Of a single product whole pieces that follow each other are one call.
+    const bool together = batch.count == 1 && of.terms == 1;
+    for (std::int64_t p = 0; p < count;) {
+      const Piece& piece = pieces[static_cast<std::size_t>(first + p)];
+      std::int64_t calls = 1;
+      while (together && piece.length == kPiece && p + calls < count &&
+             pieces[static_cast<std::size_t>(first + p + calls)].length == kPiece)
+        ++calls;
+      const Batch of_call = calls == 1 ? Batch{batch.count, batch.a, batch.b, each}
+                                       : Batch{calls, kPiece * of.a_strides.column, kPiece * of.b_strides.row, all};
+      gemm(queue, of, piece.length, a + piece.a, b + piece.b, partial.address() + p * all, of_call);
+      p += calls;
+    }
+    add_pieces<<<internal::blocks_for(all, internal::kThreads), internal::kThreads, 0, queue.stream()>>>(
+        batch.count, each, batch.c, count, accumulate || first > 0, partial.address(), c);
+    queue.launched_or_throw("sum of products");
+  }
+}
+
+}  // namespace
+
+void matmul(Queue& queue, const Array& left, const Array& right, Array& c, bool accumulate) {
+  if (c.count() == 0) return;
+  const Contraction of = contraction(resident(queue, left), resident(queue, right), c);
+  if (of.products == 0 || of.terms == 0 || of.k == 0) {
+    if (!accumulate) current_operations().fill(c, 0);
+    return;
+  }
+  const std::vector<Piece> pieces = pieces_of(of);
+  // The innermost dimension of the batch is cuBLAS's; the others are walked here.
+  for_each_run<3>(of.kept, 0, of.products, [&](std::int64_t n, const std::array<std::int64_t, 3>& at) {
+    const auto& step = of.kept.back().strides;
+    products(queue, of, pieces, {n, step[1], step[2], n == 1 ? of.m * of.n : step[0]}, of.a.address() + at[1],
+             of.b.address() + at[2], c.address() + at[0], accumulate);
+  });
+}
+
+}  // namespace plumbline::cuda

@@ -1,0 +1,62 @@
+// The CUDA device as kernels see it: a stream to launch into.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "kernels/array.h"
+#include "kernels/device.h"
+
+namespace plumbline::cuda {
+
+class Queue final : public Device {
+ public:
+  Queue(int ordinal, const cudaDeviceProp& properties);
+  ~Queue() override;
+  bool open(std::string* error);  // Once, before all else.
+
+  std::string name() const override { return name_; }
+  std::int64_t total_bytes() const override { return total_bytes_; }
+  void* allocate(std::size_t bytes) override;
+  void free(void* memory, std::size_t bytes) noexcept override;
+  double read(const double* element) override;
+  std::optional<DeviceError> take_error() override;
+  const Operations& operations() const override;
+
+  cudaStream_t stream() const { return stream_; }
+  cublasHandle_t blas() const { return blas_; }
+  void fetch(const double* from, std::int64_t count, double* to);  // To the host, waited for.
+  void launched_or_throw(const char* what);                        // After a launch.
+  void check(cudaError_t status, const char* what);                // Throws DeviceFailure.
+  void check(cublasStatus_t status, const char* what);
+  void use() const;  // Makes the device that of the calling thread.
+
+ protected:
+  void synchronise() override;
+
+ private:
+  void note(cudaError_t status, const char* what);
+  [[noreturn]] void fail(const char* what);
+
+  int ordinal_;
+  std::string name_;
+  std::int64_t total_bytes_;
+  cudaStream_t stream_ = nullptr;
+  cublasHandle_t blas_ = nullptr;
+  void* workspace_ = nullptr;
+  std::mutex mutex_;
+  std::optional<DeviceError> error_;
+};
+
+// Where work whose result is `out` runs: the calling thread's device if that is a CUDA device and `out` lies in its
+// memory; null: on the host.
+Queue* queue_of(const Array& out);
+
+// x, or a copy of it in the memory of `queue`.
+Array resident(const Queue& queue, const Array& x);
+
+}  // namespace plumbline::cuda
