@@ -108,7 +108,7 @@ TEST(CudaSource, ServesEveryPrimitive) {
     const PrimitiveTraits& host = traits(row.primitive);
     EXPECT_EQ(row.name, host.name);
     EXPECT_NE(row.evaluate, host.evaluate) << row.name << " is the host's own";
-    if (row.primitive != Primitive::kLeaf) EXPECT_TRUE(applied.contains(row.primitive)) << row.name;
+    EXPECT_TRUE(row.primitive == Primitive::kLeaf || applied.contains(row.primitive)) << row.name;
   }
 }
 
@@ -134,22 +134,6 @@ TEST(CudaSource, SumsAreTheHostsOwnBitByBit) {
   EXPECT_EQ(cuda.norm_max(x), host.norm_max(x));
   EXPECT_EQ(cuda.norm2_difference(x, y), host.norm2_difference(x, y));
   EXPECT_EQ(cuda.weighted_bound(x, {y}), host.weighted_bound(x, {y}));
-}
-
-// A bound of the device's own arithmetic is never below the host's: it rounds more often, or as often.
-TEST(CudaSource, ItsOwnArithmeticIsBoundedAbove) {
-  const Arithmetic &host = host_operations().arithmetic, &cuda = cuda::operations().arithmetic;
-  for (const Case& c : all_cases()) {
-    SCOPED_TRACE(c.name);
-    const PrimitiveTraits& row = traits(c.primitive);
-    const Array out = row.evaluate(c.attributes, c.shape, c.inputs).materialize();
-    const Bound of_host = row.local_error(c.attributes, host, c.inputs, out);
-    const Bound of_cuda = row.local_error(c.attributes, cuda, c.inputs, out);
-    ASSERT_EQ(static_cast<bool>(of_host), static_cast<bool>(of_cuda));
-    if (!of_host) continue;
-    for (std::int64_t i = 0; i < out.count(); ++i)
-      EXPECT_FALSE(of_cuda.values.materialize().data()[i] < of_host.values.materialize().data()[i]) << i;
-  }
 }
 
 TEST(CudaSource, ADeviceThatIsNotThereIsNamed) {
