@@ -163,6 +163,15 @@ void Queue::fetch(const double* from, std::int64_t count, double* to) {
   wait();
 }
 
+void Queue::put(Array& to, const Array& from) {
+  if (from.count() == 0) return;
+  use();
+  check(cudaMemcpyAsync(to.address(), from.data(), static_cast<std::size_t>(from.count()) * sizeof(double),
+                        cudaMemcpyDefault, stream_),
+        "copy to the device");
+  launched();
+}
+
 void Queue::synchronise() {
   use();
   check(cudaStreamSynchronize(stream_), "work on the device");
@@ -216,14 +225,19 @@ Queue* queue_of(const Array& out) {
   return queue;
 }
 
-// Without what it repeats.
-Array resident(const Queue& queue, const Array& x) {
+// Without what it repeats. Row-major operands go through the driver's pinned buffers, which returns when x is read.
+Array resident(Queue& queue, const Array& x) {
   if (x.device() == &queue) return x;
   View once{x.shape(), x.strides(), 0};
   for (std::size_t d = 0; d < once.sizes.size(); ++d)
     if (once.strides[d] == 0 && once.sizes[d] > 1) once.sizes[d] = 1;
+  const Array distinct = x.restride(once);
   Array copy = Array::uninitialized(once.sizes);
-  cpu::map(copy, cpu::Copy{}, x.restride(once));
+  if (distinct.contiguous()) {
+    queue.put(copy, distinct);
+  } else {
+    cpu::map(copy, cpu::Copy{}, distinct);
+  }
   return copy.expand(x.shape());
 }
 

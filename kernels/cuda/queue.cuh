@@ -30,6 +30,7 @@ class Queue final : public Device {
   cudaStream_t stream() const { return stream_; }
   cublasHandle_t blas() const { return blas_; }
   void fetch(const double* from, std::int64_t count, double* to);  // To the host, waited for.
+  void put(Array& to, const Array& from);                          // Both row-major; `from` may go on its return.
   void launched_or_throw(const char* what);                        // After a launch.
   void check(cudaError_t status, const char* what);                // Throws DeviceFailure.
   void check(cublasStatus_t status, const char* what);
@@ -57,6 +58,6 @@ class Queue final : public Device {
 Queue* queue_of(const Array& out);
 
 // x, or a copy of it in the memory of `queue`.
-Array resident(const Queue& queue, const Array& x);
+Array resident(Queue& queue, const Array& x);
 
 }  // namespace plumbline::cuda
