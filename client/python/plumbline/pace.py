@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import deque
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 PLAIN_KEPT = 31
 PLAIN_NEEDED = 5
@@ -81,3 +84,20 @@ class PaceMeter:
         if self._open is not None and self._open.inside is not None:
             self._settled.append(self._open)
         self._open = None
+
+
+class PacedStep:
+    """Any step of a run that keeps a budget, the one that has begun."""
+
+    __slots__ = ("_pace", "_step")
+
+    def __init__(self, pace: PaceMeter, step: AbstractContextManager[None]) -> None:
+        self._pace = pace
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._step.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._step.__exit__(kind, error, trace)
+        self._pace.ends(time.perf_counter())

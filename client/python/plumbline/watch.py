@@ -20,7 +20,7 @@ from . import ranks as ranks_of
 from .budget import checked_budget
 from .device import device_profile
 from .errors import PlumblineError, TypeIIError
-from .pace import PaceMeter
+from .pace import PacedStep, PaceMeter
 from .payload import Pool
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
@@ -73,23 +73,6 @@ class _SampledStep:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._capture.__exit__(kind, error, trace)
         self._audit._captured(self._number, self._capture)
-
-
-class _PacedStep:
-    """Any step of a run that keeps a budget."""
-
-    __slots__ = ("_pace", "_step")
-
-    def __init__(self, pace: PaceMeter, step: _NotSampled | _ProbeStep | _SampledStep) -> None:
-        self._pace = pace
-        self._step = step
-
-    def __enter__(self) -> None:
-        self._step.__enter__()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._step.__exit__(kind, error, trace)
-        self._pace.ends(time.perf_counter())
 
 
 class _ProbeStep(compiler.Follower):
@@ -165,7 +148,7 @@ class Audit:
         )
         _open.add(self)
 
-    def step(self) -> _NotSampled | _ProbeStep | _SampledStep | _PacedStep:
+    def step(self) -> _NotSampled | _ProbeStep | _SampledStep | PacedStep:
         """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
         was found TYPE_II since."""
         number = self._step
@@ -174,7 +157,7 @@ class Audit:
         if pace is None:
             return _NOT_SAMPLED if number < self._next else self._begin(number)
         self._measure(pace)
-        return _PacedStep(pace, _NOT_SAMPLED if number < self._next else self._begin(number))
+        return PacedStep(pace, _NOT_SAMPLED if number < self._next else self._begin(number))
 
     def tap(self, name: str, tensor: torch.Tensor) -> None:
         """Names a result of this step to be judged, with its present content. Does nothing on other steps."""
