@@ -251,18 +251,19 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
 }
 
 std::string first_foreign_leaf(const Trace& trace, const GoldenStep& golden) {
-  std::map<std::string, const TraceLeaf*> named;
+  std::map<std::string, const TraceLeaf*> by_name;
   std::multiset<std::string> data;
   for (const TraceLeaf& leaf : trace.leaves) {
-    if (leaf.role != LeafRole::kData) {
-      named.emplace(leaf.name, &leaf);
-    } else if (leaf.count > 1) {
+    if (named(leaf.role)) {
+      by_name.emplace(leaf.name, &leaf);
+    } else if (leaf.role == LeafRole::kData && leaf.count > 1) {
       data.insert(leaf_digest(trace, leaf));
     }
   }
   std::string unmatched;
   for (std::size_t i = 0; i < golden.leaves.size(); ++i) {
     const GoldenStep::Leaf& leaf = golden.leaves[i];
+    if (leaf.role == LeafRole::kUnwritten) continue;
     if (leaf.role == LeafRole::kData) {
       if (leaf.count <= 1) continue;
       const auto same = data.find(leaf.digest);
@@ -273,8 +274,8 @@ std::string first_foreign_leaf(const Trace& trace, const GoldenStep& golden) {
       }
       continue;
     }
-    const auto found = named.find(leaf.name);
-    if (found == named.end()) {
+    const auto found = by_name.find(leaf.name);
+    if (found == by_name.end()) {
       if (leaf.role == LeafRole::kRandom) continue;  // A draw that the target does not make.
       return describe(leaf, i) + " is not among the target's";
     }

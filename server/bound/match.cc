@@ -72,14 +72,6 @@ std::vector<NodeId> foreign(const Graph& graph, const std::vector<LeafValue>& va
   return result;
 }
 
-bool by_name(LeafRole role) {
-  return role == LeafRole::kParameter || role == LeafRole::kBuffer || role == LeafRole::kState ||
-         role == LeafRole::kRandom || role == LeafRole::kObserved;
-}
-
-// What a run carries from step to step.
-bool carried(LeafRole role) { return by_name(role) && role != LeafRole::kRandom && role != LeafRole::kObserved; }
-
 std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
   std::map<std::string, std::int64_t> counts;
   for (const GraphLeaf& leaf : reference.leaves)
@@ -107,17 +99,17 @@ bool is_rounding(Format format, const Array& wide, const Array& narrow) {
 LeafMatch match_leaves(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
                        const std::vector<LeafValue>& reference_values) {
   LeafMatch match;
-  std::map<std::string, std::size_t> named;
+  std::map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < target.leaves.size(); ++i)
-    if (by_name(target.leaves[i].role) && target_values[i]) named.emplace(target.leaves[i].name, i);
+    if (named(target.leaves[i].role) && target_values[i]) by_name.emplace(target.leaves[i].name, i);
 
   match.reference_values = reference_values;
   for (std::size_t i = 0; i < reference.leaves.size(); ++i) {
     const GraphLeaf& leaf = reference.leaves[i];
-    if (!by_name(leaf.role)) continue;
-    const auto found = named.find(leaf.name);
+    if (!named(leaf.role)) continue;
+    const auto found = by_name.find(leaf.name);
     const Shape& shape = reference.nodes[leaf.node].shape;
-    if (found == named.end() || target_values[found->second].count() != count(shape)) {
+    if (found == by_name.end() || target_values[found->second].count() != count(shape)) {
       if (leaf.role == LeafRole::kObserved) match.unpaired_inputs.push_back(leaf.name);
       if (!reference_values[i]) match.missing.push_back(leaf.name);
       continue;
@@ -126,7 +118,7 @@ LeafMatch match_leaves(const Graph& target, const std::vector<LeafValue>& target
     if (leaf.role != LeafRole::kObserved && reference_values[i] && !bitwise_equal(reference_values[i], shared)) {
       match.drifted.push_back(leaf.name);
       const GraphLeaf& own = target.leaves[found->second];
-      if (carried(leaf.role) && !is_rounding(leaf.format, shared, reference_values[i]) &&
+      if (persistent(leaf.role) && !is_rounding(leaf.format, shared, reference_values[i]) &&
           !is_rounding(own.format, reference_values[i], shared))
         match.foreign_state.push_back(own.node);
     }
@@ -143,7 +135,7 @@ std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Lea
   for (std::size_t narrow = 0; narrow < graph.leaves.size(); ++narrow) {
     const GraphLeaf& leaf = graph.leaves[narrow];
     const bool half = leaf.format == Format::kFloat16 || leaf.format == Format::kBFloat16;
-    if (!half || !carried(leaf.role) || !values[narrow]) continue;
+    if (!half || !persistent(leaf.role) || !values[narrow]) continue;
     for (std::size_t wide = 0; wide < graph.leaves.size(); ++wide) {
       const Format format = graph.leaves[wide].format;
       if ((format != Format::kFloat32 && format != Format::kFloat64) || !values[wide] ||

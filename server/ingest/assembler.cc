@@ -235,11 +235,12 @@ Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
   leaf.name = wire.name();
   leaf.payload = wire.payload();
   if (auto wrong = read_format(wire.dtype(), "leaf.dtype", &leaf.format)) return wrong;
-  if (wire.role() <= v1::Leaf::ROLE_UNSPECIFIED || wire.role() > v1::Leaf::OBSERVED) {
-    return invalid("leaf.role", "DATA, PARAMETER, BUFFER, STATE, RANDOM or OBSERVED", static_cast<int>(wire.role()));
+  if (wire.role() <= v1::Leaf::ROLE_UNSPECIFIED || wire.role() > v1::Leaf::UNWRITTEN) {
+    return invalid("leaf.role", "DATA, PARAMETER, BUFFER, STATE, RANDOM, OBSERVED or UNWRITTEN",
+                   static_cast<int>(wire.role()));
   }
   leaf.role = static_cast<LeafRole>(wire.role());
-  if (auto wrong = check_text(wire.name(), "leaf.name", leaf.role != LeafRole::kData)) return wrong;
+  if (auto wrong = check_text(wire.name(), "leaf.name", named(leaf.role))) return wrong;
   if (wire.count() < 0 || wire.count() > limits::kElementsMax) {
     return invalid("leaf.count", StrCat("0 to ", limits::kElementsMax), wire.count());
   }

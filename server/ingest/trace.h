@@ -38,8 +38,12 @@ enum class LeafRole : std::uint8_t {
   kBuffer = 3,
   kState = 4,
   kRandom = 5,
-  kObserved = 6
+  kObserved = 6,
+  kUnwritten = 7
 };
+
+// Matched by its name.
+inline bool named(LeafRole role) { return role != LeafRole::kData && role != LeafRole::kUnwritten; }
 
 // Carried from step to step under a name.
 inline bool persistent(LeafRole role) {

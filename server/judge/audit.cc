@@ -78,9 +78,6 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   verdict.profile = context.profile->name;
   for (const std::string& field : context.profile->widened)
     verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
-  if (target.missed > 0)
-    verdict.notes.push_back(std::to_string(target.missed) +
-                            " sampled steps before this one were dropped by the client");
   verdict.backend = "cpu";
   verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (memory != nullptr) *memory = {target.identity.step, digests_after(target)};

@@ -165,7 +165,9 @@ void lower_log_sigmoid(Call& call) {
 
 void lower_log_sigmoid_backward(Call& call) {
   const Expr gradient = call.tensor("grad_output"), x = call.tensor("self");
-  const Expr z = exp(-abs(x));
+  // exp(-|x|) as the forward pass kept it, where it did.
+  const auto kept = call.optional_tensor("buffer");
+  const Expr z = kept && kept->shape() == x.shape() ? *kept : exp(-abs(x));
   const Expr fraction = z / (1.0 + z);
   const Expr negative = x < 0.0;
   call.returns(gradient * select(negative, 1.0 - fraction, fraction));

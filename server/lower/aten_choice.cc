@@ -31,7 +31,7 @@ void choose(Call& call, std::size_t dim, std::int64_t kept, bool falling) {
   const Expr column = reshape(x, {x.count(), 1}), rows = reshape(position, {position.count()});
   call.decides_index(chosen, {column, rows, strides[dim], sizes[dim]});
   call.returns(0, reshape(gather_rows(column, rows), shape));
-  call.returns(1, chosen);
+  call.returns(1, chosen + 0.0);  // What its readers see is the target's choice, in the result too.
 }
 
 void lower_topk(Call& call) {
@@ -45,22 +45,26 @@ void lower_sort(Call& call) {
   choose(call, dim, x.rank() == 0 ? 0 : x.size(dim), call.boolean("descending", false));
 }
 
-// How many elements lie in each of equal parts of [min, max], the last one with its upper end.
+// How many elements lie in each of equal parts of [min, max], the last one with its upper end. Parts are computed and
+// counted in the elements' own format, each step rounded: what lies next to the end of a part may fall on either side.
 void lower_histogram(Call& call) {
   const Expr x = call.tensor("self");
   const std::int64_t bins = call.integer("bins", 100);
-  const double low = call.real("min", 0), high = call.real("max", 0);
-  if (!(low < high) || bins < 1 || x.count() == 0) call.unsupported("limits taken from the data");
+  const Format own = is_float(x.format()) ? x.format() : Format::kFloat64;
+  const double from = round_to(own, call.real("min", 0)), to = round_to(own, call.real("max", 0));
+  if (!(from < to) || bins < 1 || x.count() == 0) call.unsupported("limits taken from the data");
   Emitter& emitter = call.emitter();
-  emitter.set_compute(Format::kFloat64);
-  const Expr flat = cast(reshape(x, {x.count()}), Format::kFloat64);
-  const Expr part = unary(Primitive::kFloor, (flat - low) * static_cast<double>(bins) / (high - low));
-  const Expr last = minimum(part, emitter.constant(static_cast<double>(bins - 1)));
-  const Expr inside = logical_and(compare(Primitive::kGreaterEqual, flat, emitter.constant(low)),
-                                  compare(Primitive::kLessEqual, flat, emitter.constant(high)));
-  const Expr bin = cast(select(inside, last, emitter.constant(-1)), Format::kInt64);
+  emitter.set_compute(own);
+  const Expr flat = cast(reshape(x, {x.count()}), own), low = emitter.constant(from), high = emitter.constant(to);
+  const Expr share = (flat - low) * static_cast<double>(bins) / (high - low);
+  const Expr part = cast(unary(Primitive::kFloor, maximum(share, emitter.constant(0))), Format::kInt64);
+  const Expr inside =
+      logical_and(compare(Primitive::kGreaterEqual, flat, low), compare(Primitive::kLessEqual, flat, high));
   const Expr ones = expand(emitter.constant(1), {x.count(), 1});
-  call.returns(reshape(scatter_add(ones, bin, bins, Format::kFloat64), {bins}));
+  const InIntegers integers(emitter);
+  const Expr last = minimum(part, emitter.constant(static_cast<double>(bins - 1)));
+  const Expr bin = select(inside, last, emitter.constant(-1));
+  call.returns(reshape(scatter_add(ones, bin, bins, own), {bins}));
 }
 
 // Groups are ranges of rows that end at `offs`: rows [s, k] by the group's own matrix [g, k, n], or, where both are
@@ -106,7 +110,7 @@ std::span<const Rule> choice_rules() {
   static const Rule kRules[] = {
       {"topk", {"default"}, lower_topk, kFunctional, kIndex},
       {"sort", {"default", "stable"}, lower_sort, kFunctional, kIndex},
-      {"histc", {"default"}, lower_histogram, kOut},
+      {"histc", {"default"}, lower_histogram, kOut | kObserved},
       {"_grouped_mm", {"default"}, lower_grouped_mm},
   };
   return kRules;

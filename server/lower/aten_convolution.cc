@@ -110,6 +110,16 @@ Expr convolved(const Expr& input, const Expr& weight, const Geometry& g) {
   return reshape(matmul(rows, columns), shape);
 }
 
+// Where processors have no arithmetic in fp16, neither have fused kernels: a product over the channels is rounded to
+// columns, whose taps are added in fp16 (native/im2col.h, native/vol2col.h), and gradients of weight and bias are
+// rounded after each sample (native/NaiveConvolutionTranspose2d.cpp, native/NaiveDilatedConvolution.cpp).
+bool rounds_between(const Expr& x) { return x.format() == Format::kFloat16; }
+
+Expr sum_in(Format format, Expr x, std::int64_t dim) {
+  const ComputeIn own(*x.emitter, format);
+  return sum(x, {dim});
+}
+
 // The gradient of a convolution's input, which has `shape`: each input element meets the kernel's taps in reverse, in
 // the output's gradient spread by the stride. Reversed rows of taps are gathered, since strides are never negative.
 Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, const Geometry& g) {
@@ -136,6 +146,11 @@ Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, cons
   const Expr backwards = iota(emitter, {tap_count}, static_cast<double>(tap_count - 1), -1, Format::kInt64);
   const Expr reversed = transposed(gather_rows(by_tap, backwards));
   const Expr grouped = exchanged(reshape(reversed, {g.groups, each_group, inner, tap_count}), 1, 2);
+  if (rounds_between(dy)) {
+    const std::int64_t positions = columns.size(3);
+    const Expr each_tap = exchanged(reshape(columns, {shape[0], g.groups, each_group, tap_count, positions}), 2, 3);
+    return reshape(sum_in(dy.format(), matmul(permute(grouped, {0, 3, 1, 2}), each_tap), 2), shape);
+  }
   const Expr rows = reshape(grouped, {1, g.groups, inner, each_group * tap_count});
   return reshape(matmul(rows, columns), shape);
 }
@@ -145,6 +160,10 @@ Expr weight_gradient(const Expr& dy, const Expr& input, const Expr& weight, cons
   const Expr columns = forward_patches(input, weight, g, positions);  // [n, g, k, p]
   const std::int64_t n = input.size(0), outputs = weight.size(0), each_group = outputs / g.groups;
   const std::int64_t p = columns.size(3), k = columns.size(2);
+  if (rounds_between(dy)) {
+    const Expr each_sample = matmul(reshape(dy, {n, g.groups, each_group, p}), exchanged(columns, 2, 3));
+    return reshape(sum_in(dy.format(), each_sample, 0), weight.shape());
+  }
   // Batch and positions are summed by one product.
   const Expr left =
       reshape(permute(reshape(dy, {n, g.groups, each_group, p}), {1, 2, 0, 3}), {g.groups, each_group, n * p});
@@ -200,7 +219,10 @@ void lower_convolution_backward(Call& call) {
   if (call.wants(2)) {
     std::vector<std::int64_t> dims{0};
     for (std::size_t d = 0; d < g.spatial; ++d) dims.push_back(static_cast<std::int64_t>(d + 2));
-    call.returns(2, reshape(sum(dy, dims), {dy.size(1)}));
+    const bool between = rounds_between(dy);
+    if (between) dims.erase(dims.begin());
+    const Expr sums = sum(dy, dims);
+    call.returns(2, reshape(between ? sum_in(dy.format(), sums, 0) : sums, {dy.size(1)}));
   }
 }
 

@@ -19,45 +19,71 @@ void lower_binary(Call& call) {
   call.returns(binary(primitive, call.operand("self"), call.operand("other")));
 }
 
-// alpha * other, where alpha is given and not 1.
-Expr scaled_other(Call& call) {
-  const Expr other = call.operand("other");
-  if (!call.has("alpha")) return other;
-  const Expr alpha = call.operand("alpha");
-  const Node& node = call.emitter().node(alpha.id);
-  if (node.primitive == Primitive::kConstant && node.attributes.scalar == 1) return other;
-  return alpha * other;
+// The format that the operands of a sum are converted to: numbers and tensors without dimensions take the others'.
+Format common_format(Call& call) {
+  Format common = call.result_format();
+  for (const char* name : {"self", "other"}) {
+    if (!is_float(common) || !call.is_tensor(name)) continue;
+    const Expr x = call.tensor(name);
+    if (x.rank() > 0 && is_float(x.format())) common = promote(common, x.format());
+  }
+  return is_float(common) ? common : call.emitter().compute();
 }
 
-void lower_add(Call& call) { call.returns(call.operand("self") + scaled_other(call)); }
-void lower_sub(Call& call) { call.returns(call.operand("self") - scaled_other(call)); }
-void lower_rsub(Call& call) {
-  const Expr self = call.tensor("self");
-  const Expr other = call.operand("other");
-  call.returns(other - (call.has("alpha") && call.known_number("alpha") != 1.0 ? call.operand("alpha") * self : self));
+Expr converted(Expr x, Format format) {
+  return is_float(x.format()) && traits(x.format()).precision > traits(format).precision ? cast(x, format) : x;
+}
+
+// An operand of a sum, times alpha where that is given and not 1: the product is rounded to the operands' own format
+// unless the loop is vectorised.
+Expr addend(Call& call, std::string_view name, bool scaled) {
+  const Format own = common_format(call);
+  const Expr x = converted(call.operand(name, own), own);
+  if (!scaled || !call.has("alpha") || call.known_number("alpha") == 1.0) return x;
+  return cast(converted(call.operand("alpha", own), own) * x, own);
+}
+
+void lower_add(Call& call) { call.returns(addend(call, "self", false) + addend(call, "other", true)); }
+void lower_sub(Call& call) { call.returns(addend(call, "self", false) - addend(call, "other", true)); }
+void lower_rsub(Call& call) { call.returns(addend(call, "other", false) - addend(call, "self", true)); }
+
+// Where a remainder with the sign of the dividend has not that of the divisor.
+Expr opposite(Expr rest, Expr divisor) {
+  const Expr zero = rest.emitter->constant(0);
+  const Expr below = compare(Primitive::kLess, rest, zero), negative = compare(Primitive::kLess, divisor, zero);
+  return logical_and(not_equal(rest, 0), compare(Primitive::kNotEqual, below, negative));
+}
+
+// Multiples of the divisor, a - fmod(a, b), are divided, each step rounded to the operands' own format
+// (c10/util/generic_math.h).
+Expr floor_quotient(Call& call, Expr a, Expr b) {
+  const Format own = call.result_format();
+  if (!is_float(own)) return unary(Primitive::kFloor, a / b);
+  const Expr rest = binary(Primitive::kFmod, a, b);
+  const Expr whole = unary(Primitive::kRound, cast(cast(a - rest, own) / b, own));
+  return select(equal(b, 0), a / b, whole - opposite(rest, b));
 }
 
 void lower_div(Call& call) {
   const Expr self = call.operand("self"), other = call.operand("other");
   const std::string mode = call.text("rounding_mode", "");
-  const Expr quotient = self / other;
   if (mode.empty()) {
-    call.returns(quotient);
+    call.returns(self / other);
   } else if (mode == "floor") {
-    call.returns(unary(Primitive::kFloor, quotient));
+    call.returns(floor_quotient(call, self, other));
   } else {
-    call.returns(unary(Primitive::kTrunc, quotient));
+    const Format own = call.result_format();
+    call.returns(unary(Primitive::kTrunc, is_float(own) ? cast(self / other, own) : self / other));
   }
 }
 
-void lower_floor_divide(Call& call) {
-  call.returns(unary(Primitive::kFloor, call.operand("self") / call.operand("other")));
-}
+void lower_floor_divide(Call& call) { call.returns(floor_quotient(call, call.operand("self"), call.operand("other"))); }
 
 // Python's modulo: the sign of the divisor.
 void lower_remainder(Call& call) {
   const Expr a = call.operand("self"), b = call.operand("other");
-  call.returns(a - unary(Primitive::kFloor, a / b) * b);
+  const Expr rest = binary(Primitive::kFmod, a, b);
+  call.returns(rest + select(opposite(rest, b), b, call.emitter().constant(0)));
 }
 
 bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
@@ -75,7 +101,7 @@ void lower_rsqrt(Call& call) {
 void lower_pow(Call& call) {
   const Expr base = call.operand("self");
   const auto known = call.known_number("exponent");
-  if (!known || call.overload() == "Scalar") {
+  if (!known) {
     call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
     return;
   }
@@ -101,7 +127,8 @@ void lower_pow(Call& call) {
   } else if (exponent == -2) {
     call.returns(1.0 / squared());
   } else {
-    call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
+    // A number becomes one of the elements' format.
+    call.returns(binary(Primitive::kPow, base, call.operand("exponent", call.result_format())));
   }
 }
 

@@ -88,6 +88,24 @@ Expr scattered(Expr like, Expr source, Expr position, Format format) {
   return reshape(scatter_add(column(source), flat(position), like.count(), format), like.shape());
 }
 
+// x [rows, d] with rows of `source` [n, d] added where `index` [n] says, in x's memory: x is a term of each row's sum.
+Expr accumulated(Expr x, Expr source, Expr index, Format format) {
+  Emitter& emitter = *x.emitter;
+  const std::int64_t rows = x.size(0), n = source.size(0), width = x.size(1);
+  const auto joined = [&](Expr first, Expr second, std::int64_t d, Format of) {
+    const View head{{rows, d}, {d, 1}, 0}, tail{{n, d}, {d, 1}, rows * d};
+    return assemble(emitter, {rows + n, d}, std::nullopt, {first, second}, {head, tail}, of);
+  };
+  const Expr own = iota(emitter, {rows, 1}, 0, 1, Format::kInt64), added = reshape(cast(index, Format::kInt64), {n, 1});
+  return scatter_add(joined(cast(x, format), cast(source, format), width, format),
+                     flat(joined(own, added, 1, Format::kInt64)), rows, format);
+}
+
+// The same with single elements at `position`.
+Expr accumulated_elements(Expr x, Expr source, Expr position, Format format) {
+  return reshape(accumulated(column(x), column(source), flat(position), format), x.shape());
+}
+
 // source cut to index's shape.
 Expr cut(Expr source, const Shape& shape) {
   for (std::size_t d = 0; d < shape.size(); ++d) source = narrow(source, d, 0, shape[d]);
@@ -98,7 +116,7 @@ void lower_scatter_add(Call& call) {
   const Expr x = call.tensor("self"), index = call.tensor("index"), source = call.tensor("src");
   if (x.rank() == 0 || index.rank() != x.rank() || source.rank() != x.rank()) call.unsupported("no dimension");
   const Expr position = position_along(call.emitter(), x.shape(), call.dim("dim", x.rank(), 0), index);
-  call.returns(x + scattered(x, cut(source, index.shape()), position, call.emitter().compute()));
+  call.returns(accumulated_elements(x, cut(source, index.shape()), position, call.emitter().compute()));
 }
 
 void lower_scatter_reduce(Call& call) {
@@ -152,8 +170,10 @@ void lower_index_add(Call& call) {
   const std::int64_t n = index.count(), height = x.size(dim);
   if (n == 0 || height == 0) call.unsupported("no rows");
   Shape shape = exchanged(x, 0, dim).shape();
-  const Expr added = scatter_add(reshape(rows, {n, source.count() / n}), index, height, x.format());
-  call.returns(x + exchanged(reshape(added, shape), 0, dim));
+  const std::int64_t width = source.count() / n;
+  const Expr before = reshape(exchanged(x, 0, dim), {height, width});
+  const Expr sums = accumulated(before, reshape(rows, {n, width}), index, x.format());
+  call.returns(exchanged(reshape(sums, shape), 0, dim));
 }
 
 // Where the elements of self[indices] lie in self, in the shape of the result: the indexed dimensions become the
@@ -216,7 +236,7 @@ void lower_index_put(Call& call) {
     call.returns(replaced(x, values, *position));
     return;
   }
-  call.returns(x + scattered(x, values, *position, x.format()));
+  call.returns(accumulated_elements(x, values, *position, x.format()));
 }
 
 // Reversed along dimensions: a window cannot say it, since strides are never negative.

@@ -6,17 +6,19 @@ namespace {
 
 void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
 
-// beta * bias + alpha * product; beta = 0 ignores the bias, NaN in it included.
+// beta * bias + alpha * product; beta = 0 ignores the bias, NaN in it included. 16-bit kernels may hold alpha, beta and
+// the scaled bias in their own format.
 void with_bias(Call& call, Expr product) {
+  const Format own = is_float(call.result_format()) ? call.result_format() : call.emitter().compute();
   Expr scaled = product;
-  if (call.has("alpha") && call.known_number("alpha") != 1.0) scaled = call.operand("alpha") * product;
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) scaled = call.operand("alpha", own) * product;
   const bool whole = !call.has("beta") || call.known_number("beta") == 1.0;
   if (!whole && call.known_number("beta") == 0.0) {
     call.returns(scaled);
     return;
   }
   const Expr self = call.tensor("self");
-  call.returns((whole ? self : call.operand("beta") * self) + scaled);
+  call.returns((whole ? self : cast(call.operand("beta", own) * self, own)) + scaled);
 }
 
 void lower_addmm(Call& call) { with_bias(call, matmul(call.tensor("mat1"), call.tensor("mat2"))); }

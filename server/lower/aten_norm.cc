@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "server/lower/registry.h"
+#include "server/lower/view.h"
 
 namespace plumbline {
 namespace {
@@ -155,6 +156,38 @@ Expr per_channel(Expr vector, const Expr& x) {
   return reshape(vector, shape);
 }
 
+// Whether these tensors lie in memory row by row, or all channels last.
+bool in_one_layout(Call& call, std::initializer_list<std::string_view> names) {
+  bool rows = true, channels_last = true;
+  for (const TraceArgument& argument : call.op().arguments) {
+    if (std::find(names.begin(), names.end(), argument.name) == names.end()) continue;
+    const auto* tensor = std::get_if<TensorRef>(&argument.value);
+    if (tensor == nullptr) return false;
+    const View view = canonical(tensor->view);
+    View last{view.sizes, row_major_strides(view.sizes), view.offset};
+    rows = rows && view == canonical(last);
+    if (view.sizes.size() < 3) {
+      channels_last = false;
+      continue;
+    }
+    Shape sizes = view.sizes;
+    sizes.push_back(sizes[1]);
+    sizes.erase(sizes.begin() + 1);
+    const Shape strides = row_major_strides(sizes);
+    last.strides[0] = strides[0];
+    last.strides[1] = strides.back();
+    for (std::size_t d = 2; d < sizes.size(); ++d) last.strides[d] = strides[d - 1];
+    channels_last = channels_last && view == canonical(last);
+  }
+  return rows || channels_last;
+}
+
+// Where memory is not contiguous, kernels round 16-bit numbers after each step, but for what moments in fp32 widen.
+Format stepwise_format(Call& call, const Expr& x, Format moments, std::initializer_list<std::string_view> names) {
+  const bool narrow = compute_format(x.format()) != x.format();
+  return narrow && !in_one_layout(call, names) ? promote(x.format(), moments) : call.emitter().compute();
+}
+
 // Training normalises with the batch's moments and moves the running ones; evaluation uses the running ones.
 void lower_batch_norm(Call& call) {
   const Expr x = call.tensor("input");
@@ -170,15 +203,27 @@ void lower_batch_norm(Call& call) {
     mean = sum(x, dims) / n;
     rstd = reduce(Primitive::kVarianceRsqrt, x, dims, eps);
     const Format saved = call.wants(1) ? call.result_format(1) : call.emitter().compute();
-    if (saved != call.emitter().compute()) {  // A 16-bit mean is rounded before the variance around it is taken.
+    const Format inner = stepwise_format(call, x, saved, {"input"});
+    const auto squares = [&] {
+      const ComputeIn steps(call.emitter(), inner);
+      return square(x - mean);
+    };
+    if (saved != call.emitter().compute()) {  // 16-bit moments are rounded before they are used.
       mean = cast(mean, saved);
-      rstd = 1.0 / sqrt(sum(square(x - mean), dims) / n + eps);
+      const Expr variance = sum(squares(), dims) / n;
+      const ComputeIn steps(call.emitter(), inner);
+      rstd = 1.0 / held(sqrt, cast(variance, saved) + eps);
     }
     if (running_mean && running_var) {
-      const double momentum = call.real("momentum");
-      const Expr unbiased = sum(square(x - mean), dims) / (n - 1);
-      call.writes("running_mean", momentum * reshape(mean, channels) + (1 - momentum) * *running_mean);
-      call.writes("running_var", momentum * reshape(unbiased, channels) + (1 - momentum) * *running_var);
+      const Expr unbiased = sum(squares(), dims) / (n - 1);
+      // In the running moments' own format, step by step.
+      const auto moved = [&](Expr running, Expr moment) {
+        const ComputeIn own(call.emitter(), running.format());
+        const Expr momentum = call.operand("momentum");
+        return momentum * reshape(moment, channels) + (1.0 - momentum) * running;
+      };
+      call.writes("running_mean", moved(*running_mean, mean));
+      call.writes("running_var", moved(*running_var, unbiased));
     }
     if (call.wants(1)) call.returns(1, reshape(mean, channels));
     if (call.wants(2)) call.returns(2, reshape(rstd, channels));
@@ -213,14 +258,26 @@ void lower_batch_norm_backward(Call& call) {
     rstd = 1.0 / sqrt(per_channel(call.tensor("running_var"), x) + call.real("eps"));
   }
   const auto weight = call.optional_tensor("weight");
-  const Expr total = sum(dy, dims), centred = x - mean;
-  const Expr product = sum(centred * dy, dims);
+  const bool scattered = compute_format(x.format()) != x.format() && !in_one_layout(call, {"input", "grad_out"});
+  const Format inner = stepwise_format(call, x, mean.format(), {"input", "grad_out"});
+  const Expr total = scattered ? cast(sum(dy, dims), x.format()) : sum(dy, dims);
+  const auto stepwise = [&](auto make) {
+    const ComputeIn steps(call.emitter(), inner);
+    return make();
+  };
+  const Expr centred = stepwise([&] { return x - mean; });
+  const Expr product = sum(stepwise([&] { return centred * dy; }), dims);
   if (call.wants(0)) {
     Expr dx = dy;
     if (training) {
       const double n = static_cast<double>(x.count() / std::max<std::int64_t>(1, x.size(1)));
-      dx = dy - total / n - centred * (product * rstd * rstd / n);
+      const Format own = scattered ? x.format() : call.emitter().compute();
+      const Expr slope = cast(cast(product, own) * rstd * rstd / n, own);
+      const Expr shift = cast(total / n, own), tilt = cast(centred * slope, own);
+      const ComputeIn narrow(call.emitter(), own);
+      dx = dy - shift - tilt;
     }
+    const ComputeIn moments(call.emitter(), inner);
     dx = dx * rstd;
     call.returns(0, weight ? dx * per_channel(*weight, x) : dx);
   }

@@ -135,7 +135,9 @@ void lower_variance_mean(Call& call) {
 }
 
 Expr norm(Expr x, double order, const std::vector<std::int64_t>& dims) {
-  if (dims.empty()) return abs(x);
+  // Without dimensions a norm of another order than 1 and infinity is computed all the same.
+  if (dims.empty() && (order == 1 || std::isinf(order))) return abs(x);
+  if (dims.empty() && order == 2) return sqrt(x * x);
   if (order == 2) return reduce(Primitive::kNorm, x, dims);
   if (order == 1) return sum(abs(x), dims);
   if (order == 0) return sum(cast(not_equal(x, 0), x.emitter->compute()), dims);

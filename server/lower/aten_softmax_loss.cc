@@ -11,11 +11,28 @@ enum Reduction : std::int64_t { kNone = 0, kMean = 1, kSum = 2 };
 // x with `dim` exchanged with the last one. Its own inverse.
 Expr last(Expr x, std::size_t dim) { return x.rank() == 0 ? x : exchanged(x, dim, x.rank() - 1); }
 
+// 16-bit numbers in 16-bit results: along the last dimension the sum and its logarithm are held in their format, along
+// another one the exponentials, but for those of whole vectors (native/cpu/SoftMaxKernel.cpp).
+Expr narrow_softmax(Expr x, std::int64_t dim) {
+  const Expr e = exp(x - amax(x, {dim}));
+  return cast(e, x.format()) / sum(e, {dim});
+}
+Expr narrow_log_softmax(Expr x, std::int64_t dim) {
+  const Expr shifted = x - amax(x, {dim}), total = cast(sum(exp(shifted), {dim}), x.format());
+  return shifted - cast(log(total), x.format());
+}
+
 template <Primitive primitive>
 void lower_softmax(Call& call) {
   const Expr x = call.tensor("self");
   if (x.rank() == 0) call.unsupported("no dimension");
   const std::size_t dim = call.dim("dim", x.rank(), -1);
+  const bool narrow = x.format() == call.result_format() && compute_format(x.format()) != x.format();
+  if (narrow && (primitive == Primitive::kLogSoftmax) == (dim + 1 == x.rank())) {
+    const auto along = static_cast<std::int64_t>(dim);
+    call.returns(primitive == Primitive::kSoftmax ? narrow_softmax(x, along) : narrow_log_softmax(x, along));
+    return;
+  }
   call.returns(last(unary(primitive, last(x, dim)), dim));
 }
 
@@ -47,7 +64,8 @@ void lower_log_softmax_backward(Call& call) {
   call.returns(dy - exp(y) * sum(dy, {dim}));
 }
 
-// max + log(sum exp(x - max)), a max of infinity taken as 0 (native/ReduceOps.cpp).
+// max + log(sum exp(x - max)), a max of infinity taken as 0 (native/ReduceOps.cpp); operations of their own, whose
+// results are held in the elements' format.
 void lower_logsumexp(Call& call) {
   const Expr x = call.tensor("self");
   if (x.rank() == 0 || !is_float(x.format())) call.unsupported("no dimension");
@@ -56,7 +74,8 @@ void lower_logsumexp(Call& call) {
   const Expr largest = amax(x, dims);
   const Expr infinite = equal(abs(largest), std::numeric_limits<double>::infinity());
   const Expr shift = select(infinite, emitter.constant(0), largest);
-  call.returns(reshape(log(sum(exp(x - shift), dims)) + shift, call.result_shape()));
+  const Expr e = cast(exp(cast(x - shift, x.format())), x.format()), total = cast(sum(e, dims), x.format());
+  call.returns(reshape(cast(log(total), x.format()) + shift, call.result_shape()));
 }
 
 // Where the targets of [n, c, s...] log probabilities lie in their row-major elements.
@@ -113,7 +132,9 @@ void lower_nll_loss(Call& call) {
   const std::int64_t reduction = call.integer("reduction", kMean);
   if (reduction == kNone) {
     call.returns(0, reshape(losses, call.result_shape(0)));
-    if (call.wants(1)) call.returns(1, expand(zero, call.result_shape(1)));
+    // Of one sample without a batch the kernel gives the weight.
+    const Expr weight = scores.rank() == 1 ? reshape(sum(weights, {0}), {}) : zero;
+    if (call.wants(1)) call.returns(1, expand(weight, call.result_shape(1)));
     return;
   }
   const Expr total_weight = reshape(sum(weights, {0}), {});
@@ -152,10 +173,23 @@ double mean_factor(Call& call, const Expr& x) {
   return call.integer("reduction", kMean) == kMean ? 1.0 / static_cast<double>(x.count()) : 1.0;
 }
 
-void lower_mse_loss(Call& call) { call.returns(reduced(call, square(call.tensor("self") - call.tensor("target")))); }
+// Losses of 16-bit numbers are computed step by step in the numbers' own format, then reduced in fp32.
+template <class Losses>
+void return_losses(Call& call, Losses losses) {
+  const auto make = [&] {
+    const ComputeIn own(call.emitter(), call.tensor("self").format());
+    return losses();
+  };
+  call.returns(reduced(call, make()));
+}
+
+void lower_mse_loss(Call& call) {
+  return_losses(call, [&] { return square(call.tensor("self") - call.tensor("target")); });
+}
 
 void lower_mse_loss_backward(Call& call) {
   const Expr x = call.tensor("self"), target = call.tensor("target");
+  const ComputeIn own(call.emitter(), x.format());
   call.returns(2 * mean_factor(call, x) * (x - target) * call.tensor("grad_output"));
 }
 
@@ -164,24 +198,29 @@ Expr log_sigmoid(Expr x) { return minimum(x, x.emitter->constant(0)) - log1p(exp
 // (1 - t) x - log_sigmoid(x) (1 + (pos_weight - 1) t)
 void lower_bce_with_logits(Call& call) {
   const Expr x = call.tensor("self"), target = call.tensor("target");
-  Expr positive = log_sigmoid(x);
-  if (const auto weight = call.optional_tensor("pos_weight")) positive = positive * ((*weight - 1.0) * target + 1.0);
-  Expr losses = (1.0 - target) * x - positive;
-  if (const auto weight = call.optional_tensor("weight")) losses = losses * *weight;
-  call.returns(reduced(call, losses));
+  return_losses(call, [&] {
+    Expr positive = held(log_sigmoid, x);
+    if (const auto weight = call.optional_tensor("pos_weight")) positive = positive * ((*weight - 1.0) * target + 1.0);
+    Expr losses = (1.0 - target) * x - positive;
+    if (const auto weight = call.optional_tensor("weight")) losses = losses * *weight;
+    return losses;
+  });
 }
 
 // -(t max(log x, -100) + (1 - t) max(log(1 - x), -100))
 void lower_bce(Call& call) {
   const Expr x = call.tensor("self"), target = call.tensor("target");
-  const Expr floor = call.emitter().constant(-100);
-  Expr losses = (target - 1.0) * maximum(log1p(-x), floor) - target * maximum(log(x), floor);
-  if (const auto weight = call.optional_tensor("weight")) losses = losses * *weight;
-  call.returns(reduced(call, losses));
+  return_losses(call, [&] {
+    const Expr floor = call.emitter().constant(-100);
+    Expr losses = (target - 1.0) * maximum(held(log1p, -x), floor) - target * maximum(held(log, x), floor);
+    if (const auto weight = call.optional_tensor("weight")) losses = losses * *weight;
+    return losses;
+  });
 }
 
 void lower_bce_backward(Call& call) {
   const Expr x = call.tensor("self"), target = call.tensor("target"), dy = call.tensor("grad_output");
+  const ComputeIn own(call.emitter(), x.format());
   const Expr denominator = maximum((1.0 - x) * x, call.emitter().constant(1e-12));
   Expr gradient = dy * (x - target) / denominator;
   if (const auto weight = call.optional_tensor("weight")) gradient = gradient * *weight;

@@ -22,10 +22,13 @@ std::int64_t wrapped(std::int64_t dim, std::size_t rank) {
 // Runs `read`, and names the argument in what goes wrong.
 template <class Read>
 auto in_argument(std::string_view name, Read read) {
+  const std::string place = "argument '" + std::string(name) + "': ";
   try {
     return read();
+  } catch (const TraceError& error) {
+    throw TraceError(place + error.what());
   } catch (const LowerError& error) {
-    throw LowerError("argument '" + std::string(name) + "': " + error.what());
+    throw LowerError(place + error.what());
   }
 }
 

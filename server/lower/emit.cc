@@ -259,6 +259,12 @@ Expr cast(Expr x, Format format) {
   return {x.emitter, x.emitter->add(std::move(made))};
 }
 
+Expr held(Expr (*f)(Expr), Expr x) {
+  const Format own = x.emitter->compute();
+  const ComputeIn wide(*x.emitter, compute_format(own));
+  return cast(f(x), own);
+}
+
 Expr reduce(Primitive primitive, Expr x, const std::vector<std::int64_t>& dims, double scalar) {
   Attributes attributes;
   attributes.scalar = scalar;

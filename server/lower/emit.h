@@ -106,6 +106,9 @@ class ComputeIn {
   Format outer_;
 };
 
+// f(x) in fp32 or wider, then held in the compute format: functions of 16-bit numbers, where these are rounded at once.
+Expr held(Expr (*f)(Expr), Expr x);
+
 // Elementwise; shapes broadcast.
 Expr binary(Primitive primitive, Expr a, Expr b);
 Expr unary(Primitive primitive, Expr x);

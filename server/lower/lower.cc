@@ -191,20 +191,28 @@ class Lowering {
     std::optional<NodeId> decided;
     const Match match = find_rule(op.name);
     bool modelled = match.rule != nullptr;
+    std::string contradiction;  // What its rule found, of arguments that do not fit together.
     if (modelled) {
       try {
         decided = apply(match, op, made);
+      } catch (const TraceError&) {
+        throw;
       } catch (const Unsupported&) {
+        modelled = false;
+      } catch (const LowerError& error) {
+        modelled = false;
+        contradiction = std::string(" (") + error.what() + ")";
+      }
+      if (!modelled) {
         emitter_.roll_back();
         made.clear();
-        modelled = false;
       }
     }
     ++graph_.coverage.operations;
     ++(modelled ? graph_.coverage.modules[op.module].audited : graph_.coverage.modules[op.module].opaque);
     if (!modelled) {
       ++graph_.coverage.opaque;
-      ++graph_.coverage.opaque_names[op.name];
+      ++graph_.coverage.opaque_names[op.name + contradiction];
     }
     if (!modelled) note_opaque(op);
     for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);

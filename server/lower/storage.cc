@@ -36,10 +36,10 @@ void Storage::define_unknown(ValueId value, std::string reason, bool unsupported
 Storage::Value& Storage::find(ValueId value) {
   const auto found = values_.find(value);
   if (found == values_.end())
-    throw LowerError("a leaf or an earlier result was expected, found value " + std::to_string(value));
+    throw TraceError("a leaf or an earlier result was expected, found value " + std::to_string(value));
   if (!found->second.unknown.empty()) {
     if (found->second.unsupported_type) throw Unsupported(found->second.unknown);
-    throw LowerError(found->second.unknown);
+    throw TraceError(found->second.unknown);
   }
   return found->second;
 }
@@ -49,7 +49,7 @@ Expr Storage::read(const TensorRef& tensor) {
   const View view = canonical(tensor.view);
   const auto reach = extent(view);
   if (!reach || *reach > value.count)
-    throw LowerError("a window within " + std::to_string(value.count) + " elements was expected, found sizes " +
+    throw TraceError("a window within " + std::to_string(value.count) + " elements was expected, found sizes " +
                      to_string(view.sizes) + ", strides " + to_string(view.strides) + ", offset " +
                      std::to_string(view.offset));
   if (value.node.format() != tensor.format) throw Unsupported("a tensor that reinterprets the bits of its storage");

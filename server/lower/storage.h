@@ -11,6 +11,12 @@
 
 namespace plumbline {
 
+// The trace itself is at fault, or lacks a content that is needed: not the operation that asks for it.
+class TraceError : public LowerError {
+ public:
+  using LowerError::LowerError;
+};
+
 class Storage {
  public:
   explicit Storage(Emitter& emitter) : emitter_(emitter) {}
@@ -19,13 +25,13 @@ class Storage {
   void define_flat(ValueId value, Expr node, std::int64_t count);
   // A value of `count` elements made by writing `node` through `written`; the rest is `base`'s, zeros when 0.
   void define(ValueId value, Expr node, const View& written, std::int64_t count, ValueId base);
-  // A value whose content nobody modelled or observed. Reading it throws: LowerError with `reason`, or Unsupported when
+  // A value whose content nobody modelled or observed. Reading it throws: TraceError with `reason`, or Unsupported when
   // its element type is none that the audit knows.
   void define_unknown(ValueId value, std::string reason, bool unsupported_type);
 
   bool known(ValueId value) const { return values_.count(value) != 0; }
 
-  // The elements of the window as a node of its shape. Throws LowerError: unknown value, window outside of it.
+  // The elements of the window as a node of its shape. Throws TraceError: unknown value, window outside of it.
   Expr read(const TensorRef& tensor);
 
  private:

@@ -31,10 +31,13 @@ struct Missed {
   std::vector<std::string> reasons;  // StepBegin.missed_reasons.
 };
 
+// A verdict as it is at rest, and sent.
+using VerdictRecord = v1::Verdict;
+
 // A verdict and its place in the order of commits: larger is newer, never reused.
 struct StoredVerdict {
   std::int64_t sequence = 0;
-  v1::Verdict verdict;
+  VerdictRecord verdict;
 };
 
 class VerdictStore {
@@ -51,7 +54,7 @@ class VerdictStore {
   // verdicts whose `id` agrees with their identity and that have a `time` and a `digest` are taken (INVALID_ARGUMENT).
   // The same identity with the same digest again: OK, the first verdict stays. With another digest: ALREADY_EXISTS, the
   // first verdict stays, and the attempt is counted as an error of the job. A verdict takes the place of an error.
-  virtual void append(const v1::Verdict& verdict, const Missed& missed, Done done) = 0;
+  virtual void append(const VerdictRecord& verdict, const Missed& missed, Done done) = 0;
 
   // Appends the refusal of a step (error must not be OK). If the step has a verdict already, that stays, and the
   // refusal is counted beside it; a later error takes the place of an earlier one.
@@ -64,7 +67,7 @@ class VerdictStore {
   virtual absl::StatusOr<std::optional<std::string>> digest_of(const StepIdentity& step) const = 0;
 
   // The whole verdict by "project/job/run/rank/step". INVALID_ARGUMENT: not of this form; NOT_FOUND.
-  virtual absl::StatusOr<v1::Verdict> get(const std::string& id) const = 0;
+  virtual absl::StatusOr<VerdictRecord> get(const std::string& id) const = 0;
 
   // Verdicts that match, in order of commit, from the first after `after_sequence`; at most `limit` of them, and at
   // most as many as serialize to kPageBytesMax (but one at least). Without taps and contributors unless `whole`.

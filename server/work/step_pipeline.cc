@@ -329,7 +329,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 
   const bool wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
-  const v1::Verdict wire = to_proto(verdict);
+  const VerdictRecord wire = to_proto(verdict);
   parts_.store->append(wire, {trace.missed, trace.missed_reasons},
                        [this, step, wire, wants_outputs, verdict = std::move(verdict)](const absl::Status& status) {
                          if (status.ok() && parts_.metrics != nullptr) {

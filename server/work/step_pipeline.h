@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "plumbline/v1/verdict.pb.h"
 #include "server/ingest/assembler.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
@@ -34,7 +33,7 @@ struct StepAnswer {
   StepIdentity step;
   absl::Status error;  // OK: `verdict` holds.
   std::string field;   // At fault; may be empty.
-  v1::Verdict verdict;
+  VerdictRecord verdict;
   bool durable = false;
   double memory_share = 0;     // What its audit was taken to need, of what one may take; 0: that was not asked.
   bool wants_outputs = false;  // An execution looks illegal: the next step's outputs would confirm or clear it.

@@ -115,15 +115,11 @@ class Arena:
 
     def copy_memory(self, address: int, count: int) -> memoryview:
         """Copies `count` bytes of host memory at `address`. No memory (PyTorch's zero tensors): zeros."""
-        if not address:
-            return self.zeros(count)
         target, view = self._take(count)
-        ctypes.memmove(target, address, count)
-        return view
-
-    def zeros(self, count: int) -> memoryview:
-        target, view = self._take(count)
-        ctypes.memset(target, 0, count)
+        if address:
+            ctypes.memmove(target, address, count)
+        else:
+            ctypes.memset(target, 0, count)
         return view
 
     def _staged(self, address: int, count: int, device: torch.device) -> Staged | None:

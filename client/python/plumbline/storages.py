@@ -20,7 +20,7 @@ from .regions import OUT_OF_SIGHT
 from .schema import DTYPES
 from .shards import Part, local, part_of
 
-DATA, PARAMETER, BUFFER, STATE, RANDOM, OBSERVED = 1, 2, 3, 4, 5, 6
+DATA, PARAMETER, BUFFER, STATE, RANDOM, OBSERVED, UNWRITTEN = 1, 2, 3, 4, 5, 6, 7
 
 # A window: (value, dtype, sizes, strides, offset). Value 0: absent, or not modelled.
 Window = tuple[int, int, tuple[int, ...], tuple[int, ...], int]
@@ -206,7 +206,8 @@ class StorageTable:
                 window = self._read_span(entry, tensor, storage, code)
                 if window is not None:
                     return window
-            if not whole and entry.role == DATA and not entry.name and (entry.unwritten or was_computed(tensor)):
+            unseen = entry.unwritten or (not whole and was_computed(tensor))
+            if unseen and entry.role == DATA and not entry.name:
                 self._out_of_sight(entry, storage, code)
             else:
                 self._materialise(entry, storage, code)
@@ -277,18 +278,18 @@ class StorageTable:
         alias, entry.alias = entry.alias, ""
         return alias or self.place()
 
-    def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, zeros: bool = False) -> None:
+    def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, role: int = 0) -> None:
         item = _ITEM_BYTES[code]
         count = storage.nbytes() // item
         payload = 0
         if count:
             size = count * item
-            content = self._arena.zeros(size) if zeros else self._arena.copy_storage(storage, 0, size)
+            content = self._arena.copy_storage(storage, 0, size)
             payload = self.payload(content)
             entry.content = content if self.place is not None else None
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
         name = self._leaf_name(entry)
-        self._records.append(("leaf", entry.value, code, count, entry.role, name, payload, entry.part))
+        self._records.append(("leaf", entry.value, code, count, role or entry.role, name, payload, entry.part))
 
     def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
         """The content was computed by nothing that was seen: a result of the unknown, no data. It has a counterpart
@@ -345,8 +346,8 @@ class StorageTable:
         if not entry.value:
             if tensor.numel() * tensor.element_size() == storage.nbytes():
                 return (0, code, tensor.shape, tensor.stride(), tensor.storage_offset())
-            # Memory never written has no content to speak of: zeros, so that nothing depends on what lay there.
-            self._materialise(entry, storage, code, zeros=entry.unwritten)
+            anonymous = entry.role == DATA and not entry.name
+            self._materialise(entry, storage, code, UNWRITTEN if entry.unwritten and anonymous else 0)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
         return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -66,18 +66,29 @@ TEST(LowerErrors, AnOpaqueResultThatIsNeededAndMissing) {
   expect_in(error_of(b.trace), {"operation 1 'aten::neg.default'", "argument 'self'", "custom::thing.default"});
 }
 
+// The rest of the step is lowered without an operation that its rule cannot follow.
+std::string opaque_name(TraceBuilder& b) {
+  b.observe(0, Values(6, 1.0));
+  b.tap("z", b.op1("aten::mul.Tensor", {{"self", b.trace.ops[0].results[0].tensor}, {"other", 2.0}},
+                   b.trace.ops[0].results[0].tensor.view.sizes));
+  const Graph graph = lower(b.trace);
+  EXPECT_EQ(testing::tap_values(graph, "z"), Values(6, 2.0));
+  EXPECT_EQ(graph.coverage.opaque, 1u);
+  return graph.coverage.opaque_names.begin()->first;
+}
+
 TEST(LowerErrors, ShapesThatDoNotFit) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2, 3}, {1, 2, 3, 4, 5, 6}), y = b.leaf({2, 3}, {1, 2, 3, 4, 5, 6});
   b.op1("aten::mm.default", {{"self", x}, {"mat2", y}}, {2, 3});
-  expect_in(error_of(b.trace), {"operation 0 'aten::mm.default'", "[2, 3]"});
+  expect_in(opaque_name(b), {"aten::mm.default", "matrices", "[2, 3]"});
 }
 
 TEST(LowerErrors, AResultOfAnotherShape) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2, 3}, {1, 2, 3, 4, 5, 6});
   b.op1("aten::neg.default", {{"self", x}}, {3, 2});
-  expect_in(error_of(b.trace), {"operation 0", "result 0", "[2, 3]", "[3, 2]"});
+  expect_in(opaque_name(b), {"aten::neg.default", "result 0", "[2, 3]", "[3, 2]"});
 }
 
 TEST(LowerErrors, AWindowOutsideOfItsValue) {

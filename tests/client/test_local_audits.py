@@ -1,0 +1,144 @@
+"""Single operations, every result observed: what PyTorch's own kernels give is a legal rounding, whatever they round in
+between."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import plumbline
+from plumbline import daemon
+
+Program = Callable[[], dict[str, Tensor]]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with daemon.private() as address:
+        yield address
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def with_gradients(result: Tensor, *inputs: Tensor) -> dict[str, Tensor]:
+    weights = torch.linspace(-1.5, 1.5, result.numel()).view(result.shape).to(result.dtype)
+    gradients = torch.autograd.grad(result, inputs, weights)
+    return {"y": result.detach()} | {f"g{k}": gradient for k, gradient in enumerate(gradients)}
+
+
+def convolved(convolution: Callable[..., Tensor], x: Tensor, weight: Tensor, **options: object) -> dict[str, Tensor]:
+    inputs = [t.half().requires_grad_() for t in (x, weight)]
+    channels = (
+        weight.shape[1] * int(options.get("groups", 1)) if "transpose" in convolution.__name__ else weight.shape[0]
+    )
+    bias = normal(channels, dtype=torch.float16).requires_grad_()
+    return with_gradients(convolution(inputs[0], inputs[1], bias, **options), *inputs, bias)
+
+
+PROGRAMS: dict[str, Program] = {
+    "transposed": lambda: convolved(F.conv_transpose2d, normal(3, 8, 5, 7), normal(8, 6, 3, 3), stride=2),
+    "transposed groups": lambda: convolved(F.conv_transpose1d, normal(2, 8, 9), normal(8, 3, 5), groups=4, padding=1),
+    "transposed volume": lambda: convolved(F.conv_transpose3d, normal(2, 4, 3, 4, 3), normal(4, 2, 2, 3, 3)),
+    "convolution": lambda: convolved(F.conv2d, normal(4, 6, 9, 8), normal(8, 6, 3, 3), padding=1),
+    "dilated": lambda: convolved(F.conv1d, normal(5, 4, 40), normal(6, 2, 3), dilation=2, stride=3, groups=2),
+    # Elements on the ends of parts, and a part that has more of them than its format can count.
+    "histogram fp32": lambda: {"y": torch.histc(torch.arange(1001) / 1000, 1000, 0, 1)},
+    "histogram bf16": lambda: {"y": torch.histc((torch.arange(-40, 41) / 20).bfloat16(), 40, -2, 2)},
+    "histogram fp16": lambda: {"y": torch.histc(normal(9000).half(), 3, -9, 9)},
+    "histogram of experts": lambda: {"y": torch.histc(torch.arange(600).float() % 6, 6, 0, 5)},
+    # The borders are copied before they are written.
+    "circular": lambda: {"y": F.pad(normal(2, 3, 5, 4), (2, 1, 3, 2), mode="circular") * 2},
+    "circular gradient": lambda: with_gradients(F.pad(x := normal(1, 2, 6).requires_grad_(), (2, 3), "circular"), x),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_kernels_are_not_accused(server: str, name: str) -> None:
+    alone = plumbline.compare(PROGRAMS[name], None, server=server, capture="outputs")
+    assert alone.verdict != "TYPE_II", alone.explain()
+    paired = plumbline.compare(PROGRAMS[name], PROGRAMS[name], server=server, capture="outputs")
+    assert paired.verdict != "TYPE_II", paired.explain()
+    assert not paired.coverage.opaque, paired.coverage
+
+
+Results = Tensor | tuple[Tensor, ...]
+
+# On x and y [n, 40], forward and backward, of 16-bit formats too: what their kernels round on the way. n is below the
+# length of a vector and above.
+NARROW: dict[str, Callable[[Tensor, Tensor], Results]] = {
+    "add": lambda x, y: x + 0.3,
+    "add alpha": lambda x, y: torch.add(x, y, alpha=0.1),
+    "add scalar tensor": lambda x, y: x - torch.tensor(0.3),
+    "rsub": lambda x, y: torch.rsub(x, y, alpha=-3.3),
+    "floor": lambda x, y: torch.div(x * 100, y, rounding_mode="floor").detach(),
+    "trunc": lambda x, y: torch.div(x * 9, y, rounding_mode="trunc").detach(),
+    "remainder": lambda x, y: torch.remainder(x, y.detach()),
+    "pow": lambda x, y: x.abs() ** 0.3,
+    "pow in place": lambda x, y: x.detach().clone().pow_(3),
+    "softmax": lambda x, y: x.softmax(0) + x.softmax(1),
+    "log_softmax": lambda x, y: x.log_softmax(0) + x.log_softmax(1),
+    "logsumexp": lambda x, y: x.logsumexp(1),
+    "mse": lambda x, y: F.mse_loss(x, y),
+    "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.detach().sigmoid()),
+    "bce with logits": lambda x, y: F.binary_cross_entropy_with_logits(
+        x, y.detach().sigmoid(), pos_weight=y[0].detach().abs()
+    ),
+    "logsigmoid": lambda x, y: F.logsigmoid(x),
+    "norm of a number": lambda x, y: torch.linalg.vector_norm(x[0, 0], 3) + torch.linalg.vector_norm(x[0, 0], 0),
+    "nll of one sample": lambda x, y: F.nll_loss(x[0], torch.tensor(3), y[1].detach(), reduction="none"),
+    "addmm": lambda x, y: torch.addmm(y[:4, :4], x[:4], y[:4].T, beta=0.2, alpha=0.6),
+    "addmv": lambda x, y: torch.addmv(y[:4, 0], x[:4], y[0], beta=0.2, alpha=0.6),
+    "index_add": lambda x, y: (x[:3] * 100).index_add(0, torch.arange(len(y)) % 3, y.abs()),
+    "scatter_add": lambda x, y: (x * 100).scatter_add(1, torch.arange(40).expand(len(y), 40) % 3, y.abs()),
+    "index_put": lambda x, y: (x[:3] * 100).index_put((torch.arange(len(y)) % 3,), y.abs(), accumulate=True),
+    "topk": lambda x, y: x.round().topk(3, 1),
+    "batch_norm": lambda x, y: F.batch_norm(x, m := y[0].detach().clone(), m.abs(), y[1], None, True, 0.3),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_what_kernels_round_on_the_way_is_allowed(server: str, dtype: torch.dtype) -> None:
+    def program() -> dict[str, Tensor]:
+        taps = {}
+        for rows, (name, operation) in itertools.product((5, 64), NARROW.items()):
+            x, y = (normal(rows, 40 + k, dtype=dtype)[:, k:].requires_grad_() for k in (0, 1))
+            results = operation(x, y)
+            first = results if isinstance(results, Tensor) else results[0]
+            taps[f"{name} {rows}"] = first.detach()
+            if first.requires_grad:
+                torch.autograd.grad(first.sum(), (x, y), allow_unused=True)
+        return taps
+
+    verdict = plumbline.compare(program, None, server=server, capture="outputs")
+    assert verdict.verdict != "TYPE_II" and not verdict.coverage.opaque, verdict.explain()
+
+
+def dirty(*shape: int) -> Tensor:
+    """Memory with a past."""
+    torch.full(shape, 7e8).mul_(3)
+    return torch.empty(*shape)
+
+
+def test_nothing_depends_on_what_lay_in_memory(server: str) -> None:
+    """Rows are written into memory that was taken empty, once in one piece, once in two; one row nobody writes."""
+
+    def program(pieces: int, scale: float = 1.0) -> Program:
+        def run() -> dict[str, Tensor]:
+            rows, x = dirty(9, 64), normal(8, 64) * scale
+            for part in range(pieces):
+                low, high = 8 // pieces * part, 8 // pieces * (part + 1)
+                rows[low:high].copy_(x[low:high])
+            return {"y": (rows[:8] * 0.5).sum(0), "rows": rows[:8].clone()}
+
+        return run
+
+    for capture in ("leaves", "outputs"):
+        verdict = plumbline.compare(program(1), program(2), server=server, capture=capture)
+        assert verdict.verdict == "TYPE_I" and not verdict.coverage.opaque, verdict.explain()
+    bug = plumbline.compare(program(1), program(2, 1.001), server=server)
+    assert bug.verdict == "TYPE_II" and bug.cause == "MATHEMATICS", bug.explain()
