@@ -121,7 +121,7 @@ def test_places_hold_the_content() -> None:
     pool = Pool(bytes_max=2 * BLOCK_BYTES)
     pool.share()
     arena = Arena(pool)
-    arena.zeros(1000)
+    arena.copy_memory(0, 1000)
     content = torch.arange(10_000)
     sent = frames(arena, content, 30_000)
     assert [(data.offset, data.length, data.total) for data in sent] == [

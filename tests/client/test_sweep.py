@@ -268,6 +268,8 @@ PROGRAMS: dict[str, Program] = {
     "rsub scalar": lambda x, y, i: [1 - x, 2.0 / x, torch.div(x, y, rounding_mode="floor"),
                                     torch.div(x, 2, rounding_mode="trunc")],
     "fake_quantize": lambda x, y, i: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
+    "sharding": lambda x, y, i: [*torch.split_with_sizes_copy(x, [3, 5], 1),
+                                 torch._chunk_cat([x.detach(), y.detach()[0]], 0, 2)],
     "clamp": lambda x, y, i: [x.clamp(-1, 1), x.clamp(y - 1, y + 1), x.clamp_min(0), x.clamp_max(0),
                               x.clamp_min(y), x.clamp_max(y)],
     "lerp": lambda x, y, i: [x.lerp(y, 0.3), x.lerp(y, 0.7), x.lerp(y, y)],
