@@ -64,8 +64,10 @@ class Pool {
         used_ += *bytes;
         return take_from(found);
       }
-      used_ += *bytes;
       exchange(*bytes);
+      void* const buffer = allocate(*bytes);
+      used_ += *bytes;
+      return buffer;
     }
     return allocate(*bytes);
   }
@@ -117,8 +119,8 @@ class Pool {
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
   // ever used by more than a quarter: what one pass leaves behind does not add to what the next one needs.
   void exchange(std::size_t bytes) {
-    most_used_ = std::max(most_used_, used_);
-    while (exchanged_ < bytes && !free_.empty() && used_ + reserved_ > most_used_ + most_used_ / 4)
+    most_used_ = std::max(most_used_, used_ + bytes);
+    while (exchanged_ < bytes && !free_.empty() && used_ + bytes + reserved_ > most_used_ + most_used_ / 4)
       exchanged_ += drop_largest();
     exchanged_ -= std::min(exchanged_, bytes);
   }

@@ -47,7 +47,15 @@ def test_no_file_names_this_machine_or_leaves_work_undone() -> None:
 
 
 def test_scripts_can_be_run() -> None:
-    for name in ("deploy/bundle", "deploy/quickstart", "deploy/setup", "tests/run", "tests/report", ".ci/run"):
+    for name in (
+        "deploy/bundle",
+        "deploy/carry",
+        "deploy/quickstart",
+        "deploy/setup",
+        "tests/run",
+        "tests/report",
+        ".ci/run",
+    ):
         path = ROOT / name
         assert path.stat().st_mode & 0o111, f"{name} is not executable"
         assert path.read_text().startswith("#!/usr/bin/env ")

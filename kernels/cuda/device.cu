@@ -39,16 +39,6 @@ int count_devices(std::string* reason) {
 
 }  // namespace
 
-std::vector<std::string> names(std::string* reason) {
-  std::vector<std::string> result;
-  const int devices = count_devices(reason);
-  for (int i = 0; i < devices; ++i) {
-    cudaDeviceProp properties;
-    result.push_back(cudaGetDeviceProperties(&properties, i) == cudaSuccess ? properties.name : "");
-  }
-  return result;
-}
-
 std::unique_ptr<Device> open(int ordinal, std::string* error) {
   const int devices = count_devices(error);
   if (devices == 0) return nullptr;

@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "kernels/device.h"
 #include "kernels/operations.h"
@@ -17,10 +16,6 @@
 namespace plumbline::cuda {
 
 inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;  // Of cuBLAS.
-
-// Names of the devices present, by ordinal. Empty where none can be used: `reason` says why (no device, a driver older
-// than the toolkit).
-std::vector<std::string> names(std::string* reason = nullptr);
 
 // Null, and what failed in `error`: no such device, one too old for the kernels, one that cannot share memory with the
 // host, no memory left on it.

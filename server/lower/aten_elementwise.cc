@@ -30,7 +30,8 @@ Format common_format(Call& call) {
   return is_float(common) ? common : call.emitter().compute();
 }
 
-Expr converted(Expr x, Format format) {
+// x in `format`, where that holds less.
+Expr narrowed(Expr x, Format format) {
   return is_float(x.format()) && traits(x.format()).precision > traits(format).precision ? cast(x, format) : x;
 }
 
@@ -38,9 +39,9 @@ Expr converted(Expr x, Format format) {
 // unless the loop is vectorised.
 Expr addend(Call& call, std::string_view name, bool scaled) {
   const Format own = common_format(call);
-  const Expr x = converted(call.operand(name, own), own);
+  const Expr x = narrowed(call.operand(name, own), own);
   if (!scaled || !call.has("alpha") || call.known_number("alpha") == 1.0) return x;
-  return cast(converted(call.operand("alpha", own), own) * x, own);
+  return cast(narrowed(call.operand("alpha", own), own) * x, own);
 }
 
 void lower_add(Call& call) { call.returns(addend(call, "self", false) + addend(call, "other", true)); }
