@@ -1,5 +1,5 @@
 """burn 5607: variance as E[x^2] - E[x]^2 at mean 100, against two passes: the same mathematics, ten thousand times the
-error."""
+error. With more than some 200 elements rounding could move it by a tenth, which leaves the question open."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def says(variant: str, verdict: Any) -> None:
 @scenario(
     "one-pass variance",
     "E[x^2] - E[x]^2 (burn 5607)",
-    size=(64, 256),
+    size=(64, 112),
     says=says,
     one_pass=TYPE_I,
     biased=TYPE_II,
