@@ -33,9 +33,17 @@ bool whole_numbers(const Array& x) {
   return !loop::any([] PLUMBLINE_HOST_DEVICE(double v) { return v != std::trunc(v); }, x.materialize());
 }
 
+namespace {
+
+// Sums of whole numbers (counts) are exact while sum|x| <= 1/u.
+double exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
+  return whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
+}
+
+}  // namespace
+
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
-// and Rump, 2013). Sums of subnormals are exact, unless they are flushed; so are sums of whole numbers (counts) while
-// sum|x| <= 1/u.
+// and Rump, 2013). Sums of subnormals are exact, unless they are flushed.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -45,7 +53,7 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   loop::reduce<scalar::Sum>(sum, false, x.shape(), Absolute{}, x);
-  const double exact_below = whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
+  const double exact_below = exact_sums_below(x, arithmetic);
   loop::map(
       sum,
       [factor, lost, exact_below] PLUMBLINE_HOST_DEVICE(double s) { return s <= exact_below ? 0 : factor * s + lost; },
@@ -67,9 +75,11 @@ Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, I
   Shape column(out.shape().size(), 1);
   column[d] = factor.count();
   const double lost = static_cast<double>(factor.count()) * sum_underflow(arithmetic);
+  const double exact_below = exact_sums_below(in[0], arithmetic);
   loop::map(
-      prefix, [lost] PLUMBLINE_HOST_DEVICE(double s, double f) { return s * f + lost; }, prefix,
-      factor.reshape(column));
+      prefix,
+      [lost, exact_below] PLUMBLINE_HOST_DEVICE(double s, double f) { return s <= exact_below ? 0 : s * f + lost; },
+      prefix, factor.reshape(column));
   return with_storage_rounding(arithmetic, out, {prefix});
 }
 
@@ -93,8 +103,11 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
   }
   if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
   const double lost = static_cast<double>(in[1].count()) * sum_underflow(arithmetic);
+  const double exact_below = exact_sums_below(in[0], arithmetic);
   loop::map(
-      sums, [lost] PLUMBLINE_HOST_DEVICE(double s, double f) { return s * f + lost; }, sums, factor);
+      sums,
+      [lost, exact_below] PLUMBLINE_HOST_DEVICE(double s, double f) { return s <= exact_below ? 0 : s * f + lost; },
+      sums, factor);
   return with_storage_rounding(arithmetic, out, {sums});
 }
 
@@ -149,11 +162,15 @@ Array block_norms(const Array& x, double floor) {
 // underflow; matrix units as product_error says. |A||B| is bounded by Cauchy-Schwarz in blocks along k: sum over blocks
 // of |A_i,block| |B_block,j|, 1.6 times too much on Gaussian data. Where the result is held narrower and k is large,
 // the accumulation stands beside one rounding of the result, not k: then |A||B| is worth a product of its own.
+//
+// c + alpha AB: c is a term more, |c| beside |A||B|, whether the sum begins with it or ends with it (a BLAS adds to
+// c in place, block after block of k). A kernel may scale any part of the sum by alpha: a rounding more for each term.
 Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const std::int64_t k = in[0].shape().back();
-  if (k == 0) return {};
-  const ProductError product = product_error(arithmetic, k);
+  const bool begun = in.size() > 2;
+  if (k == 0 && !begun) return {};
+  const ProductError product = product_error(arithmetic, begun ? k + 2 : k);
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
   if (storage(arithmetic).u > 0 && k >= kExactFrom) {
@@ -162,8 +179,18 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
     const Array b = block_norms(loop::transpose_last_two(in[1]), floor);
     loop::matmul(block_norms(in[0], floor), loop::transpose_last_two(b), bound, false);
   }
-  loop::map(
-      bound, [factor, eta] PLUMBLINE_HOST_DEVICE(double s) { return factor * s + eta; }, bound);
+  if (begun) {
+    loop::map(
+        bound,
+        [factor, eta, floor] PLUMBLINE_HOST_DEVICE(double s, double c, double alpha) {
+          const double scale = std::fabs(alpha);
+          return factor * (scale * s + std::fabs(c) + floor) + eta * (1 + scale);
+        },
+        bound, in[2], alpha_of(in));
+  } else {
+    loop::map(
+        bound, [factor, eta] PLUMBLINE_HOST_DEVICE(double s) { return factor * s + eta; }, bound);
+  }
   return with_storage_rounding(arithmetic, out, {bound});
 }
 

@@ -9,11 +9,17 @@ namespace {
 Array evaluate(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
   loop::matmul(in[0], in[1], out, false);
+  if (in.size() > 2)
+    loop::map(
+        out, [] PLUMBLINE_HOST_DEVICE(double t, double c, double alpha) { return alpha * t + c; }, out, in[2],
+        alpha_of(in));
   return out;
 }
 
-// dA = G B^T, dB = A^T G, summed over leading dimensions that were broadcast.
-void pull_back(const Attributes&, Inputs in, const Array&, const Array& cotangent, std::span<Array* const> into) {
+// With P = AB and G' = alpha G: dA = G' B^T, dB = A^T G', summed over leading dimensions that were broadcast; dC = G,
+// dalpha = sum G o P.
+void pull_back(const Attributes& attributes, Inputs in, const Array& out, const Array& cotangent,
+               std::span<Array* const> into) {
   const auto add = [](Array& target, const Array& x, const Array& y, const Shape& shape) {
     const bool accumulate = static_cast<bool>(target);
     if (accumulate) {
@@ -23,12 +29,22 @@ void pull_back(const Attributes&, Inputs in, const Array&, const Array& cotangen
     }
     loop::matmul(x, y, target, accumulate);
   };
-  if (into[0]) add(*into[0], cotangent, loop::transpose_last_two(in[1]), in[0].shape());
-  if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), cotangent, in[1].shape());
+  const auto product = [] PLUMBLINE_HOST_DEVICE(double g, double x) { return scalar::pull(g, x); };
+  Array scaled = cotangent;
+  if (in.size() > 3 && (into[0] || into[1])) {
+    scaled = Array::uninitialized(out.shape());
+    loop::map(scaled, product, cotangent, in[3]);
+  }
+  if (into[0]) add(*into[0], scaled, loop::transpose_last_two(in[1]), in[0].shape());
+  if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), scaled, in[1].shape());
+  if (in.size() > 2 && into[2]) contribute_array(*into[2], cotangent);
+  if (in.size() > 3 && into[3])
+    contribute_summed(*into[3], in[3].shape(), out.shape(), product, cotangent,
+                      evaluate(attributes, out.shape(), in.first(2)));
 }
 
 constexpr PrimitiveTraits kRows[] = {
-    {Primitive::kMatmul, "matmul", 2, false, evaluate, pull_back, error_matmul, radius_matmul, noise_matmul},
+    {Primitive::kMatmul, "matmul", -1, false, evaluate, pull_back, error_matmul, radius_matmul, noise_matmul},
 };
 
 }  // namespace

@@ -218,30 +218,34 @@ namespace {
 
 constexpr int kSamples = 64;
 
-// One row for each sampled element of a product, whose terms lie at a + steps, b + steps.
+// One row for each sampled element of a product, whose terms lie at a + steps, b + steps; its sum takes c besides.
 struct Swallowed {
-  std::int64_t a[kSamples], b[kSamples];
+  std::int64_t a[kSamples], b[kSamples], c[kSamples];
   std::int64_t step_a, step_b, k;
   double u;
 
-  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t s, double* out, const double* all_a,
-                                const double* all_b) const {
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t s, double* out, const double* all_a, const double* all_b,
+                                const double* all_c, const double* alpha) const {
     const double *const pa = all_a + a[s], *const pb = all_b + b[s];
-    const auto term = [=, this](std::int64_t l) { return pa[l * step_a] * pb[l * step_b]; };
+    const double besides = all_c[c[s]], factor = *alpha;
+    const auto term = [=, this](std::int64_t l) { return factor * pa[l * step_a] * pb[l * step_b]; };
     const double magnitude = team.sum(k, [=](std::int64_t l) { return std::fabs(term(l)); });
     const double total = team.sum(k, term);
     const double squares = team.sum(k, [=](std::int64_t l) { return term(l) * term(l); });
     const double nonzero = team.sum(k, [=](std::int64_t l) { return term(l) != 0 ? 1.0 : 0.0; });
-    const double limit = u * 0.5 * (magnitude + std::fabs(total));
-    const double lost = team.sum(k, [=](std::int64_t l) { return left_behind(term(l), limit); });
+    const double whole = magnitude + std::fabs(besides);
+    const double limit = u * 0.5 * (whole + std::fabs(total + besides));
+    const double lost =
+        team.sum(k, [=](std::int64_t l) { return left_behind(term(l), limit); }) + left_behind(besides, limit);
     const bool equal = nonzero > 2 && total * total >= nonzero * squares * (1 - 1e-9);
-    if (team.first()) out[s] = !(magnitude > 0) ? 0.0 : equal ? 1.0 : std::fabs(lost) / magnitude;
+    if (team.first()) out[s] = !(whole > 0) ? 0.0 : equal ? 1.0 : std::fabs(lost) / whole;
   }
 };
 
 // The share of sum|terms| that running sums may swallow, from outputs drawn at random: its mean and three standard
 // errors. All of it where the terms are equal.
-double swallowed_share(const Array& a, const Array& b, const Array& out, double u) {
+double swallowed_share(Inputs in, const Array& out, double u) {
+  const Array &a = in[0], &b = in[1];
   const std::int64_t m = a.shape()[a.shape().size() - 2], k = a.shape().back(), n = b.shape().back();
   const Shape& shape = out.shape();
   if (out.count() == 0 || k < 3) return 0;
@@ -252,24 +256,26 @@ double swallowed_share(const Array& a, const Array& b, const Array& out, double 
     full.push_back(x.shape().back());
     return x.expand(full);
   };
-  const Array wide_a = widen(a), wide_b = widen(b);
+  const Array wide_a = widen(a), wide_b = widen(b), c = in.size() > 2 ? in[2] : Array::scalar(0).expand(shape);
   const std::size_t r = lead.size();
-  Swallowed row{{}, {}, wide_a.strides()[r + 1], wide_b.strides()[r], k, u};
+  Swallowed row{{}, {}, {}, wide_a.strides()[r + 1], wide_b.strides()[r], k, u};
   std::uint64_t state = 0x9e3779b97f4a7c15ULL;
   for (int s = 0; s < kSamples; ++s) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     const auto at = static_cast<std::int64_t>((state >> 11) % static_cast<std::uint64_t>(out.count()));
     row.a[s] = at / n % m * wide_a.strides()[r];
     row.b[s] = at % n * wide_b.strides()[r + 1];
+    row.c[s] = at / n % m * c.strides()[r] + at % n * c.strides()[r + 1];
     std::int64_t rest = at / n / m;
     for (std::size_t d = r; d-- > 0;) {
       row.a[s] += rest % lead[d] * wide_a.strides()[d];
       row.b[s] += rest % lead[d] * wide_b.strides()[d];
+      row.c[s] += rest % lead[d] * c.strides()[d];
       rest /= lead[d];
     }
   }
   Array of_samples = Array::uninitialized({kSamples});
-  loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b);
+  loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b, c, alpha_of(in));
   double shares = 0, shares_squared = 0;
   const double* const share = of_samples.data();
   for (int s = 0; s < kSamples; ++s) {
@@ -286,24 +292,28 @@ double swallowed_share(const Array& a, const Array& b, const Array& out, double 
 // k products and k - 1 additions, or k FMAs. With P = (|A||B| + |AB|)/2 above every running sum, the additions are
 // events with squares (k-1) (u P)^2; the products' are u^2 sum x^2 <= u^2 P |A||B| <= 2 (u P)^2. |A||B| is read off the
 // local error, factor |A||B| from above. What running sums swallow is estimated on sampled elements of the result.
+//
+// c + alpha AB: c is a term more of all of these. Partial sums p that a kernel scales by alpha are events within u|p|,
+// together no larger than the products'.
 Noise noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
                    const Array& cotangent) {
+  const bool begun = in.size() > 2;
   const std::int64_t terms = in[0].shape().back();
-  const ProductError product = product_error(arithmetic, terms);
+  const ProductError product = product_error(arithmetic, begun ? terms + 2 : terms);
   if (!zero_mean(*arithmetic.profile) || !product.rounds_each || !(product.factor > 0))
     return noise_of_rounding(arithmetic, out, local, cotangent);
-  const auto k = static_cast<double>(terms);
+  const double roundings = static_cast<double>(terms) + (begun ? 4 : 1);
   const double u = unit_roundoff(arithmetic.compute);
   const Elements el = elements(out, local, cotangent);
   const Storage held = storage(arithmetic);
-  const double share = swallowed_share(in[0], in[1], out, u);
+  const double share = swallowed_share(in, out, u);
   const double factor = product.factor;
   return noise_of(loop::total(
-      [held, factor, share, k, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e) {
+      [held, factor, share, roundings, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e) {
         const double stored = held.u * std::fabs(t) + held.eta;
         const double accumulated = std::max(0.0, e - stored), magnitude = accumulated / factor;
         const double largest = 0.5 * (magnitude + std::min(std::fabs(t), magnitude));
-        return charge(a, ((k + 1) * square(u * largest) + square(stored)) * kInflate,
+        return charge(a, (roundings * square(u * largest) + square(stored)) * kInflate,
                       std::min(accumulated, share * magnitude));
       },
       el.count(), el.a, el.t, el.e));

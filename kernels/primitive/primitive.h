@@ -73,7 +73,8 @@ enum class Primitive : std::uint8_t {
   kNorm,           // (x)                       L2 norm over dims
   kCumsum,         // along dims[0]
   // Contraction. a [..., m, k], b [..., k, n], leading dimensions broadcast.
-  kMatmul,
+  kMatmul,  // (a, b [, c [, alpha]])    alpha a b + c, as one accumulation: kernels may begin it with c. c has the
+            //                           result's shape, alpha none.
   // Rows along the last dimension.
   kSoftmax,
   kLogSoftmax,
@@ -103,7 +104,7 @@ struct Arithmetic {
   Format compute = Format::kFloat64;  // Of the operation's inner arithmetic: bf16 elementwise kernels compute in fp32.
   Format result = Format::kFloat64;   // In which the result is held; narrower than compute: one more rounding.
   const Profile* profile = nullptr;   // Never null in use.
-  Format input = Format::kUnknown;    // Widest of the inputs' formats: the class of a product; kUnknown: compute.
+  Format input = Format::kUnknown;    // The widest of its operands': the class of a product; kUnknown: compute.
   bool replayed = false;              // Our own replay of it, which has no grid of its own.
 };
 

@@ -168,7 +168,7 @@ Bound radius_variance_rsqrt(const Attributes& attributes, Inputs centres, std::s
   return {bound.reshape(out.shape())};
 }
 
-// |A|Rb + Ra(|B| + Rb)
+// |A|rB + rA(|B| + rB) =: r, and of alpha P + c with P = AB: |alpha| r + ralpha (|P| + r) + rc.
 Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
   Array bound = Array::uninitialized(out.shape());
@@ -181,11 +181,33 @@ Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<cons
     Array farthest = magnitude(centres[1]);
     if (radii[1]) loop::map_add(farthest, loop::Copy{}, radii[1].values);
     loop::matmul(radii[0].values, farthest, bound, accumulate);
+    accumulate = true;
   }
+  if (!accumulate) bound = Array::zeros(out.shape());
   // k roundings of 2^-53 in each sum, and products that underflow.
   const double k = static_cast<double>(centres[0].shape().back());
   loop::map(
       bound, [k] PLUMBLINE_HOST_DEVICE(double b) { return up(b * (1 + k * 0x1p-51) + 2 * k * kLeast); }, bound);
+  if (centres.size() > 2) {
+    const Bound alpha = radii.size() > 3 ? radii[3] : Bound{};
+    Array product = Array::scalar(0);
+    if (alpha) {
+      product = Array::uninitialized(out.shape());
+      loop::matmul(magnitude(centres[0]), magnitude(centres[1]), product, false);
+      loop::map(
+          product,
+          [k] PLUMBLINE_HOST_DEVICE(double most, double p) { return std::fabs(p) + 2 * k * (0x1p-52 * most + kLeast); },
+          product, traits(Primitive::kMatmul).evaluate({}, out.shape(), centres.first(2)));
+    }
+    loop::map(
+        bound,
+        [] PLUMBLINE_HOST_DEVICE(double r, double p, double factor, double factor_radius, double c) {
+          const double scaled = r == 0 ? 0.0 : times(std::fabs(factor), r);
+          const double moved = factor_radius == 0 ? 0.0 : times(factor_radius, p + r);
+          return up(scaled + moved + c);
+        },
+        bound, product, alpha_of(centres), radius_of(alpha), radius_of(radii[2]));
+  }
   return unless_overflowed(Primitive::kMatmul, attributes, centres, out, {bound});
 }
 

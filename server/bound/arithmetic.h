@@ -7,9 +7,10 @@
 namespace plumbline {
 
 inline Arithmetic arithmetic_of(const Graph& graph, const Node& node, const Profile& profile) {
-  Format input = Format::kUnknown;  // The widest.
-  for (const NodeId id : node.inputs) {
-    const Format format = graph.nodes[id].result;
+  Format input = Format::kUnknown;  // The widest, but for what a product's sum begins with.
+  const bool product = node.primitive == Primitive::kMatmul;
+  for (std::size_t i = 0; i < (product ? 2 : node.inputs.size()); ++i) {
+    const Format format = graph.nodes[node.inputs[i]].result;
     if (is_float(format) && traits(format).precision > traits(input).precision) input = format;
   }
   return {node.compute, node.result, &profile, input};

@@ -93,8 +93,13 @@ Interval of_node(const Node& node, const std::vector<Interval>& ranges, const Pr
     case Primitive::kMul:
       return node.inputs[0] == node.inputs[1] ? Interval{0, kInfinity} : product_sign(in(0), in(1));
     case Primitive::kDiv:
-    case Primitive::kMatmul:
       return product_sign(in(0), in(1));
+    case Primitive::kMatmul: {
+      const Interval product = product_sign(in(0), in(1));
+      if (node.inputs.size() == 2) return product;
+      const Interval scaled = node.inputs.size() > 3 ? product_sign(product, in(3)) : product;
+      return {scaled.low + in(2).low, scaled.high + in(2).high};
+    }
     case Primitive::kPow: {
       const bool even = in(1).low == in(1).high && std::fmod(in(1).low, 2) == 0;
       return sign(even || in(0).low >= 0, false);

@@ -99,15 +99,22 @@ Sizes positions_of(const Shape& input, const Expr& weight, const Geometry& g) {
   return positions;
 }
 
-// Without bias.
-Expr convolved(const Expr& input, const Expr& weight, const Geometry& g) {
+// Of each output channel; kernels begin their sums with it.
+using Bias = std::optional<Expr>;
+
+// As it lies beside a product of [batch, groups, channels, positions].
+Bias beside(const Bias& bias, const Geometry& g) {
+  return bias ? Bias(reshape(*bias, {1, g.groups, bias->count() / g.groups, 1})) : Bias();
+}
+
+Expr convolved(const Expr& input, const Expr& weight, const Bias& bias, const Geometry& g) {
   const Sizes positions = positions_of(input.shape(), weight, g);
   const std::int64_t outputs = weight.size(0);
   const Expr columns = forward_patches(input, weight, g, positions);
   const Expr rows = reshape(weight, {1, g.groups, outputs / g.groups, weight.count() / outputs});
   Shape shape{input.size(0), outputs};
   shape.insert(shape.end(), positions.begin(), positions.end());
-  return reshape(matmul(rows, columns), shape);
+  return reshape(matmul(rows, columns, beside(bias, g)), shape);
 }
 
 // Where processors have no arithmetic in fp16, neither have fused kernels: a product over the channels is rounded to
@@ -122,7 +129,7 @@ Expr sum_in(Format format, Expr x, std::int64_t dim) {
 
 // The gradient of a convolution's input, which has `shape`: each input element meets the kernel's taps in reverse, in
 // the output's gradient spread by the stride. Reversed rows of taps are gathered, since strides are never negative.
-Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, const Geometry& g) {
+Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, const Bias& bias, const Geometry& g) {
   Emitter& emitter = *dy.emitter;
   const std::int64_t outputs = weight.size(0), inner = weight.size(1), each_group = outputs / g.groups;
   const Sizes taps = spatial_of(weight.shape());
@@ -149,10 +156,12 @@ Expr input_gradient(const Expr& dy, const Shape& shape, const Expr& weight, cons
   if (rounds_between(dy)) {
     const std::int64_t positions = columns.size(3);
     const Expr each_tap = exchanged(reshape(columns, {shape[0], g.groups, each_group, tap_count, positions}), 2, 3);
-    return reshape(sum_in(dy.format(), matmul(permute(grouped, {0, 3, 1, 2}), each_tap), 2), shape);
+    const Expr by_tap_sums = sum_in(dy.format(), matmul(permute(grouped, {0, 3, 1, 2}), each_tap), 2);
+    const Expr summed = reshape(by_tap_sums, {shape[0], g.groups, inner, positions});
+    return reshape(bias ? summed + *beside(bias, g) : summed, shape);
   }
   const Expr rows = reshape(grouped, {1, g.groups, inner, each_group * tap_count});
-  return reshape(matmul(rows, columns), shape);
+  return reshape(matmul(rows, columns, beside(bias, g)), shape);
 }
 
 Expr weight_gradient(const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
@@ -194,14 +203,12 @@ Shape wide_shape(Call& call, const Expr& input, const Expr& weight, const Geomet
 void lower_convolution(Call& call) {
   const Expr input = call.tensor("input"), weight = call.tensor("weight");
   const Geometry g = geometry_of(call, input, weight);
-  Expr out = call.boolean("transposed", false) ? input_gradient(input, wide_shape(call, input, weight, g), weight, g)
-                                               : convolved(input, weight, g);
-  if (const auto bias = call.optional_tensor("bias")) {
-    Shape along(out.rank(), 1);
-    along[1] = out.size(1);
-    out = out + reshape(*bias, along);
+  const Bias bias = call.optional_tensor("bias");
+  if (call.boolean("transposed", false)) {
+    call.returns(input_gradient(input, wide_shape(call, input, weight, g), weight, bias, g));
+  } else {
+    call.returns(convolved(input, weight, bias, g));
   }
-  call.returns(out);
 }
 
 void lower_convolution_backward(Call& call) {
@@ -213,7 +220,7 @@ void lower_convolution_backward(Call& call) {
     throw LowerError("argument 'grad_output': shape " + to_string(expected) + " was expected, found " +
                      to_string(dy.shape()));
   if (call.wants(0))
-    call.returns(0, transposed ? convolved(dy, weight, g) : input_gradient(dy, input.shape(), weight, g));
+    call.returns(0, transposed ? convolved(dy, weight, {}, g) : input_gradient(dy, input.shape(), weight, {}, g));
   if (call.wants(1))
     call.returns(1, transposed ? weight_gradient(input, dy, weight, g) : weight_gradient(dy, input, weight, g));
   if (call.wants(2)) {

@@ -6,23 +6,26 @@ namespace {
 
 void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
 
-// beta * bias + alpha * product; beta = 0 ignores the bias, NaN in it included. 16-bit kernels may hold alpha, beta and
-// the scaled bias in their own format.
-void with_bias(Call& call, Expr product) {
+// alpha a b + beta self. BLAS libraries begin the sum with the bias, others end with it. beta = 0 ignores
+// it, NaN in it included. 16-bit kernels may hold alpha, beta and the scaled bias in their own format.
+void with_bias(Call& call, Expr a, Expr b) {
   const Format own = is_float(call.result_format()) ? call.result_format() : call.emitter().compute();
-  Expr scaled = product;
-  if (call.has("alpha") && call.known_number("alpha") != 1.0) scaled = call.operand("alpha", own) * product;
-  const bool whole = !call.has("beta") || call.known_number("beta") == 1.0;
-  if (!whole && call.known_number("beta") == 0.0) {
-    call.returns(scaled);
-    return;
+  const Shape shape = call.result_shape();
+  std::optional<Expr> alpha, bias;
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) alpha = call.operand("alpha", own);
+  const std::optional<double> beta = call.has("beta") ? call.known_number("beta") : 1.0;
+  if (beta != 0.0) {
+    const Expr self = call.tensor("self");
+    bias = beta == 1.0 ? self : cast(call.operand("beta", own) * self, own);
+    Shape product = a.shape();
+    product.back() = b.shape().back();
+    bias = reshape(expand(*bias, shape), product);
   }
-  const Expr self = call.tensor("self");
-  call.returns((whole ? self : cast(call.operand("beta", own) * self, own)) + scaled);
+  call.returns(reshape(matmul(a, b, bias, alpha), shape));
 }
 
-void lower_addmm(Call& call) { with_bias(call, matmul(call.tensor("mat1"), call.tensor("mat2"))); }
-void lower_baddbmm(Call& call) { with_bias(call, matmul(call.tensor("batch1"), call.tensor("batch2"))); }
+void lower_addmm(Call& call) { with_bias(call, call.tensor("mat1"), call.tensor("mat2")); }
+void lower_baddbmm(Call& call) { with_bias(call, call.tensor("batch1"), call.tensor("batch2")); }
 
 Expr column(Expr vector) { return reshape(vector, {vector.count(), 1}); }
 
@@ -31,10 +34,7 @@ void lower_mv(Call& call) {
   call.returns(reshape(product, {product.count()}));
 }
 
-void lower_addmv(Call& call) {
-  const Expr product = matmul(call.tensor("mat"), column(call.tensor("vec")));
-  with_bias(call, reshape(product, {product.count()}));
-}
+void lower_addmv(Call& call) { with_bias(call, call.tensor("mat"), column(call.tensor("vec"))); }
 
 void lower_dot(Call& call) {
   const Expr a = call.tensor("self");
@@ -49,8 +49,8 @@ void lower_linear(Call& call) {
   Shape shape = x.shape();
   const std::int64_t width = shape.back();
   if (width == 0) call.unsupported("an empty product");
-  Expr out = matmul(reshape(x, {x.count() / width, width}), transposed(weight));
-  if (const auto bias = call.optional_tensor("bias")) out = out + *bias;
+  const Expr rows = reshape(x, {x.count() / width, width});
+  const Expr out = matmul(rows, transposed(weight), call.optional_tensor("bias"));
   shape.back() = weight.size(0);
   call.returns(reshape(out, shape));
 }

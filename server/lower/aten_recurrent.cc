@@ -52,7 +52,7 @@ struct Gates {
 
 // Of one step, from its part of x W^T and the state before it.
 Gates gates_of(const Layer& l, Expr projected, Expr h) {
-  const Expr sums = projected + matmul(h, transposed(l.u)) + l.bias;
+  const Expr sums = matmul(h, transposed(l.u), projected) + l.bias;
   const auto part = [&](std::int64_t i) { return narrow(sums, 1, i * l.width, l.width); };
   return {sigmoid(part(0)), sigmoid(part(1)), tanh(part(2)), sigmoid(part(3))};
 }

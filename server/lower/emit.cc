@@ -293,7 +293,7 @@ std::vector<std::int64_t> last_dim(const Expr& x) {
   return {static_cast<std::int64_t>(x.rank()) - 1};
 }
 
-Expr matmul(Expr a, Expr b) {
+Expr matmul(Expr a, Expr b, std::optional<Expr> c, std::optional<Expr> alpha) {
   const Shape left = a.shape(), right = b.shape();
   if (left.size() < 2 || right.size() < 2 || left.back() != right[right.size() - 2])
     throw LowerError("matrices [..., m, k] and [..., k, n] were expected, found " + to_string(left) + " and " +
@@ -301,7 +301,10 @@ Expr matmul(Expr a, Expr b) {
   Shape shape = broadcast_shape({left.begin(), left.end() - 2}, {right.begin(), right.end() - 2});
   shape.push_back(left[left.size() - 2]);
   shape.push_back(right.back());
-  return a.emitter->arithmetic(Primitive::kMatmul, {a, b}, std::move(shape));
+  std::vector<Expr> inputs{a, b};
+  if (c || alpha) inputs.push_back(expand(c ? *c : a.emitter->constant(0), shape));
+  if (alpha) inputs.push_back(*alpha);
+  return a.emitter->arithmetic(Primitive::kMatmul, std::move(inputs), std::move(shape));
 }
 
 Expr reshape(Expr x, const Shape& shape) {

@@ -155,8 +155,8 @@ Expr amax(Expr x, const std::vector<std::int64_t>& dims);
 std::vector<std::int64_t> all_dims(const Expr& x);
 std::vector<std::int64_t> last_dim(const Expr& x);
 
-// [..., m, k] x [..., k, n]
-Expr matmul(Expr a, Expr b);
+// alpha a b + c, one accumulation: [..., m, k] x [..., k, n], a c that expands to [..., m, n], a scalar alpha.
+Expr matmul(Expr a, Expr b, std::optional<Expr> c = std::nullopt, std::optional<Expr> alpha = std::nullopt);
 
 // Movement.
 Expr reshape(Expr x, const Shape& shape);

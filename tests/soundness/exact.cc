@@ -307,13 +307,15 @@ std::vector<Exact> scatter(const Problem& p) {
 
 std::vector<Exact> matmul(const Problem& p) {
   const std::int64_t m = p.shape[0], c = p.shape[1], k = p.inputs[0].shape()[1];
+  const double alpha = p.inputs.size() > 3 ? p.inputs[3].item() : 1;  // Few bits: its products are exact.
   std::vector<Exact> out;
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t j = 0; j < c; ++j) {
       Superaccumulator sum;
       for (std::int64_t l = 0; l < k; ++l) {
-        sum.add_product(p.inputs[0].data()[i * k + l], p.inputs[1].data()[l * c + j]);
+        sum.add_product(alpha * p.inputs[0].data()[i * k + l], p.inputs[1].data()[l * c + j]);
       }
+      if (p.inputs.size() > 2) sum.add_product(p.inputs[2].data()[i * c + j], 1);
       out.push_back(sum.value());
     }
   }

@@ -330,6 +330,9 @@ std::vector<Real> matmul(const Problem& problem, const Point& point) {
       for (std::int64_t l = 0; l < k; ++l) {
         arb_addmul(out[i * c + j], point[0][i * k + l], point[1][l * c + j], ARF_PREC_EXACT);
       }
+      Real& to = out[i * c + j];
+      if (point.size() > 3) arb_mul(to, to, point[3][0], ARF_PREC_EXACT);
+      if (point.size() > 2) arb_add(to, to, point[2][i * c + j], ARF_PREC_EXACT);
     }
   }
   return out;

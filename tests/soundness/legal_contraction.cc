@@ -1,5 +1,6 @@
 // Matrix products: products and sums in any order, FMA chains, split along k; and matrix units that align k products
-// and the accumulator to the largest of them and truncate.
+// and the accumulator to the largest of them and truncate. What is added to the product may begin the sum, join it
+// anywhere or end it; a factor scales one operand, every partial sum or the whole.
 #include <bit>
 #include <numeric>
 
@@ -9,23 +10,41 @@
 namespace plumbline::soundness {
 namespace {
 
+// What a product's sum takes besides: c, row by row, and the factor alpha.
+template <class T>
+struct Besides {
+  explicit Besides(const Problem& p) : begun(p.inputs.size() > 2), scaled(p.inputs.size() > 3) {
+    if (begun) c = Lanes<T>::of(p.inputs[2], false);
+    if (scaled) alpha = static_cast<T>(p.inputs[3].item());
+  }
+  bool begun, scaled;
+  Lanes<T> c;
+  T alpha = 1;
+};
+
 template <class T>
 class Plain final : public Execution {
  public:
-  explicit Plain(const Problem& p) : a_(Lanes<T>::of(p.inputs[0], false)), b_(Lanes<T>::of(p.inputs[1], false)) {}
+  explicit Plain(const Problem& p)
+      : a_(Lanes<T>::of(p.inputs[0], false)), b_(Lanes<T>::of(p.inputs[1], false)), besides_(p) {}
 
   void run(Random& random, double* out) override {
     const std::int64_t k = b_.slots(), width = b_.width();
-    const bool fused = coin(random);
+    const bool fused = coin(random), factor_first = coin(random);
     const std::int64_t slots = fused ? pick(random, 1, std::min<std::int64_t>(4, k)) : k;
+    const bool first = besides_.begun && fused && (factor_first || !besides_.scaled) && coin(random);
+    const bool last = besides_.begun && !first && coin(random), between = besides_.begun && !first && !last;
     std::vector<int> order(static_cast<std::size_t>(k));
     std::iota(order.begin(), order.end(), 0);
     if (coin(random)) std::shuffle(order.begin(), order.end(), random);
-    random_order(static_cast<int>(slots), random, merges_);
+    random_order(static_cast<int>(slots + (between ? 1 : 0)), random, merges_);
     for (std::int64_t i = 0; i < a_.slots(); ++i) {
-      work_ = Lanes<T>(slots, width);
+      work_ = Lanes<T>(slots + 1, width);
+      const T* const c = besides_.begun ? besides_.c[i] : nullptr;
+      if (first) std::copy(c, c + width, work_[0]);
+      if (between) std::copy(c, c + width, work_[slots]);
       for (std::int64_t l = 0; l < k; ++l) {
-        const T a = a_[i][order[l]];
+        const T a = factor_first ? besides_.alpha * a_[i][order[l]] : a_[i][order[l]];
         const T* const b = b_[order[l]];
         T* const to = work_[fused ? l * slots / k : l];
         if (fused) {
@@ -34,14 +53,24 @@ class Plain final : public Execution {
           for (std::int64_t j = 0; j < width; ++j) to[j] = a * b[j];
         }
       }
+      const bool each = !factor_first && (between || (slots > 1 && coin(random)));
+      if (each) {
+        for (std::int64_t l = 0; l < slots; ++l) scale(work_[l], width);
+      }
       work_.merge(merges_);
-      const T* const total = work_[merges_.result];
-      for (std::int64_t j = 0; j < width; ++j) *out++ = total[j];
+      T* const total = work_[merges_.result];
+      if (!factor_first && !each) scale(total, width);
+      for (std::int64_t j = 0; j < width; ++j) *out++ = last ? total[j] + c[j] : total[j];
     }
   }
 
  private:
+  void scale(T* x, std::int64_t n) const {
+    for (std::int64_t j = 0; j < n; ++j) x[j] *= besides_.alpha;
+  }
+
   Lanes<T> a_, b_, work_;
+  Besides<T> besides_;
   Order merges_;
 };
 
@@ -53,6 +82,7 @@ class MatrixUnit final : public Execution {
   MatrixUnit(const Problem& p, const Product& unit, const SplitK& split, bool tf32, Format result)
       : a_(Lanes<double>::of(p.inputs[0], false)),
         b_(Lanes<double>::of(p.inputs[1], false)),
+        besides_(p),
         unit_(unit),
         split_(split),
         result_(result),
@@ -71,6 +101,7 @@ class MatrixUnit final : public Execution {
     std::vector<int> order(static_cast<std::size_t>(n));
     std::iota(order.begin(), order.end(), 0);
     if (coin(random)) std::shuffle(order.begin(), order.end(), random);
+    const bool first = besides_.begun && !besides_.scaled && coin(random);
     const std::int64_t parts = coin(random) ? 1 : pick(random, 1, std::min<std::int64_t>(split_.parts, n));
     terms_ = Lanes<double>(unit_.k + 1, width);
     double* const total = terms_[unit_.k];
@@ -79,6 +110,7 @@ class MatrixUnit final : public Execution {
       for (std::int64_t part = 0; part < parts; ++part) {
         const std::int64_t end = (part + 1) * n / parts;
         std::fill(total, total + width, 0.0);
+        if (first && part == 0) std::copy(besides_.c[i], besides_.c[i] + width, total);
         for (std::int64_t begin = part * n / parts; begin < end; begin += unit_.k) {
           const std::int64_t terms = std::min<std::int64_t>(unit_.k, end - begin);
           for (std::int64_t l = 0; l < terms; ++l) {
@@ -94,6 +126,11 @@ class MatrixUnit final : public Execution {
           out[j] = static_cast<float>(out[j]) + static_cast<float>(partial);
           if (split_.reduced && parts > 1) out[j] = round_to(result_, out[j]);
         }
+      }
+      if (besides_.begun && !first) {
+        const auto alpha = static_cast<float>(besides_.alpha);
+        for (std::int64_t j = 0; j < width; ++j)
+          out[j] = alpha * static_cast<float>(out[j]) + static_cast<float>(besides_.c[i][j]);
       }
       out += width;
     }
@@ -121,6 +158,7 @@ class MatrixUnit final : public Execution {
   }
 
   Lanes<double> a_, b_, terms_;
+  Besides<double> besides_;
   Product unit_;
   SplitK split_;
   Format result_;

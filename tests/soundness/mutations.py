@@ -106,7 +106,12 @@ MUTATIONS = [
              "scatter_add"),
     # Products.
     Mutation("matmul: a term less", "error_reduction.cc", "Bound error_matmul",
-             "product_error(arithmetic, k)", "product_error(arithmetic, k - 1)", "matmul"),
+             "begun ? k + 2 : k", "begun ? k + 2 : k - 1", "matmul"),
+    Mutation("matmul: a factor and what begins the sum cost no rounding", "error_reduction.cc", "Bound error_matmul",
+             "begun ? k + 2 : k", "k", "matmul"),
+    Mutation("matmul: what begins the sum forgotten", "error_reduction.cc", "Bound error_matmul",
+             "std::fabs(c) + floor", "floor", "matmul"),
+    Mutation("matmul: its factor forgotten", "error_reduction.cc", "Bound error_matmul", "scale * s", "s", "matmul"),
     Mutation("matmul: squares for norms", "error_reduction.cc", "Array block_norms", "std::sqrt(s)", "s",
              "matmul"),
     # Norm.

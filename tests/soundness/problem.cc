@@ -291,6 +291,12 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       } else {
         problem.inputs = {values.array({rows, n}), transposed(values.array({columns, n}))};
       }
+      if (coin(random)) {  // Something that the sum may begin with, and a factor whose products with fp64 are exact.
+        problem.inputs.push_back(values.array(problem.shape));
+        const double factor = input == Format::kFloat64 ? std::ldexp(1.0, static_cast<int>(pick(random, 0, 3)))
+                                                        : round_to(Format::kBFloat16, uniform(random, -4, 4));
+        if (coin(random)) problem.inputs.push_back(Array::scalar(round_to(input, factor)));
+      }
       return problem;
     }
     case kScatterAdd: {

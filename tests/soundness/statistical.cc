@@ -44,6 +44,7 @@ class Network {
     return b_.op(p, std::move(in), shape);
   }
   NodeId product(NodeId a, NodeId b) { return b_.op(kMatmul, {a, b}, {shape_of(a)[0], shape_of(b)[1]}); }
+  NodeId product_onto(NodeId c, NodeId a, NodeId b) { return b_.op(kMatmul, {a, b, c}, shape_of(c)); }
   NodeId reduce(Primitive p, NodeId x, std::int64_t dim, double scalar = 0) {
     Attributes a;
     a.dims = {dim};
@@ -106,6 +107,14 @@ Graph transformer(Random& random) {
   return n.finish(n.mean(n.apply(kMul, {logs, n.data(kTokens, 16)})));
 }
 
+// Biases far larger than the products whose sums they may begin.
+Graph biased(Random& random) {
+  Network n(random);
+  const NodeId bias = n.leaf({32, 48}, draw(random, 32 * 48, 100));
+  const NodeId sums = n.product_onto(bias, n.data(32, 40), n.weights(40, 48));
+  return n.finish(n.mean(n.apply(kMul, {sums, n.data(32, 48)})));
+}
+
 // Equal small terms: a chain stops growing, and every error has one sign.
 Graph stagnating(Random& random) {
   constexpr std::int64_t kTerms = 2000;
@@ -146,6 +155,7 @@ std::vector<StatisticalOutcome> statistical_outcomes(int executions, double alph
     if (!wanted) continue;
     outcomes.push_back(outcome("mlp", mlp, profile, executions, alpha, random));
     outcomes.push_back(outcome("transformer", transformer, profile, executions, alpha, random));
+    outcomes.push_back(outcome("biased products", biased, profile, executions, alpha, random));
     outcomes.push_back(outcome("stagnating sum", stagnating, profile, executions, alpha, random));
     outcomes.back().nearest = false;  // Its errors are bias, charged whole.
   }

@@ -73,6 +73,15 @@ TEST(Witness, Matmul) {  // As the sum; rows and columns are parallel, so that C
   expect_witness(std::fabs(out - exact), bound_of(Primitive::kMatmul, {}, {a, a.reshape({n, 1})}, {1, 1}));
 }
 
+TEST(Witness, MatmulBegunWithABias) {  // Half an ulp of the bias each: none of the products moves it.
+  const std::int64_t n = 64;
+  const Array a = Array::full({1, n}, 0x1p-12), b = Array::full({n, 1}, 0x1p-12);
+  float out = 1;
+  for (std::int64_t i = 0; i < n; ++i) out = std::fma(0x1p-12F, 0x1p-12F, out);
+  const double exact = 1 + static_cast<double>(n) * kU;
+  expect_witness(std::fabs(out - exact), bound_of(Primitive::kMatmul, {}, {a, b, Array::full({1, 1}, 1)}, {1, 1}));
+}
+
 TEST(Witness, Cumsum) {
   const std::int64_t n = 256;
   Array x = Array::full({n}, kU);

@@ -127,6 +127,10 @@ inline std::vector<Case> cases(std::uint64_t seed) {
       {r({2, 4, 3, 5}, -1, 1).restride({{2, 3, 4, 5}, {60, 5, 15, 1}, 0}),
        r({2, 4, 3, 5}, -1, 1).restride({{2, 3, 5, 4}, {60, 5, 1, 15}, 0})});
 
+  add("matmul/begun", kMatmul, {}, {3, 5}, {r({3, 4}, -1, 1), r({4, 5}, -1, 1), r({5}, -1, 1).expand({3, 5})});
+  add("matmul/scaled", kMatmul, {}, {2, 3, 5},
+      {r({2, 3, 4}, -1, 1), r({4, 5}, -1, 1), r({2, 3, 5}, -1, 1), r({}, -2, 2)});
+
   add("softmax", kSoftmax, {}, {3, 7}, {r({3, 7}, -3, 3)});
   add("log_softmax", kLogSoftmax, {}, {3, 7}, {r({3, 7}, -3, 3)});
 
