@@ -48,6 +48,14 @@ void lower_add(Call& call) { call.returns(addend(call, "self", false) + addend(c
 void lower_sub(Call& call) { call.returns(addend(call, "self", false) - addend(call, "other", true)); }
 void lower_rsub(Call& call) { call.returns(addend(call, "other", false) - addend(call, "self", true)); }
 
+// A Scalar, which foreach multiplies by in place, is rounded to the tensor's own format; a number that Python gives is
+// not.
+void lower_mul(Call& call) {
+  std::optional<Format> own;
+  if (call.overload() != "Tensor" && is_float(call.result_format())) own = call.result_format();
+  call.returns(call.operand("self") * call.operand("other", own));
+}
+
 // Where a remainder with the sign of the dividend has not that of the divisor.
 Expr opposite(Expr rest, Expr divisor) {
   const Expr zero = rest.emitter->constant(0);
@@ -244,7 +252,7 @@ std::span<const Rule> elementwise_rules() {
       {"add", {"Tensor", "Scalar"}, lower_add, kPointwise},
       {"sub", {"Tensor", "Scalar"}, lower_sub, kPointwise},
       {"rsub", {"Tensor", "Scalar"}, lower_rsub},
-      {"mul", {"Tensor", "Scalar"}, lower_binary<kMul>, kPointwise},
+      {"mul", {"Tensor", "Scalar"}, lower_mul, kPointwise},
       {"div", {"Tensor", "Scalar", "Tensor_mode", "Scalar_mode"}, lower_div, kPointwise},
       {"floor_divide", {"default", "Scalar"}, lower_floor_divide, kInPlace | kOut},
       {"remainder", {"Tensor", "Scalar"}, lower_remainder, kInPlace | kOut},

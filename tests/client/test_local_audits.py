@@ -40,7 +40,40 @@ def convolved(convolution: Callable[..., Tensor], x: Tensor, weight: Tensor, **o
     return with_gradients(convolution(inputs[0], inputs[1], bias, **options), *inputs, bias)
 
 
+def begun(dtype: torch.dtype) -> dict[str, Tensor]:
+    """Products whose sums begin with something far larger: every partial sum is rounded at its size."""
+    x, w, far = normal(24, 96, dtype=dtype), normal(96, 40, dtype=dtype), 3000 + normal(40, dtype=dtype)
+    images, kernel = normal(2, 6, 9, 8, dtype=dtype), normal(40, 6, 3, 3, dtype=dtype)
+    return {
+        "linear": F.linear(x, w.mT.contiguous(), far),
+        "addmm": torch.addmm(far, x, w),
+        "scaled": torch.addmm(far, x, w, beta=0.7, alpha=-0.3),
+        "batches": torch.baddbmm(far, x.view(3, 8, 96), w.expand(3, 96, 40), alpha=1.7),
+        "vector": torch.addmv(far[:24], x, w[:, 0], alpha=3),
+        "convolution": F.conv2d(images, kernel, far),
+        "transposed": F.conv_transpose2d(images, kernel[:6], far[:6], groups=1),
+    }
+
+
+def momentum(dtype: torch.dtype, **options: object) -> dict[str, Tensor]:
+    """Of two steps whose factors no 16-bit format holds."""
+    weights = [torch.nn.Parameter(normal(*shape, dtype=dtype)) for shape in ((40, 8), (11,))]
+    optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.07, **options)
+    for _ in range(2):
+        for weight in weights:
+            weight.grad = normal(*weight.shape, dtype=dtype)
+        optimizer.step()
+    return {f"w{k}": weight.detach().clone() for k, weight in enumerate(weights)}
+
+
 PROGRAMS: dict[str, Program] = {
+    "momentum bf16": lambda: momentum(torch.bfloat16),
+    "momentum bf16 foreach": lambda: momentum(torch.bfloat16, foreach=True),
+    "momentum fp16 foreach": lambda: momentum(torch.float16, foreach=True),
+    "begun fp64": lambda: begun(torch.float64),
+    "begun fp32": lambda: begun(torch.float32),
+    "begun bf16": lambda: begun(torch.bfloat16),
+    "begun fp16": lambda: begun(torch.float16),
     "transposed": lambda: convolved(F.conv_transpose2d, normal(3, 8, 5, 7), normal(8, 6, 3, 3), stride=2),
     "transposed groups": lambda: convolved(F.conv_transpose1d, normal(2, 8, 9), normal(8, 3, 5), groups=4, padding=1),
     "transposed volume": lambda: convolved(F.conv_transpose3d, normal(2, 4, 3, 4, 3), normal(4, 2, 2, 3, 3)),
