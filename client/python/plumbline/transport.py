@@ -288,7 +288,6 @@ class Transport:
                     return
                 yield frame
                 continue
-            assert self.plan is not None
             device = self._pool.device if self._pool is not None else None
             if device is not None and self._device_answered != epoch:
                 frame = device_frame(device)
@@ -299,18 +298,7 @@ class Transport:
                     self._changed.wait_for(lambda: self._device_answered == epoch or self._epoch != epoch)
             if device is not None:
                 device.wait()
-            for frame in encode_step(
-                step.records,
-                step.step,
-                step.outputs,
-                step.missed,
-                step.missed_reasons,
-                step.scope,
-                self.plan.chunk_bytes_max,
-                memory if self._shared_epoch == epoch else None,
-                self.plan.region_chunk_bytes_max,
-                device if self._device_epoch == epoch else None,
-            ):
+            for frame in self._frames(step, memory if self._shared_epoch == epoch else None, epoch):
                 if not self._spend(len(frame), epoch):
                     return
                 yield frame
@@ -319,6 +307,34 @@ class Transport:
                 if step in self._retired:
                     self._retired.remove(step)
                     step.arena.release()
+
+    def _frames(self, step: Step, memory: shared.SharedMemory | None, epoch: int) -> Iterator[bytes]:
+        """The messages of a step. One that cannot be encoded is given up, and with it the stream that holds a part."""
+        assert self.plan is not None
+        try:
+            yield from encode_step(
+                step.records,
+                step.step,
+                step.outputs,
+                step.missed,
+                step.missed_reasons,
+                step.scope,
+                self.plan.chunk_bytes_max,
+                memory,
+                self.plan.region_chunk_bytes_max,
+                self._pool.device if self._pool is not None and self._device_epoch == epoch else None,
+            )
+        except Exception as error:
+            log.exception("plumbline: step %d cannot be sent", step.step)
+            with self._changed:
+                for steps in (self._flying, self._queue, self._retired):
+                    if step in steps:
+                        steps.remove(step)
+                self._unanswered.discard(step.step)
+                self._changed.notify_all()
+            step.arena.release()
+            _guarded(self._callbacks[1], step.step, PlumblineError(f"the step cannot be sent: {error}"))
+            raise
 
     def _spend(self, size: int, epoch: int) -> bool:
         """Waits for credit. False: the stream has ended."""
