@@ -173,7 +173,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           }
         }
         const Array merged = merge_shared(cotangent, shared);
-        if (target_error) {
+        if (target_error && !probes[p].of_mathematics) {
           const double part = weighted_bound(cotangent, target_error);
           envelope.error += part;
           envelope.by_origin[node.origin] += part;

@@ -72,22 +72,18 @@ double probe_deviation(const Probe& probe, const TapValues& values) {
   return sum;
 }
 
-struct ProbePlan {
-  std::vector<Probe> probes;
-  std::vector<bool> execution;  // The probe answers Q2; otherwise its taps were enclosed and it serves Q3 only.
-};
-
-void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed, bool execution,
-               ProbePlan* plan) {
+void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed, bool of_mathematics,
+               std::vector<Probe>* plan) {
   if (taps.empty()) return;
-  plan->probes.push_back(signs_probe(name, taps, seed));
-  plan->execution.push_back(execution);
+  plan->push_back(signs_probe(name, taps, seed));
+  plan->back().of_mathematics = of_mathematics;
 }
 
-// Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together.
-ProbePlan plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed, bool paired,
-                      std::uint64_t seed) {
-  ProbePlan plan;
+// Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together. What was enclosed
+// is asked where `mathematics` is.
+std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed,
+                               bool mathematics, std::uint64_t seed) {
+  std::vector<Probe> plan;
   std::vector<ProbeTap> gradients, named, others, enclosed_taps;
   for (std::size_t index : values.taps) {
     const GraphTap& tap = graph.taps[index];
@@ -95,14 +91,13 @@ ProbePlan plan_probes(const Graph& graph, const TapValues& values, const std::ve
     if (count(tap.shape) == 0) continue;
     const bool of_mathematics =
         enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar);
-    if (of_mathematics && !paired) continue;
+    if (of_mathematics && !mathematics) continue;
     const ProbeTap probed = probe_tap(index, tap, values.exact(index));
     if (of_mathematics) {
       enclosed_taps.push_back(probed);
     } else if (scalar && (tap.kind == TapKind::kLoss || tap.kind == TapKind::kValue) &&
-               plan.probes.size() < kScalarProbesMax) {
-      plan.probes.push_back(scalar_probe(probed));
-      plan.execution.push_back(!enclosed[index]);
+               plan.size() < kScalarProbesMax) {
+      plan.push_back(scalar_probe(probed));
     } else if (tap.kind == TapKind::kGradient) {
       gradients.push_back(probed);
     } else if (tap.kind == TapKind::kValue) {
@@ -112,17 +107,17 @@ ProbePlan plan_probes(const Graph& graph, const TapValues& values, const std::ve
     }
   }
   if (named.size() <= kTensorProbesMax) {
-    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), true, &plan);
+    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), false, &plan);
   } else {
-    add_group("signs(values)", named, seed ^ 0x51, true, &plan);
+    add_group("signs(values)", named, seed ^ 0x51, false, &plan);
   }
-  add_group("signs(gradients)", gradients, seed ^ 0x52, true, &plan);
-  add_group("signs(others)", others, seed ^ 0x53, true, &plan);
-  add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, false, &plan);
+  add_group("signs(gradients)", gradients, seed ^ 0x52, false, &plan);
+  add_group("signs(others)", others, seed ^ 0x53, false, &plan);
+  add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, true, &plan);
   for (std::size_t index : values.overflown) {
-    if (!paired) break;
+    if (!mathematics) break;
     const GraphTap& tap = graph.taps[index];
-    add_group(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1), false, &plan);
+    add_group(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1), true, &plan);
   }
   return plan;
 }
@@ -280,8 +275,16 @@ Bounds compute_bounds(const BoundsInput& input) {
   const std::vector<bool> enclosed = judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
   watch.lap("interval");
 
-  // Execution to first order for the rest; the same sweep gives rho for mathematics.
-  const ProbePlan plan = plan_probes(graph, values, enclosed, input.reference != nullptr, input.seed);
+  std::optional<MatchedReference> matched;
+  if (input.reference != nullptr) {
+    matched = match_reference(input, leaves, &bounds);
+    watch.lap("pairing");
+  }
+
+  // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
+  // mathematics at what was enclosed, without any sweep.
+  const bool compared = matched && !matched->one_program;
+  const std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
   Uncertainty numbers;  // A pairing finds its own.
   if (input.reference == nullptr) {
     numbers = uncertain_numbers(graph, followed, nullptr);
@@ -289,7 +292,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   }
   const std::size_t first_probe = bounds.findings.size();
   std::vector<Measured> measured;
-  for (const Probe& probe : plan.probes) {
+  for (const Probe& probe : probes) {
     Finding finding;
     finding.name = probe.name;
     for (const Probe::Part& part : probe.parts) {
@@ -297,7 +300,8 @@ Bounds compute_bounds(const BoundsInput& input) {
       finding.elements += static_cast<std::uint64_t>(part.elements);
     }
     bounds.findings.push_back(std::move(finding));
-    measured.push_back(measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
+    measured.push_back(
+        probe.of_mathematics ? Measured{} : measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
   }
   watch.lap("adjoint");
   add_plain_intervals(graph, followed, *input.profile, &bounds);
@@ -309,17 +313,19 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Where nothing else is compared, the sweep is the last to read the replay.
   const bool last = input.reference == nullptr && input.golden == nullptr;
   const std::vector<Envelope> envelopes =
-      adjoint_envelopes(graph, followed, plan.probes, *input.profile,
+      adjoint_envelopes(graph, followed, probes, *input.profile,
                         input.reference != nullptr ? Executions::kBoth : executions_of(graph), numbers, last);
   if (last) exact = followed = Replay();
-  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(plan.probes.size())), input.alpha);
-  for (std::size_t p = 0; p < plan.probes.size(); ++p)
-    if (values.overflown.count(plan.probes[p].parts.front().tap) == 0)
-      answer(plan.probes[p], measured[p], envelopes[p], lambda, plan.execution[p], &bounds.findings[first_probe + p]);
+  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (probes[p].of_mathematics) continue;
+    const bool judged = probes[p].parts.size() == 1 && enclosed[probes[p].parts.front().tap];
+    answer(probes[p], measured[p], envelopes[p], lambda, !judged, &bounds.findings[first_probe + p]);
+  }
   watch.lap("adjoint");
 
   if (input.reference != nullptr) {
-    pair_with_reference(input, leaves, exact, plan.probes, envelopes, &bounds);
+    pair_with_reference(input, *matched, leaves, exact, probes, envelopes, &bounds);
     watch.lap("pairing");
     bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
@@ -346,7 +352,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   if (unanswered || beyond) {
     if (last) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
     const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
-    if (beyond) add_remainders(graph, followed, rounded, plan.probes, *input.profile, first_probe, &bounds);
+    if (beyond) add_remainders(graph, followed, rounded, probes, *input.profile, first_probe, &bounds);
     if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);
     watch.lap("rounded");
   }

@@ -7,7 +7,6 @@
 #include "kernels/sums.h"
 #include "server/bound/range.h"
 #include "server/bound/taps.h"
-#include "server/bound/transplant.h"
 
 namespace plumbline {
 namespace {
@@ -88,7 +87,6 @@ bool same_terms(const GraphTap& a, const GraphTap& b) {
                                         });
 }
 
-// Whether both programs are one, on leaves of one content: the same mathematics, replayed with the same errors.
 bool same_program(const Graph& target, const std::vector<LeafValue>& target_leaves, const Graph& reference,
                   const std::vector<LeafValue>& reference_leaves) {
   if (!std::equal(target.nodes.begin(), target.nodes.end(), reference.nodes.begin(), reference.nodes.end(),
@@ -405,20 +403,30 @@ void judge_by_reference_policy(const Pairing& pairing, const std::vector<Probe>&
 
 }  // namespace
 
-void pair_with_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
-                         const Replay& target_exact, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, Bounds* bounds) {
+MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
+                                 Bounds* bounds) {
   const Graph& target = *input.target;
   const Graph& reference = *input.reference;
   bounds->paired = true;
   bounds->match = match_leaves(target, target_leaves, reference, leaf_values(reference));
-  if (!bounds->match.missing.empty()) return;
+  if (!bounds->match.missing.empty()) return {};
 
-  const Cuts cuts = match_opaque_calls(target, reference);
-  transplant(cuts, target, target_leaves, reference, &bounds->match.reference_values);
-  bounds->cuts_complete = cuts.complete;
-  bounds->transplanted = cuts.calls.size();
-  const bool one = same_program(target, target_leaves, reference, bounds->match.reference_values);
+  MatchedReference matched{match_opaque_calls(target, reference)};
+  transplant(matched.cuts, target, target_leaves, reference, &bounds->match.reference_values);
+  bounds->cuts_complete = matched.cuts.complete;
+  bounds->transplanted = matched.cuts.calls.size();
+  matched.one_program = same_program(target, target_leaves, reference, bounds->match.reference_values);
+  return matched;
+}
+
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched,
+                         const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
+  if (!bounds->match.missing.empty()) return;
+  const Graph& target = *input.target;
+  const Graph& reference = *input.reference;
+  const Cuts& cuts = matched.cuts;
+  const bool one = matched.one_program;
   Pairing pairing{input, target_exact,
                   one ? target_exact : replay(reference, bounds->match.reference_values, Precision::kExact),
                   pair_taps(target, reference, bounds), one};

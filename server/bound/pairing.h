@@ -4,13 +4,22 @@
 #pragma once
 
 #include "server/bound/bounds.h"
+#include "server/bound/transplant.h"
 
 namespace plumbline {
 
+struct MatchedReference {
+  Cuts cuts;
+  bool one_program = false;  // Both are one, on leaves of one content: the same mathematics, replayed with one error.
+};
+
+// Fills bounds->match, by which the reference is replayed.
+MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds);
+
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
 // tap and operation at which the programs part.
-void pair_with_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
-                         const Replay& target_exact, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, Bounds* bounds);
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched,
+                         const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds);
 
 }  // namespace plumbline

@@ -20,7 +20,8 @@ struct Probe {
   };
   std::string name;  // The tap's name, or "signs(gradient)" ...
   std::vector<Part> parts;
-  double scale = 1;  // Magnitude to which deviations are relative: norm of the exact values probed.
+  double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
+  bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.
 };
 
 // A tap as probes see it.
