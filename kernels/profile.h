@@ -25,6 +25,7 @@ enum class Function {
   kExpm1,
   kLog1p,
   kSigmoid,
+  kFusedExp,  // The exponential inside of fused attention on 16-bit numbers.
   kCount
 };
 

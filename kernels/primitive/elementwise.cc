@@ -203,7 +203,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kAbs, "abs", 1, true, evaluate1<s::Abs>, pull_back1<s::Abs>, error_none, radius_lipschitz1},
     {kSign, "sign", 1, true, evaluate1<s::Sign>, pull_back_none, error_none, radius_step<s::Sign>},
     {kExp, "exp", 1, false, evaluate_vector<s::Exp, cpu::vector_exp>, pull_back1<s::Exp>,
-     error_function<Function::kExp>, radius_monotone<s::Exp>},
+     error_exp, radius_monotone<s::Exp>},
     {kExpm1, "expm1", 1, false, evaluate_vector<s::Expm1, cpu::vector_expm1>, pull_back1<s::Expm1>,
      error_function<Function::kExpm1>, radius_monotone<s::Expm1>},
     {kLog, "log", 1, false, evaluate_vector<s::Log, cpu::vector_log>, pull_back1<s::Log>,

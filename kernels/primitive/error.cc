@@ -132,6 +132,10 @@ Bound error_quantize(const Attributes& attributes, const Arithmetic& arithmetic,
   return with_storage_rounding(arithmetic, out, {Array::full(out.shape(), attributes.scalar).materialize()});
 }
 
+Bound error_exp(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  return function_error(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic, in[0], out);
+}
+
 // Round to nearest: u|t|; a subnormal sum is exact.
 Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
   return linear_error(arithmetic, out, {1, sum_underflow(arithmetic), false});

@@ -68,6 +68,8 @@ Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs in,
   return function_error(kFunction, arithmetic, in[0], out);
 }
 
+Bound error_exp(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out);
+
 #define PLUMBLINE_RADIUS(name) \
   Bound name(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
 PLUMBLINE_RADIUS(radius_lipschitz1)

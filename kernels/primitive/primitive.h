@@ -24,7 +24,7 @@ enum class Primitive : std::uint8_t {
   kNeg,
   kAbs,
   kSign,
-  kExp,
+  kExp,  // scalar != 0: the profile's kFusedExp
   kExpm1,
   kLog,
   kLog1p,

@@ -51,6 +51,13 @@ Expr scores(Call& call, Expr q, Expr k) {
 
 bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
 
+// Kernels on 16-bit numbers take an exponential of their own.
+Expr fused_exp(Expr x, Format elements) {
+  Attributes attributes;
+  attributes.scalar = reduced_precision(elements) ? 1 : 0;
+  return x.emitter->arithmetic(Primitive::kExp, {x}, x.shape(), attributes);
+}
+
 // exp(s - max) v * (1 / sum exp(s - max)), the numerators rounded to the format of v before the product; the log of the
 // sum beside it. One block of keys: the running rescaling of longer rows changes rounding only.
 void lower_attention(Call& call) {
@@ -63,7 +70,7 @@ void lower_attention(Call& call) {
   const Expr largest = amax(s, last_dim(s));
   const Expr empty = equal(largest, -std::numeric_limits<double>::infinity());
   const Expr maximum = select(empty, emitter.constant(0), largest);
-  const Expr numerators = exp(s - maximum);
+  const Expr numerators = fused_exp(s - maximum, v.format());
   const Expr sums = sum(numerators, last_dim(s));
   const Expr total = select(empty, emitter.constant(1), sums);
   const Expr weights = reduced_precision(v.format()) ? cast(numerators, v.format()) : numerators;
@@ -87,7 +94,7 @@ void lower_attention_backward(Call& call) {
   const Shape shape = logsumexp.shape();
   if (shape.size() != 3) call.unsupported("shape of logsumexp");
   const auto narrow = [&](Expr x) { return reduced_precision(q.format()) ? cast(x, q.format()) : x; };
-  const Expr p = exp(s - reshape(logsumexp, {shape[0], shape[1], shape[2], 1}));
+  const Expr p = fused_exp(s - reshape(logsumexp, {shape[0], shape[1], shape[2], 1}), q.format());
   call.returns(2, summed_groups(matmul(transposed(narrow(p)), gradient), value.size(1)));
   const Expr product = sum(gradient * out, last_dim(out));
   const Expr ds = narrow(p * (matmul(gradient, transposed(v)) - product));

@@ -22,7 +22,7 @@ constexpr std::pair<const char*, Function> kFunctions[] = {
     {"exp", Function::kExp},        {"log", Function::kLog},   {"tanh", Function::kTanh},   {"erf", Function::kErf},
     {"sin", Function::kSin},        {"cos", Function::kCos},   {"pow", Function::kPow},     {"rsqrt", Function::kRsqrt},
     {"divide", Function::kDivide},  {"sqrt", Function::kSqrt}, {"expm1", Function::kExpm1}, {"log1p", Function::kLog1p},
-    {"sigmoid", Function::kSigmoid}};
+    {"sigmoid", Function::kSigmoid}, {"fused_exp", Function::kFusedExp}};
 static_assert(std::size(kFunctions) == static_cast<std::size_t>(Function::kCount));
 
 constexpr std::pair<const char*, ProductClass> kClasses[] = {
@@ -115,6 +115,8 @@ class Reader {
       check(to.argument_max > 0, "expected argument_max > 0, found " + std::to_string(to.argument_max));
       check(std::isfinite(to.high - to.low), "argument_max promises a range: expected finite low and high, found none");
     }
+    if (!std::exchange(known[static_cast<int>(Function::kFusedExp)], true))  // The common one, unless another is told.
+      profile_.functions[static_cast<int>(Function::kFusedExp)] = profile_.functions[static_cast<int>(Function::kExp)];
     for (const auto& [name, function] : kFunctions)
       if (!known[static_cast<std::size_t>(function)]) widen(std::string("functions.") + name);
   }

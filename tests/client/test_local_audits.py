@@ -55,6 +55,11 @@ def begun(dtype: torch.dtype) -> dict[str, Tensor]:
     }
 
 
+def attention(dtype: torch.dtype, keys: int, **options: object) -> dict[str, Tensor]:
+    q, k, v = (normal(2, 3, n, 16, dtype=dtype).requires_grad_() for n in (19, keys, keys))
+    return with_gradients(F.scaled_dot_product_attention(q, k, v, **options), q, k, v)
+
+
 def momentum(dtype: torch.dtype, **options: object) -> dict[str, Tensor]:
     """Of two steps whose factors no 16-bit format holds."""
     weights = [torch.nn.Parameter(normal(*shape, dtype=dtype)) for shape in ((40, 8), (11,))]
@@ -67,6 +72,11 @@ def momentum(dtype: torch.dtype, **options: object) -> dict[str, Tensor]:
 
 
 PROGRAMS: dict[str, Program] = {
+    # Rows of vectors and their rests, more keys than a block takes.
+    "attention fp32": lambda: attention(torch.float32, 33),
+    "attention bf16": lambda: attention(torch.bfloat16, 33),
+    "attention fp16": lambda: attention(torch.float16, 19, is_causal=True),
+    "attention bf16 blocks": lambda: attention(torch.bfloat16, 1100),
     "momentum bf16": lambda: momentum(torch.bfloat16),
     "momentum bf16 foreach": lambda: momentum(torch.bfloat16, foreach=True),
     "momentum fp16 foreach": lambda: momentum(torch.float16, foreach=True),

@@ -9,10 +9,10 @@ namespace {
 
 using enum Primitive;
 
-std::optional<Function> documented(Primitive p) {
-  switch (p) {
+std::optional<Function> documented(const Problem& problem) {
+  switch (problem.primitive) {
     case kExp:
-      return Function::kExp;
+      return problem.attributes.scalar != 0 ? Function::kFusedExp : Function::kExp;
     case kExpm1:
       return Function::kExpm1;
     case kLog:
@@ -143,7 +143,7 @@ std::unique_ptr<Execution> of(const Problem& p, std::span<const Exact> truth, co
     return std::make_unique<Direct<T, decltype(f)>>(p, f);
   };
   const Profile& profile = *arithmetic.profile;
-  const auto function = documented(p.primitive);
+  const auto function = documented(p);
   const bool hardware = p.primitive == kDiv || p.primitive == kSqrt || p.primitive == kReciprocal;
   if (function && !(hardware && profile.functions[static_cast<int>(*function)].ulp == 0)) {
     return std::make_unique<FunctionExecution<T>>(p, truth, Promise<T>(*function, profile), profile.flush_subnormals);
