@@ -37,43 +37,22 @@ Overrides observed_anchors(const Graph& graph) {
 struct Judged {
   bool finite = true;  // M is.
   double radius_squares = 0, exact_squares = 0;
-  double worst = -1;  // Largest deviation over radius, and where:
+  double excess_squares = 0;  // Of the radius without the rounding of each result to the format that holds it.
+  double worst = -1;          // Largest deviation over radius, and where:
   std::uint64_t element = 0;
   double exact = 0, radius = 0, observed = 0;
 
   void join(const Judged& next) {
     const double radii = radius_squares + next.radius_squares, values = exact_squares + next.exact_squares;
+    const double excess = excess_squares + next.excess_squares;
     const bool all = finite && next.finite;
     if (next.worst > worst) *this = next;
     finite = all;
     radius_squares = radii;
     exact_squares = values;
+    excess_squares = excess;
   }
 };
-
-// Elements from `begin` on, as many as `exact` has. `radius`: empty where it is zero.
-Judged judge_elements(const GraphTap& tap, std::int64_t begin, const Array& exact, const Array& radius) {
-  Judged judged;
-  const Array observed = observed_part(tap, begin, exact.count());
-  const double *m = exact.data(), *t = observed.data();
-  // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
-  const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-  for (std::int64_t i = 0; i < exact.count(); ++i) {
-    const double bare = radius ? radius.data()[i] : 0, r = bare * own, deviation = std::fabs(t[i] - m[i]);
-    judged.finite = judged.finite && std::isfinite(m[i]);
-    judged.radius_squares += bare * bare;
-    judged.exact_squares += m[i] * m[i];
-    const bool same = t[i] == m[i] || (std::isnan(t[i]) && std::isnan(m[i]));
-    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
-    if (!(ratio > judged.worst)) continue;
-    judged.worst = ratio;
-    judged.element = static_cast<std::uint64_t>(begin + i);
-    judged.exact = m[i];
-    judged.radius = r;
-    judged.observed = t[i];
-  }
-  return judged;
-}
 
 // sum |weight| radius over a tap's terms, of one shape; empty: zero.
 Array joint_radius(const GraphTap& tap, const std::vector<Bound>& radii) {
@@ -85,6 +64,49 @@ Array joint_radius(const GraphTap& tap, const std::vector<Bound>& radii) {
     for (std::int64_t i = 0; i < sum.count(); ++i) sum.data()[i] += std::fabs(tap.terms[k].weight) * part.data()[i];
   }
   return sum;
+}
+
+// The part of it that each term's rounding to its own format makes.
+Array own_rounding(const GraphTap& tap, const std::vector<Array>& values, const std::vector<Bound>& radii) {
+  Array sum;
+  for (std::size_t k = 0; k < radii.size(); ++k) {
+    const GraphTap::Term& term = tap.terms[k];
+    if (!radii[k] || !is_float(term.format)) continue;
+    const double u = unit_roundoff(term.format), eta = half_smallest_subnormal(term.format);
+    const Array part = values[k].materialize();
+    if (!sum) sum = Array::zeros(part.shape());
+    for (std::int64_t i = 0; i < sum.count(); ++i)
+      sum.data()[i] += std::fabs(term.weight) * (u * std::fabs(part.data()[i]) + eta);
+  }
+  return sum;
+}
+
+// The elements of a tap from `begin` on: its terms' exact values and the radii around them.
+Judged judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector<Array>& values,
+                      const std::vector<Bound>& radii) {
+  Judged judged;
+  const Array exact = sum_of_terms(tap, values).materialize(), radius = joint_radius(tap, radii);
+  const Array rounding = own_rounding(tap, values, radii), observed = observed_part(tap, begin, exact.count());
+  const double *m = exact.data(), *t = observed.data();
+  // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
+  const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
+  for (std::int64_t i = 0; i < exact.count(); ++i) {
+    const double bare = radius ? radius.data()[i] : 0, r = bare * own, deviation = std::fabs(t[i] - m[i]);
+    const double excess = rounding ? std::max(0.0, bare - rounding.data()[i]) : bare;
+    judged.finite = judged.finite && std::isfinite(m[i]);
+    judged.radius_squares += bare * bare;
+    judged.excess_squares += excess * excess;
+    judged.exact_squares += m[i] * m[i];
+    const bool same = t[i] == m[i] || (std::isnan(t[i]) && std::isnan(m[i]));
+    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
+    if (!(ratio > judged.worst)) continue;
+    judged.worst = ratio;
+    judged.element = static_cast<std::uint64_t>(begin + i);
+    judged.exact = m[i];
+    judged.radius = r;
+    judged.observed = t[i];
+  }
+  return judged;
 }
 
 Finding finding_of(const Graph& graph, std::size_t index, const Judged& judged) {
@@ -100,6 +122,7 @@ Finding finding_of(const Graph& graph, std::size_t index, const Judged& judged) 
   const double radius = std::sqrt(judged.radius_squares);
   const double norm = tap.scale > 0 ? tap.scale : std::sqrt(judged.exact_squares);
   answer.envelope = norm > 0 ? radius / norm : (radius == 0 ? 0 : HUGE_VAL);
+  answer.doubt = norm > 0 ? std::sqrt(judged.excess_squares) / norm : answer.envelope;
   // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
   if (judged.worst > 0) answer.deviation = judged.worst * answer.envelope;
   if (answer.envelope == 0) answer.deviation = judged.worst > 1 ? HUGE_VAL : 0;
@@ -154,8 +177,7 @@ std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Repla
         values.push_back(tile.values[stretch.ends[end]]);
         bounds.push_back(radii[stretch.ends[end]]);
       }
-      parts[static_cast<std::size_t>(number)].push_back(
-          judge_elements(tap, tile.begin, sum_of_terms(tap, values), joint_radius(tap, bounds)));
+      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, tile.begin, values, bounds));
     }
   };
   const std::vector<bool> exploded =
@@ -174,14 +196,15 @@ std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Repla
 }
 
 std::optional<Judged> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
+  std::vector<Array> values;
   std::vector<Bound> radii;
   for (const GraphTap::Term& term : tap.terms) {
     const Enclosure enclosure = enclosures->take(term.node);
     if (enclosure.exploded) return std::nullopt;
+    values.push_back(anchored.computed(term.node));
     radii.push_back(enclosure.radius);
   }
-  const Array exact = replayed_value(tap, anchored).materialize(), radius = joint_radius(tap, radii);
-  return judge_elements(tap, 0, exact, radius);
+  return judge_elements(tap, 0, values, radii);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Graph (and the reference's Graph) -> Bounds. The rule that turns Bounds into a Verdict is judge/judge.h's.
 #pragma once
 
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -26,13 +27,16 @@ struct Answer {
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
   double host = 0;  // The part of both that numbers computed by Python own (host.h).
+  // Of the envelope, what is not the rounding of the result to the format that holds it: no execution is without that,
+  // however it came about. NaN: not known apart.
+  double doubt = std::numeric_limits<double>::quiet_NaN();
 
   // It rests on the rounding model: no worst case stands behind it.
   bool statistical() const { return envelope < worst_case; }
   bool beyond_worst_case() const { return !(deviation <= worst_case); }
 
-  // An envelope above a tenth of the scale says nothing (NUMERICS section 1); NaN or infinite neither.
-  bool vacuous() const { return asked && !(envelope <= 0.1); }
+  // Doubt above a tenth of the scale says nothing (NUMERICS section 1); NaN or infinite neither.
+  bool vacuous() const { return asked && !((std::isnan(doubt) ? envelope : doubt) <= 0.1); }
   // A comparison with NaN never passes.
   bool passed() const { return asked && !vacuous() && deviation <= envelope; }
   bool failed() const { return asked && !vacuous() && !(deviation <= envelope); }

@@ -122,6 +122,28 @@ TEST(Interval, JudgesElementsWhoseEnvelopeUnderflows) {
   }
 }
 
+// A step that bf16 swallows: rounding could move the update by more than itself, but no execution could do better.
+TEST(Interval, WhatAFormatCannotHoldIsNoDoubt) {
+  for (const auto& [observed, legal] : {std::pair{1.0, true}, {0.984375, false}}) {
+    GraphBuilder b;
+    const NodeId weight = b.leaf({2}, {1, -0.5}, Format::kBFloat16), step = b.leaf({2}, {1e-3, -2e-4});
+    const NodeId updated = b.op(Primitive::kSub, {weight, step}, {2});
+    b.graph.nodes[updated].result = Format::kBFloat16;
+    b.tap("update:w", TapKind::kUpdate, updated, {observed, -0.5});
+    b.graph.taps[0].terms.push_back({weight, -1, Format::kBFloat16, test::encoded(Format::kBFloat16, {1, -0.5})});
+    b.graph.observed[updated] = {Format::kBFloat16, test::encoded(Format::kBFloat16, {observed, -0.5})};
+    const Profile profile;
+    BoundsInput input;
+    input.target = &b.graph;
+    input.profile = &profile;
+    const Finding finding = compute_bounds(input).findings.at(0);
+    ASSERT_TRUE(finding.proven);
+    EXPECT_GT(finding.execution.envelope, 1);
+    EXPECT_FALSE(finding.execution.vacuous());
+    EXPECT_EQ(finding.execution.passed(), legal) << observed;
+  }
+}
+
 // As masked scores are: the others are judged all the same.
 TEST(Interval, AnInfiniteElementHidesNoOther) {
   for (const auto& [observed, legal] : {std::pair{0.75, true}, {0.76, false}}) {
