@@ -3,7 +3,9 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <vector>
 
 #include "kernels/contraction.h"
 #include "kernels/cpu/parallel.h"
@@ -12,21 +14,21 @@ namespace plumbline::cpu {
 namespace {
 
 // One strided operand of a family of products.
+template <class Real>
 struct Operand {
-  const double* data;
+  const Real* data;
   MatrixStrides strides;
 };
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, const Operand& b, double* c,
+// Of single precision: held as an array of half the count, so that its memory is one of the pool's.
+Array floats(std::int64_t count) { return Array::uninitialized({(count + 1) / 2}); }
+float* data(const Array& floats) { return reinterpret_cast<float*>(floats.address()); }
+
+CBLAS_TRANSPOSE transpose(const MatrixLayout& x) { return x.transposed ? CblasTrans : CblasNoTrans; }
+
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<double>& a, const Operand<double>& b, double* c,
           std::int64_t ldc, bool accumulate) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    if (accumulate) return;
-    for (std::int64_t i = 0; i < m; ++i) std::fill(c + i * ldc, c + i * ldc + n, 0.0);
-    return;
-  }
   const MatrixLayout la = layout(m, k, a.strides), lb = layout(k, n, b.strides);
-  const auto transpose = [](const MatrixLayout& x) { return x.transposed ? CblasTrans : CblasNoTrans; };
   for (std::int64_t p = 0; p < k; p += kSumBlock)
     cblas_dgemm(CblasRowMajor, transpose(la), transpose(lb), static_cast<blasint>(m), static_cast<blasint>(n),
                 static_cast<blasint>(std::min(kSumBlock, k - p)), 1.0, a.data + p * a.strides.column,
@@ -34,9 +36,30 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, cons
                 accumulate || p > 0 ? 1.0 : 0.0, c, static_cast<blasint>(ldc));
 }
 
+// Rows of the result by so many, whose sums stay near.
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<float>& a, const Operand<float>& b, double* c,
+          std::int64_t ldc, bool accumulate) {
+  constexpr std::int64_t kRows = 256;
+  const MatrixLayout la = layout(m, k, a.strides), lb = layout(k, n, b.strides);
+  const Array held = floats(std::min(m, kRows) * n);
+  float* const sums = data(held);
+  for (std::int64_t from = 0; from < m; from += kRows) {
+    const std::int64_t rows = std::min(kRows, m - from);
+    cblas_sgemm(CblasRowMajor, transpose(la), transpose(lb), static_cast<blasint>(rows), static_cast<blasint>(n),
+                static_cast<blasint>(k), 1.0F, a.data + from * a.strides.row, static_cast<blasint>(la.leading), b.data,
+                static_cast<blasint>(lb.leading), 0.0F, sums, static_cast<blasint>(n));
+    for (std::int64_t i = 0; i < rows; ++i) {
+      double* const row = c + (from + i) * ldc;
+      const float* const sum = sums + i * n;
+      for (std::int64_t j = 0; j < n; ++j) row[j] = (accumulate ? row[j] : 0) + static_cast<double>(sum[j]);
+    }
+  }
+}
+
 // A large single product: cut along its longer output side, a multiple of the kernels' register blocks.
-void parallel_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand& a, const Operand& b, double* c,
-                   std::int64_t ldc, bool accumulate) {
+template <class Real>
+void parallel_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<Real>& a, const Operand<Real>& b,
+                   double* c, std::int64_t ldc, bool accumulate) {
   constexpr double kWorthwhile = 2e5;  // Multiply-adds: about 10 microseconds on one core.
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const std::int64_t parts = std::min<std::int64_t>(threads(), static_cast<std::int64_t>(work / kWorthwhile));
@@ -57,12 +80,86 @@ void parallel_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand
   });
 }
 
+// All of a family of products.
+template <class Real>
+void multiply(const Contraction& whole, const Real* from_a, const Real* from_b, double* out, bool accumulate) {
+  const auto product = [&](const std::array<std::int64_t, 3>& at, const auto& gemm_of) {
+    bool add = accumulate;
+    for_each_run<3>(whole.summed, 0, whole.terms, [&](std::int64_t length, const std::array<std::int64_t, 3>& more) {
+      for (std::int64_t r = 0; r < length; ++r) {
+        const auto& step = whole.summed.back().strides;
+        gemm_of(whole.m, whole.n, whole.k, Operand<Real>{from_a + at[1] + more[1] + r * step[1], whole.a_strides},
+                Operand<Real>{from_b + at[2] + more[2] + r * step[2], whole.b_strides}, out + at[0], whole.n, add);
+        add = true;
+      }
+    });
+  };
+  const auto each = [&](std::int64_t begin, std::int64_t end, const auto& gemm_of) {
+    for_each_run<3>(whole.kept, begin, end, [&](std::int64_t length, std::array<std::int64_t, 3> at) {
+      for (std::int64_t j = 0; j < length; ++j) {
+        product(at, gemm_of);
+        for (int i = 0; i < 3; ++i) at[i] += whole.kept.back().strides[i];
+      }
+    });
+  };
+  if (whole.products >= 2L * threads()) {
+    const double work =
+        static_cast<double>(whole.m) * static_cast<double>(whole.n) * static_cast<double>(whole.k * whole.terms);
+    const auto grain = static_cast<std::int64_t>(1e5 / std::max(1.0, work)) + 1;
+    parallel_for(whole.products, grain, [&](std::int64_t begin, std::int64_t end) {
+      each(begin, end, [](const auto&... operands) { gemm(operands...); });
+    });
+  } else {
+    each(0, whole.products, parallel_gemm<Real>);
+  }
+}
+
+constexpr std::int64_t kChunk = 1 << 14;
+thread_local bool single_precision = false;
+
+// What copies and conversions cost is little beside the product.
+bool worth_rounding(const Contraction& whole) {
+  const auto m = static_cast<double>(whole.m), n = static_cast<double>(whole.n), k = static_cast<double>(whole.k);
+  return m * n * k >= 24 * (m * n + m * k + k * n);
+}
+
+// All that the strided array spans, in single precision. Empty: it spans much more than it has, or its largest element
+// lies so far from 1 that products of the others might be lost.
+Array rounded(const Array& x) {
+  constexpr double kFar = 0x1p40;
+  std::int64_t span = 1;
+  for (std::size_t d = 0; d < x.shape().size(); ++d) span += (x.shape()[d] - 1) * x.strides()[d];
+  if (span > 2 * x.count()) return {};
+  const Array result = floats(span);
+  float* const values = data(result);
+  const std::int64_t chunks = (span + kChunk - 1) / kChunk;
+  std::vector<double> largest(static_cast<std::size_t>(chunks));
+  const double* const from = x.data();
+  parallel_for(chunks, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      double most = 0;
+      const std::int64_t last = std::min(span, (chunk + 1) * kChunk);
+#pragma omp simd reduction(max : most)
+      for (std::int64_t i = chunk * kChunk; i < last; ++i) {
+        values[i] = static_cast<float>(from[i]);
+        most = std::max(most, std::fabs(from[i]));
+      }
+      largest[static_cast<std::size_t>(chunk)] = most;
+    }
+  });
+  const double most = *std::max_element(largest.begin(), largest.end());
+  return most == 0 || (most > 1 / kFar && most < kFar) ? result : Array();
+}
+
 void hold_blas_to_one_thread() {
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
 
 }  // namespace
+
+SinglePrecision::SinglePrecision(bool enough) : before_(single_precision) { single_precision = enough; }
+SinglePrecision::~SinglePrecision() { single_precision = before_; }
 
 Array transpose_last_two(const Array& x) {
   View view{x.shape(), x.strides(), 0};
@@ -77,38 +174,15 @@ void matmul(const Array& left, const Array& right, Array& c, bool accumulate) {
   if (c.count() == 0) return;
   double* const out = c.data();
   const Contraction whole = contraction(left, right, c);
-  if (whole.products == 0 || whole.terms == 0) {
+  if (whole.products == 0 || whole.terms == 0 || whole.k == 0) {
     if (!accumulate) std::fill(out, out + c.count(), 0.0);
     return;
   }
-  const double *const from_a = whole.a.data(), *const from_b = whole.b.data();
-  const auto product = [&](const std::array<std::int64_t, 3>& at, const auto& multiply) {
-    bool add = accumulate;
-    for_each_run<3>(whole.summed, 0, whole.terms, [&](std::int64_t length, const std::array<std::int64_t, 3>& more) {
-      for (std::int64_t r = 0; r < length; ++r) {
-        const auto& step = whole.summed.back().strides;
-        multiply(whole.m, whole.n, whole.k, Operand{from_a + at[1] + more[1] + r * step[1], whole.a_strides},
-                 Operand{from_b + at[2] + more[2] + r * step[2], whole.b_strides}, out + at[0], whole.n, add);
-        add = true;
-      }
-    });
-  };
-  const auto each = [&](std::int64_t begin, std::int64_t end, const auto& multiply) {
-    for_each_run<3>(whole.kept, begin, end, [&](std::int64_t length, std::array<std::int64_t, 3> at) {
-      for (std::int64_t j = 0; j < length; ++j) {
-        product(at, multiply);
-        for (int i = 0; i < 3; ++i) at[i] += whole.kept.back().strides[i];
-      }
-    });
-  };
-  if (whole.products >= 2L * threads()) {
-    const double work =
-        static_cast<double>(whole.m) * static_cast<double>(whole.n) * static_cast<double>(whole.k * whole.terms);
-    const auto grain = static_cast<std::int64_t>(1e5 / std::max(1.0, work)) + 1;
-    parallel_for(whole.products, grain, [&](std::int64_t begin, std::int64_t end) { each(begin, end, gemm); });
-  } else {
-    each(0, whole.products, parallel_gemm);
+  if (single_precision && worth_rounding(whole)) {
+    const Array a = rounded(whole.a), b = a ? rounded(whole.b) : a;
+    if (b) return multiply<float>(whole, data(a), data(b), out, accumulate);
   }
+  multiply(whole, whole.a.data(), whole.b.data(), out, accumulate);
 }
 
 }  // namespace plumbline::cpu

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/cpu/gemm.h"
 #include "kernels/sums.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/events.h"
@@ -136,6 +137,8 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     envelope.noise_by_origin.assign(graph.origins.size(), {});
   }
   Sweep sweep(graph, replay, probes);
+  // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
+  const bool single = executions_of(graph) == Executions::kTarget;
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     const Node& node = graph.nodes[id];
     const PrimitiveTraits& primitive = traits(node.primitive);
@@ -189,6 +192,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           accumulate(envelope.own_noise, noise, 2);
         }
       }
+      const cpu::SinglePrecision cotangents(single);
       sweep.pull_back(p, id, cotangent);
     }
     if (last) replay.give_up(id);

@@ -270,6 +270,32 @@ TEST(Evaluate, MatmulMatchesLoopsOnEveryLayout) {
   check(r({40, 12}).restride({{10, 6}, {48, 2}, 1}), r({6, 3}));
 }
 
+// Large products near 1 alone are rounded, on every layout, and by no more than their terms allow.
+TEST(Evaluate, MatmulInSinglePrecisionStaysWithinItsRoundings) {
+  const auto draw = [](Shape shape, double scale) {
+    Array x = Array::uninitialized(std::move(shape));
+    for (std::int64_t i = 0; i < x.count(); ++i) x.data()[i] = scale * std::sin(static_cast<double>(i * i % 1009));
+    return x;
+  };
+  for (const double scale : {1.0, 1e-60, 1e60})
+    for (const bool accumulate : {false, true})
+      for (const bool transposed : {false, true}) {
+        const Array a = transposed ? cpu::transpose_last_two(draw({3, 128, 300}, scale)) : draw({3, 300, 128}, scale);
+        const Array b = draw({128, 96}, 1);
+        Array expected = draw({3, 300, 96}, scale), found = draw({3, 300, 96}, scale);
+        cpu::matmul(a, b, expected, accumulate);
+        {
+          const cpu::SinglePrecision enough(true);
+          cpu::matmul(a, b, found, accumulate);
+        }
+        double largest = 0;
+        for (std::int64_t i = 0; i < found.count(); ++i)
+          largest = std::fmax(largest, std::fabs(found.data()[i] - expected.data()[i]));
+        EXPECT_LE(largest, 130 * 128 * 0x1p-24 * scale);
+        EXPECT_EQ(largest > 0, scale == 1) << "scale " << scale;
+      }
+}
+
 TEST(Evaluate, GatherAndScatterIgnoreIndicesThatNameNoRow) {
   const Array table = array_of({2, 2}, {1, 2, 3, 4});
   const Array g = run(kGatherRows, {3, 2}, {table, array_of({3}, {1, 7, kNaN})});
