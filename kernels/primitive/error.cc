@@ -85,7 +85,8 @@ Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear&
 }
 
 // (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. Near underflow
-// an ULP is 2 eta. Beyond the largest argument that the profile speaks of, the result is anywhere in its range.
+// an ULP is 2 eta. Beyond the largest argument that the profile speaks of, the result is anywhere in its range. What an
+// exponential loses with |x| it loses where e^-|x| is a number at all: masked scores are -infinity.
 Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out) {
   if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
   const FunctionError& stated = arithmetic.profile->functions[static_cast<int>(function)];
@@ -97,10 +98,11 @@ Bound function_error(Function function, const Arithmetic& arithmetic, const Arra
   }
   Bound bound{Array::uninitialized(out.shape())};
   const double width = stated.high - stated.low, limit = stated.argument_max;
+  const double reach = -std::log(half_smallest_subnormal(arithmetic.compute));
   loop::map(
       bound.values,
       [=] PLUMBLINE_HOST_DEVICE(double a, double t) {
-        const double magnitude = std::fabs(a), relative = error.relative + error.slope * magnitude;
+        const double magnitude = std::fabs(a), relative = error.relative + error.slope * std::min(magnitude, reach);
         return magnitude <= limit ? relative * (std::fabs(t) + eta) + error.absolute : width;
       },
       x, out);

@@ -1,6 +1,8 @@
 // |legal execution - exact| <= local_error, for every primitive of the registry, in several arithmetics and profiles.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/soundness/arithmetics.h"
 #include "tests/soundness/check.h"
 
@@ -28,6 +30,19 @@ TEST(LocalErrorRegistry, BitwisePrimitivesHaveNone) {
   for (const PrimitiveTraits& row : all_primitives()) {
     if (!row.bitwise || row.arity < 1) continue;
     EXPECT_FALSE(row.local_error({}, arithmetic, Inputs(in).first(row.arity), Array::scalar(1.5))) << row.name;
+  }
+}
+
+// Of masked scores: the exponential of -infinity is 0, whatever a fast one loses with its argument.
+TEST(LocalErrorRegistry, FastExponentialsOfMaskedScoresAreExact) {
+  const Profile profile = pytorch_cpu();
+  const Arithmetic arithmetic{Format::kFloat32, Format::kFloat32, &profile};
+  Attributes fused;
+  fused.scalar = 1;
+  for (const double masked : {-HUGE_VAL, -0x1.fffffep127}) {
+    const Array x = Array::scalar(masked);
+    const Bound bound = traits(Primitive::kExp).local_error(fused, arithmetic, {&x, 1}, Array::scalar(0));
+    EXPECT_LE(bound.values.item(), 0x1p-125) << masked;
   }
 }
 

@@ -61,7 +61,7 @@ MUTATIONS = [
              "2 * error.ulp + rounding_factor(*arithmetic.profile)", "2 * error.ulp", FUNCTIONS),
     Mutation("function: an ulp taken for u", "error.cc", "FunctionBound function_bound",
              "2 * error.ulp + rounding_factor(*arithmetic.profile)", "error.ulp + 1", FUNCTIONS),
-    Mutation("function: slope forgotten", "error.cc", "Bound function_error", "error.slope * magnitude", "0.0", "exp"),
+    Mutation("function: slope forgotten", "error.cc", "Bound function_error", "error.slope * std::min(magnitude, reach)", "0.0", "exp"),
     Mutation("function: beyond its arguments", "error.cc", "Bound function_error", "magnitude <= limit", "true",
              "sin cos"),
     Mutation("directed rounding taken for nearest", "error.cc", "double rounding_factor",

@@ -107,12 +107,12 @@ Graph transformer(Random& random) {
   return n.finish(n.mean(n.apply(kMul, {logs, n.data(kTokens, 16)})));
 }
 
-// Biases far larger than the products whose sums they may begin.
+// A bias far larger than the product whose sum it may begin.
 Graph biased(Random& random) {
+  constexpr std::int64_t kTerms = 400;
   Network n(random);
-  const NodeId bias = n.leaf({32, 48}, draw(random, 32 * 48, 100));
-  const NodeId sums = n.product_onto(bias, n.data(32, 40), n.weights(40, 48));
-  return n.finish(n.mean(n.apply(kMul, {sums, n.data(32, 48)})));
+  const NodeId bias = n.leaf({1, 1}, draw(random, 1, 100));
+  return n.finish(n.product_onto(bias, n.data(1, kTerms), n.weights(kTerms, 1)));
 }
 
 // Equal small terms: a chain stops growing, and every error has one sign.
@@ -149,14 +149,17 @@ StatisticalOutcome outcome(const std::string& name, Graph (*make)(Random&), cons
 }  // namespace
 
 std::vector<StatisticalOutcome> statistical_outcomes(int executions, double alpha, Random& random) {
+  constexpr std::pair<const char*, Graph (*)(Random&)> kGraphs[] = {
+      {"mlp", mlp}, {"transformer", transformer}, {"biased product", biased}, {"stagnating sum", stagnating}};
   std::vector<StatisticalOutcome> outcomes;
+  const auto seed = random();
   for (const Profile& profile : all_profiles()) {
     const bool wanted = profile.name == "correctly-rounded" || profile.name == "ieee" || profile.name == "toward-zero";
     if (!wanted) continue;
-    outcomes.push_back(outcome("mlp", mlp, profile, executions, alpha, random));
-    outcomes.push_back(outcome("transformer", transformer, profile, executions, alpha, random));
-    outcomes.push_back(outcome("biased products", biased, profile, executions, alpha, random));
-    outcomes.push_back(outcome("stagnating sum", stagnating, profile, executions, alpha, random));
+    for (const auto& [name, make] : kGraphs) {
+      Random own(seed);  // Of each: one more graph draws no other numbers for the rest.
+      outcomes.push_back(outcome(name, make, profile, executions, alpha, own));
+    }
     outcomes.back().nearest = false;  // Its errors are bias, charged whole.
   }
   return outcomes;

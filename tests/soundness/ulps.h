@@ -35,7 +35,9 @@ struct Promise {
   // How far the result may lie from t = f(x).
   double reach(double t, double x = 0) const {
     if (!(std::fabs(x) <= error.argument_max)) return error.high - error.low;
-    return (error.ulp + half + error.slope * std::fabs(x)) * ulp_of<T>(t) + error.absolute;
+    // Fast exponentials: 0 or overflow, right, where that of |x| has no inverse.
+    const double farthest = -std::log(static_cast<double>(std::numeric_limits<T>::denorm_min()) / 2);
+    return (error.ulp + half + error.slope * std::min(std::fabs(x), farthest)) * ulp_of<T>(t) + error.absolute;
   }
 
   FunctionError error;
