@@ -144,26 +144,32 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
   // Drawn where the sum of the weights passes an odd multiple of half a step.
   const double step = total / (8 * std::sqrt(static_cast<double>(n)));
   const auto passed = [step](double weight) { return std::floor(weight / step + 0.5); };
-  std::vector<std::int64_t> drawn;
-  double next = 0.5 * step;
-  for (std::size_t k = 0; k + 1 < before.size(); ++k) {
-    if (next > before[k + 1]) continue;
-    double at = before[k];
-    const std::int64_t begin = static_cast<std::int64_t>(k) * kBlock, end = std::min(n, begin + kBlock);
-    for (std::int64_t i = begin; i < end; ++i) {
-      at += weight(a[i], e[i]);
-      if (at < next) continue;
-      drawn.push_back(i);
-      next = (passed(at) + 0.5) * step;
+  constexpr std::int64_t kBlocks = 1 << 9;  // Looked through at a time.
+  const std::int64_t blocks = std::ssize(before) - 1, parts = (blocks + kBlocks - 1) / kBlocks;
+  std::vector<std::vector<std::uint64_t>> found(static_cast<std::size_t>(parts));
+  cpu::parallel_for(parts, 2, [&](std::int64_t first_part, std::int64_t last_part) {
+    std::vector<std::int64_t> drawn;
+    for (std::int64_t part = first_part; part < last_part; ++part) {
+      drawn.clear();
+      double next = (passed(before[static_cast<std::size_t>(part * kBlocks)]) + 0.5) * step;
+      for (std::int64_t k = part * kBlocks; k < std::min(blocks, (part + 1) * kBlocks); ++k) {
+        const double after = before[static_cast<std::size_t>(k) + 1];
+        if (next > after) continue;
+        double at = before[static_cast<std::size_t>(k)];
+        for (std::int64_t i = k * kBlock; i < std::min(n, (k + 1) * kBlock); ++i) {
+          at += weight(a[i], e[i]);
+          if (at < next) continue;
+          drawn.push_back(i);
+          next = (passed(at) + 0.5) * step;
+        }
+        next = std::max(next, (passed(after) + 0.5) * step);
+      }
+      // Read one after the other, so that the processor waits for many at a time.
+      for (const std::int64_t i : drawn) found[static_cast<std::size_t>(part)].push_back(keys.at(i));
     }
-    next = std::max(next, (passed(before[k + 1]) + 0.5) * step);
-  }
-  // Read one after the other, so that the processor waits for many at a time.
-  std::vector<std::uint64_t> events(drawn.size());
-  cpu::parallel_for(std::ssize(drawn), 1 << 10, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t k = first; k < last; ++k)
-      events[static_cast<std::size_t>(k)] = keys.at(drawn[static_cast<std::size_t>(k)]);
   });
+  std::vector<std::uint64_t> events;
+  for (const std::vector<std::uint64_t>& part : found) events.insert(events.end(), part.begin(), part.end());
   Table known(events.size());
   std::size_t pairs = 0;
   for (const std::uint64_t event : events) pairs += event != 0 && !known.insert(event);
