@@ -249,6 +249,22 @@ void lower_roll(Call& call) {
   call.returns(reshape(rolled, x.shape()));
 }
 
+// Groups of r^2 channels become squares of r by r positions, or the reverse (`apart`).
+template <bool apart>
+void lower_pixel_shuffle(Call& call) {
+  const Expr x = call.tensor("self");
+  const std::int64_t r = call.integer(apart ? "downscale_factor" : "upscale_factor", 1);
+  const Shape out = call.result_shape();
+  const Shape &small = apart ? out : x.shape(), &large = apart ? x.shape() : out;
+  if (x.rank() < 3 || out.size() != x.rank() || r < 1 || x.count() == 0) call.unsupported("shapes");
+  const std::size_t d = x.rank() - 3;
+  const std::int64_t channels = large[d], h = small[d + 1], w = small[d + 2];
+  const std::int64_t lead = x.count() / (channels * r * r * h * w);
+  call.returns(reshape(apart ? permute(reshape(x, {lead, channels, h, r, w, r}), {0, 1, 3, 5, 2, 4})
+                             : permute(reshape(x, {lead, channels, r, r, h, w}), {0, 1, 4, 2, 5, 3}),
+                       out));
+}
+
 }  // namespace
 
 std::span<const Rule> movement_rules() {
@@ -273,6 +289,8 @@ std::span<const Rule> movement_rules() {
       {"tril", {"default"}, lower_triangle<true>, kInPlace | kOut},
       {"triu", {"default"}, lower_triangle<false>, kInPlace | kOut},
       {"roll", {"default"}, lower_roll},
+      {"pixel_shuffle", {"default"}, lower_pixel_shuffle<false>},
+      {"pixel_unshuffle", {"default"}, lower_pixel_shuffle<true>},
   };
   return kRules;
 }

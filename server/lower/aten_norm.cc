@@ -285,10 +285,38 @@ void lower_batch_norm_backward(Call& call) {
   if (call.wants(2)) call.returns(2, reshape(total, channels));
 }
 
+std::vector<std::int64_t> all_but(std::size_t dim, const Expr& x) {
+  std::vector<std::int64_t> dims = all_dims(x);
+  dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(dim));
+  return dims;
+}
+
+// w = v (g / |v|), |v| along all dimensions but one (native/cpu/WeightNormKernel.cpp).
+void lower_weight_norm(Call& call) {
+  const Expr v = call.tensor("v"), g = call.tensor("g");
+  if (v.rank() == 0) call.unsupported("shapes");
+  const Expr norm = reduce(Primitive::kNorm, v, all_but(call.dim("dim", v.rank(), 0), v));
+  call.returns(0, v * (reshape(g, norm.shape()) / norm));
+  if (call.wants(1)) call.returns(1, reshape(norm, call.result_shape(1)));
+}
+
+// dg = sum(dw v) / |v|; dv = a dw - b v with a = g / |v|, b = a dg / |v|.
+void lower_weight_norm_backward(Call& call) {
+  const Expr dw = call.tensor("grad_w"), v = call.tensor("saved_v");
+  if (v.rank() == 0) call.unsupported("shapes");
+  const Expr sums = sum(dw * v, all_but(call.dim("dim", v.rank(), 0), v));
+  const Expr norm = reshape(call.tensor("saved_norms"), sums.shape());
+  const Expr dg = sums / norm, a = reshape(call.tensor("saved_g"), sums.shape()) / norm;
+  if (call.wants(0)) call.returns(0, a * dw - a * dg / norm * v);
+  if (call.wants(1)) call.returns(1, reshape(dg, call.result_shape(1)));
+}
+
 }  // namespace
 
 std::span<const Rule> norm_rules() {
   static const Rule kRules[] = {
+      {"_weight_norm_interface", {"default"}, lower_weight_norm},
+      {"_weight_norm_interface_backward", {"default"}, lower_weight_norm_backward},
       {"native_layer_norm", {"default"}, lower_layer_norm},
       {"native_layer_norm_backward", {"default"}, lower_layer_norm_backward},
       {"_fused_rms_norm", {"default"}, lower_rms_norm},

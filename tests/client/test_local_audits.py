@@ -60,6 +60,14 @@ def attention(dtype: torch.dtype, keys: int, **options: object) -> dict[str, Ten
     return with_gradients(F.scaled_dot_product_attention(q, k, v, **options), q, k, v)
 
 
+def weight_norm(dtype: torch.dtype, *shape: int, dim: int) -> dict[str, Tensor]:
+    v = normal(*shape, dtype=dtype).requires_grad_()
+    g = torch.linspace(0.5, 2, shape[dim], dtype=dtype).view(
+        [-1 if d == dim % len(shape) else 1 for d in range(len(shape))]
+    )
+    return with_gradients(torch._weight_norm(v, g.requires_grad_(), dim), v, g)
+
+
 def momentum(dtype: torch.dtype, **options: object) -> dict[str, Tensor]:
     """Of two steps whose factors no 16-bit format holds."""
     weights = [torch.nn.Parameter(normal(*shape, dtype=dtype)) for shape in ((40, 8), (11,))]
@@ -72,6 +80,8 @@ def momentum(dtype: torch.dtype, **options: object) -> dict[str, Tensor]:
 
 
 PROGRAMS: dict[str, Program] = {
+    "weight norm fp32": lambda: weight_norm(torch.float32, 12, 5, 7, dim=0),
+    "weight norm bf16": lambda: weight_norm(torch.bfloat16, 30, 17, dim=1),
     # Rows of vectors and their rests, more keys than a block takes.
     "attention fp32": lambda: attention(torch.float32, 33),
     "attention bf16": lambda: attention(torch.bfloat16, 33),

@@ -159,6 +159,9 @@ def movement(x: Tensor, y: Tensor) -> list[Tensor]:
         torch.ops.aten._reshape_copy(x, [8, 6]),
         torch.ops.aten._unsafe_view(x, [8, 6]),
         torch.ops.aten.copy(x.detach(), y.detach()),
+        torch._weight_norm(x, y[:, :1], 0),
+        F.pixel_shuffle(x.view(3, 4, 2, 2), 2),
+        F.pixel_unshuffle(x.view(2, 4, 6), 2),
         x.expand(2, 6, 8).sum(0),
         torch.einsum("ij,kj->ik", x, y),
     ]
