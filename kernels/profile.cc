@@ -49,6 +49,7 @@ Profile pytorch_cpu() {
   set(profile, Function::kSin, 1, 0);                    // [0.05]
   set(profile, Function::kCos, 1, 0);                    // [0.05]
   set(profile, Function::kPow, 1, 0);                    // [0.06; 0.48 where the exponent is 3]
+  set(profile, Function::kAtan2, 1.5, 0);                // [0.95; asin, acos, atan 0.33]
   set(profile, Function::kRsqrt, 1, 0);                  // [0.25]
   set(profile, Function::kSqrt, 0.5, 0);                 // [0.25]: not correctly rounded.
   set(profile, Function::kDivide, 0, 0);                 // [0]

@@ -63,6 +63,14 @@ PLUMBLINE_HOST_DEVICE inline double pow_second(double a, double b, double t) {
   return a == 0 && b >= 0 ? 0.0 : t * std::log(a);
 }
 
+// a / (a^2 + b^2), without its overflow; unbounded at the origin.
+PLUMBLINE_HOST_DEVICE inline double over_square(double a, double b) {
+  if (a == 0 && b == 0) return __builtin_inf();
+  const bool wide = std::fabs(a) >= std::fabs(b);
+  const double ratio = wide ? b / a : a / b;
+  return wide ? 1 / (a + b * ratio) : ratio / (b + a * ratio);
+}
+
 // A NaN operand wins.
 PLUMBLINE_HOST_DEVICE inline bool takes_first_max(double a, double b) { return a >= b || a != a; }
 PLUMBLINE_HOST_DEVICE inline bool takes_first_min(double a, double b) { return a <= b || a != a; }
@@ -95,6 +103,7 @@ PLUMBLINE_BINARY(Sub, a - b, 1.0, -1.0)
 PLUMBLINE_BINARY(Mul, a* b, b, a)
 PLUMBLINE_BINARY(Div, a / b, 1.0 / b, -t / b)
 PLUMBLINE_BINARY(Pow, std::pow(a, b), pow_first(a, b), pow_second(a, b, t))
+PLUMBLINE_BINARY(Atan2, std::atan2(a, b), over_square(b, a), -over_square(a, b))
 PLUMBLINE_BINARY(Maximum, takes_first_max(a, b) ? a : b, takes_first_max(a, b) ? 1.0 : 0.0,
                  takes_first_max(a, b) ? 0.0 : 1.0)
 PLUMBLINE_BINARY(Minimum, takes_first_min(a, b) ? a : b, takes_first_min(a, b) ? 1.0 : 0.0,

@@ -78,6 +78,10 @@ void vector_pow(const double* x, const double* y, double* out, std::int64_t n) {
   apply([](Lanes a, Lanes b) { return PLUMBLINE_SLEEF(pow)(a, b); }, out, n, x, y);
 }
 
+void vector_atan2(const double* y, const double* x, double* out, std::int64_t n) {
+  apply([](Lanes a, Lanes b) { return PLUMBLINE_SLEEF(atan2)(a, b); }, out, n, y, x);
+}
+
 void vector_sigmoid(const double* x, double* out, std::int64_t n) {
   constexpr std::int64_t kTile = 256;
   double e[kTile];

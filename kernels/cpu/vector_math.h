@@ -19,5 +19,6 @@ void vector_tanh(const double* x, double* out, std::int64_t n);
 void vector_erf(const double* x, double* out, std::int64_t n);
 void vector_sigmoid(const double* x, double* out, std::int64_t n);
 void vector_pow(const double* x, const double* y, double* out, std::int64_t n);
+void vector_atan2(const double* y, const double* x, double* out, std::int64_t n);
 
 }  // namespace plumbline::cpu

@@ -66,12 +66,13 @@ std::unique_ptr<Device> open(int ordinal, std::string* error) {
 }
 
 // CUDA's double functions are off by at most 2 ULP (CUDA C++ Programming Guide, table of double-precision functions:
-// exp, expm1, log, log1p, 1; sin, cos, tanh, erf, pow 2; + - * / sqrt correctly rounded), products as kPiece says.
+// exp, expm1, log, log1p, 1; sin, cos, tanh, erf, pow, atan2 2; + - * / sqrt correctly rounded), products as kPiece
+// says.
 const Operations& operations() {
   static const Profile profile = [] {
     Profile own = ieee();
     for (const Function function : {Function::kExp, Function::kExpm1, Function::kLog, Function::kLog1p, Function::kSin,
-                                    Function::kCos, Function::kTanh, Function::kErf, Function::kPow})
+                                    Function::kCos, Function::kTanh, Function::kErf, Function::kPow, Function::kAtan2})
       own.functions[static_cast<int>(function)].ulp = 2;
     own.functions[static_cast<int>(Function::kSigmoid)].ulp = 5;
     own.products[static_cast<int>(ProductClass::kFp64)].promote_every = static_cast<int>(kPiece);

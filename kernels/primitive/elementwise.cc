@@ -111,6 +111,13 @@ Array evaluate_pow(const Attributes&, const Shape& shape, Inputs in) {
   return out;
 }
 
+Array evaluate_atan2(const Attributes&, const Shape& shape, Inputs in) {
+  const Array y = in[0].expand(shape).materialize(), x = in[1].expand(shape).materialize();
+  Array out = Array::uninitialized(shape);
+  loop::map_wide<scalar::Atan2, cpu::vector_atan2>(out, y, x);
+  return out;
+}
+
 // d/da = b a^(b-1), d/db = a^b log a, by their special cases (scalar::pow_first, pow_second).
 void pull_back_pow(const Attributes& attributes, Inputs in, const Array& out, const Array& cotangent,
                    std::span<Array* const> into) {
@@ -240,6 +247,7 @@ constexpr PrimitiveTraits kRows[] = {
     {kMul, "mul", 2, false, evaluate2<s::Mul>, pull_back_mul, error_mul, radius_mul},
     {kDiv, "div", 2, false, evaluate2<s::Div>, pull_back_div, error_function<Function::kDivide>, radius_div},
     {kPow, "pow", 2, false, evaluate_pow, pull_back_pow, error_function<Function::kPow>, radius_pow},
+    {kAtan2, "atan2", 2, false, evaluate_atan2, pull_back2<s::Atan2>, error_function<Function::kAtan2>, radius_atan2},
     {kMax, "max", 2, true, evaluate2<s::Maximum>, pull_back2<s::Maximum>, error_none, radius_max},
     {kMin, "min", 2, true, evaluate2<s::Minimum>, pull_back2<s::Minimum>, error_none, radius_max},
     {kFmod, "fmod", 2, true, evaluate2<s::Fmod>, pull_back2<s::Fmod>, error_fmod, radius_fmod},

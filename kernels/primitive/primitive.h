@@ -50,6 +50,7 @@ enum class Primitive : std::uint8_t {
   kMul,
   kDiv,
   kPow,
+  kAtan2,  // (y, x)                     the angle of the point (x, y)
   kMax,
   kMin,
   kFmod,

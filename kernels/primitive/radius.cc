@@ -32,6 +32,8 @@ PLUMBLINE_HOST_DEVICE inline double distance(double moved, double centre) {
   return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre)) + 8 * kLeast;
 }
 
+constexpr double kPi = 3.1415926535897936;  // Rounded up.
+
 // The larger; NaN if there is one.
 PLUMBLINE_HOST_DEVICE inline double larger(double a, double b) { return scalar::Max::combine(a, b); }
 
@@ -227,6 +229,24 @@ Bound radius_pow(const Attributes&, Inputs centres, std::span<const Bound> radii
     return most;
   };
   return bound_of(out, corner, centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
+}
+
+// Seen from a point outside of it, a box spans the angle between two of its corners. Where it meets the negative x axis
+// the angle is anywhere in [-pi, pi].
+Bound radius_atan2(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) {
+  if (all_exact(radii)) return {};
+  return bound_of(
+      out,
+      [] PLUMBLINE_HOST_DEVICE(double t, double y, double ry, double x, double rx) {
+        if (ry == 0 && rx == 0) return 0.0;
+        if (!(ry < kInfinity && rx < kInfinity)) return kInfinity;
+        const double bottom = ry == 0 ? y : below(y, ry), top = ry == 0 ? y : above(y, ry);
+        const double left = rx == 0 ? x : below(x, rx), right = rx == 0 ? x : above(x, rx);
+        if (bottom <= 0 && top >= 0 && left <= 0) return std::fabs(t) + kPi;
+        const auto reach = [t](double b, double a) { return distance(std::atan2(b, a), t); };
+        return larger(larger(reach(bottom, left), reach(bottom, right)), larger(reach(top, left), reach(top, right)));
+      },
+      out, centres[0], radius_of(radii[0]), centres[1], radius_of(radii[1]));
 }
 
 // |max(a', b') - max(a, b)| <= max(ra, rb)

@@ -217,7 +217,8 @@ struct Replay::State {
       if (packed.count(id) != 0) kept[id] = false;
       if (!needed[id] || !changed[id] || !cheap(node) || count(node.shape) <= kSmall) continue;
       const Primitive p = node.primitive;
-      const bool function = (p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow;
+      const bool function =
+          (p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2;
       double total = function ? 4 : 1;
       for (NodeId input : node.inputs) total += cost[input];
       if (total > kCheapMax) continue;

@@ -260,6 +260,7 @@ std::span<const Rule> elementwise_rules() {
       {"pow", {"Tensor_Scalar", "Tensor_Tensor", "Scalar"}, lower_pow, kPointwise},
       {"maximum", {"default"}, lower_binary<kMax>, kPointwise},
       {"minimum", {"default"}, lower_binary<kMin>, kPointwise},
+      {"atan2", {"default"}, lower_binary<kAtan2>, kInPlace | kOut},
       {"max", {"other"}, lower_binary<kMax>},
       {"min", {"other"}, lower_binary<kMin>},
       {"clamp", {"default", "Tensor"}, lower_clamp, kInPlace | kOut},

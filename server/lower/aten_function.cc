@@ -18,6 +18,19 @@ void lower_tan(Call& call) {
   call.returns(unary(Primitive::kSin, x) / unary(Primitive::kCos, x));
 }
 
+// Inverse functions are angles of points whose coordinates keep their digits at the ends of the domain (Kahan, "Branch
+// cuts for complex elementary functions", 1987).
+Expr angle(Expr y, Expr x) { return binary(Primitive::kAtan2, y, x); }
+void lower_atan(Call& call) { call.returns(angle(call.tensor("self"), call.emitter().constant(1))); }
+void lower_asin(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(angle(x, sqrt(1.0 - x) * sqrt(1.0 + x)));
+}
+void lower_acos(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(2.0 * angle(sqrt(1.0 - x), sqrt(1.0 + x)));
+}
+
 // e / 2 + e / (2 (e + 1)), e = exp(|x|) - 1, with the sign of x.
 void lower_sinh(Call& call) {
   const Expr x = call.tensor("self"), e = unary(Primitive::kExpm1, abs(x));
@@ -114,9 +127,9 @@ Expr differences(Call& call) {
   return reshape(a, left) - reshape(b, right);
 }
 
-void lower_cdist(Call& call) {
-  const Expr d = differences(call);
-  const double p = call.real("p");
+// The norms of differences along the last dimension.
+void return_distances(Call& call, Expr d) {
+  const double p = call.real("p", 2);
   if (p != 1 && p != 2 && !std::isinf(p)) call.unsupported("p = " + std::to_string(p));
   const Expr norm = p == 1   ? sum(abs(d), last_dim(d))
                     : p == 2 ? sqrt(sum(d * d, last_dim(d)))
@@ -124,23 +137,64 @@ void lower_cdist(Call& call) {
   call.returns(reshape(norm, call.result_shape()));
 }
 
-// Of the first points: sum over the others of dy d / dist, or of dy with the sign of d.
-void lower_cdist_backward(Call& call) {
-  const Expr d = differences(call), dist = call.tensor("cdist"), dy = call.tensor("grad_output");
+// What each difference gets of its distance's gradient: dy d / dist, or dy with the sign of d.
+Expr distance_gradients(Call& call, Expr d, Expr dy, Expr dist) {
   const double p = call.real("p");
   Shape column = dist.shape();
   column.push_back(1);
   const Expr gradient = reshape(dy, column), zero = call.emitter().constant(0);
-  Expr parts;
-  if (p == 1) {
-    parts = select(d > 0.0, gradient, select(d < 0.0, -gradient, zero));
-  } else if (p == 2) {
-    const Expr same = equal(reshape(dist, column), 0);
-    parts = select(same, zero, gradient * d / select(same, call.emitter().constant(1), reshape(dist, column)));
-  } else {
-    call.unsupported("p = " + std::to_string(p));
-  }
+  if (p == 1) return select(d > 0.0, gradient, select(d < 0.0, -gradient, zero));
+  if (p != 2) call.unsupported("p = " + std::to_string(p));
+  const Expr same = equal(reshape(dist, column), 0);
+  return select(same, zero, gradient * d / select(same, call.emitter().constant(1), reshape(dist, column)));
+}
+
+void lower_cdist(Call& call) { return_distances(call, differences(call)); }
+
+// Of the first points: the sum over the others.
+void lower_cdist_backward(Call& call) {
+  const Expr parts = distance_gradients(call, differences(call), call.tensor("grad_output"), call.tensor("cdist"));
   call.returns(reshape(sum(parts, {static_cast<std::int64_t>(parts.rank()) - 2}), call.result_shape()));
+}
+
+// All pairs of rows i < j: which, and their difference.
+struct Pairs {
+  Expr first, second, difference;
+};
+
+Pairs pairs_of(Call& call) {
+  const Expr x = call.tensor("self");
+  Emitter& emitter = call.emitter();
+  const std::int64_t n = x.size(0), count = n * (n - 1) / 2;
+  if (count == 0 || x.count() == 0) call.unsupported("no pairs");
+  const auto numbers = [&](auto number) {
+    std::vector<Expr> pieces;
+    std::vector<View> views;
+    for (std::int64_t i = 0, begin = 0; i + 1 < n; begin += n - 1 - i++) {
+      pieces.push_back(number(i));
+      views.push_back({{n - 1 - i}, {1}, begin});
+    }
+    return assemble(emitter, {count}, std::nullopt, pieces, std::move(views), Format::kInt64);
+  };
+  const auto row = [&](std::int64_t i) {
+    return expand(emitter.constant(static_cast<double>(i), Format::kInt64), {n - 1 - i});
+  };
+  const auto later = [&](std::int64_t i) {
+    return iota(emitter, {n - 1 - i}, static_cast<double>(i + 1), 1, Format::kInt64);
+  };
+  const Expr first = numbers(row), second = numbers(later);
+  return {first, second, gather_rows(x, first) - gather_rows(x, second)};
+}
+
+void lower_pdist(Call& call) { return_distances(call, pairs_of(call).difference); }
+
+void lower_pdist_backward(Call& call) {
+  const Pairs pairs = pairs_of(call);
+  const Expr parts = distance_gradients(call, pairs.difference, call.tensor("grad_output"), call.tensor("pdist"));
+  const auto added = [&](Expr each, Expr rows) {
+    return scatter_add(each, rows, call.result_shape().at(0), call.emitter().compute());
+  };
+  call.returns(added(parts, pairs.first) - added(parts, pairs.second));
 }
 
 }  // namespace
@@ -153,6 +207,9 @@ std::span<const Rule> function_rules() {
       {"tan", {"default"}, lower_tan, kPointwise},
       {"sinh", {"default"}, lower_sinh, kPointwise},
       {"cosh", {"default"}, lower_cosh, kPointwise},
+      {"asin", {"default"}, lower_asin, kPointwise},
+      {"acos", {"default"}, lower_acos, kPointwise},
+      {"atan", {"default"}, lower_atan, kPointwise},
       {"asinh", {"default"}, lower_asinh, kInPlace | kOut},
       {"acosh", {"default"}, lower_acosh, kInPlace | kOut},
       {"atanh", {"default"}, lower_atanh, kInPlace | kOut},
@@ -163,6 +220,8 @@ std::span<const Rule> function_rules() {
       {"logcumsumexp", {"default"}, lower_running<log_add_exp>},
       {"_cdist_forward", {"default"}, lower_cdist},
       {"_cdist_backward", {"default"}, lower_cdist_backward},
+      {"_pdist_forward", {"default"}, lower_pdist},
+      {"_pdist_backward", {"default"}, lower_pdist_backward},
   };
   return kRules;
 }

@@ -169,8 +169,10 @@ void lower_huber_loss_backward(Call& call) {
   call.returns(minimum(maximum(difference, -delta), delta) * gradient);
 }
 
+// Some loops round the scale to the elements' own format.
 void lower_native_dropout_backward(Call& call) {
-  call.returns(call.tensor("grad_output") * call.tensor("mask") * call.operand("scale"));
+  const Expr scale = call.operand("scale", call.result_format());
+  call.returns(call.tensor("grad_output") * call.tensor("mask") * scale);
 }
 
 }  // namespace

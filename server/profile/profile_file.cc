@@ -19,10 +19,11 @@ namespace {
 using google::protobuf::TextFormat;
 
 constexpr std::pair<const char*, Function> kFunctions[] = {
-    {"exp", Function::kExp},        {"log", Function::kLog},   {"tanh", Function::kTanh},   {"erf", Function::kErf},
-    {"sin", Function::kSin},        {"cos", Function::kCos},   {"pow", Function::kPow},     {"rsqrt", Function::kRsqrt},
-    {"divide", Function::kDivide},  {"sqrt", Function::kSqrt}, {"expm1", Function::kExpm1}, {"log1p", Function::kLog1p},
-    {"sigmoid", Function::kSigmoid}, {"fused_exp", Function::kFusedExp}};
+    {"exp", Function::kExp},         {"log", Function::kLog},     {"tanh", Function::kTanh},
+    {"erf", Function::kErf},         {"sin", Function::kSin},     {"cos", Function::kCos},
+    {"pow", Function::kPow},         {"rsqrt", Function::kRsqrt}, {"divide", Function::kDivide},
+    {"sqrt", Function::kSqrt},       {"expm1", Function::kExpm1}, {"log1p", Function::kLog1p},
+    {"sigmoid", Function::kSigmoid}, {"atan2", Function::kAtan2}, {"fused_exp", Function::kFusedExp}};
 static_assert(std::size(kFunctions) == static_cast<std::size_t>(Function::kCount));
 
 constexpr std::pair<const char*, ProductClass> kClasses[] = {
@@ -102,7 +103,8 @@ class Reader {
       known[index] = true;
       for (const double error : {entry.ulp(), entry.absolute(), entry.ulp_slope()})
         check(error >= 0 && std::isfinite(error), "expected finite errors >= 0, found " + std::to_string(error));
-      const bool unary = row->second != Function::kPow && row->second != Function::kDivide;
+      const bool unary =
+          row->second != Function::kPow && row->second != Function::kAtan2 && row->second != Function::kDivide;
       check(unary || (entry.ulp_slope() == 0 && !entry.has_argument_max()), "has no single argument to depend on");
       FunctionError& to = profile_.functions[index];
       to = {.ulp = entry.ulp(), .absolute = entry.absolute(), .slope = entry.ulp_slope()};

@@ -9,12 +9,20 @@ from typing import Any
 import torch
 
 from plumbline.schema import DTYPES
-from plumbline.v1 import audit_pb2
+from plumbline.v1 import audit_pb2, trace_pb2
 
 TORCH_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
 
 # Results with bytes that nobody writes: an operation's memory for its own backward.
 SCRATCH = {("aten::mkldnn_rnn_layer.default", 3)}
+
+# How native_dropout is told, given its mask. Its own kernel rounds the scale to the elements' format, its derivative's
+# does not.
+DROPOUT = ("aten::native_dropout_backward.default", trace_pb2.FORWARD)
+
+
+def dropout(x: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    return torch.ops.aten.mul_.Scalar(x * mask, scale)
 
 
 class Mismatch(AssertionError):
@@ -114,6 +122,8 @@ class Interpreter:
                 named[described.name] = value
             else:
                 positional.append(value)
+        if (op.name, op.phase) == DROPOUT:
+            func = dropout
         with torch.enable_grad():  # Some kernels keep what backward needs only where gradients are recorded.
             out = func(*positional, **named)
         for value, flat in fresh.items():

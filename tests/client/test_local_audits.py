@@ -150,6 +150,16 @@ NARROW: dict[str, Callable[[Tensor, Tensor], Results]] = {
     "scatter_add": lambda x, y: (x * 100).scatter_add(1, torch.arange(40).expand(len(y), 40) % 3, y.abs()),
     "index_put": lambda x, y: (x[:3] * 100).index_put((torch.arange(len(y)) % 3,), y.abs(), accumulate=True),
     "topk": lambda x, y: x.round().topk(3, 1),
+    "atan2": lambda x, y: torch.atan2(x, y),
+    "dropout": lambda x, y: torch.native_dropout(x, 0.3, True)[0],
+    "masked_scatter": lambda x, y: x.masked_scatter(y > 0.5, y[:, 3:]),
+    "masked_select": lambda x, y: x.masked_select(y > 0.5),
+    "bag": lambda x, y: F.embedding_bag(
+        torch.arange(400).view(10, 40) % len(x), x, mode="sum", per_sample_weights=y[:1].abs().expand(10, 40)
+    ),
+    "bag mean": lambda x, y: F.embedding_bag(torch.arange(900).view(3, 300) % len(x), x, mode="mean", padding_idx=2),
+    "bag mean of a few": lambda x, y: F.embedding_bag(torch.arange(90).view(15, 6) % len(x), x, mode="mean"),
+    "bag max": lambda x, y: F.embedding_bag(torch.arange(90).view(15, 6) % len(x), x.round(), mode="max"),
     "batch_norm": lambda x, y: F.batch_norm(x, m := y[0].detach().clone(), m.abs(), y[1], None, True, 0.3),
 }
 
@@ -169,6 +179,18 @@ def test_what_kernels_round_on_the_way_is_allowed(server: str, dtype: torch.dtyp
 
     verdict = plumbline.compare(program, None, server=server, capture="outputs")
     assert verdict.verdict != "TYPE_II" and not verdict.coverage.opaque, verdict.explain()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_inverse_functions_of_every_16_bit_number(server: str, dtype: torch.dtype) -> None:
+    numbers = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+    finite, inside = numbers[numbers.isfinite()], numbers[numbers.abs() <= 1]
+
+    def program() -> dict[str, Tensor]:
+        return {"asin": inside.asin(), "acos": inside.acos(), "atan": finite.atan()}
+
+    verdict = plumbline.compare(program, None, server=server, capture="outputs")
+    assert verdict.verdict == "TYPE_I" and verdict.grade == "PROVEN", verdict.explain()
 
 
 def dirty(*shape: int) -> Tensor:

@@ -129,6 +129,9 @@ def indexing(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
         x[i],
         x[i, i],
         x.index_put((i,), y, accumulate=True),
+        *(F.embedding_bag(i, x, torch.tensor([0, 4]), mode=mode) for mode in ("sum", "mean", "max")),
+        F.embedding_bag(i, x, torch.tensor([0, 4]), per_sample_weights=y[0, :6], mode="sum"),
+        F.embedding_bag(i, x.detach(), torch.tensor([0, 4])),
         torch.ops.aten._unsafe_index(x, [i]),
         torch.ops.aten._unsafe_index_put(x, [i], y, True),
         torch.ops.aten._index_put_impl(x, [i], y, True),
@@ -243,6 +246,7 @@ def pieces(x: Tensor, y: Tensor) -> list[Tensor]:
 def functions(x: Tensor) -> list[Tensor]:
     small, positive = x.detach().tanh() * 0.9, x.detach().abs() + 0.1
     out = [f(positive) for f in (torch.log2, torch.log10, torch.exp2, torch.sinh, torch.cosh, torch.asinh)]
+    out += [small.asin(), small.acos()]
     return [*out, torch.acosh(positive + 1), torch.atanh(small), torch.tan(small)]
 
 
@@ -261,9 +265,9 @@ def numbers(x: Tensor) -> Tensor:
 
 PROGRAMS: dict[str, Program] = {
     **rows("neg", "abs", "sign", "sgn", "exp", "expm1", "reciprocal", "sin", "cos", "erf", "floor", "ceil", "round"),
-    **rows("trunc", "square", "relu", "tanh", "sigmoid"),
+    **rows("trunc", "square", "relu", "tanh", "sigmoid", "atan"),
     **pairs("add", "sub", "rsub", "mul", "div", "remainder", "fmod", "maximum", "minimum"),
-    **pairs("max", "min", "lt", "le", "gt", "ge", "eq", "ne"),
+    **pairs("max", "min", "atan2", "lt", "le", "gt", "ge", "eq", "ne"),
     **scalars("add", "sub", "mul", "div", "remainder", "fmod", "lt", "le", "gt", "ge", "eq", "ne"),
     "floor_divide": lambda x, y, i: [x.detach() // y.detach(), x.detach() // 3],
     "positive": lambda x, y, i: [f(x.abs() + 0.1) for f in (torch.log, torch.log1p, torch.sqrt, torch.rsqrt)],
@@ -291,7 +295,8 @@ PROGRAMS: dict[str, Program] = {
     "recurrent": lambda x, y, i: image_operations.recurrent(x, y),
     "layer_norm": lambda x, y, i: [F.layer_norm(x, (8,), y[0], y[1]), F.layer_norm(x, (8,)), F.rms_norm(x, (8,), y[0]),
                                     torch.ops.aten._fused_rms_norm(x, [8], y[0], 1e-5)[0]],
-    "dropout": lambda x, y, i: F.dropout(x, 0.3),
+    "dropout": lambda x, y, i: [F.dropout(x, 0.3), *(torch.native_dropout(x, p, True)[0] for p in (0.3, 1.0)),
+                                *torch.native_dropout(y, 0.3, False)],
     "losses": lambda x, y, i: losses(x, i),
     "batch_norm": lambda x, y, i: batch_norm(x),
     "in place": lambda x, y, i: in_place(x, y),
@@ -310,6 +315,8 @@ PROGRAMS: dict[str, Program] = {
     "margins": lambda x, y, i: margins(x),
     "numbers": lambda x, y, i: numbers(x),
     "cdist": lambda x, y, i: torch.cdist(x.float(), y.float(), p=1.0),
+    "pdist": lambda x, y, i: F.pdist(x),
+    "masks": lambda x, y, i: [x.masked_scatter(y > 0, y), x.masked_select(y > 0), (x > 0).nonzero()],
     "logcumsumexp": lambda x, y, i: x.logcumsumexp(1),
     "scatter_reduce": lambda x, y, i: x.detach().scatter_reduce(0, i.unsqueeze(1).expand(6, 8), y.detach(), "sum"),
     "dropout backward": lambda x, y, i: torch.ops.aten.native_dropout_backward(x.detach(), y.detach() > 0, 1.5),

@@ -138,6 +138,9 @@ Exact binary(Primitive p, double x, double y) {
     case kPow:
       mpfr_pow(r, r, s, MPFR_RNDN);
       return r.exact();
+    case kAtan2:
+      mpfr_atan2(r, r, s, MPFR_RNDN);
+      return r.exact();
     case kFmod:
       mpfr_fmod(r, r, s, MPFR_RNDN);
       return r.exact();

@@ -190,6 +190,9 @@ Real binary(Primitive p, const Real& a, const Real& b, slong precision) {
       return r;
     case kPow:
       return power(a, b, precision);
+    case kAtan2:
+      arb_atan2(r, a, b, precision);
+      return r;
     case kMax:
       return order >= 0 ? a : b;
     case kMin:

@@ -35,6 +35,8 @@ std::optional<Function> documented(const Problem& problem) {
       return Function::kSqrt;
     case kPow:
       return Function::kPow;
+    case kAtan2:
+      return Function::kAtan2;
     case kDiv:
     case kReciprocal:
       return Function::kDivide;

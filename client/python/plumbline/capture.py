@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
 from .collectives import Call, call_of
+from .draws import record_dropout
 from .payload import Arena, Pool
 from .regions import Region, collective
 from .schema import (
@@ -360,6 +361,8 @@ class Recorder(TorchDispatchMode):
         if kind == SCALAR:
             self._number_read(pending, out)
             return
+        if info.base == "native_dropout":
+            return record_dropout(self, pending, out, *args, **kwargs)
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
             for tensor, _ in written:

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from .capture import UNSET, CaptureFailed, Recorder
 from .compiler import Follower
+from .draws import SCALED, dropout_scale
 from .recorded import RecordedGraph
 from .regions import Region
 from .schema import DTYPES, EMPTY, OPERATION, RANDOM, SKIP, VIEW, OperatorInfo
@@ -311,8 +312,7 @@ class _Shadow:
         with self._fake:
             mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
         self._draw(mask, site, real.get(1))
-        scaled = torch.ops.aten.native_dropout_backward.default
-        return self._operation(scaled, (x, mask, 1 / (1 - p) if p < 1 else 0.0), {}, site, {}), mask
+        return self._operation(SCALED, (x, mask, dropout_scale(p)), {}, site, {}), mask
 
     def _draw(self, fake: torch.Tensor, site: Site, content: torch.Tensor | None) -> None:
         """What is drawn, or depends on nothing but what was, is a leaf once the region hands it out."""

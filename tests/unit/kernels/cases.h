@@ -70,6 +70,7 @@ inline std::vector<Case> cases(std::uint64_t seed) {
                          {kMul, -2, 2},
                          {kDiv, 0.5, 2},
                          {kPow, 0.5, 2},
+                         {kAtan2, -2, 2},
                          {kMax, -2, 2},
                          {kMin, -2, 2},
                          {kFmod, 0.5, 2},

@@ -113,6 +113,7 @@ TEST(Evaluate, ComparisonsAndExtremesTreatSpecialValuesAsIeee) {
   check(kMul, [](double a, double b) { return a * b; });
   check(kDiv, [](double a, double b) { return a / b; });
   check(kPow, [](double a, double b) { return std::pow(a, b); });
+  check(kAtan2, [](double a, double b) { return std::atan2(a, b); });
   check(kFmod, [](double a, double b) { return std::fmod(a, b); });
 }
 

@@ -1,9 +1,29 @@
 """Activations, losses, functions, running products and distances with their gradients."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from image_expressions import Expression, differentiated
 from torch import Tensor
+
+
+def bags(table: Tensor, weights: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """One bag is empty; a word comes twice in another."""
+    words, starts = torch.tensor([1, 2, 4, 5, 4, 3, 2, 8, 1, 1]), torch.tensor([0, 4, 4])
+
+    def bag(mode: str, words: Tensor = words, starts: Tensor | None = starts, **options: Any) -> Callable[[], Tensor]:
+        # The sum of the weights keeps them in the graph.
+        return lambda: F.embedding_bag(words, table, starts, mode=mode, **options) + weights.sum()
+
+    return {mode: bag(mode) for mode in ("sum", "mean", "max")} | {
+        "weighted": lambda: F.embedding_bag(words, table, starts, mode="sum", per_sample_weights=weights.view(-1)[:10]),
+        "padded": bag("mean", words.view(2, 5), None, padding_idx=4),
+        "padded-sum": bag("sum", words.view(2, 5), None, padding_idx=1),
+        "padded-max": bag("max", words.view(2, 5), None, padding_idx=1),
+        "last": bag("max", words, torch.tensor([0, 4, 10]), include_last_offset=True),
+    }
 
 
 def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
@@ -17,8 +37,9 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
 
     x, y, slope, wide = normal(4, 6), normal(4, 6), normal(6), normal(4, 6).detach().mul(8).requires_grad_()
     above, inside, beyond = uniform(0.2, 3), uniform(-0.9, 0.9), uniform(1.1, 4)
+    table = normal(9, 5)
     points, others = normal(2, 5, 3), normal(2, 4, 3)
-    index = torch.tensor([[0, 1, 1, 3, 2, 0]])
+    index, mask = torch.tensor([[0, 1, 1, 3, 2, 0]]), torch.tensor([True, False, True, False, False, True])
     functions = {
         "elu": (lambda: F.elu(x, 0.7) + F.elu(x * 1.5, 1.1, inplace=True), [x]),
         "celu": (lambda: F.celu(x, 1.3), [x]),
@@ -42,10 +63,22 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
         "asinh": (lambda: x.asinh(), [x]),
         "acosh": (lambda: beyond.acosh(), [beyond]),
         "atanh": (lambda: inside.atanh(), [inside]),
+        "asin": (lambda: inside.asin() + inside.detach().round().asin(), [inside]),
+        "acos": (lambda: inside.acos() + inside.detach().round().acos(), [inside]),
+        "atan": (lambda: (wide * wide.detach().exp()).atan(), [wide]),
+        "atan2": (lambda: torch.atan2(x, y) + torch.atan2(y[0], x), [x, y]),
         "logaddexp": (lambda: torch.logaddexp(x, y), [x, y]),
         "logcumsumexp": (lambda: x.logcumsumexp(1), [x]),
         "cdist": (lambda: torch.cdist(points, others), [points, others]),
         "cdist-1": (lambda: torch.cdist(points, others, p=1.0), [points, others]),
+        "pdist": (lambda: F.pdist(points[0]), [points]),
+        "pdist-1": (lambda: F.pdist(points[1], p=1.0), [points]),
+        "pdist-most": (lambda: F.pdist(points[1].detach(), p=float("inf")) + x[0, 0], [x]),
+        "dropout": (lambda: torch.native_dropout(x, 0.3, True)[0] * torch.native_dropout(y, 0.3, False)[0], [x, y]),
+        "masked-scatter": (lambda: x.masked_scatter(y > 0, others) + x.masked_scatter(mask, y), [x, y, others]),
+        "masked-select": (lambda: x.masked_select(y > 0) * y.masked_select(y > 0), [x, y]),
+        "nonzero": (lambda: x[torch.where(y > 0)] * (x > 0).nonzero().sum(), [x]),
+        **{f"bag-{name}": (bag, [table, above]) for name, bag in bags(table, above).items()},
         "scatter-reduce": (lambda: x.scatter_reduce(0, index, y[:1], "sum"), [x, y]),
     }
     expressions = {name: differentiated(function, *inputs) for name, (function, inputs) in functions.items()}

@@ -45,6 +45,7 @@ ELEMENTARY: dict[str, Elementary] = {
     "sin": Elementary(torch.sin, np.sin, ((-PI, PI), (-1e5, 1e5)), bounded=True),
     "cos": Elementary(torch.cos, np.cos, ((-PI, PI), (-1e5, 1e5)), bounded=True),
     "pow": Elementary(torch.pow, np.power, ((0.1, 10), (0.9, 1.1)), exponents=(2, 3, 0.5, -0.5, -1, -2, 1.7)),
+    "atan2": Elementary(torch.atan2, np.arctan2, ((-10, 10), (0.9, 1.1))),
     "rsqrt": Elementary(torch.rsqrt, lambda x: 1 / np.sqrt(x), ((0, 10), (0.25, 4))),
     "divide": Elementary(torch.div, np.divide, ((-10, 10), (1, 2))),
     "sqrt": Elementary(torch.sqrt, np.sqrt, ((0, 10), (0.25, 4))),
@@ -86,7 +87,7 @@ def measure(name: str, device: torch.device, claim: Any, count: int, flushes: bo
 def _samples(
     name: str, function: Elementary, fmt: Format, count: int, generator: torch.Generator
 ) -> Iterator[Arguments]:
-    two = name in ("pow", "divide")
+    two = name in ("pow", "divide", "atan2")
     if fmt is FP64:
         count = max(1, count // 16)  # References beyond fp64 are slow.
 
