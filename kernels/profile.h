@@ -25,7 +25,7 @@ enum class Function {
   kExpm1,
   kLog1p,
   kSigmoid,
-  kAtan2,  // And all inverse trigonometric functions.
+  kAtan2,     // And all inverse trigonometric functions.
   kFusedExp,  // The exponential inside of fused attention on 16-bit numbers.
   kCount
 };

@@ -32,11 +32,11 @@ const Table& table() {
   static const Table built = [] {
     Table made;
     for (const auto family :
-         {elementwise_rules(), activation_rules(),  piecewise_rules(), function_rules(),     reduce_rules(),
-          matmul_rules(),      convolution_rules(), pool_rules(),      pad_rules(),          resample_rules(),
-          recurrent_rules(),   choice_rules(),      norm_rules(),      softmax_loss_rules(), attention_rules(),
-          index_rules(),       bag_rules(),         mask_rules(),      movement_rules(),     factory_rules(),
-          optimizer_rules(),   quantize_rules()})
+         {elementwise_rules(), activation_rules(),  piecewise_rules(), function_rules(), reduce_rules(),
+          matmul_rules(),      convolution_rules(), pool_rules(),      pad_rules(),      resample_rules(),
+          grid_rules(),        recurrent_rules(),   choice_rules(),    norm_rules(),     softmax_loss_rules(),
+          attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     movement_rules(),
+          factory_rules(),     optimizer_rules(),   quantize_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();

@@ -65,6 +65,7 @@ std::span<const Rule> pool_rules();
 std::span<const Rule> pad_rules();
 std::span<const Rule> recurrent_rules();
 std::span<const Rule> resample_rules();
+std::span<const Rule> grid_rules();
 std::span<const Rule> norm_rules();
 std::span<const Rule> softmax_loss_rules();
 std::span<const Rule> attention_rules();

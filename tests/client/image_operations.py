@@ -25,7 +25,7 @@ def resampling(x: Tensor) -> list[Tensor]:
     out = [F.interpolate(source, scale_factor=2, mode=mode) for source in sources for mode in modes]
     for source, mode in zip(sources, ("linear", "bilinear", "trilinear"), strict=True):
         out.append(F.interpolate(source, scale_factor=1.5, mode=mode))
-    return out
+    return [*out, F.grid_sample(sources[1], x.view(1, 4, 6, 2), align_corners=False)]
 
 
 def convolutions(x: Tensor, y: Tensor) -> list[Tensor]:

@@ -160,6 +160,10 @@ NARROW: dict[str, Callable[[Tensor, Tensor], Results]] = {
     "bag mean": lambda x, y: F.embedding_bag(torch.arange(900).view(3, 300) % len(x), x, mode="mean", padding_idx=2),
     "bag mean of a few": lambda x, y: F.embedding_bag(torch.arange(90).view(15, 6) % len(x), x, mode="mean"),
     "bag max": lambda x, y: F.embedding_bag(torch.arange(90).view(15, 6) % len(x), x.round(), mode="max"),
+    "grid": lambda x, y: F.grid_sample(x[:5].reshape(1, 5, 5, 8), y[:5].reshape(1, 10, 10, 2), align_corners=True),
+    "nearest on a grid": lambda x, y: F.grid_sample(
+        x[:5].reshape(5, 1, 5, 8), y[:5].reshape(5, 5, 4, 2), "nearest", "border", align_corners=False
+    ),
     "batch_norm": lambda x, y: F.batch_norm(x, m := y[0].detach().clone(), m.abs(), y[1], None, True, 0.3),
 }
 

@@ -33,6 +33,11 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
     def up(source: Tensor, mode: str, **options: object) -> Callable[[], Tensor]:
         return lambda: F.interpolate(source, mode=mode, **options)  # type: ignore[arg-type]
 
+    grid = (1.3 * normal(2, 3, 5, 2)).detach().requires_grad_()
+
+    def sampled(mode: str, padding: str, corners: bool) -> Callable[[], Tensor]:
+        return lambda: F.grid_sample(x, grid, mode, padding, corners)
+
     position = torch.tensor([3, 0, 2])
     functions: dict[str, tuple[Callable[[], Tensor], list[Tensor]]] = {
         "max-pool": (lambda: F.max_pool2d(x, 3, 2, 1), [x]),
@@ -63,6 +68,12 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
         "bicubic": (up(x, "bicubic", scale_factor=2), [x]),
         "bicubic-down": (up(x, "bicubic", size=(4, 9)), [x]),
         "bicubic-corners": (up(x, "bicubic", size=(9, 1), align_corners=True), [x]),
+        **{
+            f"grid-{mode}-{padding}-{corners}": (sampled(mode, padding, corners), [x, grid])
+            for mode in ("bilinear", "nearest")
+            for padding in ("zeros", "border", "reflection")
+            for corners in (False, True)
+        },
         "reflection-pad": (lambda: F.pad(x, (2, 1, 0, 3), "reflect"), [x]),
         "reflection-pad-1d": (lambda: F.pad(line, (4, 5), "reflect"), [line]),
         "reflection-pad-3d": (lambda: F.pad(volume, (1, 1, 2, 0, 1, 2), "reflect"), [volume]),
