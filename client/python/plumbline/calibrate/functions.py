@@ -29,11 +29,35 @@ class Elementary:
     ranges: tuple[tuple[float, float], ...]  # Beside the whole range of exponents.
     bounded: bool = False  # Whether mathematics keeps results in a range.
     exponents: tuple[float, ...] = ()  # Scalars as second argument, which have kernels of their own.
+    formats: tuple[Format, ...] = (FP32, FP64, FP16, BF16)
+    arguments: Callable[[], torch.Tensor] | None = None  # All there is to measure; None: samples.
+    on_cpu_alone: bool = False
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1, e) / (1 + e)
+
+
+KEYS = 64
+
+
+def _bf16_scores() -> torch.Tensor:
+    """Every bf16 number in [-3, -2^-9]."""
+    x = every_half(BF16).float()
+    return x[(x >= -3) & (x <= -(2.0**-9))]
+
+
+def _fused_exp(x: torch.Tensor) -> torch.Tensor:
+    """The exponential inside of fused attention, read off the logarithm of rows' sums: one key has the score 0, the
+    others x."""
+    scores = torch.zeros(len(x) + 1, 1, KEYS, 8, dtype=torch.bfloat16)
+    scores[:-1, 0, 1:, 0] = x.bfloat16().unsqueeze(1)
+    queries = torch.zeros(len(x) + 1, 1, 1, 8, dtype=torch.bfloat16)
+    queries[..., 0] = 1
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    sums = attention(queries, scores, scores, scale=1.0)[1].double().exp().flatten()
+    return (sums[:-1] - sums[-1] / KEYS) / (KEYS - 1)
 
 
 PI = math.pi
@@ -52,6 +76,7 @@ ELEMENTARY: dict[str, Elementary] = {
     "expm1": Elementary(torch.expm1, np.expm1, ((-20, 89), (-1, 1))),
     "log1p": Elementary(torch.log1p, np.log1p, ((-1, 10), (-0.5, 0.5))),
     "sigmoid": Elementary(torch.sigmoid, _sigmoid, ((-104, 104), (-4, 4)), bounded=True),
+    "fused_exp": Elementary(_fused_exp, np.exp, (), formats=(FP32,), arguments=_bf16_scores, on_cpu_alone=True),
 }
 
 
@@ -74,7 +99,7 @@ def measure(name: str, device: torch.device, claim: Any, count: int, flushes: bo
     than to nearest."""
     function, worst = ELEMENTARY[name], Worst()
     generator = torch.Generator().manual_seed(seed)
-    for fmt in (FP32, FP64, FP16, BF16):
+    for fmt in function.formats:
         if fmt is FP64 and (function.reference is None or np.finfo(np.longdouble).nmant <= 52):
             continue
         for arguments in _samples(name, function, fmt, count, generator):
@@ -87,6 +112,9 @@ def measure(name: str, device: torch.device, claim: Any, count: int, flushes: bo
 def _samples(
     name: str, function: Elementary, fmt: Format, count: int, generator: torch.Generator
 ) -> Iterator[Arguments]:
+    if function.arguments is not None:
+        yield (function.arguments(),)
+        return
     two = name in ("pow", "divide", "atan2")
     if fmt is FP64:
         count = max(1, count // 16)  # References beyond fp64 are slow.

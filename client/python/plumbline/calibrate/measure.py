@@ -69,8 +69,9 @@ class Calibrator:
 
     def run(self) -> Calibration:
         self._modes()
-        for name in functions.ELEMENTARY:
-            self._function(name)
+        for name, function in functions.ELEMENTARY.items():
+            if self.device.type == "cpu" or not function.on_cpu_alone:
+                self._function(name)
         self._sums()
         for kind in arithmetic.PRODUCTS:
             self._products(kind)
