@@ -46,8 +46,8 @@ std::optional<Function> documented(const Problem& problem) {
 }
 
 template <class T>
-T flushed(T x) {
-  return std::fabs(x) < std::numeric_limits<T>::min() ? T{0} : x;
+T flushed(T x) {  // What is zero already keeps its sign: the angle of a point left of the origin depends on it.
+  return x != 0 && std::fabs(x) < std::numeric_limits<T>::min() ? T{0} : x;
 }
 
 template <class T>
