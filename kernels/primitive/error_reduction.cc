@@ -234,9 +234,10 @@ Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, con
 // One pass, E[x^2] - E[x]^2, where it is declared: the difference of (n+2) u mean x^2 and of 2|mu| dmu + dmu^2 +
 // u(|mu| + dmu)^2, rounded; it may be negative.
 //
-// Otherwise a computed variance is not negative, so v + eps lies in [eps + max(0, v - e_v), ...]; the lower end moves r
-// most: sqrt((v+eps)/lo) - 1 = y / (sqrt(1-y) (1 + sqrt(1-y))), y = (v+eps-lo)/(v+eps). Adding eps costs u/2, the root
-// and the reciprocal (or a library's rsqrt) what the profile says.
+// Otherwise a computed variance is not negative, so v + eps lies in [eps + max(0, v - e_v), v + eps + e_v]. The lower
+// end, y (v+eps) below, moves r by sqrt(1/(1-y)) - 1 = y / (s (1 + s)), s = sqrt(1-y); the upper one by
+// 1 - sqrt(1/(1+y)): less for the same y, but more where 0 cuts the lower end off. Adding eps costs u/2, the root and
+// the reciprocal (or a library's rsqrt) what the profile says.
 Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -267,8 +268,8 @@ Bound error_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
                                     : (summing + 8 * u) * v + centre + 4 * (eta + lost);
         const double y = (one_pass ? e_v : std::min(v, e_v)) / (v + eps) + u;
         if (!(y < 1)) return y == y ? kInfinity : y;
-        const double s = std::sqrt(1 - y);
-        const double shift = y / (s * (1 + s));
+        const double s = std::sqrt(1 - y), upwards = 1 - 1 / std::sqrt(1 + e_v / (v + eps) + u);
+        const double shift = std::max(y / (s * (1 + s)), upwards);
         return r * (shift + root + shift * root) + absolute;
       },
       stats.variance, stats.mean, magnitude, out.reshape(stats.mean.shape()));

@@ -137,6 +137,8 @@ MUTATIONS = [
              "(summing + 8 * u) * v", "0.0", "variance_rsqrt"),
     Mutation("variance: root forgotten", "error_reduction.cc", "Bound error_variance_rsqrt",
              "shift + root + shift * root", "shift", "variance_rsqrt"),
+    Mutation("variance: one end alone", "error_reduction.cc", "Bound error_variance_rsqrt",
+             "std::max(y / (s * (1 + s)), upwards)", "y / (s * (1 + s))", "variance_rsqrt"),
     Mutation("variance: the wrong end", "error_reduction.cc", "Bound error_variance_rsqrt", "std::sqrt(1 - y)",
              "std::sqrt(1 + 3 * y)", "variance_rsqrt"),
     # Softmax.

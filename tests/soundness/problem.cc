@@ -261,9 +261,10 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       Array x = stagnates && coin(random) ? drifting(n, lanes, compute, input, random)
                 : stagnates               ? stagnating(n, lanes, compute, input, 2, true, random)
                                           : transposed(values.array({lanes, n}));
-      if (!stagnates && coin(random)) {  // A mean far from 0.
+      if (!stagnates && coin(random)) {  // A mean far from 0, with a spread of some units of its last place or more.
         const double shift = std::ldexp(1.0, static_cast<int>(pick(random, 0, 10)));
-        for (std::int64_t i = 0; i < x.count(); ++i) x.data()[i] = round_to(input, x.data()[i] + shift);
+        const double spread = coin(random) ? 1 : std::ldexp(1.0, -static_cast<int>(pick(random, 8, 24)));
+        for (std::int64_t i = 0; i < x.count(); ++i) x.data()[i] = round_to(input, x.data()[i] * spread + shift);
       }
       reduce_over(problem, std::move(x), false, random);
       problem.attributes.scalar = std::ldexp(1.0, static_cast<int>(pick(random, -40, 0)));
