@@ -54,58 +54,61 @@ struct Judged {
   }
 };
 
-// sum |weight| radius over a tap's terms, of one shape; empty: zero.
-Array joint_radius(const GraphTap& tap, const std::vector<Bound>& radii) {
-  Array sum;
-  for (std::size_t k = 0; k < radii.size(); ++k) {
-    if (!radii[k]) continue;
-    const Array part = radii[k].values.materialize();
-    if (!sum) sum = Array::zeros(part.shape());
-    for (std::int64_t i = 0; i < sum.count(); ++i) sum.data()[i] += std::fabs(tap.terms[k].weight) * part.data()[i];
-  }
-  return sum;
-}
-
-// The part of it that each term's rounding to its own format makes.
-Array own_rounding(const GraphTap& tap, const std::vector<Array>& values, const std::vector<Bound>& radii) {
-  Array sum;
-  for (std::size_t k = 0; k < radii.size(); ++k) {
-    const GraphTap::Term& term = tap.terms[k];
-    if (!radii[k] || !is_float(term.format)) continue;
-    const double u = unit_roundoff(term.format), eta = half_smallest_subnormal(term.format);
-    const Array part = values[k].materialize();
-    if (!sum) sum = Array::zeros(part.shape());
-    for (std::int64_t i = 0; i < sum.count(); ++i)
-      sum.data()[i] += std::fabs(term.weight) * (u * std::fabs(part.data()[i]) + eta);
-  }
-  return sum;
-}
-
 // The elements of a tap from `begin` on: its terms' exact values and the radii around them.
 Judged judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector<Array>& values,
                       const std::vector<Bound>& radii) {
-  Judged judged;
-  const Array exact = sum_of_terms(tap, values).materialize(), radius = joint_radius(tap, radii);
-  const Array rounding = own_rounding(tap, values, radii), observed = observed_part(tap, begin, exact.count());
-  const double *m = exact.data(), *t = observed.data();
+  const Array exact = sum_of_terms(tap, values).materialize(), observed = observed_part(tap, begin, exact.count());
+  std::vector<Array> parts, part_radii;
+  for (const Array& value : values) parts.push_back(value.materialize());
+  for (const Bound& radius : radii) part_radii.push_back(radius ? radius.values.materialize() : Array());
   // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
   const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-  for (std::int64_t i = 0; i < exact.count(); ++i) {
-    const double bare = radius ? radius.data()[i] : 0, r = bare * own, deviation = std::fabs(t[i] - m[i]);
-    const double excess = rounding ? std::max(0.0, bare - rounding.data()[i]) : bare;
-    judged.finite = judged.finite && std::isfinite(m[i]);
-    judged.radius_squares += bare * bare;
-    judged.excess_squares += excess * excess;
-    judged.exact_squares += m[i] * m[i];
-    const bool same = t[i] == m[i] || (std::isnan(t[i]) && std::isnan(m[i]));
-    const double ratio = same ? 0 : (r > 0 && std::isfinite(deviation) ? deviation / r : HUGE_VAL);
-    if (!(ratio > judged.worst)) continue;
-    judged.worst = ratio;
-    judged.element = static_cast<std::uint64_t>(begin + i);
+  Judged judged;
+  double not_finite = 0;  // 0 or NaN.
+  constexpr std::int64_t kBlock = 256;
+  double radius[kBlock], rounding[kBlock], ratio[kBlock];  // `rounding`: each term's to its own format.
+  for (std::int64_t at = 0; at < exact.count(); at += kBlock) {
+    const std::int64_t length = std::min(kBlock, exact.count() - at);
+    const double *m = exact.data() + at, *t = observed.data() + at;
+    std::fill_n(radius, length, 0.0);
+    std::fill_n(rounding, length, 0.0);
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      if (!part_radii[k]) continue;
+      const GraphTap::Term& term = tap.terms[k];
+      const double weight = std::fabs(term.weight), *x = parts[k].data() + at, *r = part_radii[k].data() + at;
+      const double u = is_float(term.format) ? unit_roundoff(term.format) : 0;
+      const double eta = is_float(term.format) ? half_smallest_subnormal(term.format) : 0;
+      for (std::int64_t i = 0; i < length; ++i) {
+        radius[i] += weight * r[i];
+        rounding[i] += weight * (u * std::fabs(x[i]) + eta);
+      }
+    }
+    double radius_squares = 0, excess_squares = 0, exact_squares = 0, worst = 0;
+#pragma omp simd reduction(+ : radius_squares, excess_squares, exact_squares, not_finite) reduction(max : worst)
+    for (std::int64_t i = 0; i < length; ++i) {
+      const double r = radius[i] * own, deviation = std::fabs(t[i] - m[i]);
+      const double excess = std::max(0.0, radius[i] - rounding[i]);
+      radius_squares += radius[i] * radius[i];
+      excess_squares += excess * excess;
+      exact_squares += m[i] * m[i];
+      not_finite += m[i] - m[i];
+      const bool same = (t[i] == m[i]) | ((t[i] != t[i]) & (m[i] != m[i]));
+      const bool bounded = (r > 0) & (deviation < HUGE_VAL);
+      ratio[i] = same ? 0 : bounded ? deviation / r : HUGE_VAL;
+      worst = std::max(worst, ratio[i]);
+    }
+    judged.radius_squares += radius_squares;
+    judged.excess_squares += excess_squares;
+    judged.exact_squares += exact_squares;
+    if (!(worst > judged.worst)) continue;
+    const std::int64_t i = std::find(ratio, ratio + length, worst) - ratio;
+    judged.worst = worst;
+    judged.element = static_cast<std::uint64_t>(begin + at + i);
     judged.exact = m[i];
-    judged.radius = r;
+    judged.radius = radius[i] * own;
     judged.observed = t[i];
   }
+  judged.finite = not_finite == 0;
   return judged;
 }
 

@@ -1,6 +1,7 @@
 #include "server/bound/interval.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kernels/cpu/loop.h"
@@ -12,10 +13,9 @@ namespace {
 // |x| + r with the sign of x: the point of the enclosure where every magnitude-based error model is largest.
 Array inflated(const Array& centre, const Bound& radius) {
   if (!radius) return centre;
-  const Array x = centre.materialize(), r = radius.values.materialize();
-  Array result = Array::uninitialized(x.shape());
+  Array result = Array::uninitialized(centre.shape());
   cpu::map(
-      result, [](double c, double d) { return std::copysign(std::fabs(c) + d, c); }, x, r);
+      result, [](double c, double d) { return std::copysign(std::fabs(c) + d, c); }, centre, radius.values);
   return result;
 }
 
@@ -25,15 +25,21 @@ bool row_normalised(Primitive primitive) {
          primitive == Primitive::kVarianceRsqrt;
 }
 
-// (a + b)(1 + 2^-40), above the rounding of one addition.
+// Error models of these look at the result alone.
+bool of_result_alone(Primitive primitive) {
+  return traits(primitive).bitwise || primitive == Primitive::kAdd || primitive == Primitive::kSub ||
+         primitive == Primitive::kMul;
+}
+
+// (a + b)(1 + 2^-40), above the rounding of one addition; takes the place of `b` where that is not shared.
 Bound sum(const Bound& a, const Bound& b) {
   if (!a) return b;
   if (!b) return a;
-  const Array x = a.values.materialize(), y = b.values.materialize();
-  Array result = Array::uninitialized(x.shape());
-  const double up = 1 + std::ldexp(1.0, -40);
+  const bool ours = b.values.unique() && b.values.contiguous();
+  Array result = ours ? b.values : Array::uninitialized(b.values.shape());
+  constexpr double kUp = 1 + 0x1p-40;
   cpu::map(
-      result, [up](double p, double q) { return (p + q) * up; }, x, y);
+      result, [](double p, double q) { return (p + q) * kUp; }, a.values, b.values);
   return {result};
 }
 
@@ -52,34 +58,40 @@ Bound enclose(const Graph& graph, const Node& node, const Profile& profile, cons
   Bound carried;
   if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
   const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
-  if (!moved || row_normalised(node.primitive))
-    return sum(carried, primitive.local_error(node.attributes, arithmetic, centres, inflated(value, carried)));
-  std::vector<Array> inflated_inputs;
-  for (std::size_t i = 0; i < centres.size(); ++i) inflated_inputs.push_back(inflated(centres[i], radii[i]));
-  return sum(carried, primitive.local_error(node.attributes, arithmetic, inflated_inputs, inflated(value, carried)));
+  std::vector<Array> farthest;
+  if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive))
+    for (std::size_t i = 0; i < centres.size(); ++i) farthest.push_back(inflated(centres[i], radii[i]));
+  return sum(carried, primitive.local_error(node.attributes, arithmetic, farthest.empty() ? centres : farthest,
+                                            inflated(value, carried)));
 }
 
-// Of a node, or a part of it. Elements whose value is infinite have no finite ball: they say nothing of the others.
+// Of a node, or a part of it: bits of magnitudes, which are ordered as they are, NaN above all. (Their maximum
+// vectorises.) Elements whose value is infinite have no finite ball: they say nothing of the others.
 struct Largest {
-  double radius = 0, value = 0;
+  std::int64_t radius = 0, value = 0;
 
   void join(const Largest& other) {
-    radius = scalar::Max::combine(radius, other.radius);
-    value = scalar::Max::combine(value, other.value);
+    radius = std::max(radius, other.radius);
+    value = std::max(value, other.value);
   }
   // Beyond use as a whole.
-  bool useless() const { return !(radius < HUGE_VAL) || (value > 0 && radius > 1e6 * value); }
+  bool useless() const {
+    const double r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
+    return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);
+  }
 };
 
 Largest largest_of(const Bound& radius, const Array& value) {
   if (!radius) return {};
-  Array largest_radius = Array::uninitialized({}), largest_value = Array::uninitialized({});
-  cpu::reduce<cpu::Max>(
-      largest_radius, false, value.shape(), [](double r, double v) { return v - v == 0 ? r : 0.0; }, radius.values,
-      value);
-  cpu::reduce<cpu::Max>(
-      largest_value, false, value.shape(), [](double v) { return v - v == 0 ? std::fabs(v) : 0.0; }, value);
-  return {largest_radius.item(), largest_value.item()};
+  const Array radii = radius.values.materialize(), values = value.materialize();
+  const double *r = radii.data(), *v = values.data();
+  const auto magnitude = [](double x) { return std::bit_cast<std::int64_t>(std::fabs(x)); };
+  Largest largest;
+  for (std::int64_t i = 0; i < values.count(); ++i) {
+    const Largest one = {magnitude(r[i]), magnitude(v[i])};
+    largest.join(one.value < magnitude(HUGE_VAL) ? one : Largest());
+  }
+  return largest;
 }
 
 }  // namespace
