@@ -164,15 +164,14 @@ void check_observed(const Graph& graph, const Replay& anchored, const Profile& p
   }
 }
 
-// By tap of the group: empty where its enclosure exploded.
-std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Replay& anchored, const TapGroup& group,
-                                                 const Profile& profile, const Overrides& anchors,
-                                                 Enclosures* enclosures) {
-  const Stretch& stretch = *group.stretch;
+// By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
+std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Replay& anchored, const Stretch& stretch,
+                                                 const std::vector<std::size_t>& taps, const Profile& profile,
+                                                 const Overrides& anchors, Enclosures* enclosures) {
   std::vector<std::vector<Judged>> parts(static_cast<std::size_t>(count_tiles(stretch)));
   const auto judge_tile = [&](std::int64_t number, const Tile& tile, const std::vector<Bound>& radii) {
     std::size_t end = 0;
-    for (std::size_t index : group.taps) {
+    for (std::size_t index : taps) {
       const GraphTap& tap = graph.taps[index];
       std::vector<Array> values;
       std::vector<Bound> bounds;
@@ -187,12 +186,11 @@ std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Repla
       enclose_stretch(graph, anchored, stretch, profile, anchors, enclosures, judge_tile);
   std::vector<std::optional<Judged>> judged;
   std::size_t end = 0;
-  for (std::size_t i = 0; i < group.taps.size(); ++i) {
+  for (std::size_t i = 0; i < taps.size(); ++i) {
     Judged whole;
     for (const std::vector<Judged>& part : parts) whole.join(part[i]);
     bool lost = false;
-    for (std::size_t k = 0; k < graph.taps[group.taps[i]].terms.size(); ++k)
-      lost = lost || exploded[stretch.ends[end++]];
+    for (std::size_t k = 0; k < graph.taps[taps[i]].terms.size(); ++k) lost = lost || exploded[stretch.ends[end++]];
     judged.push_back(lost ? std::nullopt : std::optional(whole));
   }
   return judged;
@@ -224,31 +222,36 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
 
   std::vector<std::size_t> candidates;
+  std::vector<std::vector<NodeId>> ends;
   for (std::size_t index : taps) {
     const GraphTap& tap = graph.taps[index];
     const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
-    if (beyond || !graph.observed.empty()) candidates.push_back(index);
+    if (!beyond && graph.observed.empty()) continue;
+    candidates.push_back(index);
+    ends.push_back(nodes_of(tap));
   }
-  const std::vector<TapGroup> groups = group_taps(graph, candidates, [&](NodeId id) { return anchors.count(id) != 0; });
+  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
   std::vector<NodeId> wanted;
   for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
-  for (const TapGroup& group : groups) {
+  for (const StretchGroup& group : groups) {
     const std::vector<NodeId> nodes =
-        group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : nodes_of(graph.taps[group.taps.front()]);
+        group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()];
     wanted.insert(wanted.end(), nodes.begin(), nodes.end());
   }
   Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);
   check_observed(graph, anchored, *input.profile, &enclosures, bounds);
 
   std::map<std::size_t, Judged> judged;  // By tap.
-  for (const TapGroup& group : groups) {
+  for (const StretchGroup& group : groups) {
+    std::vector<std::size_t> members;
+    for (std::size_t index : group.members) members.push_back(candidates[index]);
     std::vector<std::optional<Judged>> found;
     if (group.stretch)
-      found = judge_stretch(graph, anchored, group, *input.profile, anchors, &enclosures);
+      found = judge_stretch(graph, anchored, *group.stretch, members, *input.profile, anchors, &enclosures);
     else
-      found = {judge_whole(graph.taps[group.taps.front()], anchored, &enclosures)};
+      found = {judge_whole(graph.taps[members.front()], anchored, &enclosures)};
     for (std::size_t i = 0; i < found.size(); ++i)
-      if (found[i] && found[i]->finite) judged.emplace(group.taps[i], *found[i]);
+      if (found[i] && found[i]->finite) judged.emplace(members[i], *found[i]);
   }
   for (const auto& [index, one] : judged) {
     enclosed[index] = true;

@@ -1,6 +1,7 @@
 #include "server/bound/hazards.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -27,7 +28,7 @@ bool rounds(const Node& node) {
 
 // One node's values against the range of its format.
 struct Range {
-  std::uint64_t nonzero = 0, overflowing = 0, underflowing = 0;
+  double nonzero = 0, overflowing = 0, underflowing = 0;
   double largest = 0, squares = 0, lost_squares = 0;
 };
 
@@ -50,9 +51,7 @@ Range range_of(Format format, const Array& values) {
   return range;
 }
 
-double share(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
+double share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 // Overflow and underflow. What is lost below the normal range counts where it exceeds, in norm, what rounding to
 // nearest may do to the whole tensor: u norm(x). A tensor of typical size s has its error of eta below s u only from
@@ -68,7 +67,7 @@ void find_range_hazards(const Graph& graph, const Replay& values, bool not_finit
     const Range range = range_of(node.result, values.computed(id));
     if (range.nonzero == 0) continue;
     const bool gradient = phase == Phase::kBackward;
-    const double typical = std::sqrt(range.squares / static_cast<double>(range.nonzero));
+    const double typical = std::sqrt(range.squares / range.nonzero);
     if (gradient) {
       scale_max = std::min(scale_max, std::ilogb(largest_finite(node.result) / range.largest));
       scale_min = std::max(scale_min, std::ilogb(smallest_normal(node.result) / typical) + 1);
@@ -100,69 +99,117 @@ struct Accumulator {
   std::size_t chain = 0;             // Of kState and kSum.
 };
 
-// Additions into one running sum, from one line of the program.
+// An addition that is looked at, and what is found there.
+struct Addition {
+  std::optional<std::size_t> into;  // The operand that accumulates, in `format`:
+  Format format = Format::kUnknown;
+  std::optional<std::size_t> chain;  // A running sum, or else a weight.
+  bool may_cancel = false;
+
+  struct Found {
+    // What of an addend leaves the accumulator as it was: round(a + x) = round(a) though x is not 0.
+    double elements = 0, lost_elements = 0, total = 0, lost = 0;
+    double terms_squares = 0, squares = 0;  // Of |a| + |x|, and of their sum.
+
+    void join(const Found& other) {
+      elements += other.elements;
+      lost_elements += other.lost_elements;
+      total += other.total;
+      lost += other.lost;
+      terms_squares += other.terms_squares;
+      squares += other.squares;
+    }
+  } found;
+};
+using Additions = std::map<NodeId, Addition>;
+
+// Additions into one running sum, from one line of the program, or into weights of one format.
 struct Chain {
   std::vector<NodeId> additions;
   NodeId worst = 0;
-  std::uint64_t worst_lost = 0;
-  double lost = 0, total = 0;
-  std::uint64_t lost_elements = 0, elements = 0;
-};
+  double worst_lost = 0;
+  Addition::Found found;  // In all.
 
-// What of an addend leaves the accumulator as it was: round(a + x) = round(a) though x is not 0.
-struct Absorbed {
-  std::uint64_t elements = 0, lost_elements = 0;
-  double total = 0, lost = 0;
-
-  void join(const Absorbed& other) {
-    elements += other.elements;
-    lost_elements += other.lost_elements;
-    total += other.total;
-    lost += other.lost;
-  }
+  bool loses() const { return found.lost > kLostMin * found.total; }
 };
 
 template <class Round>
-Absorbed absorbed(const Array& accumulator, const Array& addend, const Round& round) {
+void look_for_absorbed(const Array& accumulator, const Array& addend, const Round& round, Addition::Found* found) {
   const double *a = accumulator.data(), *x = addend.data();
   double elements = 0, lost_elements = 0, total = 0, lost = 0;
+#pragma omp simd reduction(+ : elements, lost_elements, total, lost)
   for (std::int64_t i = 0; i < accumulator.count(); ++i) {
-    const bool counts = x[i] != 0 && std::isfinite(x[i]) && std::isfinite(a[i]);
+    const bool counts = (x[i] != 0) & (x[i] - x[i] == 0) & (a[i] - a[i] == 0);
     const double step = counts ? std::fabs(x[i]) : 0;
-    const bool absorbs = counts && round(a[i] + x[i]) == round(a[i]);
+    const bool absorbs = counts & (round(a[i] + x[i]) == round(a[i]));
     elements += counts ? 1 : 0;
     total += step;
     lost_elements += absorbs ? 1 : 0;
     lost += absorbs ? step : 0;
   }
-  return {static_cast<std::uint64_t>(elements), static_cast<std::uint64_t>(lost_elements), total, lost};
+  *found = {elements, lost_elements, total, lost};
 }
 
-Absorbed absorbed(Format format, const Array& accumulator, const Array& addend) {
-  const Array a = accumulator.materialize(), x = addend.expand(a.shape()).materialize();
-  if (format == Format::kFloat32) return absorbed(a, x, [](double v) { return static_cast<float>(v); });
-  return absorbed(a, x, [format](double v) { return round_to(format, v); });
+Addition::Found look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
+  Addition::Found found;
+  if (addition.into) {
+    const Array a = terms[*addition.into].materialize();
+    const Array x = terms[1 - *addition.into].expand(a.shape()).materialize();
+    if (addition.format == Format::kFloat32)
+      look_for_absorbed(
+          a, x, [](double v) { return static_cast<float>(v); }, &found);
+    else
+      look_for_absorbed(
+          a, x, [format = addition.format](double v) { return round_to(format, v); }, &found);
+  }
+  if (addition.may_cancel) {
+    Array magnitudes = Array::uninitialized({}), result = Array::uninitialized({});
+    const auto square = [](double v) { return v * v; };
+    cpu::reduce<cpu::Sum>(
+        magnitudes, false, sum.shape(), [=](double a, double b) { return square(std::fabs(a) + std::fabs(b)); },
+        terms[0], terms[1]);
+    cpu::reduce<cpu::Sum>(result, false, sum.shape(), square, sum);
+    found.terms_squares = magnitudes.item();
+    found.squares = result.item();
+  }
+  return found;
 }
 
-// Of the addition `id` to its input `into`.
-Absorbed absorbed(const Graph& graph, const Replay& values, NodeId id, std::size_t into, Format format) {
-  const Node& node = graph.nodes[id];
-  const auto stretch = stretch_before(graph, {id}, [&](NodeId before) { return values.at_hand(before); });
-  if (!stretch) return absorbed(format, values.value(node.inputs[into]), values.value(node.inputs[1 - into]));
-  std::vector<Absorbed> parts(static_cast<std::size_t>(count_tiles(*stretch)));
-  const std::vector<std::size_t>& inputs = stretch->steps.back().inputs;
-  for_each_tile(graph, values, *stretch, [&](std::int64_t number, const Tile& tile) {
-    parts[static_cast<std::size_t>(number)] =
-        absorbed(format, tile.values[inputs[into]], tile.values[inputs[1 - into]]);
-  });
-  Absorbed whole;
-  for (const Absorbed& part : parts) whole.join(part);
-  return whole;
+// Those of one elementwise stretch in one pass, an optimizer's for instance.
+void look_at_all(const Graph& graph, const Replay& values, Additions* additions) {
+  std::vector<Additions::iterator> all;
+  std::vector<std::vector<NodeId>> ends;
+  for (auto at = additions->begin(); at != additions->end(); ++at) {
+    all.push_back(at);
+    ends.push_back({at->first});
+  }
+  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return values.at_hand(id); })) {
+    if (!group.stretch) {
+      auto& [id, addition] = *all[group.members.front()];
+      const std::vector<NodeId>& inputs = graph.nodes[id].inputs;
+      addition.found = look_at(addition, {values.value(inputs[0]), values.value(inputs[1])}, values.value(id));
+      continue;
+    }
+    const Stretch& stretch = *group.stretch;
+    std::vector<std::vector<Addition::Found>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+    for_each_tile(graph, values, stretch, [&](std::int64_t number, const Tile& tile) {
+      for (std::size_t i = 0; i < group.members.size(); ++i) {
+        const std::size_t end = stretch.ends[i];
+        const std::vector<std::size_t>& inputs = stretch.steps[end - stretch.sources.size()].inputs;
+        parts[static_cast<std::size_t>(number)].push_back(
+            look_at(all[group.members[i]]->second, {tile.values[inputs[0]], tile.values[inputs[1]]}, tile.values[end]));
+      }
+    });
+    for (const std::vector<Addition::Found>& part : parts)
+      for (std::size_t i = 0; i < part.size(); ++i) all[group.members[i]]->second.found.join(part[i]);
+  }
 }
 
 class Accumulations {
  public:
-  Accumulations(const Graph& graph, const Replay& values) : graph_(graph), values_(values), into_(graph.nodes.size()) {
+  // Adds to `additions` what it wants to be looked at.
+  Accumulations(const Graph& graph, const Replay& values, Additions* additions)
+      : graph_(graph), values_(values), additions_(additions), into_(graph.nodes.size()) {
     for (const GraphLeaf& leaf : graph.leaves) {
       if (!is_float(leaf.format)) continue;
       if (leaf.role == LeafRole::kParameter) into_[leaf.node] = {Accumulator::Kind::kWeight, leaf.format, 0};
@@ -170,18 +217,25 @@ class Accumulations {
     }
     narrowest_cast_.assign(graph.nodes.size(), Format::kUnknown);
     constant_.assign(graph.nodes.size(), false);
-  }
-
-  void find(std::vector<HazardFinding>* findings) {
     for (const Node& node : graph_.nodes)
       if (node.primitive == Primitive::kCast && is_float(node.result)) narrowest_cast_[node.inputs[0]] = node.result;
     for (NodeId id = 0; id < graph_.nodes.size(); ++id) visit(id);
+  }
+
+  void find(std::vector<HazardFinding>* findings) {
+    for (const auto& [id, addition] : *additions_) {
+      if (!addition.into) continue;
+      Chain& chain = addition.chain ? chains_[*addition.chain] : weights_[addition.format];
+      chain.found.join(addition.found);
+      if (addition.found.lost_elements < chain.worst_lost) continue;
+      chain.worst = id;
+      chain.worst_lost = addition.found.lost_elements;
+    }
     for (const auto& [format, weights] : weights_)
-      if (weights.lost > kLostMin * weights.total) findings->push_back(finding(HazardKind::kLostUpdates, weights));
+      if (weights.loses()) findings->push_back(finding(HazardKind::kLostUpdates, weights));
     const Chain* worst = nullptr;
     for (const Chain& chain : chains_)
-      if (chain.lost > kLostMin * chain.total && (worst == nullptr || chain.lost_elements > worst->lost_elements))
-        worst = &chain;
+      if (chain.loses() && (worst == nullptr || chain.found.lost_elements > worst->found.lost_elements)) worst = &chain;
     if (worst != nullptr) findings->push_back(finding(HazardKind::kStagnation, *worst));
   }
 
@@ -192,7 +246,8 @@ class Accumulations {
   }
 
   HazardFinding finding(HazardKind kind, const Chain& chain) const {
-    return {kind, chain.worst, share(chain.lost_elements, chain.elements), chain.lost / chain.total, {}, {}};
+    const Addition::Found& all = chain.found;
+    return {kind, chain.worst, share(all.lost_elements, all.elements), all.lost / all.total, {}, {}};
   }
 
   void visit(NodeId id) {
@@ -235,7 +290,7 @@ class Accumulations {
       if (narrowest_cast_[id] == accumulator.format) format = accumulator.format;  // Read wide, stored as it was.
       if (accumulator.kind == Accumulator::Kind::kWeight) {
         if (into_[addend].kind == Accumulator::Kind::kWeight) continue;  // A sum of weights is no step.
-        absorb(id, i, format, &weights_[format]);
+        look_at(id, i, format, {});
         return;
       }
       Chain& chain = chains_[accumulator.chain];
@@ -243,7 +298,7 @@ class Accumulations {
       if (accumulator.kind == Accumulator::Kind::kSum && !same_line) continue;
       chain.additions.push_back(id);
       if (accumulator.kind == Accumulator::Kind::kState || chain.additions.size() >= kRunningSumMin)
-        absorb(id, i, format, &chain);
+        look_at(id, i, format, accumulator.chain);
       into_[id] = {Accumulator::Kind::kSum, accumulator.format, accumulator.chain};
       return;
     }
@@ -252,21 +307,18 @@ class Accumulations {
     into_[id] = {Accumulator::Kind::kSum, node.result, chain};
   }
 
-  void absorb(NodeId id, std::size_t into, Format format, Chain* chain) const {
-    const Absorbed found = absorbed(graph_, values_, id, into, format);
-    chain->elements += found.elements;
-    chain->total += found.total;
-    chain->lost_elements += found.lost_elements;
-    chain->lost += found.lost;
-    if (found.lost_elements < chain->worst_lost) return;
-    chain->worst = id;
-    chain->worst_lost = found.lost_elements;
+  void look_at(NodeId id, std::size_t into, Format format, std::optional<std::size_t> chain) {
+    Addition& addition = (*additions_)[id];
+    addition.into = into;
+    addition.format = format;
+    addition.chain = chain;
   }
 
   const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
 
   const Graph& graph_;
   const Replay& values_;
+  Additions* const additions_;
   std::vector<Accumulator> into_;  // By node.
   std::vector<Format> narrowest_cast_;
   std::vector<bool> constant_;
@@ -280,25 +332,25 @@ NodeId made(const Graph& graph, NodeId id) {
   return id;
 }
 
-// A sum of two computed terms that keeps less than half of its format's digits: norm(|a| + |b|) > norm(a + b) /
-// sqrt(u). Not in backward: a gradient cancels at every optimum, by design.
-void find_cancellation(const Graph& graph, const Replay& values, std::vector<HazardFinding>* findings) {
-  std::optional<HazardFinding> worst;
+// Sums of two computed terms. Not in backward: a gradient cancels at every optimum, by design.
+void add_what_may_cancel(const Graph& graph, const Replay& values, Additions* additions) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.primitive != Primitive::kSub && node.primitive != Primitive::kAdd) continue;
     if (!values.has(id) || !is_float(node.result) || node.shape != graph.nodes[node.inputs[0]].shape) continue;
     if (graph.origins[node.origin].phase == Phase::kBackward) continue;
-    if (!rounds(graph.nodes[made(graph, node.inputs[0])]) || !rounds(graph.nodes[made(graph, node.inputs[1])]))
-      continue;
-    Array terms = Array::uninitialized({}), result = Array::uninitialized({});
-    const auto square = [](double x) { return x * x; };
-    cpu::reduce<cpu::Sum>(
-        terms, false, node.shape, [=](double a, double b) { return square(std::fabs(a) + std::fabs(b)); },
-        values.value(node.inputs[0]), values.value(node.inputs[1]));
-    cpu::reduce<cpu::Sum>(result, false, node.shape, square, values.value(id));
-    const double factor = std::sqrt(terms.item() / result.item());
-    if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(node.result)) > 1)) continue;
+    if (rounds(graph.nodes[made(graph, node.inputs[0])]) && rounds(graph.nodes[made(graph, node.inputs[1])]))
+      (*additions)[id].may_cancel = true;
+  }
+}
+
+// Less than half of the format's digits are kept: norm(|a| + |b|) > norm(a + b) / sqrt(u).
+void find_cancellation(const Graph& graph, const Additions& additions, std::vector<HazardFinding>* findings) {
+  std::optional<HazardFinding> worst;
+  for (const auto& [id, addition] : additions) {
+    if (!addition.may_cancel) continue;
+    const double factor = std::sqrt(addition.found.terms_squares / addition.found.squares);
+    if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(graph.nodes[id].result)) > 1)) continue;
     if (!worst || factor > worst->harm) worst = HazardFinding{HazardKind::kCancellation, id, 1, factor, {}, {}};
   }
   if (worst) findings->push_back(*worst);
@@ -309,8 +361,12 @@ void find_cancellation(const Graph& graph, const Replay& values, std::vector<Haz
 std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values, bool not_finite) {
   std::vector<HazardFinding> findings;
   find_range_hazards(graph, values, not_finite, &findings);
-  Accumulations(graph, values).find(&findings);
-  find_cancellation(graph, values, &findings);
+  Additions additions;
+  Accumulations accumulations(graph, values, &additions);
+  add_what_may_cancel(graph, values, &additions);
+  look_at_all(graph, values, &additions);
+  accumulations.find(&findings);
+  find_cancellation(graph, additions, &findings);
   find_grid_hazards(graph, values, &findings);
   return findings;
 }

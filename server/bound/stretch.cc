@@ -6,7 +6,6 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
-#include "server/bound/taps.h"
 
 namespace plumbline {
 namespace {
@@ -110,26 +109,26 @@ std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<Node
   return Builder(graph, stop).build(ends);
 }
 
-std::vector<TapGroup> group_taps(const Graph& graph, const std::vector<std::size_t>& taps,
-                                 const std::function<bool(NodeId)>& stop) {
-  std::vector<TapGroup> groups;
+std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
+                                     const std::function<bool(NodeId)>& stop) {
+  std::vector<StretchGroup> groups;
   std::map<NodeId, std::size_t> group_of;  // By step of a stretch.
-  for (std::size_t index : taps) {
-    std::optional<Stretch> stretch = stretch_before(graph, nodes_of(graph.taps[index]), stop);
+  for (std::size_t index = 0; index < sets.size(); ++index) {
+    std::optional<Stretch> stretch = stretch_before(graph, sets[index], stop);
     std::size_t group = groups.size();
     if (stretch)
       for (const Stretch::Step& step : stretch->steps)
         if (const auto found = group_of.find(step.node); found != group_of.end()) group = found->second;
     if (group == groups.size()) groups.push_back({});
-    groups[group].taps.push_back(index);
+    groups[group].members.push_back(index);
     if (!stretch) continue;
     for (const Stretch::Step& step : stretch->steps) group_of.emplace(step.node, group);
     groups[group].stretch = std::move(stretch);
   }
-  for (TapGroup& group : groups) {
-    if (group.taps.size() < 2) continue;
+  for (StretchGroup& group : groups) {
+    if (group.members.size() < 2) continue;
     std::vector<NodeId> ends;
-    for (std::size_t index : group.taps) std::ranges::copy(nodes_of(graph.taps[index]), std::back_inserter(ends));
+    for (std::size_t index : group.members) std::ranges::copy(sets[index], std::back_inserter(ends));
     group.stretch = stretch_before(graph, ends, stop);
   }
   return groups;

@@ -27,13 +27,13 @@ struct Stretch {
 std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
                                       const std::function<bool(NodeId)>& stop);
 
-// Taps that share a stretch, or one that lies in none.
-struct TapGroup {
-  std::vector<std::size_t> taps;   // Indices into the graph's.
-  std::optional<Stretch> stretch;  // Its ends: the taps' terms, one after the other.
+// Sets of ends that share a stretch, or one that lies in none.
+struct StretchGroup {
+  std::vector<std::size_t> members;  // Indices of sets.
+  std::optional<Stretch> stretch;    // Its ends: the members', one after the other.
 };
-std::vector<TapGroup> group_taps(const Graph& graph, const std::vector<std::size_t>& taps,
-                                 const std::function<bool(NodeId)>& stop);
+std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
+                                     const std::function<bool(NodeId)>& stop);
 
 // Elements [begin, begin + length) of a stretch.
 struct Tile {

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "kernels/cpu/loop.h"
 #include "kernels/sums.h"
@@ -75,11 +74,11 @@ bool all_finite(const Array& values) { return std::isfinite(norm_max(values)); }
 
 std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
   std::vector<FiniteTap> finite(graph.taps.size());
-  std::vector<std::size_t> all(graph.taps.size());
-  std::iota(all.begin(), all.end(), 0);
-  for (const TapGroup& group : group_taps(graph, all, [&](NodeId id) { return replay.at_hand(id); })) {
+  std::vector<std::vector<NodeId>> ends;
+  for (const GraphTap& tap : graph.taps) ends.push_back(nodes_of(tap));
+  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
     if (!group.stretch) {
-      const std::size_t index = group.taps.front();
+      const std::size_t index = group.members.front();
       finite[index] = {all_finite(observed_value(graph.taps[index])),
                        all_finite(replayed_value(graph.taps[index], replay))};
       continue;
@@ -88,7 +87,7 @@ std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
     std::vector<std::vector<FiniteTap>> parts(static_cast<std::size_t>(count_tiles(stretch)));
     for_each_tile(graph, replay, stretch, [&](std::int64_t number, const Tile& tile) {
       std::size_t end = 0;
-      for (std::size_t index : group.taps) {
+      for (std::size_t index : group.members) {
         const GraphTap& tap = graph.taps[index];
         std::vector<Array> values;
         for (std::size_t k = 0; k < tap.terms.size(); ++k) values.push_back(tile.values[stretch.ends[end++]]);
@@ -97,8 +96,8 @@ std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
       }
     });
     for (const std::vector<FiniteTap>& part : parts)
-      for (std::size_t i = 0; i < group.taps.size(); ++i) {
-        FiniteTap& whole = finite[group.taps[i]];
+      for (std::size_t i = 0; i < group.members.size(); ++i) {
+        FiniteTap& whole = finite[group.members[i]];
         whole.observed = whole.observed && part[i].observed;
         whole.exact = whole.exact && part[i].exact;
       }
