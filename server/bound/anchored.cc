@@ -13,22 +13,17 @@
 namespace plumbline {
 namespace {
 
-Array decoded(const Observation& observation, const Shape& shape) {
-  Array values = Array::uninitialized(shape);
-  decode(observation.format, observation.bytes->data(), values.count(), values.data());
-  return values;
-}
-
 // Observed values that replace the replay's for their consumers: gradients that the framework held at the end of
 // backward, and every captured result. What lies beyond is then judged from what was really there.
 Overrides observed_anchors(const Graph& graph) {
   Overrides anchors;
-  for (const auto& [node, observation] : graph.observed) anchors[node] = decoded(observation, graph.nodes[node].shape);
+  for (const auto& [node, observation] : graph.observed)
+    anchors[node] = LeafValue(observation.format, observation.bytes, graph.nodes[node].shape);
   for (const GraphTap& tap : graph.taps) {
     if (tap.kind != TapKind::kGradient || tap.terms.size() != 1 || tap.terms[0].weight != 1) continue;
-    const NodeId node = tap.terms[0].node;
-    if (graph.nodes[node].primitive == Primitive::kLeaf) continue;
-    anchors[node] = observed_value(tap).reshape(graph.nodes[node].shape);
+    const GraphTap::Term& term = tap.terms[0];
+    const Node& node = graph.nodes[term.node];
+    if (node.primitive != Primitive::kLeaf) anchors[term.node] = LeafValue(term.format, term.observed, node.shape);
   }
   return anchors;
 }

@@ -36,6 +36,11 @@ constexpr std::int64_t kSmall = 1 << 12;
 
 }  // namespace
 
+LeafValue::LeafValue(Format format, Bytes bytes, Shape shape)
+    : format_(format), bytes_(std::move(bytes)), shape_(std::move(shape)) {
+  if (count() <= kSmall || traits(format).bytes == sizeof(double)) *this = static_cast<Array>(*this);
+}
+
 LeafValue::operator Array() const { return packed() ? part(0, count()).reshape(shape_) : values_; }
 
 Array LeafValue::part(std::int64_t begin, std::int64_t length) const {
@@ -57,11 +62,7 @@ std::vector<LeafValue> leaf_values(const Graph& graph) {
   std::vector<LeafValue> values(graph.leaves.size());
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
     const GraphLeaf& leaf = graph.leaves[i];
-    const Shape& shape = graph.nodes[leaf.node].shape;
-    if (!leaf.bytes) continue;
-    values[i] = LeafValue(leaf.format, leaf.bytes, shape);
-    if (count(shape) <= kSmall || traits(leaf.format).bytes == sizeof(double))
-      values[i] = static_cast<Array>(values[i]);
+    if (leaf.bytes) values[i] = LeafValue(leaf.format, leaf.bytes, graph.nodes[leaf.node].shape);
   }
   return values;
 }
@@ -147,13 +148,15 @@ struct Replay::State {
 
   Array value(NodeId id) {
     if (!needed[id]) return {};
-    if (const auto found = overrides.find(id); found != overrides.end()) return found->second;
-    if (!changed[id]) return base.value(id);
-    if (values[id]) return values[id];
+    const auto given = overrides.find(id);
+    const bool overridden = given != overrides.end();
+    if (overridden && !given->second.packed()) return given->second;
+    if (!overridden && !changed[id]) return base.value(id);
+    if (!overridden && values[id]) return values[id];
     Array value = recent.find(id);
     if (value) return value;
-    value = evaluate(id);
-    if (kept[id])
+    value = overridden ? static_cast<Array>(given->second) : evaluate(id);
+    if (!overridden && kept[id])
       values[id] = value;
     else
       recent.insert(id, value);
@@ -173,7 +176,8 @@ struct Replay::State {
   }
 
   LeafValue leaf(NodeId id) const {
-    if (overrides.count(id) != 0) return {};
+    if (const auto given = overrides.find(id); given != overrides.end())
+      return given->second.packed() ? given->second : LeafValue();
     if (!changed[id]) return base.packed(id);
     const auto found = packed.find(id);
     return found == packed.end() ? LeafValue() : found->second;

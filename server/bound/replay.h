@@ -12,14 +12,14 @@
 
 namespace plumbline {
 
-// Content of a leaf: values, or bytes in its own format, which take half the memory or less and are decoded whenever
-// they are asked for.
+// Content of a leaf, or of what else was told: values, or bytes in its own format, which take half the memory or less
+// and are decoded whenever they are asked for.
 class LeafValue {
  public:
   LeafValue() = default;  // None.
   LeafValue(Array values) : shape_(values.shape()), values_(std::move(values)) {}
-  LeafValue(Format format, Bytes bytes, Shape shape)
-      : format_(format), bytes_(std::move(bytes)), shape_(std::move(shape)) {}
+  // Small ones are decoded at once.
+  LeafValue(Format format, Bytes bytes, Shape shape);
 
   explicit operator bool() const { return values_ || bytes_ != nullptr; }
   bool packed() const { return bytes_ != nullptr; }
@@ -37,7 +37,7 @@ class LeafValue {
   Array values_;
 };
 
-using Overrides = std::map<NodeId, Array>;  // By node: what its consumers see instead.
+using Overrides = std::map<NodeId, LeafValue>;  // By node: what its consumers see instead.
 
 enum class Precision { kExact, kRounded };
 
@@ -52,7 +52,7 @@ class Replay {
   bool has(NodeId id) const;
   // Its value is held, or was given: nothing is computed when it is asked for.
   bool at_hand(NodeId id) const;
-  // A leaf that is held packed and that consumers see as it is; otherwise empty.
+  // What consumers see of a node whose content is held packed; otherwise empty.
   LeafValue packed(NodeId id) const;
   // What the node's consumers saw. Empty: not needed.
   Array value(NodeId id) const;

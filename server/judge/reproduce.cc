@@ -83,11 +83,8 @@ std::vector<Reproducer::Operand> read_taps(const Trace& trace, const Trace* targ
   const Graph graph = lower(trace);
   const std::vector<LeafValue> leaves = contents(graph, target);
   Overrides observed = check_decisions(graph, replay(graph, leaves, Precision::kExact), Profile()).overrides;
-  for (const auto& [node, observation] : graph.observed) {
-    Array values = Array::uninitialized(graph.nodes[node].shape);
-    decode(observation.format, observation.bytes->data(), values.count(), values.data());
-    observed[node] = std::move(values);
-  }
+  for (const auto& [node, observation] : graph.observed)
+    observed[node] = LeafValue(observation.format, observation.bytes, graph.nodes[node].shape);
   const Replay rounded = replay(graph, leaves, Precision::kRounded, observed);
   const std::vector<bool> known = known_bits(graph);
   std::vector<Reproducer::Operand> operands;

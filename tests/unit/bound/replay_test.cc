@@ -74,7 +74,7 @@ TEST(Replay, DecisionsWithinRoundingAreFollowedAndWideOnesAreIllegal) {
     EXPECT_EQ(check.differing, 1u);
     EXPECT_EQ(check.total, 3u);
     EXPECT_EQ(check.illegal.empty(), legal) << value;
-    EXPECT_EQ(check.overrides.at(side).data()[2], 0.0);
+    EXPECT_EQ(static_cast<Array>(check.overrides.at(side)).data()[2], 0.0);
   }
 }
 
