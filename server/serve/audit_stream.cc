@@ -225,11 +225,12 @@ void AuditStream::steer(const v1::Pace& pace) {
   if (!steering_) return;
   // A measurement that cannot be one is left out.
   const bool sound = pace.step_seconds() > 0 && std::isfinite(pace.step_seconds()) && pace.cost_seconds() >= 0 &&
-                     std::isfinite(pace.cost_seconds()) && pace.slice() > 0 && pace.slice() <= 1 && pace.steps() >= 0;
+                     std::isfinite(pace.cost_seconds()) && pace.slice() > 0 && pace.slice() <= 1 && pace.steps() >= 0 &&
+                     pace.since() >= 0;
   if (!sound) return;
-  const Steer next = steering_->decide(
-      {pace.steps(), pace.step_seconds(), pace.cost_seconds(), pace.bytes(), pace.slice(), pace.rotating()},
-      unanswered_);
+  const Steer next = steering_->decide({pace.steps(), pace.since(), pace.step_seconds(), pace.cost_seconds(),
+                                        pace.bytes(), pace.slice(), pace.rotating()},
+                                       unanswered_);
   v1::AuditResponse response;
   response.mutable_control()->set_every(next.every);
   response.mutable_control()->set_slice(next.slice);

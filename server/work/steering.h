@@ -16,6 +16,7 @@ struct Budget {
 // What the client measured of its last sampled step (audit.proto's Pace).
 struct Pace {
   std::int64_t steps = 0;  // Of the run so far.
+  std::int64_t since = 0;  // Of these, after the last sampled one.
   double step_seconds = 0;
   double cost_seconds = 0;
   std::uint64_t bytes = 0;
@@ -48,8 +49,9 @@ class Steering {
 
  private:
   const Budget budget_;
-  double spent_seconds_ = 0;  // On sampled steps so far.
-  double audit_seconds_ = 0;  // Of the last audit.
+  double spent_seconds_ = 0;       // On sampled steps so far.
+  double costs_ = 0, slices_ = 0;  // Of sampled steps, each weighing half as much as the next.
+  double audit_seconds_ = 0;       // Of the last audit.
   double memory_share_ = 0;
 };
 

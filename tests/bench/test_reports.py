@@ -17,7 +17,8 @@ KEYS = {
     ],
     "overhead": [
         *("idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"),
-        *("rotate_time_ratio", "rotate_modules", "rotate_modules_audited", "rotate_bitwise_identical"),
+        *("rotate_time_ratio", "rotate_time_ratio_error", "rotate_processor_ratio"),
+        *("rotate_modules", "rotate_modules_audited", "rotate_bitwise_identical"),
     ],
     "power": [
         *("mutants", "flagged", "located"),

@@ -1,6 +1,9 @@
 """Partial steps: what is captured of them, that it changes no bit, and what is refused."""
 
 import re
+import statistics
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +15,7 @@ from training import GPT
 
 import plumbline
 from plumbline.budget import checked_budget
-from plumbline.pace import PLAIN_NEEDED, PaceMeter
+from plumbline.pace import PLAIN_NEEDED, Instant, OwnThreads, PaceMeter
 from plumbline.scope import Rotation
 from plumbline.v1 import trace_pb2
 
@@ -285,33 +288,78 @@ def test_budget_as_it_is_written() -> None:
 
 def test_pace_of_a_synthetic_training() -> None:
     """Steps of 1 s, 60 s between the ninth and the tenth; the fourth is sampled, takes 3.5 s, and slows the two behind
-    it to 1.25 s, after which the training rests for 30 s; the thirteenth takes 60 s."""
+    it to 1.25 s, after which the training rests for 30 s; the thirteenth takes 60 s. The machine slows down meanwhile,
+    by a hundredth of a second each step. Watching costs a thousandth of each."""
     meter, now, found = PaceMeter(), 0.0, []
     for number in range(20):
-        meter.begins(now, idle=not 4 <= number <= 5)
+        meter.begins(Instant(now), idle=not 4 <= number <= 5)
         if number == 3:
             meter.sampled(number, 0.25)
             meter.captured(1000)
         known = meter.take()
         if known is not None:
-            found.append((number, known))
+            found.append((number, known, meter.since))
+        meter.entered(now + 0.001)
         now += 3.5 if number == 3 else 1.25 if number in (4, 5) else 60.0 if number == 12 else 1.0
-        meter.ends(now)
+        now += 0.01 * number
+        meter.ends(Instant(now))
         now += 60.0 if number == 8 else 30.0 if number == 5 else 0.0
-    ((number, (sample, cost, step_seconds)),) = found
-    assert number > PLAIN_NEEDED and step_seconds == 1.0
-    assert cost == pytest.approx(3.0) and sample.bytes == 1000 and sample.slice == 0.25
-    assert meter.steps == 20
+    ((number, (sample, cost, step_seconds), since),) = found
+    assert number == 6 + PLAIN_NEEDED and since == number - 3 and step_seconds == pytest.approx(1.06, abs=0.03)
+    plain = statistics.median(1 + 0.01 * before_or_after for before_or_after in (0, 1, 2, 6, 7, 8, 9, 10))
+    assert cost == pytest.approx(3.53 + 1.29 + 1.30 - 3 * plain + 10 * 0.001)
+    assert sample.bytes == 1000 and sample.slice == 0.25 and meter.steps == 20
 
 
 def test_pace_where_nothing_is_ever_answered_in_time() -> None:
     meter, costs = PaceMeter(), []
     for number in range(200):
-        meter.begins(float(number), idle=number < 10)
+        meter.begins(Instant(float(number)), idle=number < 10)
         if number >= 10 and number % 10 == 0:
             meter.sampled(number, 1.0)
         known = meter.take()
         if known is not None:
             costs.append(known[1])
-        meter.ends(number + 0.5)
+        meter.entered(float(number))
+        meter.ends(Instant(number + 0.5))
     assert len(costs) == 18 and max(costs) < 1e-9
+
+
+def test_pace_charges_no_less_than_processors_ran() -> None:
+    """Every tenth step is sampled. What else the machine does hides its cost in every other of them, and doubles it in
+    the rest: sums are right, and no smaller than what the threads ran."""
+    for seen, ran, charged in ((0.4, 0.1, 0.4), (0.0, 0.1, 0.1 + 0.05)):
+        own, total = OwnThreads(), 0.0
+        meter = PaceMeter(own)
+        for number in range(400):
+            now = Instant(float(number), 0.5 * number)
+            meter.begins(now, idle=True)
+            if number % 10 == 0:
+                meter.sampled(number, 1.0)
+            known = meter.take()
+            if known is not None:
+                total += known[1]
+            extra = (0.0, 0.0)
+            if number % 10 == 0:
+                extra = (0.0 if number % 20 else 2 * seen, ran)
+                own.seconds += 0.05
+            meter.entered(now.seconds)
+            meter.ends(Instant(now.seconds + 0.4 + extra[0], now.processor + 0.3 + extra[1]))
+        assert total / 39 == pytest.approx(charged, rel=0.06)
+
+
+def test_own_threads_are_counted_once() -> None:
+    own = OwnThreads()
+
+    def work() -> None:
+        for _ in range(3):
+            sum(range(100_000))
+            own.count()
+        spent.append(time.thread_time())
+
+    spent: list[float] = []
+    for _ in range(2):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert sum(spent) / 2 < own.seconds <= sum(spent)

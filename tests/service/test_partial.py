@@ -178,7 +178,7 @@ def test_a_scope_that_cannot_be(client: Client, run: str, scope: audit_pb2.Scope
 
 def test_measurements_that_cannot_be_are_left_out(client: Client, run: str) -> None:
     stream = client.stream(run, budget=audit_pb2.Budget(step_share=0.02))
-    for wrong in ({"step_seconds": float("nan")}, {"cost_seconds": -1.0}, {"slice": 0.0}, {"steps": -5}):
+    for wrong in ({"step_seconds": float("nan")}, {"cost_seconds": -1.0}, {"slice": 0.0}, {"steps": -5}, {"since": -1}):
         sound = {"steps": 1, "step_seconds": 0.1, "cost_seconds": 0.01, "slice": 1.0}
         stream.send(frame(pace=audit_pb2.Pace(**{**sound, **wrong})))
     stream.send(frame(pace=audit_pb2.Pace(steps=1, step_seconds=1.0, cost_seconds=1.0, slice=1.0)))

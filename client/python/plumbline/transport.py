@@ -16,6 +16,7 @@ from . import cuda, shared
 from .capture import Plan
 from .encode import device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError
+from .pace import OwnThreads
 from .payload import Arena, Pool
 from .v1 import audit_pb2, verdict_pb2
 
@@ -72,7 +73,9 @@ class Transport:
         on_error: Callable[[int, PlumblineError], None],
         on_control: Callable[[audit_pb2.Control], None],
         pool: Pool | None = None,
+        own: OwnThreads | None = None,
     ) -> None:
+        self._own = own or OwnThreads()
         self._address = address
         self._request = request
         self._pool = pool
@@ -232,6 +235,7 @@ class Transport:
             self._changed.notify_all()
         for response in call:
             self._respond(response)
+            self._own.count()
         # The daemon has ended the stream, and let go of the device's memory before it did.
         if self._closing and self._pool is not None and self._pool.device is not None and not self._flying:
             self._pool.device.free()
@@ -302,6 +306,7 @@ class Transport:
                 if not self._spend(len(frame), epoch):
                     return
                 yield frame
+            self._own.count()
             with self._changed:
                 step.end = self._sent
                 if step in self._retired:

@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import threading
-import time
 import uuid
 import weakref
 from collections import deque
@@ -20,7 +19,7 @@ from . import ranks as ranks_of
 from .budget import checked_budget
 from .device import device_profile
 from .errors import PlumblineError, TypeIIError
-from .pace import PacedStep, PaceMeter
+from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
@@ -120,7 +119,8 @@ class Audit:
         self._ranks = max(request.ranks, 1)
         self._models = models
         self._scope = scope
-        self._pace = PaceMeter() if request.HasField("budget") else None
+        own = OwnThreads()
+        self._pace = PaceMeter(own) if request.HasField("budget") else None
         self._sampled = first_step  # The last step that was.
         self._optimizers = optimizers
         self._every = every
@@ -144,7 +144,7 @@ class Audit:
         self._listeners: list[Callable[[Verdict], None]] = []
         self.identity = request.identity
         self._transport: Transport | None = Transport(
-            server, request, self._on_verdict, self._on_error, self._control, self._pool
+            server, request, self._on_verdict, self._on_error, self._control, self._pool, own
         )
         _open.add(self)
 
@@ -221,7 +221,7 @@ class Audit:
 
     def _measure(self, pace: PaceMeter) -> None:
         transport = self._transport
-        pace.begins(time.perf_counter(), transport is None or transport.idle())
+        pace.begins(Instant.now(), transport is None or transport.idle())
         known = pace.take()
         if known is not None and transport is not None:
             sample, cost_seconds, step_seconds = known
@@ -229,6 +229,7 @@ class Audit:
                 audit_pb2.Pace(
                     step=sample.step,
                     steps=pace.steps,
+                    since=pace.since,
                     step_seconds=step_seconds,
                     cost_seconds=cost_seconds,
                     bytes=sample.bytes,

@@ -31,7 +31,7 @@ struct Training {
       covered += slice;
       ++samples;
       steering.audited(audit_per_slice * slice, memory_per_slice * slice);
-      const Steer next = steering.decide({steps + 1, step_seconds, cost, sent, slice, rotating}, 0);
+      const Steer next = steering.decide({steps + 1, 0, step_seconds, cost, sent, slice, rotating}, 0);
       steps += next.every;
       if (rotating) slice = next.slice;
     }
@@ -64,7 +64,7 @@ TEST(Steering, CoversTheModelAndKeepsEachSampledStepBelowItsPeak) {
 
 TEST(Steering, AFirstStepThatCostMuchIsPaidBack) {
   Steering steering({0.02, 0});
-  const Steer next = steering.decide({1, 0.1, 1.0, 0, 1.0 / 16, true}, 0);
+  const Steer next = steering.decide({1, 0, 0.1, 1.0, 0, 1.0 / 16, true}, 0);
   EXPECT_GE(next.every, 500);  // One second at 2 ms a step.
   EXPECT_LE(next.slice, 1.0 / 16 / 8 + 1e-12);
 }
@@ -85,8 +85,8 @@ TEST(Steering, NoFasterThanTheDaemonJudges) {
   training.run(steering, 5'000);
   EXPECT_LE(training.covered * training.audit_per_slice,
             1.05 * Steering::kWorkerShare * static_cast<double>(training.steps) * training.step_seconds + 200);
-  const Steer free = steering.decide({10'000, 0.1, 1e-6, 0, 1, true}, 0);
-  const Steer busy = steering.decide({10'000, 0.1, 1e-6, 0, 1, true}, 3);
+  const Steer free = steering.decide({10'000, 0, 0.1, 1e-6, 0, 1, true}, 0);
+  const Steer busy = steering.decide({10'000, 0, 0.1, 1e-6, 0, 1, true}, 3);
   EXPECT_GT(busy.every, 3 * free.every);
 }
 
@@ -98,7 +98,23 @@ TEST(Steering, SlicesFitAWorkersMemory) {
   training.run(steering, 100);
   EXPECT_NEAR(training.slice, Steering::kMemoryShare / 5, 1e-9);
   steering.audited(0, 4);  // Refused.
-  EXPECT_EQ(steering.decide({101, 0.1, 1e-6, 0, 0.4, true}, 0).slice, 0.05);
+  EXPECT_EQ(steering.decide({101, 0, 0.1, 1e-6, 0, 0.4, true}, 0).slice, 0.05);
+}
+
+TEST(Steering, StepsThatRanBeforeTheCostWasKnownArePaidFor) {
+  const Steer at_once = Steering({0.02, 0}).decide({1, 0, 0.1, 0.1, 0, 1, true}, 0);
+  const Steer late = Steering({0.02, 0}).decide({21, 20, 0.1, 0.1, 0, 1, true}, 0);
+  EXPECT_EQ(at_once.every, late.every);
+}
+
+TEST(Steering, OneMeasurementAloneDecidesLittle) {
+  Steering steering({0.02, 0});
+  const Steer before = steering.decide({1, 0, 0.1, 0.04, 0, 0.25, true}, 0);
+  const Steer cheap = steering.decide({200, 0, 0.1, 0, 0, 0.25, true}, 0);
+  EXPECT_NEAR(before.slice, 0.5, 1e-12);
+  EXPECT_GE(cheap.every, 1);
+  const Steer dear = steering.decide({400, 0, 0.1, 0.12, 0, 0.25, true}, 0);
+  EXPECT_GT(dear.slice, 0.25);  // Alone it would say less: 0.12 s where 0.1 s are the most.
 }
 
 TEST(Steering, PatternsKeepTheirSlice) {
@@ -106,17 +122,17 @@ TEST(Steering, PatternsKeepTheirSlice) {
   training.rotating = false;
   training.slice = 0.5;
   Steering steering({0.02, 0});
-  EXPECT_EQ(steering.decide({1, 0.1, 0.17, 0, 0.5, false}, 0).slice, 0);
+  EXPECT_EQ(steering.decide({1, 0, 0.1, 0.17, 0, 0.5, false}, 0).slice, 0);
   training.run(steering, 20'000);
   EXPECT_LE(training.share(), 0.0202);
 }
 
 TEST(Steering, NumbersAtTheirLimits) {
   Steering steering({1e-9, 1e-9});
-  const Steer next = steering.decide({1, 1e-9, 1e9, UINT64_MAX, 1e-300, true}, SIZE_MAX);
+  const Steer next = steering.decide({1, 0, 1e-9, 1e9, UINT64_MAX, 1e-300, true}, SIZE_MAX);
   EXPECT_EQ(next.every, Steering::kEveryMax);
   EXPECT_GE(next.slice, Steering::kSliceMin);
-  const Steer nothing = Steering({0.02, 0}).decide({1, 1, 0, 0, 1, true}, 0);
+  const Steer nothing = Steering({0.02, 0}).decide({1, 0, 1, 0, 0, 1, true}, 0);
   EXPECT_EQ(nothing.every, 1);
   EXPECT_EQ(nothing.slice, 1);
 }
