@@ -146,5 +146,29 @@ TEST_F(Hazards, OnePassVarianceCancels) {
   EXPECT_NEAR(findings[0].harm, 2e5, 1e4);
 }
 
+// Large elementwise programs are looked at in tiles: every other step is lost, and a difference of 2^-16 cancels.
+TEST_F(Hazards, TilesAddUp) {
+  constexpr std::int64_t kCount = 20001;
+  std::vector<double> steps;
+  for (std::int64_t i = 0; i < kCount; ++i) steps.push_back(i % 2 == 0 ? 0x1p-12 : 0x1p-10);
+  const NodeId w = weight(std::vector<double>(kCount, 1), Format::kFloat16), step = builder_.leaf({kCount}, steps);
+  const auto make = [&](Primitive primitive, NodeId a, NodeId b, Format format) {
+    return op(primitive, {a, b}, {kCount}, format, Phase::kOptimizer);
+  };
+  const NodeId next = make(Primitive::kSub, w, step, Format::kFloat16);
+  const NodeId first = make(Primitive::kMul, next, builder_.leaf({}, {1}), Format::kFloat32);
+  const NodeId second = make(Primitive::kMul, next, builder_.leaf({}, {1 + 0x1p-16}), Format::kFloat32);
+  const NodeId difference = make(Primitive::kSub, first, second, Format::kFloat32);
+  const auto findings = found(difference);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kLostUpdates);
+  EXPECT_EQ(findings[0].node, next);
+  EXPECT_DOUBLE_EQ(findings[0].share, 10001.0 / 20001);
+  EXPECT_DOUBLE_EQ(findings[0].harm, 10001.0 / (10001 + 4 * 10000));
+  EXPECT_EQ(findings[1].kind, HazardKind::kCancellation);
+  EXPECT_EQ(findings[1].node, difference);
+  EXPECT_NEAR(findings[1].harm, 0x1p17 + 1, 1e-6);
+}
+
 }  // namespace
 }  // namespace plumbline

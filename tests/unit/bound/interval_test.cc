@@ -159,5 +159,28 @@ TEST(Interval, AnInfiniteElementHidesNoOther) {
   }
 }
 
+// The first of the worst, in a tap of one piece as in one of several tiles.
+TEST(Interval, NamesTheWorstElement) {
+  for (const std::int64_t n : {1000, 20000}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({n}, std::vector<double>(static_cast<std::size_t>(n), 1.5));
+    const NodeId doubled = b.op(Primitive::kMul, {x, b.leaf({}, {2})}, {n});
+    std::vector<double> observed(static_cast<std::size_t>(n), 3);
+    observed[7] += 0x1p-22;
+    for (const std::int64_t i : {n - 3, n - 1}) observed[static_cast<std::size_t>(i)] += 0x1p-20;
+    b.tap("w", TapKind::kUpdate, doubled, observed);
+    b.graph.observed[doubled] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
+    const Profile profile;
+    BoundsInput input;
+    input.target = &b.graph;
+    input.profile = &profile;
+    const Finding finding = compute_bounds(input).findings.at(0);
+    ASSERT_TRUE(finding.proven);
+    EXPECT_TRUE(finding.execution.failed());
+    EXPECT_EQ(finding.worst_element, static_cast<std::uint64_t>(n - 3));
+    EXPECT_TRUE(finding.low < 3 && finding.high > 3);
+  }
+}
+
 }  // namespace
 }  // namespace plumbline

@@ -48,6 +48,22 @@ TEST(Replay, OverridesAreSeenByConsumersAndRecorded) {
   EXPECT_EQ(changed.value(again).data()[1], 12.0);
 }
 
+TEST(Replay, PackedOverridesAreDecodedForConsumersAlone) {
+  constexpr std::int64_t kCount = 10000;
+  GraphBuilder b;
+  const NodeId x = b.leaf({kCount}, std::vector<double>(kCount, 1));
+  const NodeId twice = b.op(Primitive::kAdd, {x, x}, {kCount});
+  const NodeId again = b.op(Primitive::kAdd, {twice, x}, {kCount});
+  b.tap("t", TapKind::kValue, again, std::vector<double>(kCount, 0));
+  const LeafValue given(Format::kFloat16, test::encoded(Format::kFloat16, std::vector<double>(kCount, 10)), {kCount});
+  ASSERT_TRUE(given.packed());
+  const Replay changed = replay(b.graph, leaf_values(b.graph), Precision::kExact, {{twice, given}});
+  EXPECT_TRUE(changed.packed(twice).same_bytes(given));
+  EXPECT_EQ(changed.value(twice).data()[kCount - 1], 10);
+  EXPECT_EQ(changed.computed(twice).data()[kCount - 1], 2);
+  EXPECT_EQ(changed.value(again).data()[kCount - 1], 11);
+}
+
 TEST(Replay, LeafWithoutContentIsAnErrorThatNamesIt) {
   GraphBuilder b;
   const NodeId x = b.leaf({1}, {1.0}, Format::kFloat32, "param:w", LeafRole::kParameter);
