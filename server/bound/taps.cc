@@ -70,7 +70,8 @@ Array reference_value(const GraphTap& tap) {
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
-bool all_finite(const Array& values) { return std::isfinite(norm_max(values)); }
+// x (x - x) is 0 where x is finite, otherwise NaN.
+bool all_finite(const Array& values) { return dot_difference(values, values, values) == 0; }
 
 std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
   std::vector<FiniteTap> finite(graph.taps.size());
