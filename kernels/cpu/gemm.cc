@@ -138,11 +138,13 @@ Array rounded(const Array& x) {
   parallel_for(chunks, 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       double most = 0;
-      const std::int64_t last = std::min(span, (chunk + 1) * kChunk);
+      const double* const x = from + chunk * kChunk;
+      float* const y = values + chunk * kChunk;
+      const std::int64_t length = std::min(kChunk, span - chunk * kChunk);
 #pragma omp simd reduction(max : most)
-      for (std::int64_t i = chunk * kChunk; i < last; ++i) {
-        values[i] = static_cast<float>(from[i]);
-        most = std::max(most, std::fabs(from[i]));
+      for (std::int64_t i = 0; i < length; ++i) {
+        y[i] = static_cast<float>(x[i]);
+        most = std::max(most, std::fabs(x[i]));
       }
       largest[static_cast<std::size_t>(chunk)] = most;
     }

@@ -125,25 +125,35 @@ Array raised(const Array& x, double floor) {
   return result;
 }
 
-// L2 norms of |x| + floor, x [..., rows, k], over blocks of its last dimension: [..., rows, ceil(k / kBlock)].
+// L2 norms of |x| + floor, x [..., rows, k], over blocks of its last dimension: [..., rows, ceil(k / kBlock)]. Walks
+// through x as it lies in memory.
 Array block_norms(const Array& x, double floor) {
-  const Shape& shape = x.shape();
-  const std::size_t last = shape.size() - 1;
-  const std::int64_t k = shape[last], whole = k / kBlock, rest = k % kBlock;
-  Shape norms_shape = shape;
-  norms_shape[last] = whole + (rest > 0 ? 1 : 0);
+  const std::size_t last = x.shape().size() - 1;
+  const std::int64_t rows = x.shape()[last - 1], k = x.shape()[last], whole = k / kBlock, rest = k % kBlock;
+  const std::int64_t step = x.strides()[last], row_step = x.strides()[last - 1];
+  const bool by_columns = row_step < step;
+  const std::int64_t all = whole + (rest > 0 ? 1 : 0);
+  Shape norms_shape = x.shape();
+  norms_shape[last - 1] = by_columns ? all : rows;
+  norms_shape[last] = by_columns ? rows : all;
   Array norms = Array::uninitialized(norms_shape);
+  const auto ordered = [by_columns](std::int64_t row, std::int64_t block, std::int64_t element) {
+    return by_columns ? Shape{block, element, row} : Shape{row, block, element};
+  };
+  const auto view = [last](const Array& of, std::int64_t offset, const Shape& sizes, const Shape& strides) {
+    View result{of.shape(), of.strides(), offset};
+    result.sizes.resize(last - 1);
+    result.sizes.insert(result.sizes.end(), sizes.begin(), sizes.end());
+    result.strides.resize(last - 1);
+    result.strides.insert(result.strides.end(), strides.begin(), strides.end());
+    return result;
+  };
   const auto part = [&](std::int64_t first, std::int64_t blocks, std::int64_t length) {
     if (blocks == 0) return;
-    View from{shape, x.strides(), first * kBlock * x.strides()[last]};
-    from.sizes[last] = blocks;
-    from.strides[last] = kBlock * x.strides()[last];
-    from.sizes.push_back(length);
-    from.strides.push_back(x.strides()[last]);
-    View to{norms_shape, norms.strides(), first};
-    to.sizes[last] = blocks;
-    to.sizes.push_back(1);
-    to.strides.push_back(0);
+    const View from =
+        view(x, first * kBlock * step, ordered(rows, blocks, length), ordered(row_step, kBlock * step, step));
+    const View to = view(norms, by_columns ? first * rows : first, ordered(rows, blocks, 1),
+                         by_columns ? ordered(1, rows, 0) : ordered(all, 1, 0));
     Array window = norms.restride(to);
     loop::reduce<scalar::Sum>(window, false, from.sizes, Square{}, x.restride(from));
   };
@@ -153,7 +163,7 @@ Array block_norms(const Array& x, double floor) {
   const double least = 1e-150 + std::sqrt(kBlock) * floor;
   loop::map(
       norms, [least] PLUMBLINE_HOST_DEVICE(double s) { return std::sqrt(s) + least; }, norms);
-  return norms;
+  return by_columns ? loop::transpose_last_two(norms) : norms;
 }
 
 }  // namespace

@@ -30,6 +30,37 @@ Array scaled(const Array& weights, double factor) {
   return result;
 }
 
+// Whether the window hands on all of its input, in order; whether as a matrix that is read by columns.
+bool reshapes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && view.strides == row_major_strides(view.sizes) &&
+         count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+bool transposes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && view.sizes.size() == 2 &&
+         view.strides == Shape{1, view.sizes[0]} && count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+
+// A cotangent at a node: element by element, or a tap's weights while nothing else reaches it.
+class Cotangent {
+ public:
+  Cotangent() = default;
+  explicit Cotangent(Array elements) : elements_(std::move(elements)) {}
+  explicit Cotangent(Weights weights) : weights_(std::move(weights)) {}
+
+  explicit operator bool() const { return elements_ || weights_; }  // Empty: exactly zero.
+  const std::optional<Weights>& weights() const { return weights_; }
+  const Array& elements() {
+    if (!elements_ && weights_) elements_ = weights_->array();
+    return elements_;
+  }
+
+ private:
+  Array elements_;
+  std::optional<Weights> weights_;
+};
+
 // Nodes that have an error of their own or lie after one that has: cotangents are only carried towards those, not into
 // leaves, nor into the reshaped weights that come straight from one.
 std::vector<bool> carrying_nodes(const Graph& graph) {
@@ -53,22 +84,29 @@ class Sweep {
     seeds_.resize(probes.size());
     for (std::size_t p = 0; p < probes.size(); ++p)
       for (const Probe::Part& part : probes[p].parts)
-        for (const GraphTap::Term& term : graph.taps[part.tap].terms)
-          seeds_[p].emplace(term.node, Seed{&part, term.weight});
+        for (const GraphTap::Term& term : graph.taps[part.tap].terms) {
+          Weights weights = part.weights;
+          weights.rows = scaled(weights.rows, term.weight);
+          seeds_[p].emplace(term.node, std::move(weights));
+        }
   }
 
-  // The probe's cotangent at the node, which is given up here. Empty: exactly zero.
-  Array take(std::size_t probe, NodeId id) {
+  // The probe's cotangent at the node, which is given up here.
+  Cotangent take(std::size_t probe, NodeId id) {
     Array cotangent = std::move(adjoints_[probe][id]);
     adjoints_[probe][id] = Array();
     const auto [first, last] = seeds_[probe].equal_range(id);
-    for (auto seed = first; seed != last; ++seed)
-      add(cotangent, scaled(seed->second.part->weights(), seed->second.weight).reshape(graph_.nodes[id].shape));
-    return cotangent && carries_[id] ? cotangent.reshape(graph_.nodes[id].shape) : Array();
+    if (!carries_[id]) return {};
+    const Shape& shape = graph_.nodes[id].shape;
+    if (!cotangent && first != last && std::next(first) == last)
+      return Cotangent(Weights{first->second.rows, first->second.columns, shape});
+    for (auto seed = first; seed != last; ++seed) add(cotangent, seed->second.array().reshape(shape));
+    return Cotangent(cotangent ? cotangent.reshape(shape) : Array());
   }
 
-  void pull_back(std::size_t probe, NodeId id, const Array& cotangent) {
+  void pull_back(std::size_t probe, NodeId id, Cotangent cotangent) {
     const Node& node = graph_.nodes[id];
+    if (cotangent.weights() && pull_back_weights(probe, id, *cotangent.weights())) return;
     std::vector<Array*> into(node.inputs.size(), nullptr);
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
@@ -76,7 +114,7 @@ class Sweep {
         into[i] = &adjoints_[probe][node.inputs[i]];
         any = true;
       }
-    if (any) traits(node.primitive).pull_back(node.attributes, inputs(id), value(id), cotangent, into);
+    if (any) traits(node.primitive).pull_back(node.attributes, inputs(id), value(id), cotangent.elements(), into);
   }
 
   std::vector<Array> inputs(NodeId id) const {
@@ -88,16 +126,43 @@ class Sweep {
   Array value(NodeId id) const { return replay_.computed(id); }
 
  private:
-  struct Seed {  // Of a tap's term: weight times the part's weights.
-    const Probe::Part* part;
-    double weight;
-  };
+  // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B. False: not
+  // behind this node.
+  bool pull_back_weights(std::size_t probe, NodeId id, const Weights& weights) {
+    const Node& node = graph_.nodes[id];
+    const auto hand_on = [&](NodeId to, const Array& rows, const Array& columns) {
+      seeds_[probe].emplace(to, Weights{rows, columns, graph_.nodes[to].shape});
+    };
+    const bool matrix = node.shape == Shape{weights.rows.count(), weights.columns.count()};
+    if (reshapes(graph_, node)) {
+      hand_on(node.inputs[0], weights.rows, weights.columns);
+    } else if (matrix && transposes(graph_, node)) {
+      hand_on(node.inputs[0], weights.columns, weights.rows);
+    } else if (matrix && node.primitive == Primitive::kMatmul && node.inputs.size() == 2) {
+      const auto multiply = [](const Array& a, const Array& b) {
+        const std::vector<Array> factors = {a, b};
+        return traits(Primitive::kMatmul).evaluate({}, {a.shape()[0], b.shape()[1]}, factors);
+      };
+      const NodeId a = node.inputs[0], b = node.inputs[1];
+      if (carries_[a]) {
+        const Array columns = weights.columns.reshape({weights.columns.count(), 1});
+        hand_on(a, weights.rows, multiply(replay_.value(b), columns));
+      }
+      if (carries_[b]) {
+        const Array rows = weights.rows.reshape({1, weights.rows.count()});
+        hand_on(b, multiply(rows, replay_.value(a)), weights.columns);
+      }
+    } else {
+      return false;
+    }
+    return true;
+  }
 
   const Graph& graph_;
   const Replay& replay_;
   std::vector<bool> carries_;
-  std::vector<std::vector<Array>> adjoints_;        // By probe: flowing back from consumers.
-  std::vector<std::multimap<NodeId, Seed>> seeds_;  // By probe: of its own taps.
+  std::vector<std::vector<Array>> adjoints_;           // By probe: flowing back from consumers,
+  std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its own taps.
 };
 
 void accumulate(Noise& total, const Noise& part, double factor = 1) {
@@ -150,11 +215,11 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     SharedEvents shared;
     bool errors_known = false, shared_known = false;
     for (std::size_t p = 0; p < probes.size(); ++p) {
-      const Array cotangent = sweep.take(p, id);
-      if (!cotangent) continue;
+      Cotangent seen = sweep.take(p, id);
+      if (!seen) continue;
       Envelope& envelope = envelopes[p];
       if (const auto number = numbers.find(id); number != numbers.end())
-        envelope.host += std::fabs(cotangent.item()) * number->second;
+        envelope.host += std::fabs(seen.elements().item()) * number->second;
       if (!errors_known) {
         inputs = sweep.inputs(id);
         if (executions != Executions::kOwn)
@@ -165,6 +230,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
         errors_known = true;
       }
       if (target_error || own_error) {
+        const Array& cotangent = seen.elements();
         double sharing = 1;
         if (!shared_known) {
           const auto drawn = sharing_drawn(*keys, cotangent, target_error ? target_error : own_error);
@@ -193,7 +259,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
         }
       }
       const cpu::SinglePrecision cotangents(single);
-      sweep.pull_back(p, id, cotangent);
+      sweep.pull_back(p, id, std::move(seen));
     }
     if (last) replay.give_up(id);
   }
@@ -207,24 +273,24 @@ std::vector<double> second_order_remainders(const Graph& graph, const Replay& ex
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     const Node& node = graph.nodes[id];
     for (std::size_t p = 0; p < probes.size(); ++p) {
-      const Array at_centre = centre.take(p, id), at_moved = moved.take(p, id);
+      Cotangent at_centre = centre.take(p, id), at_moved = moved.take(p, id);
       if (!at_centre && !at_moved) continue;
       const Bound error =
           traits(node.primitive)
               .local_error(node.attributes, {node.compute, node.result, &profile}, centre.inputs(id), centre.value(id));
       if (error) {
-        Array change = at_moved ? scaled(at_moved, 1) : Array::zeros(node.shape);
+        Array change = at_moved ? at_moved.elements().materialize() : Array::zeros(node.shape);
         if (at_centre) {
           Array difference = Array::uninitialized(node.shape);
-          const Array c = at_centre.materialize();
+          const Array c = at_centre.elements().materialize();
           for (std::int64_t i = 0; i < difference.count(); ++i)
             difference.data()[i] = change.data()[i] == c.data()[i] ? 0 : change.data()[i] - c.data()[i];
           change = difference;
         }
         remainders[p] += weighted_bound(change, error);
       }
-      if (at_centre) centre.pull_back(p, id, at_centre);
-      if (at_moved) moved.pull_back(p, id, at_moved);
+      if (at_centre) centre.pull_back(p, id, std::move(at_centre));
+      if (at_moved) moved.pull_back(p, id, std::move(at_moved));
     }
   }
   return remainders;

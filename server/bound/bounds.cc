@@ -60,7 +60,7 @@ struct TapValues {
 double probe_value(const Probe& probe, const TapValues& values, bool observed) {
   double sum = 0;
   for (const Probe::Part& part : probe.parts)
-    sum += dot(part.weights(), observed ? values.observed(part.tap) : values.exact(part.tap));
+    sum += dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap));
   return sum;
 }
 
@@ -68,7 +68,7 @@ double probe_value(const Probe& probe, const TapValues& values, bool observed) {
 double probe_deviation(const Probe& probe, const TapValues& values) {
   double sum = 0;
   for (const Probe::Part& part : probe.parts)
-    sum += dot_difference(part.weights(), values.observed(part.tap), values.exact(part.tap));
+    sum += dot_difference(part.weights.array(), values.observed(part.tap), values.exact(part.tap));
   return sum;
 }
 
@@ -161,7 +161,7 @@ Measured measure(const Graph& graph, const Probe& probe, const TapValues& values
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
     if (!tap.reference) return measured;
-    const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights();
+    const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights.array();
     const Array n = own ? replayed_value(tap, *own).materialize() : m;
     for (std::int64_t i = 0; i < w.count(); ++i) {
       deviation += w.data()[i] * (r.data()[i] - m.data()[i]);

@@ -173,7 +173,7 @@ Gap gap_of(const Graph& target, const Replay& exact, const Probe& probe, const G
   Gap gap;
   for (std::size_t i = 0; i < probe.parts.size(); ++i) {
     const GoldenStep::Tap& tap = *places.taps.at(recorded.taps[i]);
-    const Array weights = probe.parts[i].weights(), ours = replayed_value(target.taps[probe.parts[i].tap], exact);
+    const Array weights = probe.parts[i].weights.array(), ours = replayed_value(target.taps[probe.parts[i].tap], exact);
     double difference = 0;
     if (!tap.exact.empty()) {
       difference = dot_difference(weights, ours, array_of(tap.exact, tap.shape));
@@ -245,7 +245,7 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
     golden.probes[p].noise_squares = envelopes[p].own_noise.squares;
     golden.probes[p].host = envelopes[p].host;
     for (const Probe::Part& part : probes[p].parts)
-      golden.taps[part.tap].projection = project(part.weights(), replayed_value(graph.taps[part.tap], exact)).value;
+      golden.taps[part.tap].projection = project(part.weights.array(), replayed_value(graph.taps[part.tap], exact)).value;
   }
   return golden;
 }

@@ -43,12 +43,9 @@ void ask(std::size_t index, double sign, double limit, const Array& exact, const
 }
 
 Probe element_probe(const Question& question, const Shape& shape) {
-  const auto weights = [shape, element = question.element] {
-    Array one = Array::zeros(shape);
-    one.data()[element] = 1;
-    return one;
-  };
-  return {"", {{question.tap, count(shape), weights}}, 1};
+  Array one = Array::zeros({count(shape)});
+  one.data()[question.element] = 1;
+  return {"", {{question.tap, count(shape), {Array::full({1}, 1), one, shape}}}, 1};
 }
 
 Interval certain_range(const GraphTap& tap, const std::vector<Interval>& ranges) {

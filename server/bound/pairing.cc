@@ -134,7 +134,7 @@ struct Pairing {
     double sum = 0;
     for (const Probe::Part& part : probe.parts) {
       const PairedTap& pair = *find(part.tap);
-      sum += dot_difference(part.weights(), of_target(pair), of_reference(pair));
+      sum += dot_difference(part.weights.array(), of_target(pair), of_reference(pair));
     }
     return std::fabs(sum) / probe.scale;
   }

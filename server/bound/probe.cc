@@ -1,9 +1,7 @@
 #include "server/bound/probe.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/loop.h"
 #include "kernels/sums.h"
 
 namespace plumbline {
@@ -25,40 +23,44 @@ std::uint64_t splitmix(std::uint64_t seed, std::uint64_t k) {
   return z ^ (z >> 31);
 }
 
-Array drawn_weights(const Shape& shape, double norm, std::uint64_t seed) {
-  Array weights = Array::uninitialized(shape);
-  double* out = weights.data();
-  const std::int64_t n = weights.count();
-  cpu::parallel_for((n + 3) / 4, cpu::kGrain / 4, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      std::uint64_t bits = splitmix(seed, static_cast<std::uint64_t>(k));
-      for (std::int64_t i = 4 * k; i < std::min(n, 4 * k + 4); ++i, bits >>= 16) {
-        const double magnitude = (0.5 + static_cast<double>(bits >> 1 & 0x7fff) * 0x1p-15) / norm;
-        out[i] = (bits & 1) != 0 ? magnitude : -magnitude;
-      }
-    }
-  });
-  return weights;
+// Sign and magnitude in [1/2, 3/2) / norm, n of them.
+Array drawn(std::int64_t n, double norm, std::uint64_t seed) {
+  Array numbers = Array::uninitialized({n});
+  double* const out = numbers.data();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t bits = splitmix(seed, static_cast<std::uint64_t>(i));
+    const double magnitude = (0.5 + static_cast<double>(bits >> 11) * 0x1p-53) / norm;
+    out[i] = (bits & 1) != 0 ? magnitude : -magnitude;
+  }
+  return numbers;
 }
 
 }  // namespace
+
+Array Weights::array() const {
+  const std::vector<Array> factors = {rows.reshape({rows.count(), 1}), columns.reshape({1, columns.count()})};
+  return traits(Primitive::kMul).evaluate({}, {rows.count(), columns.count()}, factors).reshape(shape);
+}
 
 ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact) {
   return {index, tap.name, tap.shape, tap.scale > 0 ? tap.scale : norm2(exact)};
 }
 
 Probe scalar_probe(const ProbeTap& tap) {
-  const auto ones = [shape = tap.shape] { return Array::full(shape, 1); };
-  return {tap.name, {{tap.index, count(tap.shape), ones}}, tap.magnitude > 0 ? tap.magnitude : 1};
+  const Array one = Array::full({1}, 1);
+  return {tap.name, {{tap.index, count(tap.shape), {one, one, tap.shape}}}, tap.magnitude > 0 ? tap.magnitude : 1};
 }
 
 Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed) {
   const double norm = joint_norm(taps);
   Probe probe{name, {}, 1};
   for (const ProbeTap& tap : taps) {
-    const std::int64_t elements = count(tap.shape);
-    probe.parts.push_back({tap.index, elements, [=, shape = tap.shape] { return drawn_weights(shape, norm, seed); }});
-    seed += kGamma * static_cast<std::uint64_t>((elements + 3) / 4);
+    const std::int64_t elements = count(tap.shape), m = tap.shape.size() > 1 ? tap.shape[0] : 1;
+    const std::int64_t n = m > 0 ? elements / m : 0;
+    const Array rows = m > 1 ? drawn(m, 1, seed) : Array::full({m}, 1);
+    seed += kGamma * static_cast<std::uint64_t>(m);
+    probe.parts.push_back({tap.index, elements, {rows, drawn(n, norm, seed), tap.shape}});
+    seed += kGamma * static_cast<std::uint64_t>(n);
   }
   return probe;
 }

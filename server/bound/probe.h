@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,11 +11,20 @@
 
 namespace plumbline {
 
+// Weights of a tap as an outer product: element (i, j) has rows_i columns_j, i along the tap's first dimension, j along
+// all others together. They are drawn and carried through products at the cost of vectors (Freivalds 1977).
+struct Weights {
+  Array rows, columns;  // m and n numbers; 1 and n of a tap of one dimension or none.
+  Shape shape;          // The tap's.
+
+  Array array() const;  // Element by element, in the tap's shape.
+};
+
 struct Probe {
   struct Part {
-    std::size_t tap = 0;             // Index into the target's Graph::taps.
-    std::int64_t elements = 0;       // Of the tap.
-    std::function<Array()> weights;  // Tap's shape; drawn anew at each call, since they are as large as the taps.
+    std::size_t tap = 0;        // Index into the target's Graph::taps.
+    std::int64_t elements = 0;  // Of the tap.
+    Weights weights;
   };
   std::string name;  // The tap's name, or "signs(gradient)" ...
   std::vector<Part> parts;
@@ -35,8 +43,8 @@ ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact);
 
 // The sum of a tap's elements, relative to its magnitude: for scalar taps.
 Probe scalar_probe(const ProbeTap& tap);
-// Random signs over the taps together: weights s_i m_i / norm of all exact values; scale 1. The magnitudes m_i lie in
-// [1/2, 3/2): deviations of one size, as a wrong constant makes them, cannot cancel.
+// Random signs over the taps together: weights s m / norm of all exact values; scale 1. The magnitudes m are random too
+// (rows' and columns' in [1/2, 3/2)): deviations of one size, as a wrong constant makes them, cannot cancel.
 // Deterministic in `seed`, which is taken from the trace's digest.
 Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed);
 

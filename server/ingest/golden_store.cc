@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using absl::StrCat;
 
-constexpr char kMagic[] = "PLGOLDN1";
+constexpr char kMagic[] = "PLGOLDN2";
 constexpr std::size_t kMagicBytes = 8;
 constexpr std::size_t kVersionAt = 7;
 constexpr std::size_t kLengthBytes = 4;
@@ -133,7 +133,7 @@ absl::StatusOr<GoldenStore::Golden> GoldenStore::scan(const std::string& path, c
   }
   if (magic[kVersionAt] != kMagic[kVersionAt]) {
     return absl::FailedPreconditionError(
-        StrCat(what, " is of version ", std::string(1, magic[kVersionAt]), "; this daemon reads version 1"));
+        StrCat(what, " is of version ", std::string(1, magic[kVersionAt]), "; this daemon reads version 2"));
   }
   Golden golden;
   std::optional<std::uint64_t> ended;  // The steps that its last record counts.

@@ -1,6 +1,6 @@
 // Golden runs under a directory. Thread-safe; blocks on the disk.
 //
-// A golden run is at DIRECTORY/p_PROJECT/g_NAME.golden. Format, version 1: the 8 bytes "PLGOLDN1"; then records, each
+// A golden run is at DIRECTORY/p_PROJECT/g_NAME.golden. Format, version 2: the 8 bytes "PLGOLDN2"; then records, each
 // the length of a GoldenRecord (proto/plumbline/v1/archive.proto) as 4 bytes, little-endian, the message, and XXH3-64
 // of it as 8 bytes, big-endian. The first is the header; then come steps, in any order, the later of one step counts.
 // An exported file ends in a record that counts its steps; a file in the directory has none, since it may grow. What a

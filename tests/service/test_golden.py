@@ -204,7 +204,7 @@ def test_exported_imported_restarted_damaged(
         (whole[:-1], "cut short"),
         (whole[:-24], "cut short"),
         (whole[:200] + b"~" + whole[201:], "is damaged: at byte"),
-        (b"PLGOLDN7" + whole[8:], "is of version 7; this daemon reads version 1"),
+        (b"PLGOLDN7" + whole[8:], "is of version 7; this daemon reads version 2"),
     ):
         file.write_bytes(content)
         ran = run_plumb(elsewhere, "golden", "import", str(file), "other")

@@ -209,12 +209,40 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 2U);
 }
 
+// Weights that stay an outer product behind transposition, reshaping and a product say what they say element by element.
+TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
+  GraphBuilder b;
+  std::mt19937 rng(5);
+  const NodeId x = b.op(Primitive::kExp, {b.leaf({2, 2, 3}, normal(rng, 12))}, {2, 2, 3}),
+               y = b.op(Primitive::kSin, {b.leaf({4, 5}, normal(rng, 20))}, {4, 5});
+  Attributes rows, transposed;
+  rows.view = {{3, 4}, {1, 3}, 0};  // x's elements as a matrix of 4 rows, read by columns.
+  transposed.view = {{5, 3}, {1, 5}, 0};
+  const NodeId columns = b.op(Primitive::kWindow, {x}, {3, 4}, Format::kFloat32, rows);
+  const NodeId product = b.op(Primitive::kMatmul, {columns, y}, {3, 5});
+  b.tap("gradient", TapKind::kGradient, b.op(Primitive::kWindow, {product}, {5, 3}, Format::kFloat32, transposed), {0});
+  b.tap("others", TapKind::kValue, b.op(Primitive::kNeg, {x}, {2, 2, 3}), {0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const std::vector<ProbeTap> taps{{0, "gradient", {5, 3}, 1}, {1, "others", {2, 2, 3}, 1}};
+  for (const std::vector<ProbeTap>& of : {std::vector{taps[0]}, taps}) {
+    const Probe as_vectors = signs_probe("s", of, 3);
+    Probe by_elements = as_vectors;
+    for (Probe::Part& part : by_elements.parts)
+      part.weights = {Array::full({1}, 1), part.weights.array().reshape({part.elements}), part.weights.shape};
+    const std::vector<Envelope> e = adjoint_envelopes(b.graph, exact, {as_vectors, by_elements}, ieee());
+    EXPECT_GT(e[0].error, 0);
+    EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
+    EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
+    EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
+  }
+}
+
 TEST(Probe, SignsAreReproducible) {
   const std::vector<ProbeTap> taps{{0, "g", {50}, 7}, {1, "h", {50}, 24}};
   const Probe a = signs_probe("s", taps, 5), b = signs_probe("s", taps, 5), c = signs_probe("s", taps, 6);
-  EXPECT_TRUE(bitwise_equal(a.parts[0].weights(), b.parts[0].weights()));
-  EXPECT_FALSE(bitwise_equal(a.parts[0].weights(), c.parts[0].weights()));
-  EXPECT_FALSE(bitwise_equal(a.parts[0].weights(), a.parts[1].weights()));
+  EXPECT_TRUE(bitwise_equal(a.parts[0].weights.array(), b.parts[0].weights.array()));
+  EXPECT_FALSE(bitwise_equal(a.parts[0].weights.array(), c.parts[0].weights.array()));
+  EXPECT_FALSE(bitwise_equal(a.parts[0].weights.array(), a.parts[1].weights.array()));
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_F(GoldenStoreTest, EveryDamagedByteOfAFileIsNoticed) {
     write(file, whole.substr(0, size));
     EXPECT_FALSE(store_.import(file, "", "b").ok()) << size << " bytes";
   }
-  write(file, "PLGOLDN2" + whole.substr(8));
+  write(file, "PLGOLDN1" + whole.substr(8));
   EXPECT_TRUE(absl::IsFailedPrecondition(store_.import(file, "", "b").status()));
   write(file, "something else");
   EXPECT_TRUE(absl::IsInvalidArgument(store_.import(file, "", "b").status()));
