@@ -126,8 +126,8 @@ class Sweep {
   Array value(NodeId id) const { return replay_.computed(id); }
 
  private:
-  // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B. False: not
-  // behind this node.
+  // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B.
+  // False: not behind this node.
   bool pull_back_weights(std::size_t probe, NodeId id, const Weights& weights) {
     const Node& node = graph_.nodes[id];
     const auto hand_on = [&](NodeId to, const Array& rows, const Array& columns) {

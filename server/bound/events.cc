@@ -4,7 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "kernels/cpu/parallel.h"
 
@@ -29,31 +32,20 @@ std::uint64_t bits_in(Format format, double x) {
 // Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
 std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
 
-// Keys to small numbers; linear probing.
-class Table {
+// Keys, by linear probing.
+class KeySet {
  public:
-  explicit Table(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)), numbers_(slots_.size(), kAbsent) {}
+  explicit KeySet(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)) {}
 
   // Whether it is new.
   bool insert(std::uint64_t key) {
-    const std::size_t at = slot(key);
-    const bool fresh = slots_[at] != key;
-    slots_[at] = key;
-    return fresh;
-  }
-  // kAbsent for a key that was never inserted.
-  static constexpr std::uint32_t kAbsent = 0xffffffff;
-  std::uint32_t& number(std::uint64_t key) { return numbers_[slot(key)]; }
-  bool has(std::uint64_t key) const { return slots_[slot(key)] == key; }
-
- private:
-  std::size_t slot(std::uint64_t key) const {
     std::size_t at = key >> 7 & (slots_.size() - 1);
     while (slots_[at] != 0 && slots_[at] != key) at = (at + 1) & (slots_.size() - 1);
-    return at;
+    return std::exchange(slots_[at], key) != key;
   }
+
+ private:
   std::vector<std::uint64_t> slots_;
-  std::vector<std::uint32_t> numbers_;
 };
 
 }  // namespace
@@ -143,7 +135,7 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
 
   // Drawn where the sum of the weights passes an odd multiple of half a step.
   const double step = total / (8 * std::sqrt(static_cast<double>(n)));
-  const auto passed = [step](double weight) { return std::floor(weight / step + 0.5); };
+  const auto passed = [per_weight = 1 / step](double weight) { return std::floor(weight * per_weight + 0.5); };
   constexpr std::int64_t kBlocks = 1 << 9;  // Looked through at a time.
   const std::int64_t blocks = std::ssize(before) - 1, parts = (blocks + kBlocks - 1) / kBlocks;
   std::vector<std::vector<std::uint64_t>> found(static_cast<std::size_t>(parts));
@@ -155,12 +147,13 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
       for (std::int64_t k = part * kBlocks; k < std::min(blocks, (part + 1) * kBlocks); ++k) {
         const double after = before[static_cast<std::size_t>(k) + 1];
         if (next > after) continue;
-        double at = before[static_cast<std::size_t>(k)];
-        for (std::int64_t i = k * kBlock; i < std::min(n, (k + 1) * kBlock); ++i) {
-          at += weight(a[i], e[i]);
-          if (at < next) continue;
-          drawn.push_back(i);
-          next = (passed(at) + 0.5) * step;
+        double sums[kBlock], at = before[static_cast<std::size_t>(k)];
+        for (std::int64_t i = 0; i < kBlock; ++i)
+          sums[i] = at += k * kBlock + i < n ? weight(a[k * kBlock + i], e[k * kBlock + i]) : 0;
+        for (std::int64_t i = 0; next <= after; next = (passed(sums[i]) + 0.5) * step) {
+          i = std::count_if(sums, sums + kBlock - 1, [next](double sum) { return sum < next; });
+          drawn.push_back(std::min(n - 1, k * kBlock + i));
+          if (i == kBlock - 1) break;
         }
         next = std::max(next, (passed(after) + 0.5) * step);
       }
@@ -170,7 +163,7 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
   });
   std::vector<std::uint64_t> events;
   for (const std::vector<std::uint64_t>& part : found) events.insert(events.end(), part.begin(), part.end());
-  Table known(events.size());
+  KeySet known(events.size());
   std::size_t pairs = 0;
   for (const std::uint64_t event : events) pairs += event != 0 && !known.insert(event);
   if (pairs > kPairsMax) return std::nullopt;
@@ -180,52 +173,32 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
 
 namespace {
 
-constexpr std::uint64_t kParts = 4;  // Of all keys: each is looked through by itself.
+struct KeyedElement {
+  std::uint64_t key;
+  std::uint32_t element;
+};
 
-// `event_of` every element: kAbsent at first.
-SharedEvents shared_in_part(const std::vector<std::uint64_t>& keys, std::uint64_t part,
-                            std::vector<std::uint32_t>* event_of) {
+// Of elements that hold all of their events.
+SharedEvents shared_among(std::span<const KeyedElement> keyed) {
+  constexpr std::uint32_t kNone = 0xffffffff;
   SharedEvents shared;
-  std::vector<std::uint32_t> mine(keys.size());  // Written without a branch that nobody could predict.
-  std::size_t size = 0;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    mine[size] = static_cast<std::uint32_t>(i);
-    size += static_cast<std::size_t>(keys[i] != 0) & static_cast<std::size_t>((keys[i] >> 1) % kParts == part);
-  }
-  mine.resize(size);
-  // A key whose bit is set already may be a repetition: only those are looked at more closely.
-  const std::size_t bits = std::bit_ceil(16 * size + 1);
-  std::vector<std::uint64_t> seen(std::max<std::size_t>(1, bits / 64)), again(seen.size());
-  const auto bit_of = [bits](std::uint64_t key) { return (key >> 8) & (bits - 1); };
-  std::vector<std::uint64_t> suspects;
-  for (const std::uint32_t i : mine) {
-    const std::uint64_t key = keys[i];
-    const std::size_t bit = bit_of(key);
-    const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
-    if ((seen[bit / 64] & mask) != 0) {
-      suspects.push_back(key);
-      again[bit / 64] |= mask;
-    }
-    seen[bit / 64] |= mask;
-  }
-  if (suspects.empty()) return shared;
-  Table first(suspects.size());  // To the first element of each suspect, then to its event.
-  for (const std::uint64_t key : suspects) first.insert(key);
-  for (const std::uint32_t i : mine) {
-    const std::uint64_t key = keys[i];
-    if ((again[bit_of(key) / 64] >> (bit_of(key) % 64) & 1) == 0 || !first.has(key)) continue;
-    std::uint32_t& leader = first.number(key);
-    if (leader == Table::kAbsent) {
-      leader = i;
+  std::vector<std::uint32_t> slots(std::bit_ceil(2 * keyed.size() + 1), kNone);  // The first of each key.
+  std::vector<std::uint32_t> event_of(keyed.size(), kNone);
+  for (std::uint32_t i = 0; i < keyed.size(); ++i) {
+    std::size_t at = keyed[i].key >> 7 & (slots.size() - 1);
+    while (slots[at] != kNone && keyed[slots[at]].key != keyed[i].key) at = (at + 1) & (slots.size() - 1);
+    const std::uint32_t first = slots[at];
+    if (first == kNone) {
+      slots[at] = i;
       continue;
     }
-    if ((*event_of)[leader] == Table::kAbsent) {
-      (*event_of)[leader] = shared.count++;
-      shared.elements.push_back(leader);
-      shared.events.push_back((*event_of)[leader]);
+    if (event_of[first] == kNone) {
+      event_of[first] = shared.count++;
+      shared.elements.push_back(keyed[first].element);
+      shared.events.push_back(event_of[first]);
     }
-    shared.elements.push_back(i);
-    shared.events.push_back((*event_of)[leader]);
+    shared.elements.push_back(keyed[i].element);
+    shared.events.push_back(event_of[first]);
   }
   return shared;
 }
@@ -236,20 +209,46 @@ SharedEvents shared_events(EventKeys event_keys) {
   SharedEvents shared;
   shared.row = event_keys.row();
   const std::int64_t n = event_keys.count();
-  if (n < 2 || n >= Table::kAbsent) return shared;
+  if (n < 2 || n >= 0xffffffff) return shared;
   event_keys.materialize();
-  std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
-  cpu::parallel_for(n, (1 << 14) / shared.row + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) keys[static_cast<std::size_t>(i)] = event_keys.at(i);
+  // Dealt out by the keys' upper bits, a chunk of elements after the other: each part stays near the processor.
+  constexpr std::int64_t kChunk = 1 << 16;
+  const std::int64_t chunks = (n + kChunk - 1) / kChunk;
+  const int bits = std::clamp(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(n) >> 13)), 1, 9);
+  const std::size_t parts = std::size_t{1} << bits;
+  const auto part_of = [bits](std::uint64_t key) { return static_cast<std::size_t>(key >> (64 - bits)); };
+  const auto keys = std::make_unique_for_overwrite<std::uint64_t[]>(static_cast<std::size_t>(n));
+  std::vector<std::vector<std::size_t>> places(static_cast<std::size_t>(chunks), std::vector<std::size_t>(parts));
+  const auto each_chunk = [&](const auto& body) {
+    cpu::parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c)
+        for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); ++i)
+          body(i, places[static_cast<std::size_t>(c)]);
+    });
+  };
+  each_chunk([&](std::int64_t i, std::vector<std::size_t>& counts) {
+    keys[static_cast<std::size_t>(i)] = event_keys.at(i);
+    counts[part_of(keys[static_cast<std::size_t>(i)])] += keys[static_cast<std::size_t>(i)] != 0;
   });
-  std::vector<std::uint32_t> event_of(keys.size(), Table::kAbsent);
-  std::vector<SharedEvents> parts(kParts);
-  cpu::parallel_for(static_cast<std::int64_t>(kParts), n < (1 << 14) ? static_cast<std::int64_t>(kParts) : 1,
+  std::vector<std::size_t> starts;
+  std::size_t total = 0;
+  for (std::size_t part = 0; part < parts; ++part) {
+    starts.push_back(total);
+    for (std::vector<std::size_t>& counts : places) total += std::exchange(counts[part], total);
+  }
+  starts.push_back(total);
+  const auto keyed = std::make_unique_for_overwrite<KeyedElement[]>(total);
+  each_chunk([&](std::int64_t i, std::vector<std::size_t>& next) {
+    const std::uint64_t key = keys[static_cast<std::size_t>(i)];
+    if (key != 0) keyed[next[part_of(key)]++] = {key, static_cast<std::uint32_t>(i)};
+  });
+  std::vector<SharedEvents> found(parts);
+  cpu::parallel_for(static_cast<std::int64_t>(parts), n < (1 << 14) ? static_cast<std::int64_t>(parts) : 1,
                     [&](std::int64_t begin, std::int64_t end) {
                       for (auto part = static_cast<std::size_t>(begin); part < static_cast<std::size_t>(end); ++part)
-                        parts[part] = shared_in_part(keys, part, &event_of);
+                        found[part] = shared_among({&keyed[starts[part]], starts[part + 1] - starts[part]});
                     });
-  for (const SharedEvents& part : parts) {
+  for (const SharedEvents& part : found) {
     shared.elements.insert(shared.elements.end(), part.elements.begin(), part.elements.end());
     for (const std::uint32_t event : part.events) shared.events.push_back(shared.count + event);
     shared.count += part.count;

@@ -245,7 +245,8 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
     golden.probes[p].noise_squares = envelopes[p].own_noise.squares;
     golden.probes[p].host = envelopes[p].host;
     for (const Probe::Part& part : probes[p].parts)
-      golden.taps[part.tap].projection = project(part.weights.array(), replayed_value(graph.taps[part.tap], exact)).value;
+      golden.taps[part.tap].projection =
+          project(part.weights.array(), replayed_value(graph.taps[part.tap], exact)).value;
   }
   return golden;
 }

@@ -209,7 +209,7 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 2U);
 }
 
-// Weights that stay an outer product behind transposition, reshaping and a product say what they say element by element.
+// Weights that stay an outer product behind transposition, reshaping and a product say what their elements say.
 TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   GraphBuilder b;
   std::mt19937 rng(5);
