@@ -120,7 +120,7 @@ class Pool {
   // ever used by more than a quarter: what one pass leaves behind does not add to what the next one needs.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_ + bytes);
-    while (exchanged_ < bytes && !free_.empty() && used_ + bytes + reserved_ > most_used_ + most_used_ / 4)
+    while (exchanged_ < bytes && !free_.empty() && used_ + bytes + reserved_ > most_used_ + most_used_ / 16)
       exchanged_ += drop_largest();
     exchanged_ -= std::min(exchanged_, bytes);
   }
