@@ -36,11 +36,12 @@ KEYS = {
     "speed": [
         "verdict_vs_fp64",
         "paired_vs_fp64",
+        "two_programs_vs_fp64",
         "replay_vs_fp64",
         "ingest_grpc_ratio",
         "ingest_shm_ratio",
         "memory_ratio",
-        *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_memory_ratio"),
+        *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_two_programs_vs_fp64", "llama_memory_ratio"),
     ],
 }
 
