@@ -80,6 +80,8 @@ double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithm
   return gathered(kind.c * effective(kind.k, static_cast<double>(n)) * roundoff(arithmetic), arithmetic);
 }
 
+std::int64_t product_terms(Inputs in) { return in[0].shape().back() + (in.size() > 2 ? 2 : 0); }
+
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n) {
   const Profile& profile = *arithmetic.profile;
   const Format input = arithmetic.input == Format::kUnknown ? arithmetic.compute : arithmetic.input;

@@ -46,6 +46,8 @@ struct ProductError {
   bool rounds_each = false;  // Every product and addition is rounded by itself, in the compute format.
 };
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
+// n of alpha a b + c (kMatmul's inputs): c is a term more, and a factor a rounding more of each.
+std::int64_t product_terms(Inputs in);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
 PLUMBLINE_ERROR(error_none)      // Bitwise, but for a narrowing of the result.

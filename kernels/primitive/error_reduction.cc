@@ -180,7 +180,7 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
   const std::int64_t k = in[0].shape().back();
   const bool begun = in.size() > 2;
   if (k == 0 && !begun) return {};
-  const ProductError product = product_error(arithmetic, begun ? k + 2 : k);
+  const ProductError product = product_error(arithmetic, product_terms(in));
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
   if (storage(arithmetic).u > 0 && k >= kExactFrom) {

@@ -299,7 +299,7 @@ Noise noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
                    const Array& cotangent) {
   const bool begun = in.size() > 2;
   const std::int64_t terms = in[0].shape().back();
-  const ProductError product = product_error(arithmetic, begun ? terms + 2 : terms);
+  const ProductError product = product_error(arithmetic, product_terms(in));
   if (!zero_mean(*arithmetic.profile) || !product.rounds_each || !(product.factor > 0))
     return noise_of_rounding(arithmetic, out, local, cotangent);
   const double roundings = static_cast<double>(terms) + (begun ? 4 : 1);

@@ -162,7 +162,7 @@ class Sweep {
   const Replay& replay_;
   std::vector<bool> carries_;
   std::vector<std::vector<Array>> adjoints_;           // By probe: flowing back from consumers,
-  std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its own taps.
+  std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
 };
 
 void accumulate(Noise& total, const Noise& part, double factor = 1) {

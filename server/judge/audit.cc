@@ -108,8 +108,8 @@ std::uint64_t estimated_audit_bytes(const Trace& target) {
   // The optimizer's elementwise chains are computed in tiles; what is left of some results there is a cotangent. Others
   // have their value in the replays of target and reference, of which some are computed again instead, and cotangents
   // of a few functionals, which die on the way. What was observed of each operation is decoded as well. (A step of a
-  // Llama of 25 million parameters takes a third of this alone; a pair of differing programs up to four fifths.)
-  constexpr double kArrays = 3, kArraysOfOptimizer = 0.5, kArraysOfOutputs = 4;
+  // Llama of 25 million parameters takes a third of this alone; a pair of differing programs up to nine tenths.)
+  constexpr double kArrays = 2.5, kArraysOfOptimizer = 0.5, kArraysOfOutputs = 4;
   double arrays = 0;  // Elements of all.
   for (const TraceLeaf& leaf : target.leaves) arrays += static_cast<double>(leaf.count);
   for (const TraceOp& op : target.ops) {

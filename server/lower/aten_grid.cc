@@ -84,39 +84,40 @@ Expr integer_part(Expr x, Primitive rounding, double shift) {
   return cast(unary(rounding, shift == 0 ? x : x + shift), Format::kInt64);
 }
 
-// `taps` from `first`, counted from `base`.
-Pixels pixels_of(const Axis& axis, Expr base, std::int64_t first, std::int64_t taps) {
-  Emitter& emitter = *base.emitter;
+// `taps` pixels from `first`, counted from `base`; they may lie outside of the image.
+Expr pixels_from(Expr base, std::int64_t first, std::int64_t taps) {
+  const InIntegers integers(*base.emitter);
+  const Expr tap = iota(*base.emitter, {taps, 1, 1}, static_cast<double>(first), 1, Format::kInt64);
+  return reshape(base, {1, base.size(0), base.size(1)}) + tap;
+}
+
+Pixels weighted(const Axis& axis, Expr pixel, Expr weight) {
+  Emitter& emitter = *pixel.emitter;
   const InIntegers integers(emitter);
-  const Expr tap = iota(emitter, {taps, 1, 1}, static_cast<double>(first), 1, Format::kInt64);
-  const Expr pixel = reshape(base, {1, base.size(0), base.size(1)}) + tap;
-  const Expr last = emitter.constant(static_cast<double>(axis.size - 1));
-  const Expr inside = logical_and(compare(Primitive::kGreaterEqual, pixel, emitter.constant(0)),
-                                  compare(Primitive::kLessEqual, pixel, last));
-  return {clamped(pixel, emitter.constant(0), last), inside, pixel};
+  const Expr first = emitter.constant(0), last = emitter.constant(static_cast<double>(axis.size - 1));
+  const Expr inside =
+      logical_and(compare(Primitive::kGreaterEqual, pixel, first), compare(Primitive::kLessEqual, pixel, last));
+  return {clamped(pixel, first, last), inside, weight};
 }
 
 Expr along_taps(const Axis& axis) { return reshape(axis.at, {1, axis.at.size(0), axis.at.size(1)}); }
 
 // max(0, 1 - |distance|)
 Pixels hats(const Axis& axis) {
-  Pixels pixels = pixels_of(axis, integer_part(axis.at, Primitive::kFloor, kGoldenSection), -1, 3);
-  const Expr distance = abs(along_taps(axis) - pixels.weight);
-  pixels.weight = maximum(1.0 - distance, axis.at.emitter->constant(0));
-  return pixels;
+  const Expr pixel = pixels_from(integer_part(axis.at, Primitive::kFloor, kGoldenSection), -1, 3);
+  const Expr distance = abs(along_taps(axis) - pixel);
+  return weighted(axis, pixel, maximum(1.0 - distance, axis.at.emitter->constant(0)));
 }
 
 Pixels nearest(const Axis& axis) {
-  Pixels pixels = pixels_of(axis, integer_part(axis.at, Primitive::kRound, 0), 0, 1);
-  pixels.weight = axis.at.emitter->constant(1);
-  return pixels;
+  const Expr pixel = pixels_from(integer_part(axis.at, Primitive::kRound, 0), 0, 1);
+  return weighted(axis, pixel, axis.at.emitter->constant(1));
 }
 
 // What the hats' weights change by along the axis.
 Pixels slopes(const Axis& axis) {
-  Pixels pixels = pixels_of(axis, integer_part(axis.at, Primitive::kFloor, 0), 0, 2);
-  pixels.weight = iota(*axis.at.emitter, {2, 1, 1}, -1, 2, Format::kInt64);
-  return pixels;
+  const Expr pixel = pixels_from(integer_part(axis.at, Primitive::kFloor, 0), 0, 2);
+  return weighted(axis, pixel, iota(*axis.at.emitter, {2, 1, 1}, -1, 2, Format::kInt64));
 }
 
 // [taps, images * points]: rows of the image's pixels and their weights, 0 outside of it.
