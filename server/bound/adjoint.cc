@@ -209,28 +209,31 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     const PrimitiveTraits& primitive = traits(node.primitive);
     const Arithmetic target = arithmetic_of(graph, node, profile);
     const Arithmetic& own = replay_arithmetic();
+    std::vector<Cotangent> seen;
+    bool reached = false, executed = false;  // By any probe; by one that asks about executions.
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      seen.push_back(sweep.take(p, id));
+      reached = reached || seen.back();
+      executed = executed || (seen.back() && !probes[p].of_mathematics);
+    }
     std::vector<Array> inputs;
     Bound target_error, own_error;
     std::optional<EventKeys> keys;
     SharedEvents shared;
-    bool errors_known = false, shared_known = false;
+    bool shared_known = false;
+    if (reached) inputs = sweep.inputs(id);
+    if (executed && executions != Executions::kOwn)
+      target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
+    if (reached && executions != Executions::kTarget)
+      own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
+    if (executed && (target_error || own_error)) keys.emplace(graph, id, inputs, sweep.value(id));
     for (std::size_t p = 0; p < probes.size(); ++p) {
-      Cotangent seen = sweep.take(p, id);
-      if (!seen) continue;
+      if (!seen[p]) continue;
       Envelope& envelope = envelopes[p];
       if (const auto number = numbers.find(id); number != numbers.end())
-        envelope.host += std::fabs(seen.elements().item()) * number->second;
-      if (!errors_known) {
-        inputs = sweep.inputs(id);
-        if (executions != Executions::kOwn)
-          target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
-        if (executions != Executions::kTarget)
-          own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
-        if (target_error || own_error) keys.emplace(graph, id, inputs, sweep.value(id));
-        errors_known = true;
-      }
-      if (target_error || own_error) {
-        const Array& cotangent = seen.elements();
+        envelope.host += std::fabs(seen[p].elements().item()) * number->second;
+      if (keys) {
+        const Array& cotangent = seen[p].elements();
         double sharing = 1;
         if (!shared_known) {
           const auto drawn = sharing_drawn(*keys, cotangent, target_error ? target_error : own_error);
@@ -257,9 +260,14 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           noise.squares *= sharing;
           accumulate(envelope.own_noise, noise, 2);
         }
+      } else if (own_error) {
+        // Mathematics alone asks: of an optimizer's few operations on many elements. They are charged whole.
+        const double part = weighted_bound(seen[p].elements(), own_error);
+        envelope.rho += 2 * part;
+        accumulate(envelope.own_noise, {part, 0}, 2);
       }
       const cpu::SinglePrecision cotangents(single);
-      sweep.pull_back(p, id, std::move(seen));
+      sweep.pull_back(p, id, std::move(seen[p]));
     }
     if (last) replay.give_up(id);
   }

@@ -106,9 +106,10 @@ MUTATIONS = [
     Mutation("scatter_add: a term less", "error_reduction.cc", "Bound error_scatter_add", "terms - 1", "terms - 2",
              "scatter_add"),
     # Products.
-    Mutation("matmul: a term less", "accumulation.cc", "std::int64_t product_terms", "? 2 : 0", "? 2 : -1", "matmul"),
+    Mutation("matmul: a term less", "accumulation.cc", "std::int64_t product_terms",
+             "(in.size() > 2 ? 2 : 0)", "(in.size() > 2 ? 2 : -1)", "matmul"),
     Mutation("matmul: a factor and what begins the sum cost no rounding", "accumulation.cc",
-             "std::int64_t product_terms", "? 2 : 0", "? 0 : 0", "matmul"),
+             "std::int64_t product_terms", "(in.size() > 2 ? 2 : 0)", "0", "matmul"),
     Mutation("matmul: what begins the sum forgotten", "error_reduction.cc", "Bound error_matmul",
              "std::fabs(c) + floor", "floor", "matmul"),
     Mutation("matmul: its factor forgotten", "error_reduction.cc", "Bound error_matmul", "scale * s", "s", "matmul"),
