@@ -117,7 +117,7 @@ class Pool {
   }
 
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used by more than a quarter: what one pass leaves behind does not add to what the next one needs.
+  // ever used by more than a sixteenth: what one pass leaves behind does not add to what the next one needs.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_ + bytes);
     while (exchanged_ < bytes && !free_.empty() && used_ + bytes + reserved_ > most_used_ + most_used_ / 16)

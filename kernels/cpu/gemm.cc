@@ -138,13 +138,13 @@ Array rounded(const Array& x) {
   parallel_for(chunks, 4, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       double most = 0;
-      const double* const x = from + chunk * kChunk;
-      float* const y = values + chunk * kChunk;
+      const double* const source = from + chunk * kChunk;  // Pointers of its own: reached by reference, they would
+      float* const target = values + chunk * kChunk;       // be read anew for each element, and gathered.
       const std::int64_t length = std::min(kChunk, span - chunk * kChunk);
 #pragma omp simd reduction(max : most)
       for (std::int64_t i = 0; i < length; ++i) {
-        y[i] = static_cast<float>(x[i]);
-        most = std::max(most, std::fabs(x[i]));
+        target[i] = static_cast<float>(source[i]);
+        most = std::max(most, std::fabs(source[i]));
       }
       largest[static_cast<std::size_t>(chunk)] = most;
     }

@@ -12,7 +12,8 @@
 // (kernels/primitive/noise.h). Then |f - f_exact| <= bias + lambda sqrt(squares) but for a probability of
 // 2 exp(-lambda^2 / 2) (Hoeffding 1963, Azuma 1967). Events shared by equal operands are merged first (events.h).
 //
-// Both at u = 2^-53 bound our own replay; rho is twice that.
+// Both at u = 2^-53 bound our own replay; rho is twice that. At nodes that only probes of mathematics reach (an
+// optimizer's) its roundings are bias, which is above what chance would say, and cheaper.
 //
 // What the first order leaves out is estimated by the change of the adjoints on the way from the exact to a rounded
 // execution: sum_k <|a_k(rounded) - a_k(exact)|, delta_k>. It matters where f is insensitive to first order.

@@ -209,6 +209,24 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 2U);
 }
 
+// Where mathematics alone asks, our replay's roundings are charged whole: no less than what both models say of them.
+TEST(AdjointEnvelopes, OfMathematicsAloneAreWhole) {
+  GraphBuilder b;
+  std::mt19937 rng(6);
+  b.tap("loss", TapKind::kLoss, small_network(b, rng, Format::kFloat32), {0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Probe asked = scalar_probe({0, "loss", {}, 1});
+  Probe of_mathematics = asked;
+  of_mathematics.of_mathematics = true;
+  const Envelope by_chance = adjoint_envelopes(b.graph, exact, {asked}, ieee(), Executions::kOwn)[0],
+                 whole = adjoint_envelopes(b.graph, exact, {of_mathematics}, ieee(), Executions::kOwn)[0];
+  EXPECT_EQ(whole.rho, by_chance.rho);
+  EXPECT_NEAR(whole.own_noise.bias, whole.rho, 1e-12 * whole.rho);
+  EXPECT_EQ(whole.own_noise.squares, 0);
+  EXPECT_GT(by_chance.own_noise.squares, 0);
+  EXPECT_LE(by_chance.own_noise.bias, whole.own_noise.bias);
+}
+
 // Weights that stay an outer product behind transposition, reshaping and a product say what their elements say.
 TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   GraphBuilder b;

@@ -13,6 +13,15 @@ namespace {
 
 using test::GraphBuilder;
 
+// Under the default profile.
+Bounds bounds_of(const GraphBuilder& b) {
+  const Profile profile;
+  BoundsInput input;
+  input.target = &b.graph;
+  input.profile = &profile;
+  return compute_bounds(input);
+}
+
 // An optimizer-like segment: w - lr * g / (sqrt(v) + eps). Every legal fp32 execution lies in its enclosure.
 TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
   std::mt19937 rng(11);
@@ -109,11 +118,7 @@ TEST(Interval, JudgesElementsWhoseEnvelopeUnderflows) {
     const std::vector<double> observed = {exact[0], exact[1] * (1 + ulps * 0x1p-52)};
     b.tap("w", TapKind::kUpdate, root, observed);
     b.graph.observed[root] = {Format::kFloat64, test::encoded(Format::kFloat64, observed)};
-    const Profile profile;
-    BoundsInput input;
-    input.target = &b.graph;
-    input.profile = &profile;
-    const Bounds bounds = compute_bounds(input);
+    const Bounds bounds = bounds_of(b);
     ASSERT_FALSE(bounds.findings.empty());
     const Finding& finding = bounds.findings[0];
     ASSERT_TRUE(finding.proven);
@@ -132,11 +137,7 @@ TEST(Interval, WhatAFormatCannotHoldIsNoDoubt) {
     b.tap("update:w", TapKind::kUpdate, updated, {observed, -0.5});
     b.graph.taps[0].terms.push_back({weight, -1, Format::kBFloat16, test::encoded(Format::kBFloat16, {1, -0.5})});
     b.graph.observed[updated] = {Format::kBFloat16, test::encoded(Format::kBFloat16, {observed, -0.5})};
-    const Profile profile;
-    BoundsInput input;
-    input.target = &b.graph;
-    input.profile = &profile;
-    const Finding finding = compute_bounds(input).findings.at(0);
+    const Finding finding = bounds_of(b).findings.at(0);
     ASSERT_TRUE(finding.proven);
     EXPECT_GT(finding.execution.envelope, 1);
     EXPECT_FALSE(finding.execution.vacuous());
@@ -151,11 +152,7 @@ TEST(Interval, AnInfiniteElementHidesNoOther) {
     const NodeId x = b.leaf({2}, {0.5, 0.5}), mask = b.leaf({2}, {0.25, -HUGE_VAL});
     const NodeId masked = b.op(Primitive::kAdd, {x, mask}, {2});
     b.graph.observed[masked] = {Format::kFloat32, test::encoded(Format::kFloat32, {observed, -HUGE_VAL})};
-    const Profile profile;
-    BoundsInput input;
-    input.target = &b.graph;
-    input.profile = &profile;
-    EXPECT_EQ(compute_bounds(input).illegal_values.empty(), legal) << observed;
+    EXPECT_EQ(bounds_of(b).illegal_values.empty(), legal) << observed;
   }
 }
 
@@ -170,11 +167,7 @@ TEST(Interval, NamesTheWorstElement) {
     for (const std::int64_t i : {n - 3, n - 1}) observed[static_cast<std::size_t>(i)] += 0x1p-20;
     b.tap("w", TapKind::kUpdate, doubled, observed);
     b.graph.observed[doubled] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
-    const Profile profile;
-    BoundsInput input;
-    input.target = &b.graph;
-    input.profile = &profile;
-    const Finding finding = compute_bounds(input).findings.at(0);
+    const Finding finding = bounds_of(b).findings.at(0);
     ASSERT_TRUE(finding.proven);
     EXPECT_TRUE(finding.execution.failed());
     EXPECT_EQ(finding.worst_element, static_cast<std::uint64_t>(n - 3));

@@ -110,9 +110,8 @@ TEST(Steering, StepsThatRanBeforeTheCostWasKnownArePaidFor) {
 TEST(Steering, OneMeasurementAloneDecidesLittle) {
   Steering steering({0.02, 0});
   const Steer before = steering.decide({1, 0, 0.1, 0.04, 0, 0.25, true}, 0);
-  const Steer cheap = steering.decide({200, 0, 0.1, 0, 0, 0.25, true}, 0);
+  steering.decide({200, 0, 0.1, 0, 0, 0.25, true}, 0);
   EXPECT_NEAR(before.slice, 0.5, 1e-12);
-  EXPECT_GE(cheap.every, 1);
   const Steer dear = steering.decide({400, 0, 0.1, 0.12, 0, 0.25, true}, 0);
   EXPECT_GT(dear.slice, 0.25);  // Alone it would say less: 0.12 s where 0.1 s are the most.
 }
