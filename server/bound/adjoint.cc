@@ -204,17 +204,22 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
   Sweep sweep(graph, replay, probes);
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single = executions_of(graph) == Executions::kTarget;
+  const auto whole = [&](const Probe& probe) { return probe.of_mathematics || (single && !probe.of_one_element()); };
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     const Node& node = graph.nodes[id];
     const PrimitiveTraits& primitive = traits(node.primitive);
     const Arithmetic target = arithmetic_of(graph, node, profile);
     const Arithmetic& own = replay_arithmetic();
     std::vector<Cotangent> seen;
-    bool reached = false, executed = false;  // By any probe; by one that asks about executions.
+    bool reached = false;
+    bool executed = false;   // By a probe that asks about the target's execution,
+    bool by_chance = false;  // about our own by chance.
     for (std::size_t p = 0; p < probes.size(); ++p) {
       seen.push_back(sweep.take(p, id));
       reached = reached || seen.back();
-      executed = executed || (seen.back() && !probes[p].of_mathematics);
+      if (!seen.back()) continue;
+      executed = executed || !probes[p].of_mathematics;
+      by_chance = by_chance || !whole(probes[p]);
     }
     std::vector<Array> inputs;
     Bound target_error, own_error;
@@ -226,13 +231,15 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
       target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
     if (reached && executions != Executions::kTarget)
       own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
-    if (executed && (target_error || own_error)) keys.emplace(graph, id, inputs, sweep.value(id));
+    if (target_error || (own_error && by_chance)) keys.emplace(graph, id, inputs, sweep.value(id));
     for (std::size_t p = 0; p < probes.size(); ++p) {
       if (!seen[p]) continue;
       Envelope& envelope = envelopes[p];
       if (const auto number = numbers.find(id); number != numbers.end())
         envelope.host += std::fabs(seen[p].elements().item()) * number->second;
-      if (keys) {
+      const bool of_target = target_error && !probes[p].of_mathematics;
+      const bool of_own = own_error && !whole(probes[p]);
+      if (of_target || of_own) {
         const Array& cotangent = seen[p].elements();
         double sharing = 1;
         if (!shared_known) {
@@ -245,7 +252,7 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           }
         }
         const Array merged = merge_shared(cotangent, shared);
-        if (target_error && !probes[p].of_mathematics) {
+        if (of_target) {
           const double part = weighted_bound(cotangent, target_error);
           envelope.error += part;
           envelope.by_origin[node.origin] += part;
@@ -254,14 +261,14 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
           accumulate(envelope.noise, noise);
           accumulate(envelope.noise_by_origin[node.origin], noise);
         }
-        if (own_error) {
+        if (of_own) {
           envelope.rho += 2 * weighted_bound(cotangent, own_error);
           Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
           noise.squares *= sharing;
           accumulate(envelope.own_noise, noise, 2);
         }
-      } else if (own_error) {
-        // Mathematics alone asks: of an optimizer's few operations on many elements. They are charged whole.
+      }
+      if (own_error && !of_own) {
         const double part = weighted_bound(seen[p].elements(), own_error);
         envelope.rho += 2 * part;
         accumulate(envelope.own_noise, {part, 0}, 2);

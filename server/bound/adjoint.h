@@ -12,8 +12,9 @@
 // (kernels/primitive/noise.h). Then |f - f_exact| <= bias + lambda sqrt(squares) but for a probability of
 // 2 exp(-lambda^2 / 2) (Hoeffding 1963, Azuma 1967). Events shared by equal operands are merged first (events.h).
 //
-// Both at u = 2^-53 bound our own replay; rho is twice that. At nodes that only probes of mathematics reach (an
-// optimizer's) its roundings are bias, which is above what chance would say, and cheaper.
+// Both at u = 2^-53 bound our own replay; rho is twice that. Chance is worked out for its roundings where a probe is of
+// one element (a loss), and where the target computes in fp64 as well. Elsewhere, and for probes of mathematics alone,
+// they are bias, which is above what chance would say, cheaper, and still far below an fp32 rounding.
 //
 // What the first order leaves out is estimated by the change of the adjoints on the way from the exact to a rounded
 // execution: sum_k <|a_k(rounded) - a_k(exact)|, delta_k>. It matters where f is insensitive to first order.

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "server/bound/arithmetic.h"
+#include "server/bound/elementwise.h"
 #include "server/bound/interval.h"
 #include "server/bound/taps.h"
 
@@ -28,43 +29,20 @@ Overrides observed_anchors(const Graph& graph) {
   return anchors;
 }
 
-// What some elements of a tap say: |T - M| <= radius?
-struct Judged {
-  bool finite = true;  // M is.
-  double radius_squares = 0, exact_squares = 0;
-  double excess_squares = 0;  // Of the radius without the rounding of each result to the format that holds it.
-  double worst = -1;          // Largest deviation over radius, and where:
-  std::uint64_t element = 0;
-  double exact = 0, radius = 0, observed = 0;
-
-  void join(const Judged& next) {
-    const double radii = radius_squares + next.radius_squares, values = exact_squares + next.exact_squares;
-    const double excess = excess_squares + next.excess_squares;
-    const bool all = finite && next.finite;
-    if (next.worst > worst) *this = next;
-    finite = all;
-    radius_squares = radii;
-    exact_squares = values;
-    excess_squares = excess;
-  }
-};
-
 // The elements of a tap from `begin` on: its terms' exact values and the radii around them.
-Judged judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector<Array>& values,
-                      const std::vector<Bound>& radii) {
+Elementwise judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector<Array>& values,
+                           const std::vector<Bound>& radii) {
   const Array exact = sum_of_terms(tap, values).materialize(), observed = observed_part(tap, begin, exact.count());
   std::vector<Array> parts, part_radii;
   for (const Array& value : values) parts.push_back(value.materialize());
   for (const Bound& radius : radii) part_radii.push_back(radius ? radius.values.materialize() : Array());
   // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
   const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-  Judged judged;
-  double not_finite = 0;  // 0 or NaN.
+  Elementwise judged;
   constexpr std::int64_t kBlock = 256;
-  double radius[kBlock], rounding[kBlock], ratio[kBlock];  // `rounding`: each term's to its own format.
+  double radius[kBlock], rounding[kBlock];  // `rounding`: each term's to its own format.
   for (std::int64_t at = 0; at < exact.count(); at += kBlock) {
     const std::int64_t length = std::min(kBlock, exact.count() - at);
-    const double *m = exact.data() + at, *t = observed.data() + at;
     std::fill_n(radius, length, 0.0);
     std::fill_n(rounding, length, 0.0);
     for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -78,57 +56,24 @@ Judged judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector
         rounding[i] += weight * (u * std::fabs(x[i]) + eta);
       }
     }
-    double radius_squares = 0, excess_squares = 0, exact_squares = 0, worst = 0;
-#pragma omp simd reduction(+ : radius_squares, excess_squares, exact_squares, not_finite) reduction(max : worst)
-    for (std::int64_t i = 0; i < length; ++i) {
-      const double r = radius[i] * own, deviation = std::fabs(t[i] - m[i]);
-      const double excess = std::max(0.0, radius[i] - rounding[i]);
-      radius_squares += radius[i] * radius[i];
-      excess_squares += excess * excess;
-      exact_squares += m[i] * m[i];
-      not_finite += m[i] - m[i];
-      const bool same = (t[i] == m[i]) | ((t[i] != t[i]) & (m[i] != m[i]));
-      const bool bounded = (r > 0) & (deviation < HUGE_VAL);
-      ratio[i] = same ? 0 : bounded ? deviation / r : HUGE_VAL;
-      worst = std::max(worst, ratio[i]);
-    }
-    judged.radius_squares += radius_squares;
-    judged.excess_squares += excess_squares;
-    judged.exact_squares += exact_squares;
-    if (!(worst > judged.worst)) continue;
-    const std::int64_t i = std::find(ratio, ratio + length, worst) - ratio;
-    judged.worst = worst;
-    judged.element = static_cast<std::uint64_t>(begin + at + i);
-    judged.exact = m[i];
-    judged.radius = radius[i] * own;
-    judged.observed = t[i];
+    judged.look_at(begin + at, length, exact.data() + at, observed.data() + at, radius, rounding, own);
   }
-  judged.finite = not_finite == 0;
   return judged;
 }
 
-Finding finding_of(const Graph& graph, std::size_t index, const Judged& judged) {
+Finding finding_of(const Graph& graph, std::size_t index, const Elementwise& judged) {
   const GraphTap& tap = graph.taps[index];
   Finding finding;
   finding.name = tap.name;
   finding.taps = {index};
   finding.elements = static_cast<std::uint64_t>(count(tap.shape));
   finding.proven = true;
-  Answer& answer = finding.execution;
-  answer.asked = true;
-  answer.deviation = 0;
-  const double radius = std::sqrt(judged.radius_squares);
-  const double norm = tap.scale > 0 ? tap.scale : std::sqrt(judged.exact_squares);
-  answer.envelope = norm > 0 ? radius / norm : (radius == 0 ? 0 : HUGE_VAL);
-  answer.doubt = norm > 0 ? std::sqrt(judged.excess_squares) / norm : answer.envelope;
-  // One scale for all: the worst element's ratio, in units of the tap's relative envelope.
-  if (judged.worst > 0) answer.deviation = judged.worst * answer.envelope;
-  if (answer.envelope == 0) answer.deviation = judged.worst > 1 ? HUGE_VAL : 0;
+  finding.execution = judged.answer(tap.scale);
   if (judged.worst < 0) return finding;
   finding.worst_element = judged.element;
-  finding.low = judged.exact - judged.radius;
-  finding.high = judged.exact + judged.radius;
-  finding.observed = judged.observed;
+  finding.low = judged.centre - judged.radius;
+  finding.high = judged.centre + judged.radius;
+  finding.observed = judged.value;
   return finding;
 }
 
@@ -160,30 +105,30 @@ void check_observed(const Graph& graph, const Replay& anchored, const Profile& p
 }
 
 // By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
-std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Replay& anchored, const Stretch& stretch,
-                                                 const std::vector<std::size_t>& taps, const Profile& profile,
-                                                 const Overrides& anchors, Enclosures* enclosures) {
-  std::vector<std::vector<Judged>> parts(static_cast<std::size_t>(count_tiles(stretch)));
-  const auto judge_tile = [&](std::int64_t number, const Tile& tile, const std::vector<Bound>& radii) {
+std::vector<std::optional<Elementwise>> judge_stretch(const Graph& graph, const Stretch& stretch,
+                                                      const std::vector<std::size_t>& taps, Enclosures* enclosures) {
+  EnclosedStretch enclosed(stretch, enclosures);
+  std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+  for_each_index(count_tiles(stretch), [&](std::int64_t number) {
+    const EnclosedStretch::Enclosed found = enclosed.tile(number);
     std::size_t end = 0;
     for (std::size_t index : taps) {
       const GraphTap& tap = graph.taps[index];
       std::vector<Array> values;
-      std::vector<Bound> bounds;
+      std::vector<Bound> radii;
       for (std::size_t k = 0; k < tap.terms.size(); ++k, ++end) {
-        values.push_back(tile.values[stretch.ends[end]]);
-        bounds.push_back(radii[stretch.ends[end]]);
+        values.push_back(found.tile.values[stretch.ends[end]]);
+        radii.push_back(found.radii[stretch.ends[end]]);
       }
-      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, tile.begin, values, bounds));
+      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.tile.begin, values, radii));
     }
-  };
-  const std::vector<bool> exploded =
-      enclose_stretch(graph, anchored, stretch, profile, anchors, enclosures, judge_tile);
-  std::vector<std::optional<Judged>> judged;
+  });
+  const std::vector<bool> exploded = enclosed.exploded();
+  std::vector<std::optional<Elementwise>> judged;
   std::size_t end = 0;
   for (std::size_t i = 0; i < taps.size(); ++i) {
-    Judged whole;
-    for (const std::vector<Judged>& part : parts) whole.join(part[i]);
+    Elementwise whole;
+    for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
     bool lost = false;
     for (std::size_t k = 0; k < graph.taps[taps[i]].terms.size(); ++k) lost = lost || exploded[stretch.ends[end++]];
     judged.push_back(lost ? std::nullopt : std::optional(whole));
@@ -191,7 +136,7 @@ std::vector<std::optional<Judged>> judge_stretch(const Graph& graph, const Repla
   return judged;
 }
 
-std::optional<Judged> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
+std::optional<Elementwise> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
   std::vector<Array> values;
   std::vector<Bound> radii;
   for (const GraphTap::Term& term : tap.terms) {
@@ -233,16 +178,16 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
         group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()];
     wanted.insert(wanted.end(), nodes.begin(), nodes.end());
   }
-  Enclosures enclosures(graph, anchored, wanted, *input.profile, anchors);
+  Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
   check_observed(graph, anchored, *input.profile, &enclosures, bounds);
 
-  std::map<std::size_t, Judged> judged;  // By tap.
+  std::map<std::size_t, Elementwise> judged;  // By tap.
   for (const StretchGroup& group : groups) {
     std::vector<std::size_t> members;
     for (std::size_t index : group.members) members.push_back(candidates[index]);
-    std::vector<std::optional<Judged>> found;
+    std::vector<std::optional<Elementwise>> found;
     if (group.stretch)
-      found = judge_stretch(graph, anchored, *group.stretch, members, *input.profile, anchors, &enclosures);
+      found = judge_stretch(graph, *group.stretch, members, &enclosures);
     else
       found = {judge_whole(graph.taps[members.front()], anchored, &enclosures)};
     for (std::size_t i = 0; i < found.size(); ++i)

@@ -80,9 +80,9 @@ void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::
 }
 
 // Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together. What was enclosed
-// is asked where `mathematics` is.
+// is asked of mathematics alone, where another program is `compared` (null: none) and did not settle it.
 std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed,
-                               bool mathematics, std::uint64_t seed) {
+                               const MatchedReference* compared, std::uint64_t seed) {
   std::vector<Probe> plan;
   std::vector<ProbeTap> gradients, named, others, enclosed_taps;
   for (std::size_t index : values.taps) {
@@ -91,7 +91,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
     if (count(tap.shape) == 0) continue;
     const bool of_mathematics =
         enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar);
-    if (of_mathematics && !mathematics) continue;
+    if (of_mathematics && (compared == nullptr || compared->updates.count(index) != 0)) continue;
     const ProbeTap probed = probe_tap(index, tap, values.exact(index));
     if (of_mathematics) {
       enclosed_taps.push_back(probed);
@@ -115,7 +115,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   add_group("signs(others)", others, seed ^ 0x53, false, &plan);
   add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, true, &plan);
   for (std::size_t index : values.overflown) {
-    if (!mathematics) break;
+    if (compared == nullptr) break;
     const GraphTap& tap = graph.taps[index];
     add_group(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1), true, &plan);
   }
@@ -153,7 +153,7 @@ struct Measured {
 Measured measure(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own) {
   Measured measured;
   measured.deviation = probe_deviation(probe, values);
-  if (probe.parts.size() == 1 && probe.parts[0].elements == 1) {
+  if (probe.of_one_element()) {
     measured.centre = probe_value(probe, values, false);
     measured.observed = probe_value(probe, values, true);
   }
@@ -208,7 +208,7 @@ void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile
     if (compared(finding))
       for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
   const Overrides none;
-  Enclosures plain(graph, replay, scalars, profile, none);
+  Enclosures plain(graph, replay, scalars, &profile, none);
   for (Finding& finding : bounds->findings) {
     if (!compared(finding)) continue;
     finding.interval_radius = 0;
@@ -277,13 +277,13 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   std::optional<MatchedReference> matched;
   if (input.reference != nullptr) {
-    matched = match_reference(input, leaves, &bounds);
+    matched = match_reference(input, leaves, exact, enclosed, &bounds);
     watch.lap("pairing");
   }
 
   // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
   // mathematics at what was enclosed, without any sweep.
-  const bool compared = matched && !matched->one_program;
+  const MatchedReference* compared = matched && !matched->one_program ? &*matched : nullptr;
   const std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
   Uncertainty numbers;  // A pairing finds its own.
   if (input.reference == nullptr) {

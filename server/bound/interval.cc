@@ -43,21 +43,24 @@ Bound sum(const Bound& a, const Bound& b) {
   return {result};
 }
 
+}  // namespace
+
 // How far the value that a consumer read may lie from what was stored: fused kernels may skip a rounding.
-Bound unrounded(const Graph& graph, NodeId id, const Array& stored, const Profile& profile) {
-  const Node& node = graph.nodes[id];
-  if (!profile.casts_elided && !graph.origins[node.origin].fused) return {};
-  return with_storage_rounding({node.compute, node.result, &profile}, stored, {});
+Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
+  const Node& node = graph_.nodes[id];
+  if (profile_ == nullptr || (!profile_->casts_elided && !graph_.origins[node.origin].fused)) return {};
+  return with_storage_rounding({node.compute, node.result, profile_}, stored, {});
 }
 
 // Radius of a node's result, given its inputs' and its value: what they carry and its own error.
-Bound enclose(const Graph& graph, const Node& node, const Profile& profile, const std::vector<Array>& centres,
-              const std::vector<Bound>& radii, const Array& value) {
+Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const std::vector<Bound>& radii,
+                          const Array& value) const {
+  const Node& node = graph_.nodes[id];
   const PrimitiveTraits& primitive = traits(node.primitive);
   const bool moved = std::ranges::any_of(radii, [](const Bound& radius) { return static_cast<bool>(radius); });
   Bound carried;
   if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
-  const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
+  const Arithmetic arithmetic = profile_ != nullptr ? arithmetic_of(graph_, node, *profile_) : replay_arithmetic();
   std::vector<Array> farthest;
   if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive))
     for (std::size_t i = 0; i < centres.size(); ++i) farthest.push_back(inflated(centres[i], radii[i]));
@@ -65,23 +68,7 @@ Bound enclose(const Graph& graph, const Node& node, const Profile& profile, cons
                                             inflated(value, carried)));
 }
 
-// Of a node, or a part of it: bits of magnitudes, which are ordered as they are, NaN above all. (Their maximum
-// vectorises.) Elements whose value is infinite have no finite ball: they say nothing of the others.
-struct Largest {
-  std::int64_t radius = 0, value = 0;
-
-  void join(const Largest& other) {
-    radius = std::max(radius, other.radius);
-    value = std::max(value, other.value);
-  }
-  // Beyond use as a whole.
-  bool useless() const {
-    const double r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
-    return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);
-  }
-};
-
-Largest largest_of(const Bound& radius, const Array& value) {
+Largest Largest::of(const Bound& radius, const Array& value) {
   if (!radius) return {};
   const Array radii = radius.values.materialize(), values = value.materialize();
   const double *r = radii.data(), *v = values.data();
@@ -94,12 +81,20 @@ Largest largest_of(const Bound& radius, const Array& value) {
   return largest;
 }
 
-}  // namespace
+void Largest::join(const Largest& other) {
+  radius = std::max(radius, other.radius);
+  value = std::max(value, other.value);
+}
+
+bool Largest::exploded() const {
+  const double r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
+  return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);
+}
 
 // An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
 // is not used by its consumers.
 Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
-                       const Profile& profile, const Overrides& anchors)
+                       const Profile* profile, const Overrides& anchors)
     : graph_(graph),
       replay_(replay),
       profile_(profile),
@@ -149,11 +144,11 @@ Enclosure Enclosures::compute(NodeId id) {
   for (NodeId input : node.inputs) {
     if (!anchored(input) && enclosures_[input].exploded) return {{}, true};
     centres.push_back(replay_.value(input));
-    radii.push_back(anchored(input) ? unrounded(graph_, input, centres.back(), profile_) : enclosures_[input].radius);
+    radii.push_back(anchored(input) ? unrounded(input, centres.back()) : enclosures_[input].radius);
   }
   const Array value = replay_.computed(id);
-  Enclosure result{enclose(graph_, node, profile_, centres, radii, value)};
-  if (largest_of(result.radius, value).useless()) return {{}, true};
+  Enclosure result{enclose(id, centres, radii, value)};
+  if (Largest::of(result.radius, value).exploded()) return {{}, true};
   return result;
 }
 
@@ -164,46 +159,54 @@ std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch,
   return sources;
 }
 
-std::vector<bool> enclose_stretch(
-    const Graph& graph, const Replay& replay, const Stretch& stretch, const Profile& profile, const Overrides& anchors,
-    Enclosures* enclosures, const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body) {
-  const std::size_t sources = stretch.sources.size();
-  std::vector<Bound> given(sources);
-  std::vector<bool> exploded(sources, false);
-  for (NodeId id : enclosed_sources(graph, stretch, anchors)) {
+EnclosedStretch::EnclosedStretch(const Stretch& stretch, Enclosures* enclosures)
+    : stretch_(stretch),
+      enclosures_(*enclosures),
+      tiles_(enclosures->graph_, enclosures->replay_, stretch),
+      sources_(stretch.sources.size()),
+      lost_(stretch.sources.size(), false),
+      largest_(static_cast<std::size_t>(count_tiles(stretch))) {
+  for (NodeId id : enclosed_sources(enclosures->graph_, stretch, enclosures->anchors_)) {
     const auto i = std::ranges::find(stretch.sources, id) - stretch.sources.begin();
     const Enclosure enclosure = enclosures->take(id);
-    exploded[i] = enclosure.exploded;
-    if (enclosure.radius) given[i] = {enclosure.radius.values.materialize()};
+    lost_[i] = enclosure.exploded;
+    if (enclosure.radius) sources_[i] = {enclosure.radius.values.materialize()};
   }
-  std::vector<std::vector<Largest>> largest(static_cast<std::size_t>(count_tiles(stretch)));
-  for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
-    std::vector<Bound> radii(sources);  // Of sources, then of steps.
-    for (std::size_t i = 0; i < sources; ++i) {
-      const NodeId id = stretch.sources[i];
-      if (given[i]) radii[i] = {tile.of(given[i].values)};
-      if (anchors.count(id) != 0) radii[i] = unrounded(graph, id, tile.values[i], profile);
+}
+
+EnclosedStretch::Enclosed EnclosedStretch::tile(std::int64_t index) {
+  Enclosed found{tiles_.tile(index), std::vector<Bound>(sources_.size())};
+  const Tile& tile = found.tile;
+  std::vector<Bound>& radii = found.radii;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const NodeId id = stretch_.sources[i];
+    if (sources_[i]) radii[i] = {tile.of(sources_[i].values)};
+    if (enclosures_.anchored(id)) radii[i] = enclosures_.unrounded(id, tile.values[i]);
+  }
+  std::vector<Array> centres;
+  std::vector<Bound> inputs;
+  std::vector<Largest>& largest = largest_[static_cast<std::size_t>(index)];
+  for (const Stretch::Step& step : stretch_.steps) {
+    centres.clear();
+    inputs.clear();
+    for (std::size_t input : step.inputs) {
+      centres.push_back(tile.values[input]);
+      inputs.push_back(radii[input]);
     }
-    std::vector<Array> centres;
-    std::vector<Bound> inputs;
-    for (const Stretch::Step& step : stretch.steps) {
-      centres.clear();
-      inputs.clear();
-      for (std::size_t input : step.inputs) {
-        centres.push_back(tile.values[input]);
-        inputs.push_back(radii[input]);
-      }
-      const Array& value = tile.values[radii.size()];
-      radii.push_back(enclose(graph, graph.nodes[step.node], profile, centres, inputs, value));
-      largest[static_cast<std::size_t>(index)].push_back(largest_of(radii.back(), value));
-    }
-    body(index, tile, radii);
-  });
-  for (std::size_t k = 0; k < stretch.steps.size(); ++k) {
+    const Array& value = tile.values[radii.size()];
+    radii.push_back(enclosures_.enclose(step.node, centres, inputs, value));
+    largest.push_back(Largest::of(radii.back(), value));
+  }
+  return found;
+}
+
+std::vector<bool> EnclosedStretch::exploded() const {
+  std::vector<bool> exploded = lost_;
+  for (std::size_t k = 0; k < stretch_.steps.size(); ++k) {
     Largest whole;
-    for (const std::vector<Largest>& tile : largest) whole.join(tile[k]);
+    for (const std::vector<Largest>& tile : largest_) whole.join(tile[k]);
     const auto before = [&](std::size_t input) { return exploded[input]; };
-    exploded.push_back(whole.useless() || std::ranges::any_of(stretch.steps[k].inputs, before));
+    exploded.push_back(whole.exploded() || std::ranges::any_of(stretch_.steps[k].inputs, before));
   }
   return exploded;
 }

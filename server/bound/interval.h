@@ -25,31 +25,64 @@ struct Enclosure {
 // to what it is made from.
 class Enclosures {
  public:
-  Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile& profile,
+  // `profile`: of the target's roundings. Null: our own replay's are enclosed.
+  Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile* profile,
              const Overrides& anchors);
   Enclosure take(NodeId id);
 
  private:
+  friend class EnclosedStretch;
+
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   void use(NodeId id);
   Enclosure compute(NodeId id);
+  Bound unrounded(NodeId id, const Array& stored) const;
+  Bound enclose(NodeId id, const std::vector<Array>& centres, const std::vector<Bound>& radii,
+                const Array& value) const;
 
   const Graph& graph_;
   const Replay& replay_;
-  const Profile& profile_;
+  const Profile* const profile_;
   const Overrides& anchors_;
   std::vector<std::uint32_t> uses_;  // By node: still to come, of consumers and wanted ones.
   std::vector<bool> known_;
   std::vector<Enclosure> enclosures_;
 };
 
-// Sources of a stretch that `enclose_stretch` takes: neither anchors nor leaves.
+// Sources of a stretch that its enclosure takes: neither anchors nor leaves.
 std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors);
 
-// The same for a stretch, whose tiles are given to `body` with the radii of their values. Returns by value whether it
-// exploded: then its radii say nothing.
-std::vector<bool> enclose_stretch(
-    const Graph& graph, const Replay& replay, const Stretch& stretch, const Profile& profile, const Overrides& anchors,
-    Enclosures* enclosures, const std::function<void(std::int64_t, const Tile&, const std::vector<Bound>&)>& body);
+// The largest radius and value of a node, or of a part of it: bits of magnitudes, which are ordered as they are, NaN
+// above all. (Their maximum vectorises.) Elements whose value is infinite have no finite ball: they say nothing of the
+// others.
+struct Largest {
+  std::int64_t radius = 0, value = 0;
+
+  static Largest of(const Bound& radius, const Array& value);
+  void join(const Largest& other);
+  bool exploded() const;  // Beyond use as a whole.
+};
+
+// The same for a stretch, tile by tile. Tiles may be asked for at the same time. Refers to what it is made from.
+class EnclosedStretch {
+ public:
+  EnclosedStretch(const Stretch& stretch, Enclosures* enclosures);  // Takes its `enclosed_sources`.
+
+  struct Enclosed {
+    Tile tile;
+    std::vector<Bound> radii;  // Of the tile's values.
+  };
+  Enclosed tile(std::int64_t index);
+  // By value, once every tile was asked for: whether it exploded. Then its radii say nothing.
+  std::vector<bool> exploded() const;
+
+ private:
+  const Stretch& stretch_;
+  const Enclosures& enclosures_;
+  const Tiles tiles_;
+  std::vector<Bound> sources_;                 // Radii of those that were enclosed,
+  std::vector<bool> lost_;                     // and whether that exploded.
+  std::vector<std::vector<Largest>> largest_;  // By tile, of steps.
+};
 
 }  // namespace plumbline

@@ -7,73 +7,12 @@
 #include "kernels/sums.h"
 #include "server/bound/range.h"
 #include "server/bound/taps.h"
+#include "server/bound/updates.h"
 
 namespace plumbline {
 namespace {
 
 constexpr std::size_t kDrilledMax = 4;
-
-struct PairedTap {
-  std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
-};
-
-std::string text_of(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {
-  std::map<std::string, std::size_t> named;
-  for (std::size_t i = 0; i < reference.taps.size(); ++i) named[reference.taps[i].name] = i;
-  std::vector<PairedTap> pairs;
-  std::set<std::string> paired;
-  for (std::size_t i = 0; i < target.taps.size(); ++i) {
-    auto found = named.find(target.taps[i].name);
-    // What one rank of several got differently is still what the reference got, unless it is of that rank's data alone.
-    const bool shared = target.taps[i].kind != TapKind::kLoss && target.taps[i].kind != TapKind::kValue;
-    if (found == named.end() && shared) found = named.find(std::string(unranked(target.taps[i].name)));
-    if (found == named.end()) {
-      bounds->unpaired_taps.push_back("'" + target.taps[i].name + "' (target only)");
-      continue;
-    }
-    const GraphTap& other = reference.taps[found->second];
-    if (other.shape != target.taps[i].shape)
-      bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(target.taps[i].shape) +
-                                        ", reference " + text_of(other.shape));
-    else
-      pairs.push_back({i, found->second});
-    paired.insert(found->first);
-  }
-  for (const auto& [name, index] : named)
-    if (paired.count(name) == 0) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
-  return pairs;
-}
-
-// Whether the tap is what the step began with: a leaf, handed on.
-bool untouched(const Graph& graph, const GraphTap& tap) {
-  for (const GraphTap::Term& term : tap.terms) {
-    NodeId id = term.node;
-    while (graph.nodes[id].primitive == Primitive::kWindow) id = graph.nodes[id].inputs[0];
-    if (graph.nodes[id].primitive != Primitive::kLeaf) return false;
-  }
-  return true;
-}
-
-// A side that found an overflow skips its update, legally; exact arithmetic, which never overflows, would not. What the
-// other side then updated and this one left is no difference of mathematics.
-void leave_out_skipped_updates(const Graph& target, const Graph& reference, std::vector<PairedTap>* pairs,
-                               Bounds* bounds) {
-  const bool target_skips = overflow_was_found(target), reference_skips = overflow_was_found(reference);
-  if (target_skips == reference_skips) return;
-  std::erase_if(*pairs, [&](const PairedTap& pair) {
-    const GraphTap &ours = target.taps[pair.target], &theirs = reference.taps[pair.reference];
-    const bool skipped = target_skips ? untouched(target, ours) && !untouched(reference, theirs)
-                                      : untouched(reference, theirs) && !untouched(target, ours);
-    if (skipped) bounds->skipped_taps.push_back(ours.name);
-    return skipped;
-  });
-}
 
 bool same_node(const Node& a, const Node& b) {
   return a.primitive == b.primitive && a.inputs == b.inputs && a.attributes == b.attributes && a.shape == b.shape &&
@@ -107,8 +46,8 @@ struct Pairing {
   const Replay& target_exact;
   Replay reference_exact;
   std::vector<PairedTap> pairs;  // In the target's order.
-  bool one_program = false;      // Both replays are one.
   Uncertainty target_numbers = {}, reference_numbers = {};
+  bool one_program = false;  // Both replays are one.
 
   // M_T(z), M_R(z).
   Array of_target(const PairedTap& pair) const { return replayed_value(input.target->taps[pair.target], target_exact); }
@@ -170,6 +109,33 @@ struct Pairing {
     return answers;
   }
 };
+
+void set_mathematics(const Probe& probe, const Answer& answer, Bounds* bounds) {
+  for (Finding& finding : bounds->findings)
+    if (finding.name == probe.name) finding.mathematics = answer;
+}
+// By tap, of those that were enclosed.
+void set_mathematics(const std::map<std::size_t, Answer>& answers, Bounds* bounds) {
+  for (Finding& finding : bounds->findings) {
+    if (!finding.proven || finding.taps.size() != 1) continue;
+    if (const auto found = answers.find(finding.taps[0]); found != answers.end()) finding.mathematics = found->second;
+  }
+}
+
+// Answers of mathematics at updates and state, by tap of the target that `asked` tells.
+template <class Asked>
+std::map<std::size_t, Answer> updates_of(const std::vector<PairedTap>& pairs, const PairedSide& target,
+                                         const PairedSide& reference, const Asked& asked) {
+  std::vector<std::size_t> updates;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const TapKind kind = target.graph.taps[pairs[i].target].kind;
+    if ((kind == TapKind::kUpdate || kind == TapKind::kState) && asked(pairs[i].target)) updates.push_back(i);
+  }
+  std::map<std::size_t, Answer> answers;
+  for (const auto& [pair, answer] : compare_updates(target, reference, pairs, updates))
+    answers[pairs[pair].target] = answer;
+  return answers;
+}
 
 NodeId position(const Graph& graph, std::size_t tap) {
   NodeId last = 0;
@@ -273,7 +239,8 @@ Format restore_constants(const Graph& graph, const Graph& other, std::vector<Lea
 
 // Whether the gap closes when leaves that are roundings of the other side's leaves or constants are taken for these.
 void try_precision_policy(Pairing& pairing, const std::vector<LeafValue>& target_leaves,
-                          const std::vector<Probe>& probes, const std::vector<Envelope>& own, Bounds* bounds) {
+                          const std::vector<Probe>& probes, const std::vector<Envelope>& own,
+                          const std::map<std::size_t, Answer>& updates, Bounds* bounds) {
   const Graph& target = *pairing.input.target;
   const Graph& reference = *pairing.input.reference;
   std::vector<LeafValue> ours = target_leaves, theirs = bounds->match.reference_values;
@@ -296,19 +263,22 @@ void try_precision_policy(Pairing& pairing, const std::vector<LeafValue>& target
   if (format == Format::kUnknown) return;
 
   const Replay target_exact = replay(target, ours, Precision::kExact);
-  const Pairing with_policy{pairing.input,
-                            target_exact,
-                            replay(reference, theirs, Precision::kExact),
-                            pairing.pairs,
-                            false,
-                            pairing.target_numbers,
-                            pairing.reference_numbers};
+  const Pairing with_policy{pairing.input, target_exact,           replay(reference, theirs, Precision::kExact),
+                            pairing.pairs, pairing.target_numbers, pairing.reference_numbers};
   const std::vector<Answer> answers = with_policy.ask(probes, own);
   for (const Answer& answer : answers)
     if (!answer.passed()) return;
-  for (std::size_t p = 0; p < probes.size(); ++p)
-    for (Finding& finding : bounds->findings)
-      if (finding.name == probes[p].name) finding.mathematics = answers[p];
+  std::map<std::size_t, Answer> compared;
+  if (!updates.empty()) {
+    compared = updates_of(pairing.pairs, {target, target_exact, ours}, {reference, with_policy.reference_exact, theirs},
+                          [&](std::size_t tap) { return updates.count(tap) != 0; });
+    for (const auto& [tap, before] : updates) {
+      const auto now = compared.find(tap);
+      if (now == compared.end() || !now->second.passed()) return;
+    }
+  }
+  for (std::size_t p = 0; p < probes.size(); ++p) set_mathematics(probes[p], answers[p], bounds);
+  set_mathematics(compared, bounds);
   bounds->policy = format;
 }
 
@@ -358,8 +328,8 @@ void compare_cuts(const Pairing& pairing, const Cuts& cuts, Bounds* bounds) {
   BoundsInput input = pairing.input;
   input.target = &target;
   input.reference = &reference;
-  Pairing sides{input, pairing.target_exact,   pairing.reference_exact,  {},
-                false, pairing.target_numbers, pairing.reference_numbers};
+  Pairing sides{input, pairing.target_exact,   pairing.reference_exact,
+                {},    pairing.target_numbers, pairing.reference_numbers};
   for (std::size_t i = 0; i < target.taps.size(); ++i)
     if (target.taps[i].name == reference.taps[i].name && count(target.taps[i].shape) > 0) sides.pairs.push_back({i, i});
   const std::size_t known = bounds->findings.size();
@@ -404,18 +374,34 @@ void judge_by_reference_policy(const Pairing& pairing, const std::vector<Probe>&
 }  // namespace
 
 MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
-                                 Bounds* bounds) {
+                                 const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds) {
   const Graph& target = *input.target;
   const Graph& reference = *input.reference;
   bounds->paired = true;
   bounds->match = match_leaves(target, target_leaves, reference, leaf_values(reference));
   if (!bounds->match.missing.empty()) return {};
 
-  MatchedReference matched{match_opaque_calls(target, reference)};
-  transplant(matched.cuts, target, target_leaves, reference, &bounds->match.reference_values);
+  std::vector<LeafValue>& leaves = bounds->match.reference_values;
+  MatchedReference matched;
+  matched.cuts = match_opaque_calls(target, reference);
+  transplant(matched.cuts, target, target_leaves, reference, &leaves);
   bounds->cuts_complete = matched.cuts.complete;
   bounds->transplanted = matched.cuts.calls.size();
-  matched.one_program = same_program(target, target_leaves, reference, bounds->match.reference_values);
+  matched.pairs = pair_taps(target, reference, bounds);
+  matched.one_program = same_program(target, target_leaves, reference, leaves);
+  matched.exact = matched.one_program ? target_exact : replay(reference, leaves, Precision::kExact);
+  if (matched.one_program) return matched;
+
+  matched.target_numbers = uncertain_numbers(target, target_exact, &reference);
+  matched.reference_numbers = uncertain_numbers(reference, matched.exact, &target);
+  note_numbers(target, matched.target_numbers, false, bounds);
+  note_numbers(reference, matched.reference_numbers, true, bounds);
+  const std::vector<bool> ours = uncertain_taps(target, matched.target_numbers),
+                          theirs = uncertain_taps(reference, matched.reference_numbers);
+  std::vector<bool> uncertain = ours;
+  for (const PairedTap& pair : matched.pairs) uncertain[pair.target] = ours[pair.target] || theirs[pair.reference];
+  matched.updates = updates_of(matched.pairs, {target, target_exact, target_leaves}, {reference, matched.exact, leaves},
+                               [&](std::size_t tap) { return enclosed[tap] && !uncertain[tap]; });
   return matched;
 }
 
@@ -426,17 +412,13 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   const Graph& target = *input.target;
   const Graph& reference = *input.reference;
   const Cuts& cuts = matched.cuts;
-  const bool one = matched.one_program;
-  Pairing pairing{input, target_exact,
-                  one ? target_exact : replay(reference, bounds->match.reference_values, Precision::kExact),
-                  pair_taps(target, reference, bounds), one};
-  if (!one) {
-    pairing.target_numbers = uncertain_numbers(target, target_exact, &reference);
-    pairing.reference_numbers = uncertain_numbers(reference, pairing.reference_exact, &target);
-    note_numbers(target, pairing.target_numbers, false, bounds);
-    note_numbers(reference, pairing.reference_numbers, true, bounds);
-  }
-  leave_out_skipped_updates(target, reference, &pairing.pairs, bounds);
+  Pairing pairing{input,
+                  target_exact,
+                  matched.exact,
+                  matched.pairs,
+                  matched.target_numbers,
+                  matched.reference_numbers,
+                  matched.one_program};
 
   // Probes on the taps that both have; where that is not all of a probe, its own sweep.
   std::vector<Probe> asked;
@@ -460,9 +442,10 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   bool failed = false;
   for (std::size_t p = 0; p < asked.size(); ++p) {
     failed = failed || answers[p].failed();
-    for (Finding& finding : bounds->findings)
-      if (finding.name == asked[p].name) finding.mathematics = answers[p];
+    set_mathematics(asked[p], answers[p], bounds);
   }
+  for (const auto& [tap, answer] : matched.updates) failed = failed || answer.failed();
+  set_mathematics(matched.updates, bounds);
 
   bounds->all_taps_equal_reference = !pairing.pairs.empty();
   for (const PairedTap& pair : pairing.pairs) {
@@ -482,7 +465,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   if (!cuts.calls.empty()) compare_cuts(pairing, cuts, bounds);
   if (!failed) judge_by_reference_policy(pairing, asked, bounds);
   if (failed) {
-    try_precision_policy(pairing, target_leaves, asked, own, bounds);
+    try_precision_policy(pairing, target_leaves, asked, own, matched.updates, bounds);
     if (!bounds->policy) locate(pairing, bounds);
   }
 }

@@ -30,6 +30,8 @@ struct Probe {
   std::vector<Part> parts;
   double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
   bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.
+
+  bool of_one_element() const { return parts.size() == 1 && parts[0].elements == 1; }
 };
 
 // A tap as probes see it.

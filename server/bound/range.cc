@@ -59,7 +59,7 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
 // its enclosure reaches below the limit of its format.
 bool borderline(const Graph& graph, const Replay& exact, const Replay& rounded, NodeId node, const Profile& profile) {
   const Overrides none;
-  const Enclosure enclosure = Enclosures(graph, exact, {node}, profile, none).take(node);
+  const Enclosure enclosure = Enclosures(graph, exact, {node}, &profile, none).take(node);
   if (enclosure.exploded || !enclosure.radius) return false;
   const Array centre = exact.value(node).materialize(), radius = enclosure.radius.values.materialize();
   const Array ours = rounded.value(node).materialize();

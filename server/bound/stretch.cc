@@ -144,30 +144,39 @@ std::int64_t count_tiles(const Stretch& stretch) {
   return (stretch.count + length - 1) / length;
 }
 
-void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
-                   const std::function<void(std::int64_t, const Tile&)>& body) {
-  std::vector<LeafValue> sources;
+Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch) : graph_(graph), stretch_(stretch) {
   for (NodeId id : stretch.sources) {
     const LeafValue leaf = replay.packed(id);
-    sources.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
+    sources_.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
   }
-  const std::int64_t length = tile_length(stretch);
-  cpu::parallel_for(count_tiles(stretch), 4, [&](std::int64_t first, std::int64_t last) {
-    std::vector<Array> inputs;
-    for (std::int64_t t = first; t < last; ++t) {
-      Tile tile{t * length, std::min(length, stretch.count - t * length), {}};
-      for (const LeafValue& source : sources)
-        tile.values.push_back(source.packed() && source.count() > 1 ? source.part(tile.begin, tile.length)
-                                                                    : tile.of(source));
-      for (const Stretch::Step& step : stretch.steps) {
-        const Node& node = graph.nodes[step.node];
-        inputs.clear();
-        for (std::size_t input : step.inputs) inputs.push_back(tile.values[input]);
-        tile.values.push_back(traits(node.primitive).evaluate(node.attributes, {tile.length}, inputs));
-      }
-      body(t, tile);
-    }
+}
+
+Tile Tiles::tile(std::int64_t index) const {
+  const std::int64_t length = tile_length(stretch_);
+  Tile tile{index * length, std::min(length, stretch_.count - index * length), {}};
+  for (const LeafValue& source : sources_)
+    tile.values.push_back(source.packed() && source.count() > 1 ? source.part(tile.begin, tile.length)
+                                                                : tile.of(source));
+  std::vector<Array> inputs;
+  for (const Stretch::Step& step : stretch_.steps) {
+    const Node& node = graph_.nodes[step.node];
+    inputs.clear();
+    for (std::size_t input : step.inputs) inputs.push_back(tile.values[input]);
+    tile.values.push_back(traits(node.primitive).evaluate(node.attributes, {tile.length}, inputs));
+  }
+  return tile;
+}
+
+void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
+  cpu::parallel_for(tiles, 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) body(t);
   });
+}
+
+void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+                   const std::function<void(std::int64_t, const Tile&)>& body) {
+  const Tiles tiles(graph, replay, stretch);
+  for_each_index(count_tiles(stretch), [&](std::int64_t index) { body(index, tiles.tile(index)); });
 }
 
 }  // namespace plumbline

@@ -46,7 +46,22 @@ struct Tile {
 
 std::int64_t count_tiles(const Stretch& stretch);
 
-// body(index, tile) for all tiles, in parallel, in exact arithmetic.
+// A stretch's tiles, evaluated when they are asked for, in exact arithmetic. Several may be at the same time. Refers to
+// what it is made from.
+class Tiles {
+ public:
+  Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch);
+  Tile tile(std::int64_t index) const;
+
+ private:
+  const Graph& graph_;
+  const Stretch& stretch_;
+  std::vector<LeafValue> sources_;
+};
+
+// body(index) for as many tiles, in parallel.
+void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body);
+// body(index, tile) for all tiles, in parallel.
 void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
                    const std::function<void(std::int64_t, const Tile&)>& body);
 

@@ -195,7 +195,7 @@ void enclose_results(const Profile& profile, Reproducer* reproducer) {
   std::vector<NodeId> wanted;
   for (const GraphTap& tap : graph.taps) wanted.push_back(tap.terms.front().node);
   const Overrides no_anchors;
-  Enclosures enclosures(graph, exact, wanted, profile, no_anchors);
+  Enclosures enclosures(graph, exact, wanted, &profile, no_anchors);
   bool any = false;
   std::size_t next = 0;
   for (const TraceResult& result : reproducer->op.results) {

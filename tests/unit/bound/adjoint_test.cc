@@ -227,6 +227,22 @@ TEST(AdjointEnvelopes, OfMathematicsAloneAreWhole) {
   EXPECT_LE(by_chance.own_noise.bias, whole.own_noise.bias);
 }
 
+// So they are at tensors, unless the target computes in fp64 as we do.
+TEST(AdjointEnvelopes, OfTensorsAreWholeBesideRoundingsToFp32) {
+  for (const Format format : {Format::kFloat32, Format::kFloat64}) {
+    GraphBuilder b;
+    std::mt19937 rng(7);
+    const NodeId e = b.op(Primitive::kExp, {b.leaf({4}, normal(rng, 4), format)}, {4}, format);
+    b.tap("e", TapKind::kGradient, e, {0, 0, 0, 0});
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    const Probe probe = signs_probe("signs", {{0, "e", {4}, 1}}, 1);
+    const Envelope found = adjoint_envelopes(b.graph, exact, {probe}, ieee(), Executions::kBoth)[0];
+    EXPECT_GT(found.noise.squares, 0);
+    EXPECT_EQ(found.own_noise.squares > 0, format == Format::kFloat64);
+    EXPECT_GT(found.own_noise.bias + found.own_noise.squares, 0);
+  }
+}
+
 // Weights that stay an outer product behind transposition, reshaping and a product say what their elements say.
 TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   GraphBuilder b;

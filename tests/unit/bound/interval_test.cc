@@ -43,7 +43,7 @@ TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   Profile profile;
   const Overrides none;
-  const Enclosure enclosure = Enclosures(b.graph, exact, {updated}, profile, none).take(updated);
+  const Enclosure enclosure = Enclosures(b.graph, exact, {updated}, &profile, none).take(updated);
   ASSERT_FALSE(enclosure.exploded);
   const Array radius = enclosure.radius.values.materialize(), centre = exact.value(updated).materialize();
   double tightest = 0;
@@ -67,8 +67,8 @@ TEST(Interval, AnchorsResetTheRadius) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   Profile profile;
   const Overrides none, anchors{{e, exact.value(e)}};
-  const Enclosure free = Enclosures(b.graph, exact, {doubled}, profile, none).take(doubled);
-  const Enclosure anchored = Enclosures(b.graph, exact, {doubled}, profile, anchors).take(doubled);
+  const Enclosure free = Enclosures(b.graph, exact, {doubled}, &profile, none).take(doubled);
+  const Enclosure anchored = Enclosures(b.graph, exact, {doubled}, &profile, anchors).take(doubled);
   EXPECT_LT(anchored.radius.values.data()[0], free.radius.values.data()[0]);
   EXPECT_GT(anchored.radius.values.data()[0], 0);
 }
@@ -85,7 +85,7 @@ TEST(Interval, AnAnchorInsideOfACompiledRegionKeepsItsRounding) {
   const Overrides anchors{{e, exact.value(e)}};
   const Profile profile;
   const auto radius = [&] {
-    return Enclosures(b.graph, exact, {scaled}, profile, anchors).take(scaled).radius.values.materialize().data()[0];
+    return Enclosures(b.graph, exact, {scaled}, &profile, anchors).take(scaled).radius.values.materialize().data()[0];
   };
   const double eager = radius();
   b.graph.origins[b.graph.nodes[e].origin].fused = true;
@@ -104,7 +104,7 @@ TEST(Interval, GivesUpWhereTheRadiusExplodes) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   const Profile profile;
   const Overrides none;
-  EXPECT_TRUE(Enclosures(b.graph, exact, {x}, profile, none).take(x).exploded);
+  EXPECT_TRUE(Enclosures(b.graph, exact, {x}, &profile, none).take(x).exploded);
 }
 
 // Radii whose squares underflow: the envelope's norm is 0, and each element is held against its own radius all the

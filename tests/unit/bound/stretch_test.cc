@@ -106,19 +106,19 @@ TEST(Stretch, IsEnclosedAsItsNodesAre) {
   const Array observed = replay(graph, leaf_values(graph), Precision::kExact).value(u.gradient);
   for (const Overrides& anchors : {Overrides{}, Overrides{{u.gradient, observed}}}) {
     const Replay exact = replay(graph, leaf_values(graph), Precision::kExact, anchors);
-    const Enclosure whole = Enclosures(graph, exact, {u.updated}, profile, anchors).take(u.updated);
+    const Enclosure whole = Enclosures(graph, exact, {u.updated}, &profile, anchors).take(u.updated);
     ASSERT_TRUE(whole.radius);
     const auto stretch = stretch_before(graph, {u.updated}, [&](NodeId id) { return anchors.count(id) != 0; });
     ASSERT_TRUE(stretch);
-    Enclosures sources(graph, exact, enclosed_sources(graph, *stretch, anchors), profile, anchors);
+    Enclosures sources(graph, exact, enclosed_sources(graph, *stretch, anchors), &profile, anchors);
     std::vector<double> radii(kCount, -1);
-    const std::vector<bool> exploded =
-        enclose_stretch(graph, exact, *stretch, profile, anchors, &sources,
-                        [&](std::int64_t, const Tile& tile, const std::vector<Bound>& bounds) {
-                          for (std::int64_t i = 0; i < tile.length; ++i)
-                            radii[static_cast<std::size_t>(tile.begin + i)] = bounds[stretch->ends[0]].values.data()[i];
-                        });
-    EXPECT_FALSE(exploded[stretch->ends[0]]);
+    EnclosedStretch enclosed(*stretch, &sources);
+    for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) {
+      const auto [tile, bounds] = enclosed.tile(index);
+      for (std::int64_t i = 0; i < tile.length; ++i)
+        radii[static_cast<std::size_t>(tile.begin + i)] = bounds[stretch->ends[0]].values.data()[i];
+    }
+    EXPECT_FALSE(enclosed.exploded()[stretch->ends[0]]);
     const Array expected = whole.radius.values.materialize();
     for (std::int64_t i = 0; i < kCount; ++i)
       ASSERT_DOUBLE_EQ(radii[static_cast<std::size_t>(i)], expected.data()[i]) << i;
@@ -139,12 +139,12 @@ TEST(Stretch, ExplodesAsAWhole) {
   const Profile profile = pytorch_cpu();
   const Overrides none;
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  EXPECT_TRUE(Enclosures(b.graph, exact, {quotient}, profile, none).take(quotient).exploded);
+  EXPECT_TRUE(Enclosures(b.graph, exact, {quotient}, &profile, none).take(quotient).exploded);
   const auto stretch = stretch_before(b.graph, {quotient}, [](NodeId) { return false; });
-  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), profile, none);
-  const std::vector<bool> exploded = enclose_stretch(b.graph, exact, *stretch, profile, none, &sources,
-                                                     [](std::int64_t, const Tile&, const std::vector<Bound>&) {});
-  EXPECT_TRUE(exploded[stretch->ends[0]]);
+  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), &profile, none);
+  EnclosedStretch enclosed(*stretch, &sources);
+  for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) enclosed.tile(index);
+  EXPECT_TRUE(enclosed.exploded()[stretch->ends[0]]);
 }
 
 TEST(LeafValue, IsReadWholeAndInParts) {

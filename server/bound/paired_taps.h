@@ -1,0 +1,18 @@
+// The taps that two programs have in common, by name.
+#pragma once
+
+#include <vector>
+
+#include "server/bound/bounds.h"
+
+namespace plumbline {
+
+struct PairedTap {
+  std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
+};
+
+// In the target's order. Notes in `bounds` which have no counterpart, or one of another shape, or are left out since
+// one side found an overflow and skipped its update.
+std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds);
+
+}  // namespace plumbline

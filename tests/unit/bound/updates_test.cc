@@ -1,0 +1,123 @@
+#include "server/bound/updates.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+enum class Form { kDivideLast, kDivideFirst, kLargerRoot, kOwnGradient };
+
+std::vector<double> drawn(unsigned seed, std::int64_t n, double low, double high) {
+  std::mt19937 rng(seed);
+  std::uniform_real_distribution<double> draw(low, high);
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(draw(rng)));
+  return values;
+}
+
+// w - lr g / sqrt(v) with the gradient g = 2 exp(raw), in `n` elements; what the target observed is what fp32 gives.
+Graph program(std::int64_t n, Form form) {
+  GraphBuilder b;
+  const std::vector<double> w0 = drawn(1, n, -1, 1), raw0 = drawn(2, n, -1, 1), v0 = drawn(3, n, 1e-3, 1);
+  const NodeId w = b.leaf({n}, w0, Format::kFloat32, "w", LeafRole::kParameter);
+  const NodeId raw = b.leaf({n}, raw0, Format::kFloat32, "raw", LeafRole::kBuffer);
+  const NodeId v = b.leaf({n}, v0, Format::kFloat32, "v", LeafRole::kState), lr = b.leaf({}, {0.3});
+  const NodeId two = b.leaf({}, {2});
+  const NodeId power = b.op(Primitive::kExp, {raw}, {n});
+  const NodeId gradient = b.op(Primitive::kMul, {power, two}, {n});
+  const NodeId used = form == Form::kOwnGradient ? b.op(Primitive::kMul, {power, two}, {n}) : gradient;
+  const NodeId moved = form == Form::kLargerRoot ? b.op(Primitive::kAdd, {v, b.leaf({}, {1e-10})}, {n}) : v;
+  const NodeId root = b.op(Primitive::kSqrt, {moved}, {n});
+  NodeId step;
+  if (form == Form::kDivideLast)
+    step = b.op(Primitive::kDiv, {b.op(Primitive::kMul, {used, lr}, {n}), root}, {n});
+  else
+    step = b.op(Primitive::kMul, {b.op(Primitive::kDiv, {used, root}, {n}), lr}, {n});
+  const NodeId updated = b.op(Primitive::kSub, {w, step}, {n});
+  std::vector<double> g, w1;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    g.push_back(2 * std::exp(static_cast<float>(raw0[i])));
+    w1.push_back(w0[i] - 0.3 * g.back() / std::sqrt(v0[i]));
+  }
+  b.tap("grad:w", TapKind::kGradient, gradient, g);
+  b.tap("weight:w", TapKind::kUpdate, updated, w1);
+  return b.graph;
+}
+
+const Finding* finding(const Bounds& bounds, const std::string& name) {
+  for (const Finding& candidate : bounds.findings)
+    if (candidate.name == name) return &candidate;
+  return nullptr;
+}
+
+Bounds paired(const Graph& target, const Graph& reference) {
+  static const Profile profile;
+  return compute_bounds({&target, &reference, &profile, 42});
+}
+
+// Whole, and in tiles of which the last is short.
+class Updates : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Updates, testing::Values(7, 3 * 7001));
+
+TEST_P(Updates, OfOneMathematicsAgreeWithoutASweep) {
+  const Bounds bounds = paired(program(GetParam(), Form::kDivideLast), program(GetParam(), Form::kDivideFirst));
+  const Finding* update = finding(bounds, "weight:w");
+  ASSERT_NE(update, nullptr);
+  EXPECT_TRUE(update->mathematics.passed());
+  EXPECT_GT(update->mathematics.deviation, 0);  // The orders round otherwise, in our replays too.
+  EXPECT_LT(update->mathematics.envelope, 1e-14);
+  EXPECT_EQ(finding(bounds, "signs(updates and state)"), nullptr);
+  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+}
+
+// The gradients are computed in other ways, what follows them is one program.
+TEST_P(Updates, ThatAreOneFunctionAgreeExactly) {
+  const Graph reference = program(GetParam(), Form::kDivideFirst);
+  Graph target = program(GetParam(), Form::kDivideFirst);
+  GraphTap& loss = target.taps.emplace_back(target.taps[0]);  // Both are still two programs.
+  loss.name = "other";
+  loss.kind = TapKind::kValue;
+  const Bounds bounds = paired(target, reference);
+  const Answer& answer = finding(bounds, "weight:w")->mathematics;
+  EXPECT_TRUE(answer.passed());
+  EXPECT_EQ(answer.envelope, 0);
+}
+
+// A constant of the same place in the program, with another content.
+TEST_P(Updates, OfOtherConstantsDiffer) {
+  const Graph reference = program(GetParam(), Form::kDivideFirst);
+  Graph target = program(GetParam(), Form::kDivideFirst);
+  for (GraphLeaf& leaf : target.leaves)
+    if (leaf.role == LeafRole::kData && count(target.nodes[leaf.node].shape) == 1) {
+      leaf.bytes = test::encoded(Format::kFloat32, {0.3000001});
+      break;
+    }
+  EXPECT_TRUE(finding(paired(target, reference), "weight:w")->mathematics.disproved());
+}
+
+TEST_P(Updates, OfAnotherMathematicsDifferAndAreNamed) {
+  const Bounds bounds = paired(program(GetParam(), Form::kLargerRoot), program(GetParam(), Form::kDivideFirst));
+  EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.disproved());
+  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+  ASSERT_TRUE(bounds.suspicion);
+}
+
+// The observed gradient is given to those that read it. Who computes the same once more reads the exact one, which is
+// another: that is no difference of mathematics, and is asked by a functional.
+TEST_P(Updates, ThatReadTheGradientElsewhereAreNotSettled) {
+  const Bounds bounds = paired(program(GetParam(), Form::kOwnGradient), program(GetParam(), Form::kDivideFirst));
+  EXPECT_FALSE(finding(bounds, "weight:w")->mathematics.asked);
+  const Finding* signs = finding(bounds, "signs(updates and state)");
+  ASSERT_NE(signs, nullptr);
+  EXPECT_TRUE(signs->mathematics.passed());
+}
+
+}  // namespace
+}  // namespace plumbline
