@@ -70,7 +70,8 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
     const auto& data = frame.data();
     if (data.region() != 0 || data.region_offset() != 0 || data.length() != 0) return add_from_region(data);
     google::protobuf::io::ArrayInputStream bytes(data.data().data(), static_cast<int>(data.data().size()));
-    return add({data.payload(), data.offset(), data.total(), data.data().size(), /*in_region=*/false}, &bytes);
+    StreamSource source(&bytes);
+    return add({data.payload(), data.offset(), data.total(), data.data().size(), /*in_region=*/false}, &source);
   }
 
   // Of the parsed message, which is about what the trace's plain data takes.
@@ -103,7 +104,7 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
   return wrong ? fail(std::move(wrong)) : Result{};
 }
 
-TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
+TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, ByteSource* source) {
   if (!open_) return {Progress::kStreamFailed, stream_error("frame", "step_begin, since no step is open", "data")};
   if (failed_) {
     ++frames_;
@@ -114,7 +115,7 @@ TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, google::protobuf:
   if (auto wrong = payloads_.check(chunk, left, &needed)) return fail(std::move(wrong));
   if (auto charged = charge(needed); charged.progress != Progress::kTaken) return charged;
   ++frames_;
-  const std::uint64_t taken = payloads_.add(chunk, bytes);
+  const std::uint64_t taken = payloads_.add(chunk, source);
   if (taken < chunk.size) {
     return fail(invalid(chunk.in_region ? "data.length" : "data.data", StrCat(chunk.size, " bytes"),
                         StrCat("only ", taken, chunk.in_region ? StrCat(": ", options_.regions->failure()) : "")));
@@ -127,8 +128,8 @@ TraceAssembler::Result TraceAssembler::add_from_region(const v1::TensorData& dat
     return fail(invalid("data.region", "none: this stream has no regions", data.region()));
   }
   if (auto wrong = options_.regions->check(data)) return fail(std::move(wrong));
-  RegionReader bytes = options_.regions->reader(data);
-  return add({data.payload(), data.offset(), data.total(), data.length(), /*in_region=*/true}, &bytes);
+  RegionReader source = options_.regions->reader(data);
+  return add({data.payload(), data.offset(), data.total(), data.length(), /*in_region=*/true}, &source);
 }
 
 TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {

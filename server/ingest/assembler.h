@@ -53,7 +53,7 @@ class TraceAssembler {
 
   Result add(const v1::AuditRequest& frame);
   // A data frame whose bytes are read straight from where they were received. They are read only if it is taken.
-  Result add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
+  Result add(const Chunk& chunk, ByteSource* source);
   AssembledStep take_step() { return std::move(done_); }
 
   bool in_step() const { return open_; }

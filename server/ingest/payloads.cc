@@ -1,5 +1,9 @@
 #include "server/ingest/payloads.h"
 
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h>  // By the widest vectors of this machine: three times as fast.
+#endif
+
 #include <algorithm>
 
 #include "server/ingest/limits.h"
@@ -44,7 +48,18 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint
   return {};
 }
 
-std::uint64_t Payloads::add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes) {
+std::size_t StreamSource::append(std::size_t bytes_max, std::vector<std::uint8_t>* to) {
+  const void* piece = nullptr;
+  int size = 0;
+  if (bytes_max == 0 || !stream_->Next(&piece, &size)) return 0;
+  const auto taken = std::min(bytes_max, static_cast<std::size_t>(size));
+  const auto* data = static_cast<const std::uint8_t*>(piece);
+  to->insert(to->end(), data, data + taken);
+  if (taken < static_cast<std::size_t>(size)) stream_->BackUp(size - static_cast<int>(taken));
+  return taken;
+}
+
+std::uint64_t Payloads::add(const Chunk& chunk, ByteSource* source) {
   Payload& payload = payloads_[chunk.payload];
   if (!payload.bytes) {
     payload.total = chunk.total;
@@ -55,16 +70,11 @@ std::uint64_t Payloads::add(const Chunk& chunk, google::protobuf::io::ZeroCopyIn
     payload.state.reset(XXH3_createState());
     XXH3_128bits_reset(payload.state.get());
   }
-  const void* piece = nullptr;
-  int piece_size = 0;
+  std::vector<std::uint8_t>& bytes = *payload.bytes;
   std::uint64_t left = chunk.size;
-  while (left > 0 && bytes->Next(&piece, &piece_size)) {
-    const auto taken = std::min(left, static_cast<std::uint64_t>(piece_size));
-    const auto* data = static_cast<const std::uint8_t*>(piece);
-    payload.bytes->insert(payload.bytes->end(), data, data + taken);
-    if (!whole) XXH3_128bits_update(payload.state.get(), data, taken);  // While it is in the cache.
+  while (const std::size_t taken = source->append(left, &bytes)) {
+    if (!whole) XXH3_128bits_update(payload.state.get(), bytes.data() + bytes.size() - taken, taken);  // In the cache.
     left -= taken;
-    if (taken < static_cast<std::uint64_t>(piece_size)) bytes->BackUp(piece_size - static_cast<int>(taken));
   }
   if (whole) {
     payload.hash = XXH3_128bits(payload.bytes->data(), payload.bytes->size());

@@ -26,6 +26,23 @@ struct Chunk {
   bool in_region = false;
 };
 
+// Where the bytes of a chunk come from.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Appends its next bytes, at most `bytes_max`, as many as suit it. Returns how many; 0: there are no more.
+  virtual std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) = 0;
+};
+
+class StreamSource final : public ByteSource {
+ public:
+  explicit StreamSource(google::protobuf::io::ZeroCopyInputStream* stream) : stream_(stream) {}
+  std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) override;
+
+ private:
+  google::protobuf::io::ZeroCopyInputStream* const stream_;
+};
+
 class Payloads {
  public:
   // Buffers come from the pool, which may be null.
@@ -36,7 +53,7 @@ class Payloads {
   Violation check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
   // Takes a chunk that was checked; its bytes are the next ones of the stream. Returns how many there were: if fewer
   // than the chunk's size, the payload is of no use any more.
-  std::uint64_t add(const Chunk& chunk, google::protobuf::io::ZeroCopyInputStream* bytes);
+  std::uint64_t add(const Chunk& chunk, ByteSource* source);
 
   std::optional<std::uint64_t> total(PayloadId id) const;  // nullopt: no chunk of it came.
   bool complete(PayloadId id) const;

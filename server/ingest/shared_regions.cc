@@ -61,35 +61,15 @@ class DeviceRegion final : public Region {
 
 }  // namespace
 
-bool RegionReader::Next(const void** data, int* size) {
-  if (backed_up_ > 0) {
-    *data = piece_->data() + (piece_size_ - backed_up_);
-    *size = std::exchange(backed_up_, 0);
-    return true;
-  }
-  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(left_, region_->piece_bytes()));
-  if (wanted == 0) return false;
-  if (piece_->size() < wanted) piece_->resize(region_->piece_bytes());
-  const std::size_t got = region_->read(at_, wanted, piece_->data(), failure_);
-  if (got == 0) return false;
+std::size_t RegionReader::append(std::size_t bytes_max, std::vector<std::uint8_t>* to) {
+  const std::size_t wanted = std::min(bytes_max, region_->piece_bytes()), before = to->size();
+  if (wanted == 0) return 0;
+  to->resize(before + wanted);
+  const std::size_t got = region_->read(at_, wanted, to->data() + before, failure_);
+  to->resize(before + got);
   at_ += got;
-  left_ -= got;
   region_->bytes_read += got;
-  taken_ += static_cast<std::int64_t>(got);
-  piece_size_ = static_cast<int>(got);
-  *data = piece_->data();
-  *size = piece_size_;
-  return true;
-}
-
-bool RegionReader::Skip(int count) {
-  const void* data = nullptr;
-  int size = 0;
-  while (count > 0 && Next(&data, &size)) {
-    if (size > count) BackUp(size - count);
-    count -= std::min(size, count);
-  }
-  return count == 0;
+  return got;
 }
 
 Violation SharedRegions::add(const v1::Region& wire) {
@@ -216,7 +196,7 @@ Violation SharedRegions::check(const v1::TensorData& data) const {
 
 RegionReader SharedRegions::reader(const v1::TensorData& data) {
   failure_.clear();
-  return {regions_.at(data.region()).region.get(), data.region_offset(), data.length(), &piece_, &failure_};
+  return {regions_.at(data.region()).region.get(), data.region_offset(), &failure_};
 }
 
 SharedRegions::BytesRead SharedRegions::take_bytes_read() {

@@ -6,7 +6,6 @@
 // thread-safe.
 #pragma once
 
-#include <google/protobuf/io/zero_copy_stream.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 
 #include "plumbline/v1/audit.pb.h"
 #include "server/ingest/device_memory.h"
+#include "server/ingest/payloads.h"
 #include "server/ingest/violation.h"
 
 namespace plumbline {
@@ -42,27 +42,17 @@ class Region {
   const std::uint64_t size_;
 };
 
-// A part of a region, through a piece of memory of our own. Ends early where the region does.
-class RegionReader final : public google::protobuf::io::ZeroCopyInputStream {
+// A part of a region, which is read straight to where its bytes are kept. Ends early where the region does.
+class RegionReader final : public ByteSource {
  public:
-  RegionReader(Region* region, std::uint64_t offset, std::uint64_t length, std::vector<std::uint8_t>* piece,
-               std::string* failure)
-      : region_(region), at_(offset), left_(length), piece_(piece), failure_(failure) {}
-
-  bool Next(const void** data, int* size) override;
-  void BackUp(int count) override { backed_up_ += count; }
-  bool Skip(int count) override;
-  std::int64_t ByteCount() const override { return taken_ - backed_up_; }
+  RegionReader(Region* region, std::uint64_t offset, std::string* failure)
+      : region_(region), at_(offset), failure_(failure) {}
+  std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) override;
 
  private:
   Region* const region_;
   std::uint64_t at_;
-  std::uint64_t left_;
-  std::vector<std::uint8_t>* const piece_;
   std::string* const failure_;
-  int piece_size_ = 0;
-  int backed_up_ = 0;
-  std::int64_t taken_ = 0;
 };
 
 class SharedRegions {
@@ -98,7 +88,6 @@ class SharedRegions {
     bool device = false;
   };
   std::map<std::uint32_t, Opened> regions_;
-  std::vector<std::uint8_t> piece_;
   std::string failure_;
   BytesRead dropped_;  // Read from regions that are gone.
 };

@@ -153,7 +153,8 @@ void AuditStream::take_frame() {
   {
     grpc::ProtoBufferReader reader(&read_);
     data = reader.status().ok() && read_chunk(&reader, read_.Length(), &chunk);
-    if (data) result = assembler_->add(chunk, &reader);
+    StreamSource source(&reader);
+    if (data) result = assembler_->add(chunk, &source);
   }
   if (!data) {
     if (!parse(&read_, &request_)) {
