@@ -1,5 +1,10 @@
 // Keeps a run within what its budget allows: decides, after each sampled step, when the next one comes and how much of
 // the models it audits. Arithmetic alone: no clock, no thread. Not thread-safe.
+//
+// A sampled step costs a fixed part (all steps have loss, hooks and messages) and one in proportion to its slice. Both
+// are fitted to the last sampled steps, each weighing half as much as the next: one alone says what else the machine
+// did just then. The first one of a run pays for what is set up once as well; it is paid for, but says nothing of
+// others.
 #pragma once
 
 #include <cstdint>
@@ -43,15 +48,24 @@ class Steering {
   static constexpr double kPeakShare = 1;  // Of a step: what a sampled one may cost, where its slice is ours to choose.
   static constexpr double kMemoryShare = 0.5;  // Of a worker's memory, likewise.
   static constexpr double kSliceMin = 1.0 / 4096;
-  static constexpr double kGrowthMax = 2, kShrinkMax = 8;  // Of a slice, from one sampled step to the next.
+  static constexpr double kGrowthMax = 4, kShrinkMax = 8;  // Of a slice, from one sampled step to the next.
+  static constexpr double kFixedMax = 0.75;                // Of what a sampled step costs.
   static constexpr double kWorkerShare = 0.8;              // Of the time that a worker may spend on one run.
   static constexpr std::int64_t kEveryMax = 1'000'000;
 
  private:
+  struct Fit {
+    double fixed = 0, slope = 0;  // Seconds; seconds for a slice of 1.
+    double at(double slice) const { return fixed + slope * slice; }
+  };
+  Fit fit(double slice, double cost_seconds);
+
   const Budget budget_;
-  double spent_seconds_ = 0;       // On sampled steps so far.
-  double costs_ = 0, slices_ = 0;  // Of sampled steps, each weighing half as much as the next.
-  double audit_seconds_ = 0;       // Of the last audit.
+  double spent_seconds_ = 0;  // On sampled steps so far.
+  std::int64_t sampled_ = 0;
+  // Weighted sums over sampled steps: their number, slices, costs, and products.
+  double weights_ = 0, slices_ = 0, costs_ = 0, squares_ = 0, products_ = 0;
+  double audit_seconds_ = 0;  // Of the last audit.
   double memory_share_ = 0;
 };
 

@@ -111,9 +111,34 @@ TEST(Steering, OneMeasurementAloneDecidesLittle) {
   Steering steering({0.02, 0});
   const Steer before = steering.decide({1, 0, 0.1, 0.04, 0, 0.25, true}, 0);
   steering.decide({200, 0, 0.1, 0, 0, 0.25, true}, 0);
-  EXPECT_NEAR(before.slice, 0.5, 1e-12);
+  EXPECT_NEAR(before.slice, 0.625, 1e-12);
   const Steer dear = steering.decide({400, 0, 0.1, 0.12, 0, 0.25, true}, 0);
   EXPECT_GT(dear.slice, 0.25);  // Alone it would say less: 0.12 s where 0.1 s are the most.
+}
+
+// What the first sampled step cost beyond others is paid for, and makes no later slice smaller.
+TEST(Steering, WhatIsSetUpOnceSaysNothingOfOthers) {
+  Steering steering({0.02, 0});
+  steering.decide({10, 0, 1, 1, 0, 0.0625, true}, 0);
+  const Steer next = steering.decide({100, 0, 1, 0.4, 0, 0.0625, true}, 0);
+  EXPECT_NEAR(next.slice, 0.0625 / 0.4, 1e-12);
+  EXPECT_EQ(next.every, 20);  // 1 + 0.4 + 1 of 0.02 a step.
+}
+
+// A large fixed part is no reason for small slices: the model is covered within what the budget pays.
+TEST(Steering, TakesLargeSlicesWhereMostOfTheCostIsFixed) {
+  for (const double noise : {0.0, 0.3}) {
+    Training training;
+    training.step_seconds = 1;
+    training.fixed = 0.3;
+    training.slope = 1;
+    training.noise = noise;
+    Steering steering({0.02, 0});
+    training.run(steering, 200);
+    EXPECT_GE(training.covered, 1.0) << noise;
+    training.run(steering, 20'000);
+    EXPECT_LE(training.share(), 0.0202) << noise;
+  }
 }
 
 TEST(Steering, PatternsKeepTheirSlice) {
