@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -93,11 +94,17 @@ std::vector<bool> needed_nodes(const Graph& graph) {
 
 namespace {
 
-// Elementwise, or a copy: as cheap to compute again as to read from memory.
-bool cheap(const Node& node) {
+// What computing a node again takes, its inputs being at hand, in elementwise operations or copies, which are as cheap
+// as reading a value from memory; nothing: too much.
+std::optional<double> cost_of(const Graph& graph, const Node& node) {
   const Primitive p = node.primitive;
-  return (p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow ||
-         p == Primitive::kGatherRows || p == Primitive::kAssemble;
+  if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 4;
+  if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow ||
+      p == Primitive::kGatherRows || p == Primitive::kAssemble)
+    return 1;
+  constexpr double kTermsOfCheap = 16;  // Of a product's sums.
+  if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / kTermsOfCheap;
+  return std::nullopt;
 }
 
 // Values used last, up to a budget in bytes.
@@ -219,15 +226,13 @@ struct Replay::State {
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
       if (packed.count(id) != 0) kept[id] = false;
-      if (!needed[id] || !changed[id] || !cheap(node) || count(node.shape) <= kSmall) continue;
-      const Primitive p = node.primitive;
-      const bool function =
-          (p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2;
-      double total = function ? 4 : 1;
-      for (NodeId input : node.inputs) total += cost[input];
-      if (total > kCheapMax) continue;
+      if (!needed[id] || !changed[id] || count(node.shape) <= kSmall) continue;
+      std::optional<double> total = cost_of(*graph, node);
+      if (!total) continue;
+      for (NodeId input : node.inputs) *total += cost[input];
+      if (*total > kCheapMax) continue;
       kept[id] = false;
-      cost[id] = total;
+      cost[id] = *total;
       largest = std::max(largest, count(node.shape));
     }
     const std::int64_t budget =
@@ -236,7 +241,7 @@ struct Replay::State {
     recent_computed.set_budget(budget / 2);
   }
 
-  static constexpr std::int64_t kBudgetMin = 32 << 20, kBudgetNodes = 8;
+  static constexpr std::int64_t kBudgetMin = 32 << 20, kBudgetNodes = 4;
 };
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
