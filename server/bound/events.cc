@@ -32,20 +32,25 @@ std::uint64_t bits_in(Format format, double x) {
 // Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
 std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
 
-// Keys, by linear probing.
-class KeySet {
+// Keys that are not 0, by linear probing.
+class KeyCounts {
  public:
-  explicit KeySet(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)) {}
+  explicit KeyCounts(std::size_t most) : slots_(std::bit_ceil(2 * most + 2)) {}
 
-  // Whether it is new.
-  bool insert(std::uint64_t key) {
+  // How often it was counted before.
+  std::uint32_t count(std::uint64_t key) {
     std::size_t at = key >> 7 & (slots_.size() - 1);
-    while (slots_[at] != 0 && slots_[at] != key) at = (at + 1) & (slots_.size() - 1);
-    return std::exchange(slots_[at], key) != key;
+    while (slots_[at].key != 0 && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
+    slots_[at].key = key;
+    return slots_[at].times++;
   }
 
  private:
-  std::vector<std::uint64_t> slots_;
+  struct Slot {
+    std::uint64_t key = 0;
+    std::uint32_t times = 0;
+  };
+  std::vector<Slot> slots_;
 };
 
 }  // namespace
@@ -108,9 +113,20 @@ inline double weight(double a, double error) {
   return a == 0 ? 0.0 : product;
 }
 
+// The upper 99% limit of how many pairs were to be expected, where so many pairs and triples of one event were drawn.
+// Pairs of many events occur as in a Poisson process: (found + 1)'s gamma distribution (Wilson, Hilferty 1931). Those
+// of one event that is drawn x times, Poisson of mean m, have the variance m^3 + m^2 / 2, of which triples tell the
+// first part: E[x (x - 1) (x - 2)] = m^3.
+double pairs_limit(double pairs, double triples) {
+  constexpr double kNormal99 = 2.3263;
+  const double shape = pairs + 1;
+  const double apart = shape * std::pow(1 - 1 / (9 * shape) + kNormal99 / (3 * std::sqrt(shape)), 3);
+  return apart + kNormal99 * (std::sqrt(pairs + 6 * triples) - std::sqrt(pairs));
+}
+
 std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error) {
   constexpr std::int64_t kSmall = 1 << 14, kBlock = 16;
-  constexpr std::size_t kPairsMax = 3;
+  constexpr double kPairsMax = 46;  // About three times the squares at most.
   const std::int64_t n = keys.count();
   if (keys.row() > 1 || n <= kSmall) return std::nullopt;
   const Array weights = cotangent.materialize(), errors = error.values.expand(cotangent.shape()).materialize();
@@ -163,12 +179,15 @@ std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangen
   });
   std::vector<std::uint64_t> events;
   for (const std::vector<std::uint64_t>& part : found) events.insert(events.end(), part.begin(), part.end());
-  KeySet known(events.size());
-  std::size_t pairs = 0;
-  for (const std::uint64_t event : events) pairs += event != 0 && !known.insert(event);
+  KeyCounts known(events.size());
+  double pairs = 0, triples = 0;
+  for (const std::uint64_t event : events) {
+    const double before = event == 0 ? 0 : known.count(event);
+    pairs += before;
+    triples += before * (before - 1) / 2;
+  }
   if (pairs > kPairsMax) return std::nullopt;
-  constexpr double kPoisson99[] = {4.6, 6.6, 8.4, 10.0};
-  return 1 + kPoisson99[pairs] / 32;
+  return 1 + pairs_limit(pairs, triples) / 32;
 }
 
 namespace {

@@ -53,8 +53,8 @@ SharedEvents shared_events(EventKeys keys);
 // By how much sharing may enlarge the sum of squares of a functional with this cotangent, where a draw tells: 8 sqrt(n)
 // elements in proportion to w_i = |a_i| error_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least
 // S = (sum w)^2 / n; the draw expects 32 X / S pairs of one event or more, so that X / S stays below the upper limit of
-// that expectation (Poisson, 99%; 4.6 where there is no pair) over 32. Empty: the events must be looked at (many pairs,
-// a small node, rows).
+// that expectation (99%; 4.6 where there is no pair) over 32. Empty: the events must be looked at (many pairs, a small
+// node, rows), which takes the memory of several results.
 std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error);
 
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by
