@@ -81,11 +81,6 @@ Largest Largest::of(const Bound& radius, const Array& value) {
   return largest;
 }
 
-void Largest::join(const Largest& other) {
-  radius = std::max(radius, other.radius);
-  value = std::max(value, other.value);
-}
-
 bool Largest::exploded() const {
   const double r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
   return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);

@@ -6,6 +6,7 @@
 // - from the leaves to a scalar tap, as the plain interval bound that users know, for comparison only.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "server/bound/replay.h"
@@ -59,7 +60,10 @@ struct Largest {
   std::int64_t radius = 0, value = 0;
 
   static Largest of(const Bound& radius, const Array& value);
-  void join(const Largest& other);
+  void join(const Largest& other) {
+    radius = std::max(radius, other.radius);
+    value = std::max(value, other.value);
+  }
   bool exploded() const;  // Beyond use as a whole.
 };
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "server/bound/elementwise.h"
 #include "server/bound/interval.h"
@@ -60,40 +63,49 @@ class OneFunction {
       : target_(target), reference_(reference), target_leaves_(by_node(target)), reference_leaves_(by_node(reference)) {
     for (const PairedTap& pair : pairs) {
       const GraphTap &ours = target.graph.taps[pair.target], &theirs = reference.graph.taps[pair.reference];
-      if (ours.kind == TapKind::kGradient) known_[{ours.terms[0].node, theirs.terms[0].node}] = true;
+      if (ours.kind == TapKind::kGradient) same_.emplace(ours.terms[0].node, theirs.terms[0].node);
     }
   }
 
   bool of(const GraphTap& ours, const GraphTap& theirs) {
     return std::ranges::equal(ours.terms, theirs.terms, [&](const GraphTap::Term& a, const GraphTap::Term& b) {
-      return a.weight == b.weight && same(a.node, b.node);
+      return a.weight == b.weight && of(a.node, b.node);
     });
   }
 
  private:
+  using Pair = std::pair<NodeId, NodeId>;
+
   static std::map<NodeId, const LeafValue*> by_node(const PairedSide& side) {
     std::map<NodeId, const LeafValue*> leaves;
     for (std::size_t i = 0; i < side.graph.leaves.size(); ++i) leaves[side.graph.leaves[i].node] = &side.leaves[i];
     return leaves;
   }
 
-  bool same(NodeId ours, NodeId theirs) {
-    const auto known = known_.find({ours, theirs});
-    if (known != known_.end()) return known->second;
-    const Node &a = target_.graph.nodes[ours], &b = reference_.graph.nodes[theirs];
-    bool result = a.primitive == b.primitive && a.shape == b.shape && a.attributes == b.attributes &&
-                  a.result == b.result && a.compute == b.compute && a.inputs.size() == b.inputs.size();
-    if (result && a.primitive == Primitive::kLeaf) {
-      const LeafValue &mine = *target_leaves_.at(ours), &other = *reference_leaves_.at(theirs);
-      result = mine && other && bitwise_equal(mine, other);
+  bool of(NodeId ours, NodeId theirs) {
+    std::set<Pair> seen;
+    std::vector<Pair> open{{ours, theirs}};
+    while (!open.empty()) {
+      const Pair pair = open.back();
+      open.pop_back();
+      if (same_.count(pair) != 0 || !seen.insert(pair).second) continue;
+      const Node &a = target_.graph.nodes[pair.first], &b = reference_.graph.nodes[pair.second];
+      if (a.primitive != b.primitive || a.shape != b.shape || a.attributes != b.attributes || a.result != b.result ||
+          a.compute != b.compute || a.inputs.size() != b.inputs.size())
+        return false;
+      if (a.primitive == Primitive::kLeaf) {
+        const LeafValue &mine = *target_leaves_.at(pair.first), &other = *reference_leaves_.at(pair.second);
+        if (!mine || !other || !bitwise_equal(mine, other)) return false;
+      }
+      for (std::size_t i = 0; i < a.inputs.size(); ++i) open.emplace_back(a.inputs[i], b.inputs[i]);
     }
-    for (std::size_t i = 0; result && i < a.inputs.size(); ++i) result = same(a.inputs[i], b.inputs[i]);
-    return known_[{ours, theirs}] = result;
+    same_.merge(seen);
+    return true;
   }
 
   const PairedSide &target_, &reference_;
   const std::map<NodeId, const LeafValue*> target_leaves_, reference_leaves_;
-  std::map<std::pair<NodeId, NodeId>, bool> known_;
+  std::set<Pair> same_;
 };
 
 // Values and radii of a tap's terms.
@@ -130,37 +142,98 @@ struct Compared {
   }
 };
 
+// One program, computing from the anchors on.
+struct Side {
+  const Graph& graph;
+  const Overrides anchors;
+  const Replay anchored;
+  const std::vector<bool> beyond;
+
+  Side(const PairedSide& side, Overrides given)
+      : graph(side.graph),
+        anchors(std::move(given)),
+        anchored(replay(graph, side.leaves, Precision::kExact, anchors, &side.exact)),
+        beyond(beyond_anchors(graph, anchors)) {}
+
+  bool is_beyond(const GraphTap& tap) const {
+    return std::ranges::all_of(nodes_of(tap), [&](NodeId node) { return bool{beyond[node]}; });
+  }
+  std::function<bool(NodeId)> stop() const {
+    return [this](NodeId id) { return anchors.count(id) != 0; };
+  }
+  // What a comparison of `tap`, or of all ends of a stretch, takes of the enclosures.
+  void want(const GraphTap& tap, const std::optional<Stretch>& stretch, std::vector<NodeId>* wanted) const {
+    const std::vector<NodeId> nodes = stretch ? enclosed_sources(graph, *stretch, anchors) : nodes_of(tap);
+    wanted->insert(wanted->end(), nodes.begin(), nodes.end());
+  }
+  // Empty: exploded.
+  std::optional<Terms> terms(const GraphTap& tap, Enclosures* enclosures) const {
+    Terms terms;
+    for (const GraphTap::Term& term : tap.terms) {
+      const Enclosure enclosure = enclosures->take(term.node);
+      if (enclosure.exploded) return std::nullopt;
+      terms.values.push_back(anchored.computed(term.node));
+      terms.radii.push_back(enclosure.radius);
+    }
+    return terms;
+  }
+};
+
 // Taps that share a stretch in both programs, or one tap by itself.
 struct Group {
   std::vector<std::size_t> members;  // Indices of pairs.
   std::optional<Stretch> target, reference;
 };
 
-bool lost(const GraphTap& tap, const Stretch& stretch, const std::vector<bool>& exploded, std::size_t* end) {
-  bool any = false;
-  for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[stretch.ends[(*end)++]];
-  return any;
-}
+// Ends of a stretch, tap after tap.
+class Ends {
+ public:
+  explicit Ends(const Stretch& stretch) : stretch_(stretch) {}
 
-Terms terms_of(const GraphTap& tap, const Stretch& stretch, const EnclosedStretch::Enclosed& found, std::size_t* end) {
-  Terms terms;
-  for (std::size_t k = 0; k < tap.terms.size(); ++k, ++*end) {
-    terms.values.push_back(found.tile.values[stretch.ends[*end]]);
-    terms.radii.push_back(found.radii[stretch.ends[*end]]);
+  Terms terms(const GraphTap& tap, const EnclosedStretch::Enclosed& found) {
+    Terms terms;
+    for (std::size_t k = 0; k < tap.terms.size(); ++k) {
+      const std::size_t end = stretch_.ends[next_++];
+      terms.values.push_back(found.tile.values[end]);
+      terms.radii.push_back(found.radii[end]);
+    }
+    return terms;
   }
-  return terms;
-}
+  bool lost(const GraphTap& tap, const std::vector<bool>& exploded) {
+    bool any = false;
+    for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[stretch_.ends[next_++]];
+    return any;
+  }
 
-// Empty: exploded.
-std::optional<Terms> terms_of(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
-  Terms terms;
-  for (const GraphTap::Term& term : tap.terms) {
-    const Enclosure enclosure = enclosures->take(term.node);
-    if (enclosure.exploded) return std::nullopt;
-    terms.values.push_back(anchored.computed(term.node));
-    terms.radii.push_back(enclosure.radius);
+ private:
+  const Stretch& stretch_;
+  std::size_t next_ = 0;
+};
+
+// By member; empty where an enclosure exploded.
+std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, const std::vector<Compared>& taps,
+                                                          Enclosures* of_target, Enclosures* of_reference) {
+  EnclosedStretch ours(*group.target, of_target), theirs(*group.reference, of_reference);
+  const std::int64_t tiles = count_tiles(*group.target);
+  std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(tiles));
+  for_each_index(tiles, [&](std::int64_t index) {
+    const EnclosedStretch::Enclosed t = ours.tile(index), r = theirs.tile(index);
+    Ends our_ends(*group.target), their_ends(*group.reference);
+    for (const Compared& tap : taps)
+      parts[static_cast<std::size_t>(index)].push_back(
+          tap.elements(t.tile.begin, our_ends.terms(tap.target, t), their_ends.terms(tap.reference, r)));
+  });
+  Ends our_ends(*group.target), their_ends(*group.reference);
+  const std::vector<bool> our_exploded = ours.exploded(), their_exploded = theirs.exploded();
+  std::vector<std::optional<Elementwise>> found;
+  for (std::size_t i = 0; i < taps.size(); ++i) {
+    Elementwise whole;
+    for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
+    const bool ours_lost = our_ends.lost(taps[i].target, our_exploded);
+    const bool theirs_lost = their_ends.lost(taps[i].reference, their_exploded);
+    found.push_back(ours_lost || theirs_lost ? std::nullopt : std::optional(whole));
   }
-  return terms;
+  return found;
 }
 
 }  // namespace
@@ -171,25 +244,18 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
   Overrides target_anchors, reference_anchors;
   if (updates.empty() || !anchor_gradients(target.graph, reference.graph, pairs, &target_anchors, &reference_anchors))
     return {};
-  const Replay ours = replay(target.graph, target.leaves, Precision::kExact, target_anchors, &target.exact);
-  const Replay theirs =
-      replay(reference.graph, reference.leaves, Precision::kExact, reference_anchors, &reference.exact);
+  const Side ours(target, std::move(target_anchors)), theirs(reference, std::move(reference_anchors));
   const auto compared = [&](std::size_t pair) {
     return Compared{target.graph.taps[pairs[pair].target], reference.graph.taps[pairs[pair].reference]};
   };
 
-  const std::vector<bool> ours_beyond = beyond_anchors(target.graph, target_anchors),
-                          theirs_beyond = beyond_anchors(reference.graph, reference_anchors);
   OneFunction one_function(target, reference, pairs);
   std::map<std::size_t, Elementwise> found;
   std::vector<std::size_t> asked;
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t pair : updates) {
     const Compared one = compared(pair);
-    const auto beyond = [](const std::vector<bool>& is) { return [&is](NodeId node) { return bool{is[node]}; }; };
-    if (!std::ranges::all_of(nodes_of(one.target), beyond(ours_beyond)) ||
-        !std::ranges::all_of(nodes_of(one.reference), beyond(theirs_beyond)))
-      continue;
+    if (!ours.is_beyond(one.target) || !theirs.is_beyond(one.reference)) continue;
     if (one_function.of(one.target, one.reference)) {
       found[pair] = {};
       continue;
@@ -197,67 +263,42 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
     asked.push_back(pair);
     ends.push_back(nodes_of(one.target));
   }
+
   std::vector<Group> groups;
-  for (StretchGroup& shared :
-       group_ends(target.graph, ends, [&](NodeId id) { return target_anchors.count(id) != 0; })) {
-    std::vector<std::size_t> members;
-    std::vector<NodeId> other;
-    for (std::size_t index : shared.members) {
-      members.push_back(asked[index]);
-      std::ranges::copy(nodes_of(compared(asked[index]).reference), std::back_inserter(other));
-    }
-    std::optional<Stretch> stretch;
-    if (shared.stretch)
-      stretch = stretch_before(reference.graph, other, [&](NodeId id) { return reference_anchors.count(id) != 0; });
-    if (stretch)
-      groups.push_back({members, std::move(shared.stretch), std::move(stretch)});
-    else
-      for (std::size_t member : members) groups.push_back({{member}, {}, {}});
-  }
-
   std::vector<NodeId> our_nodes, their_nodes;
-  const auto append = [](std::vector<NodeId>* to, const std::vector<NodeId>& nodes) {
-    to->insert(to->end(), nodes.begin(), nodes.end());
-  };
-  for (const Group& group : groups) {
-    const Compared one = compared(group.members.front());
-    append(&our_nodes,
-           group.target ? enclosed_sources(target.graph, *group.target, target_anchors) : nodes_of(one.target));
-    append(&their_nodes, group.reference ? enclosed_sources(reference.graph, *group.reference, reference_anchors)
-                                         : nodes_of(one.reference));
+  for (StretchGroup& shared : group_ends(target.graph, ends, ours.stop())) {
+    Group group{{}, std::move(shared.stretch), {}};
+    std::vector<NodeId> others;
+    for (std::size_t index : shared.members) {
+      group.members.push_back(asked[index]);
+      std::ranges::copy(nodes_of(compared(asked[index]).reference), std::back_inserter(others));
+    }
+    if (group.target) group.reference = stretch_before(reference.graph, others, theirs.stop());
+    if (group.reference)
+      groups.push_back(std::move(group));
+    else
+      for (std::size_t member : group.members) groups.push_back({{member}, {}, {}});
   }
-  Enclosures our_radii(target.graph, ours, our_nodes, nullptr, target_anchors);
-  Enclosures their_radii(reference.graph, theirs, their_nodes, nullptr, reference_anchors);
-
   for (const Group& group : groups) {
+    const Compared first = compared(group.members.front());
+    ours.want(first.target, group.target, &our_nodes);
+    theirs.want(first.reference, group.reference, &their_nodes);
+  }
+
+  Enclosures our_radii(target.graph, ours.anchored, our_nodes, nullptr, ours.anchors);
+  Enclosures their_radii(reference.graph, theirs.anchored, their_nodes, nullptr, theirs.anchors);
+  for (const Group& group : groups) {
+    std::vector<Compared> taps;
+    for (std::size_t member : group.members) taps.push_back(compared(member));
     if (!group.target) {
-      const Compared one = compared(group.members.front());
-      const std::optional<Terms> mine = terms_of(one.target, ours, &our_radii);
-      const std::optional<Terms> other = terms_of(one.reference, theirs, &their_radii);
-      if (mine && other) found[group.members.front()] = one.elements(0, *mine, *other);
+      const std::optional<Terms> t = ours.terms(taps[0].target, &our_radii),
+                                 r = theirs.terms(taps[0].reference, &their_radii);
+      if (t && r) found[group.members[0]] = taps[0].elements(0, *t, *r);
       continue;
     }
-    EnclosedStretch mine(*group.target, &our_radii), other(*group.reference, &their_radii);
-    std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(count_tiles(*group.target)));
-    for_each_index(count_tiles(*group.target), [&](std::int64_t index) {
-      const EnclosedStretch::Enclosed t = mine.tile(index), r = other.tile(index);
-      std::size_t our_end = 0, their_end = 0;
-      for (std::size_t member : group.members) {
-        const Compared one = compared(member);
-        const Terms a = terms_of(one.target, *group.target, t, &our_end);
-        const Terms b = terms_of(one.reference, *group.reference, r, &their_end);
-        parts[static_cast<std::size_t>(index)].push_back(one.elements(t.tile.begin, a, b));
-      }
-    });
-    const std::vector<bool> our_lost = mine.exploded(), their_lost = other.exploded();
-    std::size_t our_end = 0, their_end = 0;
-    for (std::size_t i = 0; i < group.members.size(); ++i) {
-      const Compared one = compared(group.members[i]);
-      const bool lost_here = lost(one.target, *group.target, our_lost, &our_end);
-      if (lost(one.reference, *group.reference, their_lost, &their_end) || lost_here) continue;
-      Elementwise& whole = found[group.members[i]];
-      for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
-    }
+    const auto elements = compare_stretches(group, taps, &our_radii, &their_radii);
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      if (elements[i]) found[group.members[i]] = *elements[i];
   }
   std::map<std::size_t, Answer> answers;
   for (const auto& [pair, elements] : found) {
