@@ -161,12 +161,17 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
   const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
 
+  // A decision is observed wherever it is made: between two of them lies the whole network.
+  const auto decided = [&](const auto& observed) {
+    return std::ranges::any_of(graph.decisions, [&](const GraphDecision& d) { return d.node == observed.first; });
+  };
+  const bool captured = !std::ranges::all_of(graph.observed, decided);
   std::vector<std::size_t> candidates;
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t index : taps) {
     const GraphTap& tap = graph.taps[index];
     const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
-    if (!beyond && graph.observed.empty()) continue;
+    if (!beyond && !captured) continue;
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }
