@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
-#include "kernels/cpu/parallel.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/elementwise.h"
 #include "server/bound/interval.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "kernels/sums.h"
 #include "server/bound/range.h"
