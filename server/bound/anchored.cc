@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "server/bound/arithmetic.h"
 #include "server/bound/elementwise.h"
@@ -160,10 +161,10 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
 
   // A decision is observed wherever it is made: between two of them lies the whole network.
-  const auto decided = [&](const auto& observed) {
-    return std::ranges::any_of(graph.decisions, [&](const GraphDecision& d) { return d.node == observed.first; });
-  };
-  const bool captured = !std::ranges::all_of(graph.observed, decided);
+  std::set<NodeId> decisions_made;
+  for (const GraphDecision& decision : graph.decisions) decisions_made.insert(decision.node);
+  const bool captured = std::ranges::any_of(
+      graph.observed, [&](const auto& observed) { return decisions_made.count(observed.first) == 0; });
   std::vector<std::size_t> candidates;
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t index : taps) {
