@@ -20,7 +20,7 @@ Overrides observed_anchors(const Graph& graph) {
   for (const auto& [node, observation] : graph.observed)
     anchors[node] = LeafValue(observation.format, observation.bytes, graph.nodes[node].shape);
   for (const GraphTap& tap : graph.taps) {
-    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1 || tap.terms[0].weight != 1) continue;
+    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1) continue;
     const GraphTap::Term& term = tap.terms[0];
     const Node& node = graph.nodes[term.node];
     if (node.primitive != Primitive::kLeaf) anchors[term.node] = LeafValue(term.format, term.observed, node.shape);

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/operations.h"
 #include "server/bound/elementwise.h"
 #include "server/bound/interval.h"
 #include "server/bound/taps.h"
@@ -17,26 +18,45 @@ namespace {
 
 bool is_one_node(const GraphTap& tap) { return tap.terms.size() == 1 && tap.terms[0].weight == 1; }
 
-// The target's observed gradients, given to both programs. False: some gradient is not one node of both.
-bool anchor_gradients(const Graph& target, const Graph& reference, const std::vector<PairedTap>& pairs,
-                      Overrides* of_target, Overrides* of_reference) {
+// The target's observed gradients, given to both programs.
+struct Anchors {
+  Overrides target, reference;
+  std::set<std::pair<NodeId, NodeId>> equal;  // Nodes that were given the same; others hold it scaled.
+};
+
+// A gradient that one side holds scaled (a loss scale) is scaled for the other by what their taps say, a power of two.
+// Empty: some gradient is not one node of both.
+std::optional<Anchors> anchor_gradients(const Graph& target, const Graph& reference,
+                                        const std::vector<PairedTap>& pairs) {
   const auto gradients = [](const Graph& graph) {
     return std::ranges::count(graph.taps, TapKind::kGradient, &GraphTap::kind);
   };
+  Anchors anchors;
   std::ptrdiff_t found = 0;
   for (const PairedTap& pair : pairs) {
     const GraphTap &ours = target.taps[pair.target], &theirs = reference.taps[pair.reference];
     if (ours.kind != TapKind::kGradient) continue;
     ++found;
-    if (!is_one_node(ours) || !is_one_node(theirs)) return false;
+    if (ours.terms.size() != 1 || theirs.terms.size() != 1) return std::nullopt;
     const NodeId mine = ours.terms[0].node, other = theirs.terms[0].node;
     const Shape &shape = target.nodes[mine].shape, &other_shape = reference.nodes[other].shape;
-    if (count(shape) != count(other_shape) || !all_finite(observed_value(ours))) return false;
+    const double ratio = ours.terms[0].weight / theirs.terms[0].weight;
+    int exponent = 0;
+    if (count(shape) != count(other_shape) || std::frexp(ratio, &exponent) != 0.5 || !all_finite(observed_value(ours)))
+      return std::nullopt;
     const LeafValue observed(ours.terms[0].format, ours.terms[0].observed, shape);
-    (*of_target)[mine] = observed;
-    (*of_reference)[other] = observed.reshape(other_shape);
+    anchors.target[mine] = observed;
+    if (ratio == 1) {
+      anchors.reference[other] = observed.reshape(other_shape);
+      anchors.equal.emplace(mine, other);
+    } else {
+      Array scaled = Array::uninitialized(other_shape);
+      current_operations().scale(scaled, ratio, static_cast<Array>(observed).reshape(other_shape));
+      anchors.reference[other] = scaled;
+    }
   }
-  return found > 0 && found == gradients(target) && found == gradients(reference);
+  if (found == 0 || found != gradients(target) || found != gradients(reference)) return std::nullopt;
+  return anchors;
 }
 
 // By node: it is a function of the anchors and of leaves alone. What anchors were computed from is not, nor what else
@@ -59,13 +79,13 @@ std::vector<bool> beyond_anchors(const Graph& graph, const Overrides& anchors) {
 // Whether nodes of the two programs are one function of the anchors and of leaves of one content.
 class OneFunction {
  public:
-  OneFunction(const PairedSide& target, const PairedSide& reference, const std::vector<PairedTap>& pairs)
-      : target_(target), reference_(reference), target_leaves_(by_node(target)), reference_leaves_(by_node(reference)) {
-    for (const PairedTap& pair : pairs) {
-      const GraphTap &ours = target.graph.taps[pair.target], &theirs = reference.graph.taps[pair.reference];
-      if (ours.kind == TapKind::kGradient) same_.emplace(ours.terms[0].node, theirs.terms[0].node);
-    }
-  }
+  OneFunction(const PairedSide& target, const PairedSide& reference, const Anchors& anchors)
+      : target_(target),
+        reference_(reference),
+        anchors_(anchors),
+        target_leaves_(by_node(target)),
+        reference_leaves_(by_node(reference)),
+        same_(anchors.equal) {}
 
   bool of(const GraphTap& ours, const GraphTap& theirs) {
     return std::ranges::equal(ours.terms, theirs.terms, [&](const GraphTap::Term& a, const GraphTap::Term& b) {
@@ -89,6 +109,7 @@ class OneFunction {
       const Pair pair = open.back();
       open.pop_back();
       if (same_.count(pair) != 0 || !seen.insert(pair).second) continue;
+      if (anchors_.target.count(pair.first) != 0 || anchors_.reference.count(pair.second) != 0) return false;
       const Node &a = target_.graph.nodes[pair.first], &b = reference_.graph.nodes[pair.second];
       if (a.primitive != b.primitive || a.shape != b.shape || a.attributes != b.attributes || a.result != b.result ||
           a.compute != b.compute || a.inputs.size() != b.inputs.size())
@@ -104,6 +125,7 @@ class OneFunction {
   }
 
   const PairedSide &target_, &reference_;
+  const Anchors& anchors_;
   const std::map<NodeId, const LeafValue*> target_leaves_, reference_leaves_;
   std::set<Pair> same_;
 };
@@ -145,13 +167,13 @@ struct Compared {
 // One program, computing from the anchors on.
 struct Side {
   const Graph& graph;
-  const Overrides anchors;
+  const Overrides& anchors;
   const Replay anchored;
   const std::vector<bool> beyond;
 
-  Side(const PairedSide& side, Overrides given)
+  Side(const PairedSide& side, const Overrides& given)
       : graph(side.graph),
-        anchors(std::move(given)),
+        anchors(given),
         anchored(replay(graph, side.leaves, Precision::kExact, anchors, &side.exact)),
         beyond(beyond_anchors(graph, anchors)) {}
 
@@ -241,15 +263,15 @@ std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, co
 std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const PairedSide& reference,
                                               const std::vector<PairedTap>& pairs,
                                               const std::vector<std::size_t>& updates) {
-  Overrides target_anchors, reference_anchors;
-  if (updates.empty() || !anchor_gradients(target.graph, reference.graph, pairs, &target_anchors, &reference_anchors))
-    return {};
-  const Side ours(target, std::move(target_anchors)), theirs(reference, std::move(reference_anchors));
+  if (updates.empty()) return {};
+  const std::optional<Anchors> anchors = anchor_gradients(target.graph, reference.graph, pairs);
+  if (!anchors) return {};
+  const Side ours(target, anchors->target), theirs(reference, anchors->reference);
   const auto compared = [&](std::size_t pair) {
     return Compared{target.graph.taps[pairs[pair].target], reference.graph.taps[pairs[pair].reference]};
   };
 
-  OneFunction one_function(target, reference, pairs);
+  OneFunction one_function(target, reference, *anchors);
   std::map<std::size_t, Elementwise> found;
   std::vector<std::size_t> asked;
   std::vector<std::vector<NodeId>> ends;

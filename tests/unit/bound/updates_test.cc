@@ -12,7 +12,7 @@ namespace {
 
 using test::GraphBuilder;
 
-enum class Form { kDivideLast, kDivideFirst, kLargerRoot, kOwnGradient };
+enum class Form { kDivideLast, kDivideFirst, kLargerRoot, kOwnGradient, kScaledLoss, kScaledWrongly };
 
 std::vector<double> drawn(unsigned seed, std::int64_t n, double low, double high) {
   std::mt19937 rng(seed);
@@ -31,8 +31,12 @@ Graph program(std::int64_t n, Form form) {
   const NodeId v = b.leaf({n}, v0, Format::kFloat32, "v", LeafRole::kState), lr = b.leaf({}, {0.3});
   const NodeId two = b.leaf({}, {2});
   const NodeId power = b.op(Primitive::kExp, {raw}, {n});
-  const NodeId gradient = b.op(Primitive::kMul, {power, two}, {n});
-  const NodeId used = form == Form::kOwnGradient ? b.op(Primitive::kMul, {power, two}, {n}) : gradient;
+  const bool scaled = form == Form::kScaledLoss || form == Form::kScaledWrongly;
+  NodeId gradient = b.op(Primitive::kMul, {power, two}, {n});
+  if (scaled) gradient = b.op(Primitive::kMul, {gradient, b.leaf({}, {1024})}, {n});
+  NodeId used = gradient;
+  if (form == Form::kOwnGradient) used = b.op(Primitive::kMul, {power, two}, {n});
+  if (scaled) used = b.op(Primitive::kDiv, {gradient, b.leaf({}, {form == Form::kScaledLoss ? 1024.0 : 1000.0})}, {n});
   const NodeId moved = form == Form::kLargerRoot ? b.op(Primitive::kAdd, {v, b.leaf({}, {1e-10})}, {n}) : v;
   const NodeId root = b.op(Primitive::kSqrt, {moved}, {n});
   NodeId step;
@@ -43,10 +47,11 @@ Graph program(std::int64_t n, Form form) {
   const NodeId updated = b.op(Primitive::kSub, {w, step}, {n});
   std::vector<double> g, w1;
   for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-    g.push_back(2 * std::exp(static_cast<float>(raw0[i])));
-    w1.push_back(w0[i] - 0.3 * g.back() / std::sqrt(v0[i]));
+    g.push_back((scaled ? 2048 : 2) * std::exp(static_cast<float>(raw0[i])));
+    w1.push_back(w0[i] - 0.3 * g.back() / (scaled ? 1024 : 1) / std::sqrt(v0[i]));
   }
   b.tap("grad:w", TapKind::kGradient, gradient, g);
+  if (scaled) b.graph.taps.back().terms[0].weight = 1.0 / 1024;
   b.tap("weight:w", TapKind::kUpdate, updated, w1);
   return b.graph;
 }
@@ -107,6 +112,21 @@ TEST_P(Updates, OfAnotherMathematicsDifferAndAreNamed) {
   EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.disproved());
   EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
   ASSERT_TRUE(bounds.suspicion);
+}
+
+// A loss scale is taken out of both: of the gradients by their taps' weights, of the updates by the program.
+TEST_P(Updates, OfScaledGradientsAreComparedToo) {
+  const Graph plain = program(GetParam(), Form::kDivideFirst), scaled = program(GetParam(), Form::kScaledLoss),
+              wrong = program(GetParam(), Form::kScaledWrongly);
+  for (const auto& [target, reference] : {std::pair(&scaled, &plain), std::pair(&plain, &scaled)}) {
+    const Bounds bounds = paired(*target, *reference);
+    EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.passed());
+    EXPECT_LT(finding(bounds, "weight:w")->mathematics.envelope, 1e-14);
+    EXPECT_EQ(finding(bounds, "signs(updates and state)"), nullptr);
+  }
+  const Bounds bounds = paired(wrong, plain);
+  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+  EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.disproved());
 }
 
 // The observed gradient is given to those that read it. Who computes the same once more reads the exact one, which is
