@@ -72,11 +72,9 @@ double probe_deviation(const Probe& probe, const TapValues& values) {
   return sum;
 }
 
-void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed, bool of_mathematics,
+void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
                std::vector<Probe>* plan) {
-  if (taps.empty()) return;
-  plan->push_back(signs_probe(name, taps, seed));
-  plan->back().of_mathematics = of_mathematics;
+  if (!taps.empty()) plan->push_back(signs_probe(name, taps, seed));
 }
 
 // Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together. What was enclosed
@@ -85,13 +83,18 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
                                const MatchedReference* compared, std::uint64_t seed) {
   std::vector<Probe> plan;
   std::vector<ProbeTap> gradients, named, others, enclosed_taps;
+  std::vector<std::size_t> settled;
   for (std::size_t index : values.taps) {
     const GraphTap& tap = graph.taps[index];
     const bool scalar = count(tap.shape) == 1;
     if (count(tap.shape) == 0) continue;
     const bool of_mathematics =
         enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar);
-    if (of_mathematics && (compared == nullptr || compared->updates.count(index) != 0)) continue;
+    if (of_mathematics && compared == nullptr) continue;
+    if (of_mathematics && compared->updates.count(index) != 0) {
+      settled.push_back(index);
+      continue;
+    }
     const ProbeTap probed = probe_tap(index, tap, values.exact(index));
     if (of_mathematics) {
       enclosed_taps.push_back(probed);
@@ -107,17 +110,23 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
     }
   }
   if (named.size() <= kTensorProbesMax) {
-    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), false, &plan);
+    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), &plan);
   } else {
-    add_group("signs(values)", named, seed ^ 0x51, false, &plan);
+    add_group("signs(values)", named, seed ^ 0x51, &plan);
   }
-  add_group("signs(gradients)", gradients, seed ^ 0x52, false, &plan);
-  add_group("signs(others)", others, seed ^ 0x53, false, &plan);
-  add_group("signs(updates and state)", enclosed_taps, seed ^ 0x54, true, &plan);
+  add_group("signs(gradients)", gradients, seed ^ 0x52, &plan);
+  add_group("signs(others)", others, seed ^ 0x53, &plan);
+  if (!enclosed_taps.empty()) {
+    std::vector<ProbeTap> beside;
+    for (std::size_t index : settled) beside.push_back(probe_tap(index, graph.taps[index], values.exact(index)));
+    plan.push_back(signs_probe("signs(updates and state)", enclosed_taps, seed ^ 0x54, beside));
+    plan.back().of_mathematics = true;
+  }
   for (std::size_t index : values.overflown) {
     if (compared == nullptr) break;
     const GraphTap& tap = graph.taps[index];
-    add_group(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1), true, &plan);
+    plan.push_back(signs_probe(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1)));
+    plan.back().of_mathematics = true;
   }
   return plan;
 }

@@ -51,8 +51,11 @@ Probe scalar_probe(const ProbeTap& tap) {
   return {tap.name, {{tap.index, count(tap.shape), {one, one, tap.shape}}}, tap.magnitude > 0 ? tap.magnitude : 1};
 }
 
-Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed) {
-  const double norm = joint_norm(taps);
+Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
+                  const std::vector<ProbeTap>& beside) {
+  std::vector<ProbeTap> all = taps;
+  all.insert(all.end(), beside.begin(), beside.end());
+  const double norm = joint_norm(all);
   Probe probe{name, {}, 1};
   for (const ProbeTap& tap : taps) {
     const std::int64_t elements = count(tap.shape), m = tap.shape.size() > 1 ? tap.shape[0] : 1;

@@ -47,7 +47,9 @@ ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact);
 Probe scalar_probe(const ProbeTap& tap);
 // Random signs over the taps together: weights s m / norm of all exact values; scale 1. The magnitudes m are random too
 // (rows' and columns' in [1/2, 3/2)): deviations of one size, as a wrong constant makes them, cannot cancel.
-// Deterministic in `seed`, which is taken from the trace's digest.
-Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed);
+// Deterministic in `seed`, which is taken from the trace's digest. `beside`: taps of the same kind that are not asked;
+// their norms count.
+Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
+                  const std::vector<ProbeTap>& beside = {});
 
 }  // namespace plumbline
