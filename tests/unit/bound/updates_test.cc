@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
+#include "server/bound/interval.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -65,6 +67,42 @@ const Finding* finding(const Bounds& bounds, const std::string& name) {
 Bounds paired(const Graph& target, const Graph& reference) {
   static const Profile profile;
   return compute_bounds({&target, &reference, &profile, 42});
+}
+
+// What the comparison rests on: our own replay lies within its radii of the exact function, here by x87 arithmetic of
+// 64 bits, whatever the sizes of what is added; and some element comes near.
+TEST(OwnEnclosures, HoldTheReplay) {
+  constexpr std::int64_t kDraws = 100'000;
+  GraphBuilder b;
+  std::mt19937 rng(5);
+  std::uniform_real_distribution<double> mantissa(-2, 2), exponent(-20, 20);
+  std::vector<double> w0, g0, v0;
+  for (std::int64_t i = 0; i < kDraws; ++i) {
+    const auto draw = [&] { return static_cast<float>(std::ldexp(mantissa(rng), static_cast<int>(exponent(rng)))); };
+    w0.push_back(draw());
+    g0.push_back(draw());
+    v0.push_back(std::fabs(draw()));
+  }
+  const Shape shape{kDraws};
+  const NodeId w = b.leaf(shape, w0), g = b.leaf(shape, g0), v = b.leaf(shape, v0), rate = b.leaf({}, {0.3});
+  const NodeId root = b.op(Primitive::kSqrt, {v}, shape), ratio = b.op(Primitive::kDiv, {g, root}, shape);
+  const NodeId updated = b.op(Primitive::kSub, {w, b.op(Primitive::kMul, {ratio, rate}, shape)}, shape);
+  b.tap("w", TapKind::kUpdate, updated, w0);
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Overrides none;
+  const Enclosure own = Enclosures(b.graph, exact, {updated}, nullptr, none).take(updated);
+  ASSERT_FALSE(own.exploded);
+  const Array values = exact.value(updated).materialize(), radii = own.radius.values.materialize();
+  const long double lr = static_cast<float>(0.3);
+  long double nearest = 0;
+  for (std::int64_t i = 0; i < kDraws; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const long double oracle = w0[at] - g0[at] / std::sqrt(static_cast<long double>(v0[at])) * lr;
+    const long double deviation = std::fabs(values.data()[i] - oracle);
+    ASSERT_LE(deviation, radii.data()[i]) << i;
+    if (radii.data()[i] > 0) nearest = std::max(nearest, deviation / radii.data()[i]);
+  }
+  EXPECT_GT(nearest, 0.5);
 }
 
 // Whole, and in tiles of which the last is short.
