@@ -7,7 +7,7 @@
 
 #include "server/bound/arithmetic.h"
 #include "server/bound/elementwise.h"
-#include "server/bound/interval.h"
+#include "server/bound/enclosed_tap.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -29,12 +29,12 @@ Overrides observed_anchors(const Graph& graph) {
 }
 
 // The elements of a tap from `begin` on: its terms' exact values and the radii around them.
-Elementwise judge_elements(const GraphTap& tap, std::int64_t begin, const std::vector<Array>& values,
-                           const std::vector<Bound>& radii) {
-  const Array exact = sum_of_terms(tap, values).materialize(), observed = observed_part(tap, begin, exact.count());
+Elementwise judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
+  const Array exact = sum_of_terms(tap, enclosed.values).materialize();
+  const Array observed = observed_part(tap, begin, exact.count());
   std::vector<Array> parts, part_radii;
-  for (const Array& value : values) parts.push_back(value.materialize());
-  for (const Bound& radius : radii) part_radii.push_back(radius ? radius.values.materialize() : Array());
+  for (const Array& value : enclosed.values) parts.push_back(value.materialize());
+  for (const Bound& radius : enclosed.radii) part_radii.push_back(radius ? radius.values.materialize() : Array());
   // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
   const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
   Elementwise judged;
@@ -110,41 +110,26 @@ std::vector<std::optional<Elementwise>> judge_stretch(const Graph& graph, const 
   std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(count_tiles(stretch)));
   for_each_index(count_tiles(stretch), [&](std::int64_t number) {
     const EnclosedStretch::Enclosed found = enclosed.tile(number);
-    std::size_t end = 0;
+    StretchEnds ends(stretch);
     for (std::size_t index : taps) {
       const GraphTap& tap = graph.taps[index];
-      std::vector<Array> values;
-      std::vector<Bound> radii;
-      for (std::size_t k = 0; k < tap.terms.size(); ++k, ++end) {
-        values.push_back(found.tile.values[stretch.ends[end]]);
-        radii.push_back(found.radii[stretch.ends[end]]);
-      }
-      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.tile.begin, values, radii));
+      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.tile.begin, ends.tap(tap, found)));
     }
   });
   const std::vector<bool> exploded = enclosed.exploded();
   std::vector<std::optional<Elementwise>> judged;
-  std::size_t end = 0;
+  StretchEnds ends(stretch);
   for (std::size_t i = 0; i < taps.size(); ++i) {
     Elementwise whole;
     for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
-    bool lost = false;
-    for (std::size_t k = 0; k < graph.taps[taps[i]].terms.size(); ++k) lost = lost || exploded[stretch.ends[end++]];
-    judged.push_back(lost ? std::nullopt : std::optional(whole));
+    judged.push_back(ends.lost(graph.taps[taps[i]], exploded) ? std::nullopt : std::optional(whole));
   }
   return judged;
 }
 
 std::optional<Elementwise> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
-  std::vector<Array> values;
-  std::vector<Bound> radii;
-  for (const GraphTap::Term& term : tap.terms) {
-    const Enclosure enclosure = enclosures->take(term.node);
-    if (enclosure.exploded) return std::nullopt;
-    values.push_back(anchored.computed(term.node));
-    radii.push_back(enclosure.radius);
-  }
-  return judge_elements(tap, 0, values, radii);
+  const std::optional<EnclosedTap> enclosed = enclosed_tap(tap, anchored, enclosures);
+  return enclosed ? std::optional(judge_elements(tap, 0, *enclosed)) : std::nullopt;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "kernels/operations.h"
 #include "server/bound/elementwise.h"
-#include "server/bound/interval.h"
+#include "server/bound/enclosed_tap.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -130,17 +130,11 @@ class OneFunction {
   std::set<Pair> same_;
 };
 
-// Values and radii of a tap's terms.
-struct Terms {
-  std::vector<Array> values;
-  std::vector<Bound> radii;
-};
-
 struct Compared {
   const GraphTap &target, &reference;
 
   // Elements from `begin` on. A sum of n terms, each times its weight, is off by less than 2 n u of its terms.
-  Elementwise elements(std::int64_t begin, const Terms& ours, const Terms& theirs) const {
+  Elementwise elements(std::int64_t begin, const EnclosedTap& ours, const EnclosedTap& theirs) const {
     const Array t = sum_of_terms(target, ours.values).materialize();
     const Array r = sum_of_terms(reference, theirs.values).materialize();
     std::vector<double> radii(static_cast<std::size_t>(r.count()), 0.0);
@@ -152,7 +146,7 @@ struct Compared {
     return found;
   }
 
-  static void add_radii(const GraphTap& tap, const Terms& terms, std::vector<double>* radii) {
+  static void add_radii(const GraphTap& tap, const EnclosedTap& terms, std::vector<double>* radii) {
     const double u = is_one_node(tap) ? 0 : 2 * static_cast<double>(tap.terms.size()) * 0x1p-53;
     for (std::size_t k = 0; k < tap.terms.size(); ++k) {
       const double weight = std::fabs(tap.terms[k].weight);
@@ -188,48 +182,12 @@ struct Side {
     const std::vector<NodeId> nodes = stretch ? enclosed_sources(graph, *stretch, anchors) : nodes_of(tap);
     wanted->insert(wanted->end(), nodes.begin(), nodes.end());
   }
-  // Empty: exploded.
-  std::optional<Terms> terms(const GraphTap& tap, Enclosures* enclosures) const {
-    Terms terms;
-    for (const GraphTap::Term& term : tap.terms) {
-      const Enclosure enclosure = enclosures->take(term.node);
-      if (enclosure.exploded) return std::nullopt;
-      terms.values.push_back(anchored.computed(term.node));
-      terms.radii.push_back(enclosure.radius);
-    }
-    return terms;
-  }
 };
 
 // Taps that share a stretch in both programs, or one tap by itself.
 struct Group {
   std::vector<std::size_t> members;  // Indices of pairs.
   std::optional<Stretch> target, reference;
-};
-
-// Ends of a stretch, tap after tap.
-class Ends {
- public:
-  explicit Ends(const Stretch& stretch) : stretch_(stretch) {}
-
-  Terms terms(const GraphTap& tap, const EnclosedStretch::Enclosed& found) {
-    Terms terms;
-    for (std::size_t k = 0; k < tap.terms.size(); ++k) {
-      const std::size_t end = stretch_.ends[next_++];
-      terms.values.push_back(found.tile.values[end]);
-      terms.radii.push_back(found.radii[end]);
-    }
-    return terms;
-  }
-  bool lost(const GraphTap& tap, const std::vector<bool>& exploded) {
-    bool any = false;
-    for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[stretch_.ends[next_++]];
-    return any;
-  }
-
- private:
-  const Stretch& stretch_;
-  std::size_t next_ = 0;
 };
 
 // By member; empty where an enclosure exploded.
@@ -240,12 +198,12 @@ std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, co
   std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(tiles));
   for_each_index(tiles, [&](std::int64_t index) {
     const EnclosedStretch::Enclosed t = ours.tile(index), r = theirs.tile(index);
-    Ends our_ends(*group.target), their_ends(*group.reference);
+    StretchEnds our_ends(*group.target), their_ends(*group.reference);
     for (const Compared& tap : taps)
       parts[static_cast<std::size_t>(index)].push_back(
-          tap.elements(t.tile.begin, our_ends.terms(tap.target, t), their_ends.terms(tap.reference, r)));
+          tap.elements(t.tile.begin, our_ends.tap(tap.target, t), their_ends.tap(tap.reference, r)));
   });
-  Ends our_ends(*group.target), their_ends(*group.reference);
+  StretchEnds our_ends(*group.target), their_ends(*group.reference);
   const std::vector<bool> our_exploded = ours.exploded(), their_exploded = theirs.exploded();
   std::vector<std::optional<Elementwise>> found;
   for (std::size_t i = 0; i < taps.size(); ++i) {
@@ -313,8 +271,8 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
     std::vector<Compared> taps;
     for (std::size_t member : group.members) taps.push_back(compared(member));
     if (!group.target) {
-      const std::optional<Terms> t = ours.terms(taps[0].target, &our_radii),
-                                 r = theirs.terms(taps[0].reference, &their_radii);
+      const std::optional<EnclosedTap> t = enclosed_tap(taps[0].target, ours.anchored, &our_radii),
+                                       r = enclosed_tap(taps[0].reference, theirs.anchored, &their_radii);
       if (t && r) found[group.members[0]] = taps[0].elements(0, *t, *r);
       continue;
     }
