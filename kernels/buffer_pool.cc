@@ -64,6 +64,10 @@ class Pool {
         used_ += *bytes;
         return take_from(found);
       }
+      if (void* const piece = split(*bytes)) {
+        used_ += *bytes;
+        return piece;
+      }
       exchange(*bytes);
       void* const buffer = allocate(*bytes);
       used_ += *bytes;
@@ -108,6 +112,19 @@ class Pool {
     return buffer;
   }
 
+  // The front of a larger buffer, whose rest stays, where a new one would add to the most that was ever used. Null: not
+  // so, or there is none.
+  void* split(std::size_t bytes) {
+    if (bytes < kMapped || !exceeds_most_used(bytes)) return nullptr;
+    const auto from = free_.lower_bound(bytes + kMapped);
+    if (from == free_.end()) return nullptr;
+    const std::size_t whole = from->first;
+    char* const buffer = static_cast<char*>(take_from(from));
+    free_[whole - bytes].push_back(buffer + bytes);
+    reserved_ += whole - bytes;
+    return buffer;
+  }
+
   // Returns its bytes.
   std::size_t drop_largest() {
     const auto largest = std::prev(free_.end());
@@ -116,12 +133,14 @@ class Pool {
     return bytes;
   }
 
+  // By more than a sixteenth.
+  bool exceeds_most_used(std::size_t bytes) const { return used_ + bytes + reserved_ > most_used_ + most_used_ / 16; }
+
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used by more than a sixteenth: what one pass leaves behind does not add to what the next one needs.
+  // ever used: what one pass leaves behind does not add to what the next one needs.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_ + bytes);
-    while (exchanged_ < bytes && !free_.empty() && used_ + bytes + reserved_ > most_used_ + most_used_ / 16)
-      exchanged_ += drop_largest();
+    while (exchanged_ < bytes && !free_.empty() && exceeds_most_used(bytes)) exchanged_ += drop_largest();
     exchanged_ -= std::min(exchanged_, bytes);
   }
 
@@ -129,7 +148,7 @@ class Pool {
   Free free_;
   std::size_t used_ = 0, most_used_ = 0, reserved_ = 0;
   std::size_t exchanged_ = 0;  // Bytes given up that no new buffer has taken the place of.
-  std::size_t limit_ = std::size_t{512} << 20;
+  std::size_t limit_ = std::size_t{1} << 30;
 };
 
 }  // namespace

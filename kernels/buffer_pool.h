@@ -11,7 +11,7 @@ namespace plumbline {
 // from the host's pool. Throws std::bad_alloc.
 std::shared_ptr<double[]> allocate_buffer(std::int64_t count);
 
-// Bytes that may be kept unused (default 512 MiB); what exceeds a lowered limit is freed at once. 0 keeps none.
+// Bytes that may be kept unused (default 1 GiB); what exceeds a lowered limit is freed at once. 0 keeps none.
 void set_buffer_reserve_limit(std::int64_t bytes);
 std::int64_t buffer_reserve_bytes();
 

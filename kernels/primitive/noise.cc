@@ -161,7 +161,7 @@ Noise noise_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, cons
         return Sums{c == 0 ? 0.0 : lost, 0};  // Signed.
       },
       a.count(), a, t, x, y);
-  noise.bias += std::fabs(left.first);
+  noise.drift = left.first;
   return noise;
 }
 template Noise noise_add<1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);

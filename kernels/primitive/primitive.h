@@ -115,6 +115,7 @@ using Inputs = std::span<const Array>;
 struct Noise {
   double bias = 0;
   double squares = 0;
+  double drift = 0;  // Of both signs, which cancel among a node's elements: its magnitude is bias in the end.
 };
 
 struct PrimitiveTraits {

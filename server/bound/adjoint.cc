@@ -6,7 +6,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/sums.h"
 #include "server/bound/arithmetic.h"
-#include "server/bound/events.h"
+#include "server/bound/charge.h"
 
 namespace plumbline {
 namespace {
@@ -207,72 +207,41 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
   const auto whole = [&](const Probe& probe) { return probe.of_mathematics || (single && !probe.of_one_element()); };
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     const Node& node = graph.nodes[id];
-    const PrimitiveTraits& primitive = traits(node.primitive);
     const Arithmetic target = arithmetic_of(graph, node, profile);
     const Arithmetic& own = replay_arithmetic();
     std::vector<Cotangent> seen;
-    bool reached = false;
-    bool executed = false;   // By a probe that asks about the target's execution,
-    bool by_chance = false;  // about our own by chance.
+    bool reached = false, executed = false;  // By a probe; by one that asks about the target's execution.
     for (std::size_t p = 0; p < probes.size(); ++p) {
       seen.push_back(sweep.take(p, id));
       reached = reached || seen.back();
-      if (!seen.back()) continue;
-      executed = executed || !probes[p].of_mathematics;
-      by_chance = by_chance || !whole(probes[p]);
+      executed = executed || (seen.back() && !probes[p].of_mathematics);
     }
-    std::vector<Array> inputs;
-    Bound target_error, own_error;
-    std::optional<EventKeys> keys;
-    SharedEvents shared;
-    bool shared_known = false;
-    if (reached) inputs = sweep.inputs(id);
-    if (executed && executions != Executions::kOwn)
-      target_error = primitive.local_error(node.attributes, target, inputs, sweep.value(id));
-    if (reached && executions != Executions::kTarget)
-      own_error = primitive.local_error(node.attributes, own, inputs, sweep.value(id));
-    if (target_error || (own_error && by_chance)) keys.emplace(graph, id, inputs, sweep.value(id));
+    if (reached) {
+      const NodeRounding rounding(graph, id, sweep.inputs(id), sweep.value(id),
+                                  executed && executions != Executions::kOwn ? &target : nullptr,
+                                  executions != Executions::kTarget ? &own : nullptr);
+      std::vector<NodeRounding::Functional> functionals;
+      for (std::size_t p = 0; p < probes.size(); ++p) {
+        if (!seen[p] || !(rounding.of_own() || (rounding.of_target() && !probes[p].of_mathematics))) continue;
+        const double squares = envelopes[p].noise.squares + envelopes[p].own_noise.squares;
+        functionals.push_back({p, seen[p].elements(), !probes[p].of_mathematics, !whole(probes[p]), squares});
+      }
+      const std::vector<NodeRounding::Charges> charges = rounding.charges(functionals);
+      for (std::size_t i = 0; i < charges.size(); ++i) {
+        const NodeRounding::Charge &of_target = charges[i].target, &of_own = charges[i].own;
+        Envelope& envelope = envelopes[functionals[i].probe];
+        envelope.error += of_target.whole;
+        envelope.by_origin[node.origin] += of_target.whole;
+        accumulate(envelope.noise, of_target.noise);
+        accumulate(envelope.noise_by_origin[node.origin], of_target.noise);
+        envelope.rho += 2 * of_own.whole;
+        accumulate(envelope.own_noise, functionals[i].own_by_chance ? of_own.noise : Noise{of_own.whole, 0}, 2);
+      }
+    }
     for (std::size_t p = 0; p < probes.size(); ++p) {
       if (!seen[p]) continue;
-      Envelope& envelope = envelopes[p];
       if (const auto number = numbers.find(id); number != numbers.end())
-        envelope.host += std::fabs(seen[p].elements().item()) * number->second;
-      const bool of_target = target_error && !probes[p].of_mathematics;
-      const bool of_own = own_error && !whole(probes[p]);
-      if (of_target || of_own) {
-        const Array& cotangent = seen[p].elements();
-        double sharing = 1;
-        if (!shared_known) {
-          const auto drawn = sharing_drawn(*keys, cotangent, target_error ? target_error : own_error);
-          if (drawn) {
-            sharing = *drawn;
-          } else {
-            shared = shared_events(*keys);
-            shared_known = true;
-          }
-        }
-        const Array merged = merge_shared(cotangent, shared);
-        if (of_target) {
-          const double part = weighted_bound(cotangent, target_error);
-          envelope.error += part;
-          envelope.by_origin[node.origin] += part;
-          Noise noise = primitive.noise(node.attributes, target, inputs, sweep.value(id), target_error, merged);
-          noise.squares *= sharing;
-          accumulate(envelope.noise, noise);
-          accumulate(envelope.noise_by_origin[node.origin], noise);
-        }
-        if (of_own) {
-          envelope.rho += 2 * weighted_bound(cotangent, own_error);
-          Noise noise = primitive.noise(node.attributes, own, inputs, sweep.value(id), own_error, merged);
-          noise.squares *= sharing;
-          accumulate(envelope.own_noise, noise, 2);
-        }
-      }
-      if (own_error && !of_own) {
-        const double part = weighted_bound(seen[p].elements(), own_error);
-        envelope.rho += 2 * part;
-        accumulate(envelope.own_noise, {part, 0}, 2);
-      }
+        envelopes[p].host += std::fabs(seen[p].elements().item()) * number->second;
       const cpu::SinglePrecision cotangents(single);
       sweep.pull_back(p, id, std::move(seen[p]));
     }

@@ -107,6 +107,8 @@ std::uint64_t EventKeys::at(std::int64_t i) const {
   return mixed(key) | 1;
 }
 
+namespace {
+
 // A cotangent of exactly 0 adds nothing, even where the error is infinite.
 inline double weight(double a, double error) {
   const double product = std::fabs(a) * error;
@@ -124,70 +126,106 @@ double pairs_limit(double pairs, double triples) {
   return apart + kNormal99 * (std::sqrt(pairs + 6 * triples) - std::sqrt(pairs));
 }
 
-std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error) {
-  constexpr std::int64_t kSmall = 1 << 14, kBlock = 16;
-  constexpr double kPairsMax = 46;  // About three times the squares at most.
-  const std::int64_t n = keys.count();
-  if (keys.row() > 1 || n <= kSmall) return std::nullopt;
-  const Array weights = cotangent.materialize(), errors = error.values.expand(cotangent.shape()).materialize();
-  const double *a = weights.data(), *e = errors.data();
-  std::vector<double> before(static_cast<std::size_t>((n + kBlock - 1) / kBlock) + 1);  // Weight of all blocks before.
-  cpu::parallel_for(std::ssize(before) - 1, 1 << 10, [&](std::int64_t first, std::int64_t last) {
-    constexpr std::int64_t kLanes = 8;
-    for (std::int64_t k = first; k < last; ++k) {
-      std::int64_t i = k * kBlock;
-      const std::int64_t end = std::min(n, i + kBlock);
-      double lanes[kLanes] = {}, sum = 0;
-      for (; i + kLanes <= end; i += kLanes)
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(a[i + lane], e[i + lane]);
-      for (; i < end; ++i) sum += weight(a[i], e[i]);
-      for (double lane : lanes) sum += lane;
-      before[static_cast<std::size_t>(k) + 1] = sum;
+}  // namespace
+
+EventWeights::EventWeights(std::int64_t count, std::int64_t tile)
+    : tile(tile),
+      tile_blocks((tile + kBlock - 1) / kBlock),
+      totals(static_cast<std::size_t>((count + tile - 1) / tile)),
+      blocks(totals.size() * static_cast<std::size_t>(tile_blocks)) {}
+
+void EventWeights::weigh(std::int64_t index, std::span<const double> a, const double* errors) {
+  constexpr std::int64_t kLanes = 8;
+  double* block = &blocks[static_cast<std::size_t>(index * tile_blocks)];
+  double total = 0;
+  for (std::int64_t begin = 0; begin < std::ssize(a); begin += kBlock) {
+    std::int64_t i = begin;
+    const std::int64_t end = std::min(std::ssize(a), begin + kBlock);
+    double lanes[kLanes] = {}, sum = 0;
+    for (; i + kLanes <= end; i += kLanes)
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += weight(a[i + lane], errors[i + lane]);
+    for (; i < end; ++i) sum += weight(a[i], errors[i]);
+    for (double lane : lanes) sum += lane;
+    *block++ = sum;
+    total += sum;
+  }
+  totals[static_cast<std::size_t>(index)] = total;
+}
+
+EventWeights::EventWeights(const Array& cotangent, const Array& errors) : EventWeights(cotangent.count(), 1 << 13) {
+  const double *const a = cotangent.data(), *const e = errors.data();
+  cpu::parallel_for(std::ssize(totals), 2, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t index = begin; index < end; ++index) {
+      const std::int64_t from = index * tile, length = std::min(tile, cotangent.count() - from);
+      weigh(index, {a + from, static_cast<std::size_t>(length)}, e + from);
     }
   });
-  std::partial_sum(before.begin(), before.end(), before.begin());
+}
+
+double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const Array& cotangent, const Array& errors,
+                     double d) {
+  constexpr std::int64_t kBlock = EventWeights::kBlock;
+  const std::int64_t n = keys.count();
+  const double *a = cotangent.data(), *e = errors.data();
+  std::vector<double> before{0};
+  for (double of_tile : weights.totals) before.push_back(before.back() + of_tile);
   const double total = before.back();
-  if (!(total > 0) || !std::isfinite(total)) return std::nullopt;
+  if (!(total > 0) || !std::isfinite(total)) return HUGE_VAL;
 
   // Drawn where the sum of the weights passes an odd multiple of half a step.
-  const double step = total / (8 * std::sqrt(static_cast<double>(n)));
+  const double step = total / (d * std::sqrt(static_cast<double>(n)));
   const auto passed = [per_weight = 1 / step](double weight) { return std::floor(weight * per_weight + 0.5); };
-  constexpr std::int64_t kBlocks = 1 << 9;  // Looked through at a time.
-  const std::int64_t blocks = std::ssize(before) - 1, parts = (blocks + kBlocks - 1) / kBlocks;
-  std::vector<std::vector<std::uint64_t>> found(static_cast<std::size_t>(parts));
-  cpu::parallel_for(parts, 2, [&](std::int64_t first_part, std::int64_t last_part) {
+  const std::int64_t tiles = std::ssize(weights.totals);
+  std::vector<std::vector<std::uint64_t>> found(static_cast<std::size_t>(tiles));
+  cpu::parallel_for(tiles, 2, [&](std::int64_t first_tile, std::int64_t last_tile) {
+    struct Block {
+      std::int64_t begin;
+      double before, after, next;  // Sums of the weights; where the first of its elements is drawn.
+    };
+    std::vector<Block> blocks;
     std::vector<std::int64_t> drawn;
-    for (std::int64_t part = first_part; part < last_part; ++part) {
+    for (std::int64_t tile = first_tile; tile < last_tile; ++tile) {
+      blocks.clear();
       drawn.clear();
-      double next = (passed(before[static_cast<std::size_t>(part * kBlocks)]) + 0.5) * step;
-      for (std::int64_t k = part * kBlocks; k < std::min(blocks, (part + 1) * kBlocks); ++k) {
-        const double after = before[static_cast<std::size_t>(k) + 1];
+      const std::int64_t begin = tile * weights.tile, end = std::min(n, begin + weights.tile);
+      const double* sum = &weights.blocks[static_cast<std::size_t>(tile * weights.tile_blocks)];
+      double after = before[static_cast<std::size_t>(tile)], next = (passed(after) + 0.5) * step;
+      for (std::int64_t k = begin; k < end; k += kBlock) {
+        const double before_block = after;
+        after += *sum++;
         if (next > after) continue;
-        double sums[kBlock], at = before[static_cast<std::size_t>(k)];
-        for (std::int64_t i = 0; i < kBlock; ++i)
-          sums[i] = at += k * kBlock + i < n ? weight(a[k * kBlock + i], e[k * kBlock + i]) : 0;
-        for (std::int64_t i = 0; next <= after; next = (passed(sums[i]) + 0.5) * step) {
-          i = std::count_if(sums, sums + kBlock - 1, [next](double sum) { return sum < next; });
-          drawn.push_back(std::min(n - 1, k * kBlock + i));
-          if (i == kBlock - 1) break;
+        blocks.push_back({k, before_block, after, next});
+        next = (passed(after) + 0.5) * step;
+        for (const double* values : {a, e}) {  // Far apart in memory: all are fetched at a time.
+          __builtin_prefetch(values + k);
+          __builtin_prefetch(values + std::min(end - 1, k + kBlock / 2));
         }
-        next = std::max(next, (passed(after) + 0.5) * step);
+      }
+      for (const Block& block : blocks) {
+        const std::int64_t k = block.begin;
+        double sums[kBlock], at = block.before;
+        for (std::int64_t i = 0; i < kBlock; ++i) sums[i] = at += k + i < end ? weight(a[k + i], e[k + i]) : 0;
+        for (double here = block.next; here <= block.after;) {
+          const std::int64_t i = std::count_if(sums, sums + kBlock - 1, [here](double sum) { return sum < here; });
+          drawn.push_back(std::min(end - 1, k + i));
+          if (i == kBlock - 1) break;
+          here = (passed(sums[i]) + 0.5) * step;
+        }
       }
       // Read one after the other, so that the processor waits for many at a time.
-      for (const std::int64_t i : drawn) found[static_cast<std::size_t>(part)].push_back(keys.at(i));
+      for (const std::int64_t i : drawn) found[static_cast<std::size_t>(tile)].push_back(keys.at(i));
     }
   });
   std::vector<std::uint64_t> events;
-  for (const std::vector<std::uint64_t>& part : found) events.insert(events.end(), part.begin(), part.end());
+  for (const std::vector<std::uint64_t>& tile : found) events.insert(events.end(), tile.begin(), tile.end());
   KeyCounts known(events.size());
   double pairs = 0, triples = 0;
   for (const std::uint64_t event : events) {
-    const double before = event == 0 ? 0 : known.count(event);
-    pairs += before;
-    triples += before * (before - 1) / 2;
+    const double earlier = event == 0 ? 0 : known.count(event);
+    pairs += earlier;
+    triples += earlier * (earlier - 1) / 2;
   }
-  if (pairs > kPairsMax) return std::nullopt;
-  return 1 + pairs_limit(pairs, triples) / 32;
+  return 1 + 2 * pairs_limit(pairs, triples) / (d * d);
 }
 
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,10 +18,11 @@ class EventKeys {
  public:
   EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value);
 
-  std::int64_t count() const { return count_; }  // Of elements or rows.
-  std::int64_t row() const { return row_; }      // Length of a row; 1: elements.
-  std::uint64_t at(std::int64_t i) const;        // 0: no event (a result of 0).
-  void materialize();                            // Broadcast operands: pays where most keys are read.
+  std::int64_t count() const { return count_; }                    // Of elements or rows.
+  std::int64_t row() const { return row_; }                        // Length of a row; 1: elements.
+  bool drawable() const { return row_ == 1 && count_ > 1 << 14; }  // Fewer, or rows, are looked at one by one.
+  std::uint64_t at(std::int64_t i) const;                          // 0: no event (a result of 0).
+  void materialize();                                              // Broadcast operands: pays where most keys are read.
 
  private:
   struct Operand {
@@ -50,12 +51,26 @@ struct SharedEvents {
 
 SharedEvents shared_events(EventKeys keys);
 
-// By how much sharing may enlarge the sum of squares of a functional with this cotangent, where a draw tells: 8 sqrt(n)
-// elements in proportion to w_i = |a_i| error_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least
-// S = (sum w)^2 / n; the draw expects 32 X / S pairs of one event or more, so that X / S stays below the upper limit of
-// that expectation (99%; 4.6 where there is no pair) over 32. Empty: the events must be looked at (many pairs, a small
-// node, rows), which takes the memory of several results.
-std::optional<double> sharing_drawn(const EventKeys& keys, const Array& cotangent, const Bound& error);
+// Weights w_i = |a_i| error_i of a functional's elements, summed over blocks of 16 and over tiles of those.
+struct EventWeights {
+  static constexpr std::int64_t kBlock = 16;
+
+  EventWeights(std::int64_t count, std::int64_t tile);        // Tiles of so many elements, still to be weighed.
+  EventWeights(const Array& cotangent, const Array& errors);  // All of a node's, row-major.
+
+  void weigh(std::int64_t index, std::span<const double> a, const double* errors);  // A tile; different ones at a time.
+
+  std::int64_t tile, tile_blocks;  // Elements and blocks of a tile.
+  std::vector<double> totals;      // By tile,
+  std::vector<double> blocks;      // and by block, each tile's together.
+};
+
+// By how much sharing may enlarge the sum of squares of a functional with this cotangent, where a draw tells: d sqrt(n)
+// elements in proportion to w_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least S = (sum w)^2 /
+// n; the draw expects d^2 / 2 X / S pairs of one event or more, so that X / S stays below the upper limit of that
+// expectation (99%; 4.6 where there is no pair) over d^2 / 2. Infinite where weights are. Arrays are row-major.
+double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const Array& cotangent, const Array& errors,
+                     double d);
 
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by
 // accident must not cancel: their event's size is at least the root of the squares.

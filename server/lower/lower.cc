@@ -456,7 +456,9 @@ class Lowering {
   static Bytes gather(const Observation& leaf, const View& view) {
     const auto width = static_cast<std::size_t>(traits(leaf.format).bytes);
     const std::int64_t elements = count(view.sizes);
-    auto bytes = std::make_shared<std::vector<std::uint8_t>>(static_cast<std::size_t>(elements) * width);
+    const std::size_t size = static_cast<std::size_t>(elements) * width;
+    if (size == leaf.bytes->size() && view.strides == row_major_strides(view.sizes)) return leaf.bytes;
+    auto bytes = std::make_shared<std::vector<std::uint8_t>>(size);
     std::vector<std::int64_t> at(view.sizes.size(), 0);
     for (std::int64_t i = 0; i < elements; ++i) {
       std::int64_t element = view.offset;

@@ -173,5 +173,21 @@ TEST(BufferPool, IdleBuffersMakeRoomForOtherSizes) {
   EXPECT_LE(buffer_reserve_bytes() - before, std::int64_t{96} << 20);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // It watches its own buffers alone, which are not cut.
+TEST(BufferPool, CutsWhatIsNeededFromAnIdleBuffer) {
+  constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
+  std::vector<Array> held;
+  held.push_back(Array::uninitialized({256 * kMebi}));
+  const double *const first = held[0].data(), *const last = first + 256 * kMebi;
+  held.clear();
+  for (int i = 0; i < 6; ++i) {
+    held.push_back(Array::uninitialized({40 * kMebi}));
+    EXPECT_TRUE(held.back().data() >= first && held.back().data() < last) << i;
+    std::fill_n(held.back().data(), held.back().count(), i);
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(held[static_cast<std::size_t>(i)].data()[40 * kMebi - 1], i);
+}
+#endif
+
 }  // namespace
 }  // namespace plumbline

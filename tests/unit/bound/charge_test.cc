@@ -1,0 +1,107 @@
+#include "server/bound/charge.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/sums.h"
+#include "server/bound/arithmetic.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+constexpr std::int64_t kRows = 300, kColumns = 257;  // Several pieces, of whole rows.
+
+std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
+  std::normal_distribution<double> draw;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(draw(rng)));
+  return values;
+}
+
+Array array(const Shape& shape, const std::vector<double>& values) {
+  Array result = Array::uninitialized(shape);
+  std::ranges::copy(values, result.data());
+  return result;
+}
+
+// One node of a graph, and what it is charged.
+struct OneNode {
+  OneNode(Primitive primitive, const std::vector<Array>& operands) : inputs(operands) {
+    std::vector<NodeId> leaves;
+    for (const Array& operand : inputs) leaves.push_back(builder.leaf(operand.shape(), {}));
+    id = builder.op(primitive, leaves, {kRows, kColumns});
+    value = traits(primitive).evaluate({}, {kRows, kColumns}, inputs);
+  }
+  NodeRounding::Charge charge(const Array& cotangent, double squares) const {
+    const Arithmetic target = arithmetic_of(builder.graph, builder.graph.nodes[id], profile);
+    const NodeRounding rounding(builder.graph, id, inputs, value, &target, nullptr);
+    return rounding.charges({{0, cotangent, true, false, squares}}).front().target;
+  }
+  Bound error() const { return traits_of().local_error({}, arithmetic(), inputs, value); }
+  Noise noise(const Array& cotangent) const {
+    return traits_of().noise({}, arithmetic(), inputs, value, error(), cotangent);
+  }
+  const PrimitiveTraits& traits_of() const { return traits(builder.graph.nodes[id].primitive); }
+  Arithmetic arithmetic() const { return arithmetic_of(builder.graph, builder.graph.nodes[id], profile); }
+
+  GraphBuilder builder;
+  Profile profile = pytorch_cpu();
+  NodeId id = 0;
+  std::vector<Array> inputs;
+  Array value;
+};
+
+// Pieces together say what the node says as a whole, whatever its operands are broadcast along.
+TEST(NodeRounding, PiecesSumUpToTheWhole) {
+  std::mt19937 rng(1);
+  const auto drawn = [&](const Shape& shape) { return array(shape, normal(rng, count(shape))); };
+  const Array full = drawn({kRows, kColumns}), cotangent = drawn({kRows, kColumns});
+  const std::vector<Array> others = {drawn({kRows, kColumns}), drawn({kRows, 1}), drawn({kColumns}), drawn({})};
+  std::vector<OneNode> nodes;
+  for (const Array& other : others)
+    for (const Primitive primitive : {Primitive::kMul, Primitive::kAdd, Primitive::kSub, Primitive::kDiv})
+      nodes.emplace_back(primitive, std::vector<Array>{full, other});
+  nodes.emplace_back(Primitive::kExp, std::vector<Array>{full});
+  nodes.emplace_back(Primitive::kMul,
+                     std::vector<Array>{drawn({kColumns, kRows}).restride({{kRows, kColumns}, {1, kRows}, 0}), full});
+  for (const OneNode& node : nodes) {
+    const NodeRounding::Charge charge = node.charge(cotangent, 0);
+    const double whole = weighted_bound(cotangent, node.error());
+    EXPECT_NEAR(charge.whole, whole, 1e-5 * whole);
+    const Noise noise = node.noise(cotangent);
+    const double bias = noise.bias + std::fabs(noise.drift);
+    EXPECT_NEAR(charge.noise.bias, bias, 1e-9 * whole);
+    EXPECT_GE(charge.noise.squares, noise.squares * (1 - 1e-9));
+    EXPECT_LE(charge.noise.squares, noise.squares * 1.2);  // What draws without a pair leave open.
+  }
+}
+
+// Elements with equal operands err alike. However little the node matters beside others, its squares are no smaller
+// than those of the events, and what they have more matters as little.
+TEST(NodeRounding, ChargesNoLessThanSharedEvents) {
+  std::mt19937 rng(2);
+  const std::int64_t n = kRows * kColumns;
+  for (const std::int64_t distinct : {std::int64_t{1}, std::int64_t{40}, std::int64_t{5000}, n}) {
+    std::vector<double> x = normal(rng, distinct);
+    for (std::int64_t i = distinct; i < n; ++i) x.push_back(x[rng() % static_cast<std::uint64_t>(distinct)]);
+    const OneNode node(Primitive::kSigmoid, {array({kRows, kColumns}, x)});
+    std::vector<double> a = normal(rng, n);
+    for (double& one : a) one = std::fabs(one);
+    const Array cotangent = array({kRows, kColumns}, a);
+    const SharedEvents shared = shared_events({node.builder.graph, node.id, node.inputs, node.value});
+    const double squares = node.noise(merge_shared(cotangent, shared)).squares;
+    for (const double others : {0.0, 1e3, 1e6, 1e12, 1e20}) {
+      const double charged = node.charge(cotangent, others * squares).noise.squares;
+      EXPECT_GE(charged, squares * (1 - 1e-9)) << distinct << " values beside " << others;
+      EXPECT_LE(charged, squares * std::max(4.0, others)) << distinct << " values beside " << others;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
