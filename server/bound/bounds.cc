@@ -1,7 +1,9 @@
 #include "server/bound/bounds.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "kernels/sums.h"
@@ -42,8 +44,7 @@ struct TapValues {
   std::vector<std::size_t> taps;
   std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
 
-  TapValues(const Graph& of, const Replay& by) : graph(of), replay(by) {
-    const std::vector<FiniteTap> finite = finite_taps(graph, replay);
+  TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
     for (std::size_t i = 0; i < graph.taps.size(); ++i) {
       if (!finite[i].exact) continue;
       if (finite[i].observed) {
@@ -273,8 +274,14 @@ Bounds compute_bounds(const BoundsInput& input) {
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   if (decisions.differing > 0)
     for (NodeId node : illegal_choices(graph, followed, *input.profile)) bounds.illegal_decisions.push_back(node);
-  const TapValues values(graph, followed);
   watch.lap("replay");
+  HazardSearch hazards(graph, followed);
+  std::vector<FiniteTap> finite;
+  std::vector<Look> looks = finite_looks(graph, followed, &finite);
+  std::ranges::move(hazards.looks(), std::back_inserter(looks));
+  look(graph, followed, looks);
+  const TapValues values(graph, followed, finite);
+  watch.lap("hazards");
 
   if (values.taps.size() != graph.taps.size()) {
     bounds.range = examine_range(graph, leaves, followed, *input.profile);
@@ -316,7 +323,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   add_plain_intervals(graph, followed, *input.profile, &bounds);
   watch.lap("interval");
   bounds.guards = check_guards(graph, followed, *input.profile);
-  bounds.hazards = find_hazards(graph, followed, !bounds.range.empty() || overflow_was_found(graph));
+  bounds.hazards = hazards.find(!bounds.range.empty() || overflow_was_found(graph));
   watch.lap("hazards");
 
   // Where nothing else is compared, the sweep is the last to read the replay.

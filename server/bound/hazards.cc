@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/loop.h"
 #include "server/bound/quantize.h"
-#include "server/bound/stretch.h"
 
 namespace plumbline {
 namespace {
@@ -119,7 +118,14 @@ struct Addition {
       terms_squares += other.terms_squares;
       squares += other.squares;
     }
-  } found;
+  };
+  std::vector<Found> parts;  // By tile.
+
+  Found found() const {
+    Found all;
+    for (const Found& part : parts) all.join(part);
+    return all;
+  }
 };
 using Additions = std::map<NodeId, Addition>;
 
@@ -175,36 +181,6 @@ Addition::Found look_at(const Addition& addition, const std::array<Array, 2>& te
   return found;
 }
 
-// Those of one elementwise stretch in one pass, an optimizer's for instance.
-void look_at_all(const Graph& graph, const Replay& values, Additions* additions) {
-  std::vector<Additions::iterator> all;
-  std::vector<std::vector<NodeId>> ends;
-  for (auto at = additions->begin(); at != additions->end(); ++at) {
-    all.push_back(at);
-    ends.push_back({at->first});
-  }
-  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return values.at_hand(id); })) {
-    if (!group.stretch) {
-      auto& [id, addition] = *all[group.members.front()];
-      const std::vector<NodeId>& inputs = graph.nodes[id].inputs;
-      addition.found = look_at(addition, {values.value(inputs[0]), values.value(inputs[1])}, values.value(id));
-      continue;
-    }
-    const Stretch& stretch = *group.stretch;
-    std::vector<std::vector<Addition::Found>> parts(static_cast<std::size_t>(count_tiles(stretch)));
-    for_each_tile(graph, values, stretch, [&](std::int64_t number, const Tile& tile) {
-      for (std::size_t i = 0; i < group.members.size(); ++i) {
-        const std::size_t end = stretch.ends[i];
-        const std::vector<std::size_t>& inputs = stretch.steps[end - stretch.sources.size()].inputs;
-        parts[static_cast<std::size_t>(number)].push_back(
-            look_at(all[group.members[i]]->second, {tile.values[inputs[0]], tile.values[inputs[1]]}, tile.values[end]));
-      }
-    });
-    for (const std::vector<Addition::Found>& part : parts)
-      for (std::size_t i = 0; i < part.size(); ++i) all[group.members[i]]->second.found.join(part[i]);
-  }
-}
-
 class Accumulations {
  public:
   // Adds to `additions` what it wants to be looked at.
@@ -226,10 +202,11 @@ class Accumulations {
     for (const auto& [id, addition] : *additions_) {
       if (!addition.into) continue;
       Chain& chain = addition.chain ? chains_[*addition.chain] : weights_[addition.format];
-      chain.found.join(addition.found);
-      if (addition.found.lost_elements < chain.worst_lost) continue;
+      const Addition::Found found = addition.found();
+      chain.found.join(found);
+      if (found.lost_elements < chain.worst_lost) continue;
       chain.worst = id;
-      chain.worst_lost = addition.found.lost_elements;
+      chain.worst_lost = found.lost_elements;
     }
     for (const auto& [format, weights] : weights_)
       if (weights.loses()) findings->push_back(finding(HazardKind::kLostUpdates, weights));
@@ -349,7 +326,8 @@ void find_cancellation(const Graph& graph, const Additions& additions, std::vect
   std::optional<HazardFinding> worst;
   for (const auto& [id, addition] : additions) {
     if (!addition.may_cancel) continue;
-    const double factor = std::sqrt(addition.found.terms_squares / addition.found.squares);
+    const Addition::Found found = addition.found();
+    const double factor = std::sqrt(found.terms_squares / found.squares);
     if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(graph.nodes[id].result)) > 1)) continue;
     if (!worst || factor > worst->harm) worst = HazardFinding{HazardKind::kCancellation, id, 1, factor, {}, {}};
   }
@@ -358,16 +336,44 @@ void find_cancellation(const Graph& graph, const Additions& additions, std::vect
 
 }  // namespace
 
-std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values, bool not_finite) {
-  std::vector<HazardFinding> findings;
-  find_range_hazards(graph, values, not_finite, &findings);
+struct HazardSearch::State {
+  State(const Graph& of, const Replay& by) : graph(of), values(by) { add_what_may_cancel(graph, values, &additions); }
+
+  const Graph& graph;
+  const Replay& values;
   Additions additions;
-  Accumulations accumulations(graph, values, &additions);
-  add_what_may_cancel(graph, values, &additions);
-  look_at_all(graph, values, &additions);
-  accumulations.find(&findings);
-  find_cancellation(graph, additions, &findings);
-  find_grid_hazards(graph, values, &findings);
+  Accumulations accumulations{graph, values, &additions};
+};
+
+HazardSearch::HazardSearch(const Graph& graph, const Replay& values) : state_(std::make_unique<State>(graph, values)) {}
+HazardSearch::~HazardSearch() = default;
+
+std::vector<Look> HazardSearch::looks() {
+  std::vector<Look> looks;
+  for (auto& [id, addition] : state_->additions) {
+    const Node& node = state_->graph.nodes[id];
+    addition.parts.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, count_tiles(count(node.shape)))));
+    const auto of_tile = [&addition = addition](const Stretch& stretch, std::int64_t index, const Tile& tile,
+                                                std::span<const std::size_t> ends) {
+      const std::vector<std::size_t>& inputs = stretch.steps[ends[0] - stretch.sources.size()].inputs;
+      addition.parts[static_cast<std::size_t>(index)] =
+          look_at(addition, {tile.values[inputs[0]], tile.values[inputs[1]]}, tile.values[ends[0]]);
+    };
+    const auto whole = [&addition = addition, &node, id = id, &values = state_->values] {
+      addition.parts[0] =
+          look_at(addition, {values.value(node.inputs[0]), values.value(node.inputs[1])}, values.value(id));
+    };
+    looks.push_back({{id}, of_tile, whole});
+  }
+  return looks;
+}
+
+std::vector<HazardFinding> HazardSearch::find(bool not_finite) {
+  std::vector<HazardFinding> findings;
+  find_range_hazards(state_->graph, state_->values, not_finite, &findings);
+  state_->accumulations.find(&findings);
+  find_cancellation(state_->graph, state_->additions, &findings);
+  find_grid_hazards(state_->graph, state_->values, &findings);
   return findings;
 }
 

@@ -6,10 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
-#include "server/bound/replay.h"
+#include "server/bound/stretch.h"
 
 namespace plumbline {
 
@@ -32,8 +33,20 @@ struct HazardFinding {
   std::optional<int> scale_min, scale_max;
 };
 
-// At most one finding of each kind and format, worst first within a kind. `values` is the exact replay on the target's
-// decisions; `not_finite` says that some tap is not finite, so that the wide formats are looked at as well.
-std::vector<HazardFinding> find_hazards(const Graph& graph, const Replay& values, bool not_finite);
+// `values` is the exact replay on the target's decisions. Refers to what it is made from.
+class HazardSearch {
+ public:
+  HazardSearch(const Graph& graph, const Replay& values);
+  ~HazardSearch();
+
+  std::vector<Look> looks();  // To be looked at before anything is found.
+  // At most one finding of each kind and format, worst first within a kind. `not_finite`: some tap is not, so that the
+  // wide formats are looked at as well.
+  std::vector<HazardFinding> find(bool not_finite);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace plumbline

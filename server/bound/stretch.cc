@@ -100,7 +100,7 @@ class Builder {
 };
 
 // On a device one tile is all: its threads are the device's own.
-std::int64_t tile_length(const Stretch& stretch) { return current_device() != nullptr ? stretch.count : kTile; }
+std::int64_t tile_length(std::int64_t elements) { return current_device() != nullptr ? elements : kTile; }
 
 }  // namespace
 
@@ -139,9 +139,9 @@ Array Tile::of(const Array& whole) const {
   return whole.window({{length}, {1}, begin});
 }
 
-std::int64_t count_tiles(const Stretch& stretch) {
-  const std::int64_t length = tile_length(stretch);
-  return (stretch.count + length - 1) / length;
+std::int64_t count_tiles(std::int64_t elements) {
+  const std::int64_t length = tile_length(elements);
+  return length == 0 ? 0 : (elements + length - 1) / length;
 }
 
 Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch) : graph_(graph), stretch_(stretch) {
@@ -152,7 +152,7 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch) :
 }
 
 Tile Tiles::tile(std::int64_t index) const {
-  const std::int64_t length = tile_length(stretch_);
+  const std::int64_t length = tile_length(stretch_.count);
   Tile tile{index * length, std::min(length, stretch_.count - index * length), {}};
   for (const LeafValue& source : sources_)
     tile.values.push_back(source.packed() && source.count() > 1 ? source.part(tile.begin, tile.length)
@@ -177,6 +177,26 @@ void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stre
                    const std::function<void(std::int64_t, const Tile&)>& body) {
   const Tiles tiles(graph, replay, stretch);
   for_each_index(count_tiles(stretch), [&](std::int64_t index) { body(index, tiles.tile(index)); });
+}
+
+void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks) {
+  std::vector<std::vector<NodeId>> ends;
+  for (const Look& one : looks) ends.push_back(one.ends);
+  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
+    if (!group.stretch) {
+      looks[group.members.front()].whole();
+      continue;
+    }
+    const Stretch& stretch = *group.stretch;
+    for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
+      std::span<const std::size_t> rest = stretch.ends;
+      for (std::size_t member : group.members) {
+        const std::size_t count = looks[member].ends.size();
+        looks[member].tile(stretch, index, tile, rest.first(count));
+        rest = rest.subspan(count);
+      }
+    });
+  }
 }
 
 }  // namespace plumbline

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "server/bound/replay.h"
@@ -44,7 +45,8 @@ struct Tile {
   Array of(const Array& whole) const;
 };
 
-std::int64_t count_tiles(const Stretch& stretch);
+std::int64_t count_tiles(std::int64_t elements);
+inline std::int64_t count_tiles(const Stretch& stretch) { return count_tiles(stretch.count); }
 
 // A stretch's tiles, evaluated when they are asked for, in exact arithmetic. Several may be at the same time. Refers to
 // what it is made from.
@@ -64,5 +66,16 @@ void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>&
 // body(index, tile) for all tiles, in parallel.
 void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
                    const std::function<void(std::int64_t, const Tile&)>& body);
+
+// What is to be seen of some nodes.
+struct Look {
+  std::vector<NodeId> ends;
+  // Where the nodes end a stretch: its tiles, of which several may be shown at the same time. `ends`: the indices of
+  // the nodes' values in the tile's.
+  std::function<void(const Stretch&, std::int64_t index, const Tile&, std::span<const std::size_t> ends)> tile;
+  std::function<void()> whole;  // Elsewhere.
+};
+// Shows all of them, each stretch once for all who look at it.
+void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks);
 
 }  // namespace plumbline

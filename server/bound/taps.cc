@@ -1,11 +1,11 @@
 #include "server/bound/taps.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 
 #include "kernels/cpu/loop.h"
 #include "kernels/sums.h"
-#include "server/bound/stretch.h"
 
 namespace plumbline {
 namespace {
@@ -73,37 +73,26 @@ Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 // x (x - x) is 0 where x is finite, otherwise NaN.
 bool all_finite(const Array& values) { return dot_difference(values, values, values) == 0; }
 
-std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay) {
-  std::vector<FiniteTap> finite(graph.taps.size());
-  std::vector<std::vector<NodeId>> ends;
-  for (const GraphTap& tap : graph.taps) ends.push_back(nodes_of(tap));
-  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
-    if (!group.stretch) {
-      const std::size_t index = group.members.front();
-      finite[index] = {all_finite(observed_value(graph.taps[index])),
-                       all_finite(replayed_value(graph.taps[index], replay))};
-      continue;
-    }
-    const Stretch& stretch = *group.stretch;
-    std::vector<std::vector<FiniteTap>> parts(static_cast<std::size_t>(count_tiles(stretch)));
-    for_each_tile(graph, replay, stretch, [&](std::int64_t number, const Tile& tile) {
-      std::size_t end = 0;
-      for (std::size_t index : group.members) {
-        const GraphTap& tap = graph.taps[index];
-        std::vector<Array> values;
-        for (std::size_t k = 0; k < tap.terms.size(); ++k) values.push_back(tile.values[stretch.ends[end++]]);
-        parts[static_cast<std::size_t>(number)].push_back(
-            {all_finite(observed_part(tap, tile.begin, tile.length)), all_finite(sum_of_terms(tap, values))});
-      }
-    });
-    for (const std::vector<FiniteTap>& part : parts)
-      for (std::size_t i = 0; i < group.members.size(); ++i) {
-        FiniteTap& whole = finite[group.members[i]];
-        whole.observed = whole.observed && part[i].observed;
-        whole.exact = whole.exact && part[i].exact;
-      }
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite) {
+  finite->assign(graph.taps.size(), {});
+  std::vector<Look> looks;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+    const GraphTap& tap = graph.taps[i];
+    FiniteTap& found = (*finite)[i];
+    const auto note = [&found](const Array& observed, const Array& exact) {
+      if (!all_finite(observed)) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
+      if (!all_finite(exact)) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
+    };
+    const auto of_tile = [&tap, note](const Stretch&, std::int64_t, const Tile& tile,
+                                      std::span<const std::size_t> ends) {
+      std::vector<Array> values;
+      for (const std::size_t end : ends) values.push_back(tile.values[end]);
+      note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, values));
+    };
+    looks.push_back(
+        {nodes_of(tap), of_tile, [&tap, &replay, note] { note(observed_value(tap), replayed_value(tap, replay)); }});
   }
-  return finite;
+  return looks;
 }
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b) {

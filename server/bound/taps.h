@@ -1,7 +1,7 @@
 // Values of taps: what the execution observed, what a replay says, what a bare reference states.
 #pragma once
 
-#include "server/bound/replay.h"
+#include "server/bound/stretch.h"
 
 namespace plumbline {
 
@@ -16,11 +16,12 @@ Array reference_value(const GraphTap& tap);  // Decoded; empty if there is none.
 Format tap_format(const GraphTap& tap);      // Of its first term.
 
 bool all_finite(const Array& values);
-// By tap: whether what was observed and what the replay says is finite all over.
+// Whether what was observed and what the replay says is finite all over.
 struct FiniteTap {
   bool observed = true, exact = true;
 };
-std::vector<FiniteTap> finite_taps(const Graph& graph, const Replay& replay);
+// What finds that out, by tap; as long as it looks, all must stay where they are.
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b);
 bool bitwise_equal(const Array& a, const Array& b);  // By value and sign of zero; NaN equals NaN.

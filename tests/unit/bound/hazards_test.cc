@@ -24,7 +24,9 @@ class Hazards : public testing::Test {
     const Shape& shape = builder_.graph.nodes[result].shape;
     builder_.tap("result", TapKind::kValue, result, std::vector<double>(static_cast<std::size_t>(count(shape))));
     const Replay exact = replay(builder_.graph, leaf_values(builder_.graph), Precision::kExact);
-    return find_hazards(builder_.graph, exact, not_finite);
+    HazardSearch search(builder_.graph, exact);
+    look(builder_.graph, exact, search.looks());
+    return search.find(not_finite);
   }
   // A gradient of these values, cast to `format`.
   std::vector<HazardFinding> gradient(const std::vector<double>& values, Format format) {
