@@ -35,10 +35,10 @@ Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift),
 }  // namespace
 
 Pieces::Pieces(const Node& node, std::vector<Array> inputs, const Array& value)
-    : value_(value.materialize()), inputs_(std::move(inputs)), row_(value_.count()) {
+    : value_(value), inputs_(std::move(inputs)), row_(value_.count()) {
   constexpr std::int64_t kPiece = 1 << 14;  // A dozen arrays of them fit the processor's caches.
   constexpr std::size_t kInputsMax = 3;
-  if (current_device() != nullptr || !elementwise(node) || value_.count() < 2 * kPiece) return;
+  if (current_device() != nullptr || !elementwise(node) || !value_.contiguous() || value_.count() < 2 * kPiece) return;
   std::array<View, kInputsMax + 1> views;
   std::array<const View*, kInputsMax + 1> operands;
   for (std::size_t i = 0; i <= kInputsMax; ++i) {
@@ -80,7 +80,7 @@ NodeRounding::NodeRounding(const Graph& graph, NodeId id, const std::vector<Arra
       id_(id),
       primitive_(traits(graph.nodes[id].primitive)),
       inputs_(inputs),
-      value_(value.materialize()),
+      value_(value),
       pieces_(graph.nodes[id], inputs_, value_),
       target_(target),
       own_(own) {

@@ -26,7 +26,7 @@ class Pieces {
  private:
   Array part(const Array& whole, std::int64_t row_stride, std::int64_t stride, std::int64_t index) const;
 
-  Array value_;  // Row-major.
+  Array value_;
   std::vector<Array> inputs_;
   std::vector<std::pair<std::int64_t, std::int64_t>> strides_;  // Of inputs: from row to row, within one.
   std::int64_t rows_ = 1, row_ = 0, rows_each_ = 1, count_ = 1;
@@ -69,7 +69,7 @@ class NodeRounding {
   const NodeId id_;
   const PrimitiveTraits& primitive_;
   const std::vector<Array> inputs_;
-  const Array value_;  // Row-major.
+  const Array value_;
   const Pieces pieces_;
   const Arithmetic *const target_, *const own_;
   Bound first_target_, first_own_;  // Errors of the first piece.

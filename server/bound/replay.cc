@@ -31,7 +31,8 @@ Array rounded(Format format, const Array& exact) {
   return result;
 }
 
-// A value is kept where computing it again would take more than so many cheap nodes, or where it is small.
+// A value is kept where computing it again for all who read it would take more than so many cheap nodes, or where it is
+// small.
 constexpr double kCheapMax = 24;
 constexpr std::int64_t kSmall = 1 << 12;
 
@@ -99,8 +100,10 @@ namespace {
 std::optional<double> cost_of(const Graph& graph, const Node& node) {
   const Primitive p = node.primitive;
   if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 4;
-  if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow ||
-      p == Primitive::kGatherRows || p == Primitive::kAssemble)
+  if (p == Primitive::kGatherRows)  // All of a table is decoded.
+    return std::max(
+        1.0, static_cast<double>(count(graph.nodes[node.inputs[0]].shape)) / static_cast<double>(count(node.shape)));
+  if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow || p == Primitive::kAssemble)
     return 1;
   constexpr double kTermsOfCheap = 16;  // Of a product's sums.
   if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / kTermsOfCheap;
@@ -222,6 +225,10 @@ struct Replay::State {
   void plan() {
     kept.assign(graph->nodes.size(), true);
     std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
+    std::vector<int> uses(graph->nodes.size(), 0);
+    for (NodeId id = 0; id < graph->nodes.size(); ++id)
+      if (needed[id])
+        for (NodeId input : graph->nodes[id].inputs) ++uses[input];
     std::int64_t largest = 0;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
@@ -230,7 +237,7 @@ struct Replay::State {
       std::optional<double> total = cost_of(*graph, node);
       if (!total) continue;
       for (NodeId input : node.inputs) *total += cost[input];
-      if (*total > kCheapMax) continue;
+      if (*total * std::max(1, uses[id]) > kCheapMax) continue;
       kept[id] = false;
       cost[id] = *total;
       largest = std::max(largest, count(node.shape));
