@@ -143,8 +143,11 @@ std::vector<NodeRounding::Charges> NodeRounding::charges(const std::vector<Funct
         Asked& one = asked[i];
         Charges& charge = parts[static_cast<std::size_t>(piece) * asked.size() + i];
         const Array a = pieces_.of(one.cotangent, piece);
-        if (one.weights) one.weights->weigh(piece, {a.data(), static_cast<std::size_t>(a.count())}, drawn.data());
-        if (one.target) charge.target = {weighted_bound(a, target), noise(*target_, piece, target, a)};
+        double weighed = 0;
+        if (one.weights)
+          weighed = one.weights->weigh(piece, {a.data(), static_cast<std::size_t>(a.count())}, drawn.data());
+        if (one.target)
+          charge.target = {one.weights ? weighed : weighted_bound(a, target), noise(*target_, piece, target, a)};
         if (of_own()) charge.own.whole = weighted_bound(a, own);
         if (one.own_by_chance) charge.own.noise = noise(*own_, piece, own, a);
       }

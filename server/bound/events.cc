@@ -134,7 +134,7 @@ EventWeights::EventWeights(std::int64_t count, std::int64_t tile)
       totals(static_cast<std::size_t>((count + tile - 1) / tile)),
       blocks(totals.size() * static_cast<std::size_t>(tile_blocks)) {}
 
-void EventWeights::weigh(std::int64_t index, std::span<const double> a, const double* errors) {
+double EventWeights::weigh(std::int64_t index, std::span<const double> a, const double* errors) {
   constexpr std::int64_t kLanes = 8;
   double* block = &blocks[static_cast<std::size_t>(index * tile_blocks)];
   double total = 0;
@@ -150,6 +150,7 @@ void EventWeights::weigh(std::int64_t index, std::span<const double> a, const do
     total += sum;
   }
   totals[static_cast<std::size_t>(index)] = total;
+  return total * (1 + 0x1p-20);  // Above the rounding of its additions, and of those of 2^31 tiles.
 }
 
 EventWeights::EventWeights(const Array& cotangent, const Array& errors) : EventWeights(cotangent.count(), 1 << 13) {
@@ -209,7 +210,7 @@ double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const A
           const std::int64_t i = std::count_if(sums, sums + kBlock - 1, [here](double sum) { return sum < here; });
           drawn.push_back(std::min(end - 1, k + i));
           if (i == kBlock - 1) break;
-          here = (passed(sums[i]) + 0.5) * step;
+          here = std::max((passed(sums[i]) + 0.5) * step, here + 0.5 * step);  // Rounded or not, further on.
         }
       }
       // Read one after the other, so that the processor waits for many at a time.

@@ -58,7 +58,8 @@ struct EventWeights {
   EventWeights(std::int64_t count, std::int64_t tile);        // Tiles of so many elements, still to be weighed.
   EventWeights(const Array& cotangent, const Array& errors);  // All of a node's, row-major.
 
-  void weigh(std::int64_t index, std::span<const double> a, const double* errors);  // A tile; different ones at a time.
+  // A tile, whose sum it returns, rounded up; different ones at a time.
+  double weigh(std::int64_t index, std::span<const double> a, const double* errors);
 
   std::int64_t tile, tile_blocks;  // Elements and blocks of a tile.
   std::vector<double> totals;      // By tile,
