@@ -440,7 +440,10 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
                                           (answer == nullptr ? std::string("zero") : number(answer->margin())) +
                                           " of what it could be.";
   if (bounds.paired) sentence += " Target and reference compute the same mathematics.";
-  Cause cause = bounds.policy ? Cause::kPrecisionPolicy : Cause::kRounding;
+  // A format whose range one of them left, so that they do not do the same.
+  const bool skipped = !bounds.skipped_taps.empty();
+  Cause cause = bounds.policy || skipped ? Cause::kPrecisionPolicy : Cause::kRounding;
+  if (skipped) sentence += " One of them left its format's range and skipped its update.";
   if (bounds.policy)
     sentence += " They agree once an input is taken as rounded to " + std::string(traits(*bounds.policy).name) +
                 " on one side.";

@@ -20,6 +20,7 @@ def says(variant: str, verdict: Any) -> None:
         assert found["overflow"].place.format == "fp16" and 0 < found["overflow"].share <= 1
         assert "divide the loss scale by 2^" in found["overflow"].remedy
         assert any("skipped its update" in note for note in verdict.notes)
+        assert verdict.cause == "PRECISION_POLICY", verdict.explain()
     elif variant == "bf16_overflow":
         assert found["overflow"].place.format == "bf16" and "divide the loss scale" in found["overflow"].remedy
     elif variant == "underflow":

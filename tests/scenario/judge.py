@@ -27,7 +27,7 @@ class Result:
 
     @property
     def cause_correct(self) -> bool:
-        return self.correct and self.verdict.cause == self.case.cause
+        return self.correct and self.verdict.cause in self.case.causes
 
     @property
     def located(self) -> bool:

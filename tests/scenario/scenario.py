@@ -7,8 +7,8 @@ A scenario is one file beside this one, named by its family (a_ to d_), holding 
     def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Reference]: ...
 
 `cause` names, by variant, the verdict's cause where it is not the usual one: ROUNDING for TYPE_I, MATHEMATICS for
-TYPE_II. `suspect` holds, by variant, a regular expression that the place named by the verdict must match: operation,
-text of the source line and module, joined by blanks.
+TYPE_II; "A|B" where the data decides between two right ones. `suspect` holds, by variant, a regular expression that the
+place named by the verdict must match: operation, text of the source line and module, joined by blanks.
 `says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
 `device` makes what the programs run on, where that is emulated below the capture. `live` judges the pair where one
 call of plumbline.compare cannot show it, as a training run of several steps.
@@ -77,8 +77,9 @@ class Case:
         return self.scenario.labels[self.variant]
 
     @property
-    def cause(self) -> str:
-        return self.scenario.cause.get(self.variant, "MATHEMATICS" if self.label == TYPE_II else "ROUNDING")
+    def causes(self) -> list[str]:
+        usual = "MATHEMATICS" if self.label == TYPE_II else "ROUNDING"
+        return self.scenario.cause.get(self.variant, usual).split("|")
 
     def locates(self, verdict: plumbline.Verdict) -> bool:
         """Whether the verdict's suspect is where the bug was put."""
