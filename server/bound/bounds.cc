@@ -119,6 +119,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   add_group("signs(others)", others, seed ^ 0x53, &plan);
   if (!enclosed_taps.empty()) {
     std::vector<ProbeTap> beside;
+    beside.reserve(settled.size());
     for (std::size_t index : settled) beside.push_back(probe_tap(index, graph.taps[index], values.exact(index)));
     plan.push_back(signs_probe("signs(updates and state)", enclosed_taps, seed ^ 0x54, beside));
     plan.back().of_mathematics = true;

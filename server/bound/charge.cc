@@ -119,6 +119,7 @@ struct NodeRounding::Sharing {
 std::vector<NodeRounding::Charges> NodeRounding::charges(const std::vector<Functional>& functionals) const {
   if (functionals.empty()) return {};
   std::vector<Asked> asked;
+  asked.reserve(functionals.size());
   for (const Functional& f : functionals)
     asked.push_back({f.cotangent.materialize(), f.target && of_target(), f.own_by_chance && of_own(), f.squares});
   const bool by_chance = std::ranges::any_of(asked, &Asked::by_chance);

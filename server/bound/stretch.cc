@@ -181,6 +181,7 @@ void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stre
 
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks) {
   std::vector<std::vector<NodeId>> ends;
+  ends.reserve(looks.size());
   for (const Look& one : looks) ends.push_back(one.ends);
   for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
     if (!group.stretch) {

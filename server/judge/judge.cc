@@ -343,6 +343,7 @@ bool decide_first_state(const JudgeInput& input, Verdict* verdict) {
   verdict->suspect = place_of(*input.graph, foreign.front());
   verdict->suspect_detail = "the two runs began with different content of it";
   std::vector<std::string> leaves;
+  leaves.reserve(foreign.size());
   for (NodeId node : foreign) leaves.push_back(place_of(*input.graph, node).op);
   decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
          "Target and reference compute the same mathematics, but began with different state: " + joined(leaves) + ".");
