@@ -80,6 +80,7 @@ std::vector<GuardFinding> check_guards(const Graph& graph, const Replay& exact, 
   if (questions.empty()) return {};
 
   std::vector<Probe> probes;
+  probes.reserve(questions.size());
   for (const Question& question : questions) probes.push_back(element_probe(question, graph.taps[question.tap].shape));
   const std::vector<Envelope> envelopes = adjoint_envelopes(graph, exact, probes, profile);
   const std::vector<Interval> ranges = certain_ranges(graph, exact, wanted, profile);

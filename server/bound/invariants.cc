@@ -31,9 +31,11 @@ std::map<std::string, std::string> digests_after(const Trace& trace) {
     const std::string rank = tap.name.substr(0, tap.name.size() - name.size());
     const std::size_t colon = name.find(':');
     if (colon == std::string_view::npos) continue;
-    const std::string of(name.substr(colon + 1));
-    if (tap.kind == TapKind::kUpdate) digests[rank + "param:" + of] = content_digest(*payload->second);
-    if (tap.kind == TapKind::kState) digests[rank + "state:" + of] = content_digest(*payload->second);
+    const std::string_view of = name.substr(colon + 1);
+    if (tap.kind == TapKind::kUpdate)
+      digests[std::string(rank).append("param:").append(of)] = content_digest(*payload->second);
+    if (tap.kind == TapKind::kState)
+      digests[std::string(rank).append("state:").append(of)] = content_digest(*payload->second);
   }
   return digests;
 }

@@ -47,6 +47,7 @@ std::vector<std::vector<NodeId>> candidates(const Graph& graph, const Bounds& bo
     }
   }
   std::vector<std::pair<double, std::vector<NodeId>>> ranked;
+  ranked.reserve(places.size());
   for (const auto& [place, entry] : places) ranked.push_back(entry);
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::vector<NodeId>> result;

@@ -48,6 +48,7 @@ std::vector<Contributor> contributors(const Graph& graph, const Finding& finding
     ++contributor.count;
   }
   std::vector<Contributor> result;
+  result.reserve(by_place.size());
   for (auto& [key, contributor] : by_place) result.push_back(contributor);
   std::sort(result.begin(), result.end(), [](const Contributor& a, const Contributor& b) { return a.share > b.share; });
   if (result.size() > kContributorsMax) result.resize(kContributorsMax);
