@@ -126,7 +126,9 @@ def measure_gpt(small: bool) -> tuple[dict[str, float], list[str]]:
 def measure_llama(small: bool) -> tuple[dict[str, float], list[str]]:
     shape = LLAMA_SMALL if small else LLAMA_25M
     torch.manual_seed(0)
-    figures, lines = measure_audits("Llama", Llama(**shape), shape["vocabulary"], (4, shape["time"] + 1), 3 if small else 5)
+    figures, lines = measure_audits(
+        "Llama", Llama(**shape), shape["vocabulary"], (4, shape["time"] + 1), 3 if small else 5
+    )
     names = ("verdict_vs_fp64", "paired_vs_fp64", "two_programs_vs_fp64", "memory_ratio")
     return {f"llama_{name}": figures[name] for name in names}, lines
 
