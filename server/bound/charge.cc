@@ -17,7 +17,7 @@ namespace {
 // nodes' squares, whichever is more: what draws of 8 sqrt(n) elements leave open where they find no pair. At nodes that
 // hardly matter, fewer say enough.
 constexpr double kDrawsMin = 0.5, kDrawsMax = 8;
-constexpr double kOpen = 9.2 / (kDrawsMax * kDrawsMax);
+constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
 constexpr double kSharingMax = 3;  // Of squares; where draws say more, all elements are looked at.
 
 bool elementwise(const Node& node) { return node.primitive >= Primitive::kNeg && node.primitive <= Primitive::kSelect; }
@@ -173,11 +173,11 @@ void NodeRounding::share(Asked* asked, Sharing* sharing, Charges* charges) const
   if (!(squares > 0) || !std::isfinite(squares)) return;
   const double part = (asked->squares + squares) / static_cast<double>(graph_.nodes.size());
   const double open = kOpen * std::max(squares, part);
-  // As if all elements were one event.
-  const double most = charges->target.whole + charges->own.whole;
-  if (most * most - squares <= open) {
-    of_target.squares = asked->target ? most * most : 0;
-    of_own.squares = asked->own_by_chance ? most * most : 0;
+  // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
+  const double target = asked->target ? charges->target.whole : 0, own = asked->own_by_chance ? charges->own.whole : 0;
+  if (target * target + own * own - squares <= open) {
+    of_target.squares = target * target;
+    of_own.squares = own * own;
     return;
   }
   if (!sharing->keys) sharing->keys.emplace(graph_, id_, inputs_, value_);

@@ -103,5 +103,21 @@ TEST(NodeRounding, ChargesNoLessThanSharedEvents) {
   }
 }
 
+// What shared events may add to our own replay's roundings is of their size, not of the target's.
+TEST(NodeRounding, OwnRoundingsStayTheirOwnSize) {
+  std::mt19937 rng(3);
+  const std::int64_t n = kRows * kColumns;
+  const OneNode node(Primitive::kSigmoid, {array({kRows, kColumns}, normal(rng, n))});
+  const Array cotangent = array({kRows, kColumns}, normal(rng, n));
+  const Arithmetic target = node.arithmetic(), own = replay_arithmetic();
+  const NodeRounding rounding(node.builder.graph, node.id, node.inputs, node.value, &target, &own);
+  for (const double others : {0.0, 1e-3, 1e9}) {
+    const NodeRounding::Charges charges = rounding.charges({{0, cotangent, true, true, others}}).front();
+    EXPECT_GT(charges.own.noise.squares, 0);
+    EXPECT_LE(charges.own.noise.squares, charges.own.whole * charges.own.whole * (1 + 1e-9)) << others;
+    EXPECT_LT(charges.own.whole, 1e-7 * charges.target.whole);
+  }
+}
+
 }  // namespace
 }  // namespace plumbline
