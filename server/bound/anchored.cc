@@ -154,8 +154,7 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t index : taps) {
     const GraphTap& tap = graph.taps[index];
-    const bool beyond = tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState;
-    if (!beyond && !captured) continue;
+    if (!outlives_step(tap.kind) && !captured) continue;
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }
@@ -183,8 +182,13 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
       if (found[i] && found[i]->finite) judged.emplace(members[i], *found[i]);
   }
   for (const auto& [index, one] : judged) {
+    Finding finding = finding_of(graph, index, one);
+    const Answer& found = finding.execution;
+    // Where worst cases say nothing, chance may: left to the envelopes of first order. To updates those would add the
+    // freedom of the gradients themselves.
+    if (!outlives_step(graph.taps[index].kind) && found.vacuous() && found.deviation <= found.envelope) continue;
     enclosed[index] = true;
-    bounds->findings.push_back(finding_of(graph, index, one));
+    bounds->findings.push_back(std::move(finding));
   }
   return enclosed;
 }

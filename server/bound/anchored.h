@@ -9,7 +9,7 @@
 namespace plumbline {
 
 // Adds findings of the taps among `taps` that lie a short segment after observed values, and every observed value that
-// is illegal. Returns by tap whether it was enclosed.
+// is illegal. Returns by tap whether it was enclosed, and that answers its question.
 std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
                                          const Replay& exact, const DecisionCheck& decisions,
                                          const std::vector<std::size_t>& taps, Bounds* bounds);

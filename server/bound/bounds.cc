@@ -89,8 +89,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
     const GraphTap& tap = graph.taps[index];
     const bool scalar = count(tap.shape) == 1;
     if (count(tap.shape) == 0) continue;
-    const bool of_mathematics =
-        enclosed[index] && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState || !scalar);
+    const bool of_mathematics = enclosed[index] && (outlives_step(tap.kind) || !scalar);
     if (of_mathematics && compared == nullptr) continue;
     if (of_mathematics && compared->updates.count(index) != 0) {
       settled.push_back(index);

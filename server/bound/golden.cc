@@ -74,7 +74,7 @@ bool on_grid(const Graph& graph) {
 
 std::string group_of(TapKind kind) {
   if (kind == TapKind::kGradient) return "signs(gradients)";
-  if (kind == TapKind::kUpdate || kind == TapKind::kState) return "signs(updates and state)";
+  if (outlives_step(kind)) return "signs(updates and state)";
   return "signs(values)";
 }
 

@@ -127,8 +127,8 @@ std::map<std::size_t, Answer> updates_of(const std::vector<PairedTap>& pairs, co
                                          const PairedSide& reference, const Asked& asked) {
   std::vector<std::size_t> updates;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const TapKind kind = target.graph.taps[pairs[i].target].kind;
-    if ((kind == TapKind::kUpdate || kind == TapKind::kState) && asked(pairs[i].target)) updates.push_back(i);
+    const std::size_t tap = pairs[i].target;
+    if (outlives_step(target.graph.taps[tap].kind) && asked(tap)) updates.push_back(i);
   }
   std::map<std::size_t, Answer> answers;
   for (const auto& [pair, answer] : compare_updates(target, reference, pairs, updates))

@@ -236,7 +236,7 @@ std::vector<std::shared_ptr<const Trace>> with_whole_leaves(std::vector<std::sha
     for (const TraceLeaf& leaf : trace->leaves)
       if (leaf.part) held[leaf.name].push_back({trace.get(), &leaf});
     for (const TraceTap& tap : trace->taps)
-      if (tap.part && (tap.kind == TapKind::kUpdate || tap.kind == TapKind::kState)) updates.emplace(tap.name, &tap);
+      if (tap.part && outlives_step(tap.kind)) updates.emplace(tap.name, &tap);
   }
   if (held.empty()) return ranks;
   std::map<std::string, Bytes> wholes;

@@ -103,6 +103,8 @@ struct TraceOp {
 };
 
 enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };
+// What a step leaves behind: parameters, buffers, an optimizer's state.
+constexpr bool outlives_step(TapKind kind) { return kind == TapKind::kUpdate || kind == TapKind::kState; }
 
 // The user's word that every element of a tap lies in [minimum, maximum].
 struct Guard {

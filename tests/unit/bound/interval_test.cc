@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "server/bound/bounds.h"
@@ -142,6 +143,32 @@ TEST(Interval, WhatAFormatCannotHoldIsNoDoubt) {
     EXPECT_GT(finding.execution.envelope, 1);
     EXPECT_FALSE(finding.execution.vacuous());
     EXPECT_EQ(finding.execution.passed(), legal) << observed;
+  }
+}
+
+// A long sum that nearly cancels, from an observed tensor: the worst case is of the sum's own size, chance is not.
+TEST(Interval, LeavesToChanceWhatWorstCasesCannotAnswer) {
+  constexpr std::int64_t kRows = 50, kColumns = 300;
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal(0, 10);
+  std::vector<double> values(kRows * kColumns);
+  for (double& value : values) value = static_cast<float>(normal(random));
+  const auto sum_of = [&] { return std::accumulate(values.begin(), values.end(), 0.0); };
+  values[0] = static_cast<float>(values[0] + 5 - sum_of());
+  const double sum = sum_of();
+  for (const auto& [observed, legal] : {std::pair{sum, true}, {sum * 1.1, false}}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({kRows, kColumns}, values), one = b.leaf({}, {1.0});
+    const NodeId taken = b.op(Primitive::kMul, {x, one}, {kRows, kColumns});
+    b.graph.observed[taken] = {Format::kFloat32, test::encoded(Format::kFloat32, values)};
+    Attributes along_rows;
+    along_rows.dims = {1};
+    const NodeId rows = b.op(Primitive::kSum, {taken}, {kRows, 1}, Format::kFloat32, along_rows);
+    b.tap("loss", TapKind::kLoss, b.sum_all(rows), {observed});
+    const Bounds bounds = bounds_of(b);
+    ASSERT_EQ(bounds.findings.size(), 1U);
+    EXPECT_TRUE(bounds.findings[0].execution.statistical());
+    EXPECT_EQ(bounds.findings[0].execution.passed(), legal) << observed;
   }
 }
 
