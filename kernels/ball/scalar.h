@@ -118,6 +118,10 @@ PLUMBLINE_BINARY(NotEqual, a != b ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
 
+struct Select {
+  PLUMBLINE_HOST_DEVICE static double value(double c, double a, double b) { return c != 0 ? a : b; }
+};
+
 struct Copy {
   PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x; }
 };
@@ -127,6 +131,7 @@ template <class F>
 struct Value {
   PLUMBLINE_HOST_DEVICE double operator()(double a) const { return F::value(a); }
   PLUMBLINE_HOST_DEVICE double operator()(double a, double b) const { return F::value(a, b); }
+  PLUMBLINE_HOST_DEVICE double operator()(double a, double b, double c) const { return F::value(a, b, c); }
 };
 
 // What reductions combine with, and start from.

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/primitive/element.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline {
 namespace {
 
-// Covers the roundings of the bound's own evaluation and, below fp64, of our replay's t, which are smaller than the
-// bound by 2^-29. Where t is infinite the bound is 0 throughout: infinite in fp64, it is infinite on the device too.
-constexpr double kInflate = 1 + 0x1p-20;
+constexpr double kInflate = primitive::element::LocalError::kInflate;
 
 // Stochastic and directed roundings go to either neighbour: twice as far as the nearest can be.
 double rounding_factor(const Profile& profile) { return profile.rounding == Rounding::kNearest ? 1 : 2; }
@@ -69,44 +68,144 @@ double roundoff(const Arithmetic& arithmetic) {
   return rounding_factor(*arithmetic.profile) * unit_roundoff(arithmetic.compute);
 }
 
-Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
-  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+namespace {
+
+using element::LocalError;
+
+LocalError linear(const Arithmetic& arithmetic, const Linear& error) {
+  LocalError result;
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return result;
   const double relative = error.relative_u * roundoff(arithmetic);
   const double absolute = error.absolute + (error.eta ? underflow(arithmetic) : 0.0);
   const Storage rounding = storage(arithmetic);
   // (e + u_o(|t| + e) + eta_o), e = relative |t| + absolute, as one slope and one offset.
-  const double slope = (relative + rounding.u * (1 + relative)) * kInflate;
-  const double offset = (absolute + rounding.u * absolute + rounding.eta) * kInflate;
-  if (slope == 0 && offset == 0) return {};
-  Bound bound{Array::uninitialized(out.shape())};
-  loop::map(
-      bound.values, [slope, offset] PLUMBLINE_HOST_DEVICE(double t) { return slope * std::fabs(t) + offset; }, out);
-  return bound;
+  result.slope = (relative + rounding.u * (1 + relative)) * kInflate;
+  result.offset = (absolute + rounding.u * absolute + rounding.eta) * kInflate;
+  result.none = result.slope == 0 && result.offset == 0;
+  return result;
+}
+
+void hold(const Arithmetic& arithmetic, LocalError* error) {
+  const Storage rounding = storage(arithmetic);
+  error->none = false;
+  error->of_argument = true;
+  error->u = rounding.u;
+  error->storage = rounding.eta;
 }
 
 // (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. Near underflow
 // an ULP is 2 eta. Beyond the largest argument that the profile speaks of, the result is anywhere in its range. What an
 // exponential loses with |x| it loses where e^-|x| is a number at all: masked scores are -infinity.
-Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out) {
-  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return {};
+LocalError of_function(Function function, const Arithmetic& arithmetic) {
+  LocalError result;
+  if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return result;
   const FunctionError& stated = arithmetic.profile->functions[static_cast<int>(function)];
   const FunctionBound error = function_bound(function, arithmetic);
   const double eta = underflow(arithmetic) / unit_roundoff(arithmetic.compute);
   if (error.slope == 0 && stated.argument_max == kInfinity) {
     const double relative_u = error.relative / roundoff(arithmetic);
-    return linear_error(arithmetic, out, {relative_u, error.absolute + error.relative * eta, false});
+    return linear(arithmetic, {relative_u, error.absolute + error.relative * eta, false});
   }
+  hold(arithmetic, &result);
+  result.relative = error.relative;
+  result.per_argument = error.slope;
+  result.reach = -std::log(half_smallest_subnormal(arithmetic.compute));
+  result.eta = eta;
+  result.absolute = error.absolute;
+  result.limit = stated.argument_max;
+  result.width = stated.high - stated.low;
+  return result;
+}
+
+// Half a step of the grid to nearest, a step by any other rounding; the grid's numbers are then held by the format.
+LocalError of_grid(const Attributes& attributes, const Arithmetic& arithmetic) {
+  LocalError result;
+  if (arithmetic.replayed) return result;
+  hold(arithmetic, &result);
+  result.absolute = attributes.scalar;
+  return result;
+}
+
+Bound applied(const LocalError& error, Inputs in, const Array& out) {
+  if (error.none) return {};
   Bound bound{Array::uninitialized(out.shape())};
-  const double width = stated.high - stated.low, limit = stated.argument_max;
-  const double reach = -std::log(half_smallest_subnormal(arithmetic.compute));
-  loop::map(
-      bound.values,
-      [=] PLUMBLINE_HOST_DEVICE(double a, double t) {
-        const double magnitude = std::fabs(a), relative = error.relative + error.slope * std::min(magnitude, reach);
-        return magnitude <= limit ? relative * (std::fabs(t) + eta) + error.absolute : width;
-      },
-      x, out);
-  return with_storage_rounding(arithmetic, out, std::move(bound));
+  if (error.of_argument) {
+    loop::map(
+        bound.values, [error] PLUMBLINE_HOST_DEVICE(double a, double t) { return error.of(a, t); }, in[0], out);
+  } else {
+    const double slope = error.slope, offset = error.offset;
+    loop::map(
+        bound.values, [slope, offset] PLUMBLINE_HOST_DEVICE(double t) { return slope * std::fabs(t) + offset; }, out);
+  }
+  return bound;
+}
+
+template <class E>
+Bound error_element(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  return applied(element::local_error(E::kPrimitive, attributes, arithmetic), in, out);
+}
+
+struct ErrorOf {
+  template <class E>
+  auto operator()(E) const {
+    return &error_element<E>;
+  }
+};
+
+}  // namespace
+
+decltype(PrimitiveTraits::local_error) element_error(Primitive primitive) {
+  return element::visit(primitive, ErrorOf{});
+}
+
+Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
+  return applied(linear(arithmetic, error), {}, out);
+}
+
+LocalError element::local_error(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic) {
+  using enum Primitive;
+  switch (primitive) {
+    case kExp:
+      return of_function(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic);
+    case kExpm1:
+      return of_function(Function::kExpm1, arithmetic);
+    case kLog:
+      return of_function(Function::kLog, arithmetic);
+    case kLog1p:
+      return of_function(Function::kLog1p, arithmetic);
+    case kSqrt:
+      return of_function(Function::kSqrt, arithmetic);
+    case kRsqrt:
+      return of_function(Function::kRsqrt, arithmetic);
+    case kSin:
+      return of_function(Function::kSin, arithmetic);
+    case kCos:
+      return of_function(Function::kCos, arithmetic);
+    case kTanh:
+      return of_function(Function::kTanh, arithmetic);
+    case kErf:
+      return of_function(Function::kErf, arithmetic);
+    case kSigmoid:
+      return of_function(Function::kSigmoid, arithmetic);
+    case kReciprocal:
+    case kDiv:
+      return of_function(Function::kDivide, arithmetic);
+    case kPow:
+      return of_function(Function::kPow, arithmetic);
+    case kAtan2:
+      return of_function(Function::kAtan2, arithmetic);
+    case kAdd:
+    case kSub:
+      return linear(arithmetic, {1, sum_underflow(arithmetic), false});  // A subnormal sum is exact.
+    case kMul:
+      return linear(arithmetic, {1, 0, true});
+    case kFmod:
+      return linear(arithmetic, {0, sum_underflow(arithmetic), false});  // Exact, but where it is flushed.
+    case kQuantize:
+      return of_grid(attributes, arithmetic);
+    default:
+      return linear(arithmetic, {0, 0, false});  // Bitwise, but for a narrowing of the result.
+  }
 }
 
 // Absolute parts, stated for fp32, are scaled to fp64, which has no fast variants; its functions keep 1 ULP at best. A
@@ -126,30 +225,6 @@ FunctionBound function_bound(Function function, const Arithmetic& arithmetic) {
 Bound error_none(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
   if (!is_float(arithmetic.result)) return {};
   return linear_error(arithmetic, out, {0, 0, false});
-}
-
-// Half a step of the grid to nearest, a step by any other rounding; the grid's numbers are then held by the format.
-Bound error_quantize(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  if (arithmetic.replayed) return {};
-  return with_storage_rounding(arithmetic, out, {Array::full(out.shape(), attributes.scalar).materialize()});
-}
-
-Bound error_exp(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
-  return function_error(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic, in[0], out);
-}
-
-// Round to nearest: u|t|; a subnormal sum is exact.
-Bound error_add(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  return linear_error(arithmetic, out, {1, sum_underflow(arithmetic), false});
-}
-
-// Exact, but for a result that is flushed.
-Bound error_fmod(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  return linear_error(arithmetic, out, {0, sum_underflow(arithmetic), false});
-}
-
-Bound error_mul(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out) {
-  return linear_error(arithmetic, out, {1, 0, true});
 }
 
 }  // namespace primitive

@@ -34,7 +34,6 @@ struct FunctionBound {
   double relative, slope, absolute;
 };
 FunctionBound function_bound(Function function, const Arithmetic& arithmetic);
-Bound function_error(Function function, const Arithmetic& arithmetic, const Array& x, const Array& out);
 
 // Error of `n` additions, times sum|terms|.
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic);
@@ -50,11 +49,7 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 std::int64_t product_terms(Inputs in);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
-PLUMBLINE_ERROR(error_none)      // Bitwise, but for a narrowing of the result.
-PLUMBLINE_ERROR(error_quantize)  // attributes.scalar, whatever the value.
-PLUMBLINE_ERROR(error_add)
-PLUMBLINE_ERROR(error_mul)
-PLUMBLINE_ERROR(error_fmod)
+PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.
 PLUMBLINE_ERROR(error_sum)
 PLUMBLINE_ERROR(error_cumsum)
 PLUMBLINE_ERROR(error_scatter_add)
@@ -65,28 +60,12 @@ PLUMBLINE_ERROR(error_variance_rsqrt)
 PLUMBLINE_ERROR(error_norm)
 #undef PLUMBLINE_ERROR
 
-template <Function kFunction>
-Bound error_function(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
-  return function_error(kFunction, arithmetic, in[0], out);
-}
-
-Bound error_exp(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out);
+// Of elementwise primitives, by their rules (element.h).
+decltype(PrimitiveTraits::local_error) element_error(Primitive primitive);
+decltype(PrimitiveTraits::radius) element_radius(Primitive primitive);
 
 #define PLUMBLINE_RADIUS(name) \
   Bound name(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
-PLUMBLINE_RADIUS(radius_lipschitz1)
-PLUMBLINE_RADIUS(radius_decision)
-PLUMBLINE_RADIUS(radius_isfinite)
-PLUMBLINE_RADIUS(radius_reciprocal)
-PLUMBLINE_RADIUS(radius_add)
-PLUMBLINE_RADIUS(radius_mul)
-PLUMBLINE_RADIUS(radius_div)
-PLUMBLINE_RADIUS(radius_pow)
-PLUMBLINE_RADIUS(radius_atan2)
-PLUMBLINE_RADIUS(radius_max)
-PLUMBLINE_RADIUS(radius_fmod)
-PLUMBLINE_RADIUS(radius_compare)
-PLUMBLINE_RADIUS(radius_select)
 PLUMBLINE_RADIUS(radius_sum)
 PLUMBLINE_RADIUS(radius_extreme)
 PLUMBLINE_RADIUS(radius_argmax)
@@ -102,12 +81,5 @@ PLUMBLINE_RADIUS(radius_assemble)
 PLUMBLINE_RADIUS(radius_gather_rows)
 PLUMBLINE_RADIUS(radius_scatter_add)
 #undef PLUMBLINE_RADIUS
-
-// |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at F::kDomainLow, beyond which the
-// ball does not count (what lies there is NaN, which the range lane sees). A step function's values are exact.
-template <class F>
-Bound radius_monotone(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
-template <class F>
-Bound radius_step(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
 
 }  // namespace plumbline::primitive

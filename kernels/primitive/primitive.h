@@ -88,6 +88,10 @@ enum class Primitive : std::uint8_t {
   kCount
 };
 
+constexpr bool is_elementwise(Primitive primitive) {
+  return primitive >= Primitive::kNeg && primitive <= Primitive::kSelect;
+}
+
 struct Attributes {
   double scalar = 0;
   double scalar2 = 0;
@@ -133,12 +137,13 @@ struct PrimitiveTraits {
   // cotangent is exactly 0.
   void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent, std::span<Array* const> into);
 
-  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero.
-  Bound (*local_error)(const Attributes&, const Arithmetic&, Inputs, const Array& out);
+  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero. Null in rows
+  // of elementwise primitives, as is `radius`: element.h has their rules.
+  Bound (*local_error)(const Attributes&, const Arithmetic&, Inputs, const Array& out) = nullptr;
 
   // Enclosure: an upper bound of |f(x) - f(centre)| over |x_i - centre_i| <= radius_i, elementwise. Empty radii are
   // zero. Infinite where no finite bound is known. The node's own local error is added by the caller.
-  Bound (*radius)(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out);
+  Bound (*radius)(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) = nullptr;
 
   // What the node's rounding, within `local` (from local_error; not empty), adds to a functional whose cotangent at
   // this node is `cotangent` (out's shape). Null in a row: one event, the rounding of the result; the rest is bias.

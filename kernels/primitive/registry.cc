@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/primitive/element.h"
+#include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
 
@@ -21,8 +23,12 @@ Rows base_rows() {
         primitive::normalize_rows(), primitive::matmul_rows(), primitive::softmax_rows(), primitive::movement_rows()}) {
     for (const PrimitiveTraits& row : family) rows[static_cast<std::size_t>(row.primitive)] = row;
   }
-  for (PrimitiveTraits& row : rows)
+  for (PrimitiveTraits& row : rows) {
     if (row.noise == nullptr) row.noise = primitive::noise_default;
+    if (!is_elementwise(row.primitive)) continue;
+    row.local_error = primitive::element_error(row.primitive);
+    row.radius = primitive::element_radius(row.primitive);
+  }
   return rows;
 }
 
@@ -47,10 +53,8 @@ constexpr bool moves(Primitive primitive) {
   }
 }
 
-// A profile that flushes subnormal operands to zero moves each of them by less than the smallest normal: what that can
-// do to the result is what the primitive's own enclosure says. That is true of maxima, comparisons and sign changes,
-// too, whose instructions flush their operands. Twice that, because an operand that was compared as zero may be handed
-// on as it is.
+// Under a profile that flushes subnormal operands (element.h). That is true of maxima, comparisons and sign changes,
+// too, whose instructions flush their operands.
 Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, const Arithmetic& arithmetic,
                     Inputs inputs, const Array& out) {
   Bound error = row.local_error(attributes, arithmetic, inputs, out);
@@ -60,8 +64,7 @@ Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, co
   for (const Array& x : inputs) {
     Bound& radius = radii.emplace_back(Bound{Array::uninitialized(x.shape())});
     loop::map(
-        radius.values,
-        [tiny] PLUMBLINE_HOST_DEVICE(double v) { return v != 0 && std::fabs(v) < tiny ? 2 * tiny : 0.0; }, x);
+        radius.values, [tiny] PLUMBLINE_HOST_DEVICE(double v) { return primitive::element::flushed(v, tiny); }, x);
   }
   const Bound moved = row.radius(attributes, inputs, radii, out);
   if (!moved) return error;

@@ -20,8 +20,6 @@ constexpr double kDrawsMin = 0.5, kDrawsMax = 8;
 constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
 constexpr double kSharingMax = 3;  // Of squares; where draws say more, all elements are looked at.
 
-bool elementwise(const Node& node) { return node.primitive >= Primitive::kNeg && node.primitive <= Primitive::kSelect; }
-
 void add(NodeRounding::Charge& total, const NodeRounding::Charge& part) {
   total.whole += part.whole;
   total.noise.bias += part.noise.bias;
@@ -38,7 +36,9 @@ Pieces::Pieces(const Node& node, std::vector<Array> inputs, const Array& value)
     : value_(value), inputs_(std::move(inputs)), row_(value_.count()) {
   constexpr std::int64_t kPiece = 1 << 14;  // A dozen arrays of them fit the processor's caches.
   constexpr std::size_t kInputsMax = 3;
-  if (current_device() != nullptr || !elementwise(node) || !value_.contiguous() || value_.count() < 2 * kPiece) return;
+  if (current_device() != nullptr || !is_elementwise(node.primitive) || !value_.contiguous() ||
+      value_.count() < 2 * kPiece)
+    return;
   std::array<View, kInputsMax + 1> views;
   std::array<const View*, kInputsMax + 1> operands;
   for (std::size_t i = 0; i <= kInputsMax; ++i) {

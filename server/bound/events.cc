@@ -21,7 +21,6 @@ std::uint64_t mixed(std::uint64_t z) {  // The finaliser of splitmix64 (Steele, 
 }
 
 bool by_rows(Primitive primitive) { return primitive == Primitive::kSoftmax || primitive == Primitive::kLogSoftmax; }
-bool elementwise(Primitive primitive) { return primitive >= Primitive::kNeg && primitive <= Primitive::kSelect; }
 
 // Bits of x as `format` holds it.
 std::uint64_t bits_in(Format format, double x) {
@@ -78,7 +77,7 @@ double EventKeys::Operand::at(std::int64_t i) const {
 EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value)
     : value_(value.materialize()), count_(value.count()) {
   const Node& node = graph.nodes[id];
-  by_operands_ = elementwise(node.primitive) || by_rows(node.primitive);
+  by_operands_ = is_elementwise(node.primitive) || by_rows(node.primitive);
   if (!by_operands_) return;
   for (std::size_t i = 0; i < inputs.size(); ++i)  // One number for all tells nothing apart.
     if (inputs[i].count() > 1 || count_ == 1)

@@ -15,7 +15,7 @@ constexpr std::int64_t kTile = 1 << 14;  // Smaller ones spend their time in all
 
 // Elements of all inputs of more than one element lie in the order of the node's own.
 bool flat(const Graph& graph, const Node& node) {
-  if (node.primitive < Primitive::kNeg || node.primitive > Primitive::kSelect) return false;
+  if (!is_elementwise(node.primitive)) return false;
   const std::int64_t n = count(node.shape);
   return std::ranges::all_of(node.inputs, [&](NodeId input) {
     const std::int64_t m = count(graph.nodes[input].shape);

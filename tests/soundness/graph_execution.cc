@@ -9,7 +9,7 @@
 namespace plumbline::soundness {
 namespace {
 
-bool is_elementwise(Primitive primitive) { return class_of(primitive) == PrimitiveClass::kElementwise; }
+bool is_function(Primitive primitive) { return class_of(primitive) == PrimitiveClass::kElementwise; }
 
 }  // namespace
 
@@ -23,11 +23,11 @@ Array execute_graph(const Graph& graph, const Profile& profile, NodeId result, R
     Problem problem{node.primitive, node.attributes, node.shape, {}, {}};
     for (const NodeId input : node.inputs) {
       const Array& value = values[input];
-      problem.inputs.push_back((is_elementwise(node.primitive) ? value.expand(node.shape) : value).materialize());
+      problem.inputs.push_back((is_function(node.primitive) ? value.expand(node.shape) : value).materialize());
     }
     const Arithmetic arithmetic = arithmetic_of(graph, node, profile);
     const std::vector<Exact> truth =
-        is_elementwise(node.primitive) ? exact(problem) : std::vector<Exact>();  // Only functions start from it.
+        is_function(node.primitive) ? exact(problem) : std::vector<Exact>();  // Only functions start from it.
     const auto execution = legal_executions(problem, truth, arithmetic);
     if (!execution) throw std::runtime_error("no executions of " + std::string(traits(node.primitive).name));
     Array out = Array::uninitialized(node.shape);
