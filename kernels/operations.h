@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "kernels/chain.h"
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline {
@@ -18,6 +19,8 @@ struct Operations {
   void (*add)(Array& out, const Array& a, const Array& b);      // out = a + b
   void (*scale)(Array& out, double factor, const Array& from);  // out = factor from
   void (*fill)(Array& out, double value);                       // `out` row-major.
+
+  ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
 
   // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/ball/scalar.h"
+
 namespace plumbline::cpu {
 
 using VectorFunction = void (*)(const double* x, double* out, std::int64_t n);
@@ -20,5 +22,27 @@ void vector_erf(const double* x, double* out, std::int64_t n);
 void vector_sigmoid(const double* x, double* out, std::int64_t n);
 void vector_pow(const double* x, const double* y, double* out, std::int64_t n);
 void vector_atan2(const double* y, const double* x, double* out, std::int64_t n);
+
+// That of a scalar functor of one operand; null: it has none.
+template <class F>
+inline constexpr VectorFunction kVector = nullptr;
+template <>
+inline constexpr VectorFunction kVector<scalar::Exp> = vector_exp;
+template <>
+inline constexpr VectorFunction kVector<scalar::Expm1> = vector_expm1;
+template <>
+inline constexpr VectorFunction kVector<scalar::Log> = vector_log;
+template <>
+inline constexpr VectorFunction kVector<scalar::Log1p> = vector_log1p;
+template <>
+inline constexpr VectorFunction kVector<scalar::Sin> = vector_sin;
+template <>
+inline constexpr VectorFunction kVector<scalar::Cos> = vector_cos;
+template <>
+inline constexpr VectorFunction kVector<scalar::Tanh> = vector_tanh;
+template <>
+inline constexpr VectorFunction kVector<scalar::Erf> = vector_erf;
+template <>
+inline constexpr VectorFunction kVector<scalar::Sigmoid> = vector_sigmoid;
 
 }  // namespace plumbline::cpu

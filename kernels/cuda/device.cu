@@ -154,12 +154,10 @@ void Queue::fetch(const double* from, std::int64_t count, double* to) {
   wait();
 }
 
-void Queue::put(Array& to, const Array& from) {
-  if (from.count() == 0) return;
+void Queue::put_bytes(Array& to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
   use();
-  check(cudaMemcpyAsync(to.address(), from.data(), static_cast<std::size_t>(from.count()) * sizeof(double),
-                        cudaMemcpyDefault, stream_),
-        "copy to the device");
+  check(cudaMemcpyAsync(to.address(), from, bytes, cudaMemcpyDefault, stream_), "copy to the device");
   launched();
 }
 

@@ -5,12 +5,12 @@
 // x, r: an operand and its radius; t: the result.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/ball/scalar.h"
 #include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/primitive.h"
-#include "kernels/primitive/support.h"
 
 namespace plumbline::primitive::element {
 

@@ -14,11 +14,11 @@ Array evaluate1(const Attributes&, const Shape& shape, Inputs in) {
 }
 
 // The same through a vector function.
-template <class F, cpu::VectorFunction kFunction>
+template <class F>
 Array evaluate_vector(const Attributes&, const Shape& shape, Inputs in) {
   const Array x = in[0].expand(shape).materialize();
   Array out = Array::uninitialized(shape);
-  loop::map_wide<F, kFunction>(out, x);
+  loop::map_wide<F, cpu::kVector<F>>(out, x);
   return out;
 }
 
@@ -32,11 +32,11 @@ void pull_back1(const Attributes&, Inputs in, const Array& out, const Array& cot
 }
 
 // cotangent * sign * f(x), for derivatives that are vector functions.
-template <class F, cpu::VectorFunction kFunction, int kSign>
+template <class F, int kSign>
 void pull_back_vector(const Attributes&, Inputs in, const Array& out, const Array& cotangent,
                       std::span<Array* const> into) {
   if (!into[0]) return;
-  const Array slope = evaluate_vector<F, kFunction>({}, out.shape(), in);
+  const Array slope = evaluate_vector<F>({}, out.shape(), in);
   contribute(
       *into[0], in[0].shape(), [] PLUMBLINE_HOST_DEVICE(double g, double d) { return scalar::pull(g, kSign * d); },
       cotangent, slope);
@@ -49,7 +49,7 @@ void pull_back_erf(const Attributes&, Inputs in, const Array& out, const Array& 
   Array exponent = Array::uninitialized(out.shape());
   loop::map(
       exponent, [] PLUMBLINE_HOST_DEVICE(double a) { return -a * a; }, in[0]);
-  const Array bell = evaluate_vector<scalar::Exp, cpu::vector_exp>({}, out.shape(), {&exponent, 1});
+  const Array bell = evaluate_vector<scalar::Exp>({}, out.shape(), {&exponent, 1});
   contribute(
       *into[0], in[0].shape(),
       [] PLUMBLINE_HOST_DEVICE(double g, double b) { return scalar::pull(g, 1.1283791670955126 * b); }, cotangent,
@@ -208,18 +208,18 @@ constexpr PrimitiveTraits kRows[] = {
     {kNeg, "neg", 1, true, evaluate1<s::Neg>, pull_back1<s::Neg>},
     {kAbs, "abs", 1, true, evaluate1<s::Abs>, pull_back1<s::Abs>},
     {kSign, "sign", 1, true, evaluate1<s::Sign>, pull_back_none},
-    {kExp, "exp", 1, false, evaluate_vector<s::Exp, cpu::vector_exp>, pull_back1<s::Exp>},
-    {kExpm1, "expm1", 1, false, evaluate_vector<s::Expm1, cpu::vector_expm1>, pull_back1<s::Expm1>},
-    {kLog, "log", 1, false, evaluate_vector<s::Log, cpu::vector_log>, pull_back1<s::Log>},
-    {kLog1p, "log1p", 1, false, evaluate_vector<s::Log1p, cpu::vector_log1p>, pull_back1<s::Log1p>},
+    {kExp, "exp", 1, false, evaluate_vector<s::Exp>, pull_back1<s::Exp>},
+    {kExpm1, "expm1", 1, false, evaluate_vector<s::Expm1>, pull_back1<s::Expm1>},
+    {kLog, "log", 1, false, evaluate_vector<s::Log>, pull_back1<s::Log>},
+    {kLog1p, "log1p", 1, false, evaluate_vector<s::Log1p>, pull_back1<s::Log1p>},
     {kSqrt, "sqrt", 1, false, evaluate1<s::Sqrt>, pull_back1<s::Sqrt>},
     {kRsqrt, "rsqrt", 1, false, evaluate1<s::Rsqrt>, pull_back1<s::Rsqrt>},
     {kReciprocal, "reciprocal", 1, false, evaluate1<s::Reciprocal>, pull_back1<s::Reciprocal>},
-    {kSin, "sin", 1, false, evaluate_vector<s::Sin, cpu::vector_sin>, pull_back_vector<s::Cos, cpu::vector_cos, 1>},
-    {kCos, "cos", 1, false, evaluate_vector<s::Cos, cpu::vector_cos>, pull_back_vector<s::Sin, cpu::vector_sin, -1>},
-    {kTanh, "tanh", 1, false, evaluate_vector<s::Tanh, cpu::vector_tanh>, pull_back1<s::Tanh>},
-    {kErf, "erf", 1, false, evaluate_vector<s::Erf, cpu::vector_erf>, pull_back_erf},
-    {kSigmoid, "sigmoid", 1, false, evaluate_vector<s::Sigmoid, cpu::vector_sigmoid>, pull_back1<s::Sigmoid>},
+    {kSin, "sin", 1, false, evaluate_vector<s::Sin>, pull_back_vector<s::Cos, 1>},
+    {kCos, "cos", 1, false, evaluate_vector<s::Cos>, pull_back_vector<s::Sin, -1>},
+    {kTanh, "tanh", 1, false, evaluate_vector<s::Tanh>, pull_back1<s::Tanh>},
+    {kErf, "erf", 1, false, evaluate_vector<s::Erf>, pull_back_erf},
+    {kSigmoid, "sigmoid", 1, false, evaluate_vector<s::Sigmoid>, pull_back1<s::Sigmoid>},
     {kFloor, "floor", 1, true, evaluate1<s::Floor>, pull_back_none},
     {kCeil, "ceil", 1, true, evaluate1<s::Ceil>, pull_back_none},
     {kRound, "round", 1, true, evaluate1<s::Round>, pull_back_none},

@@ -12,6 +12,8 @@
 
 namespace plumbline::primitive {
 
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 // A dozen roundings of 2^-53 each, and then some; a bound that cannot be computed is none.
 PLUMBLINE_HOST_DEVICE inline double up(double bound) {
   return bound == bound ? bound * (1 + 0x1p-40) : std::numeric_limits<double>::infinity();

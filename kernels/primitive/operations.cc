@@ -7,6 +7,9 @@
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
+
+ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);  // chain.cc
+
 namespace {
 
 void copy(Array& out, const Array& from) { loop::map(out, loop::Copy{}, from); }
@@ -88,6 +91,7 @@ Operations operations(const Arithmetic& arithmetic) {
       .add = add,
       .scale = scale,
       .fill = fill,
+      .run_chain = run_chain,
       .weighted_bound = weighted_bound,
       .dot = dot,
       .dot_difference = dot_difference,

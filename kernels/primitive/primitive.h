@@ -137,8 +137,8 @@ struct PrimitiveTraits {
   // cotangent is exactly 0.
   void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent, std::span<Array* const> into);
 
-  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero. Null in rows
-  // of elementwise primitives, as is `radius`: element.h has their rules.
+  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero. Null in
+  // rows of elementwise primitives, as is `radius`: element.h has their rules.
   Bound (*local_error)(const Attributes&, const Arithmetic&, Inputs, const Array& out) = nullptr;
 
   // Enclosure: an upper bound of |f(x) - f(centre)| over |x_i - centre_i| <= radius_i, elementwise. Empty radii are

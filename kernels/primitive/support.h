@@ -7,6 +7,7 @@
 
 #include "kernels/ball/scalar.h"
 #include "kernels/loop.h"
+#include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline::primitive {
@@ -88,7 +89,5 @@ inline Shape reduced_shape(Shape shape, const std::vector<std::int64_t>& dims) {
   for (const std::int64_t d : dims) shape[static_cast<std::size_t>(d)] = 1;
   return shape;
 }
-
-inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace plumbline::primitive

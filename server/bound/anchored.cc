@@ -109,11 +109,11 @@ std::vector<std::optional<Elementwise>> judge_stretch(const Graph& graph, const 
   EnclosedStretch enclosed(stretch, enclosures);
   std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(count_tiles(stretch)));
   for_each_index(count_tiles(stretch), [&](std::int64_t number) {
-    const EnclosedStretch::Enclosed found = enclosed.tile(number);
+    const Tile found = enclosed.tile(number);
     StretchEnds ends(stretch);
     for (std::size_t index : taps) {
       const GraphTap& tap = graph.taps[index];
-      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.tile.begin, ends.tap(tap, found)));
+      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.begin, ends.tap(tap, found)));
     }
   });
   const std::vector<bool> exploded = enclosed.exploded();

@@ -13,12 +13,11 @@ std::optional<EnclosedTap> enclosed_tap(const GraphTap& tap, const Replay& repla
   return enclosed;
 }
 
-EnclosedTap StretchEnds::tap(const GraphTap& tap, const EnclosedStretch::Enclosed& tile) {
+EnclosedTap StretchEnds::tap(const GraphTap& tap, const Tile& tile) {
   EnclosedTap enclosed;
-  for (std::size_t k = 0; k < tap.terms.size(); ++k) {
-    const std::size_t end = stretch_.ends[next_++];
-    enclosed.values.push_back(tile.tile.values[end]);
-    enclosed.radii.push_back(tile.radii[end]);
+  for (std::size_t k = 0; k < tap.terms.size(); ++k, ++next_) {
+    enclosed.values.push_back(tile.ends[next_]);
+    enclosed.radii.push_back(tile.radii[next_]);
   }
   return enclosed;
 }

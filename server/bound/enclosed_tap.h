@@ -21,7 +21,7 @@ class StretchEnds {
  public:
   explicit StretchEnds(const Stretch& stretch) : stretch_(stretch) {}
 
-  EnclosedTap tap(const GraphTap& tap, const EnclosedStretch::Enclosed& tile);
+  EnclosedTap tap(const GraphTap& tap, const Tile& tile);
   bool lost(const GraphTap& tap, const std::vector<bool>& exploded);  // Some term's enclosure exploded.
 
  private:

@@ -353,17 +353,14 @@ std::vector<Look> HazardSearch::looks() {
   for (auto& [id, addition] : state_->additions) {
     const Node& node = state_->graph.nodes[id];
     addition.parts.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, count_tiles(count(node.shape)))));
-    const auto of_tile = [&addition = addition](const Stretch& stretch, std::int64_t index, const Tile& tile,
-                                                std::span<const std::size_t> ends) {
-      const std::vector<std::size_t>& inputs = stretch.steps[ends[0] - stretch.sources.size()].inputs;
-      addition.parts[static_cast<std::size_t>(index)] =
-          look_at(addition, {tile.values[inputs[0]], tile.values[inputs[1]]}, tile.values[ends[0]]);
+    const auto of_tile = [&addition = addition](std::int64_t index, const Tile&, std::span<const Array> ends) {
+      addition.parts[static_cast<std::size_t>(index)] = look_at(addition, {ends[1], ends[2]}, ends[0]);
     };
     const auto whole = [&addition = addition, &node, id = id, &values = state_->values] {
       addition.parts[0] =
           look_at(addition, {values.value(node.inputs[0]), values.value(node.inputs[1])}, values.value(id));
     };
-    looks.push_back({{id}, of_tile, whole});
+    looks.push_back({{id}, of_tile, whole, true});
   }
   return looks;
 }

@@ -43,13 +43,30 @@ Bound sum(const Bound& a, const Bound& b) {
   return {result};
 }
 
+bool exploded(const Bound& radius, const Array& value) {
+  if (!radius) return false;
+  const Array radii = radius.values.materialize(), values = value.materialize();
+  Largest largest;
+  largest.look_at(values.count(), radii.data(), values.data());
+  return largest.exploded();
+}
+
 }  // namespace
 
-// How far the value that a consumer read may lie from what was stored: fused kernels may skip a rounding.
-Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
+std::optional<Arithmetic> Enclosures::elidable(NodeId id) const {
   const Node& node = graph_.nodes[id];
-  if (profile_ == nullptr || (!profile_->casts_elided && !graph_.origins[node.origin].fused)) return {};
-  return with_storage_rounding({node.compute, node.result, profile_}, stored, {});
+  if (profile_ == nullptr || (!profile_->casts_elided && !graph_.origins[node.origin].fused)) return std::nullopt;
+  return Arithmetic{node.compute, node.result, profile_};
+}
+
+// How far the value that a consumer read may lie from what was stored.
+Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
+  const std::optional<Arithmetic> arithmetic = elidable(id);
+  return arithmetic ? with_storage_rounding(*arithmetic, stored, {}) : Bound();
+}
+
+Arithmetic Enclosures::arithmetic(NodeId id) const {
+  return profile_ != nullptr ? arithmetic_of(graph_, graph_.nodes[id], *profile_) : replay_arithmetic();
 }
 
 // Radius of a node's result, given its inputs' and its value: what they carry and its own error.
@@ -60,30 +77,11 @@ Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const st
   const bool moved = std::ranges::any_of(radii, [](const Bound& radius) { return static_cast<bool>(radius); });
   Bound carried;
   if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
-  const Arithmetic arithmetic = profile_ != nullptr ? arithmetic_of(graph_, node, *profile_) : replay_arithmetic();
   std::vector<Array> farthest;
   if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive))
     for (std::size_t i = 0; i < centres.size(); ++i) farthest.push_back(inflated(centres[i], radii[i]));
-  return sum(carried, primitive.local_error(node.attributes, arithmetic, farthest.empty() ? centres : farthest,
+  return sum(carried, primitive.local_error(node.attributes, arithmetic(id), farthest.empty() ? centres : farthest,
                                             inflated(value, carried)));
-}
-
-Largest Largest::of(const Bound& radius, const Array& value) {
-  if (!radius) return {};
-  const Array radii = radius.values.materialize(), values = value.materialize();
-  const double *r = radii.data(), *v = values.data();
-  const auto magnitude = [](double x) { return std::bit_cast<std::int64_t>(std::fabs(x)); };
-  Largest largest;
-  for (std::int64_t i = 0; i < values.count(); ++i) {
-    const Largest one = {magnitude(r[i]), magnitude(v[i])};
-    largest.join(one.value < magnitude(HUGE_VAL) ? one : Largest());
-  }
-  return largest;
-}
-
-bool Largest::exploded() const {
-  const double r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
-  return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);
 }
 
 // An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
@@ -143,7 +141,7 @@ Enclosure Enclosures::compute(NodeId id) {
   }
   const Array value = replay_.computed(id);
   Enclosure result{enclose(id, centres, radii, value)};
-  if (Largest::of(result.radius, value).exploded()) return {{}, true};
+  if (exploded(result.radius, value)) return {{}, true};
   return result;
 }
 
@@ -156,43 +154,32 @@ std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch,
 
 EnclosedStretch::EnclosedStretch(const Stretch& stretch, Enclosures* enclosures)
     : stretch_(stretch),
-      enclosures_(*enclosures),
-      tiles_(enclosures->graph_, enclosures->replay_, stretch),
-      sources_(stretch.sources.size()),
       lost_(stretch.sources.size(), false),
-      largest_(static_cast<std::size_t>(count_tiles(stretch))) {
-  for (NodeId id : enclosed_sources(enclosures->graph_, stretch, enclosures->anchors_)) {
-    const auto i = std::ranges::find(stretch.sources, id) - stretch.sources.begin();
-    const Enclosure enclosure = enclosures->take(id);
-    lost_[i] = enclosure.exploded;
-    if (enclosure.radius) sources_[i] = {enclosure.radius.values.materialize()};
+      tiles_(enclosures->graph_, enclosures->replay_, stretch, balls(enclosures)),
+      largest_(static_cast<std::size_t>(count_tiles(stretch))) {}
+
+StretchBalls EnclosedStretch::balls(Enclosures* enclosures) {
+  StretchBalls balls;
+  const std::vector<NodeId> enclosed = enclosed_sources(enclosures->graph_, stretch_, enclosures->anchors_);
+  for (NodeId id : stretch_.sources) {
+    StretchBalls::Source& source = balls.sources.emplace_back();
+    if (enclosures->anchored(id)) {
+      const std::optional<Arithmetic> arithmetic = enclosures->elidable(id);
+      if (arithmetic && with_storage_rounding(*arithmetic, Array::scalar(1), {})) source.unrounded = arithmetic;
+    } else if (std::ranges::find(enclosed, id) != enclosed.end()) {
+      const Enclosure enclosure = enclosures->take(id);
+      lost_[balls.sources.size() - 1] = enclosure.exploded;
+      if (enclosure.radius) source.radii = {enclosure.radius.values.materialize()};
+    }
   }
+  for (const Stretch::Step& step : stretch_.steps) balls.steps.push_back(enclosures->arithmetic(step.node));
+  return balls;
 }
 
-EnclosedStretch::Enclosed EnclosedStretch::tile(std::int64_t index) {
-  Enclosed found{tiles_.tile(index), std::vector<Bound>(sources_.size())};
-  const Tile& tile = found.tile;
-  std::vector<Bound>& radii = found.radii;
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const NodeId id = stretch_.sources[i];
-    if (sources_[i]) radii[i] = {tile.of(sources_[i].values)};
-    if (enclosures_.anchored(id)) radii[i] = enclosures_.unrounded(id, tile.values[i]);
-  }
-  std::vector<Array> centres;
-  std::vector<Bound> inputs;
-  std::vector<Largest>& largest = largest_[static_cast<std::size_t>(index)];
-  for (const Stretch::Step& step : stretch_.steps) {
-    centres.clear();
-    inputs.clear();
-    for (std::size_t input : step.inputs) {
-      centres.push_back(tile.values[input]);
-      inputs.push_back(radii[input]);
-    }
-    const Array& value = tile.values[radii.size()];
-    radii.push_back(enclosures_.enclose(step.node, centres, inputs, value));
-    largest.push_back(Largest::of(radii.back(), value));
-  }
-  return found;
+Tile EnclosedStretch::tile(std::int64_t index) {
+  Tile tile = tiles_.tile(index);
+  largest_[static_cast<std::size_t>(index)] = std::move(tile.largest);
+  return tile;
 }
 
 std::vector<bool> EnclosedStretch::exploded() const {

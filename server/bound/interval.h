@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "server/bound/replay.h"
@@ -37,7 +38,10 @@ class Enclosures {
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   void use(NodeId id);
   Enclosure compute(NodeId id);
+  // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
+  std::optional<Arithmetic> elidable(NodeId id) const;
   Bound unrounded(NodeId id, const Array& stored) const;
+  Arithmetic arithmetic(NodeId id) const;
   Bound enclose(NodeId id, const std::vector<Array>& centres, const std::vector<Bound>& radii,
                 const Array& value) const;
 
@@ -53,40 +57,22 @@ class Enclosures {
 // Sources of a stretch that its enclosure takes: neither anchors nor leaves.
 std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors);
 
-// The largest radius and value of a node, or of a part of it: bits of magnitudes, which are ordered as they are, NaN
-// above all. (Their maximum vectorises.) Elements whose value is infinite have no finite ball: they say nothing of the
-// others.
-struct Largest {
-  std::int64_t radius = 0, value = 0;
-
-  static Largest of(const Bound& radius, const Array& value);
-  void join(const Largest& other) {
-    radius = std::max(radius, other.radius);
-    value = std::max(value, other.value);
-  }
-  bool exploded() const;  // Beyond use as a whole.
-};
-
 // The same for a stretch, tile by tile. Tiles may be asked for at the same time. Refers to what it is made from.
 class EnclosedStretch {
  public:
   EnclosedStretch(const Stretch& stretch, Enclosures* enclosures);  // Takes its `enclosed_sources`.
 
-  struct Enclosed {
-    Tile tile;
-    std::vector<Bound> radii;  // Of the tile's values.
-  };
-  Enclosed tile(std::int64_t index);
+  Tile tile(std::int64_t index);
   // By value, once every tile was asked for: whether it exploded. Then its radii say nothing.
   std::vector<bool> exploded() const;
 
  private:
   const Stretch& stretch_;
-  const Enclosures& enclosures_;
+  std::vector<bool> lost_;  // Of its sources: whether their enclosure exploded.
   const Tiles tiles_;
-  std::vector<Bound> sources_;                 // Radii of those that were enclosed,
-  std::vector<bool> lost_;                     // and whether that exploded.
   std::vector<std::vector<Largest>> largest_;  // By tile, of steps.
+
+  StretchBalls balls(Enclosures* enclosures);
 };
 
 }  // namespace plumbline

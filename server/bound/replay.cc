@@ -48,7 +48,7 @@ LeafValue::operator Array() const { return packed() ? part(0, count()).reshape(s
 Array LeafValue::part(std::int64_t begin, std::int64_t length) const {
   if (!packed()) return values_.materialize().window({{length}, {1}, begin});
   Array values = Array::uninitialized({length});
-  decode(format_, bytes_->data() + begin * traits(format_).bytes, length, values.data());
+  decode(format_, bytes(begin), length, values.data());
   return values;
 }
 

@@ -26,6 +26,9 @@ class LeafValue {
   std::int64_t count() const { return plumbline::count(shape_); }
   operator Array() const;
   Array part(std::int64_t begin, std::int64_t length) const;  // Of the row-major elements.
+  // Where it is packed: its elements from `begin` on, as they are held in `format`.
+  Format format() const { return format_; }
+  const std::uint8_t* bytes(std::int64_t begin) const { return bytes_->data() + begin * traits(format_).bytes; }
   LeafValue reshape(Shape shape) const;
   // They hold the same bytes, whatever their shape. Otherwise they may still be equal.
   bool same_bytes(const LeafValue& other) const;

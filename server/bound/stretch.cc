@@ -134,36 +134,65 @@ std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::
   return groups;
 }
 
-Array Tile::of(const Array& whole) const {
-  if (whole.count() == 1) return whole.reshape({});
-  return whole.window({{length}, {1}, begin});
-}
-
 std::int64_t count_tiles(std::int64_t elements) {
   const std::int64_t length = tile_length(elements);
   return length == 0 ? 0 : (elements + length - 1) / length;
 }
 
-Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch) : graph_(graph), stretch_(stretch) {
+Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls)
+    : stretch_(stretch), balls_(std::move(balls)), chain_({}, false) {
+  const bool enclosed = !balls_.steps.empty();
+  std::vector<Chain::Source> sources;
   for (NodeId id : stretch.sources) {
     const LeafValue leaf = replay.packed(id);
     sources_.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
+    const bool one = sources_.back().count() == 1 && stretch.count != 1;
+    const StretchBalls::Source ball = enclosed ? balls_.sources[sources.size()] : StretchBalls::Source();
+    sources.push_back({one, ball.radii || ball.unrounded});
   }
+  chain_ = Chain(std::move(sources), enclosed);
+  for (std::size_t s = 0; s < stretch.steps.size(); ++s) {
+    const Node& node = graph.nodes[stretch.steps[s].node];
+    chain_.add(node.primitive, node.attributes, stretch.steps[s].inputs, enclosed ? balls_.steps[s] : Arithmetic());
+  }
+  std::vector<std::size_t> ends;
+  for (std::size_t end : stretch.ends)
+    if (end >= stretch.sources.size() && std::ranges::find(ends, end) == ends.end()) ends.push_back(end);
+  chain_.ask(std::move(ends));
 }
 
 Tile Tiles::tile(std::int64_t index) const {
   const std::int64_t length = tile_length(stretch_.count);
-  Tile tile{index * length, std::min(length, stretch_.count - index * length), {}};
-  for (const LeafValue& source : sources_)
-    tile.values.push_back(source.packed() && source.count() > 1 ? source.part(tile.begin, tile.length)
-                                                                : tile.of(source));
-  std::vector<Array> inputs;
-  for (const Stretch::Step& step : stretch_.steps) {
-    const Node& node = graph_.nodes[step.node];
-    inputs.clear();
-    for (std::size_t input : step.inputs) inputs.push_back(tile.values[input]);
-    tile.values.push_back(traits(node.primitive).evaluate(node.attributes, {tile.length}, inputs));
+  Tile tile{index * length, std::min(length, stretch_.count - index * length), {}, {}, {}};
+  const auto window = [&](const Array& whole) {
+    return whole.count() == 1 ? whole.reshape({}) : whole.window({{tile.length}, {1}, tile.begin});
+  };
+  std::vector<ChainInput> inputs;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const LeafValue& source = sources_[i];
+    ChainInput& input = inputs.emplace_back();
+    const bool shown = std::ranges::find(stretch_.ends, i) != stretch_.ends.end();
+    const bool read = shown || (!balls_.sources.empty() && balls_.sources[i].unrounded);
+    if (!source.packed() || source.count() == 1)
+      input.values = window(source);
+    else if (read)
+      input.values = source.part(tile.begin, tile.length);
+    else
+      input.bytes = source.bytes(tile.begin);
+    input.format = source.format();
+    if (balls_.sources.empty()) continue;
+    const StretchBalls::Source& ball = balls_.sources[i];
+    if (ball.radii) input.radii = {window(ball.radii.values)};
+    if (ball.unrounded) input.radii = with_storage_rounding(*ball.unrounded, input.values, {});
   }
+  ChainResult found = run(chain_, inputs, tile.length);
+  for (std::size_t end : stretch_.ends) {
+    const bool source = end < sources_.size();
+    const auto k = static_cast<std::size_t>(std::ranges::find(chain_.ends(), end) - chain_.ends().begin());
+    tile.ends.push_back(source ? inputs[end].values : found.values[k]);
+    if (chain_.enclosed()) tile.radii.push_back(source ? inputs[end].radii : found.radii[k]);
+  }
+  tile.largest = std::move(found.largest);
   return tile;
 }
 
@@ -188,13 +217,25 @@ void look(const Graph& graph, const Replay& replay, const std::vector<Look>& loo
       looks[group.members.front()].whole();
       continue;
     }
-    const Stretch& stretch = *group.stretch;
+    Stretch stretch = *group.stretch;
+    std::span<const std::size_t> open = group.stretch->ends;
+    stretch.ends.clear();
+    std::vector<std::size_t> counts;  // By member.
+    for (std::size_t member : group.members) {
+      const std::size_t before = stretch.ends.size();
+      for (std::size_t end : open.first(looks[member].ends.size())) {
+        stretch.ends.push_back(end);
+        if (looks[member].operands && end >= stretch.sources.size())
+          std::ranges::copy(stretch.steps[end - stretch.sources.size()].inputs, std::back_inserter(stretch.ends));
+      }
+      open = open.subspan(looks[member].ends.size());
+      counts.push_back(stretch.ends.size() - before);
+    }
     for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
-      std::span<const std::size_t> rest = stretch.ends;
-      for (std::size_t member : group.members) {
-        const std::size_t count = looks[member].ends.size();
-        looks[member].tile(stretch, index, tile, rest.first(count));
-        rest = rest.subspan(count);
+      std::span<const Array> rest = tile.ends;
+      for (std::size_t m = 0; m < counts.size(); ++m) {
+        looks[group.members[m]].tile(index, tile, rest.first(counts[m]));
+        rest = rest.subspan(counts[m]);
       }
     });
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/chain.h"
 #include "server/bound/replay.h"
 
 namespace plumbline {
@@ -39,26 +40,36 @@ std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::
 // Elements [begin, begin + length) of a stretch.
 struct Tile {
   std::int64_t begin = 0, length = 0;
-  std::vector<Array> values;  // Of sources as consumers see them, then of steps as computed.
-
-  // A row-major array's part; of one element: itself.
-  Array of(const Array& whole) const;
+  std::vector<Array> ends;       // Sources as consumers see them, steps as computed.
+  std::vector<Bound> radii;      // Of the ends, where they are enclosed; empty: exactly zero.
+  std::vector<Largest> largest;  // Of the steps, where they are enclosed.
 };
 
 std::int64_t count_tiles(std::int64_t elements);
 inline std::int64_t count_tiles(const Stretch& stretch) { return count_tiles(stretch.count); }
 
+// Radii of a stretch's sources, and the arithmetic whose roundings its steps' enclosures take.
+struct StretchBalls {
+  struct Source {
+    Bound radii;                          // Empty: exactly zero.
+    std::optional<Arithmetic> unrounded;  // In place of radii: a rounding that its consumers may not have seen.
+  };
+  std::vector<Source> sources;
+  std::vector<Arithmetic> steps;
+};
+
 // A stretch's tiles, evaluated when they are asked for, in exact arithmetic. Several may be at the same time. Refers to
 // what it is made from.
 class Tiles {
  public:
-  Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch);
+  Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls = {});
   Tile tile(std::int64_t index) const;
 
  private:
-  const Graph& graph_;
   const Stretch& stretch_;
   std::vector<LeafValue> sources_;
+  const StretchBalls balls_;
+  Chain chain_;
 };
 
 // body(index) for as many tiles, in parallel.
@@ -70,10 +81,11 @@ void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stre
 // What is to be seen of some nodes.
 struct Look {
   std::vector<NodeId> ends;
-  // Where the nodes end a stretch: its tiles, of which several may be shown at the same time. `ends`: the indices of
-  // the nodes' values in the tile's.
-  std::function<void(const Stretch&, std::int64_t index, const Tile&, std::span<const std::size_t> ends)> tile;
+  // Where the nodes end a stretch: its tiles, of which several may be shown at the same time. `ends`: the nodes'
+  // values, each followed by those of its operands as it sees them if those are asked for, too.
+  std::function<void(std::int64_t index, const Tile&, std::span<const Array> ends)> tile;
   std::function<void()> whole;  // Elsewhere.
+  bool operands = false;
 };
 // Shows all of them, each stretch once for all who look at it.
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks);

@@ -83,11 +83,8 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::ve
       if (!all_finite(observed)) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
       if (!all_finite(exact)) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
     };
-    const auto of_tile = [&tap, note](const Stretch&, std::int64_t, const Tile& tile,
-                                      std::span<const std::size_t> ends) {
-      std::vector<Array> values;
-      for (const std::size_t end : ends) values.push_back(tile.values[end]);
-      note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, values));
+    const auto of_tile = [&tap, note](std::int64_t, const Tile& tile, std::span<const Array> ends) {
+      note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));
     };
     looks.push_back(
         {nodes_of(tap), of_tile, [&tap, &replay, note] { note(observed_value(tap), replayed_value(tap, replay)); }});

@@ -197,11 +197,11 @@ std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, co
   const std::int64_t tiles = count_tiles(*group.target);
   std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(tiles));
   for_each_index(tiles, [&](std::int64_t index) {
-    const EnclosedStretch::Enclosed t = ours.tile(index), r = theirs.tile(index);
+    const Tile t = ours.tile(index), r = theirs.tile(index);
     StretchEnds our_ends(*group.target), their_ends(*group.reference);
     for (const Compared& tap : taps)
       parts[static_cast<std::size_t>(index)].push_back(
-          tap.elements(t.tile.begin, our_ends.tap(tap.target, t), their_ends.tap(tap.reference, r)));
+          tap.elements(t.begin, our_ends.tap(tap.target, t), their_ends.tap(tap.reference, r)));
   });
   StretchEnds our_ends(*group.target), their_ends(*group.reference);
   const std::vector<bool> our_exploded = ours.exploded(), their_exploded = theirs.exploded();

@@ -14,7 +14,7 @@ import resources  # noqa: E402
 
 RUN_S_MAX = 300
 RATIOS = (
-    *("elementwise_bw_fraction", "fp32_matmul_audit_ratio", "bf16_matmul_audit_ratio"),
+    *("elementwise_bw_fraction", "chain_bw_fraction", "fp32_matmul_audit_ratio", "bf16_matmul_audit_ratio"),
     *("checksum_ratio", "step_ratio"),
 )
 

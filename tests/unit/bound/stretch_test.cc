@@ -60,7 +60,7 @@ TEST(Stretch, TilesHoldWhatTheReplayComputes) {
   for_each_tile(u.b.graph, exact, *stretch, [&](std::int64_t, const Tile& tile) {
     for (std::size_t end = 0; end < 3; ++end)
       for (std::int64_t i = 0; i < tile.length; ++i)
-        found[end][static_cast<std::size_t>(tile.begin + i)] = tile.values[stretch->ends[end]].data()[i];
+        found[end][static_cast<std::size_t>(tile.begin + i)] = tile.ends[end].data()[i];
   });
   for (std::int64_t i = 0; i < kCount; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -114,9 +114,9 @@ TEST(Stretch, IsEnclosedAsItsNodesAre) {
     std::vector<double> radii(kCount, -1);
     EnclosedStretch enclosed(*stretch, &sources);
     for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) {
-      const auto [tile, bounds] = enclosed.tile(index);
+      const Tile tile = enclosed.tile(index);
       for (std::int64_t i = 0; i < tile.length; ++i)
-        radii[static_cast<std::size_t>(tile.begin + i)] = bounds[stretch->ends[0]].values.data()[i];
+        radii[static_cast<std::size_t>(tile.begin + i)] = tile.radii[0].values.data()[i];
     }
     EXPECT_FALSE(enclosed.exploded()[stretch->ends[0]]);
     const Array expected = whole.radius.values.materialize();

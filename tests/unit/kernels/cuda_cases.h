@@ -91,7 +91,30 @@ struct Answer {
   std::vector<Array> gradients;
   Bound error, radius;
   Noise noise;
+  ChainResult chained;  // Of elementwise primitives: the same as a chain of one step.
 };
+
+// The primitive, and its inverse sign on top: what waits in a slot is read again.
+inline ChainResult chained(const Case& c, const Arithmetic& arithmetic, const std::vector<Bound>& radii) {
+  const std::int64_t n = count(c.shape);
+  const auto flat = [&](const Array& x) {
+    return x.count() == 1 ? x.reshape({}) : x.expand(c.shape).materialize().reshape({n});
+  };
+  std::vector<Chain::Source> sources;
+  std::vector<ChainInput> inputs;
+  std::vector<std::size_t> indices;
+  for (std::size_t k = 0; k < c.inputs.size(); ++k) {
+    sources.push_back({c.inputs[k].count() == 1, true});
+    inputs.push_back({flat(c.inputs[k]), nullptr, Format::kUnknown, {flat(radii[k].values)}});
+    indices.push_back(k);
+  }
+  Chain chain(std::move(sources), true);
+  chain.add(c.primitive, c.attributes, indices, arithmetic);
+  const std::size_t made = indices.size(), ends[] = {made};
+  chain.add(Primitive::kNeg, {}, ends, arithmetic);
+  chain.ask({made, made + 1});
+  return run(chain, inputs, n);
+}
 
 // By the primitives of the current backend. Cotangent and radii come from the host's noise, so that every backend is
 // asked the same.
@@ -124,6 +147,7 @@ inline Answer answer(const Case& c) {
     for (std::int64_t k = 0; k < radii[i].values.count(); ++k) r[k] = std::fabs(r[k]);
   }
   answer.radius = row.radius(c.attributes, c.inputs, radii, answer.value);
+  if (is_elementwise(c.primitive)) answer.chained = chained(c, arithmetic, radii);
   if (answer.error) {
     answer.noise = row.noise(c.attributes, arithmetic, c.inputs, answer.value, answer.error, cotangent);
   }

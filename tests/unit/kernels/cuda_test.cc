@@ -2,6 +2,7 @@
 // by bit; on a device (label gpu) within what each is bounded by. Device tests are skipped where there is none.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <chrono>
 #include <map>
 #include <new>
@@ -99,6 +100,13 @@ void expect_identical(const Answer& a, const Answer& b) {
   EXPECT_TRUE(same(a.radius.values, b.radius.values)) << "radius";
   EXPECT_TRUE(equal(a.noise.bias, b.noise.bias)) << a.noise.bias << " against " << b.noise.bias;
   EXPECT_TRUE(equal(a.noise.squares, b.noise.squares)) << a.noise.squares << " against " << b.noise.squares;
+  ASSERT_EQ(a.chained.values.size(), b.chained.values.size());
+  for (std::size_t e = 0; e < a.chained.values.size(); ++e) {
+    EXPECT_TRUE(same(a.chained.values[e], b.chained.values[e])) << "end of a chain";
+    EXPECT_TRUE(same(a.chained.radii[e].values, b.chained.radii[e].values)) << "radius of a chain's end";
+    EXPECT_EQ(a.chained.largest[e].radius, b.chained.largest[e].radius);
+    EXPECT_EQ(a.chained.largest[e].value, b.chained.largest[e].value);
+  }
 }
 
 TEST(CudaSource, ServesEveryPrimitive) {
@@ -183,6 +191,18 @@ Comparison compare(const Case& c, const Answer& device, const Answer& host) {
   comparison.others += differing(device.error.values, host.error.values, 0x1p-24, 0);
   comparison.others +=
       differing(device.radius.values, host.radius.values, 0x1p-24, scale < HUGE_VAL ? scale * 0x1p-44 : 0);
+  for (std::size_t e = 0; e < host.chained.values.size(); ++e) {
+    // Either backend's functions: the arrays' and the chain's are the same, but for small powers.
+    const Array sign = Array::scalar(e == 0 ? 1 : -1);
+    const std::vector<Array> factors = {device.value.reshape({count(c.shape)}), sign};
+    const Array expected = traits(Primitive::kMul).evaluate({}, {count(c.shape)}, factors);
+    comparison.others += differing(device.chained.values[e], expected, 0x1p-50, 0);
+    comparison.others += differing(device.chained.radii[e].values, host.chained.radii[e].values, 0x1p-24,
+                                   scale < HUGE_VAL ? scale * 0x1p-44 : 0);
+    const auto size = [](std::int64_t bits) { return Array::scalar(std::bit_cast<double>(bits)); };
+    comparison.others +=
+        differing(size(device.chained.largest[e].value), size(host.chained.largest[e].value), 0x1p-50, 0);
+  }
   comparison.others += differing(Array::scalar(device.noise.bias), Array::scalar(host.noise.bias), 0x1p-20, 1e-300);
   comparison.others +=
       differing(Array::scalar(device.noise.squares), Array::scalar(host.noise.squares), 0x1p-20, 1e-300);
@@ -270,6 +290,25 @@ TEST_F(Cuda, Speed) {
     const std::vector<Array> in = {Array::full({kCount}, 1.5), Array::full({kCount}, 2.5)};
     const double seconds = seconds_of(*device_, [&] { traits(Primitive::kMul).evaluate({}, {kCount}, in); });
     figure("elementwise_bw_fraction", 3 * 8.0 * kCount / seconds / cuda::copy_bandwidth(*device_));
+  }
+  {
+    // An update's centre and radius, as a chain: it reads three arrays and writes two, whatever it computes between.
+    constexpr std::int64_t kElements = std::int64_t{1} << 25;
+    using enum Primitive;
+    Chain chain({{false, false}, {false, false}, {false, false}, {true, false}, {true, false}}, true);
+    const Profile profile = ieee();
+    const auto add = [&](Primitive primitive, std::vector<std::size_t> read) {
+      chain.add(primitive, {}, read, {Format::kFloat32, Format::kFloat32, &profile});
+      return 4 + chain.steps().size();
+    };
+    const std::size_t weight = 0, first = 1, second = 2, rate = 3, tiny = 4;
+    const std::size_t root = add(kAdd, {add(kSqrt, {add(kMul, {second, rate})}), tiny});
+    chain.ask({add(kSub, {add(kMul, {weight, rate}), add(kMul, {add(kDiv, {first, root}), rate})})});
+    std::vector<ChainInput> inputs;
+    for (const double value : {1.0, 0.5, 0.25}) inputs.push_back({Array::full({kElements}, value).materialize()});
+    for (const double value : {0.99, 1e-8}) inputs.push_back({Array::scalar(value)});
+    const double seconds = seconds_of(*device_, [&] { run(chain, inputs, kElements); });
+    figure("chain_bw_fraction", 5 * 8.0 * kElements / seconds / cuda::copy_bandwidth(*device_));
   }
   // A product's audit: its exact centre and its bound.
   constexpr std::int64_t kSide = 4096;

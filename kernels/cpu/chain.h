@@ -1,0 +1,213 @@
+// A chain on the host (kernels/chain.h): a block of elements at a time, so small that all that waits stays in the first
+// level of the cache, step by step in loops that vectorise.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/vector_math.h"
+#include "kernels/primitive/chain_lane.h"
+
+namespace plumbline::cpu {
+namespace internal {
+
+constexpr std::int64_t kChainBlock = 256;
+
+// A step's operands and results over a block.
+struct ChainBlock {
+  std::int64_t count;
+  const double* x[3];
+  const double* r[3];
+  double* value;
+  double* radius;
+};
+
+struct BlockValue {
+  const Chain::Step& step;
+  const ChainBlock& block;
+
+  template <class E>
+  void operator()(E) const {
+    using F = typename E::Value;
+    const std::int64_t n = block.count;
+    const double *const a = block.x[0], *const b = block.x[1], *const c = block.x[2];
+    double* const out = block.value;
+    if constexpr (E::kPrimitive == Primitive::kPow) {
+      if (step.fixed_exponent && primitive::chain::is_small_power(b[0])) {
+        for (std::int64_t i = 0; i < n; ++i) out[i] = primitive::chain::small_power(a[i], b[0]);
+      } else {
+        vector_pow(a, b, out, n);
+      }
+    } else if constexpr (E::kPrimitive == Primitive::kAtan2) {
+      vector_atan2(a, b, out, n);
+    } else if constexpr (E::kArity == 1) {
+      if constexpr (kVector<F> != nullptr) {
+        kVector<F>(a, out, n);
+      } else {
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < n; ++i) out[i] = F::value(a[i]);
+      }
+    } else if constexpr (E::kArity == 2) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) out[i] = F::value(a[i], b[i]);
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) out[i] = F::value(a[i], b[i], c[i]);
+    }
+  }
+};
+
+// What the operands' balls make of the results.
+struct BlockCarried {
+  const ChainBlock& block;
+
+  template <class E>
+  void operator()(E) const {
+    using R = typename E::Radius;
+    using primitive::up;
+    const std::int64_t n = block.count;
+    const double *const a = block.x[0], *const b = block.x[1], *const c = block.x[2], *const t = block.value;
+    const double *const ra = block.r[0], *const rb = block.r[1], *const rc = block.r[2];
+    double* const out = block.radius;
+    if constexpr (E::kArity == 1) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], t[i]));
+    } else if constexpr (E::kArity == 2) {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], t[i]));
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], c[i], rc[i], t[i]));
+    }
+    if constexpr (R::kOverflows) {
+      double not_finite = 0;  // 0 or NaN.
+#pragma omp simd reduction(+ : not_finite)
+      for (std::int64_t i = 0; i < n; ++i) not_finite += t[i] - t[i];
+      if (not_finite == 0) return;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double x[3] = {a[i], b[i], c[i]}, r[3] = {ra[i], rb[i], rc[i]};
+        out[i] = primitive::chain::carried_of<E>(x, r, t[i]);
+      }
+    }
+  }
+};
+
+inline void enclose_block(const Chain::Step& step, const ChainBlock& block) {
+  const std::int64_t n = block.count;
+  double* const radius = block.radius;
+  const double *const value = block.value, *const a = block.x[0], *const ra = block.r[0];
+  const primitive::element::LocalError error = step.error;
+  if (step.tiny > 0) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double x[3] = {a[i], block.x[1][i], block.x[2][i]}, r[3] = {ra[i], block.r[1][i], block.r[2][i]};
+      radius[i] = primitive::chain::radius(step, x, r, value[i]);
+    }
+    return;
+  }
+  if (step.moved) primitive::element::visit(step.primitive, BlockCarried{block});
+  if (error.none) {
+    if (!step.moved)
+      std::fill_n(radius, n, 0.0);
+    else
+      for (std::int64_t i = 0; i < n; ++i) radius[i] *= 1 + 0x1p-40;
+    return;
+  }
+  // Its error at the operands and the result of largest magnitude.
+  constexpr double kUp = 1 + 0x1p-40;
+  if (!error.of_argument && step.moved) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) radius[i] = (radius[i] + error.of(std::fabs(value[i]) + radius[i])) * kUp;
+  } else if (!error.of_argument) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) radius[i] = error.of(value[i]);
+  } else if (step.moved) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double argument = step.inflated ? std::fabs(a[i]) + ra[i] : a[i];
+      radius[i] = (radius[i] + error.of(argument, std::fabs(value[i]) + radius[i])) * kUp;
+    }
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) radius[i] = error.of(a[i], value[i]);
+  }
+}
+
+}  // namespace internal
+
+inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
+  using internal::kChainBlock;
+  const std::size_t sources = inputs.size(), slots = chain.slots();
+  ChainResult result;
+  for (const std::size_t end : chain.ends()) {
+    result.values.push_back(Array::uninitialized({count}));
+    if (chain.enclosed()) result.radii.push_back(chain.enclosed(end) ? Bound{Array::uninitialized({count})} : Bound{});
+  }
+  if (chain.enclosed()) result.largest.resize(chain.steps().size());
+
+  // Blocks of sources that are decoded or repeated, of slots' values and radii, and of zeros.
+  thread_local std::vector<double> held;
+  const auto blocks = [](std::size_t n) { return n * static_cast<std::size_t>(kChainBlock); };
+  held.resize(std::max(held.size(), blocks(2 * sources + 2 * slots + 1)));
+  double* const source_values = held.data();
+  double* const source_radii = source_values + blocks(sources);
+  double* const slot_values = source_radii + blocks(sources);
+  double* const slot_radii = slot_values + blocks(slots);
+  double* const zeros = slot_radii + blocks(slots);
+  std::fill_n(zeros, kChainBlock, 0.0);
+  struct Operand {
+    const double *values, *radii;
+  };
+  std::vector<Operand> operands(sources + chain.steps().size(), Operand{zeros, zeros});
+  struct Result {
+    double *values, *radii;
+    std::int64_t advance;  // From block to block: what is asked for goes to its place at once.
+  };
+  std::vector<Result> results;  // By step.
+  for (const Chain::Step& step : chain.steps())
+    results.push_back({slot_values + blocks(step.slot), slot_radii + blocks(step.slot), 0});
+  for (std::size_t e = 0; e < chain.ends().size(); ++e) {
+    Result& of = results[chain.ends()[e] - sources];
+    const bool radii = chain.enclosed() && result.radii[e];
+    of = {result.values[e].data(), radii ? result.radii[e].values.data() : of.radii, 1};
+  }
+  for (std::size_t i = 0; i < sources; ++i) {
+    if (!chain.sources()[i].one) continue;
+    std::fill_n(source_values + blocks(i), kChainBlock, inputs[i].values.item());
+    operands[i].values = source_values + blocks(i);
+    if (!chain.sources()[i].enclosed) continue;
+    std::fill_n(source_radii + blocks(i), kChainBlock, inputs[i].radii.values.item());
+    operands[i].radii = source_radii + blocks(i);
+  }
+
+  for (std::int64_t begin = 0; begin < count; begin += kChainBlock) {
+    const std::int64_t n = std::min(kChainBlock, count - begin);
+    for (std::size_t i = 0; i < sources; ++i) {
+      if (chain.sources()[i].one) continue;
+      if (inputs[i].values) {
+        operands[i].values = inputs[i].values.data() + begin;
+      } else {
+        decode(inputs[i].format, inputs[i].bytes + begin * traits(inputs[i].format).bytes, n,
+               source_values + blocks(i));
+        operands[i].values = source_values + blocks(i);
+      }
+      if (chain.sources()[i].enclosed) operands[i].radii = inputs[i].radii.values.data() + begin;
+    }
+    for (std::size_t s = 0; s < chain.steps().size(); ++s) {
+      const Chain::Step& step = chain.steps()[s];
+      const Result& into = results[s];
+      internal::ChainBlock block{n, {}, {}, into.values + into.advance * begin, into.radii + into.advance * begin};
+      for (int k = 0; k < 3; ++k) {
+        block.x[k] = operands[step.inputs[k]].values;
+        block.r[k] = operands[step.inputs[k]].radii;
+      }
+      primitive::element::visit(step.primitive, internal::BlockValue{step, block});
+      operands[sources + s].values = block.value;
+      if (!chain.enclosed() || !step.enclosed()) continue;
+      internal::enclose_block(step, block);
+      operands[sources + s].radii = block.radius;
+      result.largest[s].look_at(n, block.radius, block.value);
+    }
+  }
+  return result;
+}
+
+}  // namespace plumbline::cpu

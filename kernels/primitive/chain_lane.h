@@ -1,0 +1,93 @@
+// One element of one step of a chain (kernels/chain.h), as a device does it. The host's blocks (cpu/chain.h) do the
+// same.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/chain.h"
+
+namespace plumbline {
+
+namespace primitive::chain {
+
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
+template <class E>
+PLUMBLINE_HOST_DEVICE double value_of(const double (&x)[3]) {
+  using F = typename E::Value;
+  if constexpr (E::kArity == 1) return F::value(x[0]);
+  if constexpr (E::kArity == 2) return F::value(x[0], x[1]);
+  if constexpr (E::kArity == 3) return F::value(x[0], x[1], x[2]);
+}
+
+// What the balls make of the result t.
+template <class E>
+PLUMBLINE_HOST_DEVICE double carried_of(const double (&x)[3], const double (&r)[3], double t) {
+  using R = typename E::Radius;
+  double carried = 0;
+  if constexpr (E::kArity == 1) carried = R::radius(x[0], r[0], t);
+  if constexpr (E::kArity == 2) carried = R::radius(x[0], r[0], x[1], r[1], t);
+  if constexpr (E::kArity == 3) carried = R::radius(x[0], r[0], x[1], r[1], x[2], r[2], t);
+  carried = up(carried);
+  if constexpr (R::kOverflows) {
+    if (t - t != 0 && carried != 0) {  // As unless_overflowed says (enclosure.h).
+      double plain[3];
+      for (int k = 0; k < 3; ++k) plain[k] = x[k] - x[k] == 0 ? 1.0 : x[k];
+      const double p = value_of<E>(plain);
+      if (p - p == 0) carried = kInfinity;
+    }
+  }
+  return carried;
+}
+
+struct ValueOf {
+  const double (&x)[3];
+  template <class E>
+  PLUMBLINE_HOST_DEVICE double operator()(E) const {
+    return value_of<E>(x);
+  }
+};
+struct CarriedOf {
+  const double (&x)[3];
+  const double (&r)[3];
+  double t;
+  template <class E>
+  PLUMBLINE_HOST_DEVICE double operator()(E) const {
+    return carried_of<E>(x, r, t);
+  }
+};
+
+// One exponent for all elements, and a small integer: products, to 1.5 ULP.
+PLUMBLINE_HOST_DEVICE inline double small_power(double a, double b) {
+  return b == 2 ? a * a : b == 3 ? a * a * a : b == 1 ? a : 1 / a;
+}
+PLUMBLINE_HOST_DEVICE inline bool is_small_power(double b) { return b == 2 || b == 3 || b == 1 || b == -1; }
+
+PLUMBLINE_HOST_DEVICE inline double value(const Chain::Step& step, const double (&x)[3]) {
+  if (step.fixed_exponent && is_small_power(x[1])) return small_power(x[0], x[1]);
+  return element::visit(step.primitive, ValueOf{x});
+}
+
+// The radius of its result t: (carried + e)(1 + 2^-40) is above the rounding of the sum.
+PLUMBLINE_HOST_DEVICE inline double radius(const Chain::Step& step, const double (&x)[3], const double (&r)[3],
+                                           double t) {
+  const double carried = step.moved ? element::visit(step.primitive, CarriedOf{x, r, t}) : 0.0;
+  double error = 0;
+  if (step.tiny > 0 || !step.error.none) {
+    double far[3];
+    for (int k = 0; k < 3; ++k) far[k] = step.inflated ? std::copysign(std::fabs(x[k]) + r[k], x[k]) : x[k];
+    const double result = std::copysign(std::fabs(t) + carried, t);
+    if (!step.error.none) error = step.error.of_argument ? step.error.of(far[0], result) : step.error.of(result);
+    if (step.tiny > 0) {
+      double lost[3];
+      for (int k = 0; k < 3; ++k) lost[k] = element::flushed(far[k], step.tiny);
+      const double moved = element::visit(step.primitive, CarriedOf{far, lost, result});
+      error = step.error.none ? moved : (error + moved) * (1 + 0x1p-20);
+    }
+  }
+  return step.moved ? (carried + error) * (1 + 0x1p-40) : error;
+}
+
+}  // namespace primitive::chain
+}  // namespace plumbline
