@@ -1,32 +1,20 @@
 #include "kernels/chain.h"
 
-#include <limits>
-
 #include "kernels/operations.h"
 
 namespace plumbline {
-namespace {
-
-using enum Primitive;
-
-// Errors that look at the result alone need no operands.
-bool of_result_alone(Primitive primitive) {
-  return traits(primitive).bitwise || primitive == kAdd || primitive == kSub || primitive == kMul;
-}
-
-}  // namespace
 
 void Chain::add(Primitive primitive, const Attributes& attributes, std::span<const std::size_t> inputs,
                 const Arithmetic& arithmetic) {
   Step& step = steps_.emplace_back();
   step.primitive = primitive;
   for (std::size_t k = 0; k < inputs.size(); ++k) step.inputs[k] = static_cast<std::uint32_t>(inputs[k]);
-  step.fixed_exponent = primitive == kPow && inputs[1] < sources_.size() && sources_[inputs[1]].one;
+  step.fixed_exponent = primitive == Primitive::kPow && inputs[1] < sources_.size() && sources_[inputs[1]].one;
   if (!enclosed_) return;
   step.moved = std::ranges::any_of(inputs, [&](std::size_t input) { return enclosed(input); });
   step.inflated = step.moved && !of_result_alone(primitive);
   step.error = primitive::element::local_error(primitive, attributes, arithmetic);
-  if (arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && primitive != kSelect)
+  if (arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && primitive != Primitive::kSelect)
     step.tiny = smallest_normal(arithmetic.compute);
 }
 

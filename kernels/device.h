@@ -3,8 +3,7 @@
 //
 // A Device is one queue: work is launched by one thread, the worker that owns it, and runs in order. Everything that
 // was launched may still be running when a call returns; `wait` is the only way to know, and comes before the host
-// reads what was computed. Nothing of the passes calls it yet: a device that runs behind needs that before it may be
-// opened.
+// reads what was computed (Array::data calls it).
 //
 //   DeviceScope scope(device, memory);  // In the worker's thread.
 //   ...                                 // Arrays are made in `memory`, primitives run on `device`.

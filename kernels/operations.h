@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/chain.h"
+#include "kernels/comparison.h"
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline {
@@ -20,7 +21,14 @@ struct Operations {
   void (*scale)(Array& out, double factor, const Array& from);  // out = factor from
   void (*fill)(Array& out, double value);                       // `out` row-major.
 
+  // out = (|centre| + radius) with the sign of the centre: of a ball's points, one of largest magnitude.
+  void (*inflate)(Array& out, const Array& centre, const Array& radius);
+  void (*add_bounds)(Array& out, const Array& a, const Array& b);  // out = a + b, rounded up.
+  Largest (*largest)(const Array& radii, const Array& values);
+
   ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
+  Comparison (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
+                        double slack);
 
   // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);

@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/chain.h"
 #include "kernels/cuda/loop.cuh"
-#include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/table.cuh"
 #include "kernels/primitive/chain_lane.h"
 
 namespace plumbline::cuda {
@@ -78,9 +78,9 @@ __global__ void __launch_bounds__(kChainThreads, 5) chain_kernel(std::int64_t co
       if (!kEnclosed) continue;
       const double radius = primitive::chain::radius(step, x, r, t);
       radii[step.slot * blockDim.x] = radius;
-      const bool counts = t - t == 0 || t != t;  // Largest::look_at
+      const bool counts = t - t == 0;  // Largest::look_at
       const unsigned long long of_radius = largest_of_warp(counts ? __double_as_longlong(fabs(radius)) : 0);
-      const unsigned long long of_value = largest_of_warp(t - t == 0 ? __double_as_longlong(fabs(t)) : 0);
+      const unsigned long long of_value = largest_of_warp(counts ? __double_as_longlong(fabs(t)) : 0);
       if (threadIdx.x % 32 == 0) {
         if (of_radius > largest[2 * s]) atomicMax(&largest[2 * s], of_radius);
         if (of_value > largest[2 * s + 1]) atomicMax(&largest[2 * s + 1], of_value);
@@ -100,19 +100,6 @@ __global__ void __launch_bounds__(kChainThreads, 5) chain_kernel(std::int64_t co
     if (largest[k] > 0) atomicMax(&chain.largest[k], largest[k]);
 }
 
-// A table in the device's memory.
-template <class Row>
-Array table(Queue& queue, const std::vector<Row>& rows) {
-  const std::size_t bytes = rows.size() * sizeof(Row);
-  Array memory = Array::uninitialized({static_cast<std::int64_t>(bytes / sizeof(double) + 1)});
-  queue.put_bytes(memory, rows.data(), bytes);
-  return memory;
-}
-template <class Row>
-const Row* rows_of(const Array& table) {
-  return reinterpret_cast<const Row*>(table.address());
-}
-
 }  // namespace internal
 
 inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
@@ -128,18 +115,10 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   if (queue == nullptr || count == 0 || shared(threads) > internal::kChainShared) return cpu::run(chain, inputs, count);
   queue->use();
 
-  std::vector<Array> held;  // Until the work is in the queue: memory that is given up serves later work alone.
+  Residents residents(*queue);
   std::vector<internal::DeviceSource> sources;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Array values = inputs[i].values;
-    if (!values) {
-      values = Array::uninitialized({count});
-      decode(inputs[i].format, inputs[i].bytes, count, values.data());
-    }
-    const double* radii = nullptr;
-    if (chain.sources()[i].enclosed) radii = held.emplace_back(resident(*queue, inputs[i].radii.values)).address();
-    sources.push_back({held.emplace_back(resident(*queue, values)).address(), radii, chain.sources()[i].one});
-  }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    sources.push_back({residents.values(inputs[i], count), residents.radii(inputs[i]), chain.sources()[i].one});
   ChainResult result;
   std::vector<internal::DeviceEnd> ends;
   for (const std::size_t end : chain.ends()) {
@@ -148,12 +127,12 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
     double* const radii = enclosed && result.radii.back() ? result.radii.back().values.address() : nullptr;
     ends.push_back({static_cast<std::uint32_t>(end - inputs.size()), result.values.back().address(), radii});
   }
-  const Array step_table = internal::table(*queue, chain.steps()), source_table = internal::table(*queue, sources);
-  const Array end_table = internal::table(*queue, ends);
+  const Array step_table = table_of(*queue, chain.steps()), source_table = table_of(*queue, sources);
+  const Array end_table = table_of(*queue, ends);
   const Array largest = Array::zeros({std::max<std::int64_t>(1, 2 * steps)});  // The bits of 0 are 0.
-  const internal::DeviceChain tables = {internal::rows_of<Chain::Step>(step_table),
-                                        internal::rows_of<internal::DeviceSource>(source_table),
-                                        internal::rows_of<internal::DeviceEnd>(end_table),
+  const internal::DeviceChain tables = {rows_of<Chain::Step>(step_table),
+                                        rows_of<internal::DeviceSource>(source_table),
+                                        rows_of<internal::DeviceEnd>(end_table),
                                         reinterpret_cast<unsigned long long*>(largest.address()),
                                         steps,
                                         static_cast<std::uint32_t>(sources.size()),
@@ -167,11 +146,8 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
       count, tables);
   queue->launched_or_throw("chain");
   if (!enclosed) return result;
-  std::vector<double> found(2 * steps);
-  queue->fetch(largest.address(), 2 * steps, found.data());
-  for (std::uint32_t s = 0; s < steps; ++s)
-    result.largest.push_back(
-        {std::bit_cast<std::int64_t>(found[2 * s]), std::bit_cast<std::int64_t>(found[2 * s + 1])});
+  result.largest.resize(steps);
+  queue->fetch(largest.address(), steps * sizeof(Largest), result.largest.data());
   return result;
 }
 

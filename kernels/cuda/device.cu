@@ -142,19 +142,18 @@ void Queue::free(void* memory, std::size_t) noexcept {
 
 double Queue::read(const double* element) {
   double value = 0;
-  fetch(element, 1, &value);
+  fetch(element, sizeof value, &value);
   return value;
 }
 
-void Queue::fetch(const double* from, std::int64_t count, double* to) {
+void Queue::fetch(const void* from, std::size_t bytes, void* to) {
   use();
-  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(double), cudaMemcpyDefault, stream_),
-        "copy to the host");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy to the host");
   launched();
   wait();
 }
 
-void Queue::put_bytes(Array& to, const void* from, std::size_t bytes) {
+void Queue::put(const void* from, std::size_t bytes, Array& to) {
   if (bytes == 0) return;
   use();
   check(cudaMemcpyAsync(to.address(), from, bytes, cudaMemcpyDefault, stream_), "copy to the device");
@@ -223,7 +222,7 @@ Array resident(Queue& queue, const Array& x) {
   const Array distinct = x.restride(once);
   Array copy = Array::uninitialized(once.sizes);
   if (distinct.contiguous()) {
-    queue.put(copy, distinct);
+    queue.put(distinct.data(), static_cast<std::size_t>(distinct.count()) * sizeof(double), copy);
   } else {
     cpu::map(copy, cpu::Copy{}, distinct);
   }

@@ -400,7 +400,7 @@ Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
   internal::launch_rows(*queue, 1, internal::kChunk, internal::Pairs{chunks}, sums.address(),
                         static_cast<const double*>(parts.address()));
   double both[2];
-  queue->fetch(sums.address(), 2, both);
+  queue->fetch(sums.address(), sizeof both, both);
   return {both[0], both[1]};
 }
 

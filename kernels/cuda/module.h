@@ -1,6 +1,5 @@
 // What a program that loads libplumbline_cuda.so at run time asks of it, so that one program serves nodes with and
-// without devices; the library does not answer yet, so that no device can be opened. The program exports its own
-// symbols: the library computes with the program's arrays and scopes.
+// without devices. The program exports its own symbols: the library computes with the program's arrays and scopes.
 #pragma once
 
 #include <string>

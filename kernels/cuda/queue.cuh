@@ -29,14 +29,10 @@ class Queue final : public Device {
 
   cudaStream_t stream() const { return stream_; }
   cublasHandle_t blas() const { return blas_; }
-  void fetch(const double* from, std::int64_t count, double* to);  // To the host, waited for.
-  // Row-major, as `to` is; `from` may go on its return.
-  void put(Array& to, const Array& from) {
-    put_bytes(to, from.data(), static_cast<std::size_t>(from.count()) * sizeof(double));
-  }
-  void put_bytes(Array& to, const void* from, std::size_t bytes);
-  void launched_or_throw(const char* what);          // After a launch.
-  void check(cudaError_t status, const char* what);  // Throws DeviceFailure.
+  void fetch(const void* from, std::size_t bytes, void* to);  // To the host, waited for.
+  void put(const void* from, std::size_t bytes, Array& to);   // Row-major, as `to` is; `from` may go on its return.
+  void launched_or_throw(const char* what);                   // After a launch.
+  void check(cudaError_t status, const char* what);           // Throws DeviceFailure.
   void check(cublasStatus_t status, const char* what);
   void use() const;  // Makes the device that of the calling thread.
 

@@ -1,6 +1,7 @@
 // The table of a backend (kernels/operations.h).
 #include "kernels/operations.h"
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/loop.h"
@@ -8,7 +9,10 @@
 
 namespace plumbline::primitive {
 
-ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);  // chain.cc
+// chain.cc
+ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);
+Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
+                   double slack);
 
 namespace {
 
@@ -23,6 +27,29 @@ void scale(Array& out, double factor, const Array& from) {
 
 void fill(Array& out, double value) {
   loop::fill(out, [value] PLUMBLINE_HOST_DEVICE(std::int64_t) { return value; });
+}
+
+void inflate(Array& out, const Array& centre, const Array& radius) {
+  loop::map(
+      out, [] PLUMBLINE_HOST_DEVICE(double c, double r) { return std::copysign(std::fabs(c) + r, c); }, centre, radius);
+}
+
+// (a + b)(1 + 2^-40), above the rounding of one addition.
+void add_bounds(Array& out, const Array& a, const Array& b) {
+  loop::map(
+      out, [] PLUMBLINE_HOST_DEVICE(double p, double q) { return (p + q) * (1 + 0x1p-40); }, a, b);
+}
+
+Largest largest(const Array& radii, const Array& values) {
+  Array radius = Array::uninitialized({}), value = Array::uninitialized({});
+  loop::reduce<scalar::Max>(
+      radius, false, values.shape(),
+      [] PLUMBLINE_HOST_DEVICE(double r, double x) { return x - x == 0 ? std::fabs(r) : 0.0; }, radii, values);
+  loop::reduce<scalar::Max>(
+      value, false, values.shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return x - x == 0 ? std::fabs(x) : 0.0; },
+      values);
+  const auto bits = [](const Array& most) { return std::bit_cast<std::int64_t>(scalar::Max::combine(0, most.item())); };
+  return {bits(radius), bits(value)};
 }
 
 double weighted_bound(const Array& weights, const Bound& bound) {
@@ -91,7 +118,11 @@ Operations operations(const Arithmetic& arithmetic) {
       .add = add,
       .scale = scale,
       .fill = fill,
+      .inflate = inflate,
+      .add_bounds = add_bounds,
+      .largest = largest,
       .run_chain = run_chain,
+      .compare = compare,
       .weighted_bound = weighted_bound,
       .dot = dot,
       .dot_difference = dot_difference,

@@ -155,6 +155,12 @@ struct PrimitiveTraits {
 const PrimitiveTraits& traits(Primitive primitive);
 std::span<const PrimitiveTraits> all_primitives();
 
+// Its error model looks at the result alone.
+inline bool of_result_alone(Primitive primitive) {
+  return traits(primitive).bitwise || primitive == Primitive::kAdd || primitive == Primitive::kSub ||
+         primitive == Primitive::kMul;
+}
+
 // Adds |t| u_result + eta_result for the rounding of the result into its format, when that is narrower than the
 // compute format; used by every local_error. Exposed for opaque results and casts.
 Bound with_storage_rounding(const Arithmetic& arithmetic, const Array& out, Bound compute_error);

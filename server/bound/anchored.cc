@@ -28,46 +28,34 @@ Overrides observed_anchors(const Graph& graph) {
   return anchors;
 }
 
-// The elements of a tap from `begin` on: its terms' exact values and the radii around them.
-Elementwise judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
-  const Array exact = sum_of_terms(tap, enclosed.values).materialize();
-  const Array observed = observed_part(tap, begin, exact.count());
-  std::vector<Array> parts, part_radii;
-  for (const Array& value : enclosed.values) parts.push_back(value.materialize());
-  for (const Bound& radius : enclosed.radii) part_radii.push_back(radius ? radius.values.materialize() : Array());
+// The elements of a tap from `begin` on: its terms' exact values and the radii around them, against what was observed.
+Comparison judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
+  std::vector<ComparedTerm> exact, observed;
+  for (std::size_t k = 0; k < tap.terms.size(); ++k) {
+    const GraphTap::Term& term = tap.terms[k];
+    ComparedTerm& centre = exact.emplace_back(enclosed.term(k, term.weight));
+    if (is_float(term.format)) {
+      centre.u = unit_roundoff(term.format);
+      centre.eta = half_smallest_subnormal(term.format);
+    }
+    const std::uint8_t* const bytes = term.observed->data() + begin * traits(term.format).bytes;
+    observed.push_back({{.bytes = bytes, .format = term.format}, term.weight});
+  }
   // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
   const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-  Elementwise judged;
-  constexpr std::int64_t kBlock = 256;
-  double radius[kBlock], rounding[kBlock];  // `rounding`: each term's to its own format.
-  for (std::int64_t at = 0; at < exact.count(); at += kBlock) {
-    const std::int64_t length = std::min(kBlock, exact.count() - at);
-    std::fill_n(radius, length, 0.0);
-    std::fill_n(rounding, length, 0.0);
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      if (!part_radii[k]) continue;
-      const GraphTap::Term& term = tap.terms[k];
-      const double weight = std::fabs(term.weight), *x = parts[k].data() + at, *r = part_radii[k].data() + at;
-      const double u = is_float(term.format) ? unit_roundoff(term.format) : 0;
-      const double eta = is_float(term.format) ? half_smallest_subnormal(term.format) : 0;
-      for (std::int64_t i = 0; i < length; ++i) {
-        radius[i] += weight * r[i];
-        rounding[i] += weight * (u * std::fabs(x[i]) + eta);
-      }
-    }
-    judged.look_at(begin + at, length, exact.data() + at, observed.data() + at, radius, rounding, own);
-  }
-  return judged;
+  Comparison found = compare(exact, observed, enclosed.values.front().count(), own);
+  found.element += static_cast<std::uint64_t>(begin);
+  return found;
 }
 
-Finding finding_of(const Graph& graph, std::size_t index, const Elementwise& judged) {
+Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judged) {
   const GraphTap& tap = graph.taps[index];
   Finding finding;
   finding.name = tap.name;
   finding.taps = {index};
   finding.elements = static_cast<std::uint64_t>(count(tap.shape));
   finding.proven = true;
-  finding.execution = judged.answer(tap.scale);
+  finding.execution = answer_of(judged, tap.scale);
   if (judged.worst < 0) return finding;
   finding.worst_element = judged.element;
   finding.low = judged.centre - judged.radius;
@@ -104,10 +92,10 @@ void check_observed(const Graph& graph, const Replay& anchored, const Profile& p
 }
 
 // By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
-std::vector<std::optional<Elementwise>> judge_stretch(const Graph& graph, const Stretch& stretch,
-                                                      const std::vector<std::size_t>& taps, Enclosures* enclosures) {
+std::vector<std::optional<Comparison>> judge_stretch(const Graph& graph, const Stretch& stretch,
+                                                     const std::vector<std::size_t>& taps, Enclosures* enclosures) {
   EnclosedStretch enclosed(stretch, enclosures);
-  std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+  std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(count_tiles(stretch)));
   for_each_index(count_tiles(stretch), [&](std::int64_t number) {
     const Tile found = enclosed.tile(number);
     StretchEnds ends(stretch);
@@ -117,17 +105,17 @@ std::vector<std::optional<Elementwise>> judge_stretch(const Graph& graph, const 
     }
   });
   const std::vector<bool> exploded = enclosed.exploded();
-  std::vector<std::optional<Elementwise>> judged;
+  std::vector<std::optional<Comparison>> judged;
   StretchEnds ends(stretch);
   for (std::size_t i = 0; i < taps.size(); ++i) {
-    Elementwise whole;
-    for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
+    Comparison whole;
+    for (const std::vector<Comparison>& part : parts) whole.join(part[i]);
     judged.push_back(ends.lost(graph.taps[taps[i]], exploded) ? std::nullopt : std::optional(whole));
   }
   return judged;
 }
 
-std::optional<Elementwise> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
+std::optional<Comparison> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
   const std::optional<EnclosedTap> enclosed = enclosed_tap(tap, anchored, enclosures);
   return enclosed ? std::optional(judge_elements(tap, 0, *enclosed)) : std::nullopt;
 }
@@ -169,11 +157,11 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
   check_observed(graph, anchored, *input.profile, &enclosures, bounds);
 
-  std::map<std::size_t, Elementwise> judged;  // By tap.
+  std::map<std::size_t, Comparison> judged;  // By tap.
   for (const StretchGroup& group : groups) {
     std::vector<std::size_t> members;
     for (std::size_t index : group.members) members.push_back(candidates[index]);
-    std::vector<std::optional<Elementwise>> found;
+    std::vector<std::optional<Comparison>> found;
     if (group.stretch)
       found = judge_stretch(graph, *group.stretch, members, &enclosures);
     else

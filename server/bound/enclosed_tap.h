@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/comparison.h"
 #include "server/bound/interval.h"
 
 namespace plumbline {
@@ -11,6 +12,12 @@ namespace plumbline {
 struct EnclosedTap {
   std::vector<Array> values;  // As computed.
   std::vector<Bound> radii;
+
+  ComparedTerm term(std::size_t k, double weight) const {
+    const Bound& radius = radii[k];
+    return {{.values = values[k].materialize(), .radii = radius ? Bound{radius.values.materialize()} : Bound{}},
+            weight};
+  }
 };
 
 // Empty: a term's enclosure exploded.

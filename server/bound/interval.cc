@@ -1,10 +1,7 @@
 #include "server/bound/interval.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
-#include "kernels/cpu/loop.h"
 #include "server/bound/arithmetic.h"
 
 namespace plumbline {
@@ -14,8 +11,7 @@ namespace {
 Array inflated(const Array& centre, const Bound& radius) {
   if (!radius) return centre;
   Array result = Array::uninitialized(centre.shape());
-  cpu::map(
-      result, [](double c, double d) { return std::copysign(std::fabs(c) + d, c); }, centre, radius.values);
+  current_operations().inflate(result, centre, radius.values);
   return result;
 }
 
@@ -25,30 +21,18 @@ bool row_normalised(Primitive primitive) {
          primitive == Primitive::kVarianceRsqrt;
 }
 
-// Error models of these look at the result alone.
-bool of_result_alone(Primitive primitive) {
-  return traits(primitive).bitwise || primitive == Primitive::kAdd || primitive == Primitive::kSub ||
-         primitive == Primitive::kMul;
-}
-
-// (a + b)(1 + 2^-40), above the rounding of one addition; takes the place of `b` where that is not shared.
+// a + b; takes the place of `b` where that is not shared.
 Bound sum(const Bound& a, const Bound& b) {
   if (!a) return b;
   if (!b) return a;
   const bool ours = b.values.unique() && b.values.contiguous();
   Array result = ours ? b.values : Array::uninitialized(b.values.shape());
-  constexpr double kUp = 1 + 0x1p-40;
-  cpu::map(
-      result, [](double p, double q) { return (p + q) * kUp; }, a.values, b.values);
+  current_operations().add_bounds(result, a.values, b.values);
   return {result};
 }
 
 bool exploded(const Bound& radius, const Array& value) {
-  if (!radius) return false;
-  const Array radii = radius.values.materialize(), values = value.materialize();
-  Largest largest;
-  largest.look_at(values.count(), radii.data(), values.data());
-  return largest.exploded();
+  return radius && current_operations().largest(radius.values, value).exploded();
 }
 
 }  // namespace

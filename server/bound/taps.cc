@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/cpu/loop.h"
 #include "kernels/sums.h"
 
 namespace plumbline {
@@ -14,16 +13,14 @@ Array weighted(Array term, double weight) {
   if (weight == 1) return term;
   const Array source = term.materialize();
   Array scaled = Array::uninitialized(source.shape());
-  cpu::map(
-      scaled, [weight](double x) { return weight * x; }, source);
+  current_operations().scale(scaled, weight, source);
   return scaled;
 }
 
 // a + b for row-major arrays of one count.
 Array plus(const Array& a, const Array& b) {
   Array sum = Array::uninitialized(a.shape());
-  cpu::map(
-      sum, [](double x, double y) { return x + y; }, a, b);
+  current_operations().add(sum, a, b);
   return sum;
 }
 

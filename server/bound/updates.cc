@@ -133,28 +133,20 @@ class OneFunction {
 struct Compared {
   const GraphTap &target, &reference;
 
-  // Elements from `begin` on. A sum of n terms, each times its weight, is off by less than 2 n u of its terms.
-  Elementwise elements(std::int64_t begin, const EnclosedTap& ours, const EnclosedTap& theirs) const {
-    const Array t = sum_of_terms(target, ours.values).materialize();
-    const Array r = sum_of_terms(reference, theirs.values).materialize();
-    std::vector<double> radii(static_cast<std::size_t>(r.count()), 0.0);
-    add_radii(target, ours, &radii);
-    add_radii(reference, theirs, &radii);
-    const std::vector<double> none(radii.size(), 0.0);
-    Elementwise found;
-    found.look_at(begin, r.count(), r.data(), t.data(), radii.data(), none.data(), 1);
+  Comparison elements(std::int64_t begin, const EnclosedTap& ours, const EnclosedTap& theirs) const {
+    Comparison found = compare(terms_of(reference, theirs), terms_of(target, ours), theirs.values.front().count(), 1);
+    found.element += static_cast<std::uint64_t>(begin);
     return found;
   }
 
-  static void add_radii(const GraphTap& tap, const EnclosedTap& terms, std::vector<double>* radii) {
-    const double u = is_one_node(tap) ? 0 : 2 * static_cast<double>(tap.terms.size()) * 0x1p-53;
+  // A sum of n terms, each times its weight, is off by less than 2 n u of its terms.
+  static std::vector<ComparedTerm> terms_of(const GraphTap& tap, const EnclosedTap& enclosed) {
+    std::vector<ComparedTerm> terms;
     for (std::size_t k = 0; k < tap.terms.size(); ++k) {
-      const double weight = std::fabs(tap.terms[k].weight);
-      const Array values = terms.values[k].materialize();
-      const Array own = terms.radii[k] ? terms.radii[k].values.materialize() : Array();
-      for (std::size_t i = 0; i < radii->size(); ++i)
-        (*radii)[i] += weight * ((own ? own.data()[i] : 0) + u * std::fabs(values.data()[i]));
+      terms.push_back(enclosed.term(k, tap.terms[k].weight));
+      terms.back().own = is_one_node(tap) ? 0 : 2 * static_cast<double>(tap.terms.size()) * 0x1p-53;
     }
+    return terms;
   }
 };
 
@@ -191,11 +183,11 @@ struct Group {
 };
 
 // By member; empty where an enclosure exploded.
-std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, const std::vector<Compared>& taps,
-                                                          Enclosures* of_target, Enclosures* of_reference) {
+std::vector<std::optional<Comparison>> compare_stretches(const Group& group, const std::vector<Compared>& taps,
+                                                         Enclosures* of_target, Enclosures* of_reference) {
   EnclosedStretch ours(*group.target, of_target), theirs(*group.reference, of_reference);
   const std::int64_t tiles = count_tiles(*group.target);
-  std::vector<std::vector<Elementwise>> parts(static_cast<std::size_t>(tiles));
+  std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(tiles));
   for_each_index(tiles, [&](std::int64_t index) {
     const Tile t = ours.tile(index), r = theirs.tile(index);
     StretchEnds our_ends(*group.target), their_ends(*group.reference);
@@ -205,10 +197,10 @@ std::vector<std::optional<Elementwise>> compare_stretches(const Group& group, co
   });
   StretchEnds our_ends(*group.target), their_ends(*group.reference);
   const std::vector<bool> our_exploded = ours.exploded(), their_exploded = theirs.exploded();
-  std::vector<std::optional<Elementwise>> found;
+  std::vector<std::optional<Comparison>> found;
   for (std::size_t i = 0; i < taps.size(); ++i) {
-    Elementwise whole;
-    for (const std::vector<Elementwise>& part : parts) whole.join(part[i]);
+    Comparison whole;
+    for (const std::vector<Comparison>& part : parts) whole.join(part[i]);
     const bool ours_lost = our_ends.lost(taps[i].target, our_exploded);
     const bool theirs_lost = their_ends.lost(taps[i].reference, their_exploded);
     found.push_back(ours_lost || theirs_lost ? std::nullopt : std::optional(whole));
@@ -230,7 +222,7 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
   };
 
   OneFunction one_function(target, reference, *anchors);
-  std::map<std::size_t, Elementwise> found;
+  std::map<std::size_t, Comparison> found;
   std::vector<std::size_t> asked;
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t pair : updates) {
@@ -282,7 +274,7 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
   }
   std::map<std::size_t, Answer> answers;
   for (const auto& [pair, elements] : found) {
-    const Answer answer = elements.answer(target.graph.taps[pairs[pair].target].scale);
+    const Answer answer = answer_of(elements, target.graph.taps[pairs[pair].target].scale);
     if (elements.finite && !answer.vacuous()) answers[pair] = answer;
   }
   return answers;

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/measure.h"
 #include "kernels/sums.h"
+#include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
 
 namespace plumbline {
@@ -144,6 +145,20 @@ TEST(CudaSource, SumsAreTheHostsOwnBitByBit) {
   EXPECT_EQ(cuda.weighted_bound(x, {y}), host.weighted_bound(x, {y}));
 }
 
+bool same(const Comparison& a, const Comparison& b, double tolerance) {
+  const auto near = [tolerance](double x, double y) { return std::fabs(x - y) <= tolerance * std::fabs(y); };
+  return a.finite == b.finite && near(a.radius_squares, b.radius_squares) && near(a.centre_squares, b.centre_squares) &&
+         near(a.excess_squares, b.excess_squares) && near(a.worst, b.worst) && a.element == b.element &&
+         a.centre == b.centre && a.value == b.value && near(a.radius, b.radius);
+}
+
+// Up to the order of sums, which hangs on the width of the processor's vectors.
+TEST(CudaSource, ComparisonsAreTheHostsOwn) {
+  const testing::Compared c = testing::compared(9, 30000, 12345);
+  const auto& [host, cuda] = std::pair(host_operations().compare, cuda::operations().compare);
+  EXPECT_TRUE(same(cuda(c.centres, c.values, c.count, c.slack), host(c.centres, c.values, c.count, c.slack), 0x1p-36));
+}
+
 TEST(CudaSource, ADeviceThatIsNotThereIsNamed) {
   std::string error;
   EXPECT_EQ(cuda::open(4711, &error), nullptr);
@@ -151,7 +166,7 @@ TEST(CudaSource, ADeviceThatIsNotThereIsNamed) {
 }
 
 // Elements that differ by more than both backends together may be off by: of the value, and of all else.
-struct Comparison {
+struct Differences {
   int values = 0, others = 0;
 };
 
@@ -167,8 +182,8 @@ int differing(const Array& a, const Array& b, double relative, double absolute) 
   return found;
 }
 
-Comparison compare(const Case& c, const Answer& device, const Answer& host) {
-  Comparison comparison;
+Differences differences(const Case& c, const Answer& device, const Answer& host) {
+  Differences comparison;
   // Each value may be off by its own backend's bound.
   const PrimitiveTraits& row = traits(c.primitive);
   const Array x = device.value, y = host.value;
@@ -237,7 +252,7 @@ TEST_F(Cuda, AgreesWithTheHost) {
       device = testing::answer(c);
       expect_identical(testing::answer(c), device);  // From run to run.
     }
-    const Comparison found = compare(c, device, host);
+    const Differences found = differences(c, device, host);
     primitives.insert(c.primitive);
     violations += found.values;
     if (found.values == 0 && found.others == 0) continue;
@@ -248,6 +263,18 @@ TEST_F(Cuda, AgreesWithTheHost) {
   RecordProperty("primitives", static_cast<int>(primitives.size()));
   RecordProperty("agree", static_cast<int>(primitives.size() - differing.size()));
   RecordProperty("violations", violations);
+}
+
+TEST_F(Cuda, ComparisonsAgreeWithTheHost) {
+  for (const std::int64_t count : {1, 255, 1001, 3000000})
+    for (const std::int64_t broken : {std::int64_t{-2}, count / 2}) {
+      SCOPED_TRACE(count);
+      const testing::Compared c = testing::compared(10, count, broken);
+      const Comparison host = compare(c.centres, c.values, c.count, c.slack);
+      const DeviceScope scope(*device_, *memory_);
+      EXPECT_TRUE(same(compare(c.centres, c.values, c.count, c.slack), host, 0x1p-36));
+    }
+  EXPECT_FALSE(device_->take_error().has_value());
 }
 
 // How cuBLAS sums is not told; that its calls keep the bound of any order of kPiece terms is asked here, where half of

@@ -1,0 +1,48 @@
+// Small tables in the device's memory, and the operands that they point to.
+#pragma once
+
+#include <vector>
+
+#include "kernels/chain.h"
+#include "kernels/cuda/queue.cuh"
+
+namespace plumbline::cuda {
+
+// Room for so many rows.
+template <class Row>
+Array memory_of(std::size_t rows) {
+  return Array::uninitialized({static_cast<std::int64_t>(rows * sizeof(Row) / sizeof(double) + 1)});
+}
+template <class Row>
+Array table_of(Queue& queue, const std::vector<Row>& rows) {
+  Array memory = memory_of<Row>(rows.size());
+  queue.put(rows.data(), rows.size() * sizeof(Row), memory);
+  return memory;
+}
+template <class Row>
+Row* rows_of(const Array& table) {
+  return reinterpret_cast<Row*>(table.address());
+}
+
+// Operands in the device's memory, held until the work that reads them is in the queue: memory that is given up serves
+// later work alone.
+class Residents {
+ public:
+  explicit Residents(Queue& queue) : queue_(queue) {}
+
+  const double* values(const ChainInput& of, std::int64_t count) {
+    if (of.values) return keep(of.values);
+    Array decoded = Array::uninitialized({count});
+    decode(of.format, of.bytes, count, decoded.data());
+    return keep(decoded);
+  }
+  const double* radii(const ChainInput& of) { return of.radii ? keep(of.radii.values) : nullptr; }
+
+ private:
+  const double* keep(const Array& x) { return held_.emplace_back(resident(queue_, x)).address(); }
+
+  Queue& queue_;
+  std::vector<Array> held_;
+};
+
+}  // namespace plumbline::cuda

@@ -1,0 +1,109 @@
+#include "kernels/comparison.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kernels/comparison_cases.h"
+
+namespace plumbline {
+namespace {
+
+using testing::Compared;
+
+// Element by element, as the header says it.
+Comparison by_definition(const Compared& c) {
+  Comparison found;
+  for (std::int64_t i = 0; i < c.count; ++i) {
+    double sums[2] = {}, radius = 0, rounding = 0;
+    for (int side = 0; side < 2; ++side) {
+      for (const ComparedTerm& term : side == 0 ? c.centres : c.values) {
+        const double x = term.x.values ? term.x.values.data()[i] : c.packed[static_cast<std::size_t>(i)];
+        const double size = std::fabs(term.weight);
+        sums[side] += term.weight * x;
+        radius += size * ((term.x.radii ? term.x.radii.values.data()[i] : 0) + term.own * std::fabs(x));
+        rounding += size * (term.u * std::fabs(x) + term.eta);
+      }
+    }
+    const double deviation = std::fabs(sums[0] - sums[1]), allowed = radius * c.slack;
+    const double ratio = deviation == 0 ? 0 : allowed > 0 ? deviation / allowed : HUGE_VAL;
+    found.finite = found.finite && std::isfinite(sums[0]);
+    found.radius_squares += radius * radius;
+    found.centre_squares += sums[0] * sums[0];
+    found.excess_squares += std::pow(std::max(0.0, radius - rounding), 2);
+    if (!(ratio > found.worst)) continue;
+    found.worst = ratio;
+    found.element = static_cast<std::uint64_t>(i);
+    found.centre = sums[0];
+    found.value = sums[1];
+    found.radius = allowed;
+  }
+  return found;
+}
+
+void expect_alike(const Comparison& a, const Comparison& b) {
+  EXPECT_EQ(a.finite, b.finite);
+  EXPECT_NEAR(a.radius_squares, b.radius_squares, 1e-12 * b.radius_squares);
+  EXPECT_NEAR(a.centre_squares, b.centre_squares, 1e-12 * b.centre_squares);
+  EXPECT_NEAR(a.excess_squares, b.excess_squares, 1e-12 * b.excess_squares);
+  EXPECT_NEAR(a.worst, b.worst, 1e-12 * b.worst);
+  EXPECT_EQ(a.element, b.element);
+  EXPECT_EQ(a.centre, b.centre);
+  EXPECT_EQ(a.value, b.value);
+  EXPECT_NEAR(a.radius, b.radius, 1e-15);
+}
+
+TEST(Comparison, IsWhatItsDefinitionSays) {
+  for (const std::int64_t count : {1, 255, 256, 1001, 70001})
+    for (const std::int64_t broken : {std::int64_t{-2}, count / 2, count - 1}) {
+      SCOPED_TRACE(std::to_string(count) + " elements, broken " + std::to_string(broken));
+      const Compared c = testing::compared(7, count, broken);
+      const Comparison found = compare(c.centres, c.values, c.count, c.slack);
+      expect_alike(found, by_definition(c));
+      if (broken > 0 && broken % 97 != 0) {
+        EXPECT_GT(found.worst, 1);
+      }
+    }
+}
+
+TEST(Comparison, JoinedPartsAreTheWhole) {
+  const Compared c = testing::compared(8, 5000, 3111);
+  const auto part = [&](std::int64_t begin, std::int64_t count) {
+    const auto cut = [&](std::vector<ComparedTerm> terms) {
+      for (ComparedTerm& term : terms) {
+        const View window{{count}, {1}, begin};
+        if (term.x.values) term.x.values = term.x.values.window(window);
+        if (term.x.radii) term.x.radii = {term.x.radii.values.window(window)};
+        if (term.x.bytes != nullptr) term.x.bytes += begin * 4;
+      }
+      return terms;
+    };
+    Comparison found = compare(cut(c.centres), cut(c.values), count, c.slack);
+    found.element += static_cast<std::uint64_t>(begin);
+    return found;
+  };
+  Comparison whole;
+  for (const auto& [begin, count] : {std::pair{0, 700}, {700, 2400}, {3100, 1900}}) whole.join(part(begin, count));
+  expect_alike(whole, compare(c.centres, c.values, c.count, c.slack));
+}
+
+TEST(Comparison, OfWhatIsNotFinite) {
+  const auto of = [](double centre, double radius, double value) {
+    const std::vector<ComparedTerm> centres = {
+        {.x = {.values = Array::full({3}, centre).materialize(), .radii = {Array::full({3}, radius).materialize()}}}};
+    const std::vector<ComparedTerm> values = {{.x = {.values = Array::full({3}, value).materialize()}}};
+    return compare(centres, values, 3, 1);
+  };
+  const double nan = std::nan("");
+  EXPECT_EQ(of(1, 0, 1).worst, 0);                // Equal, whatever is allowed.
+  EXPECT_EQ(of(1, 0, 1.5).worst, HUGE_VAL);       // Nothing is allowed.
+  EXPECT_EQ(of(1, nan, 1.5).worst, HUGE_VAL);     // A radius of NaN allows nothing.
+  EXPECT_EQ(of(1, 1, nan).worst, HUGE_VAL);       // NaN lies nowhere,
+  EXPECT_EQ(of(nan, 1, nan).worst, 0);            // but where NaN is expected.
+  EXPECT_EQ(of(HUGE_VAL, 1, HUGE_VAL).worst, 0);  // Infinities match by sign.
+  EXPECT_EQ(of(HUGE_VAL, 1, -HUGE_VAL).worst, HUGE_VAL);
+  EXPECT_TRUE(of(1, HUGE_VAL, 5).finite);
+  EXPECT_FALSE(of(HUGE_VAL, 1, HUGE_VAL).finite);
+  EXPECT_FALSE(of(nan, 1, nan).finite);
+}
+
+}  // namespace
+}  // namespace plumbline
