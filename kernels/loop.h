@@ -16,6 +16,7 @@
 //   for_each_row(rows, length, out, body, inputs...)
 //                               body(team, row, out's data, inputs' data...), all row-major; `length` tells how much
 //                               work a row is. A team (kernels/cpu/team.h, kernels/cuda/team.cuh) walks the row.
+//   decode(out, format, bytes)  ball/format.h
 //   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
 //   any(f, x)                   whether f holds for an element of x, row-major
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h

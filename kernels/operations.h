@@ -16,10 +16,11 @@ struct Operations {
   // How it rounds: what its own fp64 results are bounded by.
   Arithmetic arithmetic;
 
-  void (*copy)(Array& out, const Array& from);                  // Of equal shape, either strided.
-  void (*add)(Array& out, const Array& a, const Array& b);      // out = a + b
-  void (*scale)(Array& out, double factor, const Array& from);  // out = factor from
-  void (*fill)(Array& out, double value);                       // `out` row-major.
+  void (*decode)(Array& out, Format format, const void* bytes);  // `out` row-major; format.h.
+  void (*copy)(Array& out, const Array& from);                   // Of equal shape, either strided.
+  void (*add)(Array& out, const Array& a, const Array& b);       // out = a + b
+  void (*scale)(Array& out, double factor, const Array& from);   // out = factor from
+  void (*fill)(Array& out, double value);                        // `out` row-major.
 
   // out = (|centre| + radius) with the sign of the centre: of a ball's points, one of largest magnitude.
   void (*inflate)(Array& out, const Array& centre, const Array& radius);

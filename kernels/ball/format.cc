@@ -1,10 +1,12 @@
 #include "kernels/ball/format.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "kernels/ball/code.h"
 #include "kernels/cpu/parallel.h"
 
 namespace plumbline {
@@ -46,26 +48,6 @@ double round_narrow(const FormatTraits& t, double x) {
   return std::fabs(y) > largest_finite(t) ? overflowed(t, y) : y;
 }
 
-float half_to_float(std::uint16_t half) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
-  const std::uint32_t magnitude = half & 0x7fffU;
-  if (magnitude >= 0x7c00U) {  // Infinity, NaN: keep the payload.
-    return std::bit_cast<float>(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13);
-  }
-  // Shifted into place the exponent is 112 too small; the product is exact, subnormals included.
-  const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112F;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
-}
-
-float e4m3_to_float(std::uint8_t code) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80U) << 24;
-  const std::uint32_t magnitude = code & 0x7fU;
-  if (magnitude == 0x7fU) return std::bit_cast<float>(sign | 0x7fc00000U);
-  // Shifted into place the exponent is 120 too small; the product is exact, subnormals included.
-  const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120F;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
-}
-
 // Of a float that the format holds exactly, or NaN.
 std::uint8_t float_to_e4m3(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
@@ -87,17 +69,23 @@ std::uint16_t float_to_half(float value) {
   return sign | static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scaled) >> 13);
 }
 
-template <class T, class Convert>
-void decode_as(const void* bytes, std::int64_t count, double* out, Convert convert) {
-  const auto* const in = static_cast<const unsigned char*>(bytes);
-  cpu::parallel_for(count, 65536, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      T value;
-      std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-      out[i] = convert(value);
-    }
-  });
-}
+struct Decode {
+  const unsigned char* bytes;
+  std::int64_t count;
+  double* out;
+
+  template <class Code>
+  void operator()(Code) const {
+    using Stored = typename Code::Stored;
+    cpu::parallel_for(count, 65536, [in = bytes, to = out](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        Stored value;
+        std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(Stored)), sizeof(Stored));
+        to[i] = Code::value(value);
+      }
+    });
+  }
+};
 
 template <class T, class Convert>
 void encode_as(const double* values, std::int64_t count, void* bytes, Convert convert) {
@@ -191,38 +179,8 @@ double round_to(Format format, double x, Rounding rounding, double draw) {
 double flush(Format format, double x) { return std::fabs(x) < smallest_normal(format) ? std::copysign(0.0, x) : x; }
 
 void decode(Format format, const void* bytes, std::int64_t count, double* out) {
-  switch (format) {
-    case Format::kFloat64:
-      return decode_as<double>(bytes, count, out, [](double v) { return v; });
-    case Format::kFloat32:
-      return decode_as<float>(bytes, count, out, [](float v) { return static_cast<double>(v); });
-    case Format::kFloat16:
-      return decode_as<std::uint16_t>(bytes, count, out, [](std::uint16_t v) { return double{half_to_float(v)}; });
-    case Format::kBFloat16:
-      return decode_as<std::uint16_t>(bytes, count, out, [](std::uint16_t v) {
-        return double{std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16)};
-      });
-    case Format::kInt64:
-      return decode_as<std::int64_t>(bytes, count, out, [](std::int64_t v) { return static_cast<double>(v); });
-    case Format::kInt32:
-      return decode_as<std::int32_t>(bytes, count, out, [](std::int32_t v) { return static_cast<double>(v); });
-    case Format::kInt16:
-      return decode_as<std::int16_t>(bytes, count, out, [](std::int16_t v) { return static_cast<double>(v); });
-    case Format::kInt8:
-      return decode_as<std::int8_t>(bytes, count, out, [](std::int8_t v) { return static_cast<double>(v); });
-    case Format::kUInt8:
-      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return static_cast<double>(v); });
-    case Format::kBool:
-      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return v != 0 ? 1.0 : 0.0; });
-    case Format::kFloat8E4M3:
-      return decode_as<std::uint8_t>(bytes, count, out, [](std::uint8_t v) { return double{e4m3_to_float(v)}; });
-    case Format::kFloat8E5M2:  // The upper byte of an fp16 number.
-      return decode_as<std::uint8_t>(
-          bytes, count, out, [](std::uint8_t v) { return double{half_to_float(static_cast<std::uint16_t>(v << 8))}; });
-    case Format::kTf32:  // Never stored.
-    case Format::kUnknown:
-      for (std::int64_t i = 0; i < count; ++i) out[i] = std::numeric_limits<double>::quiet_NaN();
-  }
+  if (!code::visit(format, Decode{static_cast<const unsigned char*>(bytes), count, out}))
+    std::fill_n(out, count, std::numeric_limits<double>::quiet_NaN());
 }
 
 void encode(Format format, const double* values, std::int64_t count, void* out) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/array.h"
+#include "kernels/ball/format.h"
 #include "kernels/ball/scalar.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
@@ -241,6 +242,10 @@ void fill(Array& out, const F& f) {
     const F of = f;  // Local: its operands stay in registers.
     for (std::int64_t i = begin; i < end; ++i) to[i] = of(i);
   });
+}
+
+inline void decode(Array& out, Format format, const void* bytes) {
+  plumbline::decode(format, bytes, out.count(), out.data());
 }
 
 template <class Body, class... Arrays>

@@ -89,6 +89,7 @@ Queue::Queue(int ordinal, const cudaDeviceProp& properties)
 Queue::~Queue() {
   cudaSetDevice(ordinal_);
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  upload_.reset();
   if (blas_ != nullptr) cublasDestroy(blas_);
   cudaFree(workspace_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -99,6 +100,8 @@ bool Queue::open(std::string* error) {
   try {
     use();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    upload_ = std::make_unique<Upload>();
+    upload_->open(*this);
     check(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc of cuBLAS's workspace");
     check(cublasCreate(&blas_), "cublasCreate");
     check(cublasSetStream(blas_, stream_), "cublasSetStream");
@@ -158,6 +161,10 @@ void Queue::put(const void* from, std::size_t bytes, Array& to) {
   use();
   check(cudaMemcpyAsync(to.address(), from, bytes, cudaMemcpyDefault, stream_), "copy to the device");
   launched();
+}
+
+void Queue::decode(Format format, const void* bytes, std::int64_t count, double* out) {
+  upload_->decode(*this, format, bytes, count, out);
 }
 
 void Queue::synchronise() {

@@ -1,8 +1,8 @@
 // CUDA devices: each a stream, a cuBLAS handle and managed memory, behind kernels/device.h. No CUDA type is named here.
 //
 // Arrays of a device's scope lie in managed memory that prefers the device. Operands in other memory are copied to it
-// for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes and the context (about 300
-// MiB).
+// for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes, 8 MiB for copies (upload.cuh)
+// and the context (about 300 MiB).
 #pragma once
 
 #include <memory>

@@ -366,6 +366,12 @@ void fill(Array& out, const F& f) {
   queue->launched_or_throw("fill");
 }
 
+inline void decode(Array& out, Format format, const void* bytes) {
+  Queue* const queue = queue_of(out);
+  if (queue == nullptr || traits(format).bytes == 0 || format == Format::kTf32) return cpu::decode(out, format, bytes);
+  queue->decode(format, bytes, out.count(), out.address());
+}
+
 template <class Combine, class F, class... Arrays>
 void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... inputs) {
   Queue* const queue = queue_of(out);

@@ -4,11 +4,13 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
 #include "kernels/array.h"
+#include "kernels/cuda/upload.cuh"
 #include "kernels/device.h"
 
 namespace plumbline::cuda {
@@ -31,8 +33,9 @@ class Queue final : public Device {
   cublasHandle_t blas() const { return blas_; }
   void fetch(const void* from, std::size_t bytes, void* to);  // To the host, waited for.
   void put(const void* from, std::size_t bytes, Array& to);   // Row-major, as `to` is; `from` may go on its return.
-  void launched_or_throw(const char* what);                   // After a launch.
-  void check(cudaError_t status, const char* what);           // Throws DeviceFailure.
+  void decode(Format format, const void* bytes, std::int64_t count, double* out);  // upload.cuh
+  void launched_or_throw(const char* what);                                        // After a launch.
+  void check(cudaError_t status, const char* what);                                // Throws DeviceFailure.
   void check(cublasStatus_t status, const char* what);
   void use() const;  // Makes the device that of the calling thread.
 
@@ -49,6 +52,7 @@ class Queue final : public Device {
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;
+  std::unique_ptr<Upload> upload_;
   std::mutex mutex_;
   std::optional<DeviceError> error_;
 };

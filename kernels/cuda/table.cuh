@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/chain.h"
-#include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/loop.cuh"
 
 namespace plumbline::cuda {
 
@@ -33,7 +33,7 @@ class Residents {
   const double* values(const ChainInput& of, std::int64_t count) {
     if (of.values) return keep(of.values);
     Array decoded = Array::uninitialized({count});
-    decode(of.format, of.bytes, count, decoded.data());
+    cuda::decode(decoded, of.format, of.bytes);
     return keep(decoded);
   }
   const double* radii(const ChainInput& of) { return of.radii ? keep(of.radii.values) : nullptr; }

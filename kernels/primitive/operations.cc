@@ -16,6 +16,8 @@ Comparison compare(std::span<const ComparedTerm> centres, std::span<const Compar
 
 namespace {
 
+void decode(Array& out, Format format, const void* bytes) { loop::decode(out, format, bytes); }
+
 void copy(Array& out, const Array& from) { loop::map(out, loop::Copy{}, from); }
 
 void add(Array& out, const Array& a, const Array& b) { loop::map(out, scalar::Value<scalar::Add>{}, a, b); }
@@ -114,6 +116,7 @@ Operations operations(const Arithmetic& arithmetic) {
   return {
       .primitives = all_primitives(),
       .arithmetic = arithmetic,
+      .decode = decode,
       .copy = copy,
       .add = add,
       .scale = scale,

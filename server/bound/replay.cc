@@ -8,13 +8,14 @@
 #include <unordered_map>
 
 #include "kernels/cpu/loop.h"
+#include "kernels/operations.h"
 
 namespace plumbline {
 namespace {
 
 Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
   Array values = Array::uninitialized(shape);
-  decode(format, bytes->data(), values.count(), values.data());
+  current_operations().decode(values, format, bytes->data());
   return values;
 }
 
@@ -48,7 +49,7 @@ LeafValue::operator Array() const { return packed() ? part(0, count()).reshape(s
 Array LeafValue::part(std::int64_t begin, std::int64_t length) const {
   if (!packed()) return values_.materialize().window({{length}, {1}, begin});
   Array values = Array::uninitialized({length});
-  decode(format_, bytes(begin), length, values.data());
+  current_operations().decode(values, format_, bytes(begin));
   return values;
 }
 

@@ -26,7 +26,7 @@ Array plus(const Array& a, const Array& b) {
 
 Array decoded(Format format, const Bytes& bytes, std::int64_t begin, std::int64_t length) {
   Array values = Array::uninitialized({length});
-  decode(format, bytes->data() + begin * traits(format).bytes, length, values.data());
+  current_operations().decode(values, format, bytes->data() + begin * traits(format).bytes);
   return values;
 }
 

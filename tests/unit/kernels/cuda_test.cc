@@ -265,6 +265,28 @@ TEST_F(Cuda, AgreesWithTheHost) {
   RecordProperty("violations", violations);
 }
 
+// All that is stored, in more parts than there are buffers for, and in one element.
+TEST_F(Cuda, DecodesAsTheHost) {
+  std::mt19937_64 rng(11);
+  std::vector<std::uint64_t> bytes(5 << 18);
+  for (std::uint64_t& word : bytes) word = rng();
+  for (int f = 0; f <= static_cast<int>(Format::kTf32); ++f) {
+    const auto format = static_cast<Format>(f);
+    if (traits(format).bytes == 0 || format == Format::kTf32) continue;
+    SCOPED_TRACE(traits(format).name);
+    for (const std::size_t used : {bytes.size() * sizeof(bytes[0]), static_cast<std::size_t>(traits(format).bytes)}) {
+      const auto count = static_cast<std::int64_t>(used) / traits(format).bytes;
+      Array host = Array::uninitialized({count});
+      host_operations().decode(host, format, bytes.data());
+      const DeviceScope scope(*device_, *memory_);
+      Array device = Array::uninitialized({count});
+      current_operations().decode(device, format, bytes.data());
+      EXPECT_TRUE(same(device, host));
+    }
+  }
+  EXPECT_FALSE(device_->take_error().has_value());
+}
+
 TEST_F(Cuda, ComparisonsAgreeWithTheHost) {
   for (const std::int64_t count : {1, 255, 1001, 3000000})
     for (const std::int64_t broken : {std::int64_t{-2}, count / 2}) {
