@@ -40,7 +40,7 @@ struct BlockValue {
     } else if constexpr (E::kPrimitive == Primitive::kAtan2) {
       vector_atan2(a, b, out, n);
     } else if constexpr (E::kArity == 1) {
-      if constexpr (kVector<F> != nullptr) {
+      if constexpr (kHasVector<F>) {
         kVector<F>(a, out, n);
       } else {
 #pragma GCC ivdep

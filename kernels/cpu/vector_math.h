@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/ball/scalar.h"
 
@@ -23,9 +24,12 @@ void vector_sigmoid(const double* x, double* out, std::int64_t n);
 void vector_pow(const double* x, const double* y, double* out, std::int64_t n);
 void vector_atan2(const double* y, const double* x, double* out, std::int64_t n);
 
-// That of a scalar functor of one operand; null: it has none.
+// That of a scalar functor of one operand, if it has one. (Whether is told by the type: with sanitizers the address of a
+// function is no constant that could be compared.)
 template <class F>
-inline constexpr VectorFunction kVector = nullptr;
+inline constexpr auto kVector = nullptr;
+template <class F>
+inline constexpr bool kHasVector = !std::is_null_pointer_v<std::remove_const_t<decltype(kVector<F>)>>;
 template <>
 inline constexpr VectorFunction kVector<scalar::Exp> = vector_exp;
 template <>
