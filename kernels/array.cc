@@ -100,6 +100,15 @@ Array Array::materialize() const {
   return result;
 }
 
+Array Array::on_host() const {
+  const Array here = materialize();
+  if (device_ == nullptr) return here;
+  const HostScope scope;
+  Array copy = uninitialized(view_.sizes);
+  device_->fetch(here.address(), static_cast<std::size_t>(count_) * sizeof(double), copy.data());
+  return copy;
+}
+
 Array Array::expand(const Shape& shape) const {
   if (shape == view_.sizes) return *this;
   Array result = *this;

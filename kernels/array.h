@@ -60,6 +60,9 @@ class Array {
   Array reshape(Shape shape) const;
   // Row-major copy, or itself when it already is.
   Array materialize() const;
+  // For loops of the host that read most of it: row-major in the host's memory; a copy of what a device holds, at once,
+  // where reading in place would move it page by page.
+  Array on_host() const;
   // Zero-stride expansion to a shape that this one broadcasts to; no copy.
   Array expand(const Shape& shape) const;
   // Sole owner of the buffer: it may be reused in place.

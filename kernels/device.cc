@@ -18,6 +18,13 @@ DeviceScope::~DeviceScope() {
   memory = memory_;
 }
 
+HostScope::HostScope() : device_(std::exchange(device, nullptr)), memory_(std::exchange(memory, nullptr)) {}
+
+HostScope::~HostScope() {
+  device = device_;
+  memory = memory_;
+}
+
 Device* current_device() { return device; }
 MemoryResource* current_memory() { return memory; }
 

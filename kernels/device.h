@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -58,10 +59,15 @@ class Device {
   // Work was put into the queue: the next `wait` blocks.
   void launched() { pending_.store(true, std::memory_order_release); }
 
-  // One element of an array, waited for; cheaper than moving the memory that it lies in.
-  virtual double read(const double* element) {
+  // Bytes of its memory, copied to the host's when all that was launched has run.
+  virtual void fetch(const void* from, std::size_t bytes, void* to) {
     wait();
-    return *element;
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  double read(const double* element) {
+    double value = 0;
+    fetch(element, sizeof value, &value);
+    return value;
   }
 
   // The first error since the last call; nothing after it counts. One that is lost stays.
@@ -99,6 +105,19 @@ class DeviceScope {
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device* device_;
+  MemoryResource* memory_;
+};
+
+// While it lives, the calling thread computes on the host, in the host's memory.
+class HostScope {
+ public:
+  HostScope();
+  ~HostScope();
+  HostScope(const HostScope&) = delete;
+  HostScope& operator=(const HostScope&) = delete;
 
  private:
   Device* device_;

@@ -24,8 +24,8 @@ void vector_sigmoid(const double* x, double* out, std::int64_t n);
 void vector_pow(const double* x, const double* y, double* out, std::int64_t n);
 void vector_atan2(const double* y, const double* x, double* out, std::int64_t n);
 
-// That of a scalar functor of one operand, if it has one. (Whether is told by the type: with sanitizers the address of a
-// function is no constant that could be compared.)
+// That of a scalar functor of one operand, if it has one. (Whether is told by the type: with sanitizers the address of
+// a function is no constant that could be compared.)
 template <class F>
 inline constexpr auto kVector = nullptr;
 template <class F>

@@ -143,12 +143,6 @@ void Queue::free(void* memory, std::size_t) noexcept {
   if (cudaFree(memory) != cudaSuccess) cudaGetLastError();
 }
 
-double Queue::read(const double* element) {
-  double value = 0;
-  fetch(element, sizeof value, &value);
-  return value;
-}
-
 void Queue::fetch(const void* from, std::size_t bytes, void* to) {
   use();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy to the host");

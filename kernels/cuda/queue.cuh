@@ -25,14 +25,13 @@ class Queue final : public Device {
   std::int64_t total_bytes() const override { return total_bytes_; }
   void* allocate(std::size_t bytes) override;
   void free(void* memory, std::size_t bytes) noexcept override;
-  double read(const double* element) override;
+  void fetch(const void* from, std::size_t bytes, void* to) override;
   std::optional<DeviceError> take_error() override;
   const Operations& operations() const override;
 
   cudaStream_t stream() const { return stream_; }
   cublasHandle_t blas() const { return blas_; }
-  void fetch(const void* from, std::size_t bytes, void* to);  // To the host, waited for.
-  void put(const void* from, std::size_t bytes, Array& to);   // Row-major, as `to` is; `from` may go on its return.
+  void put(const void* from, std::size_t bytes, Array& to);  // Row-major, as `to` is; `from` may go on its return.
   void decode(Format format, const void* bytes, std::int64_t count, double* out);  // upload.cuh
   void launched_or_throw(const char* what);                                        // After a launch.
   void check(cudaError_t status, const char* what);                                // Throws DeviceFailure.

@@ -69,7 +69,7 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (!replay.has(id)) continue;
-    const Array value = replay.value(id).materialize();
+    const Array value = replay.value(id).on_host();
     shapes_.insert(node.shape);
     add_rows(&rows_, value);
     if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
@@ -85,7 +85,7 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
 }
 
 void KnownValues::add_rows(Keys* keys, const Array& value) {
-  const Array rows = value.materialize();
+  const Array rows = value.on_host();
   const std::int64_t length = row_length(rows);
   for (std::int64_t i = 0; length > 0 && i + length <= rows.count(); i += length)
     if (const auto mark = fingerprint(rows.data() + i, length)) keys->push_back(mark->key());
@@ -95,7 +95,7 @@ void KnownValues::add_rows(Keys* keys, const Array& value) {
 }
 
 bool KnownValues::holds_rows(const Keys& keys, const Array& value) {
-  const Array rows = value.materialize();
+  const Array rows = value.on_host();
   auto all_known = [&](std::int64_t length) {
     for (std::int64_t i = 0; length > 0 && i + length <= rows.count(); i += length) {
       const auto mark = fingerprint(rows.data() + i, length);
@@ -107,7 +107,7 @@ bool KnownValues::holds_rows(const Keys& keys, const Array& value) {
 }
 
 Agreement KnownValues::of(const Node& node, const Array& value) const {
-  const Array elements = value.materialize();
+  const Array elements = value.on_host();
   const auto mark = fingerprint(elements.data(), elements.count());
   if (!mark || holds(wholes_, *mark)) return Agreement::kAgrees;
   if (!holds_rows(rows_, elements)) return Agreement::kDiffers;

@@ -70,8 +70,8 @@ void check_observed(const Graph& graph, const Replay& anchored, const Profile& p
   for (const auto& [id, observation] : graph.observed) {
     const Enclosure enclosure = enclosures->take(id);
     if (enclosure.exploded) continue;
-    const Array exact = anchored.computed(id).materialize(), observed = anchored.value(id).materialize();
-    const Array radius = enclosure.radius ? enclosure.radius.values.materialize() : Array();
+    const Array exact = anchored.computed(id).on_host(), observed = anchored.value(id).on_host();
+    const Array radius = enclosure.radius ? enclosure.radius.values.on_host() : Array();
     const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
     const auto [low, high] = promised_range(graph.nodes[id], profile);
     IllegalValue illegal;

@@ -171,8 +171,8 @@ Measured measure(const Graph& graph, const Probe& probe, const TapValues& values
   for (const Probe::Part& part : probe.parts) {
     const GraphTap& tap = graph.taps[part.tap];
     if (!tap.reference) return measured;
-    const Array r = reference_value(tap), m = values.exact(part.tap).materialize(), w = part.weights.array();
-    const Array n = own ? replayed_value(tap, *own).materialize() : m;
+    const Array r = reference_value(tap), m = values.exact(part.tap).on_host(), w = part.weights.array();
+    const Array n = own ? replayed_value(tap, *own).on_host() : m;
     for (std::int64_t i = 0; i < w.count(); ++i) {
       deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
       own_deviation += w.data()[i] * (r.data()[i] - n.data()[i]);

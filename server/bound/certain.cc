@@ -24,7 +24,7 @@ Interval product_sign(Interval a, Interval b) {
 
 Interval of_values(const Array& values) {
   if (!values || values.count() == 0) return {};
-  const Array x = values.materialize();
+  const Array x = values.on_host();
   Interval range{kInfinity, -kInfinity};
   for (std::int64_t i = 0; i < x.count(); ++i) {
     if (std::isnan(x.data()[i])) return {};

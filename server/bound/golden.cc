@@ -27,7 +27,7 @@ struct Projection {
 // Dot2 of Ogita, Rump and Oishi (2005), Accurate sum and dot product, algorithm 5.3: as in twice the precision.
 // |error| <= u |value| + gamma_n^2 sum|w_i x_i|, proposition 5.5.
 Projection project(const Array& weights, const Array& values) {
-  const Array w = weights.materialize(), x = values.materialize();
+  const Array w = weights.on_host(), x = values.on_host();
   double sum = 0, low = 0, magnitude = 0;
   for (std::int64_t i = 0; i < w.count(); ++i) {
     const double product = w.data()[i] * x.data()[i];
@@ -44,7 +44,7 @@ Projection project(const Array& weights, const Array& values) {
 
 std::string values_digest(const Array& values) {
   std::vector<std::uint8_t> bytes;
-  const Array x = values.materialize();
+  const Array x = values.on_host();
   for (std::int64_t i = 0; i < x.count(); ++i) {
     const double value = std::isnan(x.data()[i]) ? kNotAnswered : x.data()[i];  // One NaN for all.
     const auto* raw = reinterpret_cast<const std::uint8_t*>(&value);
@@ -54,7 +54,7 @@ std::string values_digest(const Array& values) {
 }
 
 std::vector<double> listed(const Array& values) {
-  const Array x = values.materialize();
+  const Array x = values.on_host();
   return {x.data(), x.data() + x.count()};
 }
 

@@ -72,7 +72,7 @@ std::vector<GuardFinding> check_guards(const Graph& graph, const Replay& exact, 
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     if (!tap.guard.given() || count(tap.shape) == 0) continue;
-    const Array m = replayed_value(tap, exact).materialize(), t = observed_value(tap).materialize();
+    const Array m = replayed_value(tap, exact).on_host(), t = observed_value(tap).on_host();
     if (std::isfinite(tap.guard.minimum)) ask(i, 1, tap.guard.minimum, m, t, &questions);
     if (std::isfinite(tap.guard.maximum)) ask(i, -1, tap.guard.maximum, m, t, &questions);
     for (const GraphTap::Term& term : tap.terms) wanted.push_back(term.node);

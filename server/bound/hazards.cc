@@ -33,7 +33,7 @@ struct Range {
 
 Range range_of(Format format, const Array& values) {
   Range range;
-  const Array x = values.materialize();
+  const Array x = values.on_host();
   const double normal = smallest_normal(format), limit = largest_finite(format);
   for (std::int64_t i = 0; i < x.count(); ++i) {
     const double magnitude = std::fabs(x.data()[i]);
@@ -159,8 +159,8 @@ void look_for_absorbed(const Array& accumulator, const Array& addend, const Roun
 Addition::Found look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
   Addition::Found found;
   if (addition.into) {
-    const Array a = terms[*addition.into].materialize();
-    const Array x = terms[1 - *addition.into].expand(a.shape()).materialize();
+    const Array a = terms[*addition.into].on_host();
+    const Array x = terms[1 - *addition.into].expand(a.shape()).on_host();
     if (addition.format == Format::kFloat32)
       look_for_absorbed(
           a, x, [](double v) { return static_cast<float>(v); }, &found);

@@ -144,7 +144,7 @@ NodeId position(const Graph& graph, std::size_t tap) {
 
 // T = (1 + c) R elementwise, to a millionth of the gap: an error of scale.
 std::optional<double> scale_error(const Array& target, const Array& reference) {
-  const Array t = target.materialize(), r = reference.materialize();
+  const Array t = target.on_host(), r = reference.on_host();
   const double rr = dot(r, r);
   if (!(rr > 0) || t.count() == 1) return std::nullopt;
   const double factor = dot(r, t) / rr;

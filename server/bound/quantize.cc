@@ -97,7 +97,7 @@ std::optional<HazardFinding> find_saturation(const Graph& graph, const Replay& v
     // A grid's values stay on it while limits are taken and formats change.
     if (clamp || node.primitive == Primitive::kCast) on_grid[id] = on_grid[id] || on_grid[node.inputs[0]];
     if (!clamp || !on_grid[node.inputs[0]] || count(graph.nodes[node.inputs[1]].shape) != 1) continue;
-    const Array before = values.value(node.inputs[0]).materialize(), after = values.value(id).materialize();
+    const Array before = values.value(node.inputs[0]).on_host(), after = values.value(id).on_host();
     double cut = 0, lost = 0, total = 0;
     for (std::int64_t i = 0; i < after.count(); ++i) {
       const double difference = before.data()[i] - after.data()[i];
@@ -132,7 +132,7 @@ std::optional<HazardFinding> find_stagnation(const Graph& graph, const Replay& v
       parameter = parameter || (leaf.node == weight && leaf.role == LeafRole::kParameter);
     if (!parameter) continue;
     const double scale = values.value(scaling.inputs[1]).item();
-    const Array w = values.value(update.inputs[0]).materialize(), sum = values.value(scaling.inputs[0]).materialize();
+    const Array w = values.value(update.inputs[0]).on_host(), sum = values.value(scaling.inputs[0]).on_host();
     double here = 0;
     for (std::int64_t i = 0; i < w.count() && w.count() == sum.count(); ++i) {
       const double before = w.data()[i] * scale, after = sum.data()[i] * scale;

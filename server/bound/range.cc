@@ -16,7 +16,7 @@ bool same_class(double a, double b) {
 }
 
 bool same_classes(const Array& a, const Array& b) {
-  const Array x = a.materialize(), y = b.materialize();
+  const Array x = a.on_host(), y = b.on_host();
   for (std::int64_t i = 0; i < x.count(); ++i)
     if (!same_class(x.data()[i], y.data()[i])) return false;
   return true;
@@ -40,7 +40,7 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
   const std::vector<bool> before = ancestors(graph, to);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!before[id] || !computed(graph, id) || !rounded.has(id)) continue;
-    const Array values = rounded.value(id).materialize();
+    const Array values = rounded.value(id).on_host();
     // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what a
     // first-order envelope that is not vacuous allows.
     const double limit = largest_finite(graph.nodes[id].result) * 0.875;
@@ -61,8 +61,8 @@ bool borderline(const Graph& graph, const Replay& exact, const Replay& rounded, 
   const Overrides none;
   const Enclosure enclosure = Enclosures(graph, exact, {node}, &profile, none).take(node);
   if (enclosure.exploded || !enclosure.radius) return false;
-  const Array centre = exact.value(node).materialize(), radius = enclosure.radius.values.materialize();
-  const Array ours = rounded.value(node).materialize();
+  const Array centre = exact.value(node).on_host(), radius = enclosure.radius.values.on_host();
+  const Array ours = rounded.value(node).on_host();
   const double limit = largest_finite(graph.nodes[node].result);
   for (std::int64_t i = 0; i < ours.count(); ++i) {
     const double least = std::fabs(centre.data()[i]) - radius.data()[i];
@@ -88,7 +88,7 @@ std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::ve
   for (const GraphDecision& decision : graph.decisions) {
     if (!decision.overflow) continue;
     if (!lane) lane = replay(graph, leaves, Precision::kRounded);
-    const Array ours = lane.value(decision.node).materialize();
+    const Array ours = lane.value(decision.node).on_host();
     bool same = true;
     for (std::int64_t i = 0; i < ours.count(); ++i)
       same = same && (ours.data()[i] != 0) == ((*decision.sides)[static_cast<std::size_t>(i)] != 0);

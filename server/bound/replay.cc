@@ -322,10 +322,10 @@ double integer_margin(Primitive rounding, double x, double code) {
 
 // Largest difference between the elements that exact arithmetic and the target chose, and the elements' own spread.
 std::pair<double, double> choice_margin(const GraphDecision& decision, const Replay& followed) {
-  const Array own = followed.computed(decision.node).materialize();
-  const Array observed = followed.value(decision.node).materialize();
-  const Array table = followed.value(decision.choice->table).materialize();
-  const Array position = followed.value(decision.choice->position).materialize();
+  const Array own = followed.computed(decision.node).on_host();
+  const Array observed = followed.value(decision.node).on_host();
+  const Array table = followed.value(decision.choice->table).on_host();
+  const Array position = followed.value(decision.choice->position).on_host();
   double margin = 0, sum = 0, squares = 0, finite = 0;
   for (std::int64_t i = 0; i < own.count(); ++i) {
     const double moved = own.data()[i] - observed.data()[i];
@@ -374,7 +374,7 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Pro
   DecisionCheck check;
   for (const GraphDecision& decision : graph.decisions) {
     const Node& node = graph.nodes[decision.node];
-    const Array own = exact.value(decision.node).materialize();
+    const Array own = exact.value(decision.node).on_host();
     Array observed = decode_bytes(decision.format, decision.sides, own.shape());
     check.total += static_cast<std::uint64_t>(own.count());
     if (decision.choice) check.choices[decision.node] = observed;
@@ -391,8 +391,8 @@ DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Pro
                           node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
     const bool sign = node.primitive == Primitive::kSign;
     if (!decision.choice && (comparison || rounding || sign)) {
-      const Array a = exact.value(node.inputs[0]).expand(own.shape()).materialize();
-      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).materialize() : Array();
+      const Array a = exact.value(node.inputs[0]).expand(own.shape()).on_host();
+      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).on_host() : Array();
       double squares = 0, margin = 0;
       for (std::int64_t i = 0; i < own.count(); ++i) {
         const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);

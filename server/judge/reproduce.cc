@@ -91,7 +91,7 @@ std::vector<Reproducer::Operand> read_taps(const Trace& trace, const Trace* targ
   for (std::size_t i = 0; i < trace.taps.size(); ++i) {
     const TensorRef& tensor = trace.taps[i].terms.front().tensor;
     const NodeId node = graph.taps[i].terms.front().node;
-    const Array values = rounded.value(node).expand(tensor.view.sizes).materialize();
+    const Array values = rounded.value(node).expand(tensor.view.sizes).on_host();
     auto bytes = std::make_shared<std::vector<std::uint8_t>>(*zeros(tensor));
     encode(tensor.format, values.data(), values.count(), bytes->data());
     operands.push_back({tensor, std::move(bytes), known[node]});
@@ -202,9 +202,9 @@ void enclose_results(const Profile& profile, Reproducer* reproducer) {
     if (result.tensor.value == 0) continue;
     const NodeId id = wanted[next++];
     const Node& node = graph.nodes[id];
-    const Array values = exact.value(id).materialize();
+    const Array values = exact.value(id).on_host();
     const Enclosure enclosure = enclosures.take(id);
-    const Array radius = enclosure.radius ? enclosure.radius.values.materialize() : Array();
+    const Array radius = enclosure.radius ? enclosure.radius.values.on_host() : Array();
     // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
     const double own = node.compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
     const PromisedRange promised = promised_range(node, profile);

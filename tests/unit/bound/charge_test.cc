@@ -56,6 +56,27 @@ struct OneNode {
   Array value;
 };
 
+// A device in the host's memory, which counts what is copied from it.
+class CountingDevice : public Device, public MemoryResource {
+ public:
+  std::string name() const override { return "counting"; }
+  std::int64_t total_bytes() const override { return limit(); }
+  std::int64_t limit() const override { return std::int64_t{1} << 30; }
+  void* allocate(std::size_t bytes) override { return ::operator new (bytes, std::align_val_t{256}); }
+  void free(void* memory, std::size_t) noexcept override { ::operator delete (memory, std::align_val_t{256}); }
+  void fetch(const void* from, std::size_t bytes, void* to) override {
+    fetched += bytes;
+    Device::fetch(from, bytes, to);
+  }
+  std::optional<DeviceError> take_error() override { return {}; }
+  const Operations& operations() const override { return host_operations(); }
+
+  std::size_t fetched = 0;
+
+ protected:
+  void synchronise() override { idle(); }
+};
+
 // Pieces together say what the node says as a whole, whatever its operands are broadcast along.
 TEST(NodeRounding, PiecesSumUpToTheWhole) {
   std::mt19937 rng(1);
@@ -116,6 +137,27 @@ TEST(NodeRounding, OwnRoundingsStayTheirOwnSize) {
     EXPECT_GT(charges.own.noise.squares, 0);
     EXPECT_LE(charges.own.noise.squares, charges.own.whole * charges.own.whole * (1 + 1e-9)) << others;
     EXPECT_LT(charges.own.whole, 1e-7 * charges.target.whole);
+  }
+}
+
+// What a device computed is charged as on the host; what sorts and draws does so on copies of its own.
+TEST(NodeRounding, OfADeviceIsChargedAsOnTheHost) {
+  CountingDevice device;
+  for (const std::int64_t distinct : {std::int64_t{40}, kRows * kColumns}) {
+    const auto charged = [&] {
+      std::mt19937 rng(4);
+      std::vector<double> x = normal(rng, distinct);
+      while (std::ssize(x) < kRows * kColumns) x.push_back(x[rng() % static_cast<std::uint64_t>(distinct)]);
+      const OneNode node(Primitive::kMul, {array({kRows, kColumns}, x), array({kColumns}, normal(rng, kColumns))});
+      return node.charge(array({kRows, kColumns}, normal(rng, kRows * kColumns)), 0);
+    };
+    const NodeRounding::Charge host = charged();
+    const DeviceScope scope(device, device);
+    const NodeRounding::Charge found = charged();
+    EXPECT_NEAR(found.whole, host.whole, 1e-5 * host.whole);
+    EXPECT_NEAR(found.noise.bias, host.noise.bias, 1e-9 * host.whole);
+    EXPECT_NEAR(found.noise.squares, host.noise.squares, 0.3 * host.noise.squares);  // Other elements are drawn.
+    EXPECT_GT(device.fetched, 0U);
   }
 }
 
