@@ -14,7 +14,7 @@ void Chain::add(Primitive primitive, const Attributes& attributes, std::span<con
   step.moved = std::ranges::any_of(inputs, [&](std::size_t input) { return enclosed(input); });
   step.inflated = step.moved && !of_result_alone(primitive);
   step.error = primitive::element::local_error(primitive, attributes, arithmetic);
-  if (arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && primitive != Primitive::kSelect)
+  if (arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && !moves(primitive))
     step.tiny = smallest_normal(arithmetic.compute);
 }
 

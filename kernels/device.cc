@@ -10,17 +10,10 @@ thread_local MemoryResource* memory = nullptr;
 
 }  // namespace
 
-DeviceScope::DeviceScope(Device& of, MemoryResource& in)
-    : device_(std::exchange(device, &of)), memory_(std::exchange(memory, &in)) {}
+DeviceScope::DeviceScope(Device* of, MemoryResource* in)
+    : device_(std::exchange(device, of)), memory_(std::exchange(memory, in)) {}
 
 DeviceScope::~DeviceScope() {
-  device = device_;
-  memory = memory_;
-}
-
-HostScope::HostScope() : device_(std::exchange(device, nullptr)), memory_(std::exchange(memory, nullptr)) {}
-
-HostScope::~HostScope() {
   device = device_;
   memory = memory_;
 }

@@ -64,7 +64,7 @@ class Device {
     wait();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
-  double read(const double* element) {
+  double read(const double* element) {  // One of them.
     double value = 0;
     fetch(element, sizeof value, &value);
     return value;
@@ -101,10 +101,13 @@ class MemoryResource {
 // memory of that device. Scopes nest. Threads that parallel_for calls have no device of their own.
 class DeviceScope {
  public:
-  DeviceScope(Device& device, MemoryResource& memory);
+  DeviceScope(Device& device, MemoryResource& memory) : DeviceScope(&device, &memory) {}
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
+
+ protected:
+  DeviceScope(Device* device, MemoryResource* memory);
 
  private:
   Device* device_;
@@ -112,16 +115,9 @@ class DeviceScope {
 };
 
 // While it lives, the calling thread computes on the host, in the host's memory.
-class HostScope {
+class HostScope : public DeviceScope {
  public:
-  HostScope();
-  ~HostScope();
-  HostScope(const HostScope&) = delete;
-  HostScope& operator=(const HostScope&) = delete;
-
- private:
-  Device* device_;
-  MemoryResource* memory_;
+  HostScope() : DeviceScope(nullptr, nullptr) {}
 };
 
 // Of the calling thread; null: the host and its pool.

@@ -32,8 +32,8 @@ struct BlockValue {
     const double *const a = block.x[0], *const b = block.x[1], *const c = block.x[2];
     double* const out = block.value;
     if constexpr (E::kPrimitive == Primitive::kPow) {
-      if (step.fixed_exponent && primitive::chain::is_small_power(b[0])) {
-        for (std::int64_t i = 0; i < n; ++i) out[i] = primitive::chain::small_power(a[i], b[0]);
+      if (step.fixed_exponent && scalar::is_small_power(b[0])) {
+        for (std::int64_t i = 0; i < n; ++i) out[i] = scalar::small_power(a[i], b[0]);
       } else {
         vector_pow(a, b, out, n);
       }
@@ -157,17 +157,15 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
     const double *values, *radii;
   };
   std::vector<Operand> operands(sources + chain.steps().size(), Operand{zeros, zeros});
-  struct Result {
-    double *values, *radii;
-    std::int64_t advance;  // From block to block: what is asked for goes to its place at once.
+  // By step that is asked for: what it gives goes to its place at once.
+  struct Place {
+    double *values = nullptr, *radii = nullptr;
   };
-  std::vector<Result> results;  // By step.
-  for (const Chain::Step& step : chain.steps())
-    results.push_back({slot_values + blocks(step.slot), slot_radii + blocks(step.slot), 0});
+  std::vector<Place> places(chain.steps().size());
   for (std::size_t e = 0; e < chain.ends().size(); ++e) {
-    Result& of = results[chain.ends()[e] - sources];
-    const bool radii = chain.enclosed() && result.radii[e];
-    of = {result.values[e].data(), radii ? result.radii[e].values.data() : of.radii, 1};
+    Place& place = places[chain.ends()[e] - sources];
+    place.values = result.values[e].data();
+    if (chain.enclosed() && result.radii[e]) place.radii = result.radii[e].values.data();
   }
   for (std::size_t i = 0; i < sources; ++i) {
     if (!chain.sources()[i].one) continue;
@@ -193,8 +191,10 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
     }
     for (std::size_t s = 0; s < chain.steps().size(); ++s) {
       const Chain::Step& step = chain.steps()[s];
-      const Result& into = results[s];
-      internal::ChainBlock block{n, {}, {}, into.values + into.advance * begin, into.radii + into.advance * begin};
+      const Place& place = places[s];
+      internal::ChainBlock block{n, {}, {}, slot_values + blocks(step.slot), slot_radii + blocks(step.slot)};
+      if (place.values != nullptr) block.value = place.values + begin;
+      if (place.radii != nullptr) block.radius = place.radii + begin;
       for (int k = 0; k < 3; ++k) {
         block.x[k] = operands[step.inputs[k]].values;
         block.r[k] = operands[step.inputs[k]].radii;

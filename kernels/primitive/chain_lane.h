@@ -6,9 +6,7 @@
 
 #include "kernels/chain.h"
 
-namespace plumbline {
-
-namespace primitive::chain {
+namespace plumbline::primitive::chain {
 
 #if defined(__CUDACC__)
 #pragma nv_exec_check_disable
@@ -58,14 +56,8 @@ struct CarriedOf {
   }
 };
 
-// One exponent for all elements, and a small integer: products, to 1.5 ULP.
-PLUMBLINE_HOST_DEVICE inline double small_power(double a, double b) {
-  return b == 2 ? a * a : b == 3 ? a * a * a : b == 1 ? a : 1 / a;
-}
-PLUMBLINE_HOST_DEVICE inline bool is_small_power(double b) { return b == 2 || b == 3 || b == 1 || b == -1; }
-
 PLUMBLINE_HOST_DEVICE inline double value(const Chain::Step& step, const double (&x)[3]) {
-  if (step.fixed_exponent && is_small_power(x[1])) return small_power(x[0], x[1]);
+  if (step.fixed_exponent && scalar::is_small_power(x[1])) return scalar::small_power(x[0], x[1]);
   return element::visit(step.primitive, ValueOf{x});
 }
 
@@ -89,5 +81,4 @@ PLUMBLINE_HOST_DEVICE inline double radius(const Chain::Step& step, const double
   return step.moved ? (carried + error) * (1 + 0x1p-40) : error;
 }
 
-}  // namespace primitive::chain
-}  // namespace plumbline
+}  // namespace plumbline::primitive::chain

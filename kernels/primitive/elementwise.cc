@@ -89,21 +89,13 @@ void pull_back2(const Attributes&, Inputs in, const Array& out, const Array& cot
   }
 }
 
-// One exponent for all elements, and a small integer: products, to 1.5 ULP. Others through the vector function.
+// One exponent for all elements, if it is small, as products; others through the vector function.
 Array evaluate_pow(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
   const double b = in[1].count() == 1 ? in[1].item() : 0.5;
-  if (b == 2) {
+  if (scalar::is_small_power(b)) {
     loop::map(
-        out, [] PLUMBLINE_HOST_DEVICE(double a) { return a * a; }, in[0]);
-  } else if (b == 3) {
-    loop::map(
-        out, [] PLUMBLINE_HOST_DEVICE(double a) { return a * a * a; }, in[0]);
-  } else if (b == 1) {
-    loop::map(out, loop::Copy{}, in[0]);
-  } else if (b == -1) {
-    loop::map(
-        out, [] PLUMBLINE_HOST_DEVICE(double a) { return 1 / a; }, in[0]);
+        out, [b] PLUMBLINE_HOST_DEVICE(double a) { return scalar::small_power(a, b); }, in[0]);
   } else {
     const Array x = in[0].expand(shape).materialize(), y = in[1].expand(shape).materialize();
     loop::map_wide<scalar::Pow, cpu::vector_pow>(out, x, y);

@@ -92,6 +92,22 @@ constexpr bool is_elementwise(Primitive primitive) {
   return primitive >= Primitive::kNeg && primitive <= Primitive::kSelect;
 }
 
+// What does no arithmetic on its operands' values, but moves them.
+constexpr bool moves(Primitive primitive) {
+  switch (primitive) {
+    case Primitive::kLeaf:
+    case Primitive::kConstant:
+    case Primitive::kIota:
+    case Primitive::kSelect:
+    case Primitive::kWindow:
+    case Primitive::kAssemble:
+    case Primitive::kGatherRows:
+      return true;
+    default:
+      return false;
+  }
+}
+
 struct Attributes {
   double scalar = 0;
   double scalar2 = 0;

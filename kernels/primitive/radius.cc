@@ -88,11 +88,6 @@ struct RadiusOf {
 
 }  // namespace
 
-Bound radius_lipschitz1(const Attributes&, Inputs, std::span<const Bound> radii, const Array& out) {
-  if (all_exact(radii)) return {};
-  return bound_of(out, OfRadiusAlone<element::Lipschitz>{}, radii[0].values);
-}
-
 decltype(PrimitiveTraits::radius) element_radius(Primitive primitive) { return element::visit(primitive, RadiusOf{}); }
 
 }  // namespace plumbline::primitive

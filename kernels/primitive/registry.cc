@@ -37,22 +37,6 @@ const Rows& base() {
   return rows;
 }
 
-// What does no arithmetic on its operands' values, but moves them.
-constexpr bool moves(Primitive primitive) {
-  switch (primitive) {
-    case Primitive::kLeaf:
-    case Primitive::kConstant:
-    case Primitive::kIota:
-    case Primitive::kSelect:
-    case Primitive::kWindow:
-    case Primitive::kAssemble:
-    case Primitive::kGatherRows:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Under a profile that flushes subnormal operands (element.h). That is true of maxima, comparisons and sign changes,
 // too, whose instructions flush their operands.
 Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, const Arithmetic& arithmetic,

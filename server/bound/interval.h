@@ -67,12 +67,12 @@ class EnclosedStretch {
   std::vector<bool> exploded() const;
 
  private:
+  StretchBalls balls(Enclosures* enclosures);
+
   const Stretch& stretch_;
   std::vector<bool> lost_;  // Of its sources: whether their enclosure exploded.
   const Tiles tiles_;
   std::vector<std::vector<Largest>> largest_;  // By tile, of steps.
-
-  StretchBalls balls(Enclosures* enclosures);
 };
 
 }  // namespace plumbline
