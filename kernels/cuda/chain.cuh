@@ -142,9 +142,9 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   queue->check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(internal::kChainShared)),
                "shared memory of a chain");
-  kernel<<<internal::blocks_for(count, threads), static_cast<unsigned>(threads), shared(threads), queue->stream()>>>(
-      count, tables);
-  queue->launched_or_throw("chain");
+  queue->launch("chain", kernel,
+                {internal::grid_for(count, threads).blocks, static_cast<unsigned>(threads), shared(threads)}, count,
+                tables);
   if (!enclosed) return result;
   result.largest.resize(steps);
   queue->fetch(largest.address(), steps * sizeof(Largest), result.largest.data());

@@ -108,12 +108,11 @@ inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const
   const Array table = table_of(*queue, terms);
   std::vector<Comparison> found(static_cast<std::size_t>(blocks));
   const Array parts = memory_of<Comparison>(found.size());
-  internal::comparison_kernel<<<static_cast<unsigned>(blocks), internal::kComparedThreads, 0, queue->stream()>>>(
-      count, stretch,
-      {rows_of<internal::DeviceTerm>(table), static_cast<std::uint32_t>(centres.size()),
-       static_cast<std::uint32_t>(terms.size()), slack},
-      rows_of<Comparison>(parts));
-  queue->launched_or_throw("comparison");
+  const internal::DeviceComparison of = {rows_of<internal::DeviceTerm>(table),
+                                         static_cast<std::uint32_t>(centres.size()),
+                                         static_cast<std::uint32_t>(terms.size()), slack};
+  queue->launch("comparison", internal::comparison_kernel, {static_cast<unsigned>(blocks), internal::kComparedThreads},
+                count, stretch, of, rows_of<Comparison>(parts));
   queue->fetch(parts.address(), found.size() * sizeof(Comparison), found.data());
   Comparison whole;
   for (const Comparison& part : found) whole.join(part);

@@ -201,11 +201,6 @@ void Queue::check(cublasStatus_t status, const char* what) {
   fail((std::string(what) + ": " + cublasGetStatusString(status)).c_str());
 }
 
-void Queue::launched_or_throw(const char* what) {
-  launched();
-  check(cudaGetLastError(), what);
-}
-
 Queue* queue_of(const Array& out) {
   Device* const device = current_device();
   if (device == nullptr || out.device() != device) return nullptr;

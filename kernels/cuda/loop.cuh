@@ -22,8 +22,9 @@ namespace internal {
 constexpr int kThreads = 256;
 constexpr std::int64_t kBlocks = 8192;  // Of a grid at most: threads walk on by the size of the grid.
 
-inline unsigned blocks_for(std::int64_t work, std::int64_t each) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((work + each - 1) / each, 1, kBlocks));
+// Blocks of kThreads for so much work, `each` of it a block's at a time.
+inline Grid grid_for(std::int64_t work, std::int64_t each = kThreads) {
+  return {static_cast<unsigned>(std::clamp<std::int64_t>((work + each - 1) / each, 1, kBlocks)), kThreads};
 }
 
 template <int N>
@@ -100,9 +101,8 @@ bool map(Queue& queue, bool add, Array& out, const F& f, const Arrays&... arrays
     const std::int64_t stride = walk.strides[0][i + 1];
     pairs = pairs && (stride == 0 || (stride == 1 && aligned(in.data[i])));
   }
-  map_kernel<kInputs><<<blocks_for(n, pairs ? 2 * kThreads : kThreads), kThreads, 0, queue.stream()>>>(
-      n, walk, pairs, add, out.address(), in, f);
-  queue.launched_or_throw("map");
+  queue.launch("map", map_kernel<kInputs, F>, grid_for(n, pairs ? 2 * kThreads : kThreads), n, walk, pairs, add,
+               out.address(), in, f);
   return true;
 }
 
@@ -129,8 +129,8 @@ template <class Body, class... Pointers>
 void launch_rows(Queue& queue, std::int64_t rows, std::int64_t length, const Body& body, Pointers... pointers) {
   if (rows == 0) return;
   const dim3 block = length < 4 * kTeamThreads ? dim3(32, kTeamThreads / 32) : dim3(kTeamThreads);
-  rows_kernel<<<blocks_for(rows, block.y), block, 0, queue.stream()>>>(rows, body, pointers...);
-  queue.launched_or_throw("rows");
+  void (*const kernel)(std::int64_t, Body, Pointers...) = rows_kernel<Body, Pointers...>;
+  queue.launch("rows", kernel, {grid_for(rows, block.y).blocks, block}, rows, body, pointers...);
 }
 
 // Outputs and terms of a reduction. Each output's terms are cut into `splits` stretches of `stretch`, chosen by the
@@ -227,9 +227,8 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
   if (out.count() == 0) return true;
   if (count(shape) == 0) {
     if (!accumulate) {
-      fill_kernel<<<blocks_for(out.count(), kThreads), kThreads, 0, queue.stream()>>>(out.count(), out.address(),
-                                                                                      Constant{Combine::kStart});
-      queue.launched_or_throw("fill");
+      queue.launch("fill", fill_kernel<Constant>, grid_for(out.count()), out.count(), out.address(),
+                   Constant{Combine::kStart});
     }
     return true;
   }
@@ -270,8 +269,7 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
   if (teams) {
     launch_rows(queue, all, reduction.stretch, Fold<Combine, kInputs, F>{reduction, f});
   } else {
-    column_kernel<Combine><<<blocks_for(all, kThreads), kThreads, 0, queue.stream()>>>(reduction, f);
-    queue.launched_or_throw("reduce");
+    queue.launch("reduce", column_kernel<Combine, kInputs, F>, grid_for(all), reduction, f);
   }
   if (partial) {
     Walk<1> of_out{reduction.kept.rank, reduction.kept.narrow, {}, {}};
@@ -279,9 +277,8 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
       of_out.sizes[d] = reduction.kept.sizes[d];
       of_out.strides[d][0] = reduction.kept.strides[d][0];
     }
-    combine_kernel<Combine><<<blocks_for(reduction.outputs, kThreads), kThreads, 0, queue.stream()>>>(
-        reduction.outputs, reduction.splits, partial.address(), of_out, accumulate, out.address());
-    queue.launched_or_throw("combine");
+    queue.launch("combine", combine_kernel<Combine>, grid_for(reduction.outputs), reduction.outputs, reduction.splits,
+                 partial.address(), of_out, accumulate, out.address());
   }
   return true;
 }
@@ -360,10 +357,7 @@ void fill(Array& out, const F& f) {
   Queue* const queue = queue_of(out);
   if (queue == nullptr) return cpu::fill(out, f);
   if (out.count() == 0) return;
-  internal::
-      fill_kernel<<<internal::blocks_for(out.count(), internal::kThreads), internal::kThreads, 0, queue->stream()>>>(
-          out.count(), out.address(), f);
-  queue->launched_or_throw("fill");
+  queue->launch("fill", internal::fill_kernel<F>, internal::grid_for(out.count()), out.count(), out.address(), f);
 }
 
 inline void decode(Array& out, Format format, const void* bytes) {

@@ -83,9 +83,8 @@ void products(Queue& queue, const Contraction& of, const std::vector<Piece>& pie
       gemm(queue, of, piece.length, a + piece.a, b + piece.b, partial.address() + p * all, of_call);
       p += calls;
     }
-    add_pieces<<<internal::blocks_for(all, internal::kThreads), internal::kThreads, 0, queue.stream()>>>(
-        batch.count, each, batch.c, count, accumulate || first > 0, partial.address(), c);
-    queue.launched_or_throw("sum of products");
+    queue.launch("sum of products", add_pieces, internal::grid_for(all), batch.count, each, batch.c, count,
+                 accumulate || first > 0, partial.address(), c);
   }
 }
 

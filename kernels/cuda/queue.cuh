@@ -8,12 +8,18 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "kernels/array.h"
 #include "kernels/cuda/upload.cuh"
 #include "kernels/device.h"
 
 namespace plumbline::cuda {
+
+struct Grid {
+  dim3 blocks, threads;
+  std::size_t shared = 0;  // Bytes that a block asks for when it is launched.
+};
 
 class Queue final : public Device {
  public:
@@ -33,8 +39,19 @@ class Queue final : public Device {
   cublasHandle_t blas() const { return blas_; }
   void put(const void* from, std::size_t bytes, Array& to);  // Row-major, as `to` is; `from` may go on its return.
   void decode(Format format, const void* bytes, std::int64_t count, double* out);  // upload.cuh
-  void launched_or_throw(const char* what);                                        // After a launch.
-  void check(cudaError_t status, const char* what);                                // Throws DeviceFailure.
+
+  // Puts a kernel there; `what` names it where it cannot be launched.
+  template <class... Parameters, class... Arguments>
+  void launch(const char* what, void (*kernel)(Parameters...), const Grid& grid, Arguments&&... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared;
+    config.stream = stream_;
+    launched();
+    check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+  }
+  void check(cudaError_t status, const char* what);  // Throws DeviceFailure.
   void check(cublasStatus_t status, const char* what);
   void use() const;  // Makes the device that of the calling thread.
 

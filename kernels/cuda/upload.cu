@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct LaunchDecode {
-  cudaStream_t stream;
+  Queue& queue;
   std::int64_t count;
   const void* from;
   double* out;
@@ -28,7 +28,8 @@ struct LaunchDecode {
   template <class Code>
   void operator()(Code) const {
     const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-    decode_kernel<Code><<<blocks, kThreads, 0, stream>>>(count, static_cast<const typename Code::Stored*>(from), out);
+    queue.launch("decode", decode_kernel<Code>, {blocks, kThreads}, count,
+                 static_cast<const typename Code::Stored*>(from), out);
   }
 };
 
@@ -69,8 +70,7 @@ void Upload::decode(Queue& queue, Format format, const void* bytes, std::int64_t
     queue.check(cudaMemcpyAsync(part.device, part.pinned, size, cudaMemcpyHostToDevice, stream_), "copy to the device");
     queue.check(cudaEventRecord(part.copied, stream_), "cudaEventRecord");
     queue.check(cudaStreamWaitEvent(queue.stream(), part.copied), "cudaStreamWaitEvent");
-    code::visit(format, LaunchDecode{queue.stream(), n, part.device, out + begin});
-    queue.launched_or_throw("decode");
+    code::visit(format, LaunchDecode{queue, n, part.device, out + begin});
     queue.check(cudaEventRecord(part.read, queue.stream()), "cudaEventRecord");
   }
 }

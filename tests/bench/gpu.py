@@ -1,4 +1,5 @@
-"""What the CUDA backend is on the device at hand: agreement with the CPU backend; without one, what its build says."""
+"""What the CUDA backend is on the device at hand: agreement with the CPU backend; without one, what its build says, and
+what its kernels compute on the emulated device of tests/emulation, where that is built."""
 
 import json
 import os
@@ -9,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cuda"
+ON_DEVICE = BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"
+EMULATED = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release")) / "tests/emulation/test_kernels_emulated"
 sys.path.insert(0, str(ROOT / "kernels" / "cuda"))
 import resources  # noqa: E402
 
@@ -20,16 +23,18 @@ RATIOS = (
 
 
 def measure() -> tuple[str, dict]:
+    emulated = agreement(run(EMULATED, "AgreesWithTheHost")) if EMULATED.exists() else None
+    nowhere = {"device": None, "emulated": emulated, "passed": emulated is None or agrees(emulated)}
     if not build():
-        return "no device was looked for: nvcc was not found", {"device": None}
-    found = run("AgreesWithTheHost")
+        return "no device was looked for: nvcc was not found", nowhere
+    found = run(ON_DEVICE, "AgreesWithTheHost")
     tables = sorted(path.stem for path in (BUILD / "kernels" / "cuda" / "resources").glob("*.tsv"))
     kernels = resources.table(resources.read(BUILD / "kernels" / "cuda" / "resources", tables))
     if not found["device"]:
-        return f"{kernels}\n\nno device: {found['reason']}; nothing ran on one", {"device": None}
-    figures = {"device": found["device"], **{name: int(found[name]) for name in ("primitives", "agree", "violations")}}
-    passed = figures["agree"] == figures["primitives"] > 0 and figures["violations"] == 0
-    speed = run("Speed")
+        return f"{kernels}\n\nno device: {found['reason']}; nothing ran on one", nowhere
+    figures = {"device": found["device"], **agreement(found)}
+    passed = agrees(figures)
+    speed = run(ON_DEVICE, "Speed")
     # Sums of products are not checked by row projections, and a step needs the daemon: null.
     figures |= {name: round(float(speed[name]), 3) if name in speed else None for name in RATIOS}
     return f"{kernels}\n\n{found['device']}: every primitive against the host", {**figures, "passed": passed}
@@ -47,11 +52,19 @@ def build() -> bool:
     return True
 
 
-def run(name: str) -> dict:
+def agreement(found: dict) -> dict:
+    return {name: int(found[name]) for name in ("primitives", "agree", "violations")}
+
+
+def agrees(figures: dict) -> bool:
+    return figures["agree"] == figures["primitives"] > 0 and figures["violations"] == 0
+
+
+def run(program: Path, name: str) -> dict:
     """What a test recorded; one that died on the device has no figures."""
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "result.json"
-        command = [str(BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"), f"--gtest_filter=Cuda.{name}"]
+        command = [str(program), f"--gtest_filter=Cuda.{name}"]
         environment = {**os.environ, "GTEST_OUTPUT": f"json:{output}"}
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX, env=environment, check=False)
         if done.returncode:

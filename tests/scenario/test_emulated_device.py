@@ -1,0 +1,62 @@
+"""The daemon with its CUDA backend on an emulated device (tests/emulation): the whole path but for the hardware."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from judge import base_cases, judge
+from private_daemon import binary, running
+from scenario import Case, scenarios
+from torch import nn
+
+import plumbline
+
+# Of each family some: whole models, updates, what is chosen, scattered, narrow or out of range.
+NAMES = (
+    *("A5 checkpointing", "A10 fixed point", "A11 mixed precision"),
+    *("DeepSpeed 7985", "dropped tile", "transformers 34191", "Triton 1821"),
+    *("Llama step", "pytorch 84334", "embedding scale", "RMS norm cast"),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def emulated() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_LIBRARY_PATH", str(binary("libplumbline_cuda.so").parent))
+        yield
+
+
+@pytest.fixture(scope="module")
+def device(emulated: None) -> Iterator[str]:
+    with running("--workers=cuda:0", "--gpu-memory-limit=4GiB") as daemon:
+        yield daemon.address
+
+
+@pytest.mark.parametrize(
+    "case", [case for s in scenarios() if s.name in NAMES for case in base_cases(s)], ids=lambda case: case.name
+)
+def test_a_device_says_what_the_host_says(case: Case, device: str) -> None:
+    verdict = judge(case, device).verdict
+    assert verdict.verdict == case.label, verdict.explain()
+    assert verdict.message.backend == "cuda:0"
+
+
+def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(2)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    with (
+        running("--workers=cuda:0,cpu", "--gpu-memory-limit=64MiB") as daemon,
+        plumbline.watch(model, optimizer, daemon.address, job="large", every=1) as audit,
+    ):
+        with audit.step():
+            model(torch.randn(2, 1024)).square().mean().backward()
+            optimizer.step()
+        assert audit.flush(60)
+        assert not audit.errors()
+        (verdict,) = audit.verdicts()
+    assert (verdict.verdict, verdict.message.backend) == ("TYPE_I", "cpu")
+
+
+def test_an_emulated_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="cuda:2: no CUDA device 2: expected 0 to 1"), running("--workers=cuda:2"):
+        pass
