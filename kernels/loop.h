@@ -16,6 +16,11 @@
 //   for_each_row(rows, length, out, body, inputs...)
 //                               body(team, row, out's data, inputs' data...), all row-major; `length` tells how much
 //                               work a row is. A team (kernels/cpu/team.h, kernels/cuda/team.cuh) walks the row.
+//   argsort(x, order)           order [lines, kept] = in each line of x [lines, length] the places of its `kept`
+//   largest
+//                               elements, falling, NaN first, equal ones in order
+//   group(row, start, order)    order: the places of all that `row` names, a number from 0 or -1 (none), row after row
+//                               and in order within each; row r's begin at start[r] and end before start[r + 1]
 //   decode(out, format, bytes)  ball/format.h
 //   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
 //   any(f, x)                   whether f holds for an element of x, row-major

@@ -7,6 +7,7 @@
 #include "kernels/chain.h"
 #include "kernels/comparison.h"
 #include "kernels/primitive/primitive.h"
+#include "kernels/sharing.h"
 
 namespace plumbline {
 
@@ -30,6 +31,9 @@ struct Operations {
   ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
   Comparison (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
                         double slack);
+
+  EventOrder (*order_events)(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
+  Array (*merge_events)(const EventOrder& events, const Array& cotangent);
 
   // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);

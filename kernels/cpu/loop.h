@@ -13,6 +13,7 @@
 #include "kernels/ball/scalar.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sort.h"
 #include "kernels/cpu/team.h"
 #include "kernels/strided.h"
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/loop.h"
 #include "kernels/cuda/product.cuh"
 #include "kernels/cuda/queue.cuh"
+#include "kernels/cuda/sort.cuh"
 #include "kernels/cuda/team.cuh"
 #include "kernels/strided.h"
 
@@ -319,6 +320,25 @@ struct Pairs {
   }
 };
 
+// The first place whose key, in falling order, is -row or less.
+struct FirstOfRow {
+  const double *keys, *order;
+  std::int64_t count;
+
+  PLUMBLINE_HOST_DEVICE double operator()(std::int64_t row) const {
+    std::int64_t low = 0, high = count;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (keys[static_cast<std::int64_t>(order[middle])] > -static_cast<double>(row)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return static_cast<double>(low);
+  }
+};
+
 template <class F>
 struct Indicator {
   F f;
@@ -364,6 +384,23 @@ inline void decode(Array& out, Format format, const void* bytes) {
   Queue* const queue = queue_of(out);
   if (queue == nullptr || traits(format).bytes == 0 || format == Format::kTf32) return cpu::decode(out, format, bytes);
   queue->decode(format, bytes, out.count(), out.address());
+}
+
+inline void argsort(const Array& x, Array& order) {
+  Queue* const queue = queue_of(order);
+  if (queue == nullptr || !argsort(*queue, resident(*queue, x), order)) cpu::argsort(x, order);
+}
+
+// Sorted by falling keys -row, and at the end those of no row.
+inline void group(const Array& row, Array& start, Array& order) {
+  Queue* const queue = queue_of(order);
+  const double rows = static_cast<double>(start.count() - 1);
+  Array keys = Array::uninitialized({1, row.count()});
+  map(
+      keys, [rows] PLUMBLINE_HOST_DEVICE(double r) { return r < 0 ? -rows : -r; }, row);
+  Array sorted = order.reshape({1, order.count()});
+  if (queue == nullptr || !argsort(*queue, keys, sorted)) return cpu::group(row, start, order);
+  fill(start, internal::FirstOfRow{keys.address(), order.address(), row.count()});
 }
 
 template <class Combine, class F, class... Arrays>

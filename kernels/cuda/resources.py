@@ -13,6 +13,7 @@ from pathlib import Path
 
 COLUMNS = ("kernel", "arch", "registers", "stack", "shared", "spill_stores", "spill_loads")
 NAMESPACES = re.compile(r"\bplumbline::(\w+::|\(anonymous namespace\)::)*")
+OF_CUB = re.compile(r"\bcub::[^<]*?(\w+)<.*?\b(unsigned (?:int|long)|void)\b.*")  # By the type of its keys.
 ENTRY = re.compile(r"Compiling entry function '(?P<kernel>[^']+)' for '(?P<arch>\w+)'")
 FRAME = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes")
 USED = re.compile(r"Used (?P<registers>\d+) registers(?:.* (?P<shared>\d+) bytes smem)?")
@@ -23,7 +24,8 @@ def rows_of(text: str) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for line in text.splitlines():
         if entry := ENTRY.search(line):
-            name = NAMESPACES.sub("", entry["kernel"]).removeprefix("void ").partition("(")[0]
+            name = OF_CUB.sub(r"cub::\1<\2>", NAMESPACES.sub("", entry["kernel"]))
+            name = name.removeprefix("void ").partition("(")[0]
             rows.append({**dict.fromkeys(COLUMNS, "0"), "kernel": name, "arch": entry["arch"]})
         elif rows and (frame := FRAME.search(line)):  # Of the entry, or of a function that it calls.
             for column, group in (("stack", "stack"), ("spill_stores", "stores"), ("spill_loads", "loads")):

@@ -1,10 +1,10 @@
 # What the CUDA backend is made of: its own sources, and the host's once more, whose loops become the device's
 # (kernels/loop.h).
 set(PLUMBLINE_CUDA_SOURCES)
-foreach(source device measure module product upload)
+foreach(source device measure module product sort upload)
   list(APPEND PLUMBLINE_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/${source}.cu)
 endforeach()
 foreach(source accumulation chain elementwise error error_reduction error_softmax matmul movement noise noise_softmax
-               normalize operations radius radius_reduction reduction registry softmax source)
+               normalize operations radius radius_reduction reduction registry sharing softmax source)
   list(APPEND PLUMBLINE_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/../primitive/${source}.cc)
 endforeach()

@@ -178,18 +178,11 @@ struct Taken {
 };
 
 Taken sorted_by_row(const Array& index, std::int64_t rows) {
-  Taken taken{Array::zeros({rows + 1}), Array::uninitialized({index.count()})};
-  const double* const at = index.data();
-  double *const start = taken.start.data(), *const order = taken.order.data();
-  for (std::int64_t i = 0; i < index.count(); ++i) {
-    const std::int64_t row = row_of(at[i], rows);
-    if (row >= 0) start[row] += 1;
-  }
-  for (std::int64_t row = 1; row <= rows; ++row) start[row] += start[row - 1];
-  for (std::int64_t i = index.count(); i-- > 0;) {
-    const std::int64_t row = row_of(at[i], rows);
-    if (row >= 0) order[static_cast<std::int64_t>(start[row] -= 1)] = static_cast<double>(i);
-  }
+  Taken taken{Array::uninitialized({rows + 1}), Array::uninitialized({index.count()})};
+  Array row = Array::uninitialized({index.count()});
+  loop::map(
+      row, [rows] PLUMBLINE_HOST_DEVICE(double i) { return static_cast<double>(row_of(i, rows)); }, index);
+  loop::group(row, taken.start, taken.order);
   return taken;
 }
 
@@ -210,7 +203,7 @@ struct Scatter {
 // into[index[i]] += source[i], in the order of i.
 void scatter(const Array& source, const Array& index, Array& into) {
   const std::int64_t d = row_length(source), rows = into.shape()[0];
-  const Taken taken = sorted_by_row(index.materialize(), rows);
+  const Taken taken = sorted_by_row(index.reshape({index.count()}), rows);
   loop::for_each_row(rows, d * (1 + index.count() / std::max<std::int64_t>(1, rows)), into, Scatter{d},
                      source.materialize(), taken.start, taken.order);
 }

@@ -14,6 +14,10 @@ ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, st
 Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
                    double slack);
 
+// sharing.cc
+EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
+Array merge_events(const EventOrder& events, const Array& cotangent);
+
 namespace {
 
 void decode(Array& out, Format format, const void* bytes) { loop::decode(out, format, bytes); }
@@ -126,6 +130,8 @@ Operations operations(const Arithmetic& arithmetic) {
       .largest = largest,
       .run_chain = run_chain,
       .compare = compare,
+      .order_events = order_events,
+      .merge_events = merge_events,
       .weighted_bound = weighted_bound,
       .dot = dot,
       .dot_difference = dot_difference,

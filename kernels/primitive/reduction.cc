@@ -1,5 +1,4 @@
-#include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
@@ -51,32 +50,23 @@ Array evaluate_argmax(const Attributes& attributes, const Shape& shape, Inputs i
   return out.reshape(shape);
 }
 
-// NaN counts as the largest.
-bool falls(double a, double b) { return a > b || (a != a && b == b); }
+// x with dimension `dim` and the last one exchanged; no copy.
+Array exchanged(const Array& x, std::size_t dim) {
+  View view{x.shape(), x.strides(), 0};
+  std::swap(view.sizes[dim], view.sizes.back());
+  std::swap(view.strides[dim], view.strides.back());
+  return x.restride(view);
+}
 
 Array evaluate_argsort(const Attributes& attributes, const Shape& shape, Inputs in) {
-  const Array x = in[0].materialize();
   const auto dim = static_cast<std::size_t>(attributes.dims[0]);
-  const std::int64_t length = x.shape()[dim], kept = shape[dim], step = row_major_strides(x.shape())[dim];
-  Array out = Array::uninitialized(shape);
-  const std::int64_t lines = length == 0 ? 0 : x.count() / length;
-  cpu::parallel_for(lines, std::max<std::int64_t>(1, cpu::kGrain / std::max<std::int64_t>(1, length)),
-                    [&](std::int64_t begin, std::int64_t end) {
-                      std::vector<std::int64_t> order(static_cast<std::size_t>(length));
-                      for (std::int64_t line = begin; line < end; ++line) {
-                        const double* const from = x.data() + line / step * step * length + line % step;
-                        double* const to = out.data() + line / step * step * kept + line % step;
-                        std::iota(order.begin(), order.end(), 0);
-                        std::partial_sort(order.begin(), order.begin() + kept, order.end(),
-                                          [&](std::int64_t a, std::int64_t b) {
-                                            const double u = from[a * step], v = from[b * step];
-                                            return falls(u, v) || (!falls(v, u) && a < b);
-                                          });
-                        for (std::int64_t i = 0; i < kept; ++i)
-                          to[i * step] = static_cast<double>(order[static_cast<std::size_t>(i)]);
-                      }
-                    });
-  return out;
+  const Array x = exchanged(in[0], dim);
+  const std::int64_t length = x.shape().back(), lines = length == 0 ? 0 : x.count() / length;
+  Array order = Array::uninitialized({lines, shape[dim]});
+  loop::argsort(x.materialize().reshape({lines, length}), order);
+  Shape sorted = x.shape();
+  sorted.back() = shape[dim];
+  return exchanged(order.reshape(sorted), dim).materialize();
 }
 
 // The first of equal extremes takes all.

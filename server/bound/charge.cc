@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
+#include "kernels/operations.h"
 #include "kernels/strided.h"
 #include "kernels/sums.h"
 
@@ -113,10 +114,9 @@ struct NodeRounding::Asked {
 // What tells which elements share events, found when it is needed.
 struct NodeRounding::Sharing {
   Array errors;  // Of all elements: the target's, if it is asked of.
-  std::vector<Array> inputs{};
-  Array value{};
   std::optional<EventKeys> keys{};
   std::optional<SharedEvents> events{};
+  std::optional<EventOrder> order{};  // On a device, in their place.
 };
 
 std::vector<NodeRounding::Charges> NodeRounding::charges(const std::vector<Functional>& functionals) const {
@@ -183,14 +183,20 @@ void NodeRounding::share(Asked* asked, Sharing* sharing, Charges* charges) const
     of_own.squares = own * own;
     return;
   }
-  // What follows reads single elements and sorts: the host does that, on copies of its own.
-  const HostScope scope;
-  asked->cotangent = asked->cotangent.on_host();
-  if (!sharing->keys) {
-    sharing->errors = sharing->errors.on_host();
-    sharing->value = value_.device() != nullptr ? value_.on_host() : value_;
-    for (const Array& input : inputs_) sharing->inputs.push_back(input.device() != nullptr ? input.on_host() : input);
-    sharing->keys.emplace(graph_, id_, sharing->inputs, sharing->value);
+  const auto charge_merged = [&](const Array& merged) {
+    const auto noise_of_merged = [&](const Arithmetic& arithmetic) {
+      const Attributes& attributes = graph_.nodes[id_].attributes;
+      const Bound error = primitive_.local_error(attributes, arithmetic, inputs_, value_);
+      return settled(primitive_.noise(attributes, arithmetic, inputs_, value_, error, merged));
+    };
+    if (asked->target) of_target = noise_of_merged(*target_);
+    if (asked->own_by_chance) of_own = noise_of_merged(*own_);
+  };
+  if (!sharing->keys) sharing->keys.emplace(graph_, id_, inputs_, value_);
+  if (current_device() != nullptr) {  // It sorts faster than the host draws.
+    if (!sharing->order) sharing->order = sharing->keys->order();
+    charge_merged(current_operations().merge_events(*sharing->order, asked->cotangent));
+    return;
   }
   if (sharing->keys->drawable()) {
     if (!asked->weights) asked->weights.emplace(asked->cotangent, sharing->errors);
@@ -207,16 +213,7 @@ void NodeRounding::share(Asked* asked, Sharing* sharing, Charges* charges) const
     }
   }
   if (!sharing->events) sharing->events = shared_events(*sharing->keys);
-  if (sharing->events->count == 0) return;
-  const Array merged = merge_shared(asked->cotangent, *sharing->events);
-  const auto noise_of_merged = [&](const Arithmetic& arithmetic) {
-    const Attributes& attributes = graph_.nodes[id_].attributes;
-    const PrimitiveTraits& primitive = traits(graph_.nodes[id_].primitive);
-    const Bound error = primitive.local_error(attributes, arithmetic, sharing->inputs, sharing->value);
-    return settled(primitive.noise(attributes, arithmetic, sharing->inputs, sharing->value, error, merged));
-  };
-  if (asked->target) of_target = noise_of_merged(*target_);
-  if (asked->own_by_chance) of_own = noise_of_merged(*own_);
+  if (sharing->events->count > 0) charge_merged(merge_shared(asked->cotangent, *sharing->events));
 }
 
 }  // namespace plumbline

@@ -10,26 +10,16 @@
 #include <utility>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/operations.h"
 
 namespace plumbline {
 namespace {
 
-std::uint64_t mixed(std::uint64_t z) {  // The finaliser of splitmix64 (Steele, Lea, Flood 2014).
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
+using key::coarse_bits;
+using key::held_bits;
+using key::mixed;
 
 bool by_rows(Primitive primitive) { return primitive == Primitive::kSoftmax || primitive == Primitive::kLogSoftmax; }
-
-// Bits of x as `format` holds it.
-std::uint64_t bits_in(Format format, double x) {
-  if (format == Format::kFloat32) return std::bit_cast<std::uint32_t>(static_cast<float>(x));
-  return std::bit_cast<std::uint64_t>(is_float(format) && format != Format::kFloat64 ? round_to(format, x) : x);
-}
-
-// Equal results of one function may differ in our replay's last bits where its own sums ran in another order.
-std::uint64_t coarse_bits(double x) { return (std::bit_cast<std::uint64_t>(x) + 0x800) >> 12; }
 
 // Keys that are not 0, by linear probing.
 class KeyCounts {
@@ -55,7 +45,7 @@ class KeyCounts {
 }  // namespace
 
 EventKeys::Operand::Operand(const Array& values, Format held)
-    : array(values), format(held), contiguous(values.contiguous()) {
+    : array(values), format(held), held(held), contiguous(values.contiguous()) {
   // Dimensions that one stride walks through are one.
   for (std::size_t d = 0; d < values.shape().size(); ++d) {
     const std::int64_t size = values.shape()[d], stride = values.strides()[d];
@@ -93,16 +83,22 @@ void EventKeys::materialize() {
   for (Operand& operand : operands_) operand = {operand.array.materialize(), operand.format};
 }
 
+EventOrder EventKeys::order() const {
+  std::vector<EventOperand> operands;
+  for (const Operand& operand : operands_) operands.push_back({operand.array, operand.format});
+  return current_operations().order_events(operands, value_, row_);
+}
+
 std::uint64_t EventKeys::at(std::int64_t i) const {
-  std::uint64_t key = 0x9e3779b97f4a7c15ULL;
+  std::uint64_t key = key::kStart;
   if (row_ > 1) {
     const double* const x = operands_[0].array.data();
-    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k) key = mixed(key) ^ bits_in(operands_[0].format, x[k]);
+    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k) key = mixed(key) ^ held_bits(operands_[0].held, x[k]);
     return mixed(key) | 1;
   }
   if (value_.data()[i] == 0) return 0;
   if (!by_operands_) return mixed(coarse_bits(value_.data()[i])) | 1;
-  for (const Operand& operand : operands_) key = mixed(key) ^ bits_in(operand.format, operand.at(i));
+  for (const Operand& operand : operands_) key = mixed(key) ^ held_bits(operand.held, operand.at(i));
   return mixed(key) | 1;
 }
 

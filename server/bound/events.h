@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/ball/key.h"
+#include "kernels/sharing.h"
 #include "server/bound/replay.h"
 
 namespace plumbline {
@@ -23,6 +25,7 @@ class EventKeys {
   bool drawable() const { return row_ == 1 && count_ > 1 << 14; }  // Fewer, or rows, are looked at one by one.
   std::uint64_t at(std::int64_t i) const;                          // 0: no event (a result of 0).
   void materialize();                                              // Broadcast operands: pays where most keys are read.
+  EventOrder order() const;                                        // By sorting, where the arrays are.
 
  private:
   struct Operand {
@@ -31,6 +34,7 @@ class EventKeys {
 
     Array array;
     Format format;
+    key::Held held;
     bool contiguous;
     std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // Sizes and strides.
   };

@@ -112,6 +112,8 @@ inline std::vector<Case> cases(std::uint64_t seed) {
     Attributes order = over({1});
     order.size = kept;
     add("argsort/" + std::to_string(kept), kArgsort, order, {3, kept}, {r({3, 9}, -1, 1)});
+    order.dims = {0};
+    add("argsort/columns/" + std::to_string(kept), kArgsort, order, {kept, 3}, {r({9, 3}, -1, 1)});
   }
   add("cumsum/last", kCumsum, over({1}), {3, 9}, {r({3, 9}, -1, 1)});
   add("cumsum/first", kCumsum, over({0}), {3, 9}, {r({3, 9}, -1, 1)});

@@ -42,6 +42,15 @@ inline std::vector<Case> large_cases(std::uint64_t seed) {
     add(name + "/channels", p, over({0, 2}, eps), {1, 5, 1}, {r({17, 5, 700}, -1, 1)});
   }
   add("argmax/long", kArgmax, over({1}), {5, 1}, {r({5, 5000}, -1, 1)});
+  // Few values, zeros of either sign, infinities and NaN: equal ones stay in order.
+  Array few = Array::uninitialized({400, 30});
+  const double values[] = {0.0, -0.0, 1.5, -2.5, HUGE_VAL, -HUGE_VAL, NAN, -NAN};
+  for (std::int64_t i = 0; i < few.count(); ++i) few.data()[i] = values[rng() % std::size(values)];
+  for (const std::int64_t dim : {0, 1}) {
+    Attributes order = over({dim});
+    order.size = 11;
+    add("argsort/few", kArgsort, order, dim == 0 ? Shape{11, 30} : Shape{400, 11}, {few});
+  }
   add("cumsum/long", kCumsum, over({1}), {3, 5003}, {r({3, 5003}, -1, 1)});
   add("cumsum/column", kCumsum, over({0}), {1500, 7}, {r({1500, 7}, -1, 1)});
   for (const Primitive p : {kSoftmax, kLogSoftmax}) {

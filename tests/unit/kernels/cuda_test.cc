@@ -13,6 +13,7 @@
 #include "kernels/sums.h"
 #include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
+#include "tests/unit/kernels/sharing_cases.h"
 
 namespace plumbline {
 namespace {
@@ -296,6 +297,16 @@ TEST_F(Cuda, ComparisonsAgreeWithTheHost) {
       const DeviceScope scope(*device_, *memory_);
       EXPECT_TRUE(same(compare(c.centres, c.values, c.count, c.slack), host, 0x1p-36));
     }
+  EXPECT_FALSE(device_->take_error().has_value());
+}
+
+TEST_F(Cuda, MergesSharedEventsAsTheHost) {
+  for (const testing::Sharing& of : testing::sharings(12)) {
+    const Array host = testing::merged_by_operations(of);
+    const DeviceScope scope(*device_, *memory_);
+    EXPECT_EQ(differing(testing::merged_by_operations(of), host, 0x1p-40, 0x1p-40), 0)
+        << of.operands.size() << " operands, rows of " << of.row;
+  }
   EXPECT_FALSE(device_->take_error().has_value());
 }
 

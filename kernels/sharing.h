@@ -1,0 +1,34 @@
+// Elements that share a rounding event (server/bound/events.h), found by sorting: a backend's way, by its own loops.
+// Where few draws tell that hardly any do, the host looks no further; a device sorts faster than it asks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/array.h"
+#include "kernels/ball/format.h"
+
+namespace plumbline {
+
+struct EventOperand {
+  Array values;  // In the result's shape.
+  Format held;   // What the kernel read is this, rounded to the format.
+};
+
+// The elements, or rows of `row` elements, that have an event, those of one event together and in order.
+struct EventOrder {
+  Array keys;   // By element or row: above 0; 0: none. Equal keys: one event.
+  Array order;  // Places, by falling key.
+  std::int64_t row = 1;
+};
+
+// Of elements with equal operands, or equal results where no operand is named; or of rows with equal elements of the
+// only operand. A result of 0 is no event.
+// Both run where the arrays are (kernels/operations.h).
+EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
+
+// The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by
+// accident must not cancel: their event's size is at least the root of the squares.
+Array merge_events(const EventOrder& events, const Array& cotangent);
+
+}  // namespace plumbline
