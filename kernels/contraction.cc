@@ -35,6 +35,19 @@ MatrixLayout layout(std::int64_t rows, std::int64_t columns, const MatrixStrides
   return {!as_it_is, std::max<std::int64_t>(1, leading)};
 }
 
+std::int64_t span_of(const Array& x) {
+  std::int64_t span = 1;
+  for (std::size_t d = 0; d < x.shape().size(); ++d) span += (x.shape()[d] - 1) * x.strides()[d];
+  return span;
+}
+
+bool worth_converting(const Array& a, const Array& b, const Array& c) {
+  const Shape lead = broadcast(leading_view(a).sizes, leading_view(b).sizes);
+  const auto products = static_cast<double>(count(lead)) * static_cast<double>(a.shape().end()[-2]) *
+                        static_cast<double>(b.shape().back()) * static_cast<double>(a.shape().back());
+  return products >= 24 * static_cast<double>(a.count() + b.count() + c.count());
+}
+
 Contraction contraction(const Array& left, const Array& right, const Array& c) {
   Contraction result;
   result.a = readable_in_place(left);

@@ -31,6 +31,12 @@ struct Contraction {
   std::int64_t products = 1, terms = 1;  // Of `kept` and `summed`.
 };
 
+// Elements from the first to the last that the strided array holds.
+std::int64_t span_of(const Array& x);
+
+// Whether to copy and convert all operands and the result costs little beside the product.
+bool worth_converting(const Array& a, const Array& b, const Array& c);
+
 // As matmul takes them (kernels/cpu/gemm.h). Nothing to do where products or terms are 0.
 Contraction contraction(const Array& a, const Array& b, const Array& c);
 

@@ -25,6 +25,8 @@
 //   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
 //   any(f, x)                   whether f holds for an element of x, row-major
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
+//   matmul_narrow(a, of_a, b, of_b, c)
+//                               kernels/cpu/gemm.h; a device's: kernels/cuda/product.cuh
 #pragma once
 
 #include "kernels/ball/scalar.h"

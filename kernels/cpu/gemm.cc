@@ -117,18 +117,11 @@ void multiply(const Contraction& whole, const Real* from_a, const Real* from_b, 
 constexpr std::int64_t kChunk = 1 << 14;
 thread_local bool single_precision = false;
 
-// What copies and conversions cost is little beside the product.
-bool worth_rounding(const Contraction& whole) {
-  const auto m = static_cast<double>(whole.m), n = static_cast<double>(whole.n), k = static_cast<double>(whole.k);
-  return m * n * k >= 24 * (m * n + m * k + k * n);
-}
-
 // All that the strided array spans, in single precision. Empty: it spans much more than it has, or its largest element
 // lies so far from 1 that products of the others might be lost.
 Array rounded(const Array& x) {
   constexpr double kFar = 0x1p40;
-  std::int64_t span = 1;
-  for (std::size_t d = 0; d < x.shape().size(); ++d) span += (x.shape()[d] - 1) * x.strides()[d];
+  const std::int64_t span = span_of(x);
   if (span > 2 * x.count()) return {};
   const Array result = floats(span);
   float* const values = data(result);
@@ -151,6 +144,18 @@ Array rounded(const Array& x) {
   });
   const double most = *std::max_element(largest.begin(), largest.end());
   return most == 0 || (most > 1 / kFar && most < kFar) ? result : Array();
+}
+
+// All that the strided array spans, as `narrow` rounds it; empty as above.
+Array rounded_up(const Array& x, const Narrow& narrow) {
+  const std::int64_t span = span_of(x);
+  if (span > 2 * x.count()) return {};
+  Array result = floats(span);
+  parallel_for(span, kChunk, [&narrow, from = x.data(), to = data(result)](std::int64_t begin, std::int64_t end) {
+    const Narrow each = narrow;
+    for (std::int64_t i = begin; i < end; ++i) to[i] = each(from[i]);
+  });
+  return result;
 }
 
 void hold_blas_to_one_thread() {
@@ -180,11 +185,21 @@ void matmul(const Array& left, const Array& right, Array& c, bool accumulate) {
     if (!accumulate) std::fill(out, out + c.count(), 0.0);
     return;
   }
-  if (single_precision && worth_rounding(whole)) {
+  if (single_precision && worth_converting(left, right, c)) {
     const Array a = rounded(whole.a), b = a ? rounded(whole.b) : a;
     if (b) return multiply<float>(whole, data(a), data(b), out, accumulate);
   }
   multiply(whole, whole.a.data(), whole.b.data(), out, accumulate);
+}
+
+double matmul_narrow(const Array& left, const Narrow& of_left, const Array& right, const Narrow& of_right, Array& c) {
+  hold_blas_to_one_thread();
+  const Contraction whole = contraction(left, right, c);
+  if (whole.products == 0 || whole.terms != 1 || whole.k == 0) return 0;
+  const Array a = rounded_up(whole.a, of_left), b = a ? rounded_up(whole.b, of_right) : a;
+  if (!b) return 0;
+  multiply<float>(whole, data(a), data(b), c.data(), false);
+  return kNarrowError;
 }
 
 }  // namespace plumbline::cpu

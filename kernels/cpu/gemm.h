@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/array.h"
+#include "kernels/ball/narrow.h"
 
 namespace plumbline::cpu {
 
@@ -17,6 +18,13 @@ constexpr std::int64_t kSumBlock = 32;
 // numpy's rule; c has their broadcast, or fewer: where c's leading dimension is 1 or missing and theirs is not, the
 // products are summed over it. Transposed and broadcast operands are read in place; others are copied.
 void matmul(const Array& a, const Array& b, Array& c, bool accumulate);
+
+// c = a b of what `of_a` and `of_b` make of their elements, in single precision; c row-major, without a sum over
+// leading dimensions. Of an element's sum its n terms lose at most n times what is returned: one rounding of 2^-24 for
+// each product and addition (Jeannerod and Rump 2013). 0: nothing was done, as the operands lie too far apart in
+// memory.
+inline constexpr double kNarrowError = 0x1p-23;
+double matmul_narrow(const Array& a, const Narrow& of_a, const Array& b, const Narrow& of_b, Array& c);
 
 // While it lives, large products that this thread asks for round their operands and sums to single precision, which is
 // twice as fast: relative errors of some 2^-24 of an element's terms, as cotangents may have. A product whose operands

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kComparedThreads)
                one.centre - one.centre, ratio, i});
   }
   parts[threadIdx.x] = mine;
-  for (int width = kComparedThreads / 2; width > 0; width /= 2) {
+  for (unsigned width = kComparedThreads / 2; width > 0; width /= 2) {
     __syncthreads();
     if (threadIdx.x < width) parts[threadIdx.x].join(parts[threadIdx.x + width]);
   }

@@ -453,4 +453,10 @@ inline void matmul(const Array& a, const Array& b, Array& c, bool accumulate) {
   matmul(*queue, a, b, c, accumulate);
 }
 
+inline double matmul_narrow(const Array& a, const Narrow& of_a, const Array& b, const Narrow& of_b, Array& c) {
+  Queue* const queue = queue_of(c);
+  if (queue == nullptr) return cpu::matmul_narrow(a, of_a, b, of_b, c);
+  return matmul_narrow(*queue, a, of_a, b, of_b, c);
+}
+
 }  // namespace plumbline::cuda

@@ -4,12 +4,15 @@
 #include "kernels/contraction.h"
 #include "kernels/cuda/loop.cuh"
 #include "kernels/cuda/product.cuh"
+#include "kernels/cuda/table.cuh"
 #include "kernels/operations.h"
 
 namespace plumbline::cuda {
 namespace {
 
 constexpr std::int64_t kScratch = std::int64_t{64} << 20;  // Bytes of pieces that wait to be added, at least one.
+
+cublasOperation_t operation(const MatrixLayout& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
 // One call: `count` products, each a `stride` further. Row-major C = A B is column-major C^T = B^T A^T.
 struct Batch {
@@ -19,9 +22,8 @@ void gemm(Queue& queue, const Contraction& of, std::int64_t k, const double* a, 
           const Batch& batch) {
   constexpr double kOne = 1, kZero = 0;
   const MatrixLayout la = layout(of.m, of.k, of.a_strides), lb = layout(of.k, of.n, of.b_strides);
-  const auto transpose = [](const MatrixLayout& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   queue.check(
-      cublasDgemmStridedBatched_64(queue.blas(), transpose(lb), transpose(la), of.n, of.m, k, &kOne, b, lb.leading,
+      cublasDgemmStridedBatched_64(queue.blas(), operation(lb), operation(la), of.n, of.m, k, &kOne, b, lb.leading,
                                    batch.b, a, la.leading, batch.a, &kZero, c, of.n, batch.c, batch.count),
       "cublasDgemmStridedBatched");
   queue.launched();
@@ -104,6 +106,60 @@ void matmul(Queue& queue, const Array& left, const Array& right, Array& c, bool 
     products(queue, of, pieces, {n, step[1], step[2], n == 1 ? of.m * of.n : step[0]}, of.a.address() + at[1],
              of.b.address() + at[2], c.address() + at[0], accumulate);
   });
+}
+
+namespace {
+
+__global__ void __launch_bounds__(internal::kThreads)
+    narrow_kernel(std::int64_t n, const double* from, Narrow of, std::uint16_t* to) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(internal::kThreads) + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * internal::kThreads) {
+    to[i] = of.bf16(from[i]);
+  }
+}
+
+__global__ void __launch_bounds__(internal::kThreads) widen_kernel(std::int64_t n, const float* from, double* to) {
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(internal::kThreads) + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * internal::kThreads) {
+    to[i] = from[i];
+  }
+}
+
+// All that x spans.
+Array narrowed(Queue& queue, const Array& x, const Narrow& of) {
+  const std::int64_t span = span_of(x);
+  if (span > 2 * x.count()) return {};
+  const Array result = memory_of<std::uint16_t>(static_cast<std::size_t>(span));
+  queue.launch("bf16", narrow_kernel, internal::grid_for(span), span, static_cast<const double*>(x.address()), of,
+               rows_of<std::uint16_t>(result));
+  return result;
+}
+
+}  // namespace
+
+double matmul_narrow(Queue& queue, const Array& left, const Narrow& of_left, const Array& right, const Narrow& of_right,
+                     Array& c) {
+  const Contraction of = contraction(resident(queue, left), resident(queue, right), c);
+  if (of.products == 0 || of.terms != 1 || of.k == 0) return 0;
+  const Array a = narrowed(queue, of.a, of_left), b = a ? narrowed(queue, of.b, of_right) : a;
+  if (!b) return 0;
+  const Array sums = memory_of<float>(static_cast<std::size_t>(c.count()));
+  const MatrixLayout la = layout(of.m, of.k, of.a_strides), lb = layout(of.k, of.n, of.b_strides);
+  constexpr float kOne = 1, kZero = 0;
+  for_each_run<3>(of.kept, 0, of.products, [&](std::int64_t n, const std::array<std::int64_t, 3>& at) {
+    const auto& step = of.kept.back().strides;
+    queue.check(
+        cublasGemmStridedBatchedEx_64(queue.blas(), operation(lb), operation(la), of.n, of.m, of.k, &kOne,
+                                      rows_of<std::uint16_t>(b) + at[2], CUDA_R_16BF, lb.leading, step[2],
+                                      rows_of<std::uint16_t>(a) + at[1], CUDA_R_16BF, la.leading, step[1], &kZero,
+                                      rows_of<float>(sums) + at[0], CUDA_R_32F, of.n, n == 1 ? of.m * of.n : step[0], n,
+                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmStridedBatchedEx");
+    queue.launched();
+  });
+  queue.launch("widen", widen_kernel, internal::grid_for(c.count()), c.count(),
+               static_cast<const float*>(rows_of<float>(sums)), c.address());
+  return kNarrowError;
 }
 
 }  // namespace plumbline::cuda

@@ -48,7 +48,7 @@ class Team {
     for (std::int64_t begin = 0; begin < n; begin += blockDim.x) {
       const std::int64_t i = begin + threadIdx.x;
       double value = i < n ? get(i) : 0.0;
-      for (int distance = 1; distance < 32; distance *= 2) {
+      for (unsigned distance = 1; distance < 32; distance *= 2) {
         const double before = __shfl_up_sync(kAll, value, distance);
         if (threadIdx.x % 32 >= distance) value += before;
       }
@@ -57,7 +57,7 @@ class Team {
         if (threadIdx.x % 32 == 31) of_warp[threadIdx.x / 32] = value;
         __syncthreads();
         double sum = 0;
-        for (int w = 0; w < kTeamThreads / 32; ++w) {
+        for (unsigned w = 0; w < kTeamThreads / 32; ++w) {
           if (w == threadIdx.x / 32) before += sum;
           sum += of_warp[w];
         }
@@ -91,7 +91,7 @@ class Team {
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
     __syncthreads();
     double total = of_warp[0];
-    for (int w = 1; w < kTeamThreads / 32; ++w) total = Combine::combine(total, of_warp[w]);
+    for (unsigned w = 1; w < kTeamThreads / 32; ++w) total = Combine::combine(total, of_warp[w]);
     return total;
   }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/product_above.h"
 #include "kernels/primitive/statistics.h"
 #include "kernels/primitive/support.h"
 
@@ -117,14 +118,6 @@ constexpr std::int64_t kBlock = 64;  // Of the contracted dimension: costs 1/64 
 
 constexpr std::int64_t kExactFrom = 256;
 
-// |x| + floor.
-Array raised(const Array& x, double floor) {
-  Array result = Array::uninitialized(x.shape());
-  loop::map(
-      result, [floor] PLUMBLINE_HOST_DEVICE(double v) { return std::fabs(v) + floor; }, x);
-  return result;
-}
-
 // L2 norms of |x| + floor, x [..., rows, k], over blocks of its last dimension: [..., rows, ceil(k / kBlock)]. Walks
 // through x as it lies in memory.
 Array block_norms(const Array& x, double floor) {
@@ -184,7 +177,7 @@ Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
   if (storage(arithmetic).u > 0 && k >= kExactFrom) {
-    loop::matmul(raised(in[0], floor), raised(in[1], floor), bound, false);
+    product_above(in[0], in[1], floor, bound);
   } else {
     const Array b = block_norms(loop::transpose_last_two(in[1]), floor);
     loop::matmul(block_norms(in[0], floor), loop::transpose_last_two(b), bound, false);

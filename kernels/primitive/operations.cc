@@ -47,15 +47,17 @@ void add_bounds(Array& out, const Array& a, const Array& b) {
 }
 
 Largest largest(const Array& radii, const Array& values) {
-  Array radius = Array::uninitialized({}), value = Array::uninitialized({});
+  const Array both = Array::uninitialized({2});  // Fetched together.
+  Array radius = both.restride({{}, {}, 0}), value = both.restride({{}, {}, 1});
   loop::reduce<scalar::Max>(
       radius, false, values.shape(),
       [] PLUMBLINE_HOST_DEVICE(double r, double x) { return x - x == 0 ? std::fabs(r) : 0.0; }, radii, values);
   loop::reduce<scalar::Max>(
       value, false, values.shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return x - x == 0 ? std::fabs(x) : 0.0; },
       values);
-  const auto bits = [](const Array& most) { return std::bit_cast<std::int64_t>(scalar::Max::combine(0, most.item())); };
-  return {bits(radius), bits(value)};
+  const Array found = both.on_host();
+  const auto bits = [&](int i) { return std::bit_cast<std::int64_t>(scalar::Max::combine(0, found.data()[i])); };
+  return {bits(0), bits(1)};
 }
 
 double weighted_bound(const Array& weights, const Bound& bound) {

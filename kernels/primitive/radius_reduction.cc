@@ -4,6 +4,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/product_above.h"
 #include "kernels/primitive/rows.h"
 #include "kernels/primitive/statistics.h"
 #include "kernels/primitive/support.h"
@@ -171,33 +172,32 @@ Bound radius_variance_rsqrt(const Attributes& attributes, Inputs centres, std::s
 // |A|rB + rA(|B| + rB) =: r, and of alpha P + c with P = AB: |alpha| r + ralpha (|P| + r) + rc.
 Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<const Bound> radii, const Array& out) {
   if (all_exact(radii)) return {};
-  Array bound = Array::uninitialized(out.shape());
-  bool accumulate = false;
-  if (radii[1]) {
-    loop::matmul(magnitude(centres[0]), radii[1].values, bound, false);
-    accumulate = true;
-  }
+  const auto product = [&](const Array& a, const Array& b) {
+    Array result = Array::uninitialized(out.shape());
+    product_above(a, b, 0, result);
+    return result;
+  };
+  const Array none = Array::scalar(0);
+  Array of_first = none, of_second = none;
+  if (radii[1]) of_second = product(centres[0], radii[1].values);
   if (radii[0]) {
     Array farthest = magnitude(centres[1]);
     if (radii[1]) loop::map_add(farthest, loop::Copy{}, radii[1].values);
-    loop::matmul(radii[0].values, farthest, bound, accumulate);
-    accumulate = true;
+    of_first = product(radii[0].values, farthest);
   }
-  if (!accumulate) bound = Array::zeros(out.shape());
-  // k roundings of 2^-53 in each sum, and products that underflow.
   const double k = static_cast<double>(centres[0].shape().back());
+  Array bound = Array::uninitialized(out.shape());
   loop::map(
-      bound, [k] PLUMBLINE_HOST_DEVICE(double b) { return up(b * (1 + k * 0x1p-51) + 2 * k * kLeast); }, bound);
+      bound, [k] PLUMBLINE_HOST_DEVICE(double p, double q) { return up(p + q + 4 * k * kLeast); }, of_first, of_second);
   if (centres.size() > 2) {
     const Bound alpha = radii.size() > 3 ? radii[3] : Bound{};
-    Array product = Array::scalar(0);
+    Array magnitudes = none;
     if (alpha) {
-      product = Array::uninitialized(out.shape());
-      loop::matmul(magnitude(centres[0]), magnitude(centres[1]), product, false);
+      magnitudes = product(centres[0], centres[1]);
       loop::map(
-          product,
+          magnitudes,
           [k] PLUMBLINE_HOST_DEVICE(double most, double p) { return std::fabs(p) + 2 * k * (0x1p-52 * most + kLeast); },
-          product, traits(Primitive::kMatmul).evaluate({}, out.shape(), centres.first(2)));
+          magnitudes, traits(Primitive::kMatmul).evaluate({}, out.shape(), centres.first(2)));
     }
     loop::map(
         bound,
@@ -206,7 +206,7 @@ Bound radius_matmul(const Attributes& attributes, Inputs centres, std::span<cons
           const double moved = factor_radius == 0 ? 0.0 : times(factor_radius, p + r);
           return up(scaled + moved + c);
         },
-        bound, product, alpha_of(centres), radius_of(alpha), radius_of(radii[2]));
+        bound, magnitudes, alpha_of(centres), radius_of(alpha), radius_of(radii[2]));
   }
   return unless_overflowed(Primitive::kMatmul, attributes, centres, out, {bound});
 }

@@ -50,7 +50,7 @@ Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, co
     loop::map(
         radius.values, [tiny] PLUMBLINE_HOST_DEVICE(double v) { return primitive::element::flushed(v, tiny); }, x);
   }
-  const Bound moved = row.radius(attributes, inputs, radii, out);
+  Bound moved = row.radius(attributes, inputs, radii, out);
   if (!moved) return error;
   if (!error) return moved;
   loop::map(

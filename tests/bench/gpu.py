@@ -3,6 +3,7 @@ what its kernels compute on the emulated device of tests/emulation, where that i
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -10,12 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cuda"
+DAEMONS = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release"))  # Or an unpacked deploy/bundle.
 ON_DEVICE = BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"
-EMULATED = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release")) / "tests/emulation/test_kernels_emulated"
+EMULATED = DAEMONS / "tests" / "emulation" / "test_kernels_emulated"
 sys.path.insert(0, str(ROOT / "kernels" / "cuda"))
 import resources  # noqa: E402
 
 RUN_S_MAX = 300
+REPETITIONS = 5
 RATIOS = (
     *("elementwise_bw_fraction", "chain_bw_fraction", "fp32_matmul_audit_ratio", "bf16_matmul_audit_ratio"),
     *("checksum_ratio", "step_ratio"),
@@ -35,9 +38,41 @@ def measure() -> tuple[str, dict]:
     figures = {"device": found["device"], **agreement(found)}
     passed = agrees(figures)
     speed = run(ON_DEVICE, "Speed")
-    # Sums of products are not checked by row projections, and a step needs the daemon: null.
-    figures |= {name: round(float(speed[name]), 3) if name in speed else None for name in RATIOS}
+    speed["step_ratio"] = step_ratio() if trains_on_a_device() else None
+    # Products are not checked by row projections: null.
+    figures |= {name: round(float(speed[name]), 3) if speed.get(name) else None for name in RATIOS}
     return f"{kernels}\n\n{found['device']}: every primitive against the host", {**figures, "passed": passed}
+
+
+def trains_on_a_device() -> bool:
+    """Whether PyTorch, our client's libraries and a daemon are here: a node may have the toolkit alone."""
+    try:
+        import grpc  # noqa: F401
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available() and any(path.is_file() for path in DAEMONS.rglob("plumblined"))
+
+
+def step_ratio(device: str = "cuda", shape: dict | None = None, tokens: tuple[int, int] | None = None) -> float:
+    """A whole step trained on the device: its verdict by a CUDA worker / PyTorch running it again in fp64, there."""
+    import torch
+    from llama import LLAMA_25M, Llama
+    from private_daemon import running
+    from speed import audited
+
+    shape = shape or LLAMA_25M
+    torch.manual_seed(0)
+    model = Llama(**shape).to(device)
+    size = (REPETITIONS, *(tokens or (4, shape["time"] + 1)))
+    batches = list(torch.randint(0, shape["vocabulary"], size, device=device))
+    fp64_s: list[float] = []
+    with running("--workers=cuda:0", "--gpu-memory-limit=50%") as daemon:
+        audited(daemon, model, batches[:1], "warm", None, [])
+        verdicts = audited(daemon, model, batches, "exact", None, fp64_s)
+    if any(verdict.message.backend != "cuda:0" for verdict in verdicts):
+        raise RuntimeError("a step was not audited on the device")
+    return statistics.median(v.audit_seconds for v in verdicts) / statistics.median(fp64_s)
 
 
 def build() -> bool:

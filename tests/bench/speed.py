@@ -65,6 +65,12 @@ class Activations(TorchDispatchMode):
         return sum(storage.nbytes() for storage in self.storages.values())
 
 
+def finish(tensor: torch.Tensor) -> None:
+    """Waits for what the tensor's device still does."""
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
+
+
 def train_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor, parts: int = 1) -> None:
     for part in tokens.chunk(parts):
         loss = F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()) / parts
@@ -108,8 +114,10 @@ def audited(
             train_step(model, optimizer, tokens, parts)
         if not audit.flush(300):
             raise RuntimeError("no verdict within 300 s")
+        finish(tokens)
         start = time.perf_counter()
         train_step(wide, wide_optimizer, tokens)
+        finish(tokens)
         fp64_s.append(time.perf_counter() - start)
     if audit.errors() or len(audit.verdicts()) != len(batches):
         raise RuntimeError(f"{len(audit.verdicts())} verdicts of {len(batches)} steps; errors: {audit.errors()}")

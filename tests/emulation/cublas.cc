@@ -1,5 +1,8 @@
 #include <cblas.h>
 
+#include <bit>
+#include <vector>
+
 #include "tests/emulation/cublas_v2.h"
 
 struct cublasContext {
@@ -36,6 +39,36 @@ cublasStatus_t cublasDgemmStridedBatched_64(cublasHandle_t handle, cublasOperati
                   static_cast<blasint>(k), alpha, a + i * stride_a, static_cast<blasint>(lda), b + i * stride_b,
                   static_cast<blasint>(ldb), beta, c + i * stride_c, static_cast<blasint>(ldc));
   });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b,
+                                             std::int64_t m, std::int64_t n, std::int64_t k, const void* alpha,
+                                             const void* a, cudaDataType type_a, std::int64_t lda,
+                                             std::int64_t stride_a, const void* b, cudaDataType type_b,
+                                             std::int64_t ldb, std::int64_t stride_b, const void* beta, void* c,
+                                             cudaDataType type_c, std::int64_t ldc, std::int64_t stride_c,
+                                             std::int64_t count, cublasComputeType_t, cublasGemmAlgo_t) {
+  if (type_a != CUDA_R_16BF || type_b != CUDA_R_16BF || type_c != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto first = [](bool transposed, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
+    return (transposed ? rows - 1 : columns - 1) * leading + (transposed ? columns : rows);
+  };
+  const std::int64_t size_a = first(of_a == CUBLAS_OP_T, m, k, lda), size_b = first(of_b == CUBLAS_OP_T, k, n, ldb);
+  emulation::put(
+      handle->stream, [=, factor = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta)] {
+        const auto widened = [](const void* from, std::int64_t offset, std::int64_t size) {
+          std::vector<float> values(static_cast<std::size_t>(size));
+          for (std::int64_t i = 0; i < size; ++i)
+            values[static_cast<std::size_t>(i)] =
+                std::bit_cast<float>(std::uint32_t{static_cast<const std::uint16_t*>(from)[offset + i]} << 16);
+          return values;
+        };
+        for (std::int64_t i = 0; i < count; ++i)
+          cblas_sgemm(CblasColMajor, transpose(of_a), transpose(of_b), static_cast<blasint>(m), static_cast<blasint>(n),
+                      static_cast<blasint>(k), factor, widened(a, i * stride_a, size_a).data(),
+                      static_cast<blasint>(lda), widened(b, i * stride_b, size_b).data(), static_cast<blasint>(ldb),
+                      keep, static_cast<float*>(c) + i * stride_c, static_cast<blasint>(ldc));
+      });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -5,7 +5,7 @@
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
-enum cublasMath_t { CUBLAS_DEFAULT_MATH };
+enum cublasMath_t { CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
 enum cublasAtomicsMode_t { CUBLAS_ATOMICS_NOT_ALLOWED };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT };
@@ -30,3 +30,11 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t of_a, cu
                                std::int64_t lda, const void* b, cudaDataType type_b, std::int64_t ldb, const void* beta,
                                void* c, cudaDataType type_c, std::int64_t ldc, cublasComputeType_t compute,
                                cublasGemmAlgo_t algorithm);
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b,
+                                             std::int64_t m, std::int64_t n, std::int64_t k, const void* alpha,
+                                             const void* a, cudaDataType type_a, std::int64_t lda,
+                                             std::int64_t stride_a, const void* b, cudaDataType type_b,
+                                             std::int64_t ldb, std::int64_t stride_b, const void* beta, void* c,
+                                             cudaDataType type_c, std::int64_t ldc, std::int64_t stride_c,
+                                             std::int64_t count, cublasComputeType_t compute,
+                                             cublasGemmAlgo_t algorithm);

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.extend(str(Path(__file__).resolve().parents[2] / room) for room in ("tests/bench", "deploy/lib"))
 import private_daemon
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from gpu import step_ratio
 from judge import base_cases, judge
 from private_daemon import binary, running
 from scenario import Case, scenarios
@@ -39,6 +40,11 @@ def test_a_device_says_what_the_host_says(case: Case, device: str) -> None:
     verdict = judge(case, device).verdict
     assert verdict.verdict == case.label, verdict.explain()
     assert verdict.message.backend == "cuda:0"
+
+
+def test_a_step_is_measured_against_the_same_in_fp64() -> None:
+    shape = {"depth": 1, "width": 16, "heads": 2, "groups": 1, "vocabulary": 32, "time": 8}
+    assert 0 < step_ratio("cpu", shape, (2, 9)) < float("inf")
 
 
 def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:

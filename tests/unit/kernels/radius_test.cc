@@ -5,9 +5,12 @@
 #include <cmath>
 
 #include "tests/unit/kernels/cases.h"
+#include "tests/unit/kernels/product_above_cases.h"
 
 namespace plumbline {
 namespace {
+
+TEST(Radius, ProductsAreAboveAndNear) { testing::expect_products_above(); }
 
 using testing::Case;
 
