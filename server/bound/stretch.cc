@@ -141,7 +141,7 @@ std::int64_t count_tiles(std::int64_t elements) {
 
 Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls)
     : stretch_(stretch), balls_(std::move(balls)), chain_({}, false) {
-  const bool enclosed = !balls_.steps.empty();
+  const bool enclosed = !balls_.sources.empty();  // Ends may be sources alone, without a step.
   std::vector<Chain::Source> sources;
   for (NodeId id : stretch.sources) {
     const LeafValue leaf = replay.packed(id);

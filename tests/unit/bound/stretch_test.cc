@@ -125,6 +125,32 @@ TEST(Stretch, IsEnclosedAsItsNodesAre) {
   }
 }
 
+// What an end hands on from a node that is not elementwise is a source, and all there is.
+TEST(Stretch, EnclosesSourcesWithoutASingleStep) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({3, 7001}, drawn(1, -1, 1)), p = b.op(Primitive::kSoftmax, {x}, {3, 7001});
+  Attributes view;
+  view.view = {{kCount}, {1}, 0};
+  const NodeId seen = b.op(Primitive::kWindow, {p}, {kCount}, Format::kFloat32, view);
+  b.tap("p", TapKind::kGradient, seen, std::vector<double>(kCount, 0));
+  const Profile profile = pytorch_cpu();
+  const Overrides none;
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const auto stretch = stretch_before(b.graph, {seen}, [](NodeId) { return false; });
+  ASSERT_TRUE(stretch);
+  ASSERT_TRUE(stretch->steps.empty());
+  const Array expected = Enclosures(b.graph, exact, {p}, &profile, none).take(p).radius.values.materialize();
+  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), &profile, none);
+  EnclosedStretch enclosed(*stretch, &sources);
+  for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) {
+    const Tile tile = enclosed.tile(index);
+    ASSERT_EQ(tile.radii.size(), 1U);
+    for (std::int64_t i = 0; i < tile.length; ++i)
+      ASSERT_EQ(tile.radii[0].values.data()[i], expected.data()[tile.begin + i]);
+  }
+  EXPECT_FALSE(enclosed.exploded()[stretch->ends[0]]);
+}
+
 // One element without a finite ball gives the whole away, in whichever tile it lies.
 TEST(Stretch, ExplodesAsAWhole) {
   GraphBuilder b;
