@@ -130,7 +130,7 @@ std::vector<NodeRounding::Charges> NodeRounding::charges(const std::vector<Funct
   const std::int64_t pieces = pieces_.count();
   const bool whole = pieces == 1;
   Sharing sharing;
-  if (by_chance)
+  if (by_chance && current_device() == nullptr)
     sharing.errors = whole ? (of_target() ? first_target_ : first_own_).values.expand(value_.shape()).materialize()
                            : Array::uninitialized(value_.shape());
   for (Asked& one : asked)

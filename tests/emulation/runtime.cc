@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <set>
 #include <vector>
 
 #include "tests/emulation/cuda_runtime.h"
@@ -38,6 +39,7 @@ struct Allocation {
 
 // One for all devices: their work runs one after the other.
 std::recursive_mutex mutex;
+std::set<Stream*> streams;
 std::map<const void*, Allocation> allocations;  // By what was handed out.
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -131,6 +133,7 @@ cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return allocate(m
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
   const std::lock_guard lock(mutex);
+  for (Stream* const stream : streams) run_until(*stream, stream->put);  // Which a device waits for, too.
   const auto found = allocations.find(memory);
   if (found == allocations.end()) return failed(cudaErrorInvalidValue);
   auto* const begin = static_cast<unsigned char*>(memory);
@@ -169,9 +172,15 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return *stream = new Stream, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(mutex);
+  streams.insert(*stream = new Stream);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
   cudaStreamSynchronize(stream);
+  streams.erase(stream);
   delete stream;
   return cudaSuccess;
 }
