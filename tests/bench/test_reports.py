@@ -68,7 +68,7 @@ def test_report(name: str) -> None:
         assert figures["mutants"] >= 15
         assert figures["fp32_paired_resolution"] <= 1e-12
     if name == "coverage":
-        assert figures["models"] == figures["fp32_type_i"] == figures["bf16_type_i"] >= 3
+        assert figures["models"] == figures["fp32_type_i"] == figures["bf16_type_i"] >= 14
         assert figures["ops_opaque"] == 0
     if name == "soundness":
         assert figures["primitives_tested"] == figures["primitives"] > 50 and figures["violations"] == 0

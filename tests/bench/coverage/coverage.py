@@ -191,20 +191,19 @@ def judged(address: str, family: Family, bf16: bool, seed: int) -> list[Outcome]
     return outcomes
 
 
-def measure(small: bool, seed: int | None) -> tuple[str, dict]:
+def measure(seed: int | None) -> tuple[str, dict]:
     seed = 7 if seed is None else seed
     torch.set_num_threads(1)  # Small tensors.
-    families = [family for family in FAMILIES if family.small or not small]
     with running() as daemon:
-        outcomes = [o for f in families for bf16 in (False, True) for o in judged(daemon.address, f, bf16, seed)]
+        outcomes = [o for f in FAMILIES for bf16 in (False, True) for o in judged(daemon.address, f, bf16, seed)]
     opaque = {name for o in outcomes for name in o.opaque}
 
     def passed(form: str) -> int:
-        return sum(all(o.passed for o in outcomes if o.family is f and o.format == form) for f in families)
+        return sum(all(o.passed for o in outcomes if o.family is f and o.format == form) for f in FAMILIES)
 
     figures = {
-        "models": len(families),
-        "steps": sum(all(o.verdict is not None for o in outcomes if o.family is f) for f in families),
+        "models": len(FAMILIES),
+        "steps": sum(all(o.verdict is not None for o in outcomes if o.family is f) for f in FAMILIES),
         "ops_seen": sum(o.verdict.coverage.operations for o in outcomes if o.verdict),
         "ops_opaque": len(opaque),
         "fp32_type_i": passed("fp32"),

@@ -21,7 +21,6 @@ class Family:
     loss: Callable[[nn.Module, Batch], Tensor]  # A mean over rows.
     optimizer: MakeOptimizer  # Of parameters and whether to update them by lists (foreach).
     splits: bool = True  # Rows are independent: the mean over the batch is that of the halves' means.
-    small: bool = False  # Also in the short run.
 
 
 def token_ids(draw: torch.Generator, time: int = TIME, vocabulary: int = VOCABULARY) -> Tensor:

@@ -90,7 +90,7 @@ def translation(draw: torch.Generator) -> Batch:
 
 
 FAMILIES = [
-    Family("GPT-2", gpt2, tokens, next_token_loss, adamw, small=True),
+    Family("GPT-2", gpt2, tokens, next_token_loss, adamw),
     Family("Llama", llama, tokens, next_token_loss, adamw),
     Family("Mistral", mistral, tokens, next_token_loss, adam),
     Family("Qwen2", qwen2, tokens, next_token_loss, lion),

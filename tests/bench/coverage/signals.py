@@ -129,7 +129,7 @@ def tagged(draw: torch.Generator) -> Batch:
 FAMILIES = [
     Family("ViT", vit, classified, labelled_loss, adam),
     Family("Whisper", whisper, speech, labelled_loss, adamw),
-    Family("ResNet", ResNet, classified_images, labelled_loss, sgd, splits=False, small=True),
+    Family("ResNet", ResNet, classified_images, labelled_loss, sgd, splits=False),
     Family("U-Net", UNet, segmented, labelled_loss, fused_adamw),
-    Family("LSTM", Recurrent, tagged, labelled_loss, rmsprop, small=True),
+    Family("LSTM", Recurrent, tagged, labelled_loss, rmsprop),
 ]
