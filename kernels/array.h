@@ -56,7 +56,8 @@ class Array {
   // The same buffer read with other sizes and strides, offset relative to this array's first element; no copy. The
   // view must stay inside what this array covers.
   Array restride(const View& view) const;
-  // The same elements in another shape of equal count; no copy when contiguous, otherwise a row-major copy.
+  // The same elements in another shape of equal count: no copy when contiguous, otherwise a row-major copy. In the
+  // shape that it has already, itself, strided or not.
   Array reshape(Shape shape) const;
   // Row-major copy, or itself when it already is.
   Array materialize() const;
