@@ -24,7 +24,7 @@ struct EventOrder {
 
 // Of elements with equal operands, or equal results where no operand is named; or of rows with equal elements of the
 // only operand. A result of 0 is no event.
-// Both run where the arrays are (kernels/operations.h).
+// Both run on the backend that the calling thread computes on (kernels/operations.h).
 EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
 
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by

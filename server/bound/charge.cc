@@ -8,7 +8,6 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
-#include "kernels/operations.h"
 #include "kernels/strided.h"
 #include "kernels/sums.h"
 
@@ -195,7 +194,7 @@ void NodeRounding::share(Asked* asked, Sharing* sharing, Charges* charges) const
   if (!sharing->keys) sharing->keys.emplace(graph_, id_, inputs_, value_);
   if (current_device() != nullptr) {  // It sorts faster than the host draws.
     if (!sharing->order) sharing->order = sharing->keys->order();
-    charge_merged(current_operations().merge_events(*sharing->order, asked->cotangent));
+    charge_merged(merge_events(*sharing->order, asked->cotangent));
     return;
   }
   if (sharing->keys->drawable()) {

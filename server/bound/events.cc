@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/operations.h"
 
 namespace plumbline {
 namespace {
@@ -86,7 +85,7 @@ void EventKeys::materialize() {
 EventOrder EventKeys::order() const {
   std::vector<EventOperand> operands;
   for (const Operand& operand : operands_) operands.push_back({operand.array, operand.format});
-  return current_operations().order_events(operands, value_, row_);
+  return order_events(operands, value_, row_);
 }
 
 std::uint64_t EventKeys::at(std::int64_t i) const {

@@ -87,8 +87,7 @@ inline Array merged(const Sharing& of) {
 }
 
 inline Array merged_by_operations(const Sharing& of) {
-  const Operations& operations = current_operations();
-  return operations.merge_events(operations.order_events(of.operands, of.value, of.row), of.cotangent);
+  return merge_events(order_events(of.operands, of.value, of.row), of.cotangent);
 }
 
 }  // namespace plumbline::testing
