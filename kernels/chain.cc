@@ -8,14 +8,14 @@ void Chain::add(Primitive primitive, const Attributes& attributes, std::span<con
                 const Arithmetic& arithmetic) {
   Step& step = steps_.emplace_back();
   step.primitive = primitive;
+  step.arity = static_cast<int>(inputs.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) step.inputs[k] = static_cast<std::uint32_t>(inputs[k]);
   step.fixed_exponent = primitive == Primitive::kPow && inputs[1] < sources_.size() && sources_[inputs[1]].one;
   if (!enclosed_) return;
   step.moved = std::ranges::any_of(inputs, [&](std::size_t input) { return enclosed(input); });
   step.inflated = step.moved && !of_result_alone(primitive);
   step.error = primitive::element::local_error(primitive, attributes, arithmetic);
-  if (arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && !moves(primitive))
-    step.tiny = smallest_normal(arithmetic.compute);
+  step.tiny = primitive::element::flushed_below(primitive, arithmetic);
 }
 
 // A step's slot is free again after its last reader, whose own is another.

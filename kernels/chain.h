@@ -50,6 +50,7 @@ class Chain {
   };
   struct Step {
     Primitive primitive = Primitive::kCast;
+    int arity = 0;
     std::uint32_t inputs[3] = {};  // Of sources, then of steps.
     std::uint32_t slot = 0;        // Where its result waits for those who read it: no other is there until then.
     bool fixed_exponent = false;   // kPow, by a source of one element.

@@ -7,6 +7,7 @@
 #include "kernels/chain.h"
 #include "kernels/comparison.h"
 #include "kernels/primitive/primitive.h"
+#include "kernels/pullback.h"
 #include "kernels/sharing.h"
 
 namespace plumbline {
@@ -20,8 +21,11 @@ struct Operations {
   void (*decode)(Array& out, Format format, const void* bytes);  // `out` row-major; format.h.
   void (*copy)(Array& out, const Array& from);                   // Of equal shape, either strided.
   void (*add)(Array& out, const Array& a, const Array& b);       // out = a + b
-  void (*scale)(Array& out, double factor, const Array& from);   // out = factor from
-  void (*fill)(Array& out, double value);                        // `out` row-major.
+  // into (+)= the cotangent's sum over the dimensions along which an array of `shape` is broadcast to its shape. Empty:
+  // untouched so far.
+  void (*add_summed)(Array& into, const Shape& shape, const Array& cotangent);
+  void (*scale)(Array& out, double factor, const Array& from);  // out = factor from
+  void (*fill)(Array& out, double value);                       // `out` row-major.
 
   // out = (|centre| + radius) with the sign of the centre: of a ball's points, one of largest magnitude.
   void (*inflate)(Array& out, const Array& centre, const Array& radius);
@@ -29,6 +33,8 @@ struct Operations {
   Largest (*largest)(const Array& radii, const Array& values);
 
   ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
+  std::vector<PulledBack> (*pull_back)(const Pullback&, std::span<const PulledFunctional>,
+                                       std::span<const Array> errors, std::int64_t begin, std::int64_t count);
   Comparison (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
                         double slack);
 

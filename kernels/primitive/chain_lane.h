@@ -61,6 +61,18 @@ PLUMBLINE_HOST_DEVICE inline double value(const Chain::Step& step, const double 
   return element::visit(step.primitive, ValueOf{x});
 }
 
+// How far the rounding of a result t of the operands x moves it, flushing of operands below `tiny` included.
+PLUMBLINE_HOST_DEVICE inline double rounding_error(Primitive primitive, const element::LocalError& error, double tiny,
+                                                   const double (&x)[3], double t) {
+  double e = 0;
+  if (!error.none) e = error.of_argument ? error.of(x[0], t) : error.of(t);
+  if (tiny == 0) return e;
+  double lost[3];
+  for (int k = 0; k < 3; ++k) lost[k] = element::flushed(x[k], tiny);
+  const double moved = element::visit(primitive, CarriedOf{x, lost, t});
+  return error.none ? moved : (e + moved) * (1 + 0x1p-20);
+}
+
 // The radius of its result t: (carried + e)(1 + 2^-40) is above the rounding of the sum.
 PLUMBLINE_HOST_DEVICE inline double radius(const Chain::Step& step, const double (&x)[3], const double (&r)[3],
                                            double t) {
@@ -69,14 +81,7 @@ PLUMBLINE_HOST_DEVICE inline double radius(const Chain::Step& step, const double
   if (step.tiny > 0 || !step.error.none) {
     double far[3];
     for (int k = 0; k < 3; ++k) far[k] = step.inflated ? std::copysign(std::fabs(x[k]) + r[k], x[k]) : x[k];
-    const double result = std::copysign(std::fabs(t) + carried, t);
-    if (!step.error.none) error = step.error.of_argument ? step.error.of(far[0], result) : step.error.of(result);
-    if (step.tiny > 0) {
-      double lost[3];
-      for (int k = 0; k < 3; ++k) lost[k] = element::flushed(far[k], step.tiny);
-      const double moved = element::visit(step.primitive, CarriedOf{far, lost, result});
-      error = step.error.none ? moved : (error + moved) * (1 + 0x1p-20);
-    }
+    error = rounding_error(step.primitive, step.error, step.tiny, far, std::copysign(std::fabs(t) + carried, t));
   }
   return step.moved ? (carried + error) * (1 + 0x1p-40) : error;
 }

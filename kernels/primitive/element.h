@@ -330,6 +330,8 @@ struct LocalError {
   }
 };
 LocalError local_error(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic);
+// Operands below it are flushed to zero; 0: none are.
+double flushed_below(Primitive primitive, const Arithmetic& arithmetic);
 
 // A profile that flushes subnormal operands to zero moves each by less than the smallest normal, `tiny`: what that can
 // do to the result is what the primitive's own enclosure says. Twice that, because an operand that was compared as zero

@@ -208,6 +208,11 @@ LocalError element::local_error(Primitive primitive, const Attributes& attribute
   }
 }
 
+double element::flushed_below(Primitive primitive, const Arithmetic& arithmetic) {
+  const bool flushes = arithmetic.profile->flush_subnormals && is_float(arithmetic.compute) && !moves(primitive);
+  return flushes ? smallest_normal(arithmetic.compute) : 0.0;
+}
+
 // Absolute parts, stated for fp32, are scaled to fp64, which has no fast variants; its functions keep 1 ULP at best. A
 // correct rounding that is not to nearest is off by a whole ULP.
 FunctionBound function_bound(Function function, const Arithmetic& arithmetic) {

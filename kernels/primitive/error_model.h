@@ -61,6 +61,7 @@ PLUMBLINE_ERROR(error_norm)
 #undef PLUMBLINE_ERROR
 
 // Of elementwise primitives, by their rules (element.h).
+decltype(PrimitiveTraits::pull_back) element_pull_back(Primitive primitive);
 decltype(PrimitiveTraits::local_error) element_error(Primitive primitive);
 decltype(PrimitiveTraits::radius) element_radius(Primitive primitive);
 

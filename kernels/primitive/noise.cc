@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/rounding.h"
 #include "kernels/primitive/statistics.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
 namespace {
 
-constexpr double kInflate = 1 + 0x1p-19;  // Above that of the local errors.
-constexpr double kLong = 4096;            // Terms, above which a running sum may stagnate.
+constexpr double kLong = 4096;  // Terms, above which a running sum may stagnate.
 
 struct Square {
   PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x * x; }
@@ -30,23 +30,7 @@ Elements elements(const Array& out, const Bound& local, const Array& cotangent) 
   return {cotangent.materialize(), out.materialize(), local.values.expand(out.shape()).materialize()};
 }
 
-// Of an element whose events have half-widths with this sum of squares and whose bias is b. A cotangent of exactly 0
-// adds nothing, even where a bound is infinite.
-PLUMBLINE_HOST_DEVICE inline Sums charge(double a, double squares, double b) {
-  const double bias = std::fabs(a) * b, square = a * a * squares;
-  return {a == 0 ? 0.0 : bias, a == 0 ? 0.0 : square};
-}
-
-PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
-
-// Half-widths of the events of one rounding: of the result in the compute format, and of holding it in its own. A
-// stochastic rounding goes to either neighbour with mean zero: an interval as wide as that of the nearest. What a
-// directed one adds is bias.
-struct Events {
-  double u = 0, eta = 0;            // c = u |t| + eta
-  double held_u = 0, held_eta = 0;  // The same.
-  double reach = 1;                 // Largest error of an event in half-widths.
-};
+}  // namespace
 
 Events events(const Arithmetic& arithmetic) {
   Events result;
@@ -62,19 +46,21 @@ Events events(const Arithmetic& arithmetic) {
   return result;
 }
 
-}  // namespace
+ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic) {
+  ElementRounding rounding{element::local_error(primitive, attributes, arithmetic),
+                           element::flushed_below(primitive, arithmetic), events(arithmetic)};
+  if (primitive != Primitive::kAdd && primitive != Primitive::kSub) return rounding;
+  rounding.sign = primitive == Primitive::kAdd ? 1 : -1;
+  if (is_float(arithmetic.result))
+    rounding.dropped_u = unit_roundoff(storage(arithmetic).u > 0 ? arithmetic.result : arithmetic.compute);
+  return rounding;
+}
 
 Noise noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local, const Array& cotangent) {
   const Elements x = elements(out, local, cotangent);
   const Events one = events(arithmetic);
-  return noise_of(loop::total(
-      [one] PLUMBLINE_HOST_DEVICE(double a, double t, double e) {
-        const double magnitude = std::fabs(t);
-        const double c = one.u * magnitude + one.eta, c_held = one.held_u * magnitude * (1 + one.u) + one.held_eta;
-        const double width = one.reach * (c + c_held) * kInflate;
-        return charge(a, std::min(square(e), square(c) + square(c_held)) * kInflate, e <= width ? 0.0 : e - width);
-      },
-      x.count(), x.a, x.t, x.e));
+  return noise_of(loop::total([one] PLUMBLINE_HOST_DEVICE(double a, double t, double e) { return one.charge(a, t, e); },
+                              x.count(), x.a, x.t, x.e));
 }
 
 Noise noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out, const Bound& local,
@@ -83,16 +69,6 @@ Noise noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, con
 }
 
 namespace {
-
-// What an increment leaves behind when it is added to a running sum. One below half an ulp of the sum is lost whole;
-// one of a few ulps is rounded to a multiple of an ulp whatever the sum is, with a mean error that only its own
-// distribution decides. Beyond kStagnant u |sum|, four ulps, the errors of a smooth distribution have lost their mean.
-// What is left has the increment's sign: increments of both signs cancel here as they do in the execution.
-constexpr double kStagnant = 8;
-PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ulp) {
-  const double magnitude = std::fabs(increment);
-  return magnitude <= kStagnant * half_ulp ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
-}
 
 // Terms of rows to be summed: per row (reduced dimensions of size 1).
 struct Terms {
@@ -150,15 +126,13 @@ template <int kSecondSign>
 Noise noise_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
                 const Array& cotangent) {
   Noise noise = noise_of_rounding(arithmetic, out, local, cotangent);
-  if (!is_float(arithmetic.result)) return noise;
-  const double u = unit_roundoff(storage(arithmetic).u > 0 ? arithmetic.result : arithmetic.compute);
+  const double u = rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, {}, arithmetic).dropped_u;
+  if (u == 0) return noise;
   const Array a = cotangent.materialize(), t = out.materialize();
   const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
   const Sums left = loop::total(
-      [u] PLUMBLINE_HOST_DEVICE(double c, double sum, double first, double other) {
-        const double second = kSecondSign * other, increment = std::fabs(first) < std::fabs(second) ? first : second;
-        const double lost = c * left_behind(increment, u * std::fabs(sum));
-        return Sums{c == 0 ? 0.0 : lost, 0};  // Signed.
+      [u] PLUMBLINE_HOST_DEVICE(double c, double sum, double first, double second) {
+        return Sums{dropped(c, sum, first, second, kSecondSign, u), 0};  // Signed.
       },
       a.count(), a, t, x, y);
   noise.drift = left.first;
@@ -183,10 +157,10 @@ Noise noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
       [held, u, additions] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double magnitude, double lost,
                                                  double same) {
         const double stored = held.u * std::fabs(t) + held.eta;
-        if (e <= stored * kInflate) return charge(a, square(stored), 0);  // The sum itself is exact.
+        if (e <= stored * kNoiseInflate) return charge(a, square(stored), 0);  // The sum itself is exact.
         const double largest = 0.5 * (magnitude + std::fabs(t));
         const double squares = additions * square(u * largest) + square(stored);
-        return charge(a, squares * kInflate, same != 0 ? e : std::min(e, lost));
+        return charge(a, squares * kNoiseInflate, same != 0 ? e : std::min(e, lost));
       },
       el.count(), el.a, el.t, el.e, terms.magnitude, terms.lost, terms.same));
 }
@@ -209,7 +183,7 @@ Noise noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs 
         const double n = terms - 1;
         if (n > kLong) return charge(a, 0, e);
         const double stored = held.u * std::fabs(t) + held.eta;
-        return charge(a, (square(std::max(0.0, e - stored)) / std::max(1.0, n) + square(stored)) * kInflate, 0);
+        return charge(a, (square(std::max(0.0, e - stored)) / std::max(1.0, n) + square(stored)) * kNoiseInflate, 0);
       },
       el.count(), el.a, el.t, el.e, additions));
 }
@@ -313,7 +287,7 @@ Noise noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
         const double stored = held.u * std::fabs(t) + held.eta;
         const double accumulated = std::max(0.0, e - stored), magnitude = accumulated / factor;
         const double largest = 0.5 * (magnitude + std::min(std::fabs(t), magnitude));
-        return charge(a, (roundings * square(u * largest) + square(stored)) * kInflate,
+        return charge(a, (roundings * square(u * largest) + square(stored)) * kNoiseInflate,
                       std::min(accumulated, share * magnitude));
       },
       el.count(), el.a, el.t, el.e));
@@ -339,7 +313,7 @@ Noise noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inp
       [held, n, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double lost, double same) {
         const double squares = (0.25 * (n + 1) + 1) * square(u * t) + square(held.u * t + held.eta);
         const double swallowed = t > 0 ? 0.5 * lost / t : 0;
-        return charge(a, squares * kInflate, same != 0 ? e : std::min(e, swallowed));
+        return charge(a, squares * kNoiseInflate, same != 0 ? e : std::min(e, swallowed));
       },
       el.count(), el.a, el.t, el.e, terms.lost, terms.same));
 }
@@ -375,7 +349,7 @@ Noise noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
         if (!(of_sums <= r / 4)) return charge(a, 0, e);
         const double bias = r * (root - u) + 0.5 * r * r * r * swallowed / n;
         const double squares = square(of_sums) / n + square(3 * u * r) + square(stored);
-        return charge(a, squares * kInflate, std::min(e, bias));
+        return charge(a, squares * kNoiseInflate, std::min(e, bias));
       },
       el.count(), el.a, el.t, el.e, lost));
 }

@@ -11,6 +11,8 @@ namespace plumbline::primitive {
 
 // chain.cc
 ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);
+std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count);
 Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
                    double slack);
 
@@ -25,6 +27,10 @@ void decode(Array& out, Format format, const void* bytes) { loop::decode(out, fo
 void copy(Array& out, const Array& from) { loop::map(out, loop::Copy{}, from); }
 
 void add(Array& out, const Array& a, const Array& b) { loop::map(out, scalar::Value<scalar::Add>{}, a, b); }
+
+void add_summed(Array& into, const Shape& shape, const Array& cotangent) {
+  contribute_summed(into, shape, cotangent.shape(), loop::Copy{}, cotangent);
+}
 
 void scale(Array& out, double factor, const Array& from) {
   loop::map(
@@ -125,12 +131,14 @@ Operations operations(const Arithmetic& arithmetic) {
       .decode = decode,
       .copy = copy,
       .add = add,
+      .add_summed = add_summed,
       .scale = scale,
       .fill = fill,
       .inflate = inflate,
       .add_bounds = add_bounds,
       .largest = largest,
       .run_chain = run_chain,
+      .pull_back = pull_back,
       .compare = compare,
       .order_events = order_events,
       .merge_events = merge_events,

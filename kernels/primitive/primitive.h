@@ -150,11 +150,12 @@ struct PrimitiveTraits {
   // Vector-Jacobian product: adds cotangent^T d(out)/d(in_i) to *into[i] where into[i] is not null. Each *into[i] is
   // either empty (not yet touched: assign) or has in_i's shape, row-major. Decisions, indices and integer results
   // have no derivative. Where a derivative is unbounded (sqrt at 0) it is infinite; 0 * infinity = 0 only where the
-  // cotangent is exactly 0.
-  void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent, std::span<Array* const> into);
+  // cotangent is exactly 0. Null in rows of elementwise primitives, as are `local_error` and `radius`: derivative.h and
+  // element.h have their rules.
+  void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent,
+                    std::span<Array* const> into) = nullptr;
 
-  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero. Null in
-  // rows of elementwise primitives, as is `radius`: element.h has their rules.
+  // Upper bound of |computed - exact function of the same inputs|, elementwise, `out`'s shape; empty: zero.
   Bound (*local_error)(const Attributes&, const Arithmetic&, Inputs, const Array& out) = nullptr;
 
   // Enclosure: an upper bound of |f(x) - f(centre)| over |x_i - centre_i| <= radius_i, elementwise. Empty radii are

@@ -26,6 +26,7 @@ Rows base_rows() {
   for (PrimitiveTraits& row : rows) {
     if (row.noise == nullptr) row.noise = primitive::noise_default;
     if (!is_elementwise(row.primitive)) continue;
+    row.pull_back = primitive::element_pull_back(row.primitive);
     row.local_error = primitive::element_error(row.primitive);
     row.radius = primitive::element_radius(row.primitive);
   }

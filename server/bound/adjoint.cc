@@ -7,6 +7,7 @@
 #include "kernels/sums.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/charge.h"
+#include "server/bound/run.h"
 
 namespace plumbline {
 namespace {
@@ -91,6 +92,11 @@ class Sweep {
         }
   }
 
+  const std::vector<bool>& carries() const { return carries_; }
+
+  // Where the probe's cotangent at the node is gathered; null: it carries none.
+  Array* adjoint(std::size_t probe, NodeId id) { return carries_[id] ? &adjoints_[probe][id] : nullptr; }
+
   // The probe's cotangent at the node, which is given up here.
   Cotangent take(std::size_t probe, NodeId id) {
     Array cotangent = std::move(adjoints_[probe][id]);
@@ -107,23 +113,22 @@ class Sweep {
   void pull_back(std::size_t probe, NodeId id, Cotangent cotangent) {
     const Node& node = graph_.nodes[id];
     if (cotangent.weights() && pull_back_weights(probe, id, *cotangent.weights())) return;
-    std::vector<Array*> into(node.inputs.size(), nullptr);
+    std::vector<Array*> into;
     bool any = false;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      if (carries_[node.inputs[i]]) {
-        into[i] = &adjoints_[probe][node.inputs[i]];
-        any = true;
-      }
-    if (any) traits(node.primitive).pull_back(node.attributes, inputs(id), value(id), cotangent.elements(), into);
+    for (NodeId input : node.inputs) {
+      into.push_back(adjoint(probe, input));
+      any = any || into.back() != nullptr;
+    }
+    if (!any) return;
+    const auto [inputs, value] = operands(id);
+    traits(node.primitive).pull_back(node.attributes, inputs, value, cotangent.elements(), into);
   }
 
-  std::vector<Array> inputs(NodeId id) const {
-    std::vector<Array> inputs;
-    for (NodeId input : graph_.nodes[id].inputs) inputs.push_back(replay_.value(input));
-    return inputs;
+  Operands operands(NodeId id) const {
+    Operands operands{{}, replay_.computed(id)};
+    for (NodeId input : graph_.nodes[id].inputs) operands.inputs.push_back(replay_.value(input));
+    return operands;
   }
-  // What the replay computed at the node from those inputs.
-  Array value(NodeId id) const { return replay_.computed(id); }
 
  private:
   // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B.
@@ -202,48 +207,90 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     envelope.noise_by_origin.assign(graph.origins.size(), {});
   }
   Sweep sweep(graph, replay, probes);
+  const Runs runs(graph, replay, sweep.carries());
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single = executions_of(graph) == Executions::kTarget;
-  const auto whole = [&](const Probe& probe) { return probe.of_mathematics || (single && !probe.of_one_element()); };
+  const auto own_by_chance = [&](const Probe& probe) {
+    return !probe.of_mathematics && (!single || probe.of_one_element());
+  };
+  const auto asks_target = [&](const Probe& probe) { return executions != Executions::kOwn && !probe.of_mathematics; };
+  const Arithmetic* const own = executions != Executions::kTarget ? &replay_arithmetic() : nullptr;
+  const auto squares = [&](std::size_t p) { return envelopes[p].noise.squares + envelopes[p].own_noise.squares; };
+  const auto add_charges = [&](NodeId id, const Functional& functional, const Charges& charges) {
+    Envelope& envelope = envelopes[functional.probe];
+    const std::size_t origin = graph.nodes[id].origin;
+    envelope.error += charges.target.whole;
+    envelope.by_origin[origin] += charges.target.whole;
+    accumulate(envelope.noise, charges.target.noise);
+    accumulate(envelope.noise_by_origin[origin], charges.target.noise);
+    envelope.rho += 2 * charges.own.whole;
+    accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
+  };
+
+  const auto pass_run = [&](const Run& run) {
+    std::vector<RunFunctional> functionals;
+    bool executed = false;  // By a probe that asks about the target's execution.
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      RunFunctional functional{p, asks_target(probes[p]), own_by_chance(probes[p]), {}};
+      bool seen = false;
+      for (NodeId id : run) {
+        functional.seeds.push_back(sweep.take(p, id).elements());
+        seen = seen || functional.seeds.back();
+      }
+      if (!seen) continue;
+      executed = executed || functional.target;
+      functionals.push_back(std::move(functional));
+    }
+    if (functionals.empty()) return;
+    std::vector<Arithmetic> target;
+    for (NodeId id : run) target.push_back(arithmetic_of(graph, graph.nodes[id], profile));
+    std::vector<const Arithmetic*> asked;
+    for (const Arithmetic& arithmetic : target) asked.push_back(executed ? &arithmetic : nullptr);
+    RunPullback pullback(graph, replay, run, asked, own);
+    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep.adjoint(p, source); });
+    for (std::size_t s = run.size(); s-- > 0;) {
+      const NodeId id = run[s];
+      SharedRoundings shared(graph, id, pullback.of_target(s) ? asked[s] : nullptr, pullback.of_own(s) ? own : nullptr,
+                             pullback.errors(s), [&sweep, id] { return sweep.operands(id); });
+      for (RunFunctional& of : functionals) {
+        if (!of.reached[s] || !(pullback.of_own(s) || (of.target && pullback.of_target(s)))) continue;
+        const Functional functional{of.probe, of.cotangents[s], of.target, of.own_by_chance, squares(of.probe)};
+        shared.charge(functional, std::move(of.weights[s]), &of.charges[s]);
+        add_charges(id, functional, of.charges[s]);
+      }
+    }
+  };
+
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
-    const Node& node = graph.nodes[id];
-    const Arithmetic target = arithmetic_of(graph, node, profile);
-    const Arithmetic& own = replay_arithmetic();
-    std::vector<Cotangent> seen;
-    bool reached = false, executed = false;  // By a probe; by one that asks about the target's execution.
-    for (std::size_t p = 0; p < probes.size(); ++p) {
-      seen.push_back(sweep.take(p, id));
-      reached = reached || seen.back();
-      executed = executed || (seen.back() && !probes[p].of_mathematics);
-    }
-    if (reached) {
-      const NodeRounding rounding(graph, id, sweep.inputs(id), sweep.value(id),
-                                  executed && executions != Executions::kOwn ? &target : nullptr,
-                                  executions != Executions::kTarget ? &own : nullptr);
-      std::vector<NodeRounding::Functional> functionals;
+    if (const Run* const run = runs.ending_at(id)) {
+      pass_run(*run);
+    } else if (!runs.within(id)) {
+      std::vector<Cotangent> seen;
+      bool reached = false, executed = false;
       for (std::size_t p = 0; p < probes.size(); ++p) {
-        if (!seen[p] || !(rounding.of_own() || (rounding.of_target() && !probes[p].of_mathematics))) continue;
-        const double squares = envelopes[p].noise.squares + envelopes[p].own_noise.squares;
-        functionals.push_back({p, seen[p].elements(), !probes[p].of_mathematics, !whole(probes[p]), squares});
+        seen.push_back(sweep.take(p, id));
+        reached = reached || seen.back();
+        executed = executed || (seen.back() && asks_target(probes[p]));
       }
-      const std::vector<NodeRounding::Charges> charges = rounding.charges(functionals);
-      for (std::size_t i = 0; i < charges.size(); ++i) {
-        const NodeRounding::Charge &of_target = charges[i].target, &of_own = charges[i].own;
-        Envelope& envelope = envelopes[functionals[i].probe];
-        envelope.error += of_target.whole;
-        envelope.by_origin[node.origin] += of_target.whole;
-        accumulate(envelope.noise, of_target.noise);
-        accumulate(envelope.noise_by_origin[node.origin], of_target.noise);
-        envelope.rho += 2 * of_own.whole;
-        accumulate(envelope.own_noise, functionals[i].own_by_chance ? of_own.noise : Noise{of_own.whole, 0}, 2);
+      if (reached) {
+        const Arithmetic target = arithmetic_of(graph, graph.nodes[id], profile);
+        const NodeRounding rounding(graph, id, sweep.operands(id), executed ? &target : nullptr, own);
+        std::vector<Functional> functionals;
+        for (std::size_t p = 0; p < probes.size(); ++p) {
+          const bool asks = asks_target(probes[p]);
+          if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks)))
+            functionals.push_back({p, seen[p].elements(), asks, own_by_chance(probes[p]), squares(p)});
+        }
+        const std::vector<Charges> charges = rounding.charges(functionals);
+        for (std::size_t i = 0; i < charges.size(); ++i) add_charges(id, functionals[i], charges[i]);
       }
-    }
-    for (std::size_t p = 0; p < probes.size(); ++p) {
-      if (!seen[p]) continue;
-      if (const auto number = numbers.find(id); number != numbers.end())
-        envelopes[p].host += std::fabs(seen[p].elements().item()) * number->second;
-      const cpu::SinglePrecision cotangents(single);
-      sweep.pull_back(p, id, std::move(seen[p]));
+      for (std::size_t p = 0; p < probes.size(); ++p) {
+        if (!seen[p]) continue;
+        if (const auto number = numbers.find(id); number != numbers.end())
+          envelopes[p].host += std::fabs(seen[p].elements().item()) * number->second;
+        const cpu::SinglePrecision cotangents(single);
+        sweep.pull_back(p, id, std::move(seen[p]));
+      }
     }
     if (last) replay.give_up(id);
   }
@@ -259,9 +306,9 @@ std::vector<double> second_order_remainders(const Graph& graph, const Replay& ex
     for (std::size_t p = 0; p < probes.size(); ++p) {
       Cotangent at_centre = centre.take(p, id), at_moved = moved.take(p, id);
       if (!at_centre && !at_moved) continue;
+      const auto [inputs, value] = centre.operands(id);
       const Bound error =
-          traits(node.primitive)
-              .local_error(node.attributes, {node.compute, node.result, &profile}, centre.inputs(id), centre.value(id));
+          traits(node.primitive).local_error(node.attributes, {node.compute, node.result, &profile}, inputs, value);
       if (error) {
         Array change = at_moved ? at_moved.elements().materialize() : Array::zeros(node.shape);
         if (at_centre) {

@@ -179,6 +179,8 @@ struct Replay::State {
     return changed[id] ? kept[id] : base.at_hand(id);
   }
 
+  bool overridden(NodeId id) const { return overrides.count(id) != 0 || (!changed[id] && base.overridden(id)); }
+
   void give_up(NodeId id) {
     values[id] = Array();
     computed.erase(id);
@@ -254,6 +256,7 @@ struct Replay::State {
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
 bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
+bool Replay::overridden(NodeId id) const { return state_ && state_->overridden(id); }
 LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }

@@ -55,6 +55,8 @@ class Replay {
   bool has(NodeId id) const;
   // Its value is held, or was given: nothing is computed when it is asked for.
   bool at_hand(NodeId id) const;
+  // Its consumers saw another value than was computed.
+  bool overridden(NodeId id) const;
   // What consumers see of a node whose content is held packed; otherwise empty.
   LeafValue packed(NodeId id) const;
   // What the node's consumers saw. Empty: not needed.

@@ -92,6 +92,65 @@ TEST(Adjoint, SharedErrorsCancel) {
   EXPECT_EQ(envelopes[0].error, 0);
 }
 
+// A network whose activations are computed in many elementwise steps; `apart`: with a copy behind each, so that no
+// step is swept together with another.
+GraphBuilder activations(bool apart, Format format) {
+  std::mt19937 rng(5);
+  GraphBuilder b;
+  const Shape shape = {150, 250};
+  const std::int64_t n = count(shape);
+  const auto op = [&](Primitive primitive, const std::vector<NodeId>& inputs) {
+    const NodeId result = b.op(primitive, inputs, shape, format);
+    Attributes copied;
+    copied.view = {shape, row_major_strides(shape), 0};
+    return apart ? b.op(Primitive::kWindow, {result}, shape, format, copied) : result;
+  };
+  const NodeId x = b.leaf(shape, normal(rng, n), format), row = b.leaf({shape[0], 1}, normal(rng, shape[0]), format),
+               column = b.leaf({shape[1]}, normal(rng, shape[1]), format), t = b.leaf(shape, normal(rng, n), format);
+  const NodeId scale = b.op(Primitive::kExp, {row}, {shape[0], 1}, format),
+               gain = b.op(Primitive::kTanh, {column}, {shape[1]}, format),
+               constant = b.op(Primitive::kSigmoid, {b.leaf({1}, {0.3}, format)}, {1}, format);
+  const NodeId normed = op(Primitive::kMul, {op(Primitive::kMul, {x, scale}), gain});
+  const NodeId gated =
+      op(Primitive::kMul, {normed, op(Primitive::kSigmoid, {op(Primitive::kMul, {normed, constant})})});
+  const NodeId again = op(Primitive::kAdd, {gated, x}), bent = op(Primitive::kErf, {again});
+  const NodeId stepped = op(Primitive::kMul, {op(Primitive::kFloor, {again}), again});
+  const NodeId end = op(Primitive::kSub, {op(Primitive::kDiv, {bent, op(Primitive::kExp, {gated})}), stepped});
+  b.tap("loss", TapKind::kLoss, b.sum_all(op(Primitive::kMul, {end, t}), format), {0});
+  b.tap("gated", TapKind::kValue, gated, normal(rng, n));
+  b.tap("scale", TapKind::kValue, scale, normal(rng, shape[0]));
+  return b;
+}
+
+// What lies between the steps of a run takes no memory; the envelopes are the same.
+TEST(Adjoint, RunsOfElementwiseNodesAreSweptAsOne) {
+  Profile flushing = ieee();
+  flushing.flush_subnormals = true;
+  for (const Format format : {Format::kFloat32, Format::kBFloat16, Format::kFloat64})
+    for (const Profile& profile : {ieee(), flushing}) {
+      const auto envelopes = [&](bool apart) {
+        const GraphBuilder b = activations(apart, format);
+        const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+        std::vector<ProbeTap> taps;
+        for (std::size_t i = 0; i < b.graph.taps.size(); ++i)
+          taps.push_back(probe_tap(i, b.graph.taps[i], replayed_value(b.graph.taps[i], exact)));
+        const std::vector<Probe> probes = {scalar_probe(taps[0]), signs_probe("taps", {taps[1], taps[2]}, 7)};
+        return adjoint_envelopes(b.graph, exact, probes, profile, Executions::kBoth, {}, true);
+      };
+      const std::vector<Envelope> together = envelopes(false), apart = envelopes(true);
+      for (std::size_t p = 0; p < apart.size(); ++p) {
+        ASSERT_GT(apart[p].error, 0);
+        EXPECT_NEAR(together[p].error, apart[p].error, 1e-5 * apart[p].error);
+        EXPECT_NEAR(together[p].rho, apart[p].rho, 1e-5 * apart[p].rho);
+        EXPECT_NEAR(together[p].noise.bias, apart[p].noise.bias, 1e-5 * apart[p].error);
+        EXPECT_NEAR(together[p].own_noise.bias, apart[p].own_noise.bias, 1e-5 * apart[p].rho);
+        // Events are drawn where they matter, to which the number of nodes counts.
+        EXPECT_NEAR(together[p].noise.squares, apart[p].noise.squares, 0.1 * apart[p].noise.squares);
+        EXPECT_NEAR(together[p].own_noise.squares, apart[p].own_noise.squares, 0.1 * apart[p].own_noise.squares);
+      }
+    }
+}
+
 // The loss's envelope of a graph, in worst case and in chance.
 Envelope envelope_of(const GraphBuilder& b, const Profile& profile) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/sums.h"
 #include "server/bound/arithmetic.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -14,7 +13,7 @@ namespace {
 
 using test::GraphBuilder;
 
-constexpr std::int64_t kRows = 300, kColumns = 257;  // Several pieces, of whole rows.
+constexpr std::int64_t kRows = 300, kColumns = 257;
 
 std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
   std::normal_distribution<double> draw;
@@ -37,9 +36,9 @@ struct OneNode {
     id = builder.op(primitive, leaves, {kRows, kColumns});
     value = traits(primitive).evaluate({}, {kRows, kColumns}, inputs);
   }
-  NodeRounding::Charge charge(const Array& cotangent, double squares) const {
+  Charge charge(const Array& cotangent, double squares) const {
     const Arithmetic target = arithmetic_of(builder.graph, builder.graph.nodes[id], profile);
-    const NodeRounding rounding(builder.graph, id, inputs, value, &target, nullptr);
+    const NodeRounding rounding(builder.graph, id, {inputs, value}, &target, nullptr);
     return rounding.charges({{0, cotangent, true, false, squares}}).front().target;
   }
   Bound error() const { return traits_of().local_error({}, arithmetic(), inputs, value); }
@@ -77,31 +76,6 @@ class CountingDevice : public Device, public MemoryResource {
   void synchronise() override { idle(); }
 };
 
-// Pieces together say what the node says as a whole, whatever its operands are broadcast along.
-TEST(NodeRounding, PiecesSumUpToTheWhole) {
-  std::mt19937 rng(1);
-  const auto drawn = [&](const Shape& shape) { return array(shape, normal(rng, count(shape))); };
-  const Array full = drawn({kRows, kColumns}), cotangent = drawn({kRows, kColumns});
-  const std::vector<Array> others = {drawn({kRows, kColumns}), drawn({kRows, 1}), drawn({kColumns}), drawn({})};
-  std::vector<OneNode> nodes;
-  for (const Array& other : others)
-    for (const Primitive primitive : {Primitive::kMul, Primitive::kAdd, Primitive::kSub, Primitive::kDiv})
-      nodes.emplace_back(primitive, std::vector<Array>{full, other});
-  nodes.emplace_back(Primitive::kExp, std::vector<Array>{full});
-  nodes.emplace_back(Primitive::kMul,
-                     std::vector<Array>{drawn({kColumns, kRows}).restride({{kRows, kColumns}, {1, kRows}, 0}), full});
-  for (const OneNode& node : nodes) {
-    const NodeRounding::Charge charge = node.charge(cotangent, 0);
-    const double whole = weighted_bound(cotangent, node.error());
-    EXPECT_NEAR(charge.whole, whole, 1e-5 * whole);
-    const Noise noise = node.noise(cotangent);
-    const double bias = noise.bias + std::fabs(noise.drift);
-    EXPECT_NEAR(charge.noise.bias, bias, 1e-9 * whole);
-    EXPECT_GE(charge.noise.squares, noise.squares * (1 - 1e-9));
-    EXPECT_LE(charge.noise.squares, noise.squares * 1.2);  // What draws without a pair leave open.
-  }
-}
-
 // Elements with equal operands err alike. However little the node matters beside others, its squares are no smaller
 // than those of the events, and what they have more matters as little.
 TEST(NodeRounding, ChargesNoLessThanSharedEvents) {
@@ -131,9 +105,9 @@ TEST(NodeRounding, OwnRoundingsStayTheirOwnSize) {
   const OneNode node(Primitive::kSigmoid, {array({kRows, kColumns}, normal(rng, n))});
   const Array cotangent = array({kRows, kColumns}, normal(rng, n));
   const Arithmetic target = node.arithmetic(), own = replay_arithmetic();
-  const NodeRounding rounding(node.builder.graph, node.id, node.inputs, node.value, &target, &own);
+  const NodeRounding rounding(node.builder.graph, node.id, {node.inputs, node.value}, &target, &own);
   for (const double others : {0.0, 1e-3, 1e9}) {
-    const NodeRounding::Charges charges = rounding.charges({{0, cotangent, true, true, others}}).front();
+    const Charges charges = rounding.charges({{0, cotangent, true, true, others}}).front();
     EXPECT_GT(charges.own.noise.squares, 0);
     EXPECT_LE(charges.own.noise.squares, charges.own.whole * charges.own.whole * (1 + 1e-9)) << others;
     EXPECT_LT(charges.own.whole, 1e-7 * charges.target.whole);
@@ -151,9 +125,9 @@ TEST(NodeRounding, OfADeviceIsChargedAsOnTheHost) {
       const OneNode node(Primitive::kMul, {array({kRows, kColumns}, x), array({kColumns}, normal(rng, kColumns))});
       return node.charge(array({kRows, kColumns}, normal(rng, kRows * kColumns)), 0);
     };
-    const NodeRounding::Charge host = charged();
+    const Charge host = charged();
     const DeviceScope scope(device, device);
-    const NodeRounding::Charge found = charged();
+    const Charge found = charged();
     EXPECT_NEAR(found.whole, host.whole, 1e-5 * host.whole);
     EXPECT_NEAR(found.noise.bias, host.noise.bias, 1e-9 * host.whole);
     EXPECT_NEAR(found.noise.squares, host.noise.squares, 0.3 * host.noise.squares);  // Drawn there, found here.

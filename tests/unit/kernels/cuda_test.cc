@@ -14,6 +14,7 @@
 #include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
 #include "tests/unit/kernels/product_above_cases.h"
+#include "tests/unit/kernels/pullback_cases.h"
 #include "tests/unit/kernels/sharing_cases.h"
 
 namespace plumbline {
@@ -298,6 +299,20 @@ TEST_F(Cuda, ComparisonsAgreeWithTheHost) {
       const Comparison host = compare(c.centres, c.values, c.count, c.slack);
       const DeviceScope scope(*device_, *memory_);
       EXPECT_TRUE(same(compare(c.centres, c.values, c.count, c.slack), host, 0x1p-36));
+    }
+  EXPECT_FALSE(device_->take_error().has_value());
+}
+
+TEST_F(Cuda, PullsChainsBackAsTheHost) {
+  Profile flushing = ieee();
+  flushing.flush_subnormals = true;
+  for (const testing::Case& c : testing::elementwise_cases(33))
+    for (const Profile& profile : {ieee(), flushing}) {
+      SCOPED_TRACE(c.name);
+      const testing::PulledChain chain(c, profile, 6);
+      const testing::Pulled host = testing::pulled_in_one_pass(chain, 1);
+      const DeviceScope scope(*device_, *memory_);
+      testing::expect_near(testing::pulled_in_one_pass(chain, 1), host);
     }
   EXPECT_FALSE(device_->take_error().has_value());
 }

@@ -1,0 +1,238 @@
+// A chain's cotangents on the device (kernels/pullback.h): a thread takes an element through all steps and back. What
+// waits for its readers waits in shared memory, and so do the thread's sums.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cpu/pullback.h"
+#include "kernels/cuda/chain.cuh"
+#include "kernels/primitive/derivative.h"
+
+namespace plumbline::cuda {
+namespace internal {
+
+constexpr std::int64_t kPulledBlocks = 1024;
+constexpr std::uint32_t kNone = 0xffffffff;
+
+struct DevicePulledStep {
+  Chain::Step step;
+  primitive::ElementRounding target, own;
+  const double* seed;
+  double* shown;
+  bool reached, own_by_chance;
+  // Where its sums begin: whole, bias, squares, drift; of our own, whole alone where it is not by chance.
+  std::uint32_t of_target, of_own;
+};
+struct DevicePulledSource {
+  const double* values;
+  std::int64_t row, outer, inner;  // Element i lies at i / row * outer + i % row * inner.
+  double* into;                    // Null where it is of one element, or not asked for.
+  std::uint32_t cotangent;         // Its place among the cotangents; kNone: not asked for.
+  bool add, one;
+};
+// Values of the steps, then cotangents of the steps and of the sources that are asked for, then sums.
+struct DevicePullback {
+  const DevicePulledStep* steps;
+  const DevicePulledSource* sources;
+  double* partial;  // [block, sums and cotangents of sources of one element]
+  std::uint32_t step_count, source_count, cotangents, sums;
+};
+
+template <int kOperand>
+struct HandOn {
+  const double (&x)[3];
+  double g, t;
+  template <class E>
+  __device__ double operator()(E) const {
+    if constexpr (kOperand < E::kArity) return primitive::element::HandedOn<E, kOperand>{}(g, x[0], x[1], t);
+    return 0;
+  }
+};
+__device__ inline double handed_on(Primitive primitive, int operand, const double (&x)[3], double g, double t) {
+  if (operand == 0) return primitive::element::visit(primitive, HandOn<0>{x, g, t});
+  if (operand == 1) return primitive::element::visit(primitive, HandOn<1>{x, g, t});
+  return primitive::element::visit(primitive, HandOn<2>{x, g, t});
+}
+
+__device__ inline void add_charge(Primitive primitive, const primitive::ElementRounding& rounding, bool by_chance,
+                                  const double (&x)[3], double t, double g, double* sums, unsigned stride) {
+  const double e = primitive::chain::rounding_error(primitive, rounding.error, rounding.tiny, x, t);
+  sums[0] += primitive::whole_charge(g, e);
+  if (!by_chance) return;
+  const Sums one = rounding.events.charge(g, t, e);
+  sums[stride] += one.first;
+  sums[2 * stride] += one.second;
+  if (rounding.dropped_u > 0)
+    sums[3 * stride] += primitive::dropped(g, t, x[0], x[1], rounding.sign, rounding.dropped_u);
+}
+
+__global__ void __launch_bounds__(kChainThreads, 5) pullback_kernel(std::int64_t count, DevicePullback of) {
+  extern __shared__ unsigned long long shared[];
+  double* const waiting = reinterpret_cast<double*>(shared);
+  const unsigned width = blockDim.x;
+  double* const values = waiting + threadIdx.x;
+  double* const cotangents = values + of.step_count * width;
+  double* const sums = cotangents + of.cotangents * width;
+  // Those of sources of one element lie at the end, and are sums too.
+  for (std::uint32_t k = 0; k < of.cotangents; ++k) cotangents[k * width] = 0;
+  for (std::uint32_t k = 0; k < of.sums; ++k) sums[k * width] = 0;
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * width;
+  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(width) + threadIdx.x; i < count; i += stride) {
+    const auto operands = [&](const Chain::Step& step, double(&x)[3]) {
+      for (int k = 0; k < 3; ++k) {
+        const std::uint32_t input = step.inputs[k];
+        if (input >= of.source_count) {
+          x[k] = values[(input - of.source_count) * width];
+          continue;
+        }
+        const DevicePulledSource& source = of.sources[input];
+        const std::int64_t r = i / source.row;
+        x[k] = source.values[source.one ? 0 : r * source.outer + (i - r * source.row) * source.inner];
+      }
+    };
+    for (std::uint32_t s = 0; s < of.step_count; ++s) {
+      double x[3];
+      operands(of.steps[s].step, x);
+      values[s * width] = primitive::chain::value(of.steps[s].step, x);
+      cotangents[s * width] = of.steps[s].seed != nullptr ? of.steps[s].seed[i] : 0.0;
+    }
+    for (std::uint32_t k = 0; k < of.source_count; ++k)
+      if (of.sources[k].into != nullptr) cotangents[of.sources[k].cotangent * width] = 0;
+    for (std::uint32_t s = of.step_count; s-- > 0;) {
+      const DevicePulledStep& pulled = of.steps[s];
+      if (!pulled.reached) continue;
+      const double g = cotangents[s * width], t = values[s * width];
+      if (pulled.shown != nullptr) pulled.shown[i] = g;
+      double x[3];
+      operands(pulled.step, x);
+      if (pulled.of_target != kNone)
+        add_charge(pulled.step.primitive, pulled.target, true, x, t, g, sums + pulled.of_target * width, width);
+      if (pulled.of_own != kNone)
+        add_charge(pulled.step.primitive, pulled.own, pulled.own_by_chance, x, t, g, sums + pulled.of_own * width,
+                   width);
+      for (int k = 0; k < pulled.step.arity; ++k) {
+        const std::uint32_t input = pulled.step.inputs[k];
+        const std::uint32_t to = input >= of.source_count ? input - of.source_count : of.sources[input].cotangent;
+        if (to != kNone) cotangents[to * width] += handed_on(pulled.step.primitive, k, x, g, t);
+      }
+    }
+    for (std::uint32_t k = 0; k < of.source_count; ++k) {
+      const DevicePulledSource& source = of.sources[k];
+      if (source.into == nullptr) continue;
+      const double g = cotangents[source.cotangent * width];
+      source.into[i] = source.add ? source.into[i] + g : g;
+    }
+  }
+  __syncthreads();
+  // The threads' sums, each column by a thread of its own, from another row on: no two read one bank at a time.
+  const std::uint32_t ones = of.cotangents - of.step_count, columns = ones + of.sums;
+  for (std::uint32_t k = threadIdx.x; k < columns; k += width) {
+    const double* const column = waiting + (2 * of.step_count + k) * width;
+    double sum = 0;
+    for (unsigned j = 0; j < width; ++j) sum += column[(j + k) % width];
+    of.partial[blockIdx.x * static_cast<std::int64_t>(columns) + k] = sum;
+  }
+}
+
+// False: it does not fit a block's shared memory.
+inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFunctional& functional, std::int64_t count,
+                      PulledBack* pulled) {
+  const std::vector<Chain::Step>& steps = pullback.chain.steps();
+  const auto step_count = static_cast<std::uint32_t>(steps.size());
+  std::uint32_t cotangents = step_count, sums = 0;
+  std::vector<Array> held;
+  const auto address = [&](const Array& x) -> double* {
+    return x ? held.emplace_back(resident(queue, x)).address() : nullptr;
+  };
+
+  std::vector<DevicePulledStep> step_rows;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const Pullback::Step& rounded = pullback.steps[s];
+    DevicePulledStep row{steps[s],
+                         rounded.target,
+                         rounded.own,
+                         address(functional.seeds[s]),
+                         nullptr,
+                         functional.reached[pullback.sources.size() + s],
+                         functional.own_by_chance,
+                         kNone,
+                         kNone};
+    if (functional.shown[s] && functional.shown[s].address() != functional.seeds[s].address())
+      row.shown = functional.shown[s].address();
+    const auto place = [&](bool asked, bool by_chance) {
+      if (!asked || !functional.reached[pullback.sources.size() + s]) return kNone;
+      const std::uint32_t at = sums;
+      sums += by_chance ? 4 : 1;
+      return at;
+    };
+    row.of_target = place(functional.of_target && !rounded.target.none(), true);
+    row.of_own = place(!rounded.own.none(), functional.own_by_chance);
+    step_rows.push_back(row);
+  }
+  std::vector<DevicePulledSource> source_rows;
+  for (std::size_t i = 0; i < pullback.sources.size(); ++i) {
+    const Pullback::Source& source = pullback.sources[i];
+    const PulledFunctional::Target& into = functional.into[i];
+    const Array& x = source.values;
+    const bool flat = x.shape().size() < 2;
+    source_rows.push_back({address(x), flat ? count : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
+                           into.cotangent ? into.cotangent.address() : nullptr, into.asked ? cotangents++ : kNone,
+                           into.add, source.one});
+  }
+  const std::uint32_t columns = cotangents - step_count + sums;
+  int threads = kChainThreads;
+  const auto shared = [&] { return (2 * step_count + columns) * static_cast<std::size_t>(threads) * sizeof(double); };
+  while (threads > 32 && shared() > kChainShared) threads /= 2;
+  if (shared() > kChainShared) return false;
+  const Grid grid{static_cast<unsigned>(std::clamp<std::int64_t>((count + threads - 1) / threads, 1, kPulledBlocks)),
+                  static_cast<unsigned>(threads), shared()};
+
+  const Array step_table = table_of(queue, step_rows), source_table = table_of(queue, source_rows);
+  const Array partial = Array::uninitialized({grid.blocks.x, columns});
+  Array total = Array::uninitialized({1, columns});
+  queue.check(cudaFuncSetAttribute(pullback_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(kChainShared)),
+              "shared memory of a pullback");
+  queue.launch(
+      "pullback", pullback_kernel, grid, count,
+      DevicePullback{rows_of<DevicePulledStep>(step_table), rows_of<DevicePulledSource>(source_table),
+                     partial.address(), step_count, static_cast<std::uint32_t>(source_rows.size()), cotangents, sums});
+  cuda::reduce<scalar::Sum>(total, false, partial.shape(), Copy{}, partial);
+  std::vector<double> found(columns);
+  queue.fetch(total.address(), columns * sizeof(double), found.data());
+
+  const double* const of_steps = found.data() + (cotangents - step_count);
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const auto charge = [&](std::uint32_t at, bool by_chance, Charge* into) {
+      if (at == kNone) return;
+      into->whole = of_steps[at] * (1 + 0x1p-20);  // Above the rounding of its additions.
+      if (by_chance) into->noise = {of_steps[at + 1], of_steps[at + 2], of_steps[at + 3]};
+    };
+    charge(step_rows[s].of_target, true, &pulled->steps[s].target);
+    charge(step_rows[s].of_own, functional.own_by_chance, &pulled->steps[s].own);
+  }
+  for (std::size_t i = 0; i < source_rows.size(); ++i)
+    if (source_rows[i].one && source_rows[i].cotangent != kNone)
+      pulled->sources[i] = found[source_rows[i].cotangent - step_count];
+  return true;
+}
+
+}  // namespace internal
+
+inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
+  auto* const queue = dynamic_cast<Queue*>(current_device());
+  if (queue == nullptr) return cpu::pull_back(pullback, functionals, errors, begin, count);
+  queue->use();
+  std::vector<PulledBack> pulled(functionals.size());
+  for (std::size_t p = 0; p < functionals.size(); ++p) {
+    pulled[p].steps.resize(pullback.steps.size());
+    pulled[p].sources.resize(pullback.sources.size());
+    if (!internal::pull_back(*queue, pullback, functionals[p], count, &pulled[p]))
+      pulled[p] = cpu::pull_back(pullback, functionals.subspan(p, 1), errors, begin, count).front();
+  }
+  return pulled;
+}
+
+}  // namespace plumbline::cuda

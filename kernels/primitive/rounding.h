@@ -1,0 +1,76 @@
+// What the rounding of one element adds to a functional with a cotangent a there, in the statistical model (noise.h).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/primitive/element.h"
+#include "kernels/strided.h"
+
+namespace plumbline::primitive {
+
+inline constexpr double kNoiseInflate = 1 + 0x1p-19;  // Above that of the local errors.
+
+PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
+
+// Bias and squares of an element whose events have half-widths with this sum of squares and whose bias is b. A
+// cotangent of exactly 0 adds nothing, even where a bound is infinite.
+PLUMBLINE_HOST_DEVICE inline Sums charge(double a, double squares, double b) {
+  const double bias = std::fabs(a) * b, of_squares = a * a * squares;
+  return {a == 0 ? 0.0 : bias, a == 0 ? 0.0 : of_squares};
+}
+
+// The same, whole: |a| e.
+PLUMBLINE_HOST_DEVICE inline double whole_charge(double a, double e) {
+  const double product = std::fabs(a) * e;
+  return a == 0 ? 0.0 : product;
+}
+
+// Half-widths of the events of one rounding: of the result in the compute format, and of holding it in its own. A
+// stochastic rounding goes to either neighbour with mean zero: an interval as wide as that of the nearest. What a
+// directed one adds is bias.
+struct Events {
+  double u = 0, eta = 0;            // c = u |t| + eta
+  double held_u = 0, held_eta = 0;  // The same.
+  double reach = 1;                 // Largest error of an event in half-widths.
+
+  // Of a result t within e of the exact one.
+  PLUMBLINE_HOST_DEVICE Sums charge(double a, double t, double e) const {
+    const double magnitude = std::fabs(t);
+    const double c = u * magnitude + eta, c_held = held_u * magnitude * (1 + u) + held_eta;
+    const double width = reach * (c + c_held) * kNoiseInflate;
+    return primitive::charge(a, std::min(square(e), square(c) + square(c_held)) * kNoiseInflate,
+                             e <= width ? 0.0 : e - width);
+  }
+};
+Events events(const Arithmetic& arithmetic);
+
+// What an increment leaves behind when it is added to a running sum. One below half an ulp of the sum is lost whole;
+// one of a few ulps is rounded to a multiple of an ulp whatever the sum is, with a mean error that only its own
+// distribution decides. Beyond kStagnant u |sum|, four ulps, the errors of a smooth distribution have lost their mean.
+// What is left has the increment's sign: increments of both signs cancel here as they do in the execution.
+inline constexpr double kStagnant = 8;
+PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ulp) {
+  const double magnitude = std::fabs(increment);
+  return magnitude <= kStagnant * half_ulp ? std::copysign(std::min(magnitude, half_ulp), increment) : 0.0;
+}
+
+// What an addition t = x + sign y drops, of both operands the smaller; times its cotangent. `u`: of the result.
+PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double y, double sign, double u) {
+  const double second = sign * y, increment = std::fabs(x) < std::fabs(second) ? x : second;
+  const double lost = a * left_behind(increment, u * std::fabs(t));
+  return a == 0 ? 0.0 : lost;
+}
+
+// How an elementwise result is rounded.
+struct ElementRounding {
+  element::LocalError error;
+  double tiny = 0;  // Operands below it are flushed to zero; 0: none are.
+  Events events{};
+  double sign = 0, dropped_u = 0;  // Of additions: what they drop is drift. 0: none do.
+
+  bool none() const { return error.none && tiny == 0; }
+};
+ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic);
+
+}  // namespace plumbline::primitive

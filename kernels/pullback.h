@@ -1,0 +1,76 @@
+// Cotangents on their way back through a chain (chain.h), and what the roundings of its steps add to the functionals
+// that they belong to: values, errors and cotangents of an element are made where they are read. The host does a block
+// of elements at a time (cpu/pullback.h), a device one element a thread (cuda/pullback.cuh).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/chain.h"
+#include "kernels/primitive/rounding.h"
+
+namespace plumbline {
+
+// What a node's rounding adds to a functional whose cotangent there is a.
+struct Charge {
+  double whole = 0;  // sum |a| e, rounded up.
+  Noise noise;       // By chance, where that is asked.
+
+  void add(const Charge& part);
+};
+struct Charges {
+  Charge target, own;  // Of the audited execution, and of our own replay.
+};
+
+// A chain of exact values, whose steps are all asked for, and how they round.
+struct Pullback {
+  struct Source {
+    Array values;  // As `rows_of` makes them.
+    bool one = false;
+  };
+  struct Step {
+    primitive::ElementRounding target, own;  // none(): it does not round, or is not asked for.
+  };
+  // `values` for a chain whose elements have this shape, to which they are broadcast: one element, or all of them in
+  // two dimensions at most, of any strides.
+  static Source source_of(const Array& values, const Shape& shape);
+
+  Chain chain{{}, false};
+  std::vector<Source> sources;
+  std::vector<Step> steps;
+};
+
+// A functional, as a chain sees it. By step and by source; arrays are row-major and of all elements.
+struct PulledFunctional {
+  bool of_target = false;      // It asks of the target's roundings, whole and by chance.
+  bool own_by_chance = false;  // Of our own too, which are charged whole in any case.
+  std::vector<Array> seeds;    // By step: its cotangent from elsewhere; empty: none.
+  std::vector<Array> shown;    // By step: where all of its cotangent is written; empty: nowhere. A step that no other
+                               // reads may be shown where its seed is.
+  std::vector<bool> reached;   // By source, and beyond them by step: a cotangent arrives there.
+  struct Target {
+    bool asked = false;  // Only where it is reached.
+    Array cotangent{};   // Where what the source is handed is written; empty where it is of one element.
+    bool add = false;    // To what is there.
+  };
+  std::vector<Target> into;  // By source.
+
+  // Fills `reached` from `seeds`.
+  void reach(const Chain& chain);
+};
+
+// By functional.
+struct PulledBack {
+  std::vector<Charges> steps;
+  std::vector<double> sources;  // The cotangents of those of one element.
+
+  void add(const PulledBack& part);
+};
+
+// Of the elements [begin, begin + count). `errors`: by step, where the target's error, otherwise our own, is written;
+// empty: nowhere. On the backend that the calling thread computes on; the host's uses that thread alone.
+std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count);
+
+}  // namespace plumbline
