@@ -67,7 +67,8 @@ __device__ inline void add_charge(Primitive primitive, const primitive::ElementR
     sums[3 * stride] += primitive::dropped(g, t, x[0], x[1], rounding.sign, rounding.dropped_u);
 }
 
-__global__ void __launch_bounds__(kChainThreads, 5) pullback_kernel(std::int64_t count, DevicePullback of) {
+// Four blocks of a multiprocessor leave 128 registers to a thread: with fewer it spills.
+__global__ void __launch_bounds__(kChainThreads, 4) pullback_kernel(std::int64_t count, DevicePullback of) {
   extern __shared__ unsigned long long shared[];
   double* const waiting = reinterpret_cast<double*>(shared);
   const unsigned width = blockDim.x;
