@@ -26,14 +26,14 @@ struct Charges {
 // A chain of exact values, whose steps are all asked for, and how they round.
 struct Pullback {
   struct Source {
-    Array values;  // As `rows_of` makes them.
-    bool one = false;
+    Array values;
+    bool one = false;  // One element, whatever the count of the chain.
   };
   struct Step {
     primitive::ElementRounding target, own;  // none(): it does not round, or is not asked for.
   };
-  // `values` for a chain whose elements have this shape, to which they are broadcast: one element, or all of them in
-  // two dimensions at most, of any strides.
+  // Values for a chain whose elements have this shape, to which they are broadcast: as one element, or as all of them
+  // in two dimensions at most, of any strides.
   static Source source_of(const Array& values, const Shape& shape);
 
   Chain chain{{}, false};

@@ -175,6 +175,129 @@ void accumulate(Noise& total, const Noise& part, double factor = 1) {
   total.squares += factor * factor * part.squares;
 }
 
+// The envelopes of all probes, node by node and run by run.
+class EnvelopeSweep {
+ public:
+  EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
+                Executions executions, const Uncertainty& numbers)
+      : graph_(graph),
+        replay_(replay),
+        probes_(probes),
+        profile_(profile),
+        of_target_(executions != Executions::kOwn),
+        own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
+        numbers_(numbers),
+        single_(executions_of(graph) == Executions::kTarget),
+        sweep_(graph, replay, probes),
+        runs_(graph, replay, sweep_.carries()),
+        envelopes_(probes.size()) {
+    for (Envelope& envelope : envelopes_) {
+      envelope.by_origin.assign(graph.origins.size(), 0.0);
+      envelope.noise_by_origin.assign(graph.origins.size(), {});
+    }
+  }
+
+  // From the last node to the first.
+  void pass(NodeId id) {
+    if (const Run* const run = runs_.ending_at(id))
+      pass_run(*run);
+    else if (!runs_.within(id))
+      pass_node(id);
+  }
+  std::vector<Envelope> take_envelopes() { return std::move(envelopes_); }
+
+ private:
+  // Of a probe: whether it asks about the target's execution; about our own roundings by chance, not only whole.
+  bool asks_target(std::size_t probe) const { return of_target_ && !probes_[probe].of_mathematics; }
+  bool own_by_chance(std::size_t probe) const {
+    return !probes_[probe].of_mathematics && (!single_ || probes_[probe].of_one_element());
+  }
+  Functional functional(std::size_t probe, const Array& cotangent) const {
+    const double squares = envelopes_[probe].noise.squares + envelopes_[probe].own_noise.squares;
+    return {probe, cotangent, asks_target(probe), own_by_chance(probe), squares};
+  }
+
+  void add(NodeId id, const Functional& functional, const Charges& charges) {
+    Envelope& envelope = envelopes_[functional.probe];
+    const std::size_t origin = graph_.nodes[id].origin;
+    envelope.error += charges.target.whole;
+    envelope.by_origin[origin] += charges.target.whole;
+    accumulate(envelope.noise, charges.target.noise);
+    accumulate(envelope.noise_by_origin[origin], charges.target.noise);
+    envelope.rho += 2 * charges.own.whole;
+    accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
+  }
+
+  void pass_run(const Run& run) {
+    std::vector<RunFunctional> functionals;
+    bool executed = false;
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      RunFunctional functional{p, asks_target(p), own_by_chance(p), {}};
+      for (NodeId id : run) functional.seeds.push_back(sweep_.take(p, id).elements());
+      if (std::ranges::none_of(functional.seeds, [](const Array& seed) { return static_cast<bool>(seed); })) continue;
+      executed = executed || functional.target;
+      functionals.push_back(std::move(functional));
+    }
+    if (functionals.empty()) return;
+    std::vector<std::optional<Arithmetic>> target(run.size());
+    for (std::size_t s = 0; s < run.size() && executed; ++s)
+      target[s] = arithmetic_of(graph_, graph_.nodes[run[s]], profile_);
+    RunPullback pullback(graph_, replay_, run, target, own_);
+    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep_.adjoint(p, source); });
+    for (std::size_t s = run.size(); s-- > 0;) {
+      const NodeId id = run[s];
+      SharedRoundings shared(graph_, id, pullback.of_target(s) ? &*target[s] : nullptr,
+                             pullback.of_own(s) ? own_ : nullptr, pullback.errors(s),
+                             [this, id] { return sweep_.operands(id); });
+      for (RunFunctional& seen : functionals) {
+        if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
+        const Functional asked = functional(seen.probe, seen.cotangents[s]);
+        shared.charge(asked, std::move(seen.weights[s]), &seen.charges[s]);
+        add(id, asked, seen.charges[s]);
+      }
+    }
+  }
+
+  void pass_node(NodeId id) {
+    std::vector<Cotangent> seen;
+    bool reached = false, executed = false;
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      seen.push_back(sweep_.take(p, id));
+      reached = reached || seen.back();
+      executed = executed || (seen.back() && asks_target(p));
+    }
+    if (!reached) return;
+    const Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
+    const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
+    std::vector<Functional> functionals;
+    for (std::size_t p = 0; p < probes_.size(); ++p)
+      if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
+        functionals.push_back(functional(p, seen[p].elements()));
+    const std::vector<Charges> charges = rounding.charges(functionals);
+    for (std::size_t i = 0; i < charges.size(); ++i) add(id, functionals[i], charges[i]);
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      if (!seen[p]) continue;
+      if (const auto number = numbers_.find(id); number != numbers_.end())
+        envelopes_[p].host += std::fabs(seen[p].elements().item()) * number->second;
+      const cpu::SinglePrecision cotangents(single_);
+      sweep_.pull_back(p, id, std::move(seen[p]));
+    }
+  }
+
+  const Graph& graph_;
+  const Replay& replay_;
+  const std::vector<Probe>& probes_;
+  const Profile& profile_;
+  const bool of_target_;
+  const Arithmetic* const own_;  // Null: our own roundings are not asked about.
+  const Uncertainty& numbers_;
+  // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
+  const bool single_;
+  Sweep sweep_;
+  const Runs runs_;
+  std::vector<Envelope> envelopes_;
+};
+
 }  // namespace
 
 double statistical(const Noise& noise, double lambda) { return noise.bias + lambda * std::sqrt(noise.squares); }
@@ -201,100 +324,12 @@ Executions executions_of(const Graph& graph) {
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions, const Uncertainty& numbers,
                                         bool last) {
-  std::vector<Envelope> envelopes(probes.size());
-  for (Envelope& envelope : envelopes) {
-    envelope.by_origin.assign(graph.origins.size(), 0.0);
-    envelope.noise_by_origin.assign(graph.origins.size(), {});
-  }
-  Sweep sweep(graph, replay, probes);
-  const Runs runs(graph, replay, sweep.carries());
-  // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
-  const bool single = executions_of(graph) == Executions::kTarget;
-  const auto own_by_chance = [&](const Probe& probe) {
-    return !probe.of_mathematics && (!single || probe.of_one_element());
-  };
-  const auto asks_target = [&](const Probe& probe) { return executions != Executions::kOwn && !probe.of_mathematics; };
-  const Arithmetic* const own = executions != Executions::kTarget ? &replay_arithmetic() : nullptr;
-  const auto squares = [&](std::size_t p) { return envelopes[p].noise.squares + envelopes[p].own_noise.squares; };
-  const auto add_charges = [&](NodeId id, const Functional& functional, const Charges& charges) {
-    Envelope& envelope = envelopes[functional.probe];
-    const std::size_t origin = graph.nodes[id].origin;
-    envelope.error += charges.target.whole;
-    envelope.by_origin[origin] += charges.target.whole;
-    accumulate(envelope.noise, charges.target.noise);
-    accumulate(envelope.noise_by_origin[origin], charges.target.noise);
-    envelope.rho += 2 * charges.own.whole;
-    accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
-  };
-
-  const auto pass_run = [&](const Run& run) {
-    std::vector<RunFunctional> functionals;
-    bool executed = false;  // By a probe that asks about the target's execution.
-    for (std::size_t p = 0; p < probes.size(); ++p) {
-      RunFunctional functional{p, asks_target(probes[p]), own_by_chance(probes[p]), {}};
-      bool seen = false;
-      for (NodeId id : run) {
-        functional.seeds.push_back(sweep.take(p, id).elements());
-        seen = seen || functional.seeds.back();
-      }
-      if (!seen) continue;
-      executed = executed || functional.target;
-      functionals.push_back(std::move(functional));
-    }
-    if (functionals.empty()) return;
-    std::vector<Arithmetic> target;
-    for (NodeId id : run) target.push_back(arithmetic_of(graph, graph.nodes[id], profile));
-    std::vector<const Arithmetic*> asked;
-    for (const Arithmetic& arithmetic : target) asked.push_back(executed ? &arithmetic : nullptr);
-    RunPullback pullback(graph, replay, run, asked, own);
-    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep.adjoint(p, source); });
-    for (std::size_t s = run.size(); s-- > 0;) {
-      const NodeId id = run[s];
-      SharedRoundings shared(graph, id, pullback.of_target(s) ? asked[s] : nullptr, pullback.of_own(s) ? own : nullptr,
-                             pullback.errors(s), [&sweep, id] { return sweep.operands(id); });
-      for (RunFunctional& of : functionals) {
-        if (!of.reached[s] || !(pullback.of_own(s) || (of.target && pullback.of_target(s)))) continue;
-        const Functional functional{of.probe, of.cotangents[s], of.target, of.own_by_chance, squares(of.probe)};
-        shared.charge(functional, std::move(of.weights[s]), &of.charges[s]);
-        add_charges(id, functional, of.charges[s]);
-      }
-    }
-  };
-
+  EnvelopeSweep sweep(graph, replay, probes, profile, executions, numbers);
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
-    if (const Run* const run = runs.ending_at(id)) {
-      pass_run(*run);
-    } else if (!runs.within(id)) {
-      std::vector<Cotangent> seen;
-      bool reached = false, executed = false;
-      for (std::size_t p = 0; p < probes.size(); ++p) {
-        seen.push_back(sweep.take(p, id));
-        reached = reached || seen.back();
-        executed = executed || (seen.back() && asks_target(probes[p]));
-      }
-      if (reached) {
-        const Arithmetic target = arithmetic_of(graph, graph.nodes[id], profile);
-        const NodeRounding rounding(graph, id, sweep.operands(id), executed ? &target : nullptr, own);
-        std::vector<Functional> functionals;
-        for (std::size_t p = 0; p < probes.size(); ++p) {
-          const bool asks = asks_target(probes[p]);
-          if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks)))
-            functionals.push_back({p, seen[p].elements(), asks, own_by_chance(probes[p]), squares(p)});
-        }
-        const std::vector<Charges> charges = rounding.charges(functionals);
-        for (std::size_t i = 0; i < charges.size(); ++i) add_charges(id, functionals[i], charges[i]);
-      }
-      for (std::size_t p = 0; p < probes.size(); ++p) {
-        if (!seen[p]) continue;
-        if (const auto number = numbers.find(id); number != numbers.end())
-          envelopes[p].host += std::fabs(seen[p].elements().item()) * number->second;
-        const cpu::SinglePrecision cotangents(single);
-        sweep.pull_back(p, id, std::move(seen[p]));
-      }
-    }
+    sweep.pass(id);
     if (last) replay.give_up(id);
   }
-  return envelopes;
+  return sweep.take_envelopes();
 }
 
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

@@ -49,7 +49,7 @@ const Run* Runs::ending_at(NodeId id) const {
 }
 
 RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& run,
-                         const std::vector<const Arithmetic*>& target, const Arithmetic* own)
+                         const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own)
     : graph_(graph), run_(run), shape_(graph.nodes[run.back()].shape), errors_(run.size()) {
   const auto step_of = [&](NodeId id) {
     return static_cast<std::size_t>(std::ranges::lower_bound(run, id) - run.begin());
@@ -78,7 +78,7 @@ RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& ru
       if (arithmetic == nullptr) return primitive::ElementRounding{};
       return primitive::rounding_of(node.primitive, node.attributes, *arithmetic);
     };
-    pullback_.steps.push_back({rounding(target[s]), rounding(own)});
+    pullback_.steps.push_back({rounding(target[s] ? &*target[s] : nullptr), rounding(own)});
   }
   pullback_.chain.ask(steps);
 }

@@ -1,5 +1,5 @@
-// Runs: elementwise nodes that are read by each other alone, but for the last. A cotangent goes through all of them
-// while they are at hand (kernels/pullback.h), and what they compute between takes no memory.
+// Runs: elementwise nodes that are read by each other alone, but for the last. A cotangent goes through all of them in
+// one pass, which computes again what lies between (kernels/pullback.h).
 #pragma once
 
 #include <functional>
@@ -42,9 +42,9 @@ struct RunFunctional {
 
 class RunPullback {
  public:
-  // `target` and `own`, by step: null: not asked for.
-  RunPullback(const Graph& graph, const Replay& replay, const Run& run, const std::vector<const Arithmetic*>& target,
-              const Arithmetic* own);
+  // `target`, by step, and `own`: empty: not asked for.
+  RunPullback(const Graph& graph, const Replay& replay, const Run& run,
+              const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own);
 
   bool of_target(std::size_t step) const { return !pullback_.steps[step].target.none(); }
   bool of_own(std::size_t step) const { return !pullback_.steps[step].own.none(); }
