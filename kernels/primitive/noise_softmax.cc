@@ -5,6 +5,7 @@
 
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
+#include "kernels/primitive/rounding.h"
 #include "kernels/primitive/rows.h"
 #include "kernels/primitive/support.h"
 
@@ -33,8 +34,6 @@ Model model_of(const Arithmetic& arithmetic, std::int64_t n) {
           .stored_u = held ? unit_roundoff(arithmetic.result) : 0,
           .stored_eta = held ? half_smallest_subnormal(arithmetic.result) : 0};
 }
-
-PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
 
 // What the row's sum suffers beside the exponentials, relative to it: additions, an online softmax's rescaling of each
 // block of keys, terms that the running sum swallows.
