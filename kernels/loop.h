@@ -22,7 +22,7 @@
 //   group(row, start, order)    order: the places of all that `row` names, a number from 0 or -1 (none), row after row
 //                               and in order within each; row r's begin at start[r] and end before start[r + 1]
 //   decode(out, format, bytes)  ball/format.h
-//   total(f, n, inputs...)      the sum of the Sums f(inputs[i]...) over i < n, all row-major
+//   total(f, n, inputs...)      the sum of the Totals f(inputs[i]...) over i < n, all row-major
 //   any(f, x)                   whether f holds for an element of x, row-major
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
 //   matmul_narrow(a, of_a, b, of_b, c)

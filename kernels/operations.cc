@@ -22,6 +22,18 @@ const Operations& current_operations() {
   return device != nullptr ? device->operations() : host_operations();
 }
 
+Absorbed absorbed(const Array& accumulator, const Array& addend, Format format) {
+  return current_operations().absorbed(accumulator, addend, format);
+}
+Cancelled cancelled(const Array& sum, const Array& a, const Array& x) {
+  return current_operations().cancelled(sum, a, x);
+}
+FormatRange range_of(Format format, const Array& values) { return current_operations().range_of(format, values); }
+double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
+  return current_operations().count_outside(x, m, r, slack, low, high);
+}
+double count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
+
 const PrimitiveTraits& traits(Primitive primitive) {
   return current_operations().primitives[static_cast<std::size_t>(primitive)];
 }

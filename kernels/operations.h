@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/chain.h"
+#include "kernels/checks.h"
 #include "kernels/comparison.h"
 #include "kernels/primitive/primitive.h"
 #include "kernels/pullback.h"
@@ -40,6 +41,13 @@ struct Operations {
 
   EventOrder (*order_events)(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
   Array (*merge_events)(const EventOrder& events, const Array& cotangent);
+
+  // kernels/checks.h
+  Absorbed (*absorbed)(const Array& accumulator, const Array& addend, Format format);
+  Cancelled (*cancelled)(const Array& sum, const Array& a, const Array& x);
+  FormatRange (*range_of)(Format format, const Array& values);
+  double (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+  double (*count_differing)(const Array& a, const Array& b);
 
   // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);

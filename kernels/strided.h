@@ -120,9 +120,16 @@ PLUMBLINE_HOST_DEVICE inline void advance(const Walk<N>& walk, std::int64_t flat
   for (int i = 0; i < N; ++i) offsets[i] += flat * walk.strides[0][i];
 }
 
-// Two sums that are formed together.
-struct Sums {
-  double first = 0, second = 0;
+// Sums that are formed together.
+template <int kSums>
+struct Totals {
+  static constexpr int kCount = kSums;
+  double of[kSums];
+
+  PLUMBLINE_HOST_DEVICE Totals& operator+=(const Totals& other) {
+    for (int k = 0; k < kSums; ++k) of[k] += other.of[k];
+    return *this;
+  }
 };
 
 }  // namespace plumbline

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/ball/code.h"
+#include "kernels/ball/round.h"
 #include "kernels/cpu/parallel.h"
 
 namespace plumbline {
@@ -27,25 +28,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of a value that is too large, infinite or NaN.
 double overflowed(const FormatTraits& t, double x) {
   return x != x ? x : std::copysign(t.infinities ? kInfinity : largest_finite(t), x);
-}
-
-// Rounds to `precision` bits at or above 2^exponent_min, to a multiple of the smallest subnormal below it.
-double round_narrow(const FormatTraits& t, double x) {
-  if (!(std::fabs(x) < kInfinity)) return overflowed(t, x);
-  double y;
-  if (std::fabs(x) < std::ldexp(1.0, t.exponent_min)) {
-    // Adding 1.5 2^52 quanta leaves room for no fraction of a quantum: the sum rounds to nearest, ties to even.
-    const double shift = std::ldexp(1.5, 52 + t.exponent_min - t.precision + 1);
-    y = std::copysign((x + shift) - shift, x);
-  } else {
-    const int dropped = 53 - t.precision;
-    std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-    const std::uint64_t odd = (bits >> dropped) & 1;
-    bits += (std::uint64_t{1} << (dropped - 1)) - 1 + odd;
-    bits &= ~((std::uint64_t{1} << dropped) - 1);
-    y = std::bit_cast<double>(bits);
-  }
-  return std::fabs(y) > largest_finite(t) ? overflowed(t, y) : y;
 }
 
 // Of a float that the format holds exactly, or NaN.
@@ -148,20 +130,7 @@ double largest_finite(Format format) {
   return t.precision > 0 ? largest_finite(t) : kInfinity;
 }
 
-double round_to(Format format, double x) {
-  switch (format) {
-    case Format::kFloat32:
-      return static_cast<double>(static_cast<float>(x));
-    case Format::kFloat16:
-    case Format::kBFloat16:
-    case Format::kFloat8E4M3:
-    case Format::kFloat8E5M2:
-    case Format::kTf32:
-      return round_narrow(kFormats[static_cast<int>(format)], x);
-    default:
-      return x;
-  }
-}
+double round_to(Format format, double x) { return RoundTo(format)(x); }
 
 double round_to(Format format, double x, Rounding rounding, double draw) {
   const FormatTraits& t = traits(format);
@@ -184,18 +153,18 @@ void decode(Format format, const void* bytes, std::int64_t count, double* out) {
 }
 
 void encode(Format format, const double* values, std::int64_t count, void* out) {
+  const RoundTo round(format);
   switch (format) {
     case Format::kFloat64:
       return encode_as<double>(values, count, out, [](double v) { return v; });
     case Format::kFloat32:
       return encode_as<float>(values, count, out, [](double v) { return static_cast<float>(v); });
     case Format::kFloat16:
-      return encode_as<std::uint16_t>(values, count, out, [](double v) {
-        return float_to_half(static_cast<float>(round_to(Format::kFloat16, v)));
-      });
+      return encode_as<std::uint16_t>(values, count, out,
+                                      [round](double v) { return float_to_half(static_cast<float>(round(v))); });
     case Format::kBFloat16:
-      return encode_as<std::uint16_t>(values, count, out, [](double v) {
-        const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(round_to(Format::kBFloat16, v)));
+      return encode_as<std::uint16_t>(values, count, out, [round](double v) {
+        const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(round(v)));
         return static_cast<std::uint16_t>(bits >> 16 | (v != v ? 0x40U : 0U));
       });
     case Format::kInt64:
@@ -212,12 +181,11 @@ void encode(Format format, const double* values, std::int64_t count, void* out) 
       return encode_as<std::uint8_t>(values, count, out,
                                      [](double v) { return static_cast<std::uint8_t>(v != 0 ? 1 : 0); });
     case Format::kFloat8E4M3:
-      return encode_as<std::uint8_t>(values, count, out, [](double v) {
-        return float_to_e4m3(static_cast<float>(round_to(Format::kFloat8E4M3, v)));
-      });
+      return encode_as<std::uint8_t>(values, count, out,
+                                     [round](double v) { return float_to_e4m3(static_cast<float>(round(v))); });
     case Format::kFloat8E5M2:
-      return encode_as<std::uint8_t>(values, count, out, [](double v) {
-        const std::uint16_t half = float_to_half(static_cast<float>(round_to(Format::kFloat8E5M2, v)));
+      return encode_as<std::uint8_t>(values, count, out, [round](double v) {
+        const std::uint16_t half = float_to_half(static_cast<float>(round(v)));
         return static_cast<std::uint8_t>(v != v ? half >> 8 | 0x7fU : half >> 8);
       });
     case Format::kTf32:

@@ -261,7 +261,8 @@ void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body
 
 // Chunks of fixed size are added in order, whatever the number of threads.
 template <class F, class... Arrays>
-Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
+auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
+  using Sums = decltype(f(*inputs.data()...));
   constexpr std::int64_t kChunk = 1 << 15;
   constexpr std::int64_t kLanes = 8;
   const std::int64_t chunks = (n + kChunk - 1) / kChunk;
@@ -269,33 +270,22 @@ Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
   parallel_for(chunks, 2, [&, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
     const F of = f;
     for (std::int64_t c = begin; c < end; ++c) {
-      double first[kLanes] = {}, second[kLanes] = {};
+      double lanes[Sums::kCount][kLanes] = {};
+      const auto add = [&lanes](std::int64_t l, const Sums& one) {
+        for (int k = 0; k < Sums::kCount; ++k) lanes[k][l] += one.of[k];
+      };
       const std::int64_t last = std::min(n, (c + 1) * kChunk);
       std::int64_t i = c * kChunk;
-      for (; i + kLanes <= last; i += kLanes) {
-        for (std::int64_t l = 0; l < kLanes; ++l) {
-          const Sums one = of(in[i + l]...);
-          first[l] += one.first;
-          second[l] += one.second;
-        }
-      }
-      for (std::int64_t l = 0; i < last; ++i, ++l) {
-        const Sums one = of(in[i]...);
-        first[l] += one.first;
-        second[l] += one.second;
-      }
+      for (; i + kLanes <= last; i += kLanes)
+        for (std::int64_t l = 0; l < kLanes; ++l) add(l, of(in[i + l]...));
+      for (std::int64_t l = 0; i < last; ++i, ++l) add(l, of(in[i]...));
       Sums& part = parts[static_cast<std::size_t>(c)];
-      for (std::int64_t l = 0; l < kLanes; ++l) {
-        part.first += first[l];
-        part.second += second[l];
-      }
+      for (int k = 0; k < Sums::kCount; ++k)
+        for (std::int64_t l = 0; l < kLanes; ++l) part.of[k] += lanes[k][l];
     }
   });
-  Sums sums;
-  for (const Sums& part : parts) {
-    sums.first += part.first;
-    sums.second += part.second;
-  }
+  Sums sums{};
+  for (const Sums& part : parts) sums += part;
   return sums;
 }
 

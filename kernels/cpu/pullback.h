@@ -115,9 +115,9 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   double bias = 0, squares = 0, drift = 0;
 #pragma omp simd reduction(+ : bias, squares)
   for (std::int64_t i = 0; i < n; ++i) {
-    const Sums one = events.charge(g[i], t[i], e[i]);
-    bias += one.first;
-    squares += one.second;
+    const Totals<2> one = events.charge(g[i], t[i], e[i]);
+    bias += one.of[0];
+    squares += one.of[1];
   }
   charge->noise.bias += bias;
   charge->noise.squares += squares;

@@ -286,37 +286,30 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
 
 constexpr std::int64_t kChunk = 16 * kTeamThreads;  // Elements whose sums a block forms.
 
-// A row for each chunk: out [rows, 2].
-template <class F>
+// A row for each chunk: out [rows, sums].
+template <class F, class Sums>
 struct Chunk {
   std::int64_t n;
   F f;
 
   template <class... Pointers>
   __device__ void operator()(const Team& team, std::int64_t row, double* out, Pointers... in) const {
-    double first = 0, second = 0;
+    Sums sums{};
     const std::int64_t end = n < (row + 1) * kChunk ? n : (row + 1) * kChunk;
-    for (std::int64_t i = row * kChunk + threadIdx.x; i < end; i += blockDim.x) {
-      const Sums one = f(in[i]...);
-      first += one.first;
-      second += one.second;
+    for (std::int64_t i = row * kChunk + threadIdx.x; i < end; i += blockDim.x) sums += f(in[i]...);
+    for (int k = 0; k < Sums::kCount; ++k) {
+      const double sum = team.combined<scalar::Sum>(sums.of[k]);
+      if (team.first()) out[Sums::kCount * row + k] = sum;
     }
-    first = team.combined<scalar::Sum>(first);
-    second = team.combined<scalar::Sum>(second);
-    if (!team.first()) return;
-    out[2 * row] = first;
-    out[2 * row + 1] = second;
   }
 };
 
-struct Pairs {
-  std::int64_t n;
-  __device__ void operator()(const Team& team, std::int64_t, double* out, const double* in) const {
-    const double first = team.sum(n, [=](std::int64_t i) { return in[2 * i]; });
-    const double second = team.sum(n, [=](std::int64_t i) { return in[2 * i + 1]; });
-    if (!team.first()) return;
-    out[0] = first;
-    out[1] = second;
+// Of the chunks' sums, each by a team: out [sums].
+struct OfChunks {
+  std::int64_t chunks, sums;
+  __device__ void operator()(const Team& team, std::int64_t sum, double* out, const double* in) const {
+    const double all = team.sum(chunks, [=, this](std::int64_t i) { return in[sums * i + sum]; });
+    if (team.first()) out[sum] = all;
   }
 };
 
@@ -342,7 +335,7 @@ struct FirstOfRow {
 template <class F>
 struct Indicator {
   F f;
-  PLUMBLINE_HOST_DEVICE Sums operator()(double x) const { return {f(x) ? 1.0 : 0.0, 0}; }
+  PLUMBLINE_HOST_DEVICE Totals<1> operator()(double x) const { return {{f(x) ? 1.0 : 0.0}}; }
 };
 
 // The queue for work that has no array as its result: that of its first operand.
@@ -422,29 +415,30 @@ void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body
 }
 
 template <class F, class... Arrays>
-Sums total(const F& f, std::int64_t n, const Arrays&... inputs) {
+auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
+  using Sums = decltype(cpu::total(f, n, inputs...));
   Queue* const queue = internal::queue_for(inputs...);
   if (queue == nullptr) return cpu::total(f, n, inputs...);
-  if (n == 0) return {};
+  Sums found{};
+  if (n == 0) return found;
   const std::int64_t chunks = (n + internal::kChunk - 1) / internal::kChunk;
   const Array here[] = {resident(*queue, inputs)...};
-  Array parts = Array::uninitialized({chunks, 2}), sums = Array::uninitialized({2});
+  const Array parts = Array::uninitialized({chunks, Sums::kCount}), sums = Array::uninitialized({Sums::kCount});
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    internal::launch_rows(*queue, chunks, internal::kChunk, internal::Chunk<F>{n, f}, parts.address(),
+    internal::launch_rows(*queue, chunks, internal::kChunk, internal::Chunk<F, Sums>{n, f}, parts.address(),
                           static_cast<const double*>(here[I].address())...);
   }
   (std::make_index_sequence<sizeof...(Arrays)>{});
-  internal::launch_rows(*queue, 1, internal::kChunk, internal::Pairs{chunks}, sums.address(),
-                        static_cast<const double*>(parts.address()));
-  double both[2];
-  queue->fetch(sums.address(), sizeof both, both);
-  return {both[0], both[1]};
+  internal::launch_rows(*queue, Sums::kCount, internal::kChunk, internal::OfChunks{chunks, Sums::kCount},
+                        sums.address(), static_cast<const double*>(parts.address()));
+  queue->fetch(sums.address(), sizeof found, &found);
+  return found;
 }
 
 template <class F>
 bool any(const F& f, const Array& x) {
   if (queue_of(x) == nullptr) return cpu::any(f, x);
-  return total(internal::Indicator<F>{f}, x.count(), x).first != 0;
+  return total(internal::Indicator<F>{f}, x.count(), x).of[0] != 0;
 }
 
 inline void matmul(const Array& a, const Array& b, Array& c, bool accumulate) {

@@ -60,9 +60,9 @@ __device__ inline void add_charge(Primitive primitive, const primitive::ElementR
   const double e = primitive::chain::rounding_error(primitive, rounding.error, rounding.tiny, x, t);
   sums[0] += primitive::whole_charge(g, e);
   if (!by_chance) return;
-  const Sums one = rounding.events.charge(g, t, e);
-  sums[stride] += one.first;
-  sums[2 * stride] += one.second;
+  const Totals<2> one = rounding.events.charge(g, t, e);
+  sums[stride] += one.of[0];
+  sums[2 * stride] += one.of[1];
   if (rounding.dropped_u > 0)
     sums[3 * stride] += primitive::dropped(g, t, x[0], x[1], rounding.sign, rounding.dropped_u);
 }

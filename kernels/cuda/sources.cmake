@@ -4,7 +4,7 @@ set(PLUMBLINE_CUDA_SOURCES)
 foreach(source device measure module product sort upload)
   list(APPEND PLUMBLINE_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/${source}.cu)
 endforeach()
-foreach(source accumulation chain elementwise error error_reduction error_softmax matmul movement noise noise_softmax
+foreach(source accumulation chain checks elementwise error error_reduction error_softmax matmul movement noise noise_softmax
                normalize operations product_above radius radius_reduction reduction registry sharing softmax source)
   list(APPEND PLUMBLINE_CUDA_SOURCES ${CMAKE_CURRENT_LIST_DIR}/../primitive/${source}.cc)
 endforeach()

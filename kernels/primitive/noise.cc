@@ -18,7 +18,7 @@ struct Square {
   PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x * x; }
 };
 
-Noise noise_of(const Sums& sums) { return {sums.first, sums.second}; }
+Noise noise_of(const Totals<2>& sums) { return {sums.of[0], sums.of[1]}; }
 
 // One node's elements: cotangent a, result t, local error e, as row-major arrays.
 struct Elements {
@@ -123,20 +123,20 @@ bool zero_mean_sums(const Profile& profile) { return zero_mean(profile) && profi
 
 // One event, and what increments leave behind: of both operands the smaller.
 template <int kSecondSign>
-Noise noise_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
-                const Array& cotangent) {
-  Noise noise = noise_of_rounding(arithmetic, out, local, cotangent);
-  const double u = rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, {}, arithmetic).dropped_u;
-  if (u == 0) return noise;
-  const Array a = cotangent.materialize(), t = out.materialize();
+Noise noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                const Bound& local, const Array& cotangent) {
+  const Elements el = elements(out, local, cotangent);
+  const ElementRounding rounding =
+      rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, attributes, arithmetic);
   const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
-  const Sums left = loop::total(
-      [u] PLUMBLINE_HOST_DEVICE(double c, double sum, double first, double second) {
-        return Sums{dropped(c, sum, first, second, kSecondSign, u), 0};  // Signed.
+  const Totals<3> sums = loop::total(
+      [one = rounding.events, u = rounding.dropped_u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first,
+                                                                            double second) {
+        const Totals<2> both = one.charge(a, t, e);
+        return Totals<3>{{both.of[0], both.of[1], dropped(a, t, first, second, kSecondSign, u)}};
       },
-      a.count(), a, t, x, y);
-  noise.drift = left.first;
-  return noise;
+      el.count(), el.a, el.t, el.e, x, y);
+  return {sums.of[0], sums.of[1], sums.of[2]};
 }
 template Noise noise_add<1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);
 template Noise noise_add<-1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);

@@ -116,12 +116,12 @@ Noise over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const
   Array parts = Array::uninitialized({rows.count, 2});
   loop::for_each_row(rows.count, rows.length, parts, Row{model_of(arithmetic, rows.length), rows.length}, x, t, a);
   const auto column = [&](std::int64_t at) { return parts.restride({{rows.count}, {2}, at}).materialize(); };
-  const Sums total = loop::total(
+  const Totals<2> total = loop::total(
       [] PLUMBLINE_HOST_DEVICE(double bias, double squares) {
-        return Sums{bias, squares};
+        return Totals<2>{{bias, squares}};
       },
       rows.count, column(0), column(1));
-  return {total.first, total.second * (1 + 0x1p-19)};
+  return {total.of[0], total.of[1] * kNoiseInflate};
 }
 
 }  // namespace

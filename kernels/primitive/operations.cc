@@ -16,6 +16,13 @@ std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const Pull
 Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
                    double slack);
 
+// checks.cc
+Absorbed absorbed(const Array& accumulator, const Array& addend, Format format);
+Cancelled cancelled(const Array& sum, const Array& a, const Array& x);
+FormatRange range_of(Format format, const Array& values);
+double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+double count_differing(const Array& a, const Array& b);
+
 // sharing.cc
 EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
 Array merge_events(const EventOrder& events, const Array& cotangent);
@@ -67,42 +74,39 @@ Largest largest(const Array& radii, const Array& values) {
 }
 
 double weighted_bound(const Array& weights, const Bound& bound) {
-  const Sums sum = loop::total(
+  const Totals<1> sum = loop::total(
       [] PLUMBLINE_HOST_DEVICE(double w, double b) {
         const double product = std::fabs(w) * b;
-        return Sums{w == 0 ? 0.0 : product, 0};
+        return Totals<1>{{w == 0 ? 0.0 : product}};
       },
       weights.count(), weights.materialize(), bound.values.materialize());
-  return sum.first * (1 + 0x1p-20);  // above the rounding of 2^12 additions in a lane and 2^16 chunks
+  return sum.of[0] * (1 + 0x1p-20);  // above the rounding of 2^12 additions in a lane and 2^16 chunks
 }
 
 double dot(const Array& weights, const Array& values) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double w, double x) {
                const double product = w * x;
-               return Sums{w == 0 ? 0.0 : product, 0};
+               return Totals<1>{{w == 0 ? 0.0 : product}};
              },
              weights.count(), weights.materialize(), values.materialize())
-      .first;
+      .of[0];
 }
 
 double dot_difference(const Array& weights, const Array& a, const Array& b) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double w, double x, double y) {
                const double product = w * (x - y);
-               return Sums{w == 0 ? 0.0 : product, 0};
+               return Totals<1>{{w == 0 ? 0.0 : product}};
              },
              weights.count(), weights.materialize(), a.materialize(), b.materialize())
-      .first;
+      .of[0];
 }
 
 double norm2(const Array& values) {
-  return std::sqrt(loop::total(
-                       [] PLUMBLINE_HOST_DEVICE(double x) {
-                         return Sums{x * x, 0};
-                       },
-                       values.count(), values.materialize())
-                       .first);
+  return std::sqrt(loop::total([] PLUMBLINE_HOST_DEVICE(double x) { return Totals<1>{{x * x}}; }, values.count(),
+                               values.materialize())
+                       .of[0]);
 }
 
 double norm_max(const Array& values) {
@@ -116,10 +120,10 @@ double norm2_difference(const Array& a, const Array& b) {
   return std::sqrt(loop::total(
                        [] PLUMBLINE_HOST_DEVICE(double x, double y) {
                          const double difference = x - y;
-                         return Sums{x == y ? 0.0 : difference * difference, 0};
+                         return Totals<1>{{x == y ? 0.0 : difference * difference}};
                        },
                        a.count(), a.materialize(), b.materialize())
-                       .first);
+                       .of[0]);
 }
 
 }  // namespace
@@ -142,6 +146,11 @@ Operations operations(const Arithmetic& arithmetic) {
       .compare = compare,
       .order_events = order_events,
       .merge_events = merge_events,
+      .absorbed = absorbed,
+      .cancelled = cancelled,
+      .range_of = range_of,
+      .count_outside = count_outside,
+      .count_differing = count_differing,
       .weighted_bound = weighted_bound,
       .dot = dot,
       .dot_difference = dot_difference,

@@ -15,9 +15,9 @@ PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
 
 // Bias and squares of an element whose events have half-widths with this sum of squares and whose bias is b. A
 // cotangent of exactly 0 adds nothing, even where a bound is infinite.
-PLUMBLINE_HOST_DEVICE inline Sums charge(double a, double squares, double b) {
+PLUMBLINE_HOST_DEVICE inline Totals<2> charge(double a, double squares, double b) {
   const double bias = std::fabs(a) * b, of_squares = a * a * squares;
-  return {a == 0 ? 0.0 : bias, a == 0 ? 0.0 : of_squares};
+  return {{a == 0 ? 0.0 : bias, a == 0 ? 0.0 : of_squares}};
 }
 
 // The same, whole: |a| e.
@@ -35,7 +35,7 @@ struct Events {
   double reach = 1;                 // Largest error of an event in half-widths.
 
   // Of a result t within e of the exact one.
-  PLUMBLINE_HOST_DEVICE Sums charge(double a, double t, double e) const {
+  PLUMBLINE_HOST_DEVICE Totals<2> charge(double a, double t, double e) const {
     const double magnitude = std::fabs(t);
     const double c = u * magnitude + eta, c_held = held_u * magnitude * (1 + u) + held_eta;
     const double width = reach * (c + c_held) * kNoiseInflate;

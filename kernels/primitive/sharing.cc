@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/ball/key.h"
+#include "kernels/ball/round.h"
 #include "kernels/loop.h"
 #include "kernels/operations.h"
 #include "kernels/primitive/primitive.h"
@@ -17,14 +18,14 @@ PLUMBLINE_HOST_DEVICE inline double number(std::uint64_t hash) { return static_c
 
 template <int N>
 struct OfOperands {
-  key::Held held[kOperandsMax];
+  RoundTo held[kOperandsMax];
 
   template <class... X>
   PLUMBLINE_HOST_DEVICE double operator()(double value, X... x) const {
     if (value == 0) return 0;
     const double operands[] = {x...};
     std::uint64_t hash = key::kStart;
-    for (int i = 0; i < N; ++i) hash = key::mixed(hash) ^ key::held_bits(held[i], operands[i]);
+    for (int i = 0; i < N; ++i) hash = key::mixed(hash) ^ key::bits_of(held[i](operands[i]));
     return number(key::mixed(hash));
   }
 };
@@ -38,13 +39,13 @@ struct OfResult {
 // A sum over the row of what each place and element give: the same for equal rows.
 struct OfRow {
   std::int64_t n;
-  key::Held held;
+  RoundTo held;
 
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t row, double* out, const double* x) const {
     const double* const xr = x + row * n;
-    const key::Held as = held;
+    const RoundTo as = held;
     const double sum = team.sum(n, [=](std::int64_t i) {
-      return number(key::mixed(key::mixed(static_cast<std::uint64_t>(i)) ^ key::held_bits(as, xr[i])));
+      return number(key::mixed(key::mixed(static_cast<std::uint64_t>(i)) ^ key::bits_of(as(xr[i]))));
     });
     if (team.first()) out[row] = sum;
   }
@@ -158,7 +159,7 @@ void keys_of(Array& keys, std::span<const EventOperand> operands, const Array& v
   constexpr int kOperands = sizeof...(Values);
   if constexpr (kOperands > 0) {
     if (operands.size() == kOperands) {
-      const auto held = [&](std::size_t i) { return key::Held(operands[i < operands.size() ? i : 0].held); };
+      const auto held = [&](std::size_t i) { return RoundTo(operands[i < operands.size() ? i : 0].held); };
       loop::map(keys, OfOperands<kOperands>{{held(0), held(1), held(2)}}, value, values...);
       return;
     }
@@ -172,7 +173,7 @@ EventOrder order_events(std::span<const EventOperand> operands, const Array& val
   const std::int64_t n = value.count() / row;
   EventOrder events{Array::uninitialized({n}), Array::uninitialized({n}), row};
   if (row > 1) {
-    loop::for_each_row(n, row, events.keys, OfRow{row, key::Held(operands[0].held)}, operands[0].values.materialize());
+    loop::for_each_row(n, row, events.keys, OfRow{row, RoundTo(operands[0].held)}, operands[0].values.materialize());
   } else {
     Array keys = events.keys.reshape(value.shape());
     if (operands.empty()) {

@@ -70,10 +70,11 @@ void check_observed(const Graph& graph, const Replay& anchored, const Profile& p
   for (const auto& [id, observation] : graph.observed) {
     const Enclosure enclosure = enclosures->take(id);
     if (enclosure.exploded) continue;
-    const Array exact = anchored.computed(id).on_host(), observed = anchored.value(id).on_host();
-    const Array radius = enclosure.radius ? enclosure.radius.values.on_host() : Array();
     const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
     const auto [low, high] = promised_range(graph.nodes[id], profile);
+    if (count_outside(anchored.value(id), anchored.computed(id), enclosure.radius, own, low, high) == 0) continue;
+    const Array exact = anchored.computed(id).on_host(), observed = anchored.value(id).on_host();
+    const Array radius = enclosure.radius ? enclosure.radius.values.on_host() : Array();
     IllegalValue illegal;
     illegal.node = id;
     for (std::int64_t i = 0; i < exact.count(); ++i) {

@@ -14,8 +14,8 @@
 namespace plumbline {
 namespace {
 
+using key::bits_of;
 using key::coarse_bits;
-using key::held_bits;
 using key::mixed;
 
 bool by_rows(Primitive primitive) { return primitive == Primitive::kSoftmax || primitive == Primitive::kLogSoftmax; }
@@ -92,12 +92,12 @@ std::uint64_t EventKeys::at(std::int64_t i) const {
   std::uint64_t key = key::kStart;
   if (row_ > 1) {
     const double* const x = operands_[0].array.data();
-    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k) key = mixed(key) ^ held_bits(operands_[0].held, x[k]);
+    for (std::int64_t k = i * row_; k < (i + 1) * row_; ++k) key = mixed(key) ^ bits_of(operands_[0].held(x[k]));
     return mixed(key) | 1;
   }
   if (value_.data()[i] == 0) return 0;
   if (!by_operands_) return mixed(coarse_bits(value_.data()[i])) | 1;
-  for (const Operand& operand : operands_) key = mixed(key) ^ held_bits(operand.held, operand.at(i));
+  for (const Operand& operand : operands_) key = mixed(key) ^ bits_of(operand.held(operand.at(i)));
   return mixed(key) | 1;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/ball/key.h"
+#include "kernels/ball/round.h"
 #include "kernels/sharing.h"
 #include "server/bound/replay.h"
 
@@ -34,7 +35,7 @@ class EventKeys {
 
     Array array;
     Format format;
-    key::Held held;
+    RoundTo held;
     bool contiguous;
     std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // Sizes and strides.
   };

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "kernels/cpu/loop.h"
+#include "kernels/checks.h"
 #include "server/bound/quantize.h"
 
 namespace plumbline {
@@ -25,31 +25,6 @@ bool rounds(const Node& node) {
          node.result != Format::kFloat64 && !(traits(node.primitive).bitwise && node.primitive != Primitive::kCast);
 }
 
-// One node's values against the range of its format.
-struct Range {
-  double nonzero = 0, overflowing = 0, underflowing = 0;
-  double largest = 0, squares = 0, lost_squares = 0;
-};
-
-Range range_of(Format format, const Array& values) {
-  Range range;
-  const Array x = values.on_host();
-  const double normal = smallest_normal(format), limit = largest_finite(format);
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double magnitude = std::fabs(x.data()[i]);
-    if (magnitude == 0 || !std::isfinite(magnitude)) continue;
-    ++range.nonzero;
-    range.largest = std::fmax(range.largest, magnitude);
-    range.squares += magnitude * magnitude;
-    if (magnitude > limit && std::isinf(round_to(format, magnitude))) ++range.overflowing;
-    if (magnitude >= normal) continue;
-    ++range.underflowing;
-    const double lost = magnitude - round_to(format, magnitude);
-    range.lost_squares += lost * lost;
-  }
-  return range;
-}
-
 double share(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 // Overflow and underflow. What is lost below the normal range counts where it exceeds, in norm, what rounding to
@@ -63,7 +38,7 @@ void find_range_hazards(const Graph& graph, const Replay& values, bool not_finit
     const Node& node = graph.nodes[id];
     if (!values.has(id) || !rounds(node) || !(short_range(node.result) || not_finite)) continue;
     const Phase phase = graph.origins[node.origin].phase;
-    const Range range = range_of(node.result, values.computed(id));
+    const FormatRange range = range_of(node.result, values.computed(id));
     if (range.nonzero == 0) continue;
     const bool gradient = phase == Phase::kBackward;
     const double typical = std::sqrt(range.squares / range.nonzero);
@@ -106,17 +81,16 @@ struct Addition {
   bool may_cancel = false;
 
   struct Found {
-    // What of an addend leaves the accumulator as it was: round(a + x) = round(a) though x is not 0.
-    double elements = 0, lost_elements = 0, total = 0, lost = 0;
-    double terms_squares = 0, squares = 0;  // Of |a| + |x|, and of their sum.
+    Absorbed absorbed;
+    Cancelled cancelled;
 
     void join(const Found& other) {
-      elements += other.elements;
-      lost_elements += other.lost_elements;
-      total += other.total;
-      lost += other.lost;
-      terms_squares += other.terms_squares;
-      squares += other.squares;
+      absorbed.elements += other.absorbed.elements;
+      absorbed.lost_elements += other.absorbed.lost_elements;
+      absorbed.total += other.absorbed.total;
+      absorbed.lost += other.absorbed.lost;
+      cancelled.terms_squares += other.cancelled.terms_squares;
+      cancelled.squares += other.cancelled.squares;
     }
   };
   std::vector<Found> parts;  // By tile.
@@ -136,48 +110,13 @@ struct Chain {
   double worst_lost = 0;
   Addition::Found found;  // In all.
 
-  bool loses() const { return found.lost > kLostMin * found.total; }
+  bool loses() const { return found.absorbed.lost > kLostMin * found.absorbed.total; }
 };
-
-template <class Round>
-void look_for_absorbed(const Array& accumulator, const Array& addend, const Round& round, Addition::Found* found) {
-  const double *a = accumulator.data(), *x = addend.data();
-  double elements = 0, lost_elements = 0, total = 0, lost = 0;
-#pragma omp simd reduction(+ : elements, lost_elements, total, lost)
-  for (std::int64_t i = 0; i < accumulator.count(); ++i) {
-    const bool counts = (x[i] != 0) & (x[i] - x[i] == 0) & (a[i] - a[i] == 0);
-    const double step = counts ? std::fabs(x[i]) : 0;
-    const bool absorbs = counts & (round(a[i] + x[i]) == round(a[i]));
-    elements += counts ? 1 : 0;
-    total += step;
-    lost_elements += absorbs ? 1 : 0;
-    lost += absorbs ? step : 0;
-  }
-  *found = {elements, lost_elements, total, lost};
-}
 
 Addition::Found look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
   Addition::Found found;
-  if (addition.into) {
-    const Array a = terms[*addition.into].on_host();
-    const Array x = terms[1 - *addition.into].expand(a.shape()).on_host();
-    if (addition.format == Format::kFloat32)
-      look_for_absorbed(
-          a, x, [](double v) { return static_cast<float>(v); }, &found);
-    else
-      look_for_absorbed(
-          a, x, [format = addition.format](double v) { return round_to(format, v); }, &found);
-  }
-  if (addition.may_cancel) {
-    Array magnitudes = Array::uninitialized({}), result = Array::uninitialized({});
-    const auto square = [](double v) { return v * v; };
-    cpu::reduce<cpu::Sum>(
-        magnitudes, false, sum.shape(), [=](double a, double b) { return square(std::fabs(a) + std::fabs(b)); },
-        terms[0], terms[1]);
-    cpu::reduce<cpu::Sum>(result, false, sum.shape(), square, sum);
-    found.terms_squares = magnitudes.item();
-    found.squares = result.item();
-  }
+  if (addition.into) found.absorbed = absorbed(terms[*addition.into], terms[1 - *addition.into], addition.format);
+  if (addition.may_cancel) found.cancelled = cancelled(sum, terms[0], terms[1]);
   return found;
 }
 
@@ -204,15 +143,17 @@ class Accumulations {
       Chain& chain = addition.chain ? chains_[*addition.chain] : weights_[addition.format];
       const Addition::Found found = addition.found();
       chain.found.join(found);
-      if (found.lost_elements < chain.worst_lost) continue;
+      if (found.absorbed.lost_elements < chain.worst_lost) continue;
       chain.worst = id;
-      chain.worst_lost = found.lost_elements;
+      chain.worst_lost = found.absorbed.lost_elements;
     }
     for (const auto& [format, weights] : weights_)
       if (weights.loses()) findings->push_back(finding(HazardKind::kLostUpdates, weights));
     const Chain* worst = nullptr;
     for (const Chain& chain : chains_)
-      if (chain.loses() && (worst == nullptr || chain.found.lost_elements > worst->found.lost_elements)) worst = &chain;
+      if (chain.loses() &&
+          (worst == nullptr || chain.found.absorbed.lost_elements > worst->found.absorbed.lost_elements))
+        worst = &chain;
     if (worst != nullptr) findings->push_back(finding(HazardKind::kStagnation, *worst));
   }
 
@@ -223,7 +164,7 @@ class Accumulations {
   }
 
   HazardFinding finding(HazardKind kind, const Chain& chain) const {
-    const Addition::Found& all = chain.found;
+    const Absorbed& all = chain.found.absorbed;
     return {kind, chain.worst, share(all.lost_elements, all.elements), all.lost / all.total, {}, {}};
   }
 
@@ -326,7 +267,7 @@ void find_cancellation(const Graph& graph, const Additions& additions, std::vect
   std::optional<HazardFinding> worst;
   for (const auto& [id, addition] : additions) {
     if (!addition.may_cancel) continue;
-    const Addition::Found found = addition.found();
+    const Cancelled found = addition.found().cancelled;
     const double factor = std::sqrt(found.terms_squares / found.squares);
     if (!std::isfinite(factor) || !(factor * std::sqrt(unit_roundoff(graph.nodes[id].result)) > 1)) continue;
     if (!worst || factor > worst->harm) worst = HazardFinding{HazardKind::kCancellation, id, 1, factor, {}, {}};

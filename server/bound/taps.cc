@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/checks.h"
 #include "kernels/sums.h"
 
 namespace plumbline {
@@ -94,15 +95,7 @@ bool bitwise_equal(const LeafValue& a, const LeafValue& b) {
 }
 
 bool bitwise_equal(const Array& a, const Array& b) {
-  const Array x = a.on_host(), y = b.on_host();
-  if (x.count() != y.count()) return false;
-  if (x.data() == y.data()) return true;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double p = x.data()[i], q = y.data()[i];
-    if (std::bit_cast<std::uint64_t>(p) != std::bit_cast<std::uint64_t>(q) && !(std::isnan(p) && std::isnan(q)))
-      return false;
-  }
-  return true;
+  return a.count() == b.count() && (a.address() == b.address() || count_differing(a, b) == 0);
 }
 
 }  // namespace plumbline

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/measure.h"
 #include "kernels/sums.h"
+#include "tests/unit/kernels/checks_cases.h"
 #include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
 #include "tests/unit/kernels/product_above_cases.h"
@@ -314,6 +315,17 @@ TEST_F(Cuda, PullsChainsBackAsTheHost) {
       const DeviceScope scope(*device_, *memory_);
       testing::expect_near(testing::pulled_in_one_pass(chain, 1), host);
     }
+  EXPECT_FALSE(device_->take_error().has_value());
+}
+
+TEST_F(Cuda, ChecksAsTheHost) {
+  for (const Format format : testing::kChecked) {
+    SCOPED_TRACE(traits(format).name);
+    const testing::CheckedArrays arrays(format, 4);
+    const testing::Checked host = testing::checked(arrays);
+    const DeviceScope scope(*device_, *memory_);
+    testing::expect_near(testing::checked(arrays), host);
+  }
   EXPECT_FALSE(device_->take_error().has_value());
 }
 
