@@ -15,8 +15,8 @@ void Charge::add(const Charge& part) {
   noise.drift += part.noise.drift;
 }
 
-Pullback::Source Pullback::source_of(const Array& values, const Shape& shape) {
-  if (values.count() == 1) return {values.reshape({1}), true};
+Array Pullback::source_of(const Array& values, const Shape& shape) {
+  if (values.count() == 1) return values.reshape({1});
   const View view = view_of(values);
   const auto dims = merged_dimensions<1>(shape, {&view});
   View merged;
@@ -24,8 +24,8 @@ Pullback::Source Pullback::source_of(const Array& values, const Shape& shape) {
     merged.sizes.push_back(dim.size);
     merged.strides.push_back(dim.strides[0]);
   }
-  if (dims.size() <= 2) return {values.restride(merged), false};
-  return {values.expand(shape).materialize().reshape({count(shape)}), false};
+  if (dims.size() <= 2) return values.restride(merged);
+  return values.expand(shape).materialize().reshape({count(shape)});
 }
 
 void PulledFunctional::reach(const Chain& chain) {

@@ -25,19 +25,16 @@ struct Charges {
 
 // A chain of exact values, whose steps are all asked for, and how they round.
 struct Pullback {
-  struct Source {
-    Array values;
-    bool one = false;  // One element, whatever the count of the chain.
-  };
   struct Step {
     primitive::ElementRounding target, own;  // none(): it does not round, or is not asked for.
   };
   // Values for a chain whose elements have this shape, to which they are broadcast: as one element, or as all of them
   // in two dimensions at most, of any strides.
-  static Source source_of(const Array& values, const Shape& shape);
+  static Array source_of(const Array& values, const Shape& shape);
+  bool one(std::size_t source) const { return chain.sources()[source].one; }
 
   Chain chain{{}, false};
-  std::vector<Source> sources;
+  std::vector<Array> sources;  // As source_of makes them.
   std::vector<Step> steps;
 };
 

@@ -174,7 +174,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   std::vector<const double*> x(all), target_error(steps.size());
   for (std::size_t i = 0; i < sources; ++i) {
     x[i] = values + blocks(i);
-    if (pullback.sources[i].one) std::fill_n(values + blocks(i), kChainBlock, pullback.sources[i].values.item());
+    if (pullback.one(i)) std::fill_n(values + blocks(i), kChainBlock, pullback.sources[i].item());
   }
   std::vector<internal::ChainBlock> at(steps.size());
   std::vector<BlockTarget> targets(all);
@@ -182,8 +182,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   for (std::int64_t first = begin; first < begin + count; first += kChainBlock) {
     const std::int64_t n = std::min(kChainBlock, begin + count - first);
     for (std::size_t i = 0; i < sources; ++i)
-      if (!pullback.sources[i].one)
-        x[i] = internal::elements_of(pullback.sources[i].values, first, n, values + blocks(i));
+      if (!pullback.one(i)) x[i] = internal::elements_of(pullback.sources[i], first, n, values + blocks(i));
     for (std::size_t s = 0; s < steps.size(); ++s) {
       internal::ChainBlock& block = at[s];
       block = {n, {}, {}, values + blocks(sources + s), nullptr};
@@ -234,7 +233,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         }
       }
       for (std::size_t i = 0; i < sources; ++i) {
-        if (!functional.into[i].asked || !pullback.sources[i].one || !targets[i].add) continue;
+        if (!functional.into[i].asked || !pullback.one(i) || !targets[i].add) continue;
         const double* const g = cotangents + blocks(i);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -173,13 +173,12 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
   }
   std::vector<DevicePulledSource> source_rows;
   for (std::size_t i = 0; i < pullback.sources.size(); ++i) {
-    const Pullback::Source& source = pullback.sources[i];
+    const Array& x = pullback.sources[i];
     const PulledFunctional::Target& into = functional.into[i];
-    const Array& x = source.values;
     const bool flat = x.shape().size() < 2;
     source_rows.push_back({address(x), flat ? count : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
                            into.cotangent ? into.cotangent.address() : nullptr, into.asked ? cotangents++ : kNone,
-                           into.add, source.one});
+                           into.add, pullback.one(i)});
   }
   const std::uint32_t columns = cotangents - step_count + sums;
   int threads = kChainThreads;

@@ -61,7 +61,7 @@ RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& ru
       if (is_step(input) || std::ranges::find(sources_, input) != sources_.end()) continue;
       sources_.push_back(input);
       pullback_.sources.push_back(Pullback::source_of(replay.value(input), graph.nodes[id].shape));
-      chain_sources.push_back({pullback_.sources.back().one, false});
+      chain_sources.push_back({pullback_.sources.back().count() == 1, false});
     }
   pullback_.chain = Chain(chain_sources, false);
   std::vector<std::size_t> steps;
@@ -112,7 +112,7 @@ void RunPullback::pull_back(std::vector<RunFunctional>* functionals,
       PulledFunctional::Target& into = one.into.emplace_back();
       const Array* const gathered = adjoint(functional.probe, sources_[i]);
       into.asked = gathered != nullptr && one.reached[i];
-      if (!into.asked || pullback_.sources[i].one) continue;
+      if (!into.asked || pullback_.one(i)) continue;
       into.add = *gathered && gathered->count() == n;
       if (into.add && gathered->unique() && gathered->contiguous()) {
         into.cotangent = *gathered;
@@ -148,7 +148,7 @@ void RunPullback::pull_back(std::vector<RunFunctional>* functionals,
       if (!into.asked) continue;
       Array* const gathered = adjoint(functional.probe, sources_[i]);
       const Shape& shape = graph_.nodes[sources_[i]].shape;
-      if (pullback_.sources[i].one)
+      if (pullback_.one(i))
         current_operations().add_summed(*gathered, shape, Array::full(shape, whole.sources[i]));
       else if (count(shape) == n)
         *gathered = into.cotangent.reshape(shape);

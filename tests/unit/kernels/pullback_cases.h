@@ -120,7 +120,7 @@ inline Pulled pulled_in_one_pass(const PulledChain& chain, int parts) {
   std::vector<Chain::Source> chain_sources;
   for (const Array& x : chain.sources) {
     pullback.sources.push_back(Pullback::source_of(x, chain.shape));
-    chain_sources.push_back({pullback.sources.back().one, false});
+    chain_sources.push_back({pullback.sources.back().count() == 1, false});
   }
   pullback.chain = Chain(chain_sources, false);
   std::vector<std::size_t> ends;
@@ -145,7 +145,7 @@ inline Pulled pulled_in_one_pass(const PulledChain& chain, int parts) {
     for (std::size_t i = 0; i < sources; ++i) {
       PulledFunctional::Target& into = functional.into.emplace_back();
       into.asked = functional.reached[i];
-      if (!into.asked || pullback.sources[i].one) continue;
+      if (!into.asked || pullback.one(i)) continue;
       into.cotangent = Array::uninitialized(chain.shape);
       into.add = i == 0 && chain.sources[0].count() == n;
       if (into.add) operations.copy(into.cotangent, chain.before.reshape(chain.shape));
