@@ -129,9 +129,10 @@ Noise noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   const ElementRounding rounding =
       rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, attributes, arithmetic);
   const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
+  const Events one = rounding.events;
+  const double u = rounding.dropped_u;
   const Totals<3> sums = loop::total(
-      [one = rounding.events, u = rounding.dropped_u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first,
-                                                                            double second) {
+      [one, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first, double second) {
         const Totals<2> both = one.charge(a, t, e);
         return Totals<3>{{both.of[0], both.of[1], dropped(a, t, first, second, kSecondSign, u)}};
       },
