@@ -26,7 +26,7 @@ struct DevicePulledStep {
 };
 struct DevicePulledSource {
   const double* values;
-  std::int64_t row, outer, inner;  // Element i lies at i / row * outer + i % row * inner.
+  std::int64_t row, outer, inner;  // Element i lies at i / row * outer + i % row * inner; row 0: at i * inner.
   double* into;                    // Null where it is of one element, or not asked for.
   std::uint32_t cotangent;         // Its place among the cotangents; kNone: not asked for.
   bool add, one;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kChainThreads, 4) pullback_kernel(std::int64_t
   double* const values = waiting + threadIdx.x;
   double* const cotangents = values + of.step_count * width;
   double* const sums = cotangents + of.cotangents * width;
-  // Those of sources of one element lie at the end, and are sums too.
+  // The cotangents of sources of one element are sums too.
   for (std::uint32_t k = 0; k < of.cotangents; ++k) cotangents[k * width] = 0;
   for (std::uint32_t k = 0; k < of.sums; ++k) sums[k * width] = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * width;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kChainThreads, 4) pullback_kernel(std::int64_t
           continue;
         }
         const DevicePulledSource& source = of.sources[input];
-        const std::int64_t r = i / source.row;
+        const std::int64_t r = source.row > 0 ? i / source.row : 0;
         x[k] = source.values[source.one ? 0 : r * source.outer + (i - r * source.row) * source.inner];
       }
     };
@@ -176,7 +176,7 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
     const Array& x = pullback.sources[i];
     const PulledFunctional::Target& into = functional.into[i];
     const bool flat = x.shape().size() < 2;
-    source_rows.push_back({address(x), flat ? count : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
+    source_rows.push_back({address(x), flat ? 0 : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
                            into.cotangent ? into.cotangent.address() : nullptr, into.asked ? cotangents++ : kNone,
                            into.add, pullback.one(i)});
   }
