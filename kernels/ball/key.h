@@ -1,7 +1,6 @@
 // Keys of rounding events: equal for operands that a kernel cannot tell apart.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/ball/scalar.h"

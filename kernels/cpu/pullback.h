@@ -51,6 +51,7 @@ struct BlockPull {
       const std::int64_t n = block.count;
       const double *const a = block.x[0], *const b = block.x[1], *const t = block.value;
       using P = Primitive;
+      // The same derivatives by vector functions, where there are such.
       if constexpr (E::kPrimitive == P::kSin || E::kPrimitive == P::kCos || E::kPrimitive == P::kErf) {
         double slope[kChainBlock];
         if constexpr (E::kPrimitive == P::kErf) {  // 2 / sqrt(pi) exp(-a^2)

@@ -1,5 +1,6 @@
 #include "server/bound/adjoint.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 

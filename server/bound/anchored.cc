@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "kernels/checks.h"
 #include "server/bound/arithmetic.h"
 #include "server/bound/elementwise.h"
 #include "server/bound/enclosed_tap.h"

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "kernels/ball/round.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/loop.h"
 #include "kernels/operations.h"
 

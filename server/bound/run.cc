@@ -83,52 +83,69 @@ RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& ru
   pullback_.chain.ask(steps);
 }
 
-void RunPullback::pull_back(std::vector<RunFunctional>* functionals,
-                            const std::function<Array*(std::size_t probe, NodeId source)>& adjoint) {
+PulledFunctional RunPullback::asked_of(RunFunctional* functional, const Adjoints& adjoint) {
   const std::int64_t n = count(shape_);
-  const bool on_device = current_device() != nullptr;
-  std::vector<PulledFunctional> pulled;
-  for (RunFunctional& functional : *functionals) {
-    PulledFunctional& one = pulled.emplace_back();
-    one.of_target = functional.target;
-    one.own_by_chance = functional.own_by_chance;
-    for (const Array& seed : functional.seeds) one.seeds.push_back(seed ? seed.materialize() : Array());
-    one.reach(pullback_.chain);
-    functional.reached.assign(one.reached.end() - std::ssize(run_), one.reached.end());
-    functional.weights.resize(run_.size());
-    for (std::size_t s = 0; s < run_.size(); ++s) {
-      const bool by_chance = (functional.target && of_target(s)) || (functional.own_by_chance && of_own(s));
-      if (!functional.reached[s] || !by_chance) {
-        one.shown.emplace_back();
-      } else {
-        const bool end = s + 1 == run_.size();
-        one.shown.push_back(end ? one.seeds[s] : Array::uninitialized(graph_.nodes[run_[s]].shape));
-        if (!on_device && !errors_[s]) errors_[s] = Array::uninitialized(graph_.nodes[run_[s]].shape);
-        if (!on_device && n > kTile) functional.weights[s].emplace(n, kTile);
-      }
-    }
-    functional.cotangents = one.shown;
-    for (std::size_t i = 0; i < sources_.size(); ++i) {
-      PulledFunctional::Target& into = one.into.emplace_back();
-      const Array* const gathered = adjoint(functional.probe, sources_[i]);
-      into.asked = gathered != nullptr && one.reached[i];
-      if (!into.asked || pullback_.one(i)) continue;
-      into.add = *gathered && gathered->count() == n;
-      if (into.add && gathered->unique() && gathered->contiguous()) {
-        into.cotangent = *gathered;
-      } else {
-        into.cotangent = Array::uninitialized(shape_);
-        if (into.add) current_operations().copy(into.cotangent, gathered->reshape(shape_));
-      }
+  const bool on_host = current_device() == nullptr;
+  PulledFunctional asked;
+  asked.of_target = functional->target;
+  asked.own_by_chance = functional->own_by_chance;
+  for (const Array& seed : functional->seeds) asked.seeds.push_back(seed ? seed.materialize() : Array());
+  asked.reach(pullback_.chain);
+  functional->reached.assign(asked.reached.end() - std::ssize(run_), asked.reached.end());
+  functional->weights.resize(run_.size());
+  for (std::size_t s = 0; s < run_.size(); ++s) {
+    Array& shown = asked.shown.emplace_back();
+    const bool by_chance = (functional->target && of_target(s)) || (functional->own_by_chance && of_own(s));
+    if (!functional->reached[s] || !by_chance) continue;
+    const Shape& shape = graph_.nodes[run_[s]].shape;
+    shown = s + 1 == run_.size() ? asked.seeds[s] : Array::uninitialized(shape);
+    if (on_host && !errors_[s]) errors_[s] = Array::uninitialized(shape);
+    if (on_host && n > kTile) functional->weights[s].emplace(n, kTile);
+  }
+  functional->cotangents = asked.shown;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    PulledFunctional::Target& into = asked.into.emplace_back();
+    const Array* const gathered = adjoint(functional->probe, sources_[i]);
+    into.asked = gathered != nullptr && asked.reached[i];
+    if (!into.asked || pullback_.one(i)) continue;
+    into.add = *gathered && gathered->count() == n;
+    if (into.add && gathered->unique() && gathered->contiguous()) {
+      into.cotangent = *gathered;
+    } else {
+      into.cotangent = Array::uninitialized(shape_);
+      if (into.add) current_operations().copy(into.cotangent, gathered->reshape(shape_));
     }
   }
+  return asked;
+}
 
-  const std::int64_t tile = on_device ? n : kTile, tiles = (n + tile - 1) / tile;
+void RunPullback::hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
+                          const Adjoints& adjoint) const {
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const PulledFunctional::Target& into = asked.into[i];
+    if (!into.asked) continue;
+    Array* const gathered = adjoint(probe, sources_[i]);
+    const Shape& shape = graph_.nodes[sources_[i]].shape;
+    if (pullback_.one(i))
+      current_operations().add_summed(*gathered, shape, Array::full(shape, found.sources[i]));
+    else if (count(shape) == count(shape_))
+      *gathered = into.cotangent.reshape(shape);
+    else
+      current_operations().add_summed(*gathered, shape, into.cotangent);
+  }
+}
+
+void RunPullback::pull_back(std::vector<RunFunctional>* functionals, const Adjoints& adjoint) {
+  std::vector<PulledFunctional> asked;
+  for (RunFunctional& functional : *functionals) asked.push_back(asked_of(&functional, adjoint));
+
+  const std::int64_t n = count(shape_);
+  const std::int64_t tile = current_device() != nullptr ? n : kTile, tiles = (n + tile - 1) / tile;
   std::vector<std::vector<PulledBack>> parts(static_cast<std::size_t>(tiles));
   cpu::parallel_for(tiles, 2, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile, length = std::min(tile, n - begin);
-      parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, pulled, errors_, begin, length);
+      parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, asked, errors_, begin, length);
       for (RunFunctional& functional : *functionals)
         for (std::size_t s = 0; s < run_.size(); ++s)
           if (functional.weights[s])
@@ -139,22 +156,10 @@ void RunPullback::pull_back(std::vector<RunFunctional>* functionals,
   });
 
   for (std::size_t p = 0; p < functionals->size(); ++p) {
-    RunFunctional& functional = (*functionals)[p];
     PulledBack whole;
     for (const std::vector<PulledBack>& part : parts) whole.add(part[p]);
-    functional.charges = whole.steps;
-    for (std::size_t i = 0; i < sources_.size(); ++i) {
-      const PulledFunctional::Target& into = pulled[p].into[i];
-      if (!into.asked) continue;
-      Array* const gathered = adjoint(functional.probe, sources_[i]);
-      const Shape& shape = graph_.nodes[sources_[i]].shape;
-      if (pullback_.one(i))
-        current_operations().add_summed(*gathered, shape, Array::full(shape, whole.sources[i]));
-      else if (count(shape) == n)
-        *gathered = into.cotangent.reshape(shape);
-      else
-        current_operations().add_summed(*gathered, shape, into.cotangent);
-    }
+    hand_on(asked[p], whole, (*functionals)[p].probe, adjoint);
+    (*functionals)[p].charges = std::move(whole.steps);
   }
 }
 

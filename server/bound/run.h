@@ -51,11 +51,15 @@ class RunPullback {
   // Of all elements of a step: the target's, or otherwise our own. Empty: not asked for, or on a device.
   const Array& errors(std::size_t step) const { return errors_[step]; }
 
-  // `adjoint`: where the cotangent of a source is gathered, in its shape; null: it carries none.
-  void pull_back(std::vector<RunFunctional>* functionals,
-                 const std::function<Array*(std::size_t probe, NodeId source)>& adjoint);
+  // Where the cotangent of a source is gathered, in its shape; null: it carries none.
+  using Adjoints = std::function<Array*(std::size_t probe, NodeId source)>;
+  void pull_back(std::vector<RunFunctional>* functionals, const Adjoints& adjoint);
 
  private:
+  PulledFunctional asked_of(RunFunctional* functional, const Adjoints& adjoint);
+  void hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
+               const Adjoints& adjoint) const;
+
   const Graph& graph_;
   const Run& run_;
   const Shape shape_;

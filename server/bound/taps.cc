@@ -1,8 +1,6 @@
 #include "server/bound/taps.h"
 
 #include <atomic>
-#include <bit>
-#include <cmath>
 
 #include "kernels/checks.h"
 #include "kernels/sums.h"

@@ -22,11 +22,16 @@ std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
   return values;
 }
 
-// loss = sum(softmax(tanh(x w1) w2) * t)
+// loss = sum(softmax(f(x w1) w2) * t), f(h) = h sigmoid(g h) + tanh(h): a run, with a number g a column.
 NodeId small_network(GraphBuilder& b, std::mt19937& rng, Format format) {
   const NodeId x = b.leaf({5, 7}, normal(rng, 35), format), w1 = b.leaf({7, 6}, normal(rng, 42), format),
                w2 = b.leaf({6, 4}, normal(rng, 24), format), t = b.leaf({5, 4}, normal(rng, 20), format);
-  const NodeId hidden = b.op(Primitive::kTanh, {b.op(Primitive::kMatmul, {x, w1}, {5, 6}, format)}, {5, 6}, format);
+  const NodeId h = b.op(Primitive::kMatmul, {x, w1}, {5, 6}, format), g = b.leaf({6}, normal(rng, 6), format);
+  const auto step = [&](Primitive primitive, const std::vector<NodeId>& of) {
+    return b.op(primitive, of, {5, 6}, format);
+  };
+  const NodeId gate = step(Primitive::kSigmoid, {step(Primitive::kMul, {h, g})});
+  const NodeId hidden = step(Primitive::kAdd, {step(Primitive::kMul, {h, gate}), step(Primitive::kTanh, {h})});
   const NodeId p = b.op(Primitive::kSoftmax, {b.op(Primitive::kMatmul, {hidden, w2}, {5, 4}, format)}, {5, 4}, format);
   return b.sum_all(b.op(Primitive::kMul, {p, t}, {5, 4}, format), format);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <vector>
 
@@ -62,6 +63,17 @@ inline std::vector<Case> elementwise_cases(std::uint64_t seed) {
   for (auto&& more : {cases(seed), large_cases(seed + 1), random_cases(seed + 2, 8)})
     std::ranges::copy_if(more, std::back_inserter(result), [](const Case& c) { return is_elementwise(c.primitive); });
   return result;
+}
+
+// Of every elementwise case, with and without flushing.
+inline void for_each_chain(std::uint64_t seed, const std::function<void(const PulledChain&)>& body) {
+  Profile flushing = ieee();
+  flushing.flush_subnormals = true;
+  for (const Case& c : elementwise_cases(seed))
+    for (const Profile& profile : {ieee(), flushing}) {
+      SCOPED_TRACE(c.name);
+      body(PulledChain(c, profile, seed));
+    }
 }
 
 inline Pulled pulled_by_nodes(const PulledChain& chain) {
