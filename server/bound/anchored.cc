@@ -65,32 +65,77 @@ Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judg
   return finding;
 }
 
-// All observed nodes against their enclosures, and against the ranges that the profile promises: the local audit.
-void check_observed(const Graph& graph, const Replay& anchored, const Profile& profile, Enclosures* enclosures,
-                    Bounds* bounds) {
-  for (const auto& [id, observation] : graph.observed) {
-    const Enclosure enclosure = enclosures->take(id);
-    if (enclosure.exploded) continue;
-    const double own = graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20;
-    const auto [low, high] = promised_range(graph.nodes[id], profile);
-    if (count_outside(anchored.value(id), anchored.computed(id), enclosure.radius, own, low, high) == 0) continue;
-    const Array exact = anchored.computed(id).on_host(), observed = anchored.value(id).on_host();
-    const Array radius = enclosure.radius ? enclosure.radius.values.on_host() : Array();
+// An observed node against its enclosure, and against the range that the profile promises.
+class ObservedCheck {
+ public:
+  ObservedCheck(const Graph& graph, NodeId id, const LeafValue& observed, const Profile& profile)
+      : id_(id),
+        result_(graph.nodes[id].result),
+        slack_(graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20),
+        range_(promised_range(graph.nodes[id], profile)),
+        observed_(observed) {}
+
+  // What is illegal of the elements from `begin` on, whose exact values and radius are told.
+  IllegalValue part(std::int64_t begin, const Array& exact, const Bound& radius) const {
     IllegalValue illegal;
-    illegal.node = id;
-    for (std::int64_t i = 0; i < exact.count(); ++i) {
-      const double x = observed.data()[i], m = exact.data()[i];
-      const double r = radius ? radius.data()[i] * own : 0;
+    illegal.node = id_;
+    const Array seen = observed_.part(begin, exact.count()).reshape(exact.shape());
+    const auto [low, high] = range_;
+    if (count_outside(seen, exact, radius, slack_, low, high) == 0) return illegal;
+    const Array centres = exact.on_host(), values = seen.on_host();
+    const Array radii = radius ? radius.values.on_host() : Array();
+    for (std::int64_t i = 0; i < centres.count(); ++i) {
+      const double x = values.data()[i], m = centres.data()[i];
+      const double r = radii ? radii.data()[i] * slack_ : 0;
       const bool outside = x < low || x > high;
       if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
         continue;
-      if (std::isinf(x) && round_to(graph.nodes[id].result, m + std::copysign(r, x)) == x) continue;  // Overflow.
-      ++illegal.elements;
-      if (std::fabs(x - m) <= illegal.deviation) continue;
-      illegal = {id, std::fabs(x - m), r, static_cast<std::uint64_t>(i), illegal.elements, outside, low, high, x};
+      if (std::isinf(x) && round_to(result_, m + std::copysign(r, x)) == x) continue;  // Overflow.
+      const auto element = static_cast<std::uint64_t>(begin + i);
+      join({id_, std::fabs(x - m), r, element, 1, outside, low, high, x}, &illegal);
     }
-    if (illegal.elements > 0) bounds->illegal_values.push_back(illegal);
+    return illegal;
   }
+
+  // The first of the largest deviations stays.
+  static void join(const IllegalValue& other, IllegalValue* illegal) {
+    const std::uint64_t elements = illegal->elements + other.elements;
+    if (other.deviation > illegal->deviation) *illegal = other;
+    illegal->elements = elements;
+  }
+
+ private:
+  const NodeId id_;
+  const Format result_;
+  const double slack_;  // Our own replay's error on top of a radius.
+  const PromisedRange range_;
+  const LeafValue observed_;
+};
+
+// The local audit of observed nodes that share a stretch, or of one that lies in none; by member of the group.
+std::vector<IllegalValue> check_group(const StretchGroup& group, const std::vector<NodeId>& members,
+                                      const std::vector<ObservedCheck>& checks, const Replay& anchored,
+                                      Enclosures* enclosures) {
+  if (!group.stretch) {
+    const Enclosure enclosure = enclosures->take(members.front());
+    if (enclosure.exploded) return {};
+    return {checks.front().part(0, anchored.computed(members.front()), enclosure.radius)};
+  }
+  EnclosedStretch enclosed(*group.stretch, enclosures);
+  std::vector<std::vector<IllegalValue>> parts(static_cast<std::size_t>(count_tiles(*group.stretch)));
+  for_each_index(count_tiles(*group.stretch), [&](std::int64_t number) {
+    const Tile tile = enclosed.tile(number);
+    for (std::size_t k = 0; k < checks.size(); ++k)
+      parts[static_cast<std::size_t>(number)].push_back(checks[k].part(tile.begin, tile.ends[k], tile.radii[k]));
+  });
+  const std::vector<bool> exploded = enclosed.exploded();
+  std::vector<IllegalValue> found;
+  for (std::size_t k = 0; k < checks.size(); ++k) {
+    if (exploded[group.stretch->ends[k]]) continue;
+    IllegalValue& whole = found.emplace_back();
+    for (const std::vector<IllegalValue>& part : parts) ObservedCheck::join(part[k], &whole);
+  }
+  return found;
 }
 
 // By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
@@ -148,16 +193,36 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }
-  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
-  std::vector<NodeId> wanted;
-  for (const auto& [node, observation] : graph.observed) wanted.push_back(node);
-  for (const StretchGroup& group : groups) {
-    const std::vector<NodeId> nodes =
-        group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()];
-    wanted.insert(wanted.end(), nodes.begin(), nodes.end());
+  const auto is_anchor = [&](NodeId id) { return anchors.count(id) != 0; };
+  const auto groups = group_ends(graph, ends, is_anchor);
+  std::vector<NodeId> observed;
+  std::vector<std::vector<NodeId>> observed_ends;
+  for (const auto& [node, observation] : graph.observed) {
+    observed.push_back(node);
+    observed_ends.push_back({node});
   }
+  const auto observed_groups = group_ends(graph, observed_ends, is_anchor);
+  std::vector<NodeId> wanted;
+  const auto want = [&](const std::vector<StretchGroup>& of, const std::vector<std::vector<NodeId>>& sets) {
+    for (const StretchGroup& group : of)
+      std::ranges::copy(
+          group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : sets[group.members.front()],
+          std::back_inserter(wanted));
+  };
+  want(observed_groups, observed_ends);
+  want(groups, ends);
   Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
-  check_observed(graph, anchored, *input.profile, &enclosures, bounds);
+  for (const StretchGroup& group : observed_groups) {
+    std::vector<NodeId> members;
+    std::vector<ObservedCheck> checks;
+    for (std::size_t index : group.members) {
+      members.push_back(observed[index]);
+      checks.emplace_back(graph, observed[index], anchors.at(observed[index]), *input.profile);
+    }
+    for (IllegalValue& found : check_group(group, members, checks, anchored, &enclosures))
+      if (found.elements > 0) bounds->illegal_values.push_back(std::move(found));
+  }
+  std::ranges::sort(bounds->illegal_values, {}, &IllegalValue::node);  // The first was computed first.
 
   std::map<std::size_t, Comparison> judged;  // By tap.
   for (const StretchGroup& group : groups) {

@@ -183,7 +183,7 @@ TEST(Interval, AnInfiniteElementHidesNoOther) {
   }
 }
 
-// The first of the worst, in a tap of one piece as in one of several tiles.
+// The first of the worst, in one piece as in several tiles, of a tap as of an observed result.
 TEST(Interval, NamesTheWorstElement) {
   for (const std::int64_t n : {1000, 20000}) {
     GraphBuilder b;
@@ -194,11 +194,17 @@ TEST(Interval, NamesTheWorstElement) {
     for (const std::int64_t i : {n - 3, n - 1}) observed[static_cast<std::size_t>(i)] += 0x1p-20;
     b.tap("w", TapKind::kUpdate, doubled, observed);
     b.graph.observed[doubled] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
-    const Finding finding = bounds_of(b).findings.at(0);
+    const Bounds bounds = bounds_of(b);
+    const Finding& finding = bounds.findings.at(0);
     ASSERT_TRUE(finding.proven);
     EXPECT_TRUE(finding.execution.failed());
     EXPECT_EQ(finding.worst_element, static_cast<std::uint64_t>(n - 3));
     EXPECT_TRUE(finding.low < 3 && finding.high > 3);
+    ASSERT_EQ(bounds.illegal_values.size(), 1U);
+    EXPECT_EQ(bounds.illegal_values[0].node, doubled);
+    EXPECT_EQ(bounds.illegal_values[0].elements, 3U);
+    EXPECT_EQ(bounds.illegal_values[0].element, static_cast<std::uint64_t>(n - 3));
+    EXPECT_EQ(bounds.illegal_values[0].deviation, 0x1p-20);
   }
 }
 
