@@ -33,6 +33,9 @@ double count_outside(const Array& x, const Array& m, const Bound& r, double slac
   return current_operations().count_outside(x, m, r, slack, low, high);
 }
 double count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
+double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed) {
+  return current_operations().outlying_rows(arithmetic, in, observed, seed);
+}
 
 const PrimitiveTraits& traits(Primitive primitive) {
   return current_operations().primitives[static_cast<std::size_t>(primitive)];

@@ -8,6 +8,7 @@
 #include "kernels/checks.h"
 #include "kernels/comparison.h"
 #include "kernels/primitive/primitive.h"
+#include "kernels/projection.h"
 #include "kernels/pullback.h"
 #include "kernels/sharing.h"
 
@@ -48,6 +49,7 @@ struct Operations {
   FormatRange (*range_of)(Format format, const Array& values);
   double (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
   double (*count_differing)(const Array& a, const Array& b);
+  double (*outlying_rows)(const Arithmetic&, Inputs in, const Array& observed, std::uint64_t seed);  // projection.h
 
   // kernels/sums.h
   double (*weighted_bound)(const Array& weights, const Bound& bound);

@@ -23,6 +23,9 @@ FormatRange range_of(Format format, const Array& values);
 double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
 double count_differing(const Array& a, const Array& b);
 
+// projection.cc
+double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed);
+
 // sharing.cc
 EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
 Array merge_events(const EventOrder& events, const Array& cotangent);
@@ -151,6 +154,7 @@ Operations operations(const Arithmetic& arithmetic) {
       .range_of = range_of,
       .count_outside = count_outside,
       .count_differing = count_differing,
+      .outlying_rows = outlying_rows,
       .weighted_bound = weighted_bound,
       .dot = dot,
       .dot_difference = dot_difference,

@@ -81,10 +81,10 @@ void contribute_summed(Array& target, const Shape& shape, const Shape& full, con
   loop::reduce<scalar::Sum>(target, accumulate, full, f, operands...);
 }
 
-// Result shape of a reduction over `dims`: those stay as size 1.
 // The factor of a product's terms, which only products with a third operand have (primitive.h, kMatmul).
 inline Array alpha_of(Inputs in) { return in.size() > 3 ? in[3] : Array::scalar(1); }
 
+// Result shape of a reduction over `dims`: those stay as size 1.
 inline Shape reduced_shape(Shape shape, const std::vector<std::int64_t>& dims) {
   for (const std::int64_t d : dims) shape[static_cast<std::size_t>(d)] = 1;
   return shape;

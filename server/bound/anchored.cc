@@ -9,6 +9,7 @@
 #include "server/bound/arithmetic.h"
 #include "server/bound/elementwise.h"
 #include "server/bound/enclosed_tap.h"
+#include "server/bound/observed.h"
 #include "server/bound/taps.h"
 
 namespace plumbline {
@@ -63,79 +64,6 @@ Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judg
   finding.high = judged.centre + judged.radius;
   finding.observed = judged.value;
   return finding;
-}
-
-// An observed node against its enclosure, and against the range that the profile promises.
-class ObservedCheck {
- public:
-  ObservedCheck(const Graph& graph, NodeId id, const LeafValue& observed, const Profile& profile)
-      : id_(id),
-        result_(graph.nodes[id].result),
-        slack_(graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20),
-        range_(promised_range(graph.nodes[id], profile)),
-        observed_(observed) {}
-
-  // What is illegal of the elements from `begin` on, whose exact values and radius are told.
-  IllegalValue part(std::int64_t begin, const Array& exact, const Bound& radius) const {
-    IllegalValue illegal;
-    illegal.node = id_;
-    const Array seen = observed_.part(begin, exact.count()).reshape(exact.shape());
-    const auto [low, high] = range_;
-    if (count_outside(seen, exact, radius, slack_, low, high) == 0) return illegal;
-    const Array centres = exact.on_host(), values = seen.on_host();
-    const Array radii = radius ? radius.values.on_host() : Array();
-    for (std::int64_t i = 0; i < centres.count(); ++i) {
-      const double x = values.data()[i], m = centres.data()[i];
-      const double r = radii ? radii.data()[i] * slack_ : 0;
-      const bool outside = x < low || x > high;
-      if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
-        continue;
-      if (std::isinf(x) && round_to(result_, m + std::copysign(r, x)) == x) continue;  // Overflow.
-      const auto element = static_cast<std::uint64_t>(begin + i);
-      join({id_, std::fabs(x - m), r, element, 1, outside, low, high, x}, &illegal);
-    }
-    return illegal;
-  }
-
-  // The first of the largest deviations stays.
-  static void join(const IllegalValue& other, IllegalValue* illegal) {
-    const std::uint64_t elements = illegal->elements + other.elements;
-    if (other.deviation > illegal->deviation) *illegal = other;
-    illegal->elements = elements;
-  }
-
- private:
-  const NodeId id_;
-  const Format result_;
-  const double slack_;  // Our own replay's error on top of a radius.
-  const PromisedRange range_;
-  const LeafValue observed_;
-};
-
-// The local audit of observed nodes that share a stretch, or of one that lies in none; by member of the group.
-std::vector<IllegalValue> check_group(const StretchGroup& group, const std::vector<NodeId>& members,
-                                      const std::vector<ObservedCheck>& checks, const Replay& anchored,
-                                      Enclosures* enclosures) {
-  if (!group.stretch) {
-    const Enclosure enclosure = enclosures->take(members.front());
-    if (enclosure.exploded) return {};
-    return {checks.front().part(0, anchored.computed(members.front()), enclosure.radius)};
-  }
-  EnclosedStretch enclosed(*group.stretch, enclosures);
-  std::vector<std::vector<IllegalValue>> parts(static_cast<std::size_t>(count_tiles(*group.stretch)));
-  for_each_index(count_tiles(*group.stretch), [&](std::int64_t number) {
-    const Tile tile = enclosed.tile(number);
-    for (std::size_t k = 0; k < checks.size(); ++k)
-      parts[static_cast<std::size_t>(number)].push_back(checks[k].part(tile.begin, tile.ends[k], tile.radii[k]));
-  });
-  const std::vector<bool> exploded = enclosed.exploded();
-  std::vector<IllegalValue> found;
-  for (std::size_t k = 0; k < checks.size(); ++k) {
-    if (exploded[group.stretch->ends[k]]) continue;
-    IllegalValue& whole = found.emplace_back();
-    for (const std::vector<IllegalValue>& part : parts) ObservedCheck::join(part[k], &whole);
-  }
-  return found;
 }
 
 // By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
@@ -193,36 +121,14 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }
-  const auto is_anchor = [&](NodeId id) { return anchors.count(id) != 0; };
-  const auto groups = group_ends(graph, ends, is_anchor);
-  std::vector<NodeId> observed;
-  std::vector<std::vector<NodeId>> observed_ends;
-  for (const auto& [node, observation] : graph.observed) {
-    observed.push_back(node);
-    observed_ends.push_back({node});
-  }
-  const auto observed_groups = group_ends(graph, observed_ends, is_anchor);
-  std::vector<NodeId> wanted;
-  const auto want = [&](const std::vector<StretchGroup>& of, const std::vector<std::vector<NodeId>>& sets) {
-    for (const StretchGroup& group : of)
-      std::ranges::copy(
-          group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : sets[group.members.front()],
-          std::back_inserter(wanted));
-  };
-  want(observed_groups, observed_ends);
-  want(groups, ends);
+  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
+  const ObservedNodes observed(input, anchors);
+  std::vector<NodeId> wanted = observed.wanted();
+  for (const StretchGroup& group : groups)
+    std::ranges::copy(group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()],
+                      std::back_inserter(wanted));
   Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
-  for (const StretchGroup& group : observed_groups) {
-    std::vector<NodeId> members;
-    std::vector<ObservedCheck> checks;
-    for (std::size_t index : group.members) {
-      members.push_back(observed[index]);
-      checks.emplace_back(graph, observed[index], anchors.at(observed[index]), *input.profile);
-    }
-    for (IllegalValue& found : check_group(group, members, checks, anchored, &enclosures))
-      if (found.elements > 0) bounds->illegal_values.push_back(std::move(found));
-  }
-  std::ranges::sort(bounds->illegal_values, {}, &IllegalValue::node);  // The first was computed first.
+  observed.check(anchored, &enclosures, bounds);
 
   std::map<std::size_t, Comparison> judged;  // By tap.
   for (const StretchGroup& group : groups) {

@@ -97,6 +97,7 @@ struct Bounds {
   std::vector<Finding> findings;
   std::vector<RangeFinding> range;
   std::vector<IllegalValue> illegal_values;  // Observed values outside of their enclosures: PROVEN.
+  std::uint64_t products_by_rows = 0;        // Observed ones of which not every element was looked at.
   std::vector<NodeId> illegal_decisions;
   std::vector<GuardFinding> guards;
   std::vector<HazardFinding> hazards;
@@ -125,6 +126,9 @@ struct Bounds {
 
 struct GoldenStep;
 
+// What is looked at of large ones: observed.h.
+enum class ObservedProducts { kRowsFirst, kEveryElement };
+
 struct BoundsInput {
   const Graph* target = nullptr;
   const Graph* reference = nullptr;  // Null: none.
@@ -132,6 +136,7 @@ struct BoundsInput {
   std::uint64_t seed = 0;              // For probes; from the trace's digest.
   double alpha = 1e-3;                 // Probability of a false alarm that this step may spend, in (0, 1).
   const GoldenStep* golden = nullptr;  // In place of a reference; the target's leaves equal its own. Null: none.
+  ObservedProducts products = ObservedProducts::kRowsFirst;
 };
 
 Bounds compute_bounds(const BoundsInput& input);

@@ -49,6 +49,12 @@ Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
   return arithmetic ? with_storage_rounding(*arithmetic, stored, {}) : Bound();
 }
 
+bool Enclosures::exactly_seen(NodeId id) const {
+  if (anchored(id)) return !unrounded(id, Array::scalar(1));
+  const Node& node = graph_.nodes[id];
+  return node.primitive == Primitive::kLeaf || (node.primitive == Primitive::kWindow && exactly_seen(node.inputs[0]));
+}
+
 Arithmetic Enclosures::arithmetic(NodeId id) const {
   return profile_ != nullptr ? arithmetic_of(graph_, graph_.nodes[id], *profile_) : replay_arithmetic();
 }

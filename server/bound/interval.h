@@ -31,6 +31,9 @@ class Enclosures {
   Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile* profile,
              const Overrides& anchors);
   Enclosure take(NodeId id);
+  // What consumers read of the node is known without a radius, whatever lies before it: content of a leaf or an
+  // anchor, or moved from there.
+  bool exactly_seen(NodeId id) const;
 
  private:
   friend class EnclosedStretch;

@@ -40,8 +40,9 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   }
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
-  const Bounds bounds = compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
-                                        alpha_of(target.identity.step, context.alpha), context.golden});
+  const Bounds bounds =
+      compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
+                      alpha_of(target.identity.step, context.alpha), context.golden, context.products});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
     input.changed_leaves = changed_leaves(target, context.previous->digests);
@@ -84,8 +85,9 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   return verdict;
 }
 
-Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* memory) {
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory) {
   AuditRequestContext context;
+  context.products = products;
   context.profile = &profile;
   context.alpha = record.alpha > 0 && record.alpha < 1 ? record.alpha : kDefaultAlpha;
   Reference reference;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/profile.h"
+#include "server/bound/bounds.h"
 #include "server/ingest/golden_step.h"
 #include "server/ingest/trace.h"
 #include "server/judge/verdict.h"
@@ -36,13 +37,14 @@ struct AuditRequestContext {
   const GoldenStep* golden = nullptr;  // In place of a reference, whose leaves equal the target's.
   std::string golden_name;
   const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
+  ObservedProducts products = ObservedProducts::kRowsFirst;
 };
 
 // Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be
 // lowered or evaluated gives INCONCLUSIVE with the reason. `memory` (if not null) receives the digests after the step.
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
 // The same of a record, under `profile` whatever it names.
-Verdict audit(const TraceRecord& record, const Profile& profile, StepMemory* memory);
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory);
 
 // What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
 GoldenStep golden_step(const Trace& trace, const Profile& profile);

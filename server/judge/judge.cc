@@ -520,6 +520,9 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
                              " numbers that Python may have computed from what it read of tensors (.item()) are not "
                              "known exactly; the worst is " +
                              host_numbers(input));
+  if (bounds.products_by_rows > 0)
+    verdict->notes.push_back("large products checked by projections of their rows and by all elements of some: " +
+                             std::to_string(bounds.products_by_rows) + "; a replay checks every element");
   if (bounds.unstable > 0)
     verdict->notes.push_back(std::to_string(bounds.unstable) + " decisions of " + std::to_string(bounds.decisions) +
                              " came out otherwise than in exact arithmetic; the audit followed the target's");

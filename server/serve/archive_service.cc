@@ -215,7 +215,7 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1:
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto verdict = std::make_shared<v1::Verdict>();
     const auto backend = on_worker(held->record, [held, verdict] {
-      Verdict judged = audit(held->record, *held->profile, nullptr);
+      Verdict judged = audit(held->record, *held->profile, ObservedProducts::kEveryElement, nullptr);
       judged.profile = held->record.profile;
       *verdict = to_proto(judged);
     });
@@ -236,7 +236,7 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
     auto made = std::make_shared<ReproducerScript>();
     auto why_not = std::make_shared<std::string>();
     const auto ran = on_worker(held->record, [held, made, why_not] {
-      Verdict verdict = audit(held->record, *held->profile, nullptr);
+      Verdict verdict = audit(held->record, *held->profile, ObservedProducts::kEveryElement, nullptr);
       verdict.profile = held->record.profile;
       why_not->clear();
       try {

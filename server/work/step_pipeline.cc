@@ -281,7 +281,7 @@ void StepPipeline::audit_step(Step& step) const {
   if (!run.golden.empty()) made.wrong = load_golden(run, &record);
   if (made.wrong) return;
   const absl::Time start = absl::Now();
-  made.verdict = audit(record, *run.profile, &made.memory);
+  made.verdict = audit(record, *run.profile, ObservedProducts::kRowsFirst, &made.memory);
   made.seconds = absl::ToDoubleSeconds(absl::Now() - start);
   if (run.record_golden.empty()) return;
   try {

@@ -132,6 +132,28 @@ def test_the_operation_at_fault_runs_alone(shared_daemon: DaemonProcess, name: s
     assert any("OUTSIDE in 1 of" in line and "element 1 is" in line for line in faulty.lines)
 
 
+def large_products() -> dict[str, torch.Tensor]:
+    torch.manual_seed(6)
+    x, y = torch.randn(1024, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()
+    return {"large": torch.mm(x, y), "small": torch.mm(x / 16, y)}
+
+
+def test_large_products_are_asked_by_rows_and_replayed_by_elements(new_daemon: Any) -> None:
+    daemon = new_daemon()
+
+    def by_rows(verdict: plumbline.Verdict) -> list[str]:
+        return [note for note in verdict.message.notes if "projections of their rows" in note]
+
+    sound = plumbline.compare(large_products, None, daemon.address, "pytorch-cpu", capture="outputs")
+    assert sound.verdict == "TYPE_I" and by_rows(sound)[0].endswith(": 2; a replay checks every element")
+    # 0.5 is less than the roundings of a row of the first together, and stands out in one of the second.
+    wrong = found_faulty(daemon, "aten.mm.default", large_products)
+    assert by_rows(wrong)[0].endswith(": 1; a replay checks every element"), wrong.explain()
+    again = run_plumb(daemon, "replay", wrong.id)
+    assert "1 elements beyond" in again.stdout and wrong.suspect_detail not in again.stdout, again.stdout
+    assert "projections of their rows" not in again.stdout
+
+
 def test_nothing_of_ours_is_needed(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     reproduce(shared_daemon, found_faulty(shared_daemon, "aten.add.Tensor", sliced_sum).id, script)

@@ -15,6 +15,7 @@
 #include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
 #include "tests/unit/kernels/product_above_cases.h"
+#include "tests/unit/kernels/projection_cases.h"
 #include "tests/unit/kernels/pullback_cases.h"
 #include "tests/unit/kernels/sharing_cases.h"
 
@@ -354,6 +355,12 @@ TEST_F(Cuda, ProductsOfBoundsAreAboveAndNear) {
   EXPECT_FALSE(device_->take_error().has_value());
 }
 
+TEST_F(Cuda, TellsRowsThatRoundingDoesNotExplain) {
+  const DeviceScope scope(*device_, *memory_);
+  testing::expect_outlying_rows_told();
+  EXPECT_FALSE(device_->take_error().has_value());
+}
+
 TEST_F(Cuda, OutOfMemoryIsNoCrash) {
   const DeviceScope scope(*device_, *memory_);
   EXPECT_THROW(Array::uninitialized({device_->total_bytes()}), std::bad_alloc);
@@ -400,18 +407,23 @@ TEST_F(Cuda, Speed) {
     const double seconds = seconds_of(*device_, [&] { run(chain, inputs, kElements); });
     figure("chain_bw_fraction", 5 * 8.0 * kElements / seconds / cuda::copy_bandwidth(*device_));
   }
-  // A product's audit: its exact centre and its bound.
+  // A product's audit, element by element, its exact centre and its bound; by rows, its projections.
   constexpr std::int64_t kSide = 4096;
   const std::vector<Array> in = {Array::full({kSide, kSide}, 1.5), Array::full({kSide, kSide}, 0.5)};
   const Profile profile = ieee();
-  for (const auto& [name, format] : {std::pair{"fp32_matmul_audit_ratio", Format::kFloat32},
-                                     std::pair{"bf16_matmul_audit_ratio", Format::kBFloat16}}) {
+  const Array out = traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in);
+  for (const auto& [audit, checksum, format] :
+       {std::tuple{"fp32_matmul_audit_ratio", "checksum_ratio", Format::kFloat32},
+        std::tuple{"bf16_matmul_audit_ratio", "bf16_checksum_ratio", Format::kBFloat16}}) {
     const Arithmetic arithmetic{Format::kFloat32, format, &profile, format};
-    const double audit = seconds_of(*device_, [&] {
-      const Array out = traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in);
-      traits(Primitive::kMatmul).local_error({}, arithmetic, in, out);
+    const double product = cuda::product_seconds(*device_, format, kSide);
+    const double elements = seconds_of(*device_, [&] {
+      const Array centre = traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in);
+      traits(Primitive::kMatmul).local_error({}, arithmetic, in, centre);
     });
-    figure(name, audit / cuda::product_seconds(*device_, format, kSide));
+    const double rows = seconds_of(*device_, [&] { EXPECT_EQ(outlying_rows(arithmetic, in, out, 1), 0); });
+    figure(audit, elements / product);
+    figure(checksum, rows / product);
   }
   EXPECT_FALSE(device_->take_error().has_value());
 }
