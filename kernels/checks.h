@@ -34,6 +34,12 @@ FormatRange range_of(Format format, const Array& values);
 // [low, high]. Equal ones, and those whose m is not finite, do not count. An empty radius is 0.
 double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
 
+// Whether they hold no infinity or NaN: two arrays of one count, in one pass.
+struct Finite {
+  bool first = false, second = false;
+};
+Finite all_finite(const Array& first, const Array& second);
+
 // Elements where the arrays have other bits: 0 and -0 do, two NaN do not.
 double count_differing(const Array& a, const Array& b);
 

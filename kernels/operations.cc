@@ -32,6 +32,7 @@ FormatRange range_of(Format format, const Array& values) { return current_operat
 double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
   return current_operations().count_outside(x, m, r, slack, low, high);
 }
+Finite all_finite(const Array& first, const Array& second) { return current_operations().all_finite(first, second); }
 double count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed) {
   return current_operations().outlying_rows(arithmetic, in, observed, seed);

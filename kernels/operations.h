@@ -48,6 +48,7 @@ struct Operations {
   Cancelled (*cancelled)(const Array& sum, const Array& a, const Array& x);
   FormatRange (*range_of)(Format format, const Array& values);
   double (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+  Finite (*all_finite)(const Array& first, const Array& second);
   double (*count_differing)(const Array& a, const Array& b);
   double (*outlying_rows)(const Arithmetic&, Inputs in, const Array& observed, std::uint64_t seed);  // projection.h
 

@@ -78,16 +78,6 @@ struct BlockCarried {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], c[i], rc[i], t[i]));
     }
-    if constexpr (R::kOverflows) {
-      double not_finite = 0;  // 0 or NaN.
-#pragma omp simd reduction(+ : not_finite)
-      for (std::int64_t i = 0; i < n; ++i) not_finite += t[i] - t[i];
-      if (not_finite == 0) return;
-      for (std::int64_t i = 0; i < n; ++i) {
-        const double x[3] = {a[i], b[i], c[i]}, r[3] = {ra[i], rb[i], rc[i]};
-        out[i] = primitive::chain::carried_of<E>(x, r, t[i]);
-      }
-    }
   }
 };
 

@@ -27,16 +27,7 @@ PLUMBLINE_HOST_DEVICE double carried_of(const double (&x)[3], const double (&r)[
   if constexpr (E::kArity == 1) carried = R::radius(x[0], r[0], t);
   if constexpr (E::kArity == 2) carried = R::radius(x[0], r[0], x[1], r[1], t);
   if constexpr (E::kArity == 3) carried = R::radius(x[0], r[0], x[1], r[1], x[2], r[2], t);
-  carried = up(carried);
-  if constexpr (R::kOverflows) {
-    if (t - t != 0 && carried != 0) {  // As unless_overflowed says (enclosure.h).
-      double plain[3];
-      for (int k = 0; k < 3; ++k) plain[k] = x[k] - x[k] == 0 ? 1.0 : x[k];
-      const double p = value_of<E>(plain);
-      if (p - p == 0) carried = kInfinity;
-    }
-  }
-  return carried;
+  return up(carried);
 }
 
 struct ValueOf {

@@ -83,6 +83,15 @@ double count_outside(const Array& x, const Array& m, const Bound& r, double slac
       .of[0];
 }
 
+Finite all_finite(const Array& first, const Array& second) {
+  const Totals<2> sums = loop::total(
+      [] PLUMBLINE_HOST_DEVICE(double a, double b) {
+        return Totals<2>{{a - a, b - b}};  // 0 or NaN.
+      },
+      first.count(), first.materialize(), second.materialize());
+  return {sums.of[0] == 0, sums.of[1] == 0};
+}
+
 double count_differing(const Array& a, const Array& b) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double x, double y) {

@@ -29,9 +29,17 @@ PLUMBLINE_HOST_DEVICE inline double above(double x, double r) { return x + r + 0
 // Whether an operand of a decision may be either true or false.
 PLUMBLINE_HOST_DEVICE inline bool open(double x, double r) { return r != 0 && !(std::fabs(x) > r); }
 
-// kRadiiAlone: the rule reads nothing else. kOverflows: arithmetic, around whose overflow there is no finite ball.
+// The radius of arithmetic. Around a result that overflowed there is no finite ball: finite results would lie
+// infinitely far from it. Around that of an infinite operand there is. (What moves its operands' values cannot
+// overflow.)
+PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, double a, double b = 0) {
+  const bool overflowed = (t - t != 0) & (a - a == 0) & (b - b == 0);
+  return overflowed & (radius != 0) ? kInfinity : radius;
+}
+
+// kRadiiAlone: the rule reads nothing else.
 struct Rule {
-  static constexpr bool kRadiiAlone = false, kOverflows = false;
+  static constexpr bool kRadiiAlone = false;
 };
 
 // |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at F::kDomainLow, beyond which the
@@ -79,37 +87,36 @@ struct Finite : Rule {
 
 // |1/x' - 1/x| = |x' - x| / |x x'|; open when 0 is inside.
 struct Inverse : Rule {
-  static constexpr bool kOverflows = true;
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double) {
+  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
     const double nearest = std::fabs(x) - r;
-    return r == 0 ? 0.0 : nearest > 0 ? over(over(r, std::fabs(x)), nearest) : kInfinity;
+    return r == 0 ? 0.0 : nearest > 0 ? unless_overflowed(over(over(r, std::fabs(x)), nearest), t, x) : kInfinity;
   }
 };
 
 // |(a' +- b') - (a +- b)| <= ra + rb
 struct Sum : Rule {
-  static constexpr bool kRadiiAlone = true, kOverflows = true;
-  PLUMBLINE_HOST_DEVICE static double radius(double, double ra, double, double rb, double) { return ra + rb; }
+  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
+    return unless_overflowed(ra + rb, t, a, b);
+  }
 };
 
 // |a|rb + |b|ra + ra rb
 struct Product : Rule {
-  static constexpr bool kOverflows = true;
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double) {
+  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
     const double first = rb == 0 ? 0.0 : times(std::fabs(a), rb);
     const double second = ra == 0 ? 0.0 : times(std::fabs(b) + rb, ra);
-    return first + second;
+    return unless_overflowed(first + second, t, a, b);
   }
 };
 
 // |a'/b' - t| <= (ra + |t| rb) / (|b| - rb), where t itself may have lost half of kLeast.
 struct Quotient : Rule {
-  static constexpr bool kOverflows = true;
   PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
     const double nearest = std::fabs(b) - rb;
     if (ra == 0 && rb == 0) return 0.0;
     const double quotient = a == 0 ? 0.0 : std::fabs(t) + kLeast;
-    return nearest > 0 ? over(ra, nearest) + (rb == 0 ? 0.0 : times(quotient, over(rb, nearest))) : kInfinity;
+    const double moved = over(ra, nearest) + (rb == 0 ? 0.0 : times(quotient, over(rb, nearest)));
+    return nearest > 0 ? unless_overflowed(moved, t, a, b) : kInfinity;
   }
 };
 

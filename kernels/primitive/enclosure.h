@@ -24,11 +24,6 @@ inline constexpr double kLeast = 0x1p-1074;
 PLUMBLINE_HOST_DEVICE inline double times(double x, double y) { return x * y + (x == 0 || y == 0 ? 0.0 : kLeast); }
 PLUMBLINE_HOST_DEVICE inline double over(double x, double y) { return x / y + (x == 0 ? 0.0 : kLeast); }
 
-// Around a result that overflowed there is no finite ball: finite results would lie infinitely far from it. Around that
-// of an infinite operand there is. (Arithmetic alone: what moves its operands' values cannot overflow.)
-Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
-                        Bound bound);
-
 inline bool all_exact(std::span<const Bound> radii) {
   return std::none_of(radii.begin(), radii.end(), [](const Bound& r) { return static_cast<bool>(r); });
 }

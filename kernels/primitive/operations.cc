@@ -21,6 +21,7 @@ Absorbed absorbed(const Array& accumulator, const Array& addend, Format format);
 Cancelled cancelled(const Array& sum, const Array& a, const Array& x);
 FormatRange range_of(Format format, const Array& values);
 double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+Finite all_finite(const Array& first, const Array& second);
 double count_differing(const Array& a, const Array& b);
 
 // projection.cc
@@ -153,6 +154,7 @@ Operations operations(const Arithmetic& arithmetic) {
       .cancelled = cancelled,
       .range_of = range_of,
       .count_outside = count_outside,
+      .all_finite = all_finite,
       .count_differing = count_differing,
       .outlying_rows = outlying_rows,
       .weighted_bound = weighted_bound,

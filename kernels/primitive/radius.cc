@@ -8,33 +8,6 @@
 
 namespace plumbline::primitive {
 
-Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
-                        Bound bound) {
-  Array finite = Array::uninitialized({});  // 0 or NaN.
-  loop::reduce<scalar::Sum>(
-      finite, false, out.shape(), [] PLUMBLINE_HOST_DEVICE(double t) { return t - t; }, out);
-  if (!bound || finite.item() == 0) return bound;
-  // The same with 1 for every finite value: finite, unless an operand was infinite.
-  std::vector<Array> plain;
-  for (const Array& x : centres) {
-    if (primitive == Primitive::kScatterAdd && !plain.empty()) {  // Its indices.
-      plain.push_back(x);
-      continue;
-    }
-    loop::map(
-        plain.emplace_back(Array::uninitialized(x.shape())),
-        [] PLUMBLINE_HOST_DEVICE(double v) { return v - v == 0 ? 1.0 : v; }, x);
-  }
-  const Array infinite = traits(primitive).evaluate(attributes, out.shape(), plain);
-  loop::map(
-      bound.values,
-      [] PLUMBLINE_HOST_DEVICE(double r, double t, double p) {
-        return r != 0 && t - t != 0 && p - p == 0 ? kInfinity : r;
-      },
-      bound.values, out, infinite);
-  return bound;
-}
-
 namespace {
 
 template <class R>
@@ -59,7 +32,7 @@ Bound bound_of(const Array& out, const F& f, const Arrays&... operands) {
 }
 
 template <class E>
-Bound radius_element(const Attributes& attributes, Inputs x, std::span<const Bound> radii, const Array& out) {
+Bound radius_element(const Attributes&, Inputs x, std::span<const Bound> radii, const Array& out) {
   using R = typename E::Radius;
   if (all_exact(radii)) return {};
   Bound bound;
@@ -75,7 +48,6 @@ Bound radius_element(const Attributes& attributes, Inputs x, std::span<const Bou
     bound = bound_of(out, Radius<R>{}, x[0], radius_of(radii[0]), x[1], radius_of(radii[1]), x[2], radius_of(radii[2]),
                      out);
   }
-  if constexpr (R::kOverflows) bound = unless_overflowed(E::kPrimitive, attributes, x, out, bound);
   return bound;
 }
 

@@ -12,6 +12,34 @@
 namespace plumbline::primitive {
 namespace {
 
+// Around a result that overflowed there is no finite ball (element.h, unless_overflowed).
+Bound unless_overflowed(Primitive primitive, const Attributes& attributes, Inputs centres, const Array& out,
+                        Bound bound) {
+  Array finite = Array::uninitialized({});  // 0 or NaN.
+  loop::reduce<scalar::Sum>(
+      finite, false, out.shape(), [] PLUMBLINE_HOST_DEVICE(double t) { return t - t; }, out);
+  if (!bound || finite.item() == 0) return bound;
+  // The same with 1 for every finite value: finite, unless an operand was infinite.
+  std::vector<Array> plain;
+  for (const Array& x : centres) {
+    if (primitive == Primitive::kScatterAdd && !plain.empty()) {  // Its indices.
+      plain.push_back(x);
+      continue;
+    }
+    loop::map(
+        plain.emplace_back(Array::uninitialized(x.shape())),
+        [] PLUMBLINE_HOST_DEVICE(double v) { return v - v == 0 ? 1.0 : v; }, x);
+  }
+  const Array infinite = traits(primitive).evaluate(attributes, out.shape(), plain);
+  loop::map(
+      bound.values,
+      [] PLUMBLINE_HOST_DEVICE(double r, double t, double p) {
+        return r != 0 && t - t != 0 && p - p == 0 ? kInfinity : r;
+      },
+      bound.values, out, infinite);
+  return bound;
+}
+
 // Up to n roundings of 2^-53 in each of these sums.
 Bound inflated(const Array& values, std::int64_t n) {
   Array result = Array::uninitialized(values.shape());

@@ -83,9 +83,13 @@ Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vect
       profile_(profile),
       anchors_(anchors),
       uses_(graph.nodes.size(), 0),
+      wanted_(graph.nodes.size(), false),
       known_(graph.nodes.size(), false),
       enclosures_(graph.nodes.size()) {
-  for (NodeId id : wanted) ++uses_[id];
+  for (NodeId id : wanted) {
+    ++uses_[id];
+    wanted_[id] = true;
+  }
   for (std::size_t id = graph.nodes.size(); id-- > 0;) {
     if (uses_[id] == 0) continue;
     for (NodeId input : graph.nodes[id].inputs)
@@ -119,6 +123,14 @@ void Enclosures::use(NodeId id) {
   if (--uses_[id] == 0) enclosures_[id].radius = Bound();
 }
 
+// Whether its radius is looked at before consumers use it: what elementwise nodes and movement make of one that
+// exploded is infinite, or has exploded all the same where a product or a reduction takes it.
+bool Enclosures::looked_at(NodeId id) const {
+  const Primitive primitive = graph_.nodes[id].primitive;
+  return wanted_[id] ||
+         !(is_elementwise(primitive) || primitive == Primitive::kWindow || primitive == Primitive::kAssemble);
+}
+
 Enclosure Enclosures::compute(NodeId id) {
   const Node& node = graph_.nodes[id];
   if (node.primitive == Primitive::kLeaf) return {};
@@ -131,7 +143,7 @@ Enclosure Enclosures::compute(NodeId id) {
   }
   const Array value = replay_.computed(id);
   Enclosure result{enclose(id, centres, radii, value)};
-  if (exploded(result.radius, value)) return {{}, true};
+  if (looked_at(id) && exploded(result.radius, value)) return {{}, true};
   return result;
 }
 

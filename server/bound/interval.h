@@ -41,6 +41,7 @@ class Enclosures {
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   void use(NodeId id);
   Enclosure compute(NodeId id);
+  bool looked_at(NodeId id) const;
   // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
   std::optional<Arithmetic> elidable(NodeId id) const;
   Bound unrounded(NodeId id, const Array& stored) const;
@@ -53,7 +54,7 @@ class Enclosures {
   const Profile* const profile_;
   const Overrides& anchors_;
   std::vector<std::uint32_t> uses_;  // By node: still to come, of consumers and wanted ones.
-  std::vector<bool> known_;
+  std::vector<bool> wanted_, known_;
   std::vector<Enclosure> enclosures_;
 };
 

@@ -67,7 +67,7 @@ Array reference_value(const GraphTap& tap) {
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
 // x (x - x) is 0 where x is finite, otherwise NaN.
-bool all_finite(const Array& values) { return dot_difference(values, values, values) == 0; }
+bool all_finite(const Array& values) { return all_finite(values, values).first; }
 
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite) {
   finite->assign(graph.taps.size(), {});
@@ -76,8 +76,9 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::ve
     const GraphTap& tap = graph.taps[i];
     FiniteTap& found = (*finite)[i];
     const auto note = [&found](const Array& observed, const Array& exact) {
-      if (!all_finite(observed)) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
-      if (!all_finite(exact)) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
+      const Finite both = all_finite(observed, exact);
+      if (!both.first) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
+      if (!both.second) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
     };
     const auto of_tile = [&tap, note](std::int64_t, const Tile& tile, std::span<const Array> ends) {
       note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));

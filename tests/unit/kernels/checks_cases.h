@@ -34,6 +34,7 @@ struct Checked {
   Cancelled cancelled;
   FormatRange range;
   double outside = 0, differing = 0;
+  std::vector<bool> finite;  // Of an array with an infinity at its end, and of one without.
 };
 
 struct CheckedArrays {
@@ -46,19 +47,24 @@ struct CheckedArrays {
     b = of_all_sizes(rng, format, shape);
     for (std::int64_t i = 0; i < b.count(); i += 3) b.data()[i] = a.data()[i];
     radius = random_array(rng, {shape[0], 1}, 0, 1);
+    endless = random_array(rng, radius.shape(), -1, 1);
+    endless.data()[endless.count() - 1] = -HUGE_VAL;
   }
   Format format;
-  Array a, x, b, radius;
+  Array a, x, b, radius, endless;
 };
 
 inline Checked checked(const CheckedArrays& of) {
   const Array strided = of.a.restride({{257, 301}, {1, 257}, 0});
-  return {absorbed(of.a, of.x, of.format), cancelled(of.b, of.a, of.x), range_of(of.format, strided),
-          count_outside(of.a, of.b, {of.radius}, 1.5, -3, 1e3), count_differing(of.a, of.b)};
+  const Finite finite = all_finite(of.endless, of.radius), turned = all_finite(of.radius, of.endless);
+  return {absorbed(of.a, of.x, of.format), cancelled(of.b, of.a, of.x),
+          range_of(of.format, strided),    count_outside(of.a, of.b, {of.radius}, 1.5, -3, 1e3),
+          count_differing(of.a, of.b),     {finite.first, finite.second, turned.first, turned.second}};
 }
 
 inline Checked checked_one_by_one(const CheckedArrays& of) {
   Checked found;
+  found.finite = {false, true, true, false};
   const std::int64_t columns = of.x.count();
   for (std::int64_t i = 0; i < of.a.count(); ++i) {
     const double a = of.a.data()[i], b = of.b.data()[i], x = of.x.data()[i % columns];
@@ -110,6 +116,7 @@ inline void expect_near(const Checked& found, const Checked& expected) {
   EXPECT_EQ(found.range.largest, expected.range.largest);
   EXPECT_EQ(found.outside, expected.outside);
   EXPECT_EQ(found.differing, expected.differing);
+  EXPECT_EQ(found.finite, expected.finite);
 }
 
 }  // namespace plumbline::testing
