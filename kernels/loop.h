@@ -23,6 +23,8 @@
 //                               and in order within each; row r's begin at start[r] and end before start[r + 1]
 //   decode(out, format, bytes)  ball/format.h
 //   total(f, n, inputs...)      the sum of the Totals f(inputs[i]...) over i < n, all row-major
+//   totals(f, n, each, inputs...)
+//                               total(f, n, x, inputs...) for every x of `each`
 //   any(f, x)                   whether f holds for an element of x, row-major
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
 //   matmul_narrow(a, of_a, b, of_b, c)

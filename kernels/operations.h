@@ -53,7 +53,7 @@ struct Operations {
   double (*outlying_rows)(const Arithmetic&, Inputs in, const Array& observed, std::uint64_t seed);  // projection.h
 
   // kernels/sums.h
-  double (*weighted_bound)(const Array& weights, const Bound& bound);
+  std::vector<double> (*weighted_bounds)(const std::vector<Array>& weights, const Bound& bound);
   double (*dot)(const Array& weights, const Array& values);
   double (*dot_difference)(const Array& weights, const Array& a, const Array& b);
   double (*norm2)(const Array& values);

@@ -8,13 +8,6 @@
 
 namespace plumbline {
 
-void Charge::add(const Charge& part) {
-  whole += part.whole;
-  noise.bias += part.noise.bias;
-  noise.squares += part.noise.squares;
-  noise.drift += part.noise.drift;
-}
-
 Array Pullback::source_of(const Array& values, const Shape& shape) {
   if (values.count() == 1) return values.reshape({1});
   const View view = view_of(values);

@@ -12,13 +12,6 @@
 
 namespace plumbline {
 
-// What a node's rounding adds to a functional whose cotangent there is a.
-struct Charge {
-  double whole = 0;  // sum |a| e, rounded up.
-  Noise noise;       // By chance, where that is asked.
-
-  void add(const Charge& part);
-};
 struct Charges {
   Charge target, own;  // Of the audited execution, and of our own replay.
 };

@@ -9,7 +9,11 @@ namespace plumbline {
 
 // sum |weight_i| bound_i, rounded up. Elements of weight exactly 0 add nothing, even where the bound is infinite.
 inline double weighted_bound(const Array& weights, const Bound& bound) {
-  return current_operations().weighted_bound(weights, bound);
+  return current_operations().weighted_bounds({weights}, bound).front();
+}
+// Of each of them.
+inline std::vector<double> weighted_bounds(const std::vector<Array>& weights, const Bound& bound) {
+  return current_operations().weighted_bounds(weights, bound);
 }
 
 // sum weight_i value_i; elements of weight exactly 0 add nothing.

@@ -289,6 +289,13 @@ auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   return sums;
 }
 
+template <class F, class... Arrays>
+auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Arrays&... inputs) {
+  std::vector<decltype(f(*each.data()->data(), *inputs.data()...))> found;
+  for (const Array& x : each) found.push_back(total(f, n, x, inputs...));
+  return found;
+}
+
 template <class F>
 bool any(const F& f, const Array& x) {
   return std::any_of(x.data(), x.data() + x.count(), f);

@@ -414,6 +414,25 @@ void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body
   (std::make_index_sequence<sizeof...(Arrays)>{});
 }
 
+namespace internal {
+
+// sums [Sums::kCount] = total(f, n, inputs...), without waiting for it.
+template <class Sums, class F, class... Arrays>
+void put_total(Queue& queue, Array& sums, const F& f, std::int64_t n, const Arrays&... inputs) {
+  const std::int64_t chunks = (n + kChunk - 1) / kChunk;
+  const Array here[] = {resident(queue, inputs)...};
+  const Array parts = Array::uninitialized({chunks, Sums::kCount});
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    launch_rows(queue, chunks, kChunk, Chunk<F, Sums>{n, f}, parts.address(),
+                static_cast<const double*>(here[I].address())...);
+  }
+  (std::make_index_sequence<sizeof...(Arrays)>{});
+  launch_rows(queue, Sums::kCount, kChunk, OfChunks{chunks, Sums::kCount}, sums.address(),
+              static_cast<const double*>(parts.address()));
+}
+
+}  // namespace internal
+
 template <class F, class... Arrays>
 auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   using Sums = decltype(cpu::total(f, n, inputs...));
@@ -421,17 +440,26 @@ auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   if (queue == nullptr) return cpu::total(f, n, inputs...);
   Sums found{};
   if (n == 0) return found;
-  const std::int64_t chunks = (n + internal::kChunk - 1) / internal::kChunk;
-  const Array here[] = {resident(*queue, inputs)...};
-  const Array parts = Array::uninitialized({chunks, Sums::kCount}), sums = Array::uninitialized({Sums::kCount});
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    internal::launch_rows(*queue, chunks, internal::kChunk, internal::Chunk<F, Sums>{n, f}, parts.address(),
-                          static_cast<const double*>(here[I].address())...);
-  }
-  (std::make_index_sequence<sizeof...(Arrays)>{});
-  internal::launch_rows(*queue, Sums::kCount, internal::kChunk, internal::OfChunks{chunks, Sums::kCount},
-                        sums.address(), static_cast<const double*>(parts.address()));
+  Array sums = Array::uninitialized({Sums::kCount});
+  internal::put_total<Sums>(*queue, sums, f, n, inputs...);
   queue->fetch(sums.address(), sizeof found, &found);
+  return found;
+}
+
+template <class F, class... Arrays>
+auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Arrays&... inputs) {
+  using Found = decltype(cpu::totals(f, n, each, inputs...));
+  using Sums = typename Found::value_type;
+  Queue* const queue = each.empty() ? nullptr : internal::queue_for(each.front(), inputs...);
+  if (queue == nullptr) return cpu::totals(f, n, each, inputs...);
+  Found found(each.size());
+  if (n == 0) return found;
+  const Array sums = Array::uninitialized({static_cast<std::int64_t>(each.size()), Sums::kCount});
+  for (std::size_t k = 0; k < each.size(); ++k) {
+    Array one = sums.restride({{Sums::kCount}, {1}, static_cast<std::int64_t>(k) * Sums::kCount});
+    internal::put_total<Sums>(*queue, one, f, n, each[k], inputs...);
+  }
+  queue->fetch(sums.address(), each.size() * sizeof(Sums), found.data());
   return found;
 }
 

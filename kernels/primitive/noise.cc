@@ -18,16 +18,37 @@ struct Square {
   PLUMBLINE_HOST_DEVICE double operator()(double x) const { return x * x; }
 };
 
-Noise noise_of(const Totals<2>& sums) { return {sums.of[0], sums.of[1]}; }
-
-// One node's elements: cotangent a, result t, local error e, as row-major arrays.
+// One node's elements, row-major: result t, local error e.
 struct Elements {
-  Array a, t, e;
-  std::int64_t count() const { return a.count(); }
+  Elements(const Array& out, const Bound& local)
+      : t(out.materialize()), e(local.values.expand(out.shape()).materialize()) {}
+  Array t, e;
 };
 
-Elements elements(const Array& out, const Bound& local, const Array& cotangent) {
-  return {cotangent.materialize(), out.materialize(), local.values.expand(out.shape()).materialize()};
+// Sums of an element: |a| e, and the bias, squares and perhaps drift that f makes of it.
+template <class F>
+struct WithWhole {
+  F f;
+
+  template <class... Others>
+  PLUMBLINE_HOST_DEVICE Totals<4> operator()(double a, double t, double e, Others... others) const {
+    const auto noise = f(a, t, e, others...);
+    Totals<4> sums{{whole_charge(a, e), noise.of[0], noise.of[1], 0}};
+    if constexpr (decltype(noise)::kCount > 2) sums.of[3] = noise.of[2];
+    return sums;
+  }
+};
+
+// A functional's: the sum of f(a, t, e, others...) over the node's elements.
+template <class F, class... Arrays>
+std::vector<Charge> charges_of(const F& f, std::span<const Array> cotangents, const Elements& x,
+                               const Arrays&... others) {
+  std::vector<Array> each;
+  for (const Array& cotangent : cotangents) each.push_back(cotangent.materialize());
+  std::vector<Charge> charges;
+  for (const Totals<4>& sums : loop::totals(WithWhole<F>{f}, x.t.count(), each, x.t, x.e, others...))
+    charges.push_back(charge_of(sums));
+  return charges;
 }
 
 }  // namespace
@@ -56,16 +77,16 @@ ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, c
   return rounding;
 }
 
-Noise noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local, const Array& cotangent) {
-  const Elements x = elements(out, local, cotangent);
+std::vector<Charge> noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local,
+                                      std::span<const Array> cotangents) {
   const Events one = events(arithmetic);
-  return noise_of(loop::total([one] PLUMBLINE_HOST_DEVICE(double a, double t, double e) { return one.charge(a, t, e); },
-                              x.count(), x.a, x.t, x.e));
+  return charges_of([one] PLUMBLINE_HOST_DEVICE(double a, double t, double e) { return one.charge(a, t, e); },
+                    cotangents, {out, local});
 }
 
-Noise noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out, const Bound& local,
-                    const Array& a) {
-  return noise_of_rounding(arithmetic, out, local, a);
+std::vector<Charge> noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out,
+                                  const Bound& local, std::span<const Array> cotangents) {
+  return noise_of_rounding(arithmetic, out, local, cotangents);
 }
 
 namespace {
@@ -123,38 +144,37 @@ bool zero_mean_sums(const Profile& profile) { return zero_mean(profile) && profi
 
 // One event, and what increments leave behind: of both operands the smaller.
 template <int kSecondSign>
-Noise noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                const Bound& local, const Array& cotangent) {
-  const Elements el = elements(out, local, cotangent);
+std::vector<Charge> noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                              const Bound& local, std::span<const Array> cotangents) {
+  const Elements el(out, local);
   const ElementRounding rounding =
       rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, attributes, arithmetic);
   const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
   const Events one = rounding.events;
   const double u = rounding.dropped_u;
-  const Totals<3> sums = loop::total(
+  return charges_of(
       [one, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first, double second) {
         const Totals<2> both = one.charge(a, t, e);
         return Totals<3>{{both.of[0], both.of[1], dropped(a, t, first, second, kSecondSign, u)}};
       },
-      el.count(), el.a, el.t, el.e, x, y);
-  return {sums.of[0], sums.of[1], sums.of[2]};
+      cotangents, el, x, y);
 }
-template Noise noise_add<1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);
-template Noise noise_add<-1>(const Attributes&, const Arithmetic&, Inputs, const Array&, const Bound&, const Array&);
+template decltype(noise_default) noise_add<1>;
+template decltype(noise_default) noise_add<-1>;
 
 // n - 1 additions, each an event of half-width u |running sum|.
-Noise noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                const Bound& local, const Array& cotangent) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
+std::vector<Charge> noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                              const Bound& local, std::span<const Array> cotangents) {
+  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Shape rows = reduced_shape(x.shape(), attributes.dims);
   const double u = unit_roundoff(arithmetic.compute);
-  const Elements el = elements(out, local, cotangent);
+  const Elements el(out, local);
   const Terms terms = terms_of(x, rows, u, loop::Copy{}, el.t.reshape(rows));
   const auto additions =
       static_cast<double>(std::max<std::int64_t>(0, x.count() / std::max<std::int64_t>(1, out.count()) - 1));
   const Storage held = storage(arithmetic);
-  return noise_of(loop::total(
+  return charges_of(
       [held, u, additions] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double magnitude, double lost,
                                                  double same) {
         const double stored = held.u * std::fabs(t) + held.eta;
@@ -163,30 +183,30 @@ Noise noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
         const double squares = additions * square(u * largest) + square(stored);
         return charge(a, squares * kNoiseInflate, same != 0 ? e : std::min(e, lost));
       },
-      el.count(), el.a, el.t, el.e, terms.magnitude, terms.lost, terms.same));
+      cotangents, el, terms.magnitude, terms.lost, terms.same);
 }
 
 // Row r takes count_r - 1 additions, whose errors are together within e_r: e_r^2 / (count_r - 1) in squares. Long rows
 // may stagnate, and are charged whole.
-Noise noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                        const Bound& local, const Array& cotangent) {
-  const Elements el = elements(out, local, cotangent);
+std::vector<Charge> noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                                      const Bound& local, std::span<const Array> cotangents) {
+  const Elements el(out, local);
   const std::int64_t rows = out.shape().empty() ? 1 : out.shape()[0];
-  if (rows == 0 || el.count() == 0) return {};
+  if (rows == 0 || out.count() == 0) return std::vector<Charge>(cotangents.size());
   // Ones, scattered like the rows: what row r takes.
   const std::vector<Array> ones = {Array::full({in[1].count(), 1}, 1.0), in[1]};
   const Array taken = traits(Primitive::kScatterAdd).evaluate({}, {rows, 1}, ones);
-  const std::int64_t length = el.count() / rows;
+  const std::int64_t length = out.count() / rows;
   const Array additions = taken.expand({rows, length}).materialize();
   const Storage held = storage(arithmetic);
-  return noise_of(loop::total(
+  return charges_of(
       [held] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double terms) {
         const double n = terms - 1;
         if (n > kLong) return charge(a, 0, e);
         const double stored = held.u * std::fabs(t) + held.eta;
         return charge(a, (square(std::max(0.0, e - stored)) / std::max(1.0, n) + square(stored)) * kNoiseInflate, 0);
       },
-      el.count(), el.a, el.t, el.e, additions));
+      cotangents, el, additions);
 }
 
 namespace {
@@ -270,20 +290,20 @@ double swallowed_share(Inputs in, const Array& out, double u) {
 //
 // c + alpha AB: c is a term more of all of these. Partial sums p that a kernel scales by alpha are events within u|p|,
 // together no larger than the products'.
-Noise noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
-                   const Array& cotangent) {
+std::vector<Charge> noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                                 const Bound& local, std::span<const Array> cotangents) {
   const bool begun = in.size() > 2;
   const std::int64_t terms = in[0].shape().back();
   const ProductError product = product_error(arithmetic, product_terms(in));
   if (!zero_mean(*arithmetic.profile) || !product.rounds_each || !(product.factor > 0))
-    return noise_of_rounding(arithmetic, out, local, cotangent);
+    return noise_of_rounding(arithmetic, out, local, cotangents);
   const double roundings = static_cast<double>(terms) + (begun ? 4 : 1);
   const double u = unit_roundoff(arithmetic.compute);
-  const Elements el = elements(out, local, cotangent);
+  const Elements el(out, local);
   const Storage held = storage(arithmetic);
   const double share = swallowed_share(in, out, u);
   const double factor = product.factor;
-  return noise_of(loop::total(
+  return charges_of(
       [held, factor, share, roundings, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e) {
         const double stored = held.u * std::fabs(t) + held.eta;
         const double accumulated = std::max(0.0, e - stored), magnitude = accumulated / factor;
@@ -291,18 +311,18 @@ Noise noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, c
         return charge(a, (roundings * square(u * largest) + square(stored)) * kNoiseInflate,
                       std::min(accumulated, share * magnitude));
       },
-      el.count(), el.a, el.t, el.e));
+      cotangents, el);
 }
 
 // t = sqrt(sum x^2): the sum's events in squares, halved by the root, whose own event is u t. No running sum exceeds
 // the whole.
-Noise noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                 const Bound& local, const Array& cotangent) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
+std::vector<Charge> noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                               const Bound& local, std::span<const Array> cotangents) {
+  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Shape rows = reduced_shape(x.shape(), attributes.dims);
   const double u = unit_roundoff(arithmetic.compute);
-  const Elements el = elements(out, local, cotangent);
+  const Elements el(out, local);
   Array sum = Array::uninitialized(rows);
   loop::map(
       sum, [] PLUMBLINE_HOST_DEVICE(double t) { return t * t; }, el.t.reshape(rows));
@@ -310,22 +330,22 @@ Noise noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inp
   const std::int64_t terms_each = x.count() / std::max<std::int64_t>(1, out.count());
   const auto n = static_cast<double>(terms_each);
   const Storage held = storage(arithmetic);
-  return noise_of(loop::total(
+  return charges_of(
       [held, n, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double lost, double same) {
         const double squares = (0.25 * (n + 1) + 1) * square(u * t) + square(held.u * t + held.eta);
         const double swallowed = t > 0 ? 0.5 * lost / t : 0;
         return charge(a, squares * kNoiseInflate, same != 0 ? e : std::min(e, swallowed));
       },
-      el.count(), el.a, el.t, el.e, terms.lost, terms.same));
+      cotangents, el, terms.lost, terms.same);
 }
 
 // r = (v + eps)^(-1/2). The local error is A n + B: A n of the n-term sums for mean and variance, B of the root and the
 // reciprocal (function_units). The sums' events add in squares: A n / sqrt(n) covers them, since their half-widths are
 // within A each; the root's and the addition of eps are 3 u r. Bias: the root's error beyond half an ulp, and squares
 // (x - mean)^2 that the running sum swallows. An error too large to be linear is bias altogether.
-Noise noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                           const Bound& local, const Array& cotangent) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
+std::vector<Charge> noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                         const Array& out, const Bound& local, std::span<const Array> cotangents) {
+  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Statistics stats = statistics(x, attributes.dims);
   const Shape& rows = stats.mean.shape();
@@ -340,10 +360,10 @@ Noise noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
         return left_behind((value - mean) * (value - mean), l);
       },
       x, stats.mean, limit);
-  const Elements el = elements(out, local, cotangent);
+  const Elements el(out, local);
   const Storage held = storage(arithmetic);
   const double root = function_bound(Function::kRsqrt, arithmetic).relative;
-  return noise_of(loop::total(
+  return charges_of(
       [held, root, u, n] PLUMBLINE_HOST_DEVICE(double a, double r, double e, double swallowed) {
         const double stored = held.u * r + held.eta;
         const double of_sums = std::max(0.0, e - stored - r * root);
@@ -352,7 +372,7 @@ Noise noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arith
         const double squares = square(of_sums) / n + square(3 * u * r) + square(stored);
         return charge(a, squares * kNoiseInflate, std::min(e, bias));
       },
-      el.count(), el.a, el.t, el.e, lost));
+      cotangents, el, lost);
 }
 
 }  // namespace plumbline::primitive

@@ -45,14 +45,14 @@ PLUMBLINE_HOST_DEVICE inline Noise of_sum(const Model& m, double swallowed) {
 // An exponential below u, which a running sum of size S swallows.
 PLUMBLINE_HOST_DEVICE inline double swallowed(double u, double p) { return p <= u ? p : 0.0; }
 
-// Each row's noise: out [rows, 2], bias and squares.
+// Each row's charges: out [rows, 3], whole, bias and squares.
 struct SoftmaxRow {
   Model m;
   std::int64_t n;
 
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t r, double* out, const double* all_x, const double* all_p,
-                                const double* all_a) const {
-    const double *const x = all_x + r * n, *const p = all_p + r * n, *const a = all_a + r * n;
+                                const double* all_a, const double* all_e) const {
+    const double *const x = all_x + r * n, *const p = all_p + r * n, *const a = all_a + r * n, *const e = all_e + r * n;
     const Model model = m;
     const double max = team.max(n, x);
     const double mean = team.sum(n, [=](std::int64_t j) { return a[j] * p[j]; });
@@ -68,9 +68,11 @@ struct SoftmaxRow {
       return p[j] * centred * (model.exp_bias + model.exp_slope * apart) + centred * model.exp_absolute +
              (p[j] <= 4 * model.tiny ? std::fabs(a[j]) * model.tiny : 0.0);
     });
+    const double whole = team.sum(n, [=](std::int64_t j) { return whole_charge(a[j], e[j]); });
     if (!team.first()) return;
-    out[2 * r] = std::fabs(mean) * sum.bias + bias;
-    out[2 * r + 1] = square(mean) * sum.squares + squares;
+    out[3 * r] = whole;
+    out[3 * r + 1] = std::fabs(mean) * sum.bias + bias;
+    out[3 * r + 2] = square(mean) * sum.squares + squares;
   }
 };
 
@@ -79,8 +81,8 @@ struct LogSoftmaxRow {
   std::int64_t n;
 
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t r, double* out, const double* all_x, const double* all_t,
-                                const double* all_a) const {
-    const double *const x = all_x + r * n, *const t = all_t + r * n, *const a = all_a + r * n;
+                                const double* all_a, const double* all_e) const {
+    const double *const x = all_x + r * n, *const t = all_t + r * n, *const a = all_a + r * n, *const e = all_e + r * n;
     const Model model = m;
     const double max = team.max(n, x);
     const double log_sum = -team.max(n, t);
@@ -103,39 +105,49 @@ struct LogSoftmaxRow {
           square(model.u * (max - x[j])) + square(model.u * t[j]) + square(model.stored_u * t[j] + model.stored_eta);
       return a[j] == 0 ? 0.0 : square(a[j]) * one;
     });
+    const double whole = team.sum(n, [=](std::int64_t j) { return whole_charge(a[j], e[j]); });
     if (!team.first()) return;
-    out[2 * r] = total == 0 ? 0.0 : std::fabs(total) * shared_bias;
-    out[2 * r + 1] = squares + (total == 0 ? 0.0 : square(total) * shared_squares);
+    out[3 * r] = whole;
+    out[3 * r + 1] = total == 0 ? 0.0 : std::fabs(total) * shared_bias;
+    out[3 * r + 2] = squares + (total == 0 ? 0.0 : square(total) * shared_squares);
   }
 };
 
 template <class Row>
-Noise over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const Array& cotangent) {
-  const Array x = in[0].expand(out.shape()).materialize(), t = out.materialize(), a = cotangent.materialize();
+std::vector<Charge> over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
+                              std::span<const Array> cotangents) {
+  const Array x = in[0].expand(out.shape()).materialize(), t = out.materialize();
+  const Array e = local.values.expand(out.shape()).materialize();
   const Rows rows = rows_of(x);
-  Array parts = Array::uninitialized({rows.count, 2});
-  loop::for_each_row(rows.count, rows.length, parts, Row{model_of(arithmetic, rows.length), rows.length}, x, t, a);
-  const auto column = [&](std::int64_t at) { return parts.restride({{rows.count}, {2}, at}).materialize(); };
-  const Totals<2> total = loop::total(
-      [] PLUMBLINE_HOST_DEVICE(double bias, double squares) {
-        return Totals<2>{{bias, squares}};
-      },
-      rows.count, column(0), column(1));
-  return {total.of[0], total.of[1] * kNoiseInflate};
+  const auto functionals = static_cast<std::int64_t>(cotangents.size());
+  Array parts = Array::uninitialized({functionals, rows.count, 3}), sums = Array::uninitialized({functionals, 1, 3});
+  for (std::int64_t k = 0; k < functionals; ++k) {
+    Array part = parts.restride({{rows.count, 3}, {3, 1}, k * rows.count * 3});
+    loop::for_each_row(rows.count, rows.length, part, Row{model_of(arithmetic, rows.length), rows.length}, x, t,
+                       cotangents[static_cast<std::size_t>(k)].materialize(), e);
+  }
+  loop::reduce<scalar::Sum>(sums, false, parts.shape(), loop::Copy{}, parts);
+  const Array found = sums.on_host();
+  std::vector<Charge> charges;
+  for (std::int64_t k = 0; k < functionals; ++k) {
+    const double* const of = found.data() + 3 * k;
+    charges.push_back(charge_of({{of[0], of[1], of[2] * kNoiseInflate, 0}}));
+  }
+  return charges;
 }
 
 }  // namespace
 
-Noise noise_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
-                    const Array& cotangent) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
-  return over_rows<SoftmaxRow>(arithmetic, in, out, cotangent);
+std::vector<Charge> noise_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                                  const Bound& local, std::span<const Array> cotangents) {
+  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
+  return over_rows<SoftmaxRow>(arithmetic, in, out, local, cotangents);
 }
 
-Noise noise_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                        const Bound& local, const Array& cotangent) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangent);
-  return over_rows<LogSoftmaxRow>(arithmetic, in, out, cotangent);
+std::vector<Charge> noise_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                                      const Bound& local, std::span<const Array> cotangents) {
+  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
+  return over_rows<LogSoftmaxRow>(arithmetic, in, out, local, cotangents);
 }
 
 }  // namespace plumbline::primitive

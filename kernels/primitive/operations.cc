@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/loop.h"
+#include "kernels/primitive/rounding.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -77,14 +78,14 @@ Largest largest(const Array& radii, const Array& values) {
   return {bits(0), bits(1)};
 }
 
-double weighted_bound(const Array& weights, const Bound& bound) {
-  const Totals<1> sum = loop::total(
-      [] PLUMBLINE_HOST_DEVICE(double w, double b) {
-        const double product = std::fabs(w) * b;
-        return Totals<1>{{w == 0 ? 0.0 : product}};
-      },
-      weights.count(), weights.materialize(), bound.values.materialize());
-  return sum.of[0] * (1 + 0x1p-20);  // above the rounding of 2^12 additions in a lane and 2^16 chunks
+std::vector<double> weighted_bounds(const std::vector<Array>& weights, const Bound& bound) {
+  std::vector<Array> each;
+  for (const Array& one : weights) each.push_back(one.materialize());
+  const auto whole = [] PLUMBLINE_HOST_DEVICE(double w, double e) { return Totals<1>{{whole_charge(w, e)}}; };
+  std::vector<double> bounds;
+  for (const Totals<1>& sum : loop::totals(whole, bound.values.count(), each, bound.values.materialize()))
+    bounds.push_back(charge_of({{sum.of[0]}}).whole);
+  return bounds;
 }
 
 double dot(const Array& weights, const Array& values) {
@@ -157,7 +158,7 @@ Operations operations(const Arithmetic& arithmetic) {
       .all_finite = all_finite,
       .count_differing = count_differing,
       .outlying_rows = outlying_rows,
-      .weighted_bound = weighted_bound,
+      .weighted_bounds = weighted_bounds,
       .dot = dot,
       .dot_difference = dot_difference,
       .norm2 = norm2,

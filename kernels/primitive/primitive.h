@@ -131,11 +131,24 @@ struct Arithmetic {
 
 using Inputs = std::span<const Array>;
 
-// What a node's rounding adds to a functional in the statistical model (noise.h): charged whole, and in squares.
+// What a node's rounding adds to a functional in the statistical model (noise.h): as bias, and in squares.
 struct Noise {
   double bias = 0;
   double squares = 0;
   double drift = 0;  // Of both signs, which cancel among a node's elements: its magnitude is bias in the end.
+};
+
+// The same, and whole: sum |a| e of the cotangents a and local errors e, rounded up.
+struct Charge {
+  double whole = 0;
+  Noise noise;  // Where it is asked.
+
+  void add(const Charge& part) {
+    whole += part.whole;
+    noise.bias += part.noise.bias;
+    noise.squares += part.noise.squares;
+    noise.drift += part.noise.drift;
+  }
 };
 
 struct PrimitiveTraits {
@@ -162,10 +175,10 @@ struct PrimitiveTraits {
   // zero. Infinite where no finite bound is known. The node's own local error is added by the caller.
   Bound (*radius)(const Attributes&, Inputs centres, std::span<const Bound> radii, const Array& out) = nullptr;
 
-  // What the node's rounding, within `local` (from local_error; not empty), adds to a functional whose cotangent at
-  // this node is `cotangent` (out's shape). Null in a row: one event, the rounding of the result; the rest is bias.
-  Noise (*noise)(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
-                 const Array& cotangent) = nullptr;
+  // What the node's rounding, within `local` (from local_error; not empty), adds to functionals with these cotangents
+  // (out's shape) at this node. Null in a row: one event, the rounding of the result; the rest is bias.
+  std::vector<Charge> (*charges)(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
+                                 std::span<const Array> cotangents) = nullptr;
 };
 
 // Of the backend that the calling thread computes on (kernels/device.h); all_primitives: the host's.

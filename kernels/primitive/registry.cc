@@ -24,7 +24,7 @@ Rows base_rows() {
     for (const PrimitiveTraits& row : family) rows[static_cast<std::size_t>(row.primitive)] = row;
   }
   for (PrimitiveTraits& row : rows) {
-    if (row.noise == nullptr) row.noise = primitive::noise_default;
+    if (row.charges == nullptr) row.charges = primitive::noise_default;
     if (!is_elementwise(row.primitive)) continue;
     row.pull_back = primitive::element_pull_back(row.primitive);
     row.local_error = primitive::element_error(row.primitive);

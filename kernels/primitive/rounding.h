@@ -26,6 +26,12 @@ PLUMBLINE_HOST_DEVICE inline double whole_charge(double a, double e) {
   return a == 0 ? 0.0 : product;
 }
 
+// Of sums over a node's elements, whole, bias, squares, drift: above the rounding of 2^12 additions in a lane and 2^16
+// chunks.
+inline Charge charge_of(const Totals<4>& sums) {
+  return {sums.of[0] * (1 + 0x1p-20), {sums.of[1], sums.of[2], sums.of[3]}};
+}
+
 // Half-widths of the events of one rounding: of the result in the compute format, and of holding it in its own. A
 // stochastic rounding goes to either neighbour with mean zero: an interval as wide as that of the nearest. What a
 // directed one adds is bias.

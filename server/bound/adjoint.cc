@@ -250,12 +250,18 @@ class EnvelopeSweep {
       SharedRoundings shared(graph_, id, pullback.of_target(s) ? &*target[s] : nullptr,
                              pullback.of_own(s) ? own_ : nullptr, pullback.errors(s),
                              [this, id] { return sweep_.operands(id); });
+      std::vector<RunFunctional*> asking;
+      std::vector<Functional> asked;
       for (RunFunctional& seen : functionals) {
         if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
-        const Functional asked = functional(seen.probe, seen.cotangents[s]);
-        shared.charge(asked, std::move(seen.weights[s]), &seen.charges[s]);
-        add(id, asked, seen.charges[s]);
+        asking.push_back(&seen);
+        asked.push_back(functional(seen.probe, seen.cotangents[s]));
       }
+      std::vector<SharedRoundings::Charged> charged;
+      for (std::size_t i = 0; i < asked.size(); ++i)
+        charged.push_back({asked[i], std::move(asking[i]->weights[s]), &asking[i]->charges[s]});
+      shared.charge(std::move(charged));
+      for (std::size_t i = 0; i < asked.size(); ++i) add(id, asked[i], asking[i]->charges[s]);
     }
   }
 

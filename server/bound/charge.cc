@@ -36,44 +36,69 @@ const Operands& SharedRoundings::operands() {
   return *operands_;
 }
 
-Noise SharedRoundings::noise_of(const Arithmetic& arithmetic, const Array& merged) {
-  const Node& node = graph_.nodes[id_];
-  const PrimitiveTraits& primitive = traits(node.primitive);
-  const auto& [inputs, value] = operands();
-  const Bound error = primitive.local_error(node.attributes, arithmetic, inputs, value);
-  return settled(primitive.noise(node.attributes, arithmetic, inputs, value, error, merged));
+void SharedRoundings::charge(std::vector<Charged> all) {
+  std::vector<Charged> open;
+  std::vector<Array> cotangents;
+  for (Charged& one : all) {
+    std::optional<Array> found = merged(&one);
+    if (!found) continue;
+    open.push_back(std::move(one));
+    cotangents.push_back(*std::move(found));
+    if (current_device() != nullptr) continue;  // All at once: who waits for a device waits once.
+    charge_merged(open, cotangents);
+    open.clear();
+    cotangents.clear();
+  }
+  charge_merged(open, cotangents);
 }
 
-void SharedRoundings::charge(const Functional& functional, std::optional<EventWeights> weights, Charges* charges) {
-  Noise &of_target = charges->target.noise, &of_own = charges->own.noise;
+void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged) {
+  const Node& node = graph_.nodes[id_];
+  const auto charge = [&](const Arithmetic* arithmetic, bool Functional::*asked, Charge Charges::*side) {
+    std::vector<Charge*> of;
+    std::vector<Array> cotangents;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (arithmetic == nullptr || !(all[i].functional.*asked)) continue;
+      of.push_back(&(all[i].charges->*side));
+      cotangents.push_back(merged[i]);
+    }
+    if (of.empty()) return;
+    const auto& [inputs, value] = operands();
+    const PrimitiveTraits& primitive = traits(node.primitive);
+    const Bound error = primitive.local_error(node.attributes, *arithmetic, inputs, value);
+    const auto found = primitive.charges(node.attributes, *arithmetic, inputs, value, error, cotangents);
+    for (std::size_t i = 0; i < of.size(); ++i) of[i]->noise = settled(found[i].noise);
+  };
+  charge(target_, &Functional::target, &Charges::target);
+  charge(own_, &Functional::own_by_chance, &Charges::own);
+}
+
+std::optional<Array> SharedRoundings::merged(Charged* one) {
+  const Functional& functional = one->functional;
+  Noise &of_target = one->charges->target.noise, &of_own = one->charges->own.noise;
   of_target = settled(of_target);
   of_own = settled(of_own);
   const double squares = of_target.squares + of_own.squares;
-  if (!(squares > 0) || !std::isfinite(squares)) return;
+  if (!(squares > 0) || !std::isfinite(squares)) return std::nullopt;
   const double part = (functional.squares + squares) / static_cast<double>(graph_.nodes.size());
   const double open = kOpen * std::max(squares, part);
   const bool asked = functional.target && target_ != nullptr, own_asked = functional.own_by_chance && own_ != nullptr;
   // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
-  const double target = asked ? charges->target.whole : 0, own = own_asked ? charges->own.whole : 0;
+  const double target = asked ? one->charges->target.whole : 0, own = own_asked ? one->charges->own.whole : 0;
   if (target * target + own * own - squares <= open) {
     of_target.squares = target * target;
     of_own.squares = own * own;
-    return;
+    return std::nullopt;
   }
-  const auto charge_merged = [&](const Array& merged) {
-    if (asked) of_target = noise_of(*target_, merged);
-    if (own_asked) of_own = noise_of(*own_, merged);
-  };
   if (!keys_) keys_.emplace(graph_, id_, operands().inputs, operands().value);
   if (current_device() != nullptr) {  // It sorts faster than the host draws.
     if (!order_) order_ = keys_->order();
-    charge_merged(merge_events(*order_, functional.cotangent));
-    return;
+    return merge_events(*order_, functional.cotangent);
   }
   if (keys_->drawable()) {
-    if (!weights) weights.emplace(functional.cotangent, errors_);
+    if (!one->weights) one->weights.emplace(functional.cotangent, errors_);
     const auto drawn = [&](double draws) {
-      return sharing_drawn(*keys_, *weights, functional.cotangent, errors_, draws);
+      return sharing_drawn(*keys_, *one->weights, functional.cotangent, errors_, draws);
     };
     const double few = std::clamp(kDrawsMax * std::sqrt(squares / part), kDrawsMin, kDrawsMax);
     double factor = drawn(few);
@@ -81,11 +106,12 @@ void SharedRoundings::charge(const Functional& functional, std::optional<EventWe
     if (factor <= kSharingMax || (factor - 1) * squares <= open) {
       of_target.squares *= factor;
       of_own.squares *= factor;
-      return;
+      return std::nullopt;
     }
   }
   if (!events_) events_ = shared_events(*keys_);
-  if (events_->count > 0) charge_merged(merge_shared(functional.cotangent, *events_));
+  if (events_->count == 0) return std::nullopt;
+  return merge_shared(functional.cotangent, *events_);
 }
 
 NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, const Arithmetic* target,
@@ -100,29 +126,46 @@ NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, con
   own_error_ = error(own_);
 }
 
-std::vector<Charges> NodeRounding::charges(const std::vector<Functional>& functionals) const {
+std::vector<Charges> NodeRounding::charges(std::vector<Functional> functionals) const {
+  for (Functional& functional : functionals) functional.cotangent = functional.cotangent.materialize();
   const Node& node = graph_.nodes[id_];
   Array errors;  // Read where events are drawn: on the host.
   if (current_device() == nullptr && (of_target() || of_own()))
     errors = (of_target() ? target_error_ : own_error_).values.expand(node.shape).materialize();
   SharedRoundings shared(graph_, id_, of_target() ? target_ : nullptr, of_own() ? own_ : nullptr, errors,
                          [this] { return operands_; });
-  std::vector<Charges> charges;
-  for (Functional functional : functionals) {
-    functional.cotangent = functional.cotangent.materialize();
-    const auto charge = [&](const Arithmetic& arithmetic, const Bound& error, bool by_chance) {
-      Charge charge{weighted_bound(functional.cotangent, error), {}};
-      if (by_chance)
-        charge.noise =
-            traits(node.primitive)
-                .noise(node.attributes, arithmetic, operands_.inputs, operands_.value, error, functional.cotangent);
-      return charge;
-    };
-    Charges& both = charges.emplace_back();
-    if (functional.target && of_target()) both.target = charge(*target_, target_error_, true);
-    if (of_own()) both.own = charge(*own_, own_error_, functional.own_by_chance);
-    shared.charge(functional, {}, &both);
+  std::vector<Charges> charges(functionals.size());
+  const auto charge = [&](const Arithmetic& arithmetic, const Bound& error, const auto& asked, bool by_chance,
+                          Charge Charges::*side) {
+    std::vector<Charge*> of;
+    std::vector<Array> cotangents;
+    for (std::size_t i = 0; i < functionals.size(); ++i) {
+      if (!asked(functionals[i])) continue;
+      of.push_back(&(charges[i].*side));
+      cotangents.push_back(functionals[i].cotangent);
+    }
+    if (of.empty()) return;
+    if (!by_chance) {
+      const std::vector<double> whole = weighted_bounds(cotangents, error);
+      for (std::size_t i = 0; i < of.size(); ++i) of[i]->whole = whole[i];
+      return;
+    }
+    const auto found = traits(node.primitive)
+                           .charges(node.attributes, arithmetic, operands_.inputs, operands_.value, error, cotangents);
+    for (std::size_t i = 0; i < of.size(); ++i) *of[i] = found[i];
+  };
+  if (of_target())
+    charge(
+        *target_, target_error_, [](const Functional& f) { return f.target; }, true, &Charges::target);
+  if (of_own()) {
+    charge(
+        *own_, own_error_, [](const Functional& f) { return f.own_by_chance; }, true, &Charges::own);
+    charge(
+        *own_, own_error_, [](const Functional& f) { return !f.own_by_chance; }, false, &Charges::own);
   }
+  std::vector<SharedRoundings::Charged> shared_by;
+  for (std::size_t i = 0; i < functionals.size(); ++i) shared_by.push_back({functionals[i], {}, &charges[i]});
+  shared.charge(std::move(shared_by));
   return charges;
 }
 

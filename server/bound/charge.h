@@ -34,13 +34,20 @@ class SharedRoundings {
   SharedRoundings(const Graph& graph, NodeId id, const Arithmetic* target, const Arithmetic* own, Array errors,
                   std::function<Operands()> operands);
 
-  // Enlarges what the functional is charged by chance by what elements that share an event may add to it. `weights`: of
-  // its elements, where they are known.
-  void charge(const Functional& functional, std::optional<EventWeights> weights, Charges* charges);
+  struct Charged {
+    const Functional& functional;
+    std::optional<EventWeights> weights;  // Of its elements, where they are known.
+    Charges* charges;
+  };
+  // Enlarges what functionals are charged by chance by what elements that share an event may add to it.
+  void charge(std::vector<Charged> all);
 
  private:
   const Operands& operands();
-  Noise noise_of(const Arithmetic& arithmetic, const Array& merged);
+  // The functional's cotangent, summed over elements that share an event, where these are not charged otherwise.
+  std::optional<Array> merged(Charged* one);
+  // By chance, of those who ask for the side.
+  void charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged);
 
   const Graph& graph_;
   const NodeId id_;
@@ -62,7 +69,7 @@ class NodeRounding {
   bool of_target() const { return static_cast<bool>(target_error_); }
   bool of_own() const { return static_cast<bool>(own_error_); }
 
-  std::vector<Charges> charges(const std::vector<Functional>& functionals) const;
+  std::vector<Charges> charges(std::vector<Functional> functionals) const;
 
  private:
   const Graph& graph_;

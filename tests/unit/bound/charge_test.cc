@@ -43,7 +43,7 @@ struct OneNode {
   }
   Bound error() const { return traits_of().local_error({}, arithmetic(), inputs, value); }
   Noise noise(const Array& cotangent) const {
-    return traits_of().noise({}, arithmetic(), inputs, value, error(), cotangent);
+    return traits_of().charges({}, arithmetic(), inputs, value, error(), {&cotangent, 1}).front().noise;
   }
   const PrimitiveTraits& traits_of() const { return traits(builder.graph.nodes[id].primitive); }
   Arithmetic arithmetic() const { return arithmetic_of(builder.graph, builder.graph.nodes[id], profile); }

@@ -158,7 +158,8 @@ inline Answer answer(const Case& c) {
   answer.radius = row.radius(c.attributes, c.inputs, radii, answer.value);
   if (is_elementwise(c.primitive)) answer.chained = chained(c, arithmetic, radii);
   if (answer.error) {
-    answer.noise = row.noise(c.attributes, arithmetic, c.inputs, answer.value, answer.error, cotangent);
+    answer.noise =
+        row.charges(c.attributes, arithmetic, c.inputs, answer.value, answer.error, {&cotangent, 1}).front().noise;
   }
   return answer;
 }

@@ -147,7 +147,7 @@ TEST(CudaSource, SumsAreTheHostsOwnBitByBit) {
   EXPECT_EQ(cuda.norm2(x), host.norm2(x));
   EXPECT_EQ(cuda.norm_max(x), host.norm_max(x));
   EXPECT_EQ(cuda.norm2_difference(x, y), host.norm2_difference(x, y));
-  EXPECT_EQ(cuda.weighted_bound(x, {y}), host.weighted_bound(x, {y}));
+  EXPECT_EQ(cuda.weighted_bounds({x, y}, {y}), host.weighted_bounds({x, y}, {y}));
 }
 
 bool same(const Comparison& a, const Comparison& b, double tolerance) {

@@ -107,8 +107,7 @@ inline Pulled pulled_by_nodes(const PulledChain& chain) {
       const auto charge = [&](const Arithmetic& arithmetic) -> Charge {
         const Bound error = row.local_error(node.attributes, arithmetic, inputs, value);
         if (!error) return {};
-        return {weighted_bound(cotangent, error),
-                row.noise(node.attributes, arithmetic, inputs, value, error, cotangent)};
+        return row.charges(node.attributes, arithmetic, inputs, value, error, {&cotangent, 1}).front();
       };
       if (p == 0) charges[s].target = charge(chain.target);
       charges[s].own = charge(chain.own);
