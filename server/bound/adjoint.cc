@@ -247,9 +247,11 @@ class EnvelopeSweep {
     pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep_.adjoint(p, source); });
     for (std::size_t s = run.size(); s-- > 0;) {
       const NodeId id = run[s];
-      SharedRoundings shared(graph_, id, pullback.of_target(s) ? &*target[s] : nullptr,
-                             pullback.of_own(s) ? own_ : nullptr, pullback.errors(s),
-                             [this, id] { return sweep_.operands(id); });
+      const Bound error{pullback.errors(s)};
+      SharedRoundings::Side of_target{pullback.of_target(s) ? &*target[s] : nullptr, {}};
+      SharedRoundings::Side of_own{pullback.of_own(s) ? own_ : nullptr, {}};
+      (of_target.arithmetic != nullptr ? of_target : of_own).error = error;
+      SharedRoundings shared(graph_, id, of_target, of_own, [this, id] { return sweep_.operands(id); });
       std::vector<RunFunctional*> asking;
       std::vector<Functional> asked;
       for (RunFunctional& seen : functionals) {

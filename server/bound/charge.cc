@@ -22,14 +22,9 @@ Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift),
 
 }  // namespace
 
-SharedRoundings::SharedRoundings(const Graph& graph, NodeId id, const Arithmetic* target, const Arithmetic* own,
-                                 Array errors, std::function<Operands()> operands)
-    : graph_(graph),
-      id_(id),
-      target_(target),
-      own_(own),
-      errors_(std::move(errors)),
-      find_operands_(std::move(operands)) {}
+SharedRoundings::SharedRoundings(const Graph& graph, NodeId id, Side target, Side own,
+                                 std::function<Operands()> operands)
+    : graph_(graph), id_(id), target_(std::move(target)), own_(std::move(own)), find_operands_(std::move(operands)) {}
 
 const Operands& SharedRoundings::operands() {
   if (!operands_) operands_ = find_operands_();
@@ -54,19 +49,21 @@ void SharedRoundings::charge(std::vector<Charged> all) {
 
 void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged) {
   const Node& node = graph_.nodes[id_];
-  const auto charge = [&](const Arithmetic* arithmetic, bool Functional::*asked, Charge Charges::*side) {
+  const auto charge = [&](const Side& rounding, bool Functional::*asked, Charge Charges::*side) {
     std::vector<Charge*> of;
     std::vector<Array> cotangents;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (arithmetic == nullptr || !(all[i].functional.*asked)) continue;
+      if (rounding.arithmetic == nullptr || !(all[i].functional.*asked)) continue;
       of.push_back(&(all[i].charges->*side));
       cotangents.push_back(merged[i]);
     }
     if (of.empty()) return;
     const auto& [inputs, value] = operands();
     const PrimitiveTraits& primitive = traits(node.primitive);
-    const Bound error = primitive.local_error(node.attributes, *arithmetic, inputs, value);
-    const auto found = primitive.charges(node.attributes, *arithmetic, inputs, value, error, cotangents);
+    const Arithmetic& arithmetic = *rounding.arithmetic;
+    const Bound error =
+        rounding.error ? rounding.error : primitive.local_error(node.attributes, arithmetic, inputs, value);
+    const auto found = primitive.charges(node.attributes, arithmetic, inputs, value, error, cotangents);
     for (std::size_t i = 0; i < of.size(); ++i) of[i]->noise = settled(found[i].noise);
   };
   charge(target_, &Functional::target, &Charges::target);
@@ -82,7 +79,8 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
   if (!(squares > 0) || !std::isfinite(squares)) return std::nullopt;
   const double part = (functional.squares + squares) / static_cast<double>(graph_.nodes.size());
   const double open = kOpen * std::max(squares, part);
-  const bool asked = functional.target && target_ != nullptr, own_asked = functional.own_by_chance && own_ != nullptr;
+  const bool asked = functional.target && target_.arithmetic != nullptr,
+             own_asked = functional.own_by_chance && own_.arithmetic != nullptr;
   // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
   const double target = asked ? one->charges->target.whole : 0, own = own_asked ? one->charges->own.whole : 0;
   if (target * target + own * own - squares <= open) {
@@ -96,6 +94,10 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
     return merge_events(*order_, functional.cotangent);
   }
   if (keys_->drawable()) {
+    if (!errors_) {
+      const Bound& error = target_.arithmetic != nullptr ? target_.error : own_.error;
+      errors_ = error.values.expand(graph_.nodes[id_].shape).materialize();
+    }
     if (!one->weights) one->weights.emplace(functional.cotangent, errors_);
     const auto drawn = [&](double draws) {
       return sharing_drawn(*keys_, *one->weights, functional.cotangent, errors_, draws);
@@ -129,11 +131,8 @@ NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, con
 std::vector<Charges> NodeRounding::charges(std::vector<Functional> functionals) const {
   for (Functional& functional : functionals) functional.cotangent = functional.cotangent.materialize();
   const Node& node = graph_.nodes[id_];
-  Array errors;  // Read where events are drawn: on the host.
-  if (current_device() == nullptr && (of_target() || of_own()))
-    errors = (of_target() ? target_error_ : own_error_).values.expand(node.shape).materialize();
-  SharedRoundings shared(graph_, id_, of_target() ? target_ : nullptr, of_own() ? own_ : nullptr, errors,
-                         [this] { return operands_; });
+  SharedRoundings shared(graph_, id_, {of_target() ? target_ : nullptr, target_error_},
+                         {of_own() ? own_ : nullptr, own_error_}, [this] { return operands_; });
   std::vector<Charges> charges(functionals.size());
   const auto charge = [&](const Arithmetic& arithmetic, const Bound& error, const auto& asked, bool by_chance,
                           Charge Charges::*side) {

@@ -29,10 +29,14 @@ struct Operands {
 // Elements of a node that share an event, found when they are needed.
 class SharedRoundings {
  public:
-  // An arithmetic that is null is not asked for. `errors`: of all elements, row-major: the target's if it is asked for;
-  // empty on a device. `operands`: called when they are needed.
-  SharedRoundings(const Graph& graph, NodeId id, const Arithmetic* target, const Arithmetic* own, Array errors,
-                  std::function<Operands()> operands);
+  // Of the audited execution, or of our own replay.
+  struct Side {
+    const Arithmetic* arithmetic = nullptr;  // Null: not asked for.
+    Bound error;                             // Of all elements. Empty: worked out where it is needed.
+  };
+  // `operands`: called when they are needed. Off a device, the target's error is known, or ours if only that is asked
+  // for.
+  SharedRoundings(const Graph& graph, NodeId id, Side target, Side own, std::function<Operands()> operands);
 
   struct Charged {
     const Functional& functional;
@@ -51,9 +55,9 @@ class SharedRoundings {
 
   const Graph& graph_;
   const NodeId id_;
-  const Arithmetic *const target_, *const own_;
-  const Array errors_;
+  const Side target_, own_;
   const std::function<Operands()> find_operands_;
+  Array errors_;  // For draws: row-major.
   std::optional<Operands> operands_;
   std::optional<EventKeys> keys_;
   std::optional<SharedEvents> events_;
