@@ -101,7 +101,6 @@ def audited(
     reference: str | None,
     fp64_s: list[float],
     parts: int = 1,
-    capture: str = "leaves",
 ) -> list:
     """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch; returns the verdicts
     and appends the seconds of the latter."""
@@ -109,8 +108,7 @@ def audited(
     wide_optimizer = torch.optim.AdamW(wide.parameters(), lr=1e-4)
     model = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    options = {"every": 1, "reference": reference, "capture": capture}
-    audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, **options)
+    audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
     for tokens in batches:
         with audit.step():
             train_step(model, optimizer, tokens, parts)
@@ -164,12 +162,10 @@ def measure_audits(
         grown_bytes = daemon.peak_bytes() - before_bytes
         paired = audited(daemon, model, batches, "paired", "exact", fp64_s)
         two_programs = audited(daemon, model, batches, "halves", "exact", fp64_s, parts=2)
-        outputs = audited(daemon, model, batches, "outputs", None, fp64_s, capture="outputs")
     fp64 = statistics.median(fp64_s)
     verdict = statistics.median(v.audit_seconds for v in exact)
     pair = statistics.median(v.audit_seconds for v in paired)
     two = statistics.median(v.audit_seconds for v in two_programs)
-    local = statistics.median(v.audit_seconds for v in outputs)
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
         f"{name} of {parameters / 1e6:.2f} million parameters, {size[0]} x {size[1] - 1} tokens, "
@@ -179,7 +175,6 @@ def measure_audits(
         f"  its verdict, exact reference      {verdict * 1e3:9.1f} ms",
         f"  its verdict, paired with itself   {pair * 1e3:9.1f} ms",
         f"  paired with another program       {two * 1e3:9.1f} ms",
-        f"  exact, every result observed      {local * 1e3:9.1f} ms",
         f"  parameters and activations, fp32  {step_bytes / 1e6:9.1f} MB",
         f"  the daemon's peak memory grew by  {grown_bytes / 1e6:9.1f} MB",
     ]
