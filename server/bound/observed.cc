@@ -52,11 +52,14 @@ class Elements {
     return illegal;
   }
 
-  // The first of the largest deviations stays.
+  // The first of the largest deviations stays; none is larger than NaN.
   static void join(const IllegalValue& other, IllegalValue* illegal) {
-    const std::uint64_t elements = illegal->elements + other.elements;
-    if (other.deviation > illegal->deviation) *illegal = other;
-    illegal->elements = elements;
+    if (other.elements == 0) return;
+    const double held = illegal->deviation;
+    const bool worse = other.deviation > held || (std::isnan(other.deviation) && !std::isnan(held));
+    const std::uint64_t before = illegal->elements;
+    if (before == 0 || worse) *illegal = other;
+    illegal->elements = before + other.elements;
   }
 
  private:

@@ -208,5 +208,25 @@ TEST(Interval, NamesTheWorstElement) {
   }
 }
 
+// What is no number is as far off as can be, wherever others are off.
+TEST(Interval, NamesAnObservedNaN) {
+  for (const std::int64_t n : {1000, 20000})
+    for (const std::int64_t at : {std::int64_t{3}, n - 2}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf({n}, std::vector<double>(static_cast<std::size_t>(n), 1.5));
+      const NodeId doubled = b.op(Primitive::kMul, {x, b.leaf({}, {2})}, {n});
+      std::vector<double> observed(static_cast<std::size_t>(n), 3);
+      observed[static_cast<std::size_t>(at)] = NAN;
+      observed[7] = 4;
+      observed[static_cast<std::size_t>(n) - 5] = 5;
+      b.graph.observed[doubled] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
+      const Bounds bounds = bounds_of(b);
+      ASSERT_EQ(bounds.illegal_values.size(), 1U);
+      EXPECT_EQ(bounds.illegal_values[0].elements, 3U);
+      EXPECT_EQ(bounds.illegal_values[0].element, static_cast<std::uint64_t>(at));
+      EXPECT_TRUE(std::isnan(bounds.illegal_values[0].observed));
+    }
+}
+
 }  // namespace
 }  // namespace plumbline
