@@ -12,7 +12,7 @@ namespace plumbline {
 // by four times as much is missed with probability below 4e-5, one whose error is a single element's never. One that is
 // told may be legal all the same: it deserves a look at each of its elements.
 //
-// O((m + k) n + m k) work and memory of O(m + k), for 64 projections.
+// O((m + k) n + m k) work for 64 projections, and memory of O(m + k) and a copy of a.
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed);
 
 }  // namespace plumbline
