@@ -3,7 +3,7 @@
 #include <array>
 
 #include "kernels/operations.h"
-#include "kernels/primitive/derivative.h"
+#include "kernels/primitive/element.h"
 #include "kernels/strided.h"
 
 namespace plumbline {

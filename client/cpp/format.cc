@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -28,6 +29,12 @@ std::string place_text(const v1::Place& place) {
   if (!place.module().empty()) absl::StrAppend(&text, " in ", printable(place.module()));
   if (!place.format().empty()) absl::StrAppend(&text, " (", printable(place.format()), ")");
   return text;
+}
+
+// Of a verdict or a tap; an older daemon's has none.
+template <typename Judged>
+std::string surprise_text(const Judged& judged) {
+  return judged.has_surprise() ? number(judged.surprise()) : "-";
 }
 
 std::string percent(double share) {
@@ -92,7 +99,8 @@ std::string suspect_text(const v1::Verdict& verdict) {
 }
 
 std::string numbers_text(const v1::Verdict& verdict) {
-  return absl::StrCat("  deviation   ", number(verdict.deviation()), " at ",
+  return absl::StrCat("  surprise    ", surprise_text(verdict), "\n",  //
+                      "  deviation   ", number(verdict.deviation()), " at ",
                       verdict.deciding_tap().empty() ? "no tap" : printable(verdict.deciding_tap()), ", envelope ",
                       number(verdict.envelope()), ", margin ", number(verdict.margin()), "\n",  //
                       "  resolution  mathematics ", number(verdict.math_resolution()), ", execution ",
@@ -102,20 +110,23 @@ std::string numbers_text(const v1::Verdict& verdict) {
 std::string taps_text(const v1::Verdict& verdict) {
   std::vector<const v1::TapVerdict*> taps;
   for (const v1::TapVerdict& tap : verdict.taps()) taps.push_back(&tap);
-  const auto severity = [](const v1::TapVerdict* tap) { return std::isnan(tap->margin()) ? -1 : tap->margin(); };
+  const auto severity = [](const v1::TapVerdict* tap) {
+    return std::pair(tap->has_surprise() ? tap->surprise() : -1, std::isnan(tap->margin()) ? -1 : tap->margin());
+  };
   std::stable_sort(taps.begin(), taps.end(), [&](const auto* a, const auto* b) { return severity(a) > severity(b); });
 
   TextTable table({"tap", "verdict", "grade", ">observed", ">reference", ">low", ">high", ">deviation", ">envelope",
-                   ">margin", ">drift"});
+                   ">margin", ">surprise", ">drift"});
   for (std::size_t i = 0; i < std::min(taps.size(), kTapsShown); ++i) {
     const v1::TapVerdict& tap = *taps[i];
     std::string name = printable(tap.name());
     if (tap.elements() > 1) absl::StrAppend(&name, "[", tap.worst_element(), " of ", tap.elements(), "]");
     table.add({name, outcome_name(tap.outcome()), grade_name(tap.grade()), number(tap.observed(), kValueDigits),
                number(tap.reference(), kValueDigits), number(tap.low(), kValueDigits), number(tap.high(), kValueDigits),
-               number(tap.deviation()), number(tap.envelope()), number(tap.margin()), number(tap.drift())});
+               number(tap.deviation()), number(tap.envelope()), number(tap.margin()), surprise_text(tap),
+               number(tap.drift())});
   }
-  std::string out = absl::StrCat("Taps (largest margin first; of a tensor, its worst element)\n", table.str("  "));
+  std::string out = absl::StrCat("Taps (largest surprise first; of a tensor, its worst element)\n", table.str("  "));
   if (taps.size() > kTapsShown) absl::StrAppend(&out, "  and ", taps.size() - kTapsShown, " more\n");
   return out;
 }
@@ -159,10 +170,14 @@ std::string run_coverage_text(const v1::JobSummary& job) {
 }
 
 std::vector<std::string> verdict_cells(const v1::Verdict& verdict) {
-  return {printable(verdict.id()),           outcome_name(verdict.verdict()),
-          grade_name(verdict.grade()),       cause_name(verdict.cause()),
-          number(verdict.margin()),          number(verdict.math_resolution()),
-          number(verdict.exec_resolution()), verdict.has_suspect() ? place_text(verdict.suspect()) : ""};
+  return {printable(verdict.id()),
+          outcome_name(verdict.verdict()),
+          grade_name(verdict.grade()),
+          cause_name(verdict.cause()),
+          surprise_text(verdict),
+          number(verdict.math_resolution()),
+          number(verdict.exec_resolution()),
+          verdict.has_suspect() ? place_text(verdict.suspect()) : ""};
 }
 
 }  // namespace
@@ -223,7 +238,7 @@ std::string format_jobs(const std::vector<v1::JobSummary>& jobs) {
 }
 
 std::string format_verdicts(const std::vector<v1::Verdict>& verdicts) {
-  TextTable table({"verdict of", "verdict", "grade", "cause", ">margin", ">math_resolution", ">exec_resolution",
+  TextTable table({"verdict of", "verdict", "grade", "cause", ">surprise", ">math_resolution", ">exec_resolution",
                    ">modules", "suspect"});
   for (const v1::Verdict& verdict : verdicts) {
     std::vector<std::string> cells = verdict_cells(verdict);

@@ -14,7 +14,8 @@ namespace plumbline {
 // One screen: verdict, cause, suspect, one sentence, and the numbers behind it. Ends in a newline.
 std::string format_verdict(const v1::Verdict& verdict);
 
-// All of it: what was asked, what was measured, every tap (the 40 of largest margin), who contributed, hazards, advice.
+// All of it: what was asked, what was measured, every tap (the 40 of largest surprise), who contributed, hazards,
+// advice.
 std::string explain_verdict(const v1::Verdict& verdict);
 
 // Tables with a head, a row for each; columns padded to their widest cell.

@@ -125,7 +125,7 @@ def train(
 
 def worst(verdicts: list) -> "plumbline.Verdict":
     rank = {"TYPE_I": 0, "INCONCLUSIVE": 1, "TYPE_II": 2}
-    return max(verdicts, key=lambda v: (rank[v.verdict], -1 if math.isnan(v.margin) else v.margin))
+    return max(verdicts, key=lambda v: (rank[v.verdict], -1 if math.isnan(v.surprise) else v.surprise))
 
 
 def largest(values: list[float]) -> float | None:
@@ -142,7 +142,7 @@ def summary(job: str, verdicts: list) -> dict:
         "verdict": v.verdict,
         "grade": v.grade,
         "cause": v.cause,
-        "margin": None if math.isnan(v.margin) else v.margin,
+        "surprise": None if math.isnan(v.surprise) else v.surprise if math.isfinite(v.surprise) else "inf",
         "suspect": f"{v.suspect.source} {v.suspect.op}" if v.suspect else None,
         "math_resolution": largest([each.math_resolution for each in verdicts]),
         "exec_resolution": largest([each.exec_resolution for each in verdicts]),
@@ -189,10 +189,10 @@ def unexpected(jobs: dict[str, list], steps: int) -> list[str]:
 
 
 def table(summaries: list[dict]) -> str:
-    head = ("job", "verdict", "grade", "cause", "margin", "resolution", "coverage", "suspect")
+    head = ("job", "verdict", "grade", "cause", "surprise", "resolution", "coverage", "suspect")
     rows = [head]
     for s in summaries:
-        number = ["-" if s[key] is None else f"{s[key]:.2g}" for key in ("margin", "math_resolution")]
+        number = ["-" if s[key] is None else f"{float(s[key]):.2g}" for key in ("surprise", "math_resolution")]
         rows.append(
             (s["job"], f"{s['verdict']} {s['steps']} steps", s["grade"], s["cause"], *number, f"{s['coverage']:.0%}")
             + (s["suspect"] or "-",)

@@ -50,6 +50,16 @@ PLUMBLINE_HOST_DEVICE inline double pull(double cotangent, double derivative) {
     }                                                                                                \
   };
 
+// Decisions and steps: a value alone, whose derivative is 0 wherever it has one.
+#define PLUMBLINE_FLAT_UNARY(Name, value_expression)                                 \
+  struct Name {                                                                      \
+    PLUMBLINE_HOST_DEVICE static double value(double a) { return value_expression; } \
+  };
+#define PLUMBLINE_FLAT_BINARY(Name, value_expression)                                          \
+  struct Name {                                                                                \
+    PLUMBLINE_HOST_DEVICE static double value(double a, double b) { return value_expression; } \
+  };
+
 // From e = exp(-|a|), which cannot overflow.
 PLUMBLINE_HOST_DEVICE inline double sigmoid_from(double a, double e) { return (a >= 0 ? 1.0 : e) / (1.0 + e); }
 PLUMBLINE_HOST_DEVICE inline double sigmoid(double a) { return sigmoid_from(a, std::exp(-std::fabs(a))); }
@@ -84,7 +94,7 @@ PLUMBLINE_HOST_DEVICE inline bool takes_first_min(double a, double b) { return a
 PLUMBLINE_UNARY(Identity, a, 1.0)
 PLUMBLINE_UNARY(Neg, -a, -1.0)
 PLUMBLINE_UNARY(Abs, std::fabs(a), sign(a))
-PLUMBLINE_UNARY(Sign, sign(a), 0.0)
+PLUMBLINE_FLAT_UNARY(Sign, sign(a))
 PLUMBLINE_UNARY(Exp, std::exp(a), t)
 PLUMBLINE_UNARY(Expm1, std::expm1(a), t + 1.0)
 PLUMBLINE_UNARY_ON(Log, 0.0, std::log(a), 1.0 / a)
@@ -97,12 +107,12 @@ PLUMBLINE_UNARY(Cos, std::cos(a), -std::sin(a))
 PLUMBLINE_UNARY(Tanh, std::tanh(a), 1.0 - t * t)
 PLUMBLINE_UNARY(Erf, std::erf(a), 1.1283791670955126 * std::exp(-a * a))  // 2 / sqrt(pi)
 PLUMBLINE_UNARY(Sigmoid, sigmoid(a), t*(1.0 - t))
-PLUMBLINE_UNARY(Floor, std::floor(a), 0.0)
-PLUMBLINE_UNARY(Ceil, std::ceil(a), 0.0)
-PLUMBLINE_UNARY(Round, std::nearbyint(a), 0.0)  // Ties to even.
-PLUMBLINE_UNARY(Trunc, std::trunc(a), 0.0)
-PLUMBLINE_UNARY(IsFinite, a - a == 0 ? 1.0 : 0.0, 0.0)
-PLUMBLINE_UNARY(LogicalNot, a == 0 ? 1.0 : 0.0, 0.0)
+PLUMBLINE_FLAT_UNARY(Floor, std::floor(a))
+PLUMBLINE_FLAT_UNARY(Ceil, std::ceil(a))
+PLUMBLINE_FLAT_UNARY(Round, std::nearbyint(a))  // Ties to even.
+PLUMBLINE_FLAT_UNARY(Trunc, std::trunc(a))
+PLUMBLINE_FLAT_UNARY(IsFinite, a - a == 0 ? 1.0 : 0.0)
+PLUMBLINE_FLAT_UNARY(LogicalNot, a == 0 ? 1.0 : 0.0)
 
 PLUMBLINE_BINARY(Add, a + b, 1.0, 1.0)
 PLUMBLINE_BINARY(Sub, a - b, 1.0, -1.0)
@@ -115,14 +125,14 @@ PLUMBLINE_BINARY(Maximum, takes_first_max(a, b) ? a : b, takes_first_max(a, b) ?
 PLUMBLINE_BINARY(Minimum, takes_first_min(a, b) ? a : b, takes_first_min(a, b) ? 1.0 : 0.0,
                  takes_first_min(a, b) ? 0.0 : 1.0)
 PLUMBLINE_BINARY(Fmod, std::fmod(a, b), 1.0, -std::trunc(a / b))
-PLUMBLINE_BINARY(Less, a < b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(LessEqual, a <= b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(Greater, a > b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(GreaterEqual, a >= b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(Equal, a == b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(NotEqual, a != b ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0, 0.0, 0.0)
-PLUMBLINE_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0, 0.0, 0.0)
+PLUMBLINE_FLAT_BINARY(Less, a < b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(LessEqual, a <= b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(Greater, a > b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(GreaterEqual, a >= b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(Equal, a == b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(NotEqual, a != b ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(LogicalAnd, a != 0 && b != 0 ? 1.0 : 0.0)
+PLUMBLINE_FLAT_BINARY(LogicalOr, a != 0 || b != 0 ? 1.0 : 0.0)
 
 struct Select {
   PLUMBLINE_HOST_DEVICE static double value(double c, double a, double b) { return c != 0 ? a : b; }
@@ -158,5 +168,7 @@ struct Min {
 #undef PLUMBLINE_UNARY
 #undef PLUMBLINE_UNARY_ON
 #undef PLUMBLINE_BINARY
+#undef PLUMBLINE_FLAT_UNARY
+#undef PLUMBLINE_FLAT_BINARY
 
 }  // namespace plumbline::scalar

@@ -12,6 +12,7 @@ constexpr std::int64_t kComparedBlock = 256;
 
 struct ComparedBlock {
   double sum[kComparedBlock] = {}, radius[kComparedBlock] = {}, rounding[kComparedBlock] = {};
+  double event[kComparedBlock] = {};  // Roundings within the radius.
 
   void add(const ComparedTerm& term, bool first, std::int64_t begin, std::int64_t n) {
     double decoded[kComparedBlock];
@@ -29,7 +30,11 @@ struct ComparedBlock {
     }
     if (term.x.radii) {
       const double* const r = term.x.radii.values.data() + begin;
-      for (std::int64_t i = 0; i < n; ++i) radius[i] += size * r[i];
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double rounds = u * std::fabs(x[i]) + eta;
+        radius[i] += size * r[i];
+        event[i] += size * (rounds < r[i] ? rounds : r[i]);
+      }
     }
     if (own != 0)
       for (std::int64_t i = 0; i < n; ++i) radius[i] += size * (own * std::fabs(x[i]));
@@ -40,10 +45,11 @@ struct ComparedBlock {
 
 inline Comparison looked_at(std::int64_t begin, std::int64_t n, const ComparedBlock& centres,
                             const ComparedBlock& values, double slack) {
-  double radius_sum = 0, excess_sum = 0, centre_sum = 0, largest = 0;
+  double radius_sum = 0, excess_sum = 0, centre_sum = 0, largest = 0, least = 1;
   double not_finite = 0;  // 0 or NaN.
   double radii[kComparedBlock], ratios[kComparedBlock];
-#pragma omp simd reduction(+ : radius_sum, excess_sum, centre_sum, not_finite) reduction(max : largest)
+#pragma omp simd reduction(+ : radius_sum, excess_sum, centre_sum, not_finite) reduction(max : largest) \
+    reduction(min : least)
   for (std::int64_t i = 0; i < n; ++i) {
     const double m = centres.sum[i], t = values.sum[i], r = centres.radius[i] + values.radius[i];
     const double excess = std::max(0.0, r - (centres.rounding[i] + values.rounding[i]));
@@ -54,10 +60,11 @@ inline Comparison looked_at(std::int64_t begin, std::int64_t n, const ComparedBl
     radii[i] = r * slack;
     ratios[i] = comparison::ratio(m, t, radii[i]);
     largest = std::max(largest, ratios[i]);
+    least = std::min(least, comparison::chance(m, t, radii[i], centres.event[i] + values.event[i]));
   }
   const std::int64_t i = std::find(ratios, ratios + n, largest) - ratios;
-  return {not_finite == 0, radius_sum, centre_sum,   excess_sum, largest, static_cast<std::uint64_t>(begin + i),
-          centres.sum[i],  radii[i],   values.sum[i]};
+  return {not_finite == 0, radius_sum, centre_sum,    excess_sum, largest, static_cast<std::uint64_t>(begin + i),
+          centres.sum[i],  radii[i],   values.sum[i], least};
 }
 
 }  // namespace internal

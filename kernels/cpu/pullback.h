@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/chain.h"
-#include "kernels/primitive/derivative.h"
+#include "kernels/primitive/element.h"
 #include "kernels/pullback.h"
 
 namespace plumbline::cpu {

@@ -25,29 +25,34 @@ struct DeviceComparison {
 
 // One element: as ComparedBlock and looked_at (cpu/comparison.h) do it.
 struct ComparedElement {
-  double centre = 0, value = 0, radius = 0, rounding = 0;
+  double centre = 0, value = 0, radius = 0, rounding = 0, event = 0;
 
   __device__ ComparedElement(const DeviceComparison& of, std::int64_t i) {
-    double radii[2] = {}, roundings[2] = {}, sums[2] = {};
+    double radii[2] = {}, roundings[2] = {}, events[2] = {}, sums[2] = {};
     for (std::uint32_t k = 0; k < of.all; ++k) {
       const DeviceTerm& term = of.terms[k];
       const int side = k < of.centres ? 0 : 1;
       const double x = term.values[i], size = fabs(term.weight), weighted = term.weight * x;
       sums[side] = k == 0 || k == of.centres ? weighted : sums[side] + weighted;
-      if (term.radii != nullptr) radii[side] += size * term.radii[i];
+      const double rounds = term.u * fabs(x) + term.eta;
+      if (term.radii != nullptr) {
+        radii[side] += size * term.radii[i];
+        events[side] += size * (rounds < term.radii[i] ? rounds : term.radii[i]);
+      }
       if (term.own != 0) radii[side] += size * (term.own * fabs(x));
-      roundings[side] += size * (term.u * fabs(x) + term.eta);
+      roundings[side] += size * rounds;
     }
     centre = sums[0];
     value = sums[1];
     radius = radii[0] + radii[1];
     rounding = roundings[0] + roundings[1];
+    event = events[0] + events[1];
   }
 };
 
 // What a thread found, and after `gather` its block. A fixed order of elements and threads: results do not vary.
 struct ComparedPart {
-  double radius_squares, centre_squares, excess_squares, not_finite, worst;
+  double radius_squares, centre_squares, excess_squares, not_finite, worst, least_chance;
   std::int64_t element;
 
   __device__ void join(const ComparedPart& other) {
@@ -55,6 +60,7 @@ struct ComparedPart {
     centre_squares += other.centre_squares;
     excess_squares += other.excess_squares;
     not_finite += other.not_finite;
+    if (other.least_chance < least_chance) least_chance = other.least_chance;
     if (other.worst > worst || (other.worst == worst && other.element < element)) {
       worst = other.worst;
       element = other.element;
@@ -66,13 +72,13 @@ __global__ void __launch_bounds__(kComparedThreads)
     comparison_kernel(std::int64_t count, std::int64_t stretch, DeviceComparison of, Comparison* found) {
   __shared__ ComparedPart parts[kComparedThreads];
   const std::int64_t begin = blockIdx.x * stretch, end = begin + stretch < count ? begin + stretch : count;
-  ComparedPart mine = {0, 0, 0, 0, -1, begin};
+  ComparedPart mine = {0, 0, 0, 0, -1, 1, begin};
   for (std::int64_t i = begin + threadIdx.x; i < end; i += kComparedThreads) {
     const ComparedElement one(of, i);
-    const double excess = one.radius - one.rounding,
-                 ratio = comparison::ratio(one.centre, one.value, one.radius * of.slack);
+    const double excess = one.radius - one.rounding, allowed = one.radius * of.slack;
     mine.join({one.radius * one.radius, one.centre * one.centre, excess > 0 ? excess * excess : 0.0,
-               one.centre - one.centre, ratio, i});
+               one.centre - one.centre, comparison::ratio(one.centre, one.value, allowed),
+               comparison::chance(one.centre, one.value, allowed, one.event), i});
   }
   parts[threadIdx.x] = mine;
   for (unsigned width = kComparedThreads / 2; width > 0; width /= 2) {
@@ -86,7 +92,7 @@ __global__ void __launch_bounds__(kComparedThreads)
                        all.centre_squares,  all.excess_squares,
                        all.worst,           static_cast<std::uint64_t>(all.element),
                        worst.centre,        worst.radius * of.slack,
-                       worst.value};
+                       worst.value,         all.least_chance};
 }
 
 }  // namespace internal

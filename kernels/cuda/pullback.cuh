@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/pullback.h"
 #include "kernels/cuda/chain.cuh"
-#include "kernels/primitive/derivative.h"
+#include "kernels/primitive/element.h"
 
 namespace plumbline::cuda {
 namespace internal {

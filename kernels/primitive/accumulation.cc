@@ -1,6 +1,7 @@
 // What accumulating sums and products costs, as a profile states it.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/support.h"
@@ -21,9 +22,18 @@ ProductClass class_of(Format format) {
       return ProductClass::kFp8;
     case Format::kTf32:
       return ProductClass::kTf32;
-    default:
+    case Format::kFloat32:
+    case Format::kInt64:  // Products of integers are exact: any class bounds them.
+    case Format::kInt32:
+    case Format::kInt16:
+    case Format::kInt8:
+    case Format::kUInt8:
+    case Format::kBool:
       return ProductClass::kFp32;
+    case Format::kUnknown:
+      break;
   }
+  throw std::logic_error("a product of no format");
 }
 
 double effective(int k, double n) { return k * std::ceil(n / k); }
@@ -72,7 +82,7 @@ ProductError of_class(const Product& kind, double w, std::int64_t n, const Arith
 
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic) {
   if (n <= 0) return 0;
-  if (kind.tree) {
+  if (kind.tree && !arithmetic.own_kernel) {
     // h roundings on the way of each term: (1+u)^h - 1.
     const double x = kind.c * std::ceil(std::log2(static_cast<double>(n + 1))) * roundoff(arithmetic);
     return x < 1 ? x / (1 - x) : kInfinity;
@@ -80,7 +90,9 @@ double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithm
   return gathered(kind.c * effective(kind.k, static_cast<double>(n)) * roundoff(arithmetic), arithmetic);
 }
 
-std::int64_t product_terms(Inputs in) { return in[0].shape().back() + (in.size() > 2 ? 2 : 0); }
+std::int64_t product_terms(const Attributes& attributes, Inputs in) {
+  return std::max(attributes.size, in[0].shape().back()) + (in.size() > 2 ? 2 : 0);
+}
 
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n) {
   const Profile& profile = *arithmetic.profile;

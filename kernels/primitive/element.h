@@ -1,350 +1,191 @@
-// What an elementwise primitive makes of one element: its value, what the balls of its operands become, and how far its
-// rounding moves it. Whole arrays (radius.cc, error.cc) and chains (chain.h) are made of these rules.
-//
-// Each rule is exact interval mathematics of what its comment states; `up` covers the roundings of its own evaluation.
-// x, r: an operand and its radius; t: the result.
+// The elementwise primitives: one row each, of rules for everything that is known of it. Whole arrays (elementwise.cc,
+// radius.cc, error.cc) and chains (kernels/chain.h, pullback.h) go by this table.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
+#include <stdexcept>
+#include <type_traits>
 
 #include "kernels/ball/scalar.h"
-#include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/primitive.h"
+#include "kernels/primitive/rule/derivative.h"
+#include "kernels/primitive/rule/error.h"
+#include "kernels/primitive/rule/radius.h"
 
 namespace plumbline::primitive::element {
 
-// f at a displaced point may be off by some ULPs of its value and of the centre's: added to their distance. The ULPs of
-// subnormals are kLeast.
-PLUMBLINE_HOST_DEVICE inline double distance(double moved, double centre) {
-  return std::fabs(moved - centre) + 0x1p-50 * (std::fabs(moved) + std::fabs(centre)) + 8 * kLeast;
-}
-
-// The larger; NaN if there is one.
-PLUMBLINE_HOST_DEVICE inline double larger(double a, double b) { return scalar::Max::combine(a, b); }
-
-PLUMBLINE_HOST_DEVICE inline double below(double x, double r) { return x - r - 0x1p-51 * (std::fabs(x) + r); }
-PLUMBLINE_HOST_DEVICE inline double above(double x, double r) { return x + r + 0x1p-51 * (std::fabs(x) + r); }
-
-// Whether an operand of a decision may be either true or false.
-PLUMBLINE_HOST_DEVICE inline bool open(double x, double r) { return r != 0 && !(std::fabs(x) > r); }
-
-// The radius of arithmetic. Around a result that overflowed there is no finite ball: finite results would lie
-// infinitely far from it. Around that of an infinite operand there is. (What moves its operands' values cannot
-// overflow.)
-PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, double a, double b = 0) {
-  const bool overflowed = (t - t != 0) & (a - a == 0) & (b - b == 0);
-  return overflowed & (radius != 0) ? kInfinity : radius;
-}
-
-// kRadiiAlone: the rule reads nothing else.
-struct Rule {
-  static constexpr bool kRadiiAlone = false;
-};
-
-// |f(x) - f(centre)| of a monotone function, at the end points; its domain begins at F::kDomainLow, beyond which the
-// ball does not count (what lies there is NaN, which the range lane sees).
-template <class F>
-struct Monotone : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
-    if (r == 0) return 0.0;
-    if (!(r < kInfinity)) return kInfinity;
-    const double low = F::value(std::max(below(x, r), +F::kDomainLow)), high = F::value(above(x, r));
-    return larger(distance(low, t), distance(high, t));
-  }
-};
-
-// The same of a step function, whose values are exact.
-template <class F>
-struct Step : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
-    if (r == 0) return 0.0;
-    if (!(r < kInfinity)) return kInfinity;
-    return larger(std::fabs(F::value(below(x, r)) - t), std::fabs(F::value(above(x, r)) - t));
-  }
-};
-
-// |f(x') - f(x)| <= |x' - x|
-struct Lipschitz : Rule {
-  static constexpr bool kRadiiAlone = true;
-  PLUMBLINE_HOST_DEVICE static double radius(double, double r, double) { return r; }
-};
-
-// Outcomes are 0 or 1; an operand whose truth is open opens the outcome. A finite ball holds finite values only.
-struct Decision : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double) { return open(x, r) ? 1.0 : 0.0; }
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double) {
-    return open(a, ra) || open(b, rb) ? 1.0 : 0.0;
-  }
-};
-
-// Open where the ball reaches beyond the largest number.
-struct Finite : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double) {
-    return r == 0 || above(std::fabs(x), r) < kInfinity ? 0.0 : 1.0;
-  }
-};
-
-// |1/x' - 1/x| = |x' - x| / |x x'|; open when 0 is inside.
-struct Inverse : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
-    const double nearest = std::fabs(x) - r;
-    return r == 0 ? 0.0 : nearest > 0 ? unless_overflowed(over(over(r, std::fabs(x)), nearest), t, x) : kInfinity;
-  }
-};
-
-// |(a' +- b') - (a +- b)| <= ra + rb
-struct Sum : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
-    return unless_overflowed(ra + rb, t, a, b);
-  }
-};
-
-// |a|rb + |b|ra + ra rb
-struct Product : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
-    const double first = rb == 0 ? 0.0 : times(std::fabs(a), rb);
-    const double second = ra == 0 ? 0.0 : times(std::fabs(b) + rb, ra);
-    return unless_overflowed(first + second, t, a, b);
-  }
-};
-
-// |a'/b' - t| <= (ra + |t| rb) / (|b| - rb), where t itself may have lost half of kLeast.
-struct Quotient : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
-    const double nearest = std::fabs(b) - rb;
-    if (ra == 0 && rb == 0) return 0.0;
-    const double quotient = a == 0 ? 0.0 : std::fabs(t) + kLeast;
-    const double moved = over(ra, nearest) + (rb == 0 ? 0.0 : times(quotient, over(rb, nearest)));
-    return nearest > 0 ? unless_overflowed(moved, t, a, b) : kInfinity;
-  }
-};
-
-// For a > 0, b log a is bilinear: extremes lie at the corners of the box. For one fixed exponent the power is monotone
-// on either side of 0, where a negative one is unbounded.
-struct Power : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double) {
-    if (ra == 0 && rb == 0) return 0.0;
-    const double t = std::pow(a, b);
-    double low = below(a, ra);
-    const double high = above(a, ra);
-    double most = 0;
-    const auto visit = [&](double x, double y) { most = larger(most, distance(std::pow(x, y), t)); };
-    if (low > 0) {
-      const double least_power = rb == 0 ? b : below(b, rb), most_power = rb == 0 ? b : above(b, rb);
-      visit(low, least_power);
-      visit(high, least_power);
-      visit(low, most_power);
-      visit(high, most_power);
-      return most;
-    }
-    const bool integral = b == std::trunc(b);
-    if (rb != 0 || (!integral && a < 0) || (b < 0 && !(high < 0))) return kInfinity;
-    if (!integral) low = 0;  // Its domain ends there.
-    visit(low, b);
-    visit(high, b);
-    if (high >= 0 && b != 0) visit(0, b);
-    return most;
-  }
-};
-
-// Seen from a point outside of it, a box spans the angle between two of its corners. Where it meets the negative x axis
-// the angle is anywhere in [-pi, pi].
-struct Angle : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double y, double ry, double x, double rx, double t) {
-    constexpr double kPi = 3.1415926535897936;  // Rounded up.
-    if (ry == 0 && rx == 0) return 0.0;
-    if (!(ry < kInfinity && rx < kInfinity)) return kInfinity;
-    const double bottom = ry == 0 ? y : below(y, ry), top = ry == 0 ? y : above(y, ry);
-    const double left = rx == 0 ? x : below(x, rx), right = rx == 0 ? x : above(x, rx);
-    if (bottom <= 0 && top >= 0 && left <= 0) return std::fabs(t) + kPi;
-    const auto reach = [t](double b, double a) { return distance(std::atan2(b, a), t); };
-    return larger(larger(reach(bottom, left), reach(bottom, right)), larger(reach(top, left), reach(top, right)));
-  }
-};
-
-// |max(a', b') - max(a, b)| <= max(ra, rb)
-struct Extreme : Rule {
-  static constexpr bool kRadiiAlone = true;
-  PLUMBLINE_HOST_DEVICE static double radius(double, double ra, double, double rb, double) { return larger(ra, rb); }
-};
-
-// While a/b keeps one whole part q over the box, the value a - q b moves by at most ra + |q| rb. Otherwise it stays
-// within |b| of 0; where b may be 0 it is open.
-struct Remainder : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double) {
-    if (ra == 0 && rb == 0) return 0.0;
-    const double nearest = below(std::fabs(b), rb);
-    if (!(nearest > 0 && ra < kInfinity)) return kInfinity;
-    const double farthest = above(std::fabs(b), rb), low = below(a, ra), high = above(a, ra);
-    const double q = std::trunc(low / nearest);
-    if (std::fabs(q) < 0x1p52 && q == std::trunc(low / farthest) && q == std::trunc(high / nearest) &&
-        q == std::trunc(high / farthest)) {
-      return ra + (rb == 0 ? 0.0 : times(std::fabs(q), rb));
-    }
-    return 2 * (std::fabs(b) + rb);
-  }
-};
-
-// Undecided when the balls touch. An infinity that is exact touches no finite ball.
-struct Comparison : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double) {
-    const double reach = ra + rb;
-    if (reach == 0 || (reach < kInfinity && ((std::isinf(a) && ra == 0) || (std::isinf(b) && rb == 0)))) return 0.0;
-    return std::fabs(a - b) > up(reach) + 0x1p-50 * (std::fabs(a) + std::fabs(b)) ? 0.0 : 1.0;
-  }
-};
-
-// The side taken; both sides where the condition is open.
-struct Choice : Rule {
-  PLUMBLINE_HOST_DEVICE static double radius(double c, double rc, double a, double ra, double b, double rb, double) {
-    if (open(c, rc)) return std::fabs(a - b) + larger(ra, rb);
-    return c != 0 ? ra : rb;
-  }
-};
-
-// A row of the table below.
-template <Primitive kOf, int kOperands, class F, class R>
+// A row: what the primitive computes (ball/scalar.h), how it hands cotangents on, what it makes of its operands' balls,
+// and how far its rounding moves it. A column that is missing does not compile.
+template <Primitive kOf, int kOperands, class F, class DerivativeRule, class RadiusRule, class ErrorRule>
 struct Element {
+  static_assert(!std::is_same_v<DerivativeRule, Flat> || !kDifferentiable<F>);
   static constexpr Primitive kPrimitive = kOf;
   static constexpr int kArity = kOperands;
   using Value = F;
-  using Radius = R;
+  using Derivative = DerivativeRule;
+  using Radius = RadiusRule;
+  using Error = ErrorRule;
 };
-template <Primitive kOf, class F, class R>
-using Unary = Element<kOf, 1, F, R>;
-template <Primitive kOf, class F, class R>
-using Binary = Element<kOf, 2, F, R>;
+template <Primitive kOf, class F, class D, class R, class E>
+using Unary = Element<kOf, 1, F, D, R, E>;
+template <Primitive kOf, class F, class D, class R, class E>
+using Binary = Element<kOf, 2, F, D, R, E>;
+template <Primitive kOf, class F, class D, class R, class E>
+using Ternary = Element<kOf, 3, F, D, R, E>;
+
+// Ends the computation: a primitive that is not elementwise has no row.
+[[noreturn]] PLUMBLINE_HOST_DEVICE inline void no_row() {
+#if defined(__CUDA_ARCH__)
+  __trap();
+#else
+  throw std::logic_error("not an elementwise primitive");
+#endif
+}
 
 // `visitor(Element<...>{})` of an elementwise primitive. The visitor's operators belong to one side.
 #if defined(__CUDACC__)
 #pragma nv_exec_check_disable
 #endif
 template <class Visitor>
-PLUMBLINE_HOST_DEVICE auto visit(Primitive primitive, const Visitor& visitor) {
+PLUMBLINE_HOST_DEVICE constexpr auto visit(Primitive primitive, const Visitor& visitor) {
   using enum Primitive;
   namespace s = scalar;
   switch (primitive) {
     case kNeg:
-      return visitor(Unary<kNeg, s::Neg, Lipschitz>{});
+      return visitor(Unary<kNeg, s::Neg, Slope, Lipschitz, Bitwise>{});
     case kAbs:
-      return visitor(Unary<kAbs, s::Abs, Lipschitz>{});
+      return visitor(Unary<kAbs, s::Abs, Slope, Lipschitz, Bitwise>{});
     case kSign:
-      return visitor(Unary<kSign, s::Sign, Step<s::Sign>>{});
+      return visitor(Unary<kSign, s::Sign, Flat, Step<s::Sign>, Bitwise>{});
     case kExp:
-      return visitor(Unary<kExp, s::Exp, Monotone<s::Exp>>{});
+      return visitor(Unary<kExp, s::Exp, Slope, Monotone<s::Exp>, Exponential>{});
     case kExpm1:
-      return visitor(Unary<kExpm1, s::Expm1, Monotone<s::Expm1>>{});
+      return visitor(Unary<kExpm1, s::Expm1, Slope, Monotone<s::Expm1>, ByProfile<Function::kExpm1>>{});
     case kLog:
-      return visitor(Unary<kLog, s::Log, Monotone<s::Log>>{});
+      return visitor(Unary<kLog, s::Log, Slope, Monotone<s::Log>, ByProfile<Function::kLog>>{});
     case kLog1p:
-      return visitor(Unary<kLog1p, s::Log1p, Monotone<s::Log1p>>{});
+      return visitor(Unary<kLog1p, s::Log1p, Slope, Monotone<s::Log1p>, ByProfile<Function::kLog1p>>{});
     case kSqrt:
-      return visitor(Unary<kSqrt, s::Sqrt, Monotone<s::Sqrt>>{});
+      return visitor(Unary<kSqrt, s::Sqrt, Slope, Monotone<s::Sqrt>, ByProfile<Function::kSqrt>>{});
     case kRsqrt:
-      return visitor(Unary<kRsqrt, s::Rsqrt, Monotone<s::Rsqrt>>{});
+      return visitor(Unary<kRsqrt, s::Rsqrt, Slope, Monotone<s::Rsqrt>, ByProfile<Function::kRsqrt>>{});
     case kReciprocal:
-      return visitor(Unary<kReciprocal, s::Reciprocal, Inverse>{});
+      return visitor(Unary<kReciprocal, s::Reciprocal, Slope, Inverse, ByProfile<Function::kDivide>>{});
     case kSin:
-      return visitor(Unary<kSin, s::Sin, Lipschitz>{});
+      return visitor(Unary<kSin, s::Sin, Slope, Lipschitz, ByProfile<Function::kSin>>{});
     case kCos:
-      return visitor(Unary<kCos, s::Cos, Lipschitz>{});
+      return visitor(Unary<kCos, s::Cos, Slope, Lipschitz, ByProfile<Function::kCos>>{});
     case kTanh:
-      return visitor(Unary<kTanh, s::Tanh, Monotone<s::Tanh>>{});
+      return visitor(Unary<kTanh, s::Tanh, Slope, Monotone<s::Tanh>, ByProfile<Function::kTanh>>{});
     case kErf:
-      return visitor(Unary<kErf, s::Erf, Monotone<s::Erf>>{});
+      return visitor(Unary<kErf, s::Erf, Slope, Monotone<s::Erf>, ByProfile<Function::kErf>>{});
     case kSigmoid:
-      return visitor(Unary<kSigmoid, s::Sigmoid, Monotone<s::Sigmoid>>{});
+      return visitor(Unary<kSigmoid, s::Sigmoid, Slope, Monotone<s::Sigmoid>, ByProfile<Function::kSigmoid>>{});
     case kFloor:
-      return visitor(Unary<kFloor, s::Floor, Step<s::Floor>>{});
+      return visitor(Unary<kFloor, s::Floor, Flat, Step<s::Floor>, Bitwise>{});
     case kCeil:
-      return visitor(Unary<kCeil, s::Ceil, Step<s::Ceil>>{});
+      return visitor(Unary<kCeil, s::Ceil, Flat, Step<s::Ceil>, Bitwise>{});
     case kRound:
-      return visitor(Unary<kRound, s::Round, Step<s::Round>>{});
+      return visitor(Unary<kRound, s::Round, Flat, Step<s::Round>, Bitwise>{});
     case kTrunc:
-      return visitor(Unary<kTrunc, s::Trunc, Step<s::Trunc>>{});
+      return visitor(Unary<kTrunc, s::Trunc, Flat, Step<s::Trunc>, Bitwise>{});
     case kIsFinite:
-      return visitor(Unary<kIsFinite, s::IsFinite, Finite>{});
+      return visitor(Unary<kIsFinite, s::IsFinite, Flat, Finite, Bitwise>{});
     case kLogicalNot:
-      return visitor(Unary<kLogicalNot, s::LogicalNot, Decision>{});
-    case kQuantize:
-      return visitor(Unary<kQuantize, s::Identity, Lipschitz>{});
-    case kAdd:
-      return visitor(Binary<kAdd, s::Add, Sum>{});
-    case kSub:
-      return visitor(Binary<kSub, s::Sub, Sum>{});
-    case kMul:
-      return visitor(Binary<kMul, s::Mul, Product>{});
-    case kDiv:
-      return visitor(Binary<kDiv, s::Div, Quotient>{});
-    case kPow:
-      return visitor(Binary<kPow, s::Pow, Power>{});
-    case kAtan2:
-      return visitor(Binary<kAtan2, s::Atan2, Angle>{});
-    case kMax:
-      return visitor(Binary<kMax, s::Maximum, Extreme>{});
-    case kMin:
-      return visitor(Binary<kMin, s::Minimum, Extreme>{});
-    case kFmod:
-      return visitor(Binary<kFmod, s::Fmod, Remainder>{});
-    case kLess:
-      return visitor(Binary<kLess, s::Less, Comparison>{});
-    case kLessEqual:
-      return visitor(Binary<kLessEqual, s::LessEqual, Comparison>{});
-    case kGreater:
-      return visitor(Binary<kGreater, s::Greater, Comparison>{});
-    case kGreaterEqual:
-      return visitor(Binary<kGreaterEqual, s::GreaterEqual, Comparison>{});
-    case kEqual:
-      return visitor(Binary<kEqual, s::Equal, Comparison>{});
-    case kNotEqual:
-      return visitor(Binary<kNotEqual, s::NotEqual, Comparison>{});
-    case kLogicalAnd:
-      return visitor(Binary<kLogicalAnd, s::LogicalAnd, Decision>{});
-    case kLogicalOr:
-      return visitor(Binary<kLogicalOr, s::LogicalOr, Decision>{});
-    case kSelect:
-      return visitor(Element<kSelect, 3, s::Select, Choice>{});
+      return visitor(Unary<kLogicalNot, s::LogicalNot, Flat, Decision, Bitwise>{});
     case kCast:
+      return visitor(Unary<kCast, s::Identity, Slope, Lipschitz, Bitwise>{});
+    case kQuantize:
+      return visitor(Unary<kQuantize, s::Identity, Slope, Lipschitz, Gridded>{});
+    case kAdd:
+      return visitor(Binary<kAdd, s::Add, Slopes, Sum, Addition<1>>{});
+    case kSub:
+      return visitor(Binary<kSub, s::Sub, Slopes, Sum, Addition<-1>>{});
+    case kMul:
+      return visitor(Binary<kMul, s::Mul, Slopes, Product, Multiplication>{});
+    case kDiv:
+      return visitor(Binary<kDiv, s::Div, QuotientSlopes, Quotient, ByProfile<Function::kDivide>>{});
+    case kPow:
+      return visitor(Binary<kPow, s::Pow, Slopes, Power, ByProfile<Function::kPow>>{});
+    case kAtan2:
+      return visitor(Binary<kAtan2, s::Atan2, Slopes, Angle, ByProfile<Function::kAtan2>>{});
+    case kMax:
+      return visitor(Binary<kMax, s::Maximum, Slopes, Extreme, Bitwise>{});
+    case kMin:
+      return visitor(Binary<kMin, s::Minimum, Slopes, Extreme, Bitwise>{});
+    case kFmod:
+      return visitor(Binary<kFmod, s::Fmod, Slopes, Remainder, BitwiseUnlessFlushed>{});
+    case kLess:
+      return visitor(Binary<kLess, s::Less, Flat, Comparison, Bitwise>{});
+    case kLessEqual:
+      return visitor(Binary<kLessEqual, s::LessEqual, Flat, Comparison, Bitwise>{});
+    case kGreater:
+      return visitor(Binary<kGreater, s::Greater, Flat, Comparison, Bitwise>{});
+    case kGreaterEqual:
+      return visitor(Binary<kGreaterEqual, s::GreaterEqual, Flat, Comparison, Bitwise>{});
+    case kEqual:
+      return visitor(Binary<kEqual, s::Equal, Flat, Comparison, Bitwise>{});
+    case kNotEqual:
+      return visitor(Binary<kNotEqual, s::NotEqual, Flat, Comparison, Bitwise>{});
+    case kLogicalAnd:
+      return visitor(Binary<kLogicalAnd, s::LogicalAnd, Flat, Decision, Bitwise>{});
+    case kLogicalOr:
+      return visitor(Binary<kLogicalOr, s::LogicalOr, Flat, Decision, Bitwise>{});
+    case kSelect:
+      return visitor(Ternary<kSelect, s::Select, ChosenSlope, Choice, Bitwise>{});
     default:
-      return visitor(Unary<kCast, s::Identity, Lipschitz>{});
+      break;  // Not elementwise: `complete` shows below that every elementwise primitive has its row.
   }
+  no_row();
 }
 
-// The local error of a result t whose first operand is a, with the formats and the profile already in: magnitudes only.
-struct LocalError {
-  bool none = true;  // Exactly zero.
-  bool of_argument = false;
-  // Otherwise slope |t| + offset.
-  double slope = 0, offset = 0;
-  // Where it is of the argument, (relative + per_argument min(|a|, reach)) (|t| + eta) + absolute as computed, and
-  // `width` beyond |a| = limit; then what storing it adds, u (|t| + e) + storage.
-  double relative = 0, per_argument = 0, reach = 0, eta = 0, absolute = 0, limit = kInfinity, width = 0;
-  double u = 0, storage = 0;
-
-  // Covers the roundings of the bound's own evaluation and, below fp64, of our replay's t, which are smaller than the
-  // bound by 2^-29. Where t is infinite the bound is 0 throughout: infinite in fp64, it is infinite on the device too.
-  static constexpr double kInflate = 1 + 0x1p-20;
-
-  PLUMBLINE_HOST_DEVICE double of(double t) const { return slope * std::fabs(t) + offset; }
-  PLUMBLINE_HOST_DEVICE double of(double a, double t) const {
-    const double magnitude = std::fabs(a), result = std::fabs(t);
-    const double factor = relative + per_argument * std::min(magnitude, reach);
-    const double scaled = factor == 0 ? 0.0 : factor * (result + eta);
-    const double e = magnitude <= limit ? scaled + absolute : width;
-    if (u == 0) return e * kInflate;
-    return result == kInfinity ? 0.0 : (e + (u * (result + e) + storage)) * kInflate;
+struct PrimitiveOf {
+  template <class E>
+  PLUMBLINE_HOST_DEVICE constexpr Primitive operator()(E) const {
+    return E::kPrimitive;
   }
 };
+constexpr bool complete() {
+  for (auto p = Primitive::kLeaf; p < Primitive::kCount; p = static_cast<Primitive>(static_cast<int>(p) + 1))
+    if (is_elementwise(p) && visit(p, PrimitiveOf{}) != p) return false;
+  return true;
+}
+static_assert(complete());
+
+struct HandsOn {
+  int operand;
+  template <class E>
+  PLUMBLINE_HOST_DEVICE constexpr bool operator()(E) const {
+    return E::Derivative::hands_on(operand);
+  }
+};
+// Whether a cotangent passes to this operand.
+PLUMBLINE_HOST_DEVICE constexpr bool hands_on(Primitive primitive, int operand) {
+  return visit(primitive, HandsOn{operand});
+}
+
+struct IsFlat {
+  template <class E>
+  PLUMBLINE_HOST_DEVICE constexpr bool operator()(E) const {
+    return std::is_same_v<typename E::Derivative, Flat>;
+  }
+};
+// Whether it is an elementwise decision or step.
+constexpr bool flat(Primitive primitive) { return is_elementwise(primitive) && visit(primitive, IsFlat{}); }
+
+// What operand `kOperand` of an E is handed of its cotangent g.
+template <class E, int kOperand>
+struct HandedOn {
+  PLUMBLINE_HOST_DEVICE double operator()(double g, double a, double b, double t) const {
+    if constexpr (E::Derivative::hands_on(kOperand)) {
+      return E::Derivative::template handed_on<typename E::Value, kOperand>(g, a, b, t);
+    } else {
+      return 0.0;
+    }
+  }
+};
+
 LocalError local_error(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic);
 // Operands below it are flushed to zero; 0: none are.
 double flushed_below(Primitive primitive, const Arithmetic& arithmetic);
-
-// A profile that flushes subnormal operands to zero moves each by less than the smallest normal, `tiny`: what that can
-// do to the result is what the primitive's own enclosure says. Twice that, because an operand that was compared as zero
-// may be handed on as it is.
-PLUMBLINE_HOST_DEVICE inline double flushed(double x, double tiny) {
-  return x != 0 && std::fabs(x) < tiny ? 2 * tiny : 0.0;
-}
 
 }  // namespace plumbline::primitive::element

@@ -1,5 +1,7 @@
+#include <array>
+
 #include "kernels/cpu/vector_math.h"
-#include "kernels/primitive/derivative.h"
+#include "kernels/primitive/element.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
@@ -7,10 +9,13 @@
 namespace plumbline::primitive {
 namespace {
 
-template <class F>
-Array evaluate1(const Attributes&, const Shape& shape, Inputs in) {
+template <class E>
+Array evaluate_each(const Attributes&, const Shape& shape, Inputs in) {
+  constexpr scalar::Value<typename E::Value> kValue;
   Array out = Array::uninitialized(shape);
-  loop::map(out, scalar::Value<F>{}, in[0]);
+  if constexpr (E::kArity == 1) loop::map(out, kValue, in[0]);
+  if constexpr (E::kArity == 2) loop::map(out, kValue, in[0], in[1]);
+  if constexpr (E::kArity == 3) loop::map(out, kValue, in[0], in[1], in[2]);
   return out;
 }
 
@@ -20,13 +25,6 @@ Array evaluate_vector(const Attributes&, const Shape& shape, Inputs in) {
   const Array x = in[0].expand(shape).materialize();
   Array out = Array::uninitialized(shape);
   loop::map_wide<F, cpu::kVector<F>>(out, x);
-  return out;
-}
-
-template <class F>
-Array evaluate2(const Attributes&, const Shape& shape, Inputs in) {
-  Array out = Array::uninitialized(shape);
-  loop::map(out, scalar::Value<F>{}, in[0], in[1]);
   return out;
 }
 
@@ -48,12 +46,6 @@ Array evaluate_atan2(const Attributes&, const Shape& shape, Inputs in) {
   const Array y = in[0].expand(shape).materialize(), x = in[1].expand(shape).materialize();
   Array out = Array::uninitialized(shape);
   loop::map_wide<scalar::Atan2, cpu::vector_atan2>(out, y, x);
-  return out;
-}
-
-Array evaluate_select(const Attributes&, const Shape& shape, Inputs in) {
-  Array out = Array::uninitialized(shape);
-  loop::map(out, scalar::Value<scalar::Select>{}, in[0], in[1], in[2]);
   return out;
 }
 
@@ -81,56 +73,89 @@ struct PullBackOf {
   }
 };
 
-using enum Primitive;
-namespace s = scalar;
+// The registry row of an element. Its pull_back, local_error and radius are those of its rules (registry.cc).
+struct RowOf {
+  std::string_view name;
 
-// Columns: primitive, name, arity, bitwise, evaluate, and the noise of additions. Errors and radii are in element.h,
-// derivatives in derivative.h.
-constexpr PrimitiveTraits kRows[] = {
-    {kNeg, "neg", 1, true, evaluate1<s::Neg>},
-    {kAbs, "abs", 1, true, evaluate1<s::Abs>},
-    {kSign, "sign", 1, true, evaluate1<s::Sign>},
-    {kExp, "exp", 1, false, evaluate_vector<s::Exp>},
-    {kExpm1, "expm1", 1, false, evaluate_vector<s::Expm1>},
-    {kLog, "log", 1, false, evaluate_vector<s::Log>},
-    {kLog1p, "log1p", 1, false, evaluate_vector<s::Log1p>},
-    {kSqrt, "sqrt", 1, false, evaluate1<s::Sqrt>},
-    {kRsqrt, "rsqrt", 1, false, evaluate1<s::Rsqrt>},
-    {kReciprocal, "reciprocal", 1, false, evaluate1<s::Reciprocal>},
-    {kSin, "sin", 1, false, evaluate_vector<s::Sin>},
-    {kCos, "cos", 1, false, evaluate_vector<s::Cos>},
-    {kTanh, "tanh", 1, false, evaluate_vector<s::Tanh>},
-    {kErf, "erf", 1, false, evaluate_vector<s::Erf>},
-    {kSigmoid, "sigmoid", 1, false, evaluate_vector<s::Sigmoid>},
-    {kFloor, "floor", 1, true, evaluate1<s::Floor>},
-    {kCeil, "ceil", 1, true, evaluate1<s::Ceil>},
-    {kRound, "round", 1, true, evaluate1<s::Round>},
-    {kTrunc, "trunc", 1, true, evaluate1<s::Trunc>},
-    {kIsFinite, "isfinite", 1, true, evaluate1<s::IsFinite>},
-    {kLogicalNot, "logical_not", 1, true, evaluate1<s::LogicalNot>},
-    {kCast, "cast", 1, true, evaluate1<s::Identity>},
-    {kQuantize, "quantize", 1, false, evaluate1<s::Identity>},
-
-    {kAdd, "add", 2, false, evaluate2<s::Add>, nullptr, nullptr, nullptr, noise_add<1>},
-    {kSub, "sub", 2, false, evaluate2<s::Sub>, nullptr, nullptr, nullptr, noise_add<-1>},
-    {kMul, "mul", 2, false, evaluate2<s::Mul>},
-    {kDiv, "div", 2, false, evaluate2<s::Div>},
-    {kPow, "pow", 2, false, evaluate_pow},
-    {kAtan2, "atan2", 2, false, evaluate_atan2},
-    {kMax, "max", 2, true, evaluate2<s::Maximum>},
-    {kMin, "min", 2, true, evaluate2<s::Minimum>},
-    {kFmod, "fmod", 2, true, evaluate2<s::Fmod>},
-    {kLess, "less", 2, true, evaluate2<s::Less>},
-    {kLessEqual, "less_equal", 2, true, evaluate2<s::LessEqual>},
-    {kGreater, "greater", 2, true, evaluate2<s::Greater>},
-    {kGreaterEqual, "greater_equal", 2, true, evaluate2<s::GreaterEqual>},
-    {kEqual, "equal", 2, true, evaluate2<s::Equal>},
-    {kNotEqual, "not_equal", 2, true, evaluate2<s::NotEqual>},
-    {kLogicalAnd, "logical_and", 2, true, evaluate2<s::LogicalAnd>},
-    {kLogicalOr, "logical_or", 2, true, evaluate2<s::LogicalOr>},
-
-    {kSelect, "select", 3, true, evaluate_select},
+  template <class E>
+  constexpr PrimitiveTraits operator()(E) const {
+    using F = typename E::Value;
+    PrimitiveTraits row{E::kPrimitive, name, E::kArity, E::Error::kBitwise, evaluate_each<E>};
+    if constexpr (E::kPrimitive == Primitive::kPow) {
+      row.evaluate = evaluate_pow;
+    } else if constexpr (E::kPrimitive == Primitive::kAtan2) {
+      row.evaluate = evaluate_atan2;
+    } else if constexpr (cpu::kHasVector<F>) {
+      row.evaluate = evaluate_vector<F>;
+    }
+    if constexpr (E::Error::kSecondSign != 0) row.charges = noise_add<E::Error::kSecondSign>;
+    return row;
+  }
 };
+
+using enum Primitive;
+
+struct Named {
+  Primitive primitive;
+  std::string_view name;
+};
+constexpr Named kNames[] = {
+    {kNeg, "neg"},
+    {kAbs, "abs"},
+    {kSign, "sign"},
+    {kExp, "exp"},
+    {kExpm1, "expm1"},
+    {kLog, "log"},
+    {kLog1p, "log1p"},
+    {kSqrt, "sqrt"},
+    {kRsqrt, "rsqrt"},
+    {kReciprocal, "reciprocal"},
+    {kSin, "sin"},
+    {kCos, "cos"},
+    {kTanh, "tanh"},
+    {kErf, "erf"},
+    {kSigmoid, "sigmoid"},
+    {kFloor, "floor"},
+    {kCeil, "ceil"},
+    {kRound, "round"},
+    {kTrunc, "trunc"},
+    {kIsFinite, "isfinite"},
+    {kLogicalNot, "logical_not"},
+    {kCast, "cast"},
+    {kQuantize, "quantize"},
+    {kAdd, "add"},
+    {kSub, "sub"},
+    {kMul, "mul"},
+    {kDiv, "div"},
+    {kPow, "pow"},
+    {kAtan2, "atan2"},
+    {kMax, "max"},
+    {kMin, "min"},
+    {kFmod, "fmod"},
+    {kLess, "less"},
+    {kLessEqual, "less_equal"},
+    {kGreater, "greater"},
+    {kGreaterEqual, "greater_equal"},
+    {kEqual, "equal"},
+    {kNotEqual, "not_equal"},
+    {kLogicalAnd, "logical_and"},
+    {kLogicalOr, "logical_or"},
+    {kSelect, "select"},
+};
+
+constexpr bool all_named() {
+  auto next = static_cast<int>(kNeg);
+  for (const Named& named : kNames)
+    if (static_cast<int>(named.primitive) != next++) return false;
+  return next == static_cast<int>(kSelect) + 1;
+}
+static_assert(all_named());
+
+constexpr auto kRows = [] {
+  std::array<PrimitiveTraits, std::size(kNames)> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = element::visit(kNames[i].primitive, RowOf{kNames[i].name});
+  return rows;
+}();
 
 }  // namespace
 

@@ -93,10 +93,46 @@ void hold(const Arithmetic& arithmetic, LocalError* error) {
   error->storage = rounding.eta;
 }
 
+Bound applied(const LocalError& error, Inputs in, const Array& out) {
+  if (error.none) return {};
+  Bound bound{Array::uninitialized(out.shape())};
+  if (error.of_argument) {
+    loop::map(
+        bound.values, [error] PLUMBLINE_HOST_DEVICE(double a, double t) { return error.of(a, t); }, in[0], out);
+  } else {
+    const double slope = error.slope, offset = error.offset;
+    loop::map(
+        bound.values, [slope, offset] PLUMBLINE_HOST_DEVICE(double t) { return slope * std::fabs(t) + offset; }, out);
+  }
+  return bound;
+}
+
+template <class E>
+Bound error_element(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+  return applied(E::Error::of(attributes, arithmetic), in, out);
+}
+
+struct ErrorOf {
+  template <class E>
+  auto operator()(E) const {
+    return &error_element<E>;
+  }
+};
+
+}  // namespace
+
+decltype(PrimitiveTraits::local_error) element_error(Primitive primitive) {
+  return element::visit(primitive, ErrorOf{});
+}
+
+Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
+  return applied(linear(arithmetic, error), {}, out);
+}
+
 // (N + 1/2) 2u |t|, N the documented ULPs: an ULP is at most 2u|t|. 0 ULP means correctly rounded: u|t|. Near underflow
 // an ULP is 2 eta. Beyond the largest argument that the profile speaks of, the result is anywhere in its range. What an
 // exponential loses with |x| it loses where e^-|x| is a number at all: masked scores are -infinity.
-LocalError of_function(Function function, const Arithmetic& arithmetic) {
+LocalError element::of_function(Function function, const Arithmetic& arithmetic) {
   LocalError result;
   if (!is_float(arithmetic.compute) || !is_float(arithmetic.result)) return result;
   const FunctionError& stated = arithmetic.profile->functions[static_cast<int>(function)];
@@ -117,8 +153,27 @@ LocalError of_function(Function function, const Arithmetic& arithmetic) {
   return result;
 }
 
-// Half a step of the grid to nearest, a step by any other rounding; the grid's numbers are then held by the format.
-LocalError of_grid(const Attributes& attributes, const Arithmetic& arithmetic) {
+LocalError element::Bitwise::of(const Attributes&, const Arithmetic& arithmetic) {
+  return linear(arithmetic, {0, 0, false});
+}
+
+LocalError element::BitwiseUnlessFlushed::of(const Attributes&, const Arithmetic& arithmetic) {
+  return linear(arithmetic, {0, sum_underflow(arithmetic), false});
+}
+
+LocalError element::RoundedSum::of(const Attributes&, const Arithmetic& arithmetic) {
+  return linear(arithmetic, {1, sum_underflow(arithmetic), false});
+}
+
+LocalError element::Multiplication::of(const Attributes&, const Arithmetic& arithmetic) {
+  return linear(arithmetic, {1, 0, true});
+}
+
+LocalError element::Exponential::of(const Attributes& attributes, const Arithmetic& arithmetic) {
+  return of_function(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic);
+}
+
+LocalError element::Gridded::of(const Attributes& attributes, const Arithmetic& arithmetic) {
   LocalError result;
   if (arithmetic.replayed) return result;
   hold(arithmetic, &result);
@@ -126,86 +181,22 @@ LocalError of_grid(const Attributes& attributes, const Arithmetic& arithmetic) {
   return result;
 }
 
-Bound applied(const LocalError& error, Inputs in, const Array& out) {
-  if (error.none) return {};
-  Bound bound{Array::uninitialized(out.shape())};
-  if (error.of_argument) {
-    loop::map(
-        bound.values, [error] PLUMBLINE_HOST_DEVICE(double a, double t) { return error.of(a, t); }, in[0], out);
-  } else {
-    const double slope = error.slope, offset = error.offset;
-    loop::map(
-        bound.values, [slope, offset] PLUMBLINE_HOST_DEVICE(double t) { return slope * std::fabs(t) + offset; }, out);
-  }
-  return bound;
-}
+namespace {
 
-template <class E>
-Bound error_element(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
-  return applied(element::local_error(E::kPrimitive, attributes, arithmetic), in, out);
-}
+struct LocalErrorOf {
+  const Attributes& attributes;
+  const Arithmetic& arithmetic;
 
-struct ErrorOf {
   template <class E>
-  auto operator()(E) const {
-    return &error_element<E>;
+  LocalError operator()(E) const {
+    return E::Error::of(attributes, arithmetic);
   }
 };
 
 }  // namespace
 
-decltype(PrimitiveTraits::local_error) element_error(Primitive primitive) {
-  return element::visit(primitive, ErrorOf{});
-}
-
-Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error) {
-  return applied(linear(arithmetic, error), {}, out);
-}
-
 LocalError element::local_error(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic) {
-  using enum Primitive;
-  switch (primitive) {
-    case kExp:
-      return of_function(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic);
-    case kExpm1:
-      return of_function(Function::kExpm1, arithmetic);
-    case kLog:
-      return of_function(Function::kLog, arithmetic);
-    case kLog1p:
-      return of_function(Function::kLog1p, arithmetic);
-    case kSqrt:
-      return of_function(Function::kSqrt, arithmetic);
-    case kRsqrt:
-      return of_function(Function::kRsqrt, arithmetic);
-    case kSin:
-      return of_function(Function::kSin, arithmetic);
-    case kCos:
-      return of_function(Function::kCos, arithmetic);
-    case kTanh:
-      return of_function(Function::kTanh, arithmetic);
-    case kErf:
-      return of_function(Function::kErf, arithmetic);
-    case kSigmoid:
-      return of_function(Function::kSigmoid, arithmetic);
-    case kReciprocal:
-    case kDiv:
-      return of_function(Function::kDivide, arithmetic);
-    case kPow:
-      return of_function(Function::kPow, arithmetic);
-    case kAtan2:
-      return of_function(Function::kAtan2, arithmetic);
-    case kAdd:
-    case kSub:
-      return linear(arithmetic, {1, sum_underflow(arithmetic), false});  // A subnormal sum is exact.
-    case kMul:
-      return linear(arithmetic, {1, 0, true});
-    case kFmod:
-      return linear(arithmetic, {0, sum_underflow(arithmetic), false});  // Exact, but where it is flushed.
-    case kQuantize:
-      return of_grid(attributes, arithmetic);
-    default:
-      return linear(arithmetic, {0, 0, false});  // Bitwise, but for a narrowing of the result.
-  }
+  return visit(primitive, LocalErrorOf{attributes, arithmetic});
 }
 
 double element::flushed_below(Primitive primitive, const Arithmetic& arithmetic) {
@@ -213,11 +204,19 @@ double element::flushed_below(Primitive primitive, const Arithmetic& arithmetic)
   return flushes ? smallest_normal(arithmetic.compute) : 0.0;
 }
 
+// Vector libraries and compilers keep 4 ULPs in their fastest variants that they call accurate (SVML "la", SLEEF u35),
+// 2 in divisions and roots by an estimate and a Newton step, and may flush the last normal binade of fp32.
+constexpr double kOwnKernelUlp = 4, kOwnKernelRoundedUlp = 2;
+
 // Absolute parts, stated for fp32, are scaled to fp64, which has no fast variants; its functions keep 1 ULP at best. A
 // correct rounding that is not to nearest is off by a whole ULP.
 FunctionBound function_bound(Function function, const Arithmetic& arithmetic) {
   FunctionError error = arithmetic.profile->functions[static_cast<int>(function)];
   const bool rounded = function == Function::kDivide || function == Function::kSqrt;
+  if (arithmetic.own_kernel) {
+    error.ulp = std::max(error.ulp, rounded ? kOwnKernelRoundedUlp : kOwnKernelUlp);
+    error.absolute = std::max(error.absolute, 0x1p-126);
+  }
   if (arithmetic.compute == Format::kFloat64) {
     if (!rounded) error.ulp = std::max(error.ulp, 1.0);
     error.absolute *= 0x1p-29;

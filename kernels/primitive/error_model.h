@@ -45,8 +45,9 @@ struct ProductError {
   bool rounds_each = false;  // Every product and addition is rounded by itself, in the compute format.
 };
 ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
-// n of alpha a b + c (kMatmul's inputs): c is a term more, and a factor a rounding more of each.
-std::int64_t product_terms(Inputs in);
+// n of alpha a b + c (kMatmul's inputs): c is a term more, and a factor a rounding more of each. attributes.size of a
+// kMatmul or kSum says that it is a part of a sum of so many terms, which a kernel may add up at once: then these.
+std::int64_t product_terms(const Attributes& attributes, Inputs in);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
 PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.

@@ -48,7 +48,7 @@ double exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
-  const std::int64_t terms = out.count() == 0 ? 0 : x.count() / out.count();
+  const std::int64_t terms = out.count() == 0 ? 0 : std::max(attributes.size, x.count() / out.count());
   const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
   const double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
@@ -168,12 +168,12 @@ Array block_norms(const Array& x, double floor) {
 //
 // c + alpha AB: c is a term more, |c| beside |A||B|, whether the sum begins with it or ends with it (a BLAS adds to
 // c in place, block after block of k). A kernel may scale any part of the sum by alpha: a rounding more for each term.
-Bound error_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {
+Bound error_matmul(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const std::int64_t k = in[0].shape().back();
   const bool begun = in.size() > 2;
   if (k == 0 && !begun) return {};
-  const ProductError product = product_error(arithmetic, product_terms(in));
+  const ProductError product = product_error(arithmetic, product_terms(attributes, in));
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
   if (storage(arithmetic).u > 0 && k >= kExactFrom) {

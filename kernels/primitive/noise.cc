@@ -67,12 +67,22 @@ Events events(const Arithmetic& arithmetic) {
   return result;
 }
 
+namespace {
+
+struct SecondSignOf {
+  template <class E>
+  int operator()(E) const {
+    return E::Error::kSecondSign;
+  }
+};
+
+}  // namespace
+
 ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic) {
   ElementRounding rounding{element::local_error(primitive, attributes, arithmetic),
                            element::flushed_below(primitive, arithmetic), events(arithmetic)};
-  if (primitive != Primitive::kAdd && primitive != Primitive::kSub) return rounding;
-  rounding.sign = primitive == Primitive::kAdd ? 1 : -1;
-  if (is_float(arithmetic.result))
+  rounding.sign = element::visit(primitive, SecondSignOf{});
+  if (rounding.sign != 0 && is_float(arithmetic.result))
     rounding.dropped_u = unit_roundoff(storage(arithmetic).u > 0 ? arithmetic.result : arithmetic.compute);
   return rounding;
 }
@@ -290,11 +300,11 @@ double swallowed_share(Inputs in, const Array& out, double u) {
 //
 // c + alpha AB: c is a term more of all of these. Partial sums p that a kernel scales by alpha are events within u|p|,
 // together no larger than the products'.
-std::vector<Charge> noise_matmul(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                                 const Bound& local, std::span<const Array> cotangents) {
+std::vector<Charge> noise_matmul(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                 const Array& out, const Bound& local, std::span<const Array> cotangents) {
   const bool begun = in.size() > 2;
   const std::int64_t terms = in[0].shape().back();
-  const ProductError product = product_error(arithmetic, product_terms(in));
+  const ProductError product = product_error(arithmetic, product_terms(attributes, in));
   if (!zero_mean(*arithmetic.profile) || !product.rounds_each || !(product.factor > 0))
     return noise_of_rounding(arithmetic, out, local, cotangents);
   const double roundings = static_cast<double>(terms) + (begun ? 4 : 1);

@@ -18,7 +18,7 @@ namespace plumbline {
 enum class Primitive : std::uint8_t {
   // Sources. Their values come from the trace or from attributes.
   kLeaf,      // ()                        content of the trace
-  kConstant,  // ()                        attributes.scalar everywhere
+  kConstant,  // ()                        attributes.scalar everywhere; the kernel's own is within scalar2 of it
   kIota,      // ()                        scalar + i * scalar2, i the row-major index
   // Elementwise, one input.
   kNeg,
@@ -92,20 +92,11 @@ constexpr bool is_elementwise(Primitive primitive) {
   return primitive >= Primitive::kNeg && primitive <= Primitive::kSelect;
 }
 
-// What does no arithmetic on its operands' values, but moves them.
+// What does no arithmetic on its operands' values, but moves them. (Of all others devices may flush the operands.)
 constexpr bool moves(Primitive primitive) {
-  switch (primitive) {
-    case Primitive::kLeaf:
-    case Primitive::kConstant:
-    case Primitive::kIota:
-    case Primitive::kSelect:
-    case Primitive::kWindow:
-    case Primitive::kAssemble:
-    case Primitive::kGatherRows:
-      return true;
-    default:
-      return false;
-  }
+  using enum Primitive;
+  return primitive <= kIota || primitive == kSelect || primitive == kWindow || primitive == kAssemble ||
+         primitive == kGatherRows;
 }
 
 struct Attributes {
@@ -127,6 +118,7 @@ struct Arithmetic {
   const Profile* profile = nullptr;   // Never null in use.
   Format input = Format::kUnknown;    // The widest of its operands': the class of a product; kUnknown: compute.
   bool replayed = false;              // Our own replay of it, which has no grid of its own.
+  bool own_kernel = false;            // A user's own kernel: of its functions and sums the library promises nothing.
 };
 
 using Inputs = std::span<const Array>;
@@ -163,8 +155,8 @@ struct PrimitiveTraits {
   // Vector-Jacobian product: adds cotangent^T d(out)/d(in_i) to *into[i] where into[i] is not null. Each *into[i] is
   // either empty (not yet touched: assign) or has in_i's shape, row-major. Decisions, indices and integer results
   // have no derivative. Where a derivative is unbounded (sqrt at 0) it is infinite; 0 * infinity = 0 only where the
-  // cotangent is exactly 0. Null in rows of elementwise primitives, as are `local_error` and `radius`: derivative.h and
-  // element.h have their rules.
+  // cotangent is exactly 0. Null in rows of elementwise primitives, as are `local_error` and `radius`: element.h has
+  // their rules.
   void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent,
                     std::span<Array* const> into) = nullptr;
 
@@ -185,7 +177,7 @@ struct PrimitiveTraits {
 const PrimitiveTraits& traits(Primitive primitive);
 std::span<const PrimitiveTraits> all_primitives();
 
-// Its error model looks at the result alone.
+// Its error model looks at the result alone. Others are bounded at the farthest points of their operands' balls.
 inline bool of_result_alone(Primitive primitive) {
   return traits(primitive).bitwise || primitive == Primitive::kAdd || primitive == Primitive::kSub ||
          primitive == Primitive::kMul;

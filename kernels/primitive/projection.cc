@@ -86,12 +86,12 @@ double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& obser
 
   const Array values = root_mean_square(observed);
   const Bound error = error_matmul({}, arithmetic, of_rows, values);
-  const ProductError product = product_error(arithmetic, product_terms(in));
+  const ProductError product = product_error(arithmetic, product_terms({}, in));
   const bool by_chance =
       arithmetic.profile->rounding != Rounding::kTowardZero && product.rounds_each && product.factor > 0;
   const Storage held = storage(arithmetic);
   const double u = unit_roundoff(arithmetic.compute), factor = product.factor;
-  const auto roundings = static_cast<double>(product_terms(in) + 2);
+  const auto roundings = static_cast<double>(product_terms({}, in) + 2);
   const auto to_squares = 1 / static_cast<double>(kVectors * n);  // Of projections, to those of an element.
   return loop::total(
              [=] PLUMBLINE_HOST_DEVICE(double deviation, double y, double e) {

@@ -28,12 +28,14 @@ Bound radius_zero(const Attributes&, Inputs, std::span<const Bound>, const Array
 Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
   const double c = attributes.scalar;
   const double computed = round_to(arithmetic.compute, c), held = round_to(arithmetic.result, computed);
-  if (c != c || (computed == c && held == c)) return {};
+  const double own = arithmetic.compute == Format::kFloat64 ? 0 : attributes.scalar2;
+  if (c != c || (computed == c && held == c && own == 0)) return {};
   if (arithmetic.profile->rounding == Rounding::kNearest && !arithmetic.profile->flush_subnormals) {
-    const double off = std::max(std::fabs(computed - c), std::fabs(held - c));
+    const double off = std::max({std::fabs(computed - c), std::fabs(held - c), own});
     return {Array::full(out.shape(), std::fabs(c) < kInfinity ? off * (1 + 0x1p-20) : 0.0)};
   }
-  return computed == c ? with_storage_rounding(arithmetic, out, {}) : linear_error(arithmetic, out, {1, 0, true});
+  return computed == c && own == 0 ? with_storage_rounding(arithmetic, out, {})
+                                   : linear_error(arithmetic, out, {1, 0, true});
 }
 
 // A range start + i step of exactly held integers is exact. Otherwise, in units of u, for the worse of start + i step

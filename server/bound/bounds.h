@@ -1,5 +1,5 @@
 // Everything numeric that a verdict rests on, for one step: what each question measured and what it may be.
-// Graph (and the reference's Graph) -> Bounds. The rule that turns Bounds into a Verdict is judge/judge.h's.
+// compute.h fills it; the rule that turns it into a Verdict is judge/judge.h's.
 #pragma once
 
 #include <cmath>
@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "kernels/profile.h"
-#include "server/bound/adjoint.h"
-#include "server/bound/guards.h"
-#include "server/bound/hazards.h"
-#include "server/bound/localize.h"
-#include "server/bound/match.h"
-#include "server/bound/probe.h"
+#include "server/bound/envelope/adjoint.h"
+#include "server/bound/envelope/probe.h"
+#include "server/bound/findings/guards.h"
+#include "server/bound/findings/hazards.h"
+#include "server/bound/findings/localize.h"
+#include "server/bound/match/correspondence.h"
+#include "server/bound/replay/host_scalars.h"
 
 namespace plumbline {
 
@@ -26,10 +26,21 @@ struct Answer {
   double deviation = std::numeric_limits<double>::quiet_NaN();
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
-  double host = 0;  // The part of both that numbers computed by Python own (host.h).
+  double host = 0;  // The part of both that numbers computed by Python own (host_scalars.h).
   // Of the envelope, what is not the rounding of the result to the format that holds it: no execution is without that,
   // however it came about. NaN: not known apart.
   double doubt = std::numeric_limits<double>::quiet_NaN();
+  // By the rounding model a legal execution deviates by more than bias + x spread with a probability of at most
+  // 2 exp(-x^2 / 2), whatever x >= 0 is (adjoint.h). NaN: it was not asked.
+  double bias = std::numeric_limits<double>::quiet_NaN();
+  double spread = std::numeric_limits<double>::quiet_NaN();
+  // In their place, of elements that were compared one by one: the least likely one's chance (kernels/comparison.h).
+  double least_chance = std::numeric_limits<double>::quiet_NaN();
+
+  // The part of both that items without a counterpart and open decisions own (match/).
+  double freedom = 0;
+
+  bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
   // It rests on the rounding model: no worst case stands behind it.
   bool statistical() const { return envelope < worst_case; }
@@ -39,7 +50,8 @@ struct Answer {
   bool vacuous() const { return asked && !((std::isnan(doubt) ? envelope : doubt) <= 0.1); }
   // A comparison with NaN never passes.
   bool passed() const { return asked && !vacuous() && deviation <= envelope; }
-  bool failed() const { return asked && !vacuous() && !(deviation <= envelope); }
+  // What replays in more bits confirm is beyond its bound however large that is; freedom is of first order.
+  bool failed() const { return asked && !(deviation <= envelope) && (!vacuous() || (confirmed && freedom <= 0.1)); }
   // Failed, and no number whose computation is not known may be the reason.
   bool disproved() const { return failed() && host == 0; }
   double margin() const { return deviation == 0 ? 0 : deviation / envelope; }
@@ -86,14 +98,22 @@ struct IllegalValue {
   double low = 0, high = 0, observed = 0;
 };
 
-// A number that Python computed out of sight, from other roundings than in the program that it is compared with.
-struct UncertainNumber {
-  NodeId node = 0;
-  double value = 0, uncertainty = 0;
+// The gradient, update or state of a parameter that both programs have, which one of them does not give.
+struct MissingTap {
+  std::string tap;
+  NodeId node = 0;  // What gives it, in the program that has it.
   bool in_reference = false;
 };
 
+// What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.
+struct ReferenceFault {
+  NodeId node = 0;
+  std::string tap;  // Empty: an operation's own result.
+  double deviation = 0, bound = 0;
+};
+
 struct Bounds {
+  double alpha = 1e-3;  // Probability of a false alarm that the step may spend.
   std::vector<Finding> findings;
   std::vector<RangeFinding> range;
   std::vector<IllegalValue> illegal_values;  // Observed values outside of their enclosures: PROVEN.
@@ -107,41 +127,27 @@ struct Bounds {
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
   std::optional<std::uint32_t>
-      indifferent_call;          // Origin of an opaque call with other inputs and hardly other outputs.
-  std::size_t transplanted = 0;  // Opaque calls whose inputs were compared and whose outputs were shared.
-  LeafMatch match;
+      indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.
+  std::optional<std::uint32_t> unequal_call;  // Of one with equal inputs and other outputs.
+  std::size_t transplanted = 0;               // Opaque calls whose inputs were compared and whose outputs were shared.
+  Correspondence match;
+  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
+  std::uint64_t shared_decisions = 0;   // Elements that came out otherwise in the reference, and follow the target's.
+  std::uint64_t compared_elements = 0;  // Of taps, in mathematics, one by one.
   std::vector<UncertainNumber> uncertain_numbers;  // Of both programs.
   std::vector<std::string> unpaired_taps;          // In one trace only.
-  std::vector<std::string> skipped_taps;           // Of an update that one side skipped, since it found an overflow.
-  std::vector<std::string> shape_conflicts;        // "tap 'x': target [2, 3], reference [3, 2]"
-  std::optional<Suspicion> suspicion;              // When mathematics failed.
-  std::vector<NodeId> policy_casts;                // Roundings that own the difference to the reference, largest first.
-  std::optional<Format> policy;                    // The gap closes when leaves are taken as rounded to this format.
-  std::optional<double> scale_error;  // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
+  std::optional<ReferenceFault> reference_fault;
+  std::vector<MissingTap> missing_taps;      // Among those whose value is not zero everywhere.
+  std::vector<std::string> skipped_taps;     // Of an update that one side skipped, since it found an overflow.
+  std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
+  std::optional<Suspicion> suspicion;        // When mathematics failed.
+  std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
+  std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
+  std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
   // Rounded replay, where it was needed: it reproduces T bitwise, or within an eighth of how far T lies
   // from M or R, whichever is more.
   std::optional<bool> explained;
   std::map<std::string, double> seconds;  // By pass.
 };
-
-struct GoldenStep;
-
-// What is looked at of large ones: observed.h.
-enum class ObservedProducts { kRowsFirst, kEveryElement };
-
-struct BoundsInput {
-  const Graph* target = nullptr;
-  const Graph* reference = nullptr;  // Null: none.
-  const Profile* profile = nullptr;
-  std::uint64_t seed = 0;              // For probes; from the trace's digest.
-  double alpha = 1e-3;                 // Probability of a false alarm that this step may spend, in (0, 1).
-  const GoldenStep* golden = nullptr;  // In place of a reference; the target's leaves equal its own. Null: none.
-  ObservedProducts products = ObservedProducts::kRowsFirst;
-};
-
-Bounds compute_bounds(const BoundsInput& input);
-
-// Adds them to bounds->uncertain_numbers.
-void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference, Bounds* bounds);
 
 }  // namespace plumbline

@@ -283,11 +283,15 @@ Violation TraceAssembler::add_op(const v1::Op& wire) {
   op.module = wire.module();
   op.decision = wire.decision();
   op.region = wire.region();
+  op.defined = wire.defined();
+  op.summation =
+      v1::Op_Summation_IsValid(wire.summation()) ? static_cast<Summation>(wire.summation()) : Summation::kUnknown;
   op.phase = v1::Phase_IsValid(wire.phase()) ? static_cast<Phase>(wire.phase()) : Phase::kUnknown;
   if (auto wrong = check_text(wire.name(), "op.name", true)) return wrong;
   if (auto wrong = check_text(wire.source(), "op.source", false)) return wrong;
   if (auto wrong = check_text(wire.module(), "op.module", false)) return wrong;
   if (auto wrong = check_text(wire.region(), "op.region", false)) return wrong;
+  if (auto wrong = check_text(wire.defined(), "op.defined", false)) return wrong;
   if (wire.arguments_size() > limits::kArgumentsMax) {
     return invalid("op.arguments", StrCat("at most ", limits::kArgumentsMax), wire.arguments_size());
   }

@@ -64,6 +64,8 @@ void write_op(const TraceOp& op, v1::Op* wire) {
   wire->set_module(op.module);
   wire->set_decision(op.decision);
   wire->set_region(op.region);
+  wire->set_defined(op.defined);
+  wire->set_summation(static_cast<v1::Op::Summation>(op.summation));
   for (const TraceArgument& argument : op.arguments) write_argument(argument, wire->add_arguments());
   for (const TraceResult& result : op.results) {
     auto* written = wire->add_results();

@@ -89,6 +89,9 @@ struct TraceResult {
   PayloadId observed = 0;
 };
 
+// How a convolution adds up (trace.proto).
+enum class Summation : std::uint8_t { kUnknown = 0, kWhole = 1, kInParts = 2 };
+
 enum class Phase : std::uint8_t { kUnknown = 0, kForward = 1, kBackward = 2, kOptimizer = 3 };
 
 struct TraceOp {
@@ -100,6 +103,8 @@ struct TraceOp {
   std::string module;
   PayloadId decision = 0;
   std::string region;
+  std::string defined;
+  Summation summation = Summation::kUnknown;
 };
 
 enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "server/judge/judge.h"
@@ -16,6 +17,18 @@ std::vector<Format> formats_by_origin(const Graph& graph) {
   return formats;
 }
 
+// The operation that first reads a leaf, or a window on it; 0: none does.
+std::uint32_t first_reader(const Graph& graph, NodeId leaf) {
+  std::set<NodeId> moved{leaf};
+  for (NodeId id = leaf + 1; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!std::ranges::any_of(node.inputs, [&](NodeId input) { return moved.count(input) != 0; })) continue;
+    if (node.origin != 0) return node.origin;
+    moved.insert(id);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Place place_of(const Graph& graph, NodeId node) {
@@ -25,9 +38,14 @@ Place place_of(const Graph& graph, NodeId node) {
   const Origin& origin = graph.origins[index];
   Place place{origin.op, origin.source, origin.module, std::string(traits(graph.nodes[node].result).name),
               static_cast<std::int64_t>(index) - 1};
-  if (graph.nodes[node].primitive == Primitive::kLeaf)
+  if (graph.nodes[node].primitive == Primitive::kLeaf && index == 0)
     for (const GraphLeaf& leaf : graph.leaves)
-      if (leaf.node == node && !leaf.name.empty()) place.op = "leaf " + leaf.name;
+      if (leaf.node == node) {
+        if (!leaf.name.empty()) place.op = "leaf " + leaf.name;
+        const Origin& reader = graph.origins[first_reader(graph, node)];
+        place.source = reader.source;
+        place.module = reader.module;
+      }
   return place;
 }
 

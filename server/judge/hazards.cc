@@ -123,6 +123,13 @@ Hazard hazard_of(const Graph& graph, const HazardFinding& finding) {
       hazard.sentence = part + " of the values at " + place + " lie beyond the ends of their grid and are cut off.";
       hazard.remedy = "widen the step, or give the integers more bits";
       break;
+    case HazardKind::kCompensation:
+      hazard.kind = "compensation";
+      hazard.sentence = "What " + at(hazard.place) +
+                        " gives is zero but for roundings, which the program goes on with; its results are " +
+                        number(finding.harm) + " times further from the exact ones than the reference's.";
+      hazard.remedy = "look at the sign and the place of the compensation";
+      return hazard;
     case HazardKind::kCancellation:
       hazard.kind = "cancellation";
       hazard.sentence = "The terms of " + place + " are " + number(finding.harm) +

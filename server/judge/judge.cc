@@ -1,64 +1,22 @@
 #include "server/judge/judge.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "server/judge/rules.h"
+#include "server/judge/surprise.h"
 
 namespace plumbline {
 namespace {
 
-std::string number(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g", x);
-  return text;
+using namespace judging;
+
+// Without a deviation there is nothing to accuse of, whatever else was found: that stands among the hazards.
+bool decide_match(const JudgeInput& input, Verdict* verdict) {
+  if (!input.bounds->all_taps_equal_reference || !input.bounds->missing_taps.empty()) return false;
+  decide(verdict, Outcome::kTypeI, Grade::kMatch, Cause::kRounding, "Every tap equals the reference bit by bit.");
+  verdict->margin = verdict->deviation = 0;
+  return true;
 }
-
-std::string joined(const std::vector<std::string>& items, std::size_t most = 4) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(items.size(), most); ++i) text += (i == 0 ? "" : ", ") + items[i];
-  if (items.size() > most) text += " and " + std::to_string(items.size() - most) + " more";
-  return text;
-}
-
-std::string at(const Place& place) { return place.op + (place.source.empty() ? "" : " (" + place.source + ")"); }
-
-// Sets what decided: outcome, grade, cause, the sentence, and the answer that the margin speaks of.
-void decide(Verdict* verdict, Outcome outcome, Grade grade, Cause cause, std::string sentence,
-            const Finding* finding = nullptr, const Answer* answer = nullptr) {
-  verdict->outcome = outcome;
-  verdict->grade = grade;
-  verdict->cause = cause;
-  verdict->sentence = std::move(sentence);
-  if (finding != nullptr) verdict->deciding_tap = finding->name;
-  if (answer != nullptr) {
-    verdict->deviation = answer->deviation;
-    verdict->envelope = answer->envelope;
-    verdict->margin = answer->margin();
-  }
-}
-
-// The finding with the largest margin among those whose answer `pick` satisfies `when`; null if none.
-template <class Pick, class When>
-const Finding* worst(const Bounds& bounds, Pick pick, When when) {
-  const Finding* result = nullptr;
-  for (const Finding& finding : bounds.findings)
-    if (when(pick(finding)) && (result == nullptr || !(pick(finding).margin() <= pick(*result).margin())))
-      result = &finding;
-  return result;
-}
-
-const Answer& execution(const Finding& finding) { return finding.execution; }
-const Answer& mathematics(const Finding& finding) { return finding.mathematics; }
-const Answer& value(const Finding& finding) { return finding.value; }
-bool failed(const Answer& answer) { return answer.failed(); }
-bool disproved(const Answer& answer) { return answer.disproved(); }
-bool asked(const Answer& answer) { return answer.asked; }
-bool vacuous(const Answer& answer) { return answer.vacuous(); }
-bool lost_in_replay(const Answer& answer) { return answer.vacuous() && answer.host == 0; }
-bool lost_in_python(const Answer& answer) { return (answer.vacuous() || answer.failed()) && answer.host > 0; }
-
-// Of an envelope that is not an enclosure.
-Grade grade_of(const Answer& answer) { return answer.statistical() ? Grade::kStatistical : Grade::kFirstOrder; }
 
 bool decide_invariants(const JudgeInput& input, Verdict* verdict) {
   if (input.changed_leaves.empty()) return false;
@@ -179,24 +137,6 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
   return false;
 }
 
-// The largest relative uncertainty of a number that Python computed, and where it came in.
-std::string host_numbers(const JudgeInput& input) {
-  const auto relative = [](const UncertainNumber& number) { return number.uncertainty / std::fabs(number.value); };
-  const UncertainNumber& first = *std::ranges::max_element(input.bounds->uncertain_numbers, {}, relative);
-  const Graph& program = first.in_reference ? *input.reference : *input.graph;
-  return number(first.value) + " for " + at(place_of(program, first.node)) +
-         (first.in_reference ? " of the reference" : "") + ", known to " + number(relative(first));
-}
-
-// Mathematics, or a bare value, differs at a tap, and numbers that Python computed out of sight may be the reason.
-void decide_host_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
-  decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-         "Target and reference differ at " + finding.name + " by " + number(answer.deviation) +
-             ", where numbers come in that Python may have computed from what it read of tensors (.item()): " +
-             host_numbers(input) + ". Whether it computed them alike is not known.",
-         &finding, &answer);
-}
-
 // Not finite, as the declared formats have it.
 bool explain_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
@@ -215,139 +155,6 @@ bool explain_range(const JudgeInput& input, Verdict* verdict) {
     verdict->deciding_tap = finding.tap;
   }
   return !input.bounds->range.empty();
-}
-
-// Of the modules whose outputs are taps, the first in the target's order that is not explained; empty: none. Findings
-// that were drilled down to come in that order.
-std::string first_module(const Bounds& bounds) {
-  constexpr std::string_view kOutput = "out:";
-  for (const Finding& finding : bounds.findings)
-    if (finding.mathematics.failed() && finding.name.starts_with(kOutput)) return finding.name.substr(kOutput.size());
-  return {};
-}
-
-// Q3. False when the two programs compute the same mathematics, or there is no pair.
-bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
-  const Bounds& bounds = *input.bounds;
-  if (!bounds.paired) return false;
-  if (!bounds.shape_conflicts.empty()) {
-    const std::string found = "Taps of different shapes: " + joined(bounds.shape_conflicts);
-    if (input.ranks > 1)
-      decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-             found + ". Whether the ranks hold parts of one tensor is known of DTensor alone.");
-    else
-      decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kMathematics, found + ".");
-    return true;
-  }
-  if (!bounds.match.missing.empty()) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) + ".");
-    return true;
-  }
-  if (!bounds.unpaired_taps.empty() && bounds.skipped_taps.empty() && worst(bounds, mathematics, asked) == nullptr) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference have no tap in common: " + joined(bounds.unpaired_taps) + ".");
-    return true;
-  }
-  if (const Finding* open = worst(bounds, mathematics, lost_in_replay)) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Mathematics could not be compared at " + open->name + ": our own replay is too uncertain there.", open,
-           &open->mathematics);
-    return true;
-  }
-  const Finding* broken = nullptr;  // the first tap that localisation looked at, otherwise the worst
-  for (const Finding& finding : bounds.findings)
-    if (finding.mathematics.disproved() && finding.elements == 1 && broken == nullptr) broken = &finding;
-  if (broken == nullptr) broken = worst(bounds, mathematics, disproved);
-  if (const Finding* open = worst(bounds, mathematics, lost_in_python); open != nullptr && broken == nullptr) {
-    decide_host_numbers(input, *open, open->mathematics, verdict);
-    return true;
-  }
-  if (broken == nullptr && bounds.indifferent_call) {
-    const Origin& origin = input.graph->origins[*bounds.indifferent_call];
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference feed " + origin.op + ", which is not modelled, with different inputs, and it gives " +
-               "nearly the same: whether they compute the same there is not known.");
-    return true;
-  }
-  if (broken == nullptr || bounds.policy) return false;
-
-  if (!bounds.cuts_complete) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference differ at " + broken->name +
-               ", but operations that are not modelled, and have no counterpart, may lie before it.",
-           broken, &broken->mathematics);
-    return true;
-  }
-  if (!bounds.match.unpaired_inputs.empty()) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference differ at " + broken->name +
-               ", but what came into the audited part of the reference has no counterpart in the target: " +
-               joined(bounds.match.unpaired_inputs) + ".",
-           broken, &broken->mathematics);
-    return true;
-  }
-  if (bounds.suspicion) {
-    const Graph& program = bounds.suspicion->in_reference ? *input.reference : *input.graph;
-    verdict->suspect = place_of(program, bounds.suspicion->node);
-    verdict->suspect_in_reference = bounds.suspicion->in_reference;
-    verdict->suspect_detail = (bounds.suspicion->normalisation ? "normalisation: it " : "") + bounds.suspicion->detail;
-  }
-  if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {
-    verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
-    verdict->suspect_in_reference = false;
-    verdict->suspect_detail = "the two runs were fed different data";
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
-           "Target and reference were fed different data, and differ at " + broken->name + " by " +
-               number(broken->mathematics.deviation) + ".",
-           broken, &broken->mathematics);
-    return true;
-  }
-  if (!bounds.match.apart.empty()) {
-    verdict->suspect = place_of(*input.graph, bounds.match.apart.front());
-    verdict->suspect_in_reference = false;
-    verdict->suspect_detail = "rank 0 holds other content under this name, and the reference has but one";
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
-           "The ranks compute with different content of " +
-               std::string(unranked(verdict->suspect->op.substr(std::string("leaf ").size()))) +
-               ", and differ from the reference at " + broken->name + " by " + number(broken->mathematics.deviation) +
-               ".",
-           broken, &broken->mathematics);
-    return true;
-  }
-  if (input.ranks > 1 && !bounds.match.foreign_reference_data.empty()) {
-    verdict->suspect = place_of(*input.reference, bounds.match.foreign_reference_data.front());
-    verdict->suspect_in_reference = true;
-    verdict->suspect_detail = "no rank was fed this data of the reference";
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
-           "The reference was fed data that no rank of the target was, and they differ at " + broken->name + " by " +
-               number(broken->mathematics.deviation) + ".",
-           broken, &broken->mathematics);
-    return true;
-  }
-  const std::string suspect = verdict->suspect ? "; suspect " + at(*verdict->suspect) : std::string();
-  const std::string module = first_module(bounds);
-  decide(verdict, Outcome::kTypeII, broken->mathematics.beyond_worst_case() ? Grade::kProven : Grade::kStatistical,
-         Cause::kMathematics,
-         "Target and reference compute different mathematics: on the same leaves " + broken->name + " differs by " +
-             number(broken->mathematics.deviation) + " where " + number(broken->mathematics.envelope) + " is possible" +
-             suspect + "." + (module.empty() ? "" : " The first module that is not explained is " + module + "."),
-         broken, &broken->mathematics);
-  return true;
-}
-
-// What two runs begin with must be equal: later it is carried drift.
-bool decide_first_state(const JudgeInput& input, Verdict* verdict) {
-  const std::vector<NodeId>& foreign = input.bounds->match.foreign_state;
-  if (!input.first_step_of_run || foreign.empty() || input.bounds->all_taps_equal_reference) return false;
-  verdict->suspect = place_of(*input.graph, foreign.front());
-  verdict->suspect_detail = "the two runs began with different content of it";
-  std::vector<std::string> leaves;
-  leaves.reserve(foreign.size());
-  for (NodeId node : foreign) leaves.push_back(place_of(*input.graph, node).op);
-  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
-         "Target and reference compute the same mathematics, but began with different state: " + joined(leaves) + ".");
-  return true;
 }
 
 bool decide_value(const JudgeInput& input, Verdict* verdict) {
@@ -409,16 +216,26 @@ bool decide_execution(const JudgeInput& input, Verdict* verdict) {
   return false;
 }
 
+// What would have been accused of, had a bit of a tap deviated.
+void add_latent_difference(const JudgeInput& input, Verdict* verdict) {
+  Verdict latent;
+  if (!decide_invariants(input, &latent) && !decide_illegal_values(input, &latent) &&
+      !decide_proven_execution(input, &latent) && !decide_replicas(input, &latent))
+    decide_mathematics(input, &latent);
+  if (latent.outcome != Outcome::kTypeII) {
+    if (input.reference != nullptr) add_other_number(*input.graph, *input.reference, verdict);
+    return;
+  }
+  verdict->hazards.push_back({"latent_difference", latent.suspect.value_or(Place{}), 1,
+                              "look at the place named: on other data the taps may part",
+                              "It did not show in any bit of the taps: " + latent.sentence});
+}
+
 void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
   if (bounds.findings.empty()) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "No tap was there to judge: tap a result, or call backward and the optimizer inside of the step.");
-    return;
-  }
-  if (bounds.all_taps_equal_reference) {
-    decide(verdict, Outcome::kTypeI, Grade::kMatch, Cause::kRounding, "Every tap equals the reference bit by bit.");
-    verdict->margin = verdict->deviation = 0;
     return;
   }
   bool unanswered = false, proven = true, statistical = false;
@@ -437,14 +254,24 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
                       : statistical ? Grade::kStatistical
                                     : Grade::kFirstOrder;
   std::string sentence = unanswered ? "Rounding explains the deviation: our own rounded execution reproduces it."
-                                    : "Rounding explains every deviation: the largest is " +
-                                          (answer == nullptr ? std::string("zero") : number(answer->margin())) +
-                                          " of what it could be.";
+                                    : "Rounding explains every deviation.";
   if (bounds.paired) sentence += " Target and reference compute the same mathematics.";
   // A format whose range one of them left, so that they do not do the same.
   const bool skipped = !bounds.skipped_taps.empty();
   Cause cause = bounds.policy || skipped ? Cause::kPrecisionPolicy : Cause::kRounding;
   if (skipped) sentence += " One of them left its format's range and skipped its update.";
+  Format rounded = Format::kUnknown;
+  for (const MatchedItem& item : bounds.match.items)
+    if (item.evidence == Evidence::kRounding && item.format != Format::kUnknown) rounded = item.format;
+  if (!bounds.match.target_grids.empty() || !bounds.match.reference_grids.empty()) {
+    cause = Cause::kPrecisionPolicy;
+    sentence += " They round to grids that they do not share.";
+  }
+  if (rounded != Format::kUnknown && !bounds.policy) {
+    cause = Cause::kPrecisionPolicy;
+    sentence +=
+        " They agree once an input is taken as rounded to " + std::string(traits(rounded).name) + " on one side.";
+  }
   if (bounds.policy)
     sentence += " They agree once an input is taken as rounded to " + std::string(traits(*bounds.policy).name) +
                 " on one side.";
@@ -500,34 +327,6 @@ TapVerdict tap_verdict(const Finding& finding) {
   return tap;
 }
 
-void add_notes(const JudgeInput& input, Verdict* verdict) {
-  const Bounds& bounds = *input.bounds;
-  if (!bounds.match.drifted.empty())
-    verdict->notes.push_back("carried drift: " + std::to_string(bounds.match.drifted.size()) +
-                             " leaves differ between the runs (" + joined(bounds.match.drifted, 2) +
-                             "); both were judged on the target's");
-  if (!bounds.unpaired_taps.empty())
-    verdict->notes.push_back("taps without counterpart: " + joined(bounds.unpaired_taps));
-  if (bounds.transplanted > 0)
-    verdict->notes.push_back(std::to_string(bounds.transplanted) +
-                             " operations that are not modelled were compared by their inputs; what they gave in the "
-                             "target was taken for both");
-  if (!bounds.skipped_taps.empty())
-    verdict->notes.push_back("one side found an overflow and skipped its update; not compared: " +
-                             joined(bounds.skipped_taps));
-  if (std::ranges::any_of(bounds.findings, [](const Finding& f) { return f.mathematics.host > 0 || f.value.host > 0; }))
-    verdict->notes.push_back(std::to_string(bounds.uncertain_numbers.size()) +
-                             " numbers that Python may have computed from what it read of tensors (.item()) are not "
-                             "known exactly; the worst is " +
-                             host_numbers(input));
-  if (bounds.products_by_rows > 0)
-    verdict->notes.push_back("large products checked by projections of their rows and by all elements of some: " +
-                             std::to_string(bounds.products_by_rows) + "; a replay checks every element");
-  if (bounds.unstable > 0)
-    verdict->notes.push_back(std::to_string(bounds.unstable) + " decisions of " + std::to_string(bounds.decisions) +
-                             " came out otherwise than in exact arithmetic; the audit followed the target's");
-}
-
 }  // namespace
 
 Verdict judge(const JudgeInput& input) {
@@ -538,10 +337,12 @@ Verdict judge(const JudgeInput& input) {
     if (tap.reference && !bounds.paired) verdict.reference = "value";
 
   // The order matters: what is proven first, then what compares programs, then what only bounds.
-  if (!decide_invariants(input, &verdict) && !decide_illegal_values(input, &verdict) &&
-      !decide_proven_execution(input, &verdict) && !decide_replicas(input, &verdict) &&
-      !decide_range(input, &verdict) && !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
-      !explain_range(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict))
+  if (!decide_match(input, &verdict) && !decide_invariants(input, &verdict) &&
+      !decide_illegal_values(input, &verdict) && !decide_proven_execution(input, &verdict) &&
+      !decide_replicas(input, &verdict) && !decide_range(input, &verdict) && !decide_structure(input, &verdict) &&
+      !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
+      !decide_reference(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict) &&
+      !explain_range(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));
@@ -552,8 +353,9 @@ Verdict judge(const JudgeInput& input) {
       loss = &finding;
   for (const TapVerdict& tap : verdict.taps) {
     if (loss != nullptr && tap.name != loss->name) continue;
-    if (!(tap.math_resolution <= verdict.math_resolution)) verdict.math_resolution = tap.math_resolution;
-    if (!(tap.exec_resolution <= verdict.exec_resolution)) verdict.exec_resolution = tap.exec_resolution;
+    // The coarsest; fmax takes the other number where one was not asked.
+    verdict.math_resolution = std::fmax(verdict.math_resolution, tap.math_resolution);
+    verdict.exec_resolution = std::fmax(verdict.exec_resolution, tap.exec_resolution);
   }
   for (const Finding& finding : bounds.findings)
     if (finding.name == verdict.deciding_tap) {
@@ -567,11 +369,14 @@ Verdict judge(const JudgeInput& input) {
     if (verdict.coverage.opaque_names.size() < 16) verdict.coverage.opaque_names.push_back(name);
   verdict.coverage.decisions = bounds.decisions;
   verdict.coverage.unstable = bounds.unstable;
+  verdict.coverage.compared = bounds.compared_elements;
   for (const GraphTap& tap : input.graph->taps)
     verdict.coverage.elements += static_cast<std::uint64_t>(count(tap.shape));
   verdict.hazards = hazards(*input.graph, bounds);
   add_replica_hazard(input, &verdict);
+  if (verdict.grade == Grade::kMatch) add_latent_difference(input, &verdict);
   add_notes(input, &verdict);
+  add_surprise(bounds, &verdict);
   verdict.advice = advice(*input.graph, bounds, verdict);
   verdict.phase_seconds = bounds.seconds;
   return verdict;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/bound/bounds.h"
-#include "server/bound/invariants.h"
+#include "server/bound/findings/invariants.h"
 #include "server/judge/verdict.h"
 
 namespace plumbline {

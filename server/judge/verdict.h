@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/ingest/trace.h"
+#include "server/lower/wanted.h"
 
 namespace plumbline {
 
@@ -31,7 +32,8 @@ enum class Cause : std::uint8_t {
   kReferenceAtFault = 7,
   kInvariant = 8,
   kReferenceMissing = 9,
-  kUnanswered = 10
+  kUnanswered = 10,
+  kStructure = 11
 };
 
 inline constexpr double kNotAsked = std::numeric_limits<double>::quiet_NaN();
@@ -55,6 +57,7 @@ struct TapVerdict {
   double low = kNotAsked, high = kNotAsked, observed = kNotAsked;
   std::uint64_t worst_element = 0;
   double reference = kNotAsked;
+  double surprise = kNotAsked;
   double deviation = kNotAsked, envelope = kNotAsked, margin = kNotAsked;
   double math_resolution = kNotAsked, exec_resolution = kNotAsked;
   double explained = kNotAsked;
@@ -66,7 +69,7 @@ struct TapVerdict {
 struct Coverage {
   std::uint64_t operations = 0, audited = 0, opaque = 0;
   std::vector<std::string> opaque_names;
-  std::uint64_t decisions = 0, unstable = 0, elements = 0;
+  std::uint64_t decisions = 0, unstable = 0, elements = 0, compared = 0;
 
   struct Module {
     std::string path;
@@ -93,6 +96,7 @@ struct Verdict {
   Grade grade = Grade::kUnspecified;
   Cause cause = Cause::kUnspecified;
   std::string sentence;
+  double surprise = kNotAsked;
   double deviation = kNotAsked, envelope = kNotAsked, margin = kNotAsked;
   double math_resolution = kNotAsked, exec_resolution = kNotAsked, explained = kNotAsked;
   std::string deciding_tap;
@@ -112,6 +116,7 @@ struct Verdict {
   std::string digest;
   std::string backend;
   bool trace_kept = false;
+  std::vector<WantedResult> wanted;       // Results that the audit lacked, of this step's own trace.
   std::vector<std::string> rank_digests;  // Of the ranks whose traces were audited as one; empty: one alone.
 };
 

@@ -1,6 +1,10 @@
 #include "server/lower/call.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "server/lower/integer.h"
+#include "server/lower/registry.h"
 
 namespace plumbline {
 namespace {
@@ -17,6 +21,17 @@ std::int64_t wrapped(std::int64_t dim, std::size_t rank) {
   if (dim < -n || dim >= n)
     throw LowerError("a dimension below " + std::to_string(n) + " was expected, found " + std::to_string(dim));
   return dim < 0 ? dim + n : dim;
+}
+
+// The window on the real or imaginary parts of a complex tensor that is viewed as real numbers.
+TensorRef part_of(TensorRef tensor, std::int64_t part) {
+  View& view = tensor.view;
+  if (view.sizes.empty() || view.sizes.back() != 2 || view.strides.size() != view.sizes.size())
+    throw Unsupported("a complex tensor as pairs of numbers was expected, found shape " + to_string(view.sizes));
+  view.offset += part * view.strides.back();
+  view.sizes.pop_back();
+  view.strides.pop_back();
+  return tensor;
 }
 
 // Runs `read`, and names the argument in what goes wrong.
@@ -64,6 +79,11 @@ bool Call::is_tensor(std::string_view name) const {
   const ArgumentValue* value = find(name);
   const auto* tensor = value ? std::get_if<TensorRef>(value) : nullptr;
   return tensor && tensor->value != 0;
+}
+
+bool Call::is_list(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  return value && std::holds_alternative<std::vector<TensorRef>>(*value);
 }
 
 Expr Call::tensor(std::string_view name) {
@@ -114,7 +134,18 @@ Expr Call::operand(std::string_view name, std::optional<Format> format) {
   if (std::holds_alternative<TensorRef>(*value)) return tensor(name);
   const auto scalar = number(*value);
   if (!scalar) unsupported("argument '" + std::string(name) + "' is no tensor or number");
-  return emitter_.constant(*scalar, format.value_or(emitter_.compute()));
+  const Format held = format.value_or(emitter_.compute());
+  const auto* whole = std::get_if<std::int64_t>(value);
+  return whole && is_integer(held) ? whole_constant(emitter_, *whole, held) : emitter_.constant(*scalar, held);
+}
+
+Expr Call::stored(std::string_view name) {
+  const Format format = result_format();
+  const auto value = known_number(name);
+  if (!value || is_float(format)) return converted(operand(name, format), format);
+  if (format == Format::kBool) return emitter_.constant(*value != 0 ? 1 : 0, format);
+  if (std::isfinite(*value) && *value != std::trunc(*value)) return emitter_.constant(std::trunc(*value), format);
+  return wrapped(operand(name, format), format);
 }
 
 Expr Call::operand_or(std::string_view name, double otherwise) {
@@ -124,6 +155,13 @@ Expr Call::operand_or(std::string_view name, double otherwise) {
 std::optional<double> Call::known_number(std::string_view name) const {
   const ArgumentValue* value = find(name);
   return value ? number(*value) : std::nullopt;
+}
+
+std::optional<std::complex<double>> Call::complex_number(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  const auto* parts = value ? std::get_if<std::vector<double>>(value) : nullptr;
+  if (!parts || parts->size() != 2) return std::nullopt;
+  return std::complex<double>((*parts)[0], (*parts)[1]);
 }
 
 double Call::real(std::string_view name) const {
@@ -198,6 +236,7 @@ void Call::give(std::size_t result, Expr node) {
   if (node.shape() != expected.view.sizes)
     throw LowerError("result " + std::to_string(result) + ": shape " + to_string(node.shape()) +
                      " was expected from the arguments, found " + to_string(expected.view.sizes));
+  if (is_integer(expected.format)) node = wrapped(node, expected.format);
   made_[result] = emitter_.rounded(node, expected.format).id;
 }
 
@@ -213,6 +252,27 @@ void Call::writes(std::string_view argument, Expr node, std::size_t index) {
       return;
     }
   }
+}
+
+Expr Call::of_part(const Rule& rule, std::int64_t part) {
+  TraceOp op = op_;
+  std::vector<TraceArgument> arguments = arguments_;
+  for (TraceArgument& argument : arguments) {
+    const auto* tensor = std::get_if<TensorRef>(&argument.value);
+    if (tensor && tensor->value != 0 && is_float(tensor->format)) unsupported("real and complex tensors together");
+    auto* list = std::get_if<std::vector<TensorRef>>(&argument.value);
+    if (!list || argument.name == "indices") continue;
+    for (TensorRef& item : *list) item = part_of(item, part);
+    if (argument.name == "tensors") continue;
+    if (list->size() != 1) unsupported("argument '" + argument.name + "' is no complex tensor");
+    argument.value = TensorRef(list->front());
+  }
+  for (const std::size_t i : outputs_) op.results[i].tensor = part_of(op.results[i].tensor, part);
+  std::map<std::size_t, NodeId> made;
+  Call call(emitter_, storage_, op, rule.name, overload_, std::move(arguments), outputs_, made);
+  rule.lower(call);
+  if (outputs_.empty() || !made.contains(outputs_[0])) unsupported("a part without a result");
+  return {&emitter_, made[outputs_[0]]};
 }
 
 }  // namespace plumbline

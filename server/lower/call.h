@@ -4,6 +4,7 @@
 // the same form: its output 0 goes where the variant puts it.
 #pragma once
 
+#include <complex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "server/lower/storage.h"
 
 namespace plumbline {
+
+struct Rule;
 
 class Call {
  public:
@@ -28,6 +31,8 @@ class Call {
   // Present and not None.
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
+  // Of tensors.
+  bool is_list(std::string_view name) const;
 
   // Arguments. A missing or unexpected kind throws Unsupported.
   Expr tensor(std::string_view name);
@@ -36,10 +41,14 @@ class Call {
   std::vector<std::optional<Expr>> optional_tensors(std::string_view name);
   // A tensor, a constant in `format` (default: the compute format), or the tensor behind a scalar edge.
   Expr operand(std::string_view name, std::optional<Format> format = std::nullopt);
+  // An operand that is copied into the result, not computed with: converted to the result's format at once.
+  Expr stored(std::string_view name);
   Expr operand_or(std::string_view name, double otherwise);
   double real(std::string_view name) const;
   // A number that is known while lowering: no tensor, no scalar edge.
   std::optional<double> known_number(std::string_view name) const;
+  // A number with an imaginary part, which is written as a list of two.
+  std::optional<std::complex<double>> complex_number(std::string_view name) const;
   double real(std::string_view name, double otherwise) const;
   std::int64_t integer(std::string_view name, std::int64_t otherwise) const;
   bool boolean(std::string_view name, bool otherwise) const;
@@ -59,6 +68,9 @@ class Call {
   void returns(Expr node) { returns(0, node); }
   // Gives what the operation writes into the `index`th tensor of an argument beside its outputs.
   void writes(std::string_view argument, Expr node, std::size_t index = 0);
+  // What `rule`, written for real tensors, makes of the real (0) or imaginary (1) parts of this call's complex tensors,
+  // which are lists of one, or the list 'tensors'.
+  Expr of_part(const Rule& rule, std::int64_t part);
 
   // Content of the operation's decision, null when it was not captured.
   PayloadId decision() const { return op_.decision; }
@@ -86,6 +98,9 @@ class Call {
     choice_ = choice;
   }
   const std::optional<Choice>& choice() const { return choice_; }
+  // Says that the operation may have added up in more than one way, of which the widest was taken.
+  void leave_untold() { untold_ = true; }
+  bool untold() const { return untold_; }
 
   [[noreturn]] void unsupported(const std::string& what) const;
 
@@ -103,6 +118,7 @@ class Call {
   std::optional<NodeId> decided_;
   std::optional<Grid> grid_;
   std::optional<Choice> choice_;
+  bool untold_ = false;
 };
 
 }  // namespace plumbline

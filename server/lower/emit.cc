@@ -38,6 +38,13 @@ void Emitter::roll_back() {
     graph_.nodes.pop_back();
     readers_.pop_back();
   }
+  ranges_.forget(begin_);
+  words_.erase(words_.lower_bound(begin_), words_.end());
+}
+
+const Words* Emitter::words(NodeId id) const {
+  const auto found = words_.find(id);
+  return found == words_.end() ? nullptr : &found->second;
 }
 
 NodeId Emitter::add(Node node) {
@@ -54,7 +61,8 @@ Expr Emitter::arithmetic(Primitive primitive, std::vector<Expr> inputs, Shape sh
   for (Expr input : inputs) {
     const Format format = input.format();
     const bool wider = is_float(format) && is_float(compute_) && traits(format).precision > traits(compute_).precision;
-    made.inputs.push_back(wider ? cast(input, compute_).id : input.id);
+    const bool longer = is_integer(format) && is_float(compute_) && !holds_exactly(compute_, input.id);
+    made.inputs.push_back(wider || longer ? cast(input, compute_).id : input.id);
   }
   made.attributes = std::move(attributes);
   made.shape = std::move(shape);
@@ -108,13 +116,17 @@ Expr Emitter::window(Expr x, const View& wanted) {
   return made;
 }
 
-bool Emitter::holds_exactly(Format format, NodeId id) const {
+bool Emitter::holds_exactly(Format format, NodeId id) {
   const Node& source = node(id);
   if (source.primitive == Primitive::kConstant) {
     const double value = source.attributes.scalar;
     if (std::isnan(value) || round_to(format, value) == value) return true;
   }
-  if (is_integer(source.result) || source.result == format) return true;
+  if (source.result == format) return true;
+  if (is_integer(source.result)) {
+    const double most = std::ldexp(1.0, is_float(format) ? traits(format).precision : 53);
+    return ranges_.of(id).within(-most, most);
+  }
   return traits(source.result).precision < traits(format).precision && format != Format::kFloat16;
 }
 
@@ -241,6 +253,7 @@ Expr logical_not(Expr x) {
 }
 
 Expr logical_and(Expr a, Expr b) { return compare(Primitive::kLogicalAnd, a, b); }
+Expr logical_or(Expr a, Expr b) { return compare(Primitive::kLogicalOr, a, b); }
 
 Expr select(Expr condition, Expr a, Expr b) {
   return a.emitter->arithmetic(Primitive::kSelect, {condition, a, b},
@@ -254,9 +267,26 @@ Expr cast(Expr x, Format format) {
   made.inputs = {x.id};
   made.shape = x.shape();
   made.result = format;
-  // A narrowing cast is one rounding of the held value; a widening one is exact.
-  made.compute = is_float(x.format()) ? x.format() : format;
+  // A narrowing cast is one rounding of the held value; a widening one is exact, and so is one of an integer that the
+  // format holds.
+  made.compute = is_float(x.format()) ? x.format() : x.emitter->holds_exactly(format, x.id) ? format : Format::kFloat64;
   return {x.emitter, x.emitter->add(std::move(made))};
+}
+
+Expr converted(Expr x, Format format) {
+  if (format == Format::kBool && x.format() != Format::kBool) return not_equal(x, 0);
+  if (is_integer(format) && is_float(x.format())) {
+    const Expr whole = unary(Primitive::kTrunc, x);
+    if (format != Format::kInt64 && format != Format::kInt32) return cast(whole, format);
+    // Processors convert what the format cannot hold, infinities and NaN included, to its least number.
+    const double limit = format == Format::kInt64 ? 0x1p63 : 0x1p31;
+    return cast(select(abs(whole) < limit, whole, x.emitter->constant(-limit)), format);
+  }
+  if (is_float(format) && !traits(format).infinities) {  // Saturates: mathematics, not rounding.
+    const double largest = largest_finite(format);
+    x = minimum(maximum(x, x.emitter->constant(-largest)), x.emitter->constant(largest));
+  }
+  return cast(x, format);
 }
 
 Expr held(Expr (*f)(Expr), Expr x) {

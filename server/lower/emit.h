@@ -14,6 +14,7 @@
 
 #include "server/lower/error.h"
 #include "server/lower/graph.h"
+#include "server/lower/integer_range.h"
 
 namespace plumbline {
 
@@ -31,9 +32,14 @@ struct Expr {
   Format format() const;
 };
 
+// A 64-bit integer modulo 2^64, as two nodes in [0, 2^32).
+struct Words {
+  NodeId low = 0, high = 0;
+};
+
 class Emitter {
  public:
-  explicit Emitter(Graph& graph) : graph_(graph) {}
+  explicit Emitter(Graph& graph) : graph_(graph), ranges_(graph) {}
 
   // Starts an operation: what follows has this origin and compute format.
   void begin(std::uint32_t origin, Format compute);
@@ -56,6 +62,11 @@ class Emitter {
   // A node that moves elements: result and compute are the format of `like`.
   Expr movement(Primitive primitive, std::vector<Expr> inputs, Shape shape, Attributes attributes, Format format);
 
+  // What integer nodes can hold, and the words of those that go beyond 2^53; null: not known (server/lower/integer.h).
+  IntegerRanges& ranges() { return ranges_; }
+  const Words* words(NodeId id) const;
+  void set_words(NodeId id, Words words) { words_[id] = words; }
+
   // A scalar in `format`, one node an operation.
   Expr constant(double value, Format format);
   Expr constant(double value) { return constant(value, compute_); }
@@ -68,9 +79,11 @@ class Emitter {
   // otherwise a cast. An exact operation on elements that `format` holds rounds nothing.
   Expr rounded(Expr x, Format format);
 
+  // Whether every number that the node can hold is one of the format's.
+  bool holds_exactly(Format format, NodeId id);
+
  private:
   bool round_in_place(NodeId id, Format format);
-  bool holds_exactly(Format format, NodeId id) const;
   bool free_to_change(NodeId id, std::uint32_t readers) const { return fresh(id) && readers_[id] == readers; }
 
   using WindowKey = std::pair<NodeId, std::vector<std::int64_t>>;
@@ -83,6 +96,8 @@ class Emitter {
   std::map<WindowKey, NodeId> windows_;
   std::vector<WindowKey> windows_since_begin_;
   std::map<std::pair<std::uint64_t, Format>, NodeId> constants_;
+  IntegerRanges ranges_;
+  std::map<NodeId, Words> words_;
 };
 
 // The format in which CPU kernels compute on elements of `format`: fp32 for formats narrower than it, otherwise itself.
@@ -144,9 +159,12 @@ Expr equal(Expr a, double b);
 Expr not_equal(Expr a, double b);
 Expr logical_not(Expr x);
 Expr logical_and(Expr a, Expr b);
+Expr logical_or(Expr a, Expr b);
 // a where condition, otherwise b.
 Expr select(Expr condition, Expr a, Expr b);
 Expr cast(Expr x, Format format);
+// As a copy into another format converts: to integers it truncates, to booleans it asks for what is not zero.
+Expr converted(Expr x, Format format);
 
 // Reductions; the reduced dimensions stay as size 1. Empty dims: x itself (in the compute format).
 Expr reduce(Primitive primitive, Expr x, const std::vector<std::int64_t>& dims, double scalar = 0);

@@ -3,8 +3,11 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/array.h"
+#include "server/lower/wanted.h"
 
 namespace plumbline {
 
@@ -13,6 +16,18 @@ namespace plumbline {
 class LowerError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// A trace without results that the audit needs: these operations are not modelled with their arguments, and nobody
+// observed what they gave. A trace of the same step that holds them can be lowered.
+class ResultsMissing : public LowerError {
+ public:
+  ResultsMissing(const std::string& message, std::vector<WantedResult> wanted)
+      : LowerError(message), wanted_(std::move(wanted)) {}
+  const std::vector<WantedResult>& wanted() const { return wanted_; }  // Sorted, each once.
+
+ private:
+  std::vector<WantedResult> wanted_;
 };
 
 // An argument combination that no rule models: the operation becomes opaque. Never leaves lowering.

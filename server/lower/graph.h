@@ -12,6 +12,7 @@
 #include "kernels/ball/format.h"
 #include "kernels/primitive/primitive.h"
 #include "server/ingest/trace.h"
+#include "server/lower/wanted.h"
 
 namespace plumbline {
 
@@ -23,7 +24,8 @@ struct Origin {
   std::string source;  // "train.py:41"
   std::string module;
   Phase phase = Phase::kUnknown;
-  bool fused = false;  // Part of a compiled region, which may have held any value inside of it unrounded.
+  bool fused = false;    // Part of a compiled region, which may have held any value inside of it unrounded.
+  bool defined = false;  // Part of what a user defined `op` to compute, whose kernel is the user's own.
 };
 
 struct Node {
@@ -102,12 +104,23 @@ struct NumberRead {
 struct HostNumber {
   NodeId node = 0;
   std::size_t reads = 0;  // How many came before.
+  double value = 0;       // As Python gave it, whatever format the kernel then took it in.
+};
+
+// What a random leaf was drawn from.
+struct Draw {
+  NodeId leaf = 0;
+  std::uint32_t origin = 0;
+  std::string family;           // "normal", "bernoulli"; otherwise the operation's name.
+  std::vector<double> numbers;  // Parameters that are plain numbers, in the family's order.
+  std::vector<NodeId> inputs;   // Parameters that are tensors.
 };
 
 struct GraphCoverage {
   std::uint64_t operations = 0;  // All of the trace.
   std::uint64_t opaque = 0;      // Those among them that lowering does not model.
   std::map<std::string, std::uint64_t> opaque_names;
+  std::uint64_t untold = 0;  // Those whose way of adding up the trace does not tell (Call::leave_untold).
 
   struct Module {
     std::uint64_t audited = 0, opaque = 0;
@@ -125,6 +138,11 @@ struct Graph {
   std::vector<OpaqueCall> opaque;
   std::vector<NumberRead> reads;  // In order.
   std::vector<HostNumber> host_numbers;
+  // Results that opaque operations read and nobody observed: of these calls it is not known whether they were given the
+  // same as their counterparts. Sorted, each once.
+  std::vector<WantedResult> wanted;
+  std::vector<Draw> draws;
+  std::vector<NodeId> arguments;  // Constants that the program gave to an operation; others are a formula's own.
   GraphCoverage coverage;
 };
 

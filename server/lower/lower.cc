@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
+#include "server/lower/integer.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
@@ -129,9 +131,16 @@ class Lowering {
     for (std::size_t i = 0; i < trace_.ops.size(); ++i) {
       const std::string place = "operation " + std::to_string(i) + " '" + trace_.ops[i].name + "': ";
       named(place, [&] { lower_op(trace_.ops[i]); });
+      note_missing(place);
     }
     emitter_.begin(0, Format::kFloat64);
-    for (const TraceTap& tap : trace_.taps) named("tap '" + tap.name + "': ", [&] { lower_tap(tap); });
+    for (const TraceTap& tap : trace_.taps) {
+      const std::string place = "tap '" + tap.name + "': ";
+      named(place, [&] { lower_tap(tap); });
+      note_missing(place);
+    }
+    if (!missing_.empty()) throw missing();
+    graph_.wanted.assign(wanted_.begin(), wanted_.end());
     return std::move(graph_);
   }
 
@@ -146,6 +155,24 @@ class Lowering {
     } catch (const std::exception& error) {
       throw LowerError(place + error.what());
     }
+  }
+
+  // The missing results that were read just now, at `place`.
+  void note_missing(const std::string& place) {
+    for (const MissingResult& result : storage_.take_missing()) {
+      wanted_.insert(result.wanted);
+      missing_.insert(result.wanted.op);
+      if (first_missing_.empty()) first_missing_ = place + result.what;
+    }
+  }
+
+  ResultsMissing missing() const {
+    std::string message = first_missing_;
+    if (missing_.size() > 1) {
+      message += "; the operations whose results are missing are ";
+      for (const std::string& name : missing_) message += (name == *missing_.begin() ? "'" : ", '") + name + "'";
+    }
+    return {message, {wanted_.begin(), wanted_.end()}};
   }
 
   // The payload, null for id 0; its size must be that of `elements` of `format`.
@@ -168,7 +195,7 @@ class Lowering {
   void lower_leaf(const TraceLeaf& leaf) {
     const std::string place = "leaf '" + leaf.name + "' (value " + std::to_string(leaf.value) + "): ";
     if (leaf.format == Format::kUnknown) {
-      storage_.define_unknown(leaf.value, place + "its element type is not modelled", true);
+      storage_.define_unknown(leaf.value, place + "its element type is not modelled");
       return;
     }
     named(place, [&] {
@@ -179,32 +206,44 @@ class Lowering {
           leaf.role == LeafRole::kParameter || leaf.role == LeafRole::kBuffer || leaf.role == LeafRole::kState;
       if (!bytes && !by_name) throw LowerError("payload: one was expected, found none");
       const NodeId node = add_leaf({leaf.count}, leaf.format, leaf.role, leaf.name, false, bytes);
+      if (const auto words = words_of_leaf(emitter_, graph_.leaves.back())) emitter_.set_words(node, *words);
       storage_.define_flat(leaf.value, {&emitter_, node}, leaf.count);
       leaves_[leaf.value] = {leaf.format, bytes};
     });
   }
 
   void lower_op(const TraceOp& op) {
-    graph_.origins.push_back({op.name, op.source, op.module, op.phase, !op.region.empty()});
+    const bool defined = !op.defined.empty();
+    graph_.origins.push_back(
+        {defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(), defined});
     emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
     std::map<std::size_t, NodeId> made;  // By index of the result.
     std::optional<NodeId> decided;
     const Match match = find_rule(op.name);
     bool modelled = match.rule != nullptr;
     std::string contradiction;  // What its rule found, of arguments that do not fit together.
-    if (modelled) {
+    reason_.clear();
+    if (gives_nothing(op)) {
+      modelled = true;
+      for (std::size_t i = 0; i < op.results.size(); ++i) {
+        const TensorRef& empty = op.results[i].tensor;
+        if (empty.value != 0) made[i] = assemble(emitter_, empty.view.sizes, std::nullopt, {}, {}, empty.format).id;
+      }
+    } else if (modelled) {
       try {
         decided = apply(match, op, made);
       } catch (const TraceError&) {
         throw;
-      } catch (const Unsupported&) {
+      } catch (const Unsupported& error) {
         modelled = false;
+        reason_ = error.what();
       } catch (const LowerError& error) {
         modelled = false;
         contradiction = std::string(" (") + error.what() + ")";
       }
       if (!modelled) {
         emitter_.roll_back();
+        storage_.take_missing();
         made.clear();
       }
     }
@@ -217,14 +256,23 @@ class Lowering {
     if (!modelled) note_opaque(op);
     for (std::size_t i = 0; i < op.results.size(); ++i) bind(op, i, made);
     if (!modelled) note_outputs(op);
-    if (match.rule && modelled) note_decision(*match.rule, op, decided, made);
-    if (modelled && !graph_.reads.empty()) note_host_numbers(op);
+    if (match.rule && modelled && !gives_nothing(op)) note_decision(*match.rule, op, decided, made);
+    if (modelled) note_numbers(op);
     grid_.reset();
     choice_.reset();
   }
 
+  // Whether all of its results are known and without elements.
+  static bool gives_nothing(const TraceOp& op) {
+    const auto empty = [](const TraceResult& result) {
+      return result.tensor.value == 0 ||
+             (result.tensor.format != Format::kUnknown && count(result.tensor.view.sizes) == 0);
+    };
+    return !op.results.empty() && std::ranges::all_of(op.results, empty);
+  }
+
   // Those of the operation's constants that are its arguments, not its formula's own.
-  void note_host_numbers(const TraceOp& op) {
+  void note_numbers(const TraceOp& op) {
     std::vector<double> numbers;
     for (const TraceArgument& argument : op.arguments) {
       if (const auto* real = std::get_if<double>(&argument.value)) numbers.push_back(*real);
@@ -234,8 +282,12 @@ class Lowering {
     if (numbers.empty()) return;
     for (NodeId id = static_cast<NodeId>(graph_.nodes.size()); id-- > 0 && emitter_.fresh(id);) {
       const Node& node = graph_.nodes[id];
-      if (node.primitive == Primitive::kConstant && std::ranges::find(numbers, node.attributes.scalar) != numbers.end())
-        graph_.host_numbers.push_back({id, graph_.reads.size()});
+      const bool number = node.primitive == Primitive::kConstant || node.primitive == Primitive::kVarianceRsqrt;
+      const double value = node.attributes.scalar;
+      if (!number || std::ranges::find(numbers, value) == numbers.end()) continue;
+      graph_.arguments.push_back(id);
+      if (node.primitive == Primitive::kConstant && !graph_.reads.empty())
+        graph_.host_numbers.push_back({id, graph_.reads.size(), value});
     }
   }
 
@@ -244,6 +296,11 @@ class Lowering {
     call.origin = static_cast<std::uint32_t>(graph_.origins.size() - 1);
     const auto read = [&](const TensorRef& tensor) {
       if (tensor.value == 0) return;
+      if (const MissingResult* result = storage_.missing(tensor)) {
+        wanted_.insert(result->wanted);
+        call.known = false;
+        return;
+      }
       try {
         call.inputs.push_back(storage_.read(tensor).id);
       } catch (const Unsupported&) {
@@ -285,6 +342,7 @@ class Lowering {
       match.rule->lower(call);
       grid_ = call.grid();
       choice_ = call.choice();
+      graph_.coverage.untold += call.untold() ? 1 : 0;
       return call.decided();
     }
     const Format compute = emitter_.compute();
@@ -320,15 +378,19 @@ class Lowering {
       node = given->second;
       if (observed && (!emitter_.fresh(node) || graph_.observed.count(node))) node = copy_of(node);
       if (observed) graph_.observed[node] = {tensor.format, observed};
-    } else if (observed) {
+    } else if (observed || (tensor.format != Format::kUnknown && count(tensor.view.sizes) == 0)) {
+      if (!observed) observed = std::make_shared<const std::vector<std::uint8_t>>();
       node = add_leaf(tensor.view.sizes, tensor.format, LeafRole::kData, op.name + " " + what, true, observed);
     } else {
-      const bool unsupported_type = tensor.format == Format::kUnknown;
-      storage_.define_unknown(tensor.value,
-                              what + " of '" + op.name + "' (" + op.source +
-                                  ") is needed: it is not modelled, and its " +
-                                  "observed content was expected, found none",
-                              unsupported_type);
+      const std::string named = what + " of '" + op.name + "' (" + op.source + ")";
+      const std::string reason = reason_.empty() ? "" : " (" + reason_ + ")";
+      if (tensor.format == Format::kUnknown)
+        storage_.define_unknown(tensor.value, named + ": its element type is not modelled" + reason);
+      else
+        storage_.define_missing(tensor.value, tensor.format, result.count,
+                                {{op.name, !op.region.empty()},
+                                 named + " is needed: it is not modelled" + reason +
+                                     ", and its observed content was expected, found none"});
       return;
     }
     storage_.define(tensor.value, {&emitter_, node}, tensor.view, result.count, result.base);
@@ -344,6 +406,12 @@ class Lowering {
     return emitter_.movement(Primitive::kWindow, {{&emitter_, source}}, shape, std::move(attributes), format).id;
   }
 
+  // Whether its result is an outcome, and no number.
+  static bool decides(Primitive primitive) {
+    return primitive == Primitive::kSign || (primitive >= Primitive::kFloor && primitive <= Primitive::kLogicalNot) ||
+           (primitive >= Primitive::kLess && primitive <= Primitive::kLogicalOr);
+  }
+
   void note_decision(const Rule& rule, const TraceOp& op, std::optional<NodeId> decided,
                      const std::map<std::size_t, NodeId>& made) {
     if (rule.decision == DecisionKind::kPositiveSide && decided && op.decision != 0) {
@@ -357,6 +425,7 @@ class Lowering {
     for (const auto& [index, node] : made) {
       const auto observed = graph_.observed.find(node);
       if (observed == graph_.observed.end() || !is_float(emitter_.node(node).compute)) continue;
+      if (!grid_ && !decides(emitter_.node(node).primitive)) continue;
       if (grid_ && index == 0) {
         graph_.decisions.push_back({*decided, codes(*grid_, observed->second), false, Format::kFloat64});
       } else if (!grid_) {
@@ -478,9 +547,13 @@ class Lowering {
   Emitter emitter_;
   Storage storage_;
   std::map<ValueId, Observation> leaves_;
+  std::set<WantedResult> wanted_;
+  std::set<std::string> missing_;  // Names of the operations without whose results nothing can be lowered.
+  std::string first_missing_;
   // Of the operation at hand.
   std::optional<Call::Grid> grid_;
   std::optional<Call::Choice> choice_;
+  std::string reason_;  // Why its rule does not model it.
 };
 
 }  // namespace

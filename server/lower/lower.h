@@ -13,8 +13,8 @@ namespace plumbline {
 
 // Lowers a validated step. Operations without a rule, and those whose arguments no rule models or its rule finds
 // contradictory (coverage then tells why), are opaque: their observed results become anchor leaves. Throws LowerError
-// where the trace contradicts itself, where a payload has the wrong size, and where a result is needed that is neither
-// modelled nor observed. Thread-safe.
+// where the trace contradicts itself and where a payload has the wrong size; ResultsMissing, with all of them, where
+// results are needed that are neither modelled nor observed. Thread-safe.
 //
 // A leaf without payload (a reference's parameters, buffers and state) gets null bytes; so does a tap's term that is
 // a window on such a leaf.

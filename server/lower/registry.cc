@@ -35,24 +35,37 @@ const Table& table() {
          {elementwise_rules(), activation_rules(),  piecewise_rules(), function_rules(), reduce_rules(),
           matmul_rules(),      convolution_rules(), pool_rules(),      pad_rules(),      resample_rules(),
           grid_rules(),        recurrent_rules(),   choice_rules(),    norm_rules(),     softmax_loss_rules(),
-          attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     movement_rules(),
-          factory_rules(),     optimizer_rules(),   quantize_rules()})
+          attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     count_rules(),
+          movement_rules(),    factory_rules(),     optimizer_rules(), quantize_rules(), special_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
   return built;
 }
 
-const Table& collectives() {
+const Table& written_by_us() {
   static const Table built = [] {
     Table made;
-    for (const Rule& rule : collective_rules()) add_rule(made, rule);
+    for (const auto family : {collective_rules(), draw_rules()})
+      for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
   return built;
 }
 
-constexpr std::string_view kNamespace = "aten::", kCollectives = "plumbline::";
+// What ends the names of operations on complex tensors.
+constexpr std::string_view kComplex[] = {" on complex64", " on complex128"};
+
+const Table& on_complex() {
+  static const Table built = [] {
+    Table made;
+    for (const Rule& rule : complex_rules()) add_rule(made, rule);
+    return made;
+  }();
+  return built;
+}
+
+constexpr std::string_view kNamespace = "aten::", kOurs = "plumbline::";
 
 Match find_in(const Table& rules, const std::string& name) {
   const auto found = rules.find(name);
@@ -62,14 +75,22 @@ Match find_in(const Table& rules, const std::string& name) {
 }  // namespace
 
 Match find_rule(const std::string& operation) {
-  if (operation.starts_with(kNamespace)) return find_in(table(), operation.substr(kNamespace.size()));
-  if (operation.starts_with(kCollectives)) return find_in(collectives(), operation.substr(kCollectives.size()));
+  if (operation.starts_with(kNamespace)) {
+    const std::string name = operation.substr(kNamespace.size());
+    for (const std::string_view suffix : kComplex)
+      if (name.ends_with(suffix)) return find_in(on_complex(), name.substr(0, name.size() - suffix.size()));
+    return find_in(table(), name);
+  }
+  if (operation.starts_with(kOurs)) return find_in(written_by_us(), operation.substr(kOurs.size()));
   return {};
 }
 
 std::vector<std::pair<std::string, const Rule*>> all_operations() {
   std::vector<std::pair<std::string, const Rule*>> names;
   for (const auto& [name, match] : table()) names.emplace_back(std::string(kNamespace) + name, match.rule);
+  for (const std::string_view suffix : kComplex)
+    for (const auto& [name, match] : on_complex())
+      names.emplace_back(std::string(kNamespace) + name + std::string(suffix), match.rule);
   return names;
 }
 

@@ -58,6 +58,7 @@ std::span<const Rule> elementwise_rules();
 std::span<const Rule> activation_rules();
 std::span<const Rule> piecewise_rules();
 std::span<const Rule> function_rules();
+std::span<const Rule> special_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
 std::span<const Rule> convolution_rules();
@@ -73,11 +74,16 @@ std::span<const Rule> index_rules();
 std::span<const Rule> bag_rules();
 std::span<const Rule> choice_rules();
 std::span<const Rule> mask_rules();
+std::span<const Rule> count_rules();
 std::span<const Rule> movement_rules();
 std::span<const Rule> factory_rules();
+// "NAME on complex64" and "NAME on complex128": the operations on complex tensors.
+std::span<const Rule> complex_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> quantize_rules();
 // "plumbline::" in place of "aten::": what join.h writes for the collectives of several ranks.
 std::span<const Rule> collective_rules();
+// The same, of what the client writes for random draws.
+std::span<const Rule> draw_rules();
 
 }  // namespace plumbline

@@ -26,22 +26,53 @@ void Storage::define(ValueId value, Expr node, const View& written, std::int64_t
   values_[value] = std::move(made);
 }
 
-void Storage::define_unknown(ValueId value, std::string reason, bool unsupported_type) {
+void Storage::define_unknown(ValueId value, std::string reason) {
   Value made;
   made.unknown = std::move(reason);
-  made.unsupported_type = unsupported_type;
   values_[value] = std::move(made);
 }
 
-Storage::Value& Storage::find(ValueId value) {
+void Storage::define_missing(ValueId value, Format format, std::int64_t elements, MissingResult result) {
+  Value made;
+  made.missing = std::move(result);
+  made.format = format;
+  made.count = elements;
+  made.flat = true;
+  values_[value] = std::move(made);
+}
+
+const MissingResult* Storage::missing(const TensorRef& tensor) const {
+  auto found = values_.find(tensor.value);
+  if (found == values_.end()) return nullptr;
+  if (found->second.missing) return &*found->second.missing;
+  if (found->second.flat || !found->second.unknown.empty() || found->second.written == canonical(tensor.view) ||
+      compose(layout_of_write(found->second.written), canonical(tensor.view)))
+    return nullptr;
+  while (!found->second.flat && !storage_order(found->second.written, found->second.count)) {
+    found = values_.find(found->second.base);
+    if (found == values_.end()) return nullptr;
+    if (found->second.missing) return &*found->second.missing;
+  }
+  return nullptr;
+}
+
+std::vector<MissingResult> Storage::take_missing() {
+  std::vector<MissingResult> taken;
+  taken.swap(read_missing_);
+  return taken;
+}
+
+Storage::Value Storage::find(ValueId value) {
   const auto found = values_.find(value);
   if (found == values_.end())
     throw TraceError("a leaf or an earlier result was expected, found value " + std::to_string(value));
-  if (!found->second.unknown.empty()) {
-    if (found->second.unsupported_type) throw Unsupported(found->second.unknown);
-    throw TraceError(found->second.unknown);
+  if (!found->second.unknown.empty()) throw Unsupported(found->second.unknown);
+  Value known = found->second;
+  if (known.missing) {
+    read_missing_.push_back(*known.missing);
+    known.node = emitter_.movement(Primitive::kLeaf, {}, {known.count}, {}, known.format);
   }
-  return found->second;
+  return known;
 }
 
 Expr Storage::read(const TensorRef& tensor) {

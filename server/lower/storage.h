@@ -5,7 +5,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "server/lower/emit.h"
 
@@ -17,6 +19,12 @@ class TraceError : public LowerError {
   using LowerError::LowerError;
 };
 
+// A result that no node computes and nobody observed.
+struct MissingResult {
+  WantedResult wanted;
+  std::string what;  // "result 0 of 'custom::thing.default' (train.py:41) is needed: ..."
+};
+
 class Storage {
  public:
   explicit Storage(Emitter& emitter) : emitter_(emitter) {}
@@ -25,11 +33,17 @@ class Storage {
   void define_flat(ValueId value, Expr node, std::int64_t count);
   // A value of `count` elements made by writing `node` through `written`; the rest is `base`'s, zeros when 0.
   void define(ValueId value, Expr node, const View& written, std::int64_t count, ValueId base);
-  // A value whose content nobody modelled or observed. Reading it throws: TraceError with `reason`, or Unsupported when
-  // its element type is none that the audit knows.
-  void define_unknown(ValueId value, std::string reason, bool unsupported_type);
+  // A value of an element type that the audit does not know. Reading it throws Unsupported with `reason`.
+  void define_unknown(ValueId value, std::string reason);
+  // A value whose content is missing. Reading it notes that, and gives a leaf without content in its place, so that
+  // lowering can go on and find what else is missing.
+  void define_missing(ValueId value, Format format, std::int64_t count, MissingResult result);
 
   bool known(ValueId value) const { return values_.count(value) != 0; }
+  // The first missing result that reading the window would note; null: none.
+  const MissingResult* missing(const TensorRef& tensor) const;
+  // The missing results that were read since the last call.
+  std::vector<MissingResult> take_missing();
 
   // The elements of the window as a node of its shape. Throws TraceError: unknown value, window outside of it.
   Expr read(const TensorRef& tensor);
@@ -42,15 +56,17 @@ class Storage {
     ValueId base = 0;
     bool flat = false;  // node's row-major order is storage order.
     std::string unknown;
-    bool unsupported_type = false;
+    std::optional<MissingResult> missing = std::nullopt;
+    Format format = Format::kUnknown;  // Of what is missing.
   };
 
-  Value& find(ValueId value);
+  Value find(ValueId value);
   // A node whose row-major elements are the storage's.
   Expr flat(ValueId value);
 
   Emitter& emitter_;
   std::map<ValueId, Value> values_;
+  std::vector<MissingResult> read_missing_;
 };
 
 }  // namespace plumbline

@@ -31,6 +31,12 @@ constexpr std::array<std::string_view, 8> kDropReasons = {
 constexpr std::array<std::string_view, 11> kPhases = {"lower",  "replay",  "range",   "interval", "adjoint", "pairing",
                                                       "policy", "hazards", "rounded", "total",    kOther};
 
+// Of legal steps one in 10^s is at s or beyond; 3 is where a single step deserves a look.
+const Boundaries& surprise_boundaries() {
+  static const Boundaries boundaries = {0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50, 100, 1000};
+  return boundaries;
+}
+
 // A margin is a ratio to the envelope: 1 is the border between explained and not.
 const Boundaries& margin_boundaries() {
   static const Boundaries boundaries = {1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3,
@@ -165,6 +171,10 @@ struct Metrics::Families {
   Family<Counter>& steps =
       counter("plumbline_steps_total",
               "Sampled steps, by job and outcome: audited, refused (an error), missed (dropped by the client).");
+  Histogram& surprise =
+      histogram("plumbline_surprise",
+                "Minus log10 of the probability that legal rounding deviates as much somewhere in the step.",
+                surprise_boundaries());
   Histogram& margin = histogram(
       "plumbline_margin", "Deviation over envelope of the question that decided: above 1 is not explained by rounding.",
       margin_boundaries());
@@ -249,6 +259,7 @@ void Metrics::add_verdict(const Verdict& verdict) {
   families_->verdicts.Add(labels).Increment();
   add_steps(verdict.identity.project, verdict.identity.job, StepOutcome::kAudited);
 
+  observe(families_->surprise, surprise_boundaries(), verdict.surprise);
   observe(families_->margin, margin_boundaries(), verdict.margin);
   observe(families_->math_resolution, resolution_boundaries(), verdict.math_resolution);
   observe(families_->exec_resolution, resolution_boundaries(), verdict.exec_resolution);

@@ -40,9 +40,9 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Counts a stored verdict: verdicts_total, steps_total{outcome="audited"}, margin, math_resolution, exec_resolution
-  // (values that are not finite are left out of the histograms: NaN is "not asked"), step_audit_seconds by
-  // verdict.phase_seconds and "total", ops_total, hazards_total.
+  // Counts a stored verdict: verdicts_total, steps_total{outcome="audited"}, surprise, margin, math_resolution,
+  // exec_resolution (values that are not finite are left out of the histograms: NaN is "not asked"), step_audit_seconds
+  // by verdict.phase_seconds and "total", ops_total, hazards_total.
   void add_verdict(const Verdict& verdict);
 
   // Counts steps without a verdict: steps_total only.

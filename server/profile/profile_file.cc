@@ -95,16 +95,14 @@ class Reader {
       const auto check = [&](bool right, const std::string& what) {
         if (!right) fail("functions", i, "'" + entry.function() + "': " + what);
       };
-      const auto* row = std::find_if(std::begin(kFunctions), std::end(kFunctions),
-                                     [&](const auto& candidate) { return entry.function() == candidate.first; });
-      check(row != std::end(kFunctions), "a function's name was expected");
-      const auto index = static_cast<std::size_t>(row->second);
+      const std::optional<Function> function = function_named(entry.function());
+      check(function.has_value(), "a function's name was expected");
+      const auto index = static_cast<std::size_t>(*function);
       check(!known[index], "is stated twice");
       known[index] = true;
       for (const double error : {entry.ulp(), entry.absolute(), entry.ulp_slope()})
         check(error >= 0 && std::isfinite(error), "expected finite errors >= 0, found " + std::to_string(error));
-      const bool unary =
-          row->second != Function::kPow && row->second != Function::kAtan2 && row->second != Function::kDivide;
+      const bool unary = *function != Function::kPow && *function != Function::kAtan2 && *function != Function::kDivide;
       check(unary || (entry.ulp_slope() == 0 && !entry.has_argument_max()), "has no single argument to depend on");
       FunctionError& to = profile_.functions[index];
       to = {.ulp = entry.ulp(), .absolute = entry.absolute(), .slope = entry.ulp_slope()};
@@ -229,6 +227,12 @@ class Reader {
 };
 
 }  // namespace
+
+std::optional<Function> function_named(std::string_view name) {
+  for (const auto& [known, function] : kFunctions)
+    if (name == known) return function;
+  return std::nullopt;
+}
 
 Profile read_profile(const std::string& file) { return Reader(file).profile(); }
 

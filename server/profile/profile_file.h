@@ -1,7 +1,9 @@
 // One profile file.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/profile.h"
 
@@ -11,5 +13,8 @@ namespace plumbline {
 // expected ..., found ..." for text that does not parse, unknown names, figures that are negative or not finite, fields
 // that contradict each other and what is stated twice.
 Profile read_profile(const std::string& file);
+
+// By the name that profiles give it.
+std::optional<Function> function_named(std::string_view name);
 
 }  // namespace plumbline

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,14 +17,21 @@ class ProfileRegistry {
   // read_profile refuses, and for a name that two files hold.
   static ProfileRegistry load(const std::string& directory);
 
-  // By name, options included in any order ("cuda-sm90+tf32+reduced"). Null if there is none.
+  // By name, options included in any order ("cuda-sm90+tf32+reduced"). Null if there is none, and where more than
+  // kMadeMax combinations of options were asked for. Lives as long as the registry. Thread-safe.
   const Profile* find(const std::string& name) const;
-  std::vector<std::string> names() const;  // Without options.
-  static std::vector<std::string> options();
+  std::vector<std::string> names() const;     // Without options.
+  static std::vector<std::string> options();  // As they are written.
 
  private:
-  std::map<std::string, Profile> profiles_;  // All of them with every combination of options, those sorted.
-  std::vector<std::string> names_;
+  static constexpr std::size_t kMadeMax = 4096;
+  struct Made {
+    std::mutex mutex;
+    std::map<std::string, Profile> profiles;  // With their options, those sorted.
+  };
+
+  std::map<std::string, Profile> profiles_;
+  std::unique_ptr<Made> made_ = std::make_unique<Made>();
 };
 
 }  // namespace plumbline

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/format.h"
 #include "server/ingest/limits.h"
-#include "server/judge/audit.h"
+#include "server/pipeline/audit.h"
 #include "server/serve/query_status.h"
 #include "server/serve/reproducer_script.h"
 #include "server/store/encode.h"

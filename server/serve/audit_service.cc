@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/ingest/limits.h"
-#include "server/judge/audit.h"
+#include "server/pipeline/audit.h"
 #include "server/serve/audit_stream.h"
 #include "server/serve/status.h"
 
@@ -68,7 +68,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
       response->mutable_identity()->set_job(run->identity.job);
       response->mutable_identity()->set_run(run->identity.run);
       response->mutable_identity()->set_rank(run->identity.rank);
-      *response->mutable_plan() = plan(regions_allowed);
+      *response->mutable_plan() = plan(*run, regions_allowed);
       response->set_server_version(options_.version);
       reactor->Finish(grpc::Status::OK);
     });
@@ -96,13 +96,18 @@ Violation AuditService::begin_golden(const Run& run) const {
   return {begun.code(), "record_golden", std::string(begun.message())};
 }
 
-v1::CapturePlan AuditService::plan(bool regions_allowed) const {
+v1::CapturePlan AuditService::plan(const Run& run, bool regions_allowed) const {
   v1::CapturePlan plan;
   for (const std::string& name : lowered_operations()) plan.add_lowered_ops(name);
   for (const auto& [name, kind] : decision_operations()) {
     auto* decision = plan.add_decisions();
     decision->set_op(name);
     decision->set_kind(static_cast<v1::Decision::Kind>(kind));
+  }
+  for (const WantedResult& result : parts_.runs->wanted(run.identity)) {
+    auto* wanted = plan.add_wanted();
+    wanted->set_op(result.op);
+    wanted->set_fused(result.fused);
   }
   plan.set_chunk_bytes_max(limits::kChunkBytesMax);
   plan.set_step_bytes_max(options_.step_bytes_max);

@@ -64,7 +64,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
 
  private:
-  v1::CapturePlan plan(bool regions_allowed) const;
+  v1::CapturePlan plan(const Run& run, bool regions_allowed) const;
   Violation check_golden(const RunRegistry::Request& open) const;
   Violation begin_golden(const Run& run) const;
 

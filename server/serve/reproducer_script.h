@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/judge/reproduce.h"
+#include "server/pipeline/reproduce.h"
 
 namespace plumbline {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,7 @@ constexpr std::size_t kTapsMax = 4096;
 constexpr std::size_t kContributorsMax = 16;
 constexpr std::size_t kOpaqueNamesMax = 16;
 constexpr std::size_t kModulesMax = 4096;
+constexpr std::size_t kWantedMax = 1024;
 
 // Length of the well-formed UTF-8 sequence at the start of `text` (Unicode 15, table 3-7); 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
@@ -75,6 +77,7 @@ void encode(const TapVerdict& from, v1::TapVerdict* to) {
   to->set_interval_radius(from.interval_radius);
   to->set_drift(from.drift);
   to->set_worst_case(from.worst_case);
+  if (!std::isnan(from.surprise)) to->set_surprise(from.surprise);
 }
 
 void encode(const Coverage& from, v1::Coverage* to) {
@@ -87,6 +90,7 @@ void encode(const Coverage& from, v1::Coverage* to) {
   to->set_decisions(from.decisions);
   to->set_unstable(from.unstable);
   to->set_elements(from.elements);
+  to->set_compared(from.compared);
   to->set_partial(from.partial);
   to->set_modules(from.modules);
   to->set_modules_audited(from.modules_audited);
@@ -139,6 +143,7 @@ v1::Verdict to_proto(const Verdict& from) {
   to.set_grade(static_cast<v1::Grade>(from.grade));
   to.set_cause(static_cast<v1::Cause>(from.cause));
   to.set_sentence(utf8(from.sentence));
+  if (!std::isnan(from.surprise)) to.set_surprise(from.surprise);
   to.set_deviation(from.deviation);
   to.set_envelope(from.envelope);
   to.set_margin(from.margin);
@@ -163,6 +168,11 @@ v1::Verdict to_proto(const Verdict& from) {
   to.set_backend(utf8(from.backend));
   if (from.trace_kept) to.set_trace(v1::KEPT);
   to.set_ranks(static_cast<std::int32_t>(from.rank_digests.size()));
+  for (std::size_t i = 0; i < std::min(from.wanted.size(), kWantedMax); ++i) {
+    auto* wanted = to.add_wanted();
+    wanted->set_op(utf8(from.wanted[i].op));
+    wanted->set_fused(from.wanted[i].fused);
+  }
   for (const std::string& digest : from.rank_digests) to.add_rank_digests(utf8(digest));
   return to;
 }

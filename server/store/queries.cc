@@ -191,8 +191,8 @@ absl::Status Queries::summarize(v1::JobSummary* summary) const {
                take_worst);
   if (!status.ok() || !summary->worst_verdict_id().empty()) return status;
   return ask(
-      "SELECT run, rank, step FROM verdicts WHERE project=? AND job=? AND margin IS NOT NULL "
-      "ORDER BY margin DESC, sequence LIMIT 1",
+      "SELECT run, rank, step FROM verdicts WHERE project=? AND job=? AND coalesce(surprise, margin) IS NOT NULL "
+      "ORDER BY surprise DESC, margin DESC, sequence LIMIT 1",
       take_worst);
 }
 
@@ -259,14 +259,17 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter) const {
     if (!added.ok()) return added;
   }
   auto sums = connection_.prepare(absl::StrCat(
-      "SELECT outcome, count(*), sum(operations), sum(opaque), sum(audit_seconds), max(margin), count(margin) "
-      "FROM verdicts WHERE ",
+      "SELECT outcome, count(*), sum(operations), sum(opaque), sum(audit_seconds), max(margin), count(margin), "
+      "max(surprise), count(surprise) FROM verdicts WHERE ",
       where.sql, " GROUP BY outcome"));
   if (!sums.ok()) return sums.status();
   where.bind(*sums);
-  std::int64_t margins = 0;
-  stats.set_margin_max(std::numeric_limits<double>::quiet_NaN());
-  stats.set_margin_median(std::numeric_limits<double>::quiet_NaN());
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t margins = 0, surprises = 0;
+  stats.set_margin_max(kNone);
+  stats.set_margin_median(kNone);
+  stats.set_surprise_max(kNone);
+  stats.set_surprise_median(kNone);
   for (;;) {
     auto row = sums->step();
     if (!row.ok()) return row.status();
@@ -279,20 +282,31 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter) const {
     stats.set_operations(stats.operations() + static_cast<std::uint64_t>(sums->integer(2)));
     stats.set_opaque(stats.opaque() + static_cast<std::uint64_t>(sums->integer(3)));
     stats.set_audit_seconds(stats.audit_seconds() + sums->real(4));
-    // NaN (nothing so far, or no margin in this group) loses on either side.
+    // NaN (nothing so far, or no such number in this group) loses on either side.
     if (!sums->is_null(5) && !(stats.margin_max() >= sums->real(5))) stats.set_margin_max(sums->real(5));
     margins += sums->integer(6);
+    if (!sums->is_null(7) && !(stats.surprise_max() >= sums->real(7))) stats.set_surprise_max(sums->real(7));
+    surprises += sums->integer(8);
   }
-  if (margins == 0) return stats;
 
-  auto median = connection_.prepare(absl::StrCat("SELECT margin FROM verdicts WHERE ", where.sql,
-                                                 " AND margin IS NOT NULL ORDER BY margin LIMIT 1 OFFSET ?"));
-  if (!median.ok()) return median.status();
-  where.bind(*median);
-  median->bind((margins - 1) / 2);  // Of an even number, the lower one: a margin that some verdict has.
-  auto row = median->step();
-  if (!row.ok()) return row.status();
-  if (*row) stats.set_margin_median(median->real(0));
+  // Of an even number, the lower one: one that some verdict has.
+  const auto median = [&](const char* column, std::int64_t count) -> absl::StatusOr<double> {
+    if (count == 0) return kNone;
+    auto statement = connection_.prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",
+                                                      column, " IS NOT NULL ORDER BY ", column, " LIMIT 1 OFFSET ?"));
+    if (!statement.ok()) return statement.status();
+    where.bind(*statement);
+    statement->bind((count - 1) / 2);
+    auto row = statement->step();
+    if (!row.ok()) return row.status();
+    return *row ? statement->real(0) : kNone;
+  };
+  const auto margin = median("margin", margins);
+  if (!margin.ok()) return margin.status();
+  const auto surprise = median("surprise", surprises);
+  if (!surprise.ok()) return surprise.status();
+  stats.set_margin_median(*margin);
+  stats.set_surprise_median(*surprise);
   return stats;
 }
 

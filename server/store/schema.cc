@@ -16,10 +16,10 @@ CREATE TABLE verdicts(
   project TEXT NOT NULL, job TEXT NOT NULL, run TEXT NOT NULL, rank INTEGER NOT NULL, step INTEGER NOT NULL,
   outcome INTEGER NOT NULL, grade INTEGER NOT NULL, cause INTEGER NOT NULL, margin REAL, digest TEXT NOT NULL,
   time_us INTEGER NOT NULL, audit_seconds REAL NOT NULL, operations INTEGER NOT NULL, opaque INTEGER NOT NULL,
-  summary BLOB NOT NULL, detail BLOB NOT NULL,
+  summary BLOB NOT NULL, detail BLOB NOT NULL, surprise REAL,
   UNIQUE(project, job, run, rank, step));
 CREATE INDEX verdicts_by_job ON verdicts(project, job, outcome, sequence);
-CREATE INDEX verdicts_by_margin ON verdicts(project, job, margin);
+CREATE INDEX verdicts_by_surprise ON verdicts(project, job, surprise, margin);
 
 CREATE TABLE errors(
   project TEXT NOT NULL, job TEXT NOT NULL, run TEXT NOT NULL, rank INTEGER NOT NULL, step INTEGER NOT NULL,
@@ -30,6 +30,13 @@ CREATE TABLE gaps(
   project TEXT NOT NULL, job TEXT NOT NULL, run TEXT NOT NULL, rank INTEGER NOT NULL, step INTEGER NOT NULL,
   missed INTEGER NOT NULL, reasons TEXT NOT NULL,
   PRIMARY KEY(project, job, run, rank, step)) WITHOUT ROWID;
+)sql";
+
+// From version 1, which had no surprise. The messages of its verdicts have none either.
+constexpr char kFromVersion1[] = R"sql(
+ALTER TABLE verdicts ADD COLUMN surprise REAL;
+DROP INDEX verdicts_by_margin;
+CREATE INDEX verdicts_by_surprise ON verdicts(project, job, surprise, margin);
 )sql";
 
 absl::Status at_path(const absl::Status& status, const std::string& path) {
@@ -64,7 +71,10 @@ absl::Status check_or_create(const SqliteConnection& connection, const std::stri
   if (*check != "ok") {
     return absl::DataLossError(absl::StrCat(path, " is damaged (", *check, "); restore it or move it away"));
   }
-  return absl::OkStatus();
+  if (*version == kSchemaVersion) return absl::OkStatus();
+  auto upgraded = connection.run(
+      absl::StrCat("BEGIN IMMEDIATE;", kFromVersion1, "PRAGMA user_version=", kSchemaVersion, ";COMMIT;"));
+  return upgraded.ok() ? upgraded : at_path(upgraded, path);
 }
 
 }  // namespace

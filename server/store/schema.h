@@ -9,7 +9,7 @@
 namespace plumbline {
 
 inline constexpr int kApplicationId = 0x504C4D42;  // "PLMB".
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 // A connection that writes: WAL, synchronous=FULL, tables made. Errors as open_sqlite_store() documents them.
 absl::StatusOr<SqliteConnection> open_writer(const std::string& path, const std::string& vfs);

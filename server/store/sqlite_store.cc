@@ -82,7 +82,7 @@ struct Statements {
         {&digest, "SELECT digest FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? AND step=?"},
         {&insert_verdict,
          "INSERT INTO verdicts(project, job, run, rank, step, outcome, grade, cause, margin, digest, time_us,"
-         "audit_seconds, operations, opaque, summary, detail) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+         "audit_seconds, operations, opaque, summary, detail, surprise) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&clear_error, "DELETE FROM errors WHERE project=? AND job=? AND run=? AND rank=? AND step=? AND digest=''"},
         {&insert_error, "INSERT OR REPLACE INTO errors VALUES(?,?,?,?,?,?,?,?,?)"},
         {&insert_gap,
@@ -138,6 +138,7 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
   row.keys.set_grade(verdict.grade());
   row.keys.set_cause(verdict.cause());
   row.keys.set_margin(verdict.margin());
+  if (verdict.has_surprise()) row.keys.set_surprise(verdict.surprise());
   row.keys.set_digest(verdict.digest());
   row.keys.set_audit_seconds(verdict.audit_seconds());
   row.keys.mutable_coverage()->set_operations(verdict.coverage().operations());
@@ -268,7 +269,8 @@ class SqliteStore final : public VerdictStore {
         .bind(static_cast<std::int64_t>(row.keys.coverage().operations()))
         .bind(static_cast<std::int64_t>(row.keys.coverage().opaque()))
         .bind_blob(row.summary)
-        .bind_blob(row.detail);
+        .bind_blob(row.detail)
+        .bind(row.keys.has_surprise() ? row.keys.surprise() : kNotAsked);
     return statements_.insert_verdict.run();
   }
 

@@ -75,6 +75,8 @@ Violation check_same(const RunRegistry::Request& request, const std::optional<St
   return {};
 }
 
+std::string job_of(const StepIdentity& identity) { return StrCat(identity.project, "/", identity.job); }
+
 }  // namespace
 
 StepIdentity Run::judged(std::int64_t step) const {
@@ -183,6 +185,23 @@ void RunRegistry::release(const Run& run) {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(run.identity.run_id());
   if (found != runs_.end()) found->second.streaming = false;
+}
+
+void RunRegistry::want(const StepIdentity& step, const std::vector<WantedResult>& results) {
+  if (results.empty()) return;
+  const std::lock_guard lock(mutex_);
+  const std::string job = job_of(step);
+  if (wanted_.count(job) == 0 && wanted_.size() >= kWantedJobsMax) wanted_.erase(wanted_.begin());
+  std::set<WantedResult>& wanted = wanted_[job];
+  for (const WantedResult& result : results)
+    if (wanted.size() < kWantedMax) wanted.insert(result);
+}
+
+std::vector<WantedResult> RunRegistry::wanted(const StepIdentity& run) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = wanted_.find(job_of(run));
+  if (found == wanted_.end()) return {};
+  return {found->second.begin(), found->second.end()};
 }
 
 bool RunRegistry::keeps_traces(const StepIdentity& run) const {

@@ -10,12 +10,14 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/profile.h"
 #include "server/ingest/trace.h"
 #include "server/ingest/violation.h"
-#include "server/judge/audit.h"
+#include "server/pipeline/audit.h"
 #include "server/work/steering.h"
 
 namespace plumbline {
@@ -65,6 +67,11 @@ class RunRegistry {
   bool acquire(const Run& run);
   void release(const Run& run);
 
+  // Results that a step's audit lacked; later runs of the job are asked for them from their first step on.
+  void want(const StepIdentity& step, const std::vector<WantedResult>& results);
+  std::vector<WantedResult> wanted(const StepIdentity& run) const;
+  static constexpr std::size_t kWantedJobsMax = 4096, kWantedMax = 1024;
+
   // Whether traces of this run must be kept: it was opened as a reference, or another run named it as its reference.
   bool keeps_traces(const StepIdentity& run) const;
   bool known(const StepIdentity& run) const;
@@ -85,7 +92,9 @@ class RunRegistry {
   std::map<std::string, Entry> runs_;           // By run_id().
   std::map<std::string, std::string> handles_;  // To run_id().
   std::list<std::string> ages_;                 // Of runs, least recently opened first.
-  std::map<std::string, int> referenced_;       // run_id() of references to the number of reasons why they are.
+  // By job; at most kWantedJobsMax jobs, kWantedMax results each.
+  std::map<std::string, std::set<WantedResult>> wanted_;
+  std::map<std::string, int> referenced_;  // run_id() of references to the number of reasons why they are.
   std::random_device random_;
 };
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/bound/golden.h"
-#include "server/judge/audit.h"
+#include "server/bound/pair/golden.h"
+#include "server/pipeline/audit.h"
 #include "server/store/encode.h"
 
 namespace plumbline {
@@ -310,6 +310,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   run.memory = std::move(made->memory);
   if (!step->given) run.memory.step = trace.identity.step;
   Verdict& verdict = made->verdict;
+  parts_.runs->want(trace.identity, verdict.wanted);
   verdict.identity = trace.identity;
   verdict.digest = trace.digest;
   verdict.rank_digests = trace.rank_digests;

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import random
 import sys
 from pathlib import Path
 
@@ -12,21 +11,19 @@ sys.path[:0] = [str(ROOT / "tests" / "scenario"), str(ROOT / "deploy" / "lib")]
 
 
 def report_scenarios(small: bool, seed: int | None) -> tuple[str, dict]:
-    from judge import base_cases, judge_with_rivals, random_cases, summary, table
+    from judge import DRAW_SEED, base_cases, cases, judge_with_rivals, summary, table
     from private_daemon import running
     from scenario import TYPE_II, scenarios
 
     if not small:
         os.environ.setdefault("PLUMBLINE_SCENARIO_COMPILER", "inductor")
-    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    draw = random.Random(seed)
-    cases = [case for s in scenarios() for case in (*base_cases(s), *([] if small else random_cases(s, draw)))]
+    seed = DRAW_SEED if seed is None else seed
     results = []
     with running() as daemon:
-        for case in cases:
+        for case in [case for s in scenarios() for case in (base_cases(s) if small else cases(s, seed=seed))]:
             result = judge_with_rivals(case, daemon.address)
             results.append(result)
-            placed = result.located or case.label != TYPE_II
+            placed = result.located or case.label != TYPE_II or case.variant in case.scenario.unplaced
             if not (result.cause_correct and placed):
                 wrong = "wrong" if not result.correct else "wrong cause" if placed else "not located"
                 print(f"{wrong}: {case.name} size {case.size} seed {case.seed}\n{result.verdict}", file=sys.stderr)
@@ -76,10 +73,23 @@ def report_tightness(small: bool, seed: int | None) -> tuple[str, dict]:
     return tightness(small, seed)
 
 
+def report_equivalence(small: bool, seed: int | None, pairs: int | None = None) -> tuple[str, dict]:
+    sys.path.insert(0, str(ROOT / "tests"))
+    from equivalence.report import measure
+
+    return measure(small, seed, pairs)
+
+
 def report_gpu(small: bool, seed: int | None) -> tuple[str, dict]:
     from gpu import measure
 
     return measure()
+
+
+def report_operators(small: bool, seed: int | None) -> tuple[str, dict]:
+    from operators import measure
+
+    return measure(small, seed)
 
 
 REPORTS = {
@@ -90,7 +100,9 @@ REPORTS = {
     "coverage": report_coverage,
     "soundness": report_soundness,
     "tightness": report_tightness,
+    "equivalence": report_equivalence,
     "gpu": report_gpu,
+    "operators": report_operators,
 }
 
 
@@ -99,7 +111,8 @@ def is_wrong(figures: dict) -> bool:
     power = min(figures.get("flagged", 0), figures.get("located", 0)) < 0.95 * figures.get("mutants", 0)
     scenarios = figures.get("correct") != figures.get("scenarios")
     claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold")
-    return power or scenarios or any(figures.get(claim) is False for claim in claims)
+    wrong = figures.get("controls_missed", 0) + (figures.get("false_type_ii", 0) if "operators" in figures else 0)
+    return power or scenarios or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 
 def main() -> int:
@@ -107,8 +120,12 @@ def main() -> int:
     parser.add_argument("name", choices=REPORTS)
     parser.add_argument("--small", action="store_true", help="fewer and smaller cases")
     parser.add_argument("--seed", type=int, help="of the random cases")
+    parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     options = parser.parse_args()
-    text, figures = REPORTS[options.name](options.small, options.seed)
+    more = {} if options.pairs is None else {"pairs": options.pairs}
+    if more and options.name != "equivalence":
+        parser.error("--pairs goes with equivalence")
+    text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
     print(text)
     print(json.dumps(figures))

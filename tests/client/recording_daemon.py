@@ -23,6 +23,7 @@ class RecordingDaemon:
         self.resent: list[int] = []
         self.violations: list[str] = []
         self.outcome: Callable[[int], int] = lambda step: verdict_pb2.TYPE_I
+        self.wanted: Callable[[int], list[str]] = lambda step: []  # Operations whose results a step lacks.
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None  # Code, field, description.
         self.step_error = ""
         self.grant = threading.Event()  # Cleared: credit runs out after the first window.
@@ -105,5 +106,7 @@ class RecordingDaemon:
                 else:
                     response.verdict.step = number
                     response.verdict.verdict = self.outcome(number)
+                    for name in self.wanted(number):
+                        response.verdict.wanted.add(op=name)
                 yield response
                 yield audit_pb2.AuditResponse(ack=audit_pb2.Ack(received=received, credit=credit, durable_step=number))

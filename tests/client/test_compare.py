@@ -61,7 +61,7 @@ def test_rounding_and_bug(server: str) -> None:
     assert bug.margin > 1
     assert bug.suspect is not None
     assert bug.suspect.source.startswith("test_compare.py:")
-    assert str(bug).splitlines()[0] == "TYPE_II (PROVEN)  cause: mathematics"
+    assert str(bug).splitlines()[0] == "TYPE_II (PROVEN)  cause: mathematics  surprise: inf"
     assert len(str(bug).splitlines()) <= 24
     assert "deciding tap" in bug.explain()
 

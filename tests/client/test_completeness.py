@@ -6,7 +6,7 @@ from interpreter import Interpreter, Mismatch
 from training import SETUPS, Run, Setup
 
 from plumbline import dump
-from plumbline.capture import Plan
+from plumbline.plan import Plan
 
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)

@@ -12,7 +12,7 @@ from plumbline import device
 from plumbline.device import Facts, profile_of
 
 PROFILES = Path(__file__).resolve().parents[2] / "deploy" / "profiles"
-CPU = Facts("cpu")
+CPU = Facts("cpu", "AVX512")
 A100 = Facts("cuda", "NVIDIA A100", (8, 0))
 H100 = Facts("cuda", "NVIDIA H100", (9, 0))
 
@@ -20,7 +20,12 @@ H100 = Facts("cuda", "NVIDIA H100", (9, 0))
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ([CPU], "pytorch-cpu"),
+        ([CPU], "pytorch-cpu-avx512"),
+        ([Facts("cpu", "AVX512", flushes=True)], "pytorch-cpu-amx"),
+        ([Facts("cpu", "AVX2")], "pytorch-cpu-avx2"),
+        ([Facts("cpu", "AVX2", flushes=True)], "pytorch-cpu-amx"),  # oneDNN was told otherwise than PyTorch.
+        ([Facts("cpu", "DEFAULT")], "pytorch-cpu"),
+        ([Facts("cpu", "SVE256")], "pytorch-cpu"),
         ([], "pytorch-cpu"),
         ([A100], "cuda-sm80"),
         ([Facts("cuda", "NVIDIA L4", (8, 9))], "cuda-sm80"),
@@ -66,4 +71,8 @@ def test_flags_of_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         matmul.fp32_precision, conv.fp32_precision = before
     assert device.facts_of(torch.device("cuda")).reduced  # PyTorch's default.
-    assert device.device_profile([torch.device("cpu")]) == "pytorch-cpu"
+    capability = torch.backends.cpu.get_cpu_capability()
+    assert device.facts_of(torch.device("cpu")).name == capability
+    chosen = device.device_profile([torch.device("cpu")])
+    assert chosen == device.device_profile([])
+    assert chosen in ("pytorch-cpu", "pytorch-cpu-amx", f"pytorch-cpu-{capability.lower()}")  # With nothing beyond it.

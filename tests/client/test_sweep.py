@@ -12,9 +12,9 @@ from interpreter import Interpreter, bits, flatten
 from torch import Tensor, nn
 
 from plumbline import PERTURBING_OPS, daemon, schema
-from plumbline.capture import Plan
 from plumbline.encode import encode_step
 from plumbline.payload import Pool
+from plumbline.plan import Plan
 from plumbline.step import StepCapture
 from plumbline.transport import Transport
 from plumbline.watch import open_request
@@ -263,6 +263,17 @@ def numbers(x: Tensor) -> Tensor:
     return x * x.detach()[0, 0].item()
 
 
+def special(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
+    plain, inside = x.detach(), y.detach().sigmoid() * 0.8 + 0.1
+    return [
+        *(x.deg2rad(), x.rad2deg(), x.frac(), x.sinc(), torch.logaddexp2(x, y), torch.special.entr(x.abs() + 0.1)),
+        *(inside.logit(0.2), (x.sigmoid() * 0.8 + 0.1).logit(), torch.special.xlog1py(y, x.abs())),
+        *(torch.addr(x, y[:, 0], y[0]), torch.linalg.cross(x[:, :3], y[:, :3]), x.renorm(2, 0, 1.0)),
+        *(x.index_fill(0, i[:2], 0.3), plain.index_copy(0, torch.arange(2), y.detach()[:2]), x.unfold(1, 3, 2)),
+        *(x.take(i), plain.put(i, y.detach()[0, :6]), torch.narrow_copy(plain, 1, 2, 3), ~i),
+    ]
+
+
 PROGRAMS: dict[str, Program] = {
     **rows("neg", "abs", "sign", "sgn", "exp", "expm1", "reciprocal", "sin", "cos", "erf", "floor", "ceil", "round"),
     **rows("trunc", "square", "relu", "tanh", "sigmoid", "atan"),
@@ -322,6 +333,7 @@ PROGRAMS: dict[str, Program] = {
     "dropout backward": lambda x, y, i: torch.ops.aten.native_dropout_backward(x.detach(), y.detach() > 0, 1.5),
     "batch_norm inference": lambda x, y, i: torch.ops.aten._native_batch_norm_legit_no_training(
         x.detach(), None, None, torch.zeros(8, dtype=x.dtype), torch.ones(8, dtype=x.dtype), 0.1, 1e-5)[0],
+    "special": lambda x, y, i: special(x, y, i),
     "perturbing": lambda x, y, i: [x.detach().prod(), x.detach().cumprod(0)],
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from scenario import TYPE_I, TYPE_II, Program, Taps, scenario
     size=(64, 256),
     inside=TYPE_I,
     outside=TYPE_II,
+    unplaced={"outside": "The reference is bare values: they say that something is wrong, not where."},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Taps]:
     x, y = normal(seed, size, dtype=dtype), normal(seed + 1, size, dtype=dtype)

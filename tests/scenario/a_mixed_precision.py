@@ -26,7 +26,7 @@ def says(variant: str, verdict: Any) -> None:
     whole=TYPE_I,
     copied_once=TYPE_II,
     cause={"whole": "PRECISION_POLICY"},
-    suspect={"copied_once": r"copy_|working\(x"},
+    unplaced={"copied_once": "The bug is a copy that is not made: no operation of either program is the wrong one."},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     master = MLP(16).to(dtype)

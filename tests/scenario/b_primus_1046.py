@@ -13,7 +13,7 @@ from scenario import TYPE_I, TYPE_II, Program, scenario
     size=(32, 64),
     bug=TYPE_II,
     fixed=TYPE_I,
-    suspect={"bug": r"buffer"},
+    unplaced={"bug": "The copied gradient is right for its part; what is wrong are the additions that are not made."},
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     one = MLP(8, 4).to(dtype)

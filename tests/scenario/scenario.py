@@ -1,6 +1,6 @@
 """The registry of scenarios: pairs of small programs, and what the verdict on each pair must be.
 
-A scenario is one file beside this one, named by its family (a_ to d_), holding one function with the decorator
+A scenario is one file beside this one, named by its family (a_ to e_), holding one function with the decorator
 `scenario`. The function builds the two programs afresh, as they change their own weights:
 
     @scenario("transformers 34191", "mean of means ...", size=(4, 24), bug=TYPE_II, fixed=TYPE_I)
@@ -8,7 +8,8 @@ A scenario is one file beside this one, named by its family (a_ to d_), holding 
 
 `cause` names, by variant, the verdict's cause where it is not the usual one: ROUNDING for TYPE_I, MATHEMATICS for
 TYPE_II; "A|B" where the data decides between two right ones. `suspect` holds, by variant, a regular expression that the
-place named by the verdict must match: operation, text of the source line and module, joined by blanks.
+place named by the verdict must match: operation, text of the source line and module, joined by blanks. `unplaced` says,
+by variant, why no place can be right: every TYPE_II variant has either. Cause and place are asserted as the label is.
 `says` (variant, verdict) asserts what else the verdict must say; `options` go to plumbline.compare.
 `device` makes what the programs run on, where that is emulated below the capture. `live` judges the pair where one
 call of plumbline.compare cannot show it, as a training run of several steps.
@@ -48,7 +49,9 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Scenario:
-    family: str  # "A": founding documents, "B": bugs and their fixed twins, "C": benign, "D": precision policy
+    family: (
+        str  # "A" founding documents, "B" bugs and fixed twins, "C" benign, "D" precision policy, "E" correspondence
+    )
     name: str
     title: str
     size: tuple[int, int]
@@ -59,6 +62,7 @@ class Scenario:
     options: dict[str, Any] = field(default_factory=dict)
     cause: dict[str, str] = field(default_factory=dict)
     suspect: dict[str, str] = field(default_factory=dict)
+    unplaced: dict[str, str] = field(default_factory=dict)
     device: Device = contextlib.nullcontext
     live: Live = plumbline.compare
 
@@ -111,14 +115,18 @@ def scenario(
     options: dict[str, Any] | None = None,
     cause: dict[str, str] | None = None,
     suspect: dict[str, str] | None = None,
+    unplaced: dict[str, str] | None = None,
     device: Device = contextlib.nullcontext,
     live: Live = plumbline.compare,
     **labels: str,
 ) -> Callable[[Builder], Builder]:
     def register(build: Builder) -> Builder:
         family = Path(build.__code__.co_filename).name[0].upper()
-        for stated in (cause or {}, suspect or {}):
+        for stated in (cause or {}, suspect or {}, unplaced or {}):
             assert set(stated) <= set(labels), f"{name}: {sorted(stated)} are no variants of it"
+        bugs = sorted(variant for variant, label in labels.items() if label == TYPE_II)
+        placed = sorted([*(suspect or {}), *(unplaced or {})])
+        assert placed == bugs, f"{name}: bugs {bugs}, of which {placed} have a place or a reason to have none"
         given = Scenario(
             family,
             name,
@@ -131,6 +139,7 @@ def scenario(
             options or {},
             cause or {},
             suspect or {},
+            unplaced or {},
             device,
             live,
         )
@@ -145,7 +154,7 @@ def scenarios() -> list[Scenario]:
     if not _REGISTRY:
         if str(HERE) not in sys.path:
             sys.path.insert(0, str(HERE))
-        for path in sorted(HERE.glob("[abcd]_*.py")):
+        for path in sorted(HERE.glob("[abcde]_*.py")):
             importlib.import_module(path.stem)
     return list(_REGISTRY)
 

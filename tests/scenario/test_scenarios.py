@@ -1,32 +1,56 @@
-"""Every scenario, with its own seed and size and with random ones, must get its label."""
-
-import random
+"""Every scenario, with its own seed and size and with random ones, must get its label, its cause and its place."""
 
 import pytest
-from judge import base_cases, judge, random_cases
-from scenario import TYPE_II, Case, scenarios
+from judge import Result, cases, judge
+from open import OPEN
+from scenario import TYPE_I, Case, scenarios
 
-# Printed in the tests' names, so that a failing case can be run again.
-DRAW_SEED = random.SystemRandom().randrange(2**31)
-CASES = [
-    case for s in scenarios() for case in (*base_cases(s), *random_cases(s, random.Random(f"{DRAW_SEED}{s.name}")))
-]
+CASES = [case for s in scenarios() for case in cases(s, count=1)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name} size {case.size} seed {case.seed}")
+def complaint(result: Result) -> str:
+    """What is wrong with a verdict, in a few words; empty if nothing is."""
+    case, verdict = result.case, result.verdict
+    if not result.correct:
+        return f"expected {case.label}"
+    if not result.cause_correct:
+        return f"expected cause {' or '.join(case.causes)}"
+    if case.variant in case.scenario.suspect and not result.located:
+        return f"expected a place that matches {case.scenario.suspect[case.variant]!r}"
+    if case.label == TYPE_I and verdict.coverage.opaque:
+        return f"expected no opaque operation, found {list(verdict.coverage.opaque_names)}"
+    return ""
+
+
+def named(case: Case) -> str:
+    return f"{case.name} size {case.size} seed {case.seed}"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in OPEN], ids=named)
 def test_label(case: Case, server: str) -> None:
     result = judge(case, server)
-    assert result.correct, f"expected {case.label}\n{result.verdict.explain()}"
-    if case.label == TYPE_II:
-        assert result.verdict.cause in {"MATHEMATICS", "LEAF_MISMATCH", "RANGE", "EXECUTION", "INVARIANT"}
-        if callable(case.programs()[1]):  # Bare values say that something is wrong, not where.
-            assert result.verdict.suspect is not None, "a TYPE_II verdict must say where to look"
-    else:
-        assert result.verdict.coverage.opaque == 0, result.verdict.coverage
+    wrong = complaint(result)
+    assert not wrong, f"{wrong}\n{result.verdict.explain()}"
     if case.scenario.says is not None:
         case.scenario.says(case.variant, result.verdict)
 
 
+def is_right(case: Case, server: str) -> bool:
+    try:
+        test_label(case, server)
+    except Exception:  # A scenario that cannot run yet is open, too.
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_is_open_is_still_wrong(name: str, server: str) -> None:
+    affected = [case for case in CASES if case.name == name]
+    assert affected, "no variant has this name"
+    assert not all(is_right(case, server) for case in affected), "right now: take it out of open.py"
+
+
 def test_families_are_as_many_as_promised() -> None:
-    families = [s.family for s in scenarios()]
-    assert (families.count("A") >= 8, families.count("B") >= 10, families.count("C") >= 10) == (True, True, True)
+    counted = [s.family for s in scenarios()]
+    for family, least in (("A", 8), ("B", 10), ("C", 10), ("D", 6), ("E", 24)):
+        assert counted.count(family) >= least, family

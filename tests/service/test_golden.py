@@ -85,7 +85,9 @@ def test_other_mathematics_is_a_bug_and_is_replayed(shared_daemon: DaemonProcess
     verdicts, errors = train(shared_daemon, forgotten, golden=golden)
     assert not errors
     (verdict,) = verdicts.values()
-    assert (verdict.verdict, verdict.cause, verdict.grade) == ("TYPE_II", "MATHEMATICS", "PROVEN"), verdict.explain()
+    assert (verdict.verdict, verdict.cause, verdict.grade) == ("TYPE_II", "MATHEMATICS", "FIRST_ORDER"), (
+        verdict.explain()
+    )
     assert verdict.deciding_tap == "loss" and "is the first that differs" in verdict.suspect_detail
     file = tmp_path / "step.trace"
     assert run_plumb(shared_daemon, "export-trace", verdict.id, str(file)).returncode == 0
@@ -94,6 +96,7 @@ def test_other_mathematics_is_a_bug_and_is_replayed(shared_daemon: DaemonProcess
     assert again.returncode == 2
     replayed = json.loads(again.stdout)
     assert replayed["sentence"] == verdict.sentence and replayed["margin"] == verdict.margin
+    assert float(replayed["surprise"]) == verdict.surprise
     assert replayed["reference"] == f"golden {golden} step 0"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 
@@ -43,6 +44,9 @@ def test_verdicts_can_be_asked_for(client: Client, run: str, job: str) -> None:
         assert whole.SerializeToString(deterministic=True) == verdict.SerializeToString(deterministic=True)
         assert whole.HasField("time") and len(whole.digest) == 32
         assert bool(whole.taps) == (whole.verdict != verdict_pb2.INCONCLUSIVE)
+        assert whole.HasField("surprise") == (whole.verdict != verdict_pb2.INCONCLUSIVE)
+        assert (whole.surprise == math.inf) == (whole.verdict == verdict_pb2.TYPE_II)
+        assert all(tap.HasField("surprise") for tap in whole.taps)
 
     explained = stub.ExplainVerdict(query_pb2.GetVerdictRequest(id=sent[2].id))
     assert "TYPE_II" in explained.text and "aten::add.Tensor at train.py:7" in explained.text
@@ -54,6 +58,7 @@ def test_verdicts_can_be_asked_for(client: Client, run: str, job: str) -> None:
     stats = stub.GetStats(query_pb2.GetStatsRequest(filter=filter_of(job)))
     assert (stats.verdicts, stats.type_ii, stats.operations, stats.opaque) == (4, 1, 4, 1)
     assert stats.audit_seconds > 0
+    assert stats.surprise_max == math.inf and 0 <= stats.surprise_median < 3
 
 
 def test_filters_and_pages(client: Client, run: str, job: str) -> None:

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <string>
 
 namespace plumbline::soundness {
 namespace {
@@ -37,8 +39,15 @@ class Real {  // An MPFR number of 200 bits.
   mpfr_t x_;
 };
 
+[[noreturn]] void no_oracle(Primitive p) {
+  throw std::logic_error("no oracle for the exact result of " + std::string(traits(p).name));
+}
+
 double without_rounding(Primitive p, double x) {
   switch (p) {
+    case kCast:
+    case kQuantize:
+      return x;
     case kNeg:
       return -x;
     case kAbs:
@@ -50,7 +59,7 @@ double without_rounding(Primitive p, double x) {
     case kLogicalNot:
       return x == 0 ? 1 : 0;
     default:
-      return x;  // A cast, a leaf.
+      no_oracle(p);
   }
 }
 
@@ -167,7 +176,7 @@ Exact binary(Primitive p, double x, double y) {
     case kLogicalOr:
       return {mpfr_zero_p(r) == 0 || mpfr_zero_p(s) == 0 ? 1.0 : 0.0, 0};
     default:
-      return {kNan, 0};
+      no_oracle(p);
   }
 }
 
@@ -245,18 +254,35 @@ std::vector<Exact> reduction(const Problem& p) {
       if (p.primitive == kCumsum) out[i * x.step + j * x.next] = sum.value();
       if (p.primitive == kAmin ? v < x.at(best, j) : v > x.at(best, j)) best = i;
     }
-    if (p.primitive == kArgsort) {  // By rank: how many come before.
-      for (std::int64_t i = 0; i < x.n; ++i) {
-        std::int64_t rank = 0;
-        for (std::int64_t k = 0; k < x.n; ++k) rank += x.at(k, j) > x.at(i, j) || (x.at(k, j) == x.at(i, j) && k < i);
-        out[rank * x.step + j * x.next] = {static_cast<double>(i), 0};
-      }
+    switch (p.primitive) {
+      case kSum:
+        out[j] = sum.value();
+        break;
+      case kAmax:
+      case kAmin:
+        out[j] = {x.at(best, j), 0};
+        break;
+      case kArgmax:
+        out[j] = {static_cast<double>(best), 0};
+        break;
+      case kArgsort:  // By rank: how many come before.
+        for (std::int64_t i = 0; i < x.n; ++i) {
+          std::int64_t rank = 0;
+          for (std::int64_t k = 0; k < x.n; ++k) rank += x.at(k, j) > x.at(i, j) || (x.at(k, j) == x.at(i, j) && k < i);
+          out[rank * x.step + j * x.next] = {static_cast<double>(i), 0};
+        }
+        break;
+      case kNorm:
+        out[j] = norm(x, j);
+        break;
+      case kVarianceRsqrt:
+        out[j] = variance_rsqrt(x, j, p.attributes.scalar);
+        break;
+      case kCumsum:  // Written above.
+        break;
+      default:
+        no_oracle(p.primitive);
     }
-    if (p.primitive == kSum) out[j] = sum.value();
-    if (p.primitive == kAmax || p.primitive == kAmin) out[j] = {x.at(best, j), 0};
-    if (p.primitive == kArgmax) out[j] = {static_cast<double>(best), 0};
-    if (p.primitive == kNorm) out[j] = norm(x, j);
-    if (p.primitive == kVarianceRsqrt) out[j] = variance_rsqrt(x, j, p.attributes.scalar);
   }
   return out;
 }
@@ -366,10 +392,12 @@ std::vector<Exact> exact(const Problem& p) {
     case kAssemble:
     case kGatherRows:
       return movement(p);
+    case kLeaf:  // Its content is given as an input.
+      for (std::int64_t i = 0; i < n; ++i) out[i] = {p.inputs[0].data()[i], 0};
+      return out;
     default:
-      break;
+      if (!is_elementwise(p.primitive)) return reduction(p);
   }
-  if (!p.attributes.dims.empty()) return reduction(p);
   for (std::int64_t i = 0; i < n; ++i) {
     out[i] = exact_function(p.primitive, p.inputs[0].data()[i], p.inputs.size() > 1 ? p.inputs[1].data()[i] : 0);
   }

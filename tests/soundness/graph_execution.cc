@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-#include "server/bound/arithmetic.h"
-#include "server/bound/replay.h"
+#include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/replay.h"
 #include "tests/soundness/legal.h"
 
 namespace plumbline::soundness {

@@ -2,7 +2,12 @@
 
 #include <arb_hypgeom.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "tests/soundness/exact.h"
 
@@ -19,10 +24,10 @@ Real limit(double value) {  // And whatever is next to it.
   return r;
 }
 
-Real nowhere() {
-  Real r;
-  arb_indeterminate(r);
-  return r;
+const Image kOutsideOfDomain = std::nullopt;
+
+[[noreturn]] void no_oracle(Primitive p) {
+  throw std::logic_error("no oracle for the images of " + std::string(traits(p).name));
 }
 
 Real infinity(int sign) {
@@ -54,7 +59,7 @@ Real to_integer(const Real& x, arf_rnd_t rounding) {  // ARF_RND_NEAR: ties to e
 // As fp64 sees it: what rounds to infinity is none.
 bool finite_in_double(const Real& x) { return arf_cmpabs_d(x.point(), std::numeric_limits<double>::max()) <= 0; }
 
-Real unary(Primitive p, const Real& x, slong precision) {
+Image unary(Primitive p, const Real& x, slong precision) {
   Real r;
   const int sign = arf_sgn(x.point());
   switch (p) {
@@ -73,21 +78,21 @@ Real unary(Primitive p, const Real& x, slong precision) {
       arb_expm1(r, x, precision);
       return r;
     case kLog:
-      if (sign <= 0) return sign == 0 ? infinity(-1) : nowhere();
+      if (sign <= 0) return sign == 0 ? infinity(-1) : kOutsideOfDomain;
       arb_log(r, x, precision);
       return r;
     case kLog1p: {
       const int place = arf_cmp_d(x.point(), -1);
-      if (place <= 0) return place == 0 ? infinity(-1) : nowhere();
+      if (place <= 0) return place == 0 ? infinity(-1) : kOutsideOfDomain;
       arb_log1p(r, x, precision);
       return r;
     }
     case kSqrt:
-      if (sign < 0) return nowhere();
+      if (sign < 0) return kOutsideOfDomain;
       arb_sqrt(r, x, precision);
       return r;
     case kRsqrt:
-      if (sign <= 0) return sign == 0 ? infinity(1) : nowhere();
+      if (sign <= 0) return sign == 0 ? infinity(1) : kOutsideOfDomain;
       arb_rsqrt(r, x, precision);
       return r;
     case kReciprocal:
@@ -131,17 +136,17 @@ Real unary(Primitive p, const Real& x, slong precision) {
     case kQuantize:
       return x;
     default:
-      return nowhere();
+      no_oracle(p);
   }
 }
 
 // |a|^b = exp(b log|a|).
-Real power(const Real& a, const Real& b, slong precision) {
+Image power(const Real& a, const Real& b, slong precision) {
   const int sign = arf_sgn(a.point()), upward = arf_sgn(b.point());
   if (upward == 0) return Real(1);
   if (sign == 0) return upward > 0 ? Real(0) : infinity(1);
   const bool integral = arf_is_int(b.point()) != 0;
-  if (sign < 0 && !integral) return nowhere();
+  if (sign < 0 && !integral) return kOutsideOfDomain;
   Real r;
   arb_abs(r, a);
   arb_log(r, r, precision + 64);
@@ -152,8 +157,8 @@ Real power(const Real& a, const Real& b, slong precision) {
 }
 
 // a - trunc(a / b) b, in integers.
-Real remainder(const Real& a, const Real& b) {
-  if (arf_is_zero(b.point()) != 0) return nowhere();
+Image remainder(const Real& a, const Real& b) {
+  if (arf_is_zero(b.point()) != 0) return kOutsideOfDomain;
   if (arf_is_zero(a.point()) != 0) return Real(0);
   fmpz_t m, n, e, f;
   for (fmpz* z : {m, n, e, f}) fmpz_init(z);
@@ -170,7 +175,7 @@ Real remainder(const Real& a, const Real& b) {
   return r;
 }
 
-Real binary(Primitive p, const Real& a, const Real& b, slong precision) {
+Image binary(Primitive p, const Real& a, const Real& b, slong precision) {
   Real r;
   const int order = arf_cmp(a.point(), b.point());
   const bool first = arf_is_zero(a.point()) == 0, second = arf_is_zero(b.point()) == 0;
@@ -185,7 +190,7 @@ Real binary(Primitive p, const Real& a, const Real& b, slong precision) {
       arb_mul(r, a, b, ARF_PREC_EXACT);
       return r;
     case kDiv:
-      if (!second) return first ? infinity(arf_sgn(a.point())) : nowhere();
+      if (!second) return first ? infinity(arf_sgn(a.point())) : kOutsideOfDomain;
       arb_div(r, a, b, precision);
       return r;
     case kPow:
@@ -216,7 +221,7 @@ Real binary(Primitive p, const Real& a, const Real& b, slong precision) {
     case kLogicalOr:
       return Real(first || second ? 1 : 0);
     default:
-      return nowhere();
+      no_oracle(p);
   }
 }
 
@@ -275,8 +280,17 @@ Real reduced(const Problem& problem, const Line& line, slong precision) {
     case kVarianceRsqrt:
       return variance_rsqrt(line, problem.attributes.scalar, precision);
     default:
-      return nowhere();
+      no_oracle(problem.primitive);
   }
+}
+
+// Places by falling value, equal ones in order.
+std::vector<std::size_t> falling(const Line& line) {
+  std::vector<std::size_t> order(line.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(
+      order, [&](std::size_t a, std::size_t b) { return arf_cmp(line[a]->point(), line[b]->point()) > 0; });
+  return order;
 }
 
 std::vector<Real> reduction(const Problem& problem, const std::vector<Real>& x, slong precision) {
@@ -287,14 +301,19 @@ std::vector<Real> reduction(const Problem& problem, const std::vector<Real>& x, 
   std::vector<Real> out(static_cast<std::size_t>(count(problem.shape)));
   for (std::int64_t j = 0; j < lines; ++j) {
     Line line;
-    Real total;
-    for (std::int64_t i = 0; i < n; ++i) {
-      line.push_back(&x[i * step + j * next]);
-      if (problem.primitive != kCumsum) continue;
-      arb_add(total, total, *line.back(), ARF_PREC_EXACT);
-      out[i * step + j * next] = total;
+    for (std::int64_t i = 0; i < n; ++i) line.push_back(&x[i * step + j * next]);
+    if (problem.primitive == kCumsum) {
+      Real total;
+      for (std::int64_t i = 0; i < n; ++i) {
+        arb_add(total, total, *line[i], ARF_PREC_EXACT);
+        out[i * step + j * next] = total;
+      }
+    } else if (problem.primitive == kArgsort) {
+      const auto order = falling(line);
+      for (std::int64_t i = 0; i < n; ++i) out[i * step + j * next] = Real(static_cast<double>(order[i]));
+    } else {
+      out[j] = reduced(problem, line, precision);
     }
-    if (problem.primitive != kCumsum) out[j] = reduced(problem, line, precision);
   }
   return out;
 }
@@ -375,28 +394,39 @@ std::vector<Real> movement(const Problem& problem, const Point& point) {
 
 }  // namespace
 
-std::vector<Real> images(const Problem& problem, const Point& point, slong precision) {
+std::vector<Image> images(const Problem& problem, const Point& point, slong precision) {
   const Primitive p = problem.primitive;
+  const auto defined = [](std::vector<Real> reals) {  // On any point.
+    return std::vector<Image>(std::make_move_iterator(reals.begin()), std::make_move_iterator(reals.end()));
+  };
   switch (p) {
+    case kSum:
+    case kAmax:
+    case kAmin:
+    case kArgmax:
+    case kArgsort:
+    case kVarianceRsqrt:
+    case kNorm:
+    case kCumsum:
+      return defined(reduction(problem, point[0], precision));
     case kSoftmax:
     case kLogSoftmax:
-      return softmax(problem, point[0], precision);
+      return defined(softmax(problem, point[0], precision));
     case kMatmul:
-      return matmul(problem, point);
+      return defined(matmul(problem, point));
     case kScatterAdd:
-      return scatter(problem, point);
+      return defined(scatter(problem, point));
     case kWindow:
     case kAssemble:
     case kGatherRows:
-      return movement(problem, point);
+      return defined(movement(problem, point));
     default:
-      break;
+      if (!is_elementwise(p)) no_oracle(p);
   }
-  if (!problem.attributes.dims.empty()) return reduction(problem, point[0], precision);
-  std::vector<Real> out;
+  std::vector<Image> out;
   for (std::size_t i = 0; i < point[0].size(); ++i) {
-    if (point.size() == 3) {
-      out.push_back(point[arf_is_zero(point[0][i].point()) == 0 ? 1 : 2][i]);
+    if (p == kSelect) {
+      out.emplace_back(point[arf_is_zero(point[0][i].point()) == 0 ? 1 : 2][i]);
     } else {
       out.push_back(point.size() == 2 ? binary(p, point[0][i], point[1][i], precision)
                                       : unary(p, point[0][i], precision));

@@ -3,6 +3,7 @@
 
 #include <arb.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,11 @@ class Real {  // A real number, as a ball that holds it; a point is exact.
 
 using Point = std::vector<std::vector<Real>>;  // Of each input, row-major; exact and finite.
 
-// Of every element of the result. NaN where the point lies outside of the domain; infinite at a pole, and where the
-// image is beyond 2^(2^20). Empty for a primitive that has no oracle.
-std::vector<Real> images(const Problem& problem, const Point& point, slong precision);
+// The image of a point that lies in the function's domain: infinite at a pole, and where it is beyond 2^(2^20). It has
+// no value where the point lies outside of the domain.
+using Image = std::optional<Real>;
+
+// The image of every element of the result. Throws std::logic_error for a primitive that has no oracle.
+std::vector<Image> images(const Problem& problem, const Point& point, slong precision);
 
 }  // namespace plumbline::soundness

@@ -1,12 +1,13 @@
-// Do the legal executions catch a bound that is too small? The bound code is linked with its mutations (mutations.py);
-// each is switched on in turn and must be exceeded by an execution. Prints one line for each and a line of JSON.
-// usage: soundness_mutants [--small]
+// Do the legal executions catch a bound that is too small, and the points of balls a radius that is? The bound code is
+// linked with its mutations (mutations.py); each is switched on in turn and must be exceeded by an execution or an
+// image. Prints one line for each and a line of JSON. usage: soundness_mutants [--small]
 #include <cstdio>
 #include <cstring>
 #include <sstream>
 
 #include "tests/soundness/arithmetics.h"
 #include "tests/soundness/check.h"
+#include "tests/soundness/enclosure.h"
 
 int plumbline_mutant = 0;  // NOLINT: read by the mutated sources.
 
@@ -16,6 +17,7 @@ namespace {
 struct Mutant {
   const char* name;
   const char* primitives;
+  bool of_radius;
 };
 
 constexpr Mutant kMutants[] = {
@@ -58,13 +60,25 @@ std::string caught(const Mutant& mutant, const std::vector<Case>& cases, int rou
   return "";
 }
 
+// The same of a radius, which every one of its primitives must catch.
+std::string caught_by_images(const Mutant& mutant, int problems, Random& random) {
+  std::string first;
+  for (const Primitive primitive : primitives_of(mutant)) {
+    const Outcome outcome = hold_points(primitive, {.problems = problems, .until_violation = true}, random);
+    if (outcome.violation.empty()) return "";
+    if (first.empty()) first = outcome.violation;
+  }
+  return first;
+}
+
 int run(bool small) {
   Random random(12);
   const std::vector<Case> cases = all_cases();
   int number = 0, found = 0;
   for (const Mutant& mutant : kMutants) {
     plumbline_mutant = ++number;
-    const std::string how = caught(mutant, cases, small ? 3 : 5, random);
+    const std::string how = mutant.of_radius ? caught_by_images(mutant, small ? 1000 : 10000, random)
+                                             : caught(mutant, cases, small ? 3 : 5, random);
     found += how.empty() ? 0 : 1;
     std::printf("%-8s %-48s %s\n", how.empty() ? "MISSED" : "caught", mutant.name, how.substr(0, 110).c_str());
   }

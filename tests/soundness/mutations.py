@@ -17,9 +17,10 @@ class Mutation(NamedTuple):
     anchor: str
     original: str
     mutated: str
-    primitives: str  # Among which it must be caught; by the registry's names.
+    primitives: str  # Among which it must be caught; by the registry's names. Of a radius: by every one of them.
 
 
+RADII = ("radius.cc", "radius_reduction.cc", "rule/radius.h")  # What carries radii; the other files bound local errors.
 FUNCTIONS = "exp log tanh rsqrt"
 MUTATIONS = [
     # Storage rounding.
@@ -55,7 +56,7 @@ MUTATIONS = [
              "half_smallest_subnormal(arithmetic.compute) / 2", "mul"),
     Mutation("underflow: flushing forgotten", "error.cc", "double sum_underflow(",
              "arithmetic.profile->flush_subnormals", "false", "add mul"),
-    Mutation("function: no eta", "error.cc", "LocalError of_function(", "error.relative * eta", "0.0",
+    Mutation("function: no eta", "error.cc", "LocalError element::of_function(", "error.relative * eta", "0.0",
              "exp reciprocal div pow"),
     Mutation("function: half an ulp less", "error.cc", "FunctionBound function_bound",
              "2 * error.ulp + rounding_factor(*arithmetic.profile)", "2 * error.ulp", FUNCTIONS),
@@ -67,12 +68,12 @@ MUTATIONS = [
              "sin cos"),
     Mutation("directed rounding taken for nearest", "error.cc", "double rounding_factor",
              "profile.rounding == Rounding::kNearest ? 1 : 2", "1", "add mul cast sum"),
-    Mutation("add: half of u", "error.cc", "case kSub:", "{1, sum_underflow(arithmetic), false}",
+    Mutation("add: half of u", "error.cc", "RoundedSum::of(", "{1, sum_underflow(arithmetic), false}",
              "Linear{0.5, sum_underflow(arithmetic), false}", "add sub"),
-    Mutation("add: flushing forgotten", "error.cc", "case kSub:", "{1, sum_underflow(arithmetic), false}",
+    Mutation("add: flushing forgotten", "error.cc", "RoundedSum::of(", "{1, sum_underflow(arithmetic), false}",
              "Linear{1, 0, false}", "add sub"),
-    Mutation("mul: no eta", "error.cc", "case kMul:", "{1, 0, true}", "Linear{1, 0, false}", "mul"),
-    Mutation("mul: half of u", "error.cc", "case kMul:", "{1, 0, true}", "Linear{0.5, 0, true}", "mul"),
+    Mutation("mul: no eta", "error.cc", "Multiplication::of(", "{1, 0, true}", "Linear{1, 0, false}", "mul"),
+    Mutation("mul: half of u", "error.cc", "Multiplication::of(", "{1, 0, true}", "Linear{0.5, 0, true}", "mul"),
     # Sums.
     Mutation("accumulation: half of u", "accumulation.cc", "return gathered(kind.c", "roundoff(arithmetic)",
              "roundoff(arithmetic) / 2", "sum cumsum scatter_add"),
@@ -165,16 +166,102 @@ MUTATIONS = [
              "std::fabs(tr[i])", "0.0", "log_softmax"),
     # Sources and flushed operands.
     Mutation("constant: half of its error", "source.cc", "Bound error_constant",
-             "std::max(std::fabs(computed - c), std::fabs(held - c))",
-             "0.5 * std::max(std::fabs(computed - c), std::fabs(held - c))", "constant"),
+             "std::max({std::fabs(computed - c), std::fabs(held - c), own})",
+             "0.5 * std::max({std::fabs(computed - c), std::fabs(held - c), own})", "constant"),
     Mutation("constant: the result's format forgotten", "source.cc", "Bound error_constant",
-             "computed == c && held == c", "computed == c", "constant"),
+             "computed == c && held == c && own == 0", "computed == c && own == 0", "constant"),
     Mutation("iota: the step's rounding forgotten", "source.cc", "Bound error_iota", "7.3 * increment", "0.0", "iota"),
     Mutation("iota: the ends' rounding forgotten", "source.cc", "Bound error_iota",
              "4.3 * start",
              "0.0", "iota"),
     Mutation("flushed operands forgotten", "registry.cc", "Bound with_flushing",
              "primitive::element::flushed(v, tiny)", "0.0", "add mul exp max"),
+    # Radii of elementwise primitives.
+    Mutation("radius: a quarter", "radius.cc", "struct Radius {", "up(R::radius(operands...))",
+             "0.25 * up(R::radius(operands...))",
+             "sign exp expm1 log log1p sqrt rsqrt reciprocal tanh erf sigmoid floor ceil round trunc isfinite "
+             "logical_not add sub mul div pow atan2 fmod less less_equal greater greater_equal equal not_equal "
+             "logical_and logical_or select"),
+    Mutation("radius: a quarter, of one operand", "radius.cc", "struct OfRadiusAlone", "up(R::radius(0, r, 0))",
+             "0.25 * up(R::radius(0, r, 0))", "neg abs sin cos cast quantize"),
+    Mutation("radius: a quarter, of two operands", "radius.cc", "struct OfRadiusAlone",
+             "up(R::radius(0, ra, 0, rb, 0))", "0.25 * up(R::radius(0, ra, 0, rb, 0))", "max min"),
+    Mutation("monotone: the upper end forgotten", "rule/radius.h", "struct Monotone",
+             "larger(distance(low, t), distance(high, t))", "distance(low, t)", "exp expm1 tanh erf sigmoid"),
+    Mutation("monotone: the lower end forgotten", "rule/radius.h", "struct Monotone",
+             "larger(distance(low, t), distance(high, t))", "distance(high, t)",
+             "log log1p sqrt rsqrt tanh erf sigmoid"),
+    Mutation("step: the upper end forgotten", "rule/radius.h", "struct Step",
+             "std::fabs(F::value(above(x, r)) - t)", "0.0", "sign floor ceil round trunc"),
+    Mutation("step: the lower end forgotten", "rule/radius.h", "struct Step",
+             "std::fabs(F::value(below(x, r)) - t)", "0.0", "sign floor ceil round trunc"),
+    Mutation("decision: never open", "rule/radius.h", "struct Decision", "open(x, r)", "false", "logical_not"),
+    Mutation("decision: by the first alone", "rule/radius.h", "struct Decision", "open(a, ra) || open(b, rb)",
+             "open(a, ra)", "logical_and logical_or"),
+    Mutation("finite: never open", "rule/radius.h", "struct Finite", "above(std::fabs(x), r) < kInfinity", "true",
+             "isfinite"),
+    Mutation("inverse: to first order", "rule/radius.h", "struct Inverse", "over(over(r, std::fabs(x)), nearest)",
+             "over(over(r, std::fabs(x)), std::fabs(x))", "reciprocal"),
+    Mutation("inverse: the pole forgotten", "rule/radius.h", "struct Inverse", "nearest > 0", "nearest != 0",
+             "reciprocal"),
+    Mutation("sum: the larger alone", "rule/radius.h", "struct Sum", "ra + rb", "larger(ra, rb)", "add sub"),
+    Mutation("product: to first order", "rule/radius.h", "struct Product", "times(std::fabs(b) + rb, ra)",
+             "times(std::fabs(b), ra)", "mul"),
+    Mutation("quotient: to first order", "rule/radius.h", "struct Quotient", "over(ra, nearest)",
+             "over(ra, std::fabs(b))", "div"),
+    Mutation("quotient: the divisor's radius forgotten", "rule/radius.h", "struct Quotient",
+             "times(quotient, over(rb, nearest))", "0.0", "div"),
+    Mutation("quotient: the pole forgotten", "rule/radius.h", "struct Quotient", "nearest > 0", "nearest != 0",
+             "div"),
+    Mutation("power: a corner forgotten", "rule/radius.h", "struct Power", "visit(high, most_power)",
+             "visit(low, most_power)", "pow"),
+    Mutation("angle: half of the turn", "rule/radius.h", "struct Angle", "std::fabs(t) + kPi", "kPi", "atan2"),
+    Mutation("angle: two corners forgotten", "rule/radius.h", "struct Angle",
+             "larger(reach(bottom, left), reach(bottom, right))", "0.0", "atan2"),
+    Mutation("extreme: the first alone", "rule/radius.h", "struct Extreme", "larger(ra, rb)", "ra", "max min"),
+    Mutation("remainder: the divisor's radius forgotten", "rule/radius.h", "struct Remainder",
+             "times(std::fabs(q), rb)", "0.0", "fmod"),
+    Mutation("remainder: whole parts of the lower end", "rule/radius.h", "struct Remainder",
+             "q == std::trunc(high / nearest)", "true", "fmod"),
+    Mutation("comparison: the larger alone", "rule/radius.h", "struct Comparison", "up(reach)", "up(larger(ra, rb))",
+             "less less_equal greater greater_equal"),
+    Mutation("choice: never open", "rule/radius.h", "struct Choice", "open(c, rc)", "false", "select"),
+    Mutation("choice: the other side", "rule/radius.h", "struct Choice", "c != 0 ? ra : rb", "c != 0 ? rb : ra",
+             "select"),
+    # Radii of the others.
+    Mutation("sums of radii: a quarter", "radius_reduction.cc", "Bound inflated(", "up(v * sums)",
+             "0.25 * up(v * sums)", "sum amax amin norm cumsum gather_rows scatter_add"),
+    Mutation("argmax: of two it is the first", "radius_reduction.cc", "Bound radius_argmax(", "n <= 1", "n <= 2",
+             "argmax"),
+    Mutation("argmax: a quarter", "radius_reduction.cc", "Bound radius_argmax(",
+             "static_cast<double>(out.count() == 0 ? 0 : x.count() / out.count())",
+             "0.25 * static_cast<double>(out.count() == 0 ? 0 : x.count() / out.count())", "argmax"),
+    Mutation("argsort: what comes before forgotten", "radius_reduction.cc", "Bound radius_argsort(", "before > high",
+             "true", "argsort"),
+    Mutation("argsort: a quarter", "radius_reduction.cc", "Bound radius_argsort(", "static_cast<double>(length)",
+             "0.25 * static_cast<double>(length)", "argsort"),
+    Mutation("variance: a quarter of the reach", "radius_reduction.cc", "Bound radius_variance_rsqrt(",
+             "up(norm / std::sqrt(n))", "0.25 * up(norm / std::sqrt(n))", "variance_rsqrt"),
+    Mutation("variance: the smaller side alone", "radius_reduction.cc", "Bound radius_variance_rsqrt(",
+             "std::max(most - at(sigma + own), at(sigma - own) - least)", "(at(sigma - own) - least)",
+             "variance_rsqrt"),
+    Mutation("matmul: of one factor", "radius_reduction.cc", "Bound radius_matmul(", "up(p + q + 4 * k * kLeast)",
+             "up(p + 4 * k * kLeast)", "matmul"),
+    Mutation("matmul: what begins the sum", "radius_reduction.cc", "Bound radius_matmul(", "up(scaled + moved + c)",
+             "up(scaled + moved)", "matmul"),
+    Mutation("matmul: its factor", "radius_reduction.cc", "Bound radius_matmul(", "times(factor_radius, p + r)", "0.0",
+             "matmul"),
+    Mutation("softmax: the upper end forgotten", "radius_reduction.cc", "struct SoftmaxRow",
+             "std::max(high - pr[i], pr[i] - low)", "(pr[i] - low)", "softmax"),
+    Mutation("softmax: the lower end forgotten", "radius_reduction.cc", "struct SoftmaxRow",
+             "std::max(high - pr[i], pr[i] - low)", "(high - pr[i])", "softmax"),
+    Mutation("log_softmax: the log of the sum forgotten", "radius_reduction.cc", "struct LogSoftmaxRow",
+             "up(rr[i] + largest)", "up(rr[i])", "log_softmax"),
+    Mutation("window: no radius", "radius_reduction.cc", "Bound radius_window(",
+             "traits(Primitive::kWindow).evaluate(attributes, out.shape(), {&radii[0].values, 1})",
+             "Array::zeros(out.shape())", "window"),
+    Mutation("assemble: a piece forgotten", "radius_reduction.cc", "Bound radius_assemble(", "radii[i].values",
+             "i > 0 ? radii[i].values : Array::zeros(centres[i].shape())", "assemble"),
 ]  # fmt: skip
 
 
@@ -205,10 +292,11 @@ def mutate(text: str, file: str) -> str:
 
 def main() -> None:
     source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    target.mkdir(parents=True, exist_ok=True)
     for file in dict.fromkeys(m.file for m in MUTATIONS):
-        (target / file).write_text(mutate((source / file).read_text(), file))
-    rows = [f'    {{"{m.name}", "{m.primitives}"}},\n' for m in MUTATIONS]
+        copy = target / "kernels" / "primitive" / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(mutate((source / file).read_text(), file))
+    rows = [f'    {{"{m.name}", "{m.primitives}", {str(m.file in RADII).lower()}}},\n' for m in MUTATIONS]
     (target / "mutants.inc").write_text("".join(rows))
 
 

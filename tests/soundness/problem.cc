@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 namespace plumbline::soundness {
 namespace {
@@ -203,7 +205,8 @@ PrimitiveClass class_of(Primitive primitive) {
     case kGatherRows:
       return PrimitiveClass::kMovement;
     default:
-      return PrimitiveClass::kElementwise;
+      if (is_elementwise(primitive)) return PrimitiveClass::kElementwise;
+      throw std::logic_error("no class of " + std::string(traits(primitive).name));
   }
 }
 
@@ -339,6 +342,7 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       problem.inputs = {absolute(values.array({lanes})), values.array({lanes})};
       break;
     default:
+      if (!is_elementwise(p)) throw std::logic_error("no problems of " + std::string(traits(p).name));
       for (int i = 0; i < traits(p).arity; ++i) problem.inputs.push_back(values.array({lanes}));
       if ((p == kAdd || p == kSub) && coin(random)) {  // The second nearly cancels the first.
         const double *a = problem.inputs[0].data(), sign = p == kAdd ? -1 : 1;

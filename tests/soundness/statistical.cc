@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "server/bound/adjoint.h"
-#include "server/bound/taps.h"
+#include "server/bound/envelope/adjoint.h"
+#include "server/bound/replay/taps.h"
 #include "tests/soundness/arithmetics.h"
 #include "tests/soundness/graph_execution.h"
 #include "tests/unit/bound/graph_builder.h"

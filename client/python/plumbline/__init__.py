@@ -10,6 +10,7 @@ print(plumbline.compare(target, reference))
 
 from . import mapping, testing
 from .compare import compare
+from .definition import define
 from .errors import PlumblineError, TypeIIError
 from .recorded import compile_backend
 from .schema import PERTURBING_OPS
@@ -28,6 +29,7 @@ __all__ = [
     "__version__",
     "compare",
     "compile_backend",
+    "define",
     "mapping",
     "testing",
     "watch",

@@ -6,10 +6,12 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("data", payload, content)
     ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
     ("read", window, number, phase, source, module)
+    ("draw", name of the leaf, info, arguments, phase, module, source)
     ("reinterpret", window before, window after, count, payload)
     ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard, part or None)
 
-An "op" of a compiled region whose graph was recorded has one item more, the region's name.
+An "op" may have more items: the name of its compiled region, how a convolution adds up, and the name of the operation
+whose definition it is a part of.
 `arguments` has one entry for each given argument of the schema: a window, a list of windows (of a list of tensors, or
 of what stands for one that cannot be described), an Edge, or a plain value; UNSET where the schema's default applies.
 A result is (window, count, base, argument name, payload).
@@ -17,12 +19,11 @@ A result is (window, count, base, argument name, payload).
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,8 +31,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
 from .collectives import Call, call_of
+from .convolutions import summation
 from .draws import record_dropout
 from .payload import Arena, Pool
+from .plan import CaptureFailed, Plan
 from .regions import Region, collective
 from .schema import (
     COLLECTIVE,
@@ -47,7 +50,8 @@ from .schema import (
     OperatorInfo,
 )
 from .sites import FORWARD, Sites
-from .storages import ABSENT, StorageTable, Window, kind_of, modelled, stand_ins, was_computed
+from .standins import as_own, read_stand_ins
+from .storages import ABSENT, StorageTable, Window, has_view, modelled, stand_ins, was_computed
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
@@ -60,6 +64,7 @@ _TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
 # that cannot be described, if there is one.
 Site = tuple[int, str, str]
 Pending = tuple[Site, list[Any], str]
+Written = tuple[torch.Tensor | None, str]
 
 
 class _Unset:
@@ -78,65 +83,6 @@ class Edge:
         self.window = window
 
 
-class Plan:
-    """What the daemon asks for: which operations it models, and which of their outcomes are decisions.
-
-    `lowered` None: nothing is modelled, every result is observed.
-    """
-
-    def __init__(
-        self,
-        lowered: Iterable[str] | None = None,
-        positive_side: Iterable[str] = (),
-        result_decision: Iterable[str] = (),
-        last_result_decision: Iterable[str] = (),
-        chunk_bytes_max: int = 1 << 20,
-        step_bytes_max: int = 0,
-        region_chunk_bytes_max: int = 0,
-        cuda_regions: bool = False,
-    ) -> None:
-        self.lowered = None if lowered is None else frozenset(lowered)
-        self.positive_side = frozenset(positive_side)
-        self.result_decision = frozenset(result_decision)
-        self.last_result_decision = frozenset(last_result_decision)
-        self.chunk_bytes_max = min(chunk_bytes_max or 1 << 20, 1 << 20)
-        self.step_bytes_max = step_bytes_max
-        self.region_chunk_bytes_max = region_chunk_bytes_max  # 0: the daemon takes no shared memory.
-        self.cuda_regions = cuda_regions
-        self._infos: dict[Any, OperatorInfo] = {}
-
-    def info(self, func: Any) -> OperatorInfo:
-        info = self._infos.get(func)
-        if info is None:
-            if not isinstance(func, torch._ops.OpOverload):
-                raise CaptureFailed("higher_order_op", f"{func}: a higher-order operation is not followed")
-            info = OperatorInfo(func)
-            info.lowered = self.lowered is not None and info.name in self.lowered
-            info.positive_side = info.name in self.positive_side
-            info.result_decision = info.name in self.result_decision
-            info.last_result_decision = info.name in self.last_result_decision
-            self._infos[func] = info
-        return info
-
-    def opaque(self, info: OperatorInfo, kind: str) -> OperatorInfo:
-        """The operation on tensors of a kind that cannot be described: one of its own, which is never modelled."""
-        special = self._infos.get((info.func, kind))
-        if special is None:
-            special = copy.copy(info)
-            special.name = f"{info.name} on {kind}"
-            special.lowered = special.positive_side = special.result_decision = special.last_result_decision = False
-            self._infos[(info.func, kind)] = special
-        return special
-
-
-class CaptureFailed(Exception):
-    """The capture of this step ended early; `reason` is counted."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class _Silence(threading.local):
     """By thread: above 0 while what runs is no operation of the step (the compiler, or the kernels that it made)."""
 
@@ -153,7 +99,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.plan = plan
         self.ranks = ranks  # Judged together: their collectives are tied.
-        self.outputs = outputs
+        self.outputs, self.perturbing = outputs, False  # perturbing: derivatives that watching changes are followed.
         self.records: list[tuple[Any, ...]] = []
         self.arena = Arena(pool)
         self.storages = StorageTable(self.arena, self.records)
@@ -163,6 +109,9 @@ class Recorder(TorchDispatchMode):
         self.silence = _Silence()
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
+        # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
+        self.defined: Any = None
+        self.made: dict[int, int] | None = None
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
         # Called with what a reduction over ranks is about to read.
         self.on_reduction: Callable[[list[torch.Tensor]], None] | None = None
@@ -207,7 +156,7 @@ class Recorder(TorchDispatchMode):
         for kind in types:
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
-        info = pending = kept = None
+        info = pending = kept = call = None
         shown = (args, kwargs)  # What is recorded of the call.
         try:
             if self._scattered and func is torch.ops.aten.copy_.default and self._delivers(*args[:2]):
@@ -221,6 +170,8 @@ class Recorder(TorchDispatchMode):
                         self.site = site = self.sites.current()
                         self.storages.unmodelled = ""
                         pending = (site, self._before(info, *shown), self.storages.unmodelled)
+                        if self.defined is not None and kept is None:
+                            call = self.defined.begins(info, pending, args, kwargs)
             elif info.kind == COLLECTIVE:
                 with self.lock:
                     self._collective(info, args, kwargs)
@@ -248,7 +199,9 @@ class Recorder(TorchDispatchMode):
                             raise CaptureFailed("scaler_overflow", "perhaps of a gradient outside of the scope")
                         foreign.after(self.storages, info, out, kept)
                         seen = foreign.restricted(out, foreign.list_length(info, args, kwargs), kept)
-                    if kept != []:
+                    if call is not None:
+                        call.ends(out)
+                    elif kept != []:
                         self._after(info, pending, *shown, seen)
             except Exception as error:
                 self.guard(error)
@@ -271,7 +224,7 @@ class Recorder(TorchDispatchMode):
         """Windows of the arguments as they are before the operation runs."""
         if info.composite:
             return []
-        if 0 <= info.perturbing < len(args) and torch.is_grad_enabled():
+        if not self.perturbing and 0 <= info.perturbing < len(args) and torch.is_grad_enabled():
             cause = args[info.perturbing]
             if isinstance(cause, torch.Tensor) and cause.requires_grad:
                 raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
@@ -290,9 +243,8 @@ class Recorder(TorchDispatchMode):
             if kind == TENSOR and isinstance(value, torch.Tensor):
                 value = self._read(value, info, index, argument) if argument.write else read(value)
                 if not value[1]:
-                    value = self._read_stand_ins(
-                        args[index] if index < given else kwargs[argument.name], info, argument
-                    )
+                    unlike = args[index] if index < given else kwargs[argument.name]
+                    value = read_stand_ins(self, unlike, info, index, argument)
             elif kind == TENSORS and value is not None:
                 windows: list[Window] = []
                 for item in value:
@@ -300,7 +252,7 @@ class Recorder(TorchDispatchMode):
                         windows.append(ABSENT)
                         continue
                     window = self._read(item, info, index, argument) if argument.write else read(item)
-                    windows.extend([window] if window[1] else self._read_stand_ins(item, info, argument))
+                    windows.extend([window] if window[1] else read_stand_ins(self, item, info, index, argument))
                 value = windows
             elif argument.scalar and self._scalars and type(value) in (float, int):
                 window = self._scalars.get((type(value), value))
@@ -329,12 +281,6 @@ class Recorder(TorchDispatchMode):
             if callback is not None:
                 callback()
 
-    def _read_stand_ins(self, tensor: torch.Tensor, info: OperatorInfo, argument: ArgumentInfo) -> list[Window]:
-        return [
-            self._read(part, info, -1, argument) if argument.write else self.storages.read(part)
-            for part in stand_ins(tensor)
-        ]
-
     def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
         if kind == EMPTY:
@@ -362,15 +308,15 @@ class Recorder(TorchDispatchMode):
             self._number_read(pending, out)
             return
         if info.base == "native_dropout":
-            return record_dropout(self, pending, out, *args, **kwargs)
+            return record_dropout(self, info, pending, out, *args, **kwargs)
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
             for tensor, _ in written:
                 for part in [] if tensor is None else [tensor] if modelled(tensor) else stand_ins(tensor):
-                    self._random(part, pending)
+                    self._random(part, info, pending)
             return
         if written:
-            self._emit(info, pending, written)
+            self._emit(info, pending, written, "", summation(info.name, args))
 
     def _number_read(self, pending: Pending, number: Any) -> None:
         """What Python was told, and may compute later arguments from."""
@@ -382,11 +328,11 @@ class Recorder(TorchDispatchMode):
         if number not in _TRIVIAL and math.isfinite(number):
             self._scalars[(type(number), number)] = window
 
-    def _emit(self, info: OperatorInfo, pending: Pending, written: list[tuple[torch.Tensor | None, str]]) -> None:
+    def _emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
         (phase, module, source), values, unmodelled = pending
         if unmodelled or not all(tensor is None or modelled(tensor) for tensor, _ in written):
-            info, written = self._as_opaque(info, unmodelled, written)
-        observe = self.outputs or not info.lowered or info.result_decision or unmodelled
+            info, written = as_own(self, info, unmodelled, written)
+        observe = self.outputs or not info.lowered or info.wanted or info.result_decision
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
@@ -403,20 +349,38 @@ class Recorder(TorchDispatchMode):
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))
             results.append((window, count, base, name, payload))
         if any(result[0][0] for result in results):
-            self.records.append(("op", info, values, results, phase, source, module, decision))
+            self.append_op(("op", info, values, results, phase, source, module, decision, *more))
 
-    def _as_opaque(
-        self, info: OperatorInfo, kind: str, written: list[tuple[torch.Tensor | None, str]]
-    ) -> tuple[OperatorInfo, list[tuple[torch.Tensor | None, str]]]:
-        """An operation on tensors that cannot be described, with what stands for those that it wrote."""
-        plain: list[tuple[torch.Tensor | None, str]] = []
-        for tensor, name in written:
-            if tensor is None or modelled(tensor):
-                plain.append((tensor, name))
-            else:
-                kind = kind or kind_of(tensor)
-                plain.extend((part, name) for part in stand_ins(tensor))
-        return self.plan.opaque(info, kind), plain
+    def append_op(self, record: tuple[Any, ...]) -> None:
+        if self.made is not None:
+            for result in record[3]:
+                self.made[result[0][0]] = len(self.records)
+        self.records.append(record)
+
+    def observe_input(self, tensor: torch.Tensor, window: Window, site: Site) -> Window:
+        """A window on a tensor's present content, `window` or another, whose value is a leaf's or observed."""
+        index = (self.made or {}).get(window[0])
+        if index is None or not tensor.numel():
+            return window
+        results = self.records[index][3]
+        position = next(i for i, result in enumerate(results) if result[0][0] == window[0])
+        made, count, base, name, payload = results[position]
+        if not base:
+            if not payload:
+                with torch._C._DisableTorchDispatch():
+                    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                    whole.set_(tensor.untyped_storage(), made[4], made[2], made[3])
+                payload = self.storages.payload(self.arena.copy_tensor(whole))
+                results[position] = (made, count, base, name, payload)
+            return window
+        info = self.plan.info(torch.ops.aten.clone.default)  # Written in parts: a copy is observed.
+        strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
+        copied = (self.storages.fresh_value(), window[1], tuple(tensor.shape), strides, 0)
+        payload = self.storages.payload(self.arena.copy_tensor(tensor))
+        phase, module, source = site
+        values = [window, *[UNSET] * (len(info.arguments) - 1)]
+        self.append_op(("op", info, values, [(copied, tensor.numel(), 0, "", payload)], phase, source, module, 0))
+        return copied
 
     def _collective(self, info: OperatorInfo, args: Any, kwargs: Any) -> None:
         """Notes what a collective is about to read; what it writes is taken once something else touches it."""
@@ -494,16 +458,16 @@ class Recorder(TorchDispatchMode):
         phase, module, source = site
         self.records.append(("op", region, values, results, phase, source, module, 0))
 
-    def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any) -> list[tuple[torch.Tensor | None, str]]:
+    def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any) -> list[Written]:
         """The tensors that the operation wrote: returned fresh ones first, then written arguments."""
-        written: list[tuple[torch.Tensor | None, str]] = []
+        written: list[Written] = []
         if info.fresh:
             many = len(info.func._schema.returns) > 1
             for index in info.fresh:
                 item = out[index] if many else out
                 for tensor in item if isinstance(item, (tuple, list)) else (item,):
                     # Some operations return a view without saying so (_unsafe_view): nothing was written.
-                    viewed = tensor is not None and modelled(tensor) and self.storages.entry(tensor) is not None
+                    viewed = tensor is not None and has_view(tensor) and self.storages.entry(tensor) is not None
                     written.append((None if viewed else tensor, ""))
             if not info.writes and all(tensor is None for tensor, _ in written):
                 return []
@@ -515,10 +479,11 @@ class Recorder(TorchDispatchMode):
                     written.append((tensor, name))
         return written
 
-    def _random(self, tensor: torch.Tensor, pending: Pending) -> None:
+    def _random(self, tensor: torch.Tensor, info: OperatorInfo, pending: Pending) -> None:
         """A random draw is a leaf; into a part of a storage, a leaf that is copied there."""
         site, values, _ = pending
         name = self.sites.draw(site[1])
+        self.records.append(("draw", name, info, values, *site))
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,14 +15,16 @@ from .device import device_profile
 from .errors import PlumblineError
 from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
+from .repeat import Content, changed_content, leaf_content
 from .step import StepCapture
 from .taps import Guard, checked_guard
-from .transport import Step, Transport
+from .transport import Step, Transport, wanted_of
 from .v1 import verdict_pb2
 from .verdict import Verdict
 from .watch import open_request
 
 Program = Callable[[], Mapping[str, torch.Tensor]]
+Wanted = frozenset[tuple[str, bool]]
 
 TIMEOUT_S = 600.0
 
@@ -45,7 +48,13 @@ def compare(
     asks for the exact mathematics of the target alone. Taps are what the callables return; nothing runs backward by
     itself. The reference runs first, and torch's random state is then set back, so that the target draws as if it ran
     alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
-    named by the first module that each callable calls.
+    named by the first module that each callable calls. The few derivatives that PyTorch computes in another order while
+    it is watched (PERTURBING_OPS) are compared as they are computed then.
+
+    Where the audit lacks the result of an operation (one that is modelled, but not with its arguments), both callables
+    run once more, from the same random state, and that is observed. A second run must find the same data, parameters
+    and state as the first: a callable that changes them must set them back. Otherwise the verdict stays INCONCLUSIVE
+    and says so.
 
     guards: (minimum, maximum) of the target's taps by name, None for no limit; where rounding alone breaks one, or can,
     the verdict's hazards say so.
@@ -68,26 +77,99 @@ def compare(
         profile = device_profile([used])
     with contextlib.ExitStack() as stack:
         address = server or stack.enter_context(daemon.private())
-        job = f"compare-{uuid.uuid4().hex[:12]}"
-        outputs = capture == "outputs"
-        paired = callable(reference)
-        if paired:
-            states = _random_states()
-            first = stack.enter_context(_Run(address, job, "reference", None, profile, alpha, timeout))
-            first.capture(reference, None, outputs, side=Side(mapping, is_reference=True), modules=modules)
-            first.send()
-            _set_random_states(states)
-        second = stack.enter_context(
-            _Run(address, job, "target", "reference" if paired else None, profile, alpha, timeout)
+        pair = _Pair(
+            target, reference, address, profile, alpha, capture == "outputs", checked, mapping, modules, timeout
         )
-        mine = Side(mapping, is_reference=False)
-        second.capture(target, None if paired else reference, outputs, checked, side=mine, modules=modules)
-        if paired:
-            check_sides(mapping, second.side, first.side)
-        second.send()
-        if paired:
-            first.wait(required=False)
-        return second.wait(required=True)
+        states = _random_states()
+        once = pair.capture(frozenset())
+        if once.verdict.verdict != "INCONCLUSIVE" or not once.wanted:
+            return once.verdict
+        found = once.content()
+        after = _random_states()
+        _set_random_states(states)
+        try:
+            again = pair.capture(once.wanted)
+        except PlumblineError:
+            raise
+        except Exception as error:
+            return once.not_repeatable(f"it raised {type(error).__name__}: {error}")
+        finally:
+            _set_random_states(after)
+        for name, content in again.content().items():
+            if changed := changed_content(found[name], content):
+                return once.not_repeatable(f"the {name} began with another {changed}")
+        return again.verdict
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two programs to be compared, and how."""
+
+    target: Program
+    reference: Program | Mapping[str, torch.Tensor] | None
+    address: str
+    profile: str | None
+    alpha: float | None
+    outputs: bool
+    guards: Mapping[str, Guard]
+    mapping: Mapping[str, Made]
+    modules: Sequence[str]
+    timeout: float
+
+    def capture(self, wanted: Wanted) -> _Captured:
+        """Runs both programs, with the results of the operations in `wanted` observed, and waits for the verdict."""
+        job = f"compare-{uuid.uuid4().hex[:12]}"
+        with contextlib.ExitStack() as stack:
+            runs: dict[str, _Run] = {}
+
+            def run(name: str, paired_with: str | None) -> _Run:
+                made = _Run(self.address, job, name, paired_with, self.profile, self.alpha, self.timeout, wanted)
+                runs[name] = stack.enter_context(made)
+                return made
+
+            values = None
+            if callable(self.reference):
+                states = _random_states()
+                first = run("reference", None)
+                side = Side(self.mapping, is_reference=True)
+                first.capture(self.reference, None, self.outputs, side=side, modules=self.modules)
+                first.send()
+                _set_random_states(states)
+            else:
+                values = self.reference
+            second = run("target", "reference" if runs else None)
+            side = Side(self.mapping, is_reference=False)
+            second.capture(self.target, values, self.outputs, self.guards, side=side, modules=self.modules)
+            if "reference" in runs:
+                check_sides(self.mapping, second.side, runs["reference"].side)
+            second.send()
+            if "reference" in runs:
+                runs["reference"].wait(required=False)
+            return _Captured(second.wait(required=True), runs)
+
+
+class _Captured:
+    """Both programs, captured once, and what was said of them."""
+
+    def __init__(self, verdict: Verdict, runs: dict[str, _Run]) -> None:
+        self.verdict = verdict
+        # Results that the audit of either program lacked.
+        self.wanted: Wanted = frozenset().union(*(run.wanted for run in runs.values()))
+        self._runs = runs
+
+    def content(self) -> dict[str, Content]:
+        """What each program found when it began. The copies of it are let go."""
+        runs, self._runs = self._runs, {}
+        return {name: run.content() for name, run in runs.items()}
+
+    def not_repeatable(self, why: str) -> Verdict:
+        message = self.verdict.message
+        message.sentence += f" Both programs ran once more for what is missing, but they cannot be repeated: {why}."
+        message.advice.append(
+            "let each run of a program begin with the same data, parameters and state, or give"
+            ' capture="outputs", which observes everything in the first run'
+        )
+        return Verdict(message)
 
 
 class _Run:
@@ -102,8 +184,10 @@ class _Run:
         profile: str | None,
         alpha: float | None,
         timeout: float,
+        wanted: Wanted,
     ) -> None:
         self._name = run
+        self._ask_for = wanted
         self._timeout = timeout
         self._verdict: Verdict | None = None
         self._step: Step | None = None
@@ -133,13 +217,14 @@ class _Run:
             raise PlumblineError(f"{self._name}: no daemon answers at the address")
         assert self._transport.plan is not None
         step = StepCapture(
-            self._transport.plan,
+            self._transport.plan.wanting(self._ask_for),
             Pool(),
             outputs=outputs,
             automatic_taps=False,
             guards=guards,
             side=self.side,
             modules=modules,
+            perturbing=True,
         )
         with step:
             taps = program()
@@ -154,6 +239,8 @@ class _Run:
                 step.reference(values)
         if step.failure is not None:
             raise PlumblineError(f"{self._name}: {step.failure} ({step.failure.reason})", step.failure.reason)
+        if step.errors:
+            raise PlumblineError(f"{self._name}: {'; '.join(step.errors)}")
         self._step = Step(0, step.records, step.recorder.arena, outputs)
 
     def send(self) -> None:
@@ -169,6 +256,18 @@ class _Run:
             raise self._transport.refusal
         assert self._verdict is not None or not required
         return self._verdict  # type: ignore[return-value]
+
+    @property
+    def wanted(self) -> Wanted:
+        """Results that the audit of this run lacked."""
+        return frozenset() if self._verdict is None else frozenset(wanted_of(self._verdict.message))
+
+    def content(self) -> Content:
+        """What the program found when it began. Its records are let go."""
+        assert self._step is not None
+        found = leaf_content(self._step.records)
+        self._step.records.clear()
+        return found
 
     def _on_verdict(self, message: verdict_pb2.Verdict) -> None:
         self._verdict = Verdict(message)

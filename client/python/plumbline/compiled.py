@@ -10,33 +10,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
-from .capture import UNSET, CaptureFailed, Recorder
+from .capture import Recorder
 from .compiler import Follower
-from .draws import SCALED, dropout_scale
+from .definition import definitions
+from .plan import CaptureFailed
 from .recorded import RecordedGraph
 from .regions import Region
-from .schema import DTYPES, EMPTY, OPERATION, RANDOM, SKIP, VIEW, OperatorInfo
+from .schema import EMPTY, OPERATION, SKIP, VIEW
+from .shadow import REWRITTEN, NotReplayable, Real, Shadow, Site, draws, is_modelled
 from .sites import BACKWARD
-from .storages import ABSENT, Storage, Window, modelled, stand_ins
-from .storages import RANDOM as RANDOM_LEAF
+from .storages import ABSENT, Window, modelled, stand_ins
 
 log = logging.getLogger("plumbline")
-
-Site = tuple[int, str, str]
-Mark = tuple[int, list[tuple[Storage, int, int, int, bool]]]
-Real = dict[int, torch.Tensor]  # By position among an operation's results.
-
-_DTYPES = {code: dtype for dtype, code in DTYPES.items()}
-
-
-class NotReplayable(Exception):
-    """A recorded graph holds something that cannot be written down without having been seen."""
 
 
 class CompiledRegions(Follower):
@@ -113,7 +104,7 @@ class _Run:
             if missing:
                 _log_once(self._name, missing)
             else:
-                self._shadow = _Shadow(recorder, graph, self._site, self._name, given, self._mutated)
+                self._shadow = _GraphShadow(recorder, graph, self._site, self._name, given, self._mutated)
 
     def _read(self, tensor: torch.Tensor) -> Window:
         storages = self._recorder.storages
@@ -127,7 +118,7 @@ class _Run:
     def finish(self, outputs: Any) -> None:
         results = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         if self._shadow is not None:
-            mark = self._shadow.mark(results)
+            mark = self._shadow.mark([*self._mutated.values(), *results])
             try:
                 self._shadow.run(results)
                 return
@@ -155,19 +146,8 @@ class _Run:
         recorder.records.append(("op", Region(self._name), values, results, phase, source, module, 0))
 
 
-class _Parts(TorchDispatchMode):
-    """Hands on the operations that a decomposition is made of."""
-
-    def __init__(self, operation: Callable[[Any, Any, Any], Any]) -> None:
-        super().__init__()
-        self._operation = operation
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._operation(func, args, kwargs or {})
-
-
-class _Shadow:
-    """The operations of a recorded graph, run on fake tensors."""
+class _GraphShadow(Shadow):
+    """The operations of a recorded graph."""
 
     def __init__(
         self,
@@ -178,35 +158,10 @@ class _Shadow:
         inputs: list[Any],
         mutated: dict[int, torch.Tensor],
     ) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        self._recorder = recorder
+        super().__init__(recorder, site, name)
         self._graph = graph
-        self._site = site
-        self._name = name
-        self._fake = FakeTensorMode()
-        self._bases: dict[int, torch.Tensor] = {}  # By value: what stands for its storage.
-        self._aliases: list[int] = []  # Keys of these in the table of storages.
-        self._content: dict[int, torch.Tensor] = {}  # By fake tensor: the real one that holds its content now.
         self._inputs = inputs
         self._mutated = mutated
-        self._drawn: set[int] = set()  # Fake tensors of random content.
-        self._kept: list[Any] = []
-
-    def mark(self, outputs: list[Any]) -> Mark:
-        """The present state, for roll_back."""
-        written = [t for t in (*self._mutated.values(), *outputs) if isinstance(t, torch.Tensor) and modelled(t)]
-        entries = [self._recorder.storages.adopt(tensor) for tensor in written]
-        return len(self._recorder.records), [(e, e.value, e.dtype, e.count, e.leaf) for e in entries]
-
-    def roll_back(self, mark: Mark) -> None:
-        del self._recorder.records[mark[0] :]
-        for entry, *state in mark[1]:
-            entry.value, entry.dtype, entry.count, entry.leaf = state
-
-    def close(self) -> None:
-        for key in self._aliases:
-            self._recorder.storages.drop_alias(key)
 
     def run(self, outputs: list[Any]) -> None:
         """Writes the operations down; `outputs` is what the region really gave."""
@@ -223,7 +178,7 @@ class _Shadow:
             self._kept.append(values)
             for node, tensor in zip(flat, outputs, strict=True):
                 if isinstance(node, torch.fx.Node) and isinstance(tensor, torch.Tensor):
-                    self._hand_over(values[node], tensor)
+                    self.hand_over(values[node], tensor)
 
     def _operations(self, real: dict[torch.fx.Node, Real]) -> dict[torch.fx.Node, Any]:
         values: dict[torch.fx.Node, Any] = {}
@@ -232,138 +187,20 @@ class _Shadow:
             args, kwargs = _given((node.args, node.kwargs), values)
             if node.op == "placeholder":
                 index, value = next(given)
-                values[node] = self._stand_in(*value) if isinstance(value, tuple) else value
+                values[node] = self.stand_in(*value) if isinstance(value, tuple) else value
                 if index in self._mutated:
                     self._content[id(values[node])] = self._mutated[index]
             elif node.op == "get_attr":
                 constant = self._graph.constants[node.target]
-                values[node] = self._stand_in(self._recorder.storages.read(constant), constant.device)
+                values[node] = self.stand_in(self._recorder.storages.read(constant), constant.device)
             elif node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
                 values[node] = node.target(*args, **kwargs)  # Arithmetic of sizes.
             else:
                 below, source = self._graph.sites[node]
                 phase, module, outer = self._site
                 site = (phase, ".".join(filter(None, (module, below))), source or outer)
-                values[node] = self._operation(node.target, args, kwargs, site, real.get(node, {}))
+                values[node] = self.operation(node.target, args, kwargs, site, real.get(node, {}))
         return values
-
-    def _stand_in(self, window: Window, device: torch.device) -> torch.Tensor:
-        """A fake tensor for a window on a known value."""
-        value, code, sizes, strides, offset = window
-        if not value:
-            raise NotReplayable("a tensor of a type that is not modelled")
-        storages = self._recorder.storages
-        with self._fake:
-            if value not in self._bases:
-                reach = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-                entry = storages.entry_of_value(value, reach, code)
-                base = self._bases[value] = torch.empty(entry.count, dtype=_DTYPES[code], device=device)
-                self._aliases.append(storages.alias(base, entry))
-            return self._bases[value].as_strided(sizes, strides, offset)
-
-    def _operation(self, func: Any, args: Any, kwargs: Any, site: Site, real: Real) -> Any:
-        """Runs one operation on fake tensors and writes it down; `real` holds its results that the region gave."""
-        recorder = self._recorder
-        func, args, kwargs = _rewritten(func, args, kwargs)
-        info = recorder.plan.info(func)
-        if info.base == "native_dropout" and len(args) == 3 and args[2]:
-            return self._dropout(args[0], args[1], site, real)
-        drawn = [id(tensor) in self._drawn for tensor in _fakes((args, kwargs))]
-        random = _draws(info)
-        if info.kind == OPERATION and not _is_modelled(info) and not random and not any(drawn):
-            return self._decomposed(info, args, kwargs, site, real)
-        values: list[Any] = []
-        if info.kind == OPERATION and not random and not any(drawn):
-            recorder.storages.unmodelled = ""
-            values = recorder._before(info, args, kwargs)
-            if recorder.storages.unmodelled:
-                raise NotReplayable(f"{info.name} of a type that is not modelled")
-        with self._fake:
-            out = _as_given(func(*args, **kwargs), real)
-        if random or any(drawn):
-            if info.writes or not (random or all(drawn)):
-                raise NotReplayable(f"random numbers that the region keeps, read by {info.name}")
-            for index, fake in enumerate(_fakes(out)):
-                self._draw(fake, site, real.get(index))
-        elif info.kind == EMPTY:
-            recorder.storages.adopt(out).unwritten = True
-        elif info.kind == OPERATION:
-            self._emit(info, site, values, recorder._written(info, args, kwargs, out), real)
-        elif info.kind not in (VIEW, SKIP):
-            raise NotReplayable(info.name)
-        return out
-
-    def _decomposed(self, info: OperatorInfo, args: Any, kwargs: Any, site: Site, real: Real) -> Any:
-        """An operation that is not modelled, by the framework's own decomposition."""
-        formula = torch._decomp.decomposition_table.get(info.func)
-        if formula is None:
-            raise NotReplayable(info.name)
-        with _Parts(lambda func, given, named: self._operation(func, given, named, site, {})):
-            out = formula(*args, **kwargs)
-        results = list(out) if isinstance(out, (list, tuple)) else [out]
-        for position, tensor in real.items():  # Kernels keep some statistics wider than the formula states.
-            if results[position].dtype != tensor.dtype:
-                cast = torch.ops.aten._to_copy.default
-                results[position] = self._operation(cast, (results[position],), {"dtype": tensor.dtype}, site, {})
-        return tuple(results) if isinstance(out, (list, tuple)) else results[0]
-
-    def _dropout(self, x: torch.Tensor, p: float, site: Site, real: Real) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mask is a draw; the rest is what its derivative does, too."""
-        with self._fake:
-            mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
-        self._draw(mask, site, real.get(1))
-        return self._operation(SCALED, (x, mask, dropout_scale(p)), {}, site, {}), mask
-
-    def _draw(self, fake: torch.Tensor, site: Site, content: torch.Tensor | None) -> None:
-        """What is drawn, or depends on nothing but what was, is a leaf once the region hands it out."""
-        if content is None or not modelled(fake):
-            self._drawn.add(id(fake))
-            self._kept.append(fake)
-            return
-        _check_like(fake, content)
-        self._recorder.storages.write_leaf_of(fake, content, RANDOM_LEAF, self._recorder.sites.draw(site[1]))
-
-    def _emit(self, info: OperatorInfo, site: Site, values: list[Any], written: Any, real: Real) -> None:
-        recorder = self._recorder
-        results = []
-        decision = 0
-        last = len(written) - 1 if info.last_result_decision else -1
-        for position, (tensor, name) in enumerate(written):
-            if tensor is None:
-                results.append((ABSENT, 0, 0, name, 0))
-                continue
-            window, count, base = recorder.storages.write(tensor)
-            content = self._content.get(id(tensor)) if name else real.get(position)
-            payload = 0
-            if content is not None and window[0] and tensor.numel():
-                _check_like(tensor, content)
-                if info.result_decision or position == last:
-                    payload = recorder.storages.payload(recorder.arena.copy_tensor(content))
-                if info.positive_side and not decision:
-                    decision = recorder.storages.payload(recorder.arena.copy_positive_side(content))
-            results.append((window, count, base, name, payload))
-        if any(result[0][0] for result in results):
-            phase, module, source = site
-            recorder.records.append(("op", info, values, results, phase, source, module, decision, self._name))
-
-    def _hand_over(self, fake: Any, tensor: torch.Tensor) -> None:
-        """The region's output, in the memory that it really has: a copy of what the graph computed."""
-        recorder = self._recorder
-        if not isinstance(fake, torch.Tensor):
-            raise NotReplayable("an output that was recorded as a number")
-        inner, outer = recorder.storages.entry(fake), recorder.storages.entry(tensor)
-        if inner is not None and inner is outer:
-            return  # An input handed out again.
-        if id(fake) in self._drawn:
-            raise NotReplayable("a random number that is handed out")
-        _check_like(fake, tensor)
-        info = recorder.plan.info(torch.ops.aten.clone.default)
-        values = [recorder.storages.read(fake), *[UNSET] * (len(info.arguments) - 1)]
-        observed = recorder.outputs and tensor.numel() > 0
-        payload = recorder.storages.payload(recorder.arena.copy_tensor(tensor)) if observed else 0
-        results = [(*recorder.storages.write(tensor), "", payload)]
-        phase, module, source = self._site
-        recorder.records.append(("op", info, values, results, phase, source, module, 0, self._name))
 
 
 def _given(arguments: Any, values: dict[torch.fx.Node, Any]) -> Any:
@@ -387,31 +224,6 @@ def _maker(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
     return node, 0
 
 
-def _fakes(values: Any) -> Iterator[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from _fakes(tuple(values.values()))
-    elif isinstance(values, (list, tuple)):
-        for value in values:
-            yield from _fakes(value)
-
-
-def _as_given(out: Any, real: Real) -> Any:
-    """Fake results in the types that the real ones have: kernels keep some statistics wider than is stated."""
-    given = list(out) if isinstance(out, (list, tuple)) else [out]
-    for position, tensor in real.items():
-        fake = given[position]
-        if isinstance(fake, torch.Tensor) and fake.dtype != tensor.dtype and fake.shape == tensor.shape:
-            given[position] = torch.empty_strided(fake.shape, fake.stride(), dtype=tensor.dtype, device=fake.device)
-    return tuple(given) if isinstance(out, (list, tuple)) else given[0]
-
-
-def _check_like(fake: torch.Tensor, tensor: torch.Tensor) -> None:
-    if fake.dtype != tensor.dtype or fake.shape != tensor.shape:
-        raise NotReplayable(f"{tensor.dtype} {list(tensor.shape)} where {fake.dtype} {list(fake.shape)} was recorded")
-
-
 def _not_replayable(graph: RecordedGraph, recorder: Recorder) -> str:
     """The first operation of the graph that the daemon does not model; empty: none."""
     plan = recorder.plan
@@ -428,53 +240,12 @@ def _unmodelled(node: torch.fx.Node, plan: Any) -> str:
     if not isinstance(node.target, torch._ops.OpOverload):
         return "" if getattr(node.target, "__module__", "") in ("_operator", "math") else str(node.target)
     info = plan.info(node.target)
-    if info.name in _REWRITTEN:
+    if info.name in REWRITTEN:
         return ""
-    if info.kind in (VIEW, SKIP, EMPTY) or _draws(info):
+    if info.kind in (VIEW, SKIP, EMPTY) or draws(info):
         return ""
-    known = _is_modelled(info) or node.target in torch._decomp.decomposition_table
+    known = is_modelled(info, plan) or node.target in torch._decomp.decomposition_table or node.target in definitions
     return "" if info.kind == OPERATION and known else info.name
-
-
-# Operations of compilers, and those on integers' bits, that others, which are modelled, say as well.
-_REWRITTEN = {
-    "prims::convert_element_type.default": lambda x, dtype: (torch.ops.aten._to_copy.default, (x,), {"dtype": dtype}),
-    **{
-        f"{namespace}::bitwise_{name}": lambda *args, func=func: _logical(func, *args)
-        for namespace, end in (("aten", ".Tensor"), ("prims", ".default"))
-        for name, func in (
-            (f"and{end}", torch.ops.aten.logical_and.default),
-            (f"or{end}", torch.ops.aten.logical_or.default),
-            ("not.default", torch.ops.aten.logical_not.default),
-        )
-    },
-}
-
-# Modelled for all but rare arguments, for which their results are observed where that can be done.
-_MOSTLY_MODELLED = tuple(
-    f"aten::{name}"
-    for name in ("index.Tensor", "_unsafe_index.Tensor", "index_put.default", "_unsafe_index_put.default")
-)
-
-
-def _logical(func: Any, *args: torch.Tensor) -> tuple[Any, Any, Any]:
-    if any(tensor.dtype is not torch.bool for tensor in args):
-        raise NotReplayable("bits of integers")
-    return func, args, {}
-
-
-def _rewritten(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-    rewrite = _REWRITTEN.get(f"{func._schema.name}.{func._schema.overload_name or 'default'}")
-    return (func, args, kwargs) if rewrite is None else rewrite(*args, **kwargs)
-
-
-def _is_modelled(info: OperatorInfo) -> bool:
-    return info.lowered or info.name in _MOSTLY_MODELLED
-
-
-def _draws(info: OperatorInfo) -> bool:
-    """Whether all that the operation gives is random; the compiler draws by operations of its own."""
-    return info.kind == RANDOM or info.base.startswith(("inductor_random", "inductor_seed", "inductor_lookup_seed"))
 
 
 def _identity(region: Any) -> str:

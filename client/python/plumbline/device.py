@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .calibrate import start
+
 UNKNOWN = "unknown"  # States nothing: every figure takes its widest legal value.
 
 
@@ -16,12 +18,13 @@ class Facts:
     """What is asked of one device and the framework's flags for it."""
 
     kind: str  # torch.device.type
-    name: str = ""  # Of the product: "NVIDIA H100 80GB HBM3", "Ascend910B"
+    name: str = ""  # Of the product: "NVIDIA H100 80GB HBM3", "Ascend910B"; of a CPU its instructions: "AVX2"
     capability: tuple[int, int] | None = None  # CUDA compute capability
     rocm: bool = False
     tf32: bool = False  # Some products of fp32 elements may run in TF32.
     reduced: bool = False  # Split sums of fp16 or bf16 products may be added in that format.
     fp16_accumulation: bool = False
+    flushes: bool = False  # Of a CPU: products of bf16 elements may count what is subnormal as zero.
 
 
 def profile_of(devices: Iterable[Facts]) -> str:
@@ -29,7 +32,8 @@ def profile_of(devices: Iterable[Facts]) -> str:
     device_facts = list(devices)
     accelerators = [facts for facts in device_facts if facts.kind != "cpu"]
     if not accelerators:
-        return "pytorch-cpu"
+        hosts = {_host(facts) for facts in device_facts}
+        return hosts.pop() if len(hosts) == 1 else "pytorch-cpu"
     bases = {_base(facts) for facts in accelerators}
     if bases == {"cuda-sm80", "cuda-sm90"}:
         bases = {"cuda-sm80"}  # No figure of Hopper's is wider.
@@ -44,6 +48,13 @@ def profile_of(devices: Iterable[Facts]) -> str:
     return "+".join([base, *(option for option, permitted in options.items() if permitted)])
 
 
+def _host(facts: Facts) -> str:
+    """By what PyTorch's kernels and oneDNN were told to use of a processor."""
+    if facts.name not in ("AVX2", "AVX512"):
+        return "pytorch-cpu"  # What holds of each of the others.
+    return "pytorch-cpu-amx" if facts.flushes else f"pytorch-cpu-{facts.name.lower()}"
+
+
 def _base(facts: Facts) -> str:
     if facts.kind == "cuda" and not facts.rocm and facts.capability is not None:
         return {8: "cuda-sm80", 9: "cuda-sm90"}.get(facts.capability[0], UNKNOWN)
@@ -54,6 +65,8 @@ def _base(facts: Facts) -> str:
 
 def facts_of(device: torch.device) -> Facts:
     """Asks the framework."""
+    if device.type == "cpu":
+        return Facts("cpu", torch.backends.cpu.get_cpu_capability(), flushes=start.products_flush())
     if device.type != "cuda":
         npu: Any = getattr(torch, "npu", None) if device.type == "npu" else None
         return Facts(device.type, npu.get_device_name(device) if npu is not None else "")
@@ -80,5 +93,7 @@ def _tf32() -> bool:
 
 
 def device_profile(devices: Iterable[torch.device]) -> str:
-    """The profile of the devices that tensors live on."""
-    return profile_of(facts_of(device) for device in set(devices))
+    """The profile of the devices that tensors live on; of a processor alone, with what it was found to do beyond."""
+    used = set(devices) or {torch.device("cpu")}
+    name = profile_of(facts_of(device) for device in used)
+    return start.widened(name) if all(device.type == "cpu" for device in used) else name

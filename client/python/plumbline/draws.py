@@ -8,6 +8,7 @@ import torch
 
 if TYPE_CHECKING:
     from .capture import Pending, Recorder
+    from .schema import OperatorInfo
 
 SCALED = torch.ops.aten.native_dropout_backward.default  # x * mask * scale
 
@@ -17,10 +18,16 @@ def dropout_scale(p: float) -> float:
 
 
 def record_dropout(
-    recorder: Recorder, pending: Pending, out: Any, input: torch.Tensor, p: float, train: bool | None = True
+    recorder: Recorder,
+    info: OperatorInfo,
+    pending: Pending,
+    out: Any,
+    input: torch.Tensor,
+    p: float,
+    train: bool | None = True,
 ) -> None:
     site, (x, *_), unmodelled = pending
     result, mask = out
-    recorder._random(mask, pending)
+    recorder._random(mask, info, pending)
     values = [x, recorder.storages.read(mask), 1.0 if train is False else dropout_scale(p)]
     recorder._emit(recorder.plan.info(SCALED), (site, values, unmodelled), [(result, "")])

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from .capture import Plan
 from .encode import encode_step
 from .errors import PlumblineError
 from .payload import Pool
+from .plan import Plan
 from .step import StepCapture
 
 

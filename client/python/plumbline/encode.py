@@ -148,7 +148,7 @@ def _leaf(record: tuple[Any, ...]) -> Any:
 
 
 def _op(record: tuple[Any, ...]) -> Any:
-    _, info, values, results, phase, source, module, decision, *region = record
+    _, info, values, results, phase, source, module, decision, *more = record
     request = audit_pb2.AuditRequest()
     op = request.op
     op.name = info.name
@@ -158,7 +158,10 @@ def _op(record: tuple[Any, ...]) -> Any:
         _fill(result.tensor, window)
         result.count, result.base, result.argument, result.observed = count, base, name, observed
     op.phase, op.source, op.module, op.decision = phase, source, module, decision
-    op.region = region[0] if region else ""
+    if more:
+        op.region = more[0]
+        op.summation = more[1] if len(more) > 1 else trace_pb2.Op.SUMMATION_UNSPECIFIED
+        op.defined = more[2] if len(more) > 2 else ""
     return request
 
 
@@ -187,6 +190,23 @@ def _read(record: tuple[Any, ...]) -> Any:
     return request
 
 
+def _draw(record: tuple[Any, ...]) -> Any:
+    """What a random leaf was drawn from: the operation and its parameters, but for what it overwrote."""
+    _, leaf, info, values, phase, module, source = record
+    request = audit_pb2.AuditRequest()
+    op = request.op
+    op.name = "plumbline::draw.default"
+    _arguments(op, info, values)
+    drawn = [argument.name for argument, described in zip(op.arguments, info.arguments, strict=True) if described.write]
+    for index in reversed(range(len(op.arguments))):
+        if op.arguments[index].name in drawn or (index == 0 and info.base.endswith(("_like", "_dropout"))):
+            del op.arguments[index]
+    op.arguments.add(name="operation").text = info.base
+    op.arguments.add(name="leaf").text = leaf
+    op.phase, op.source, op.module = phase, source, module
+    return request
+
+
 def _tap(record: tuple[Any, ...]) -> Any:
     _, name, kind, terms, reference, reference_dtype, scale, (minimum, maximum), part = record
     request = audit_pb2.AuditRequest()
@@ -206,7 +226,7 @@ def _tap(record: tuple[Any, ...]) -> Any:
     return request
 
 
-_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "read": _read, "tap": _tap}
+_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "read": _read, "draw": _draw, "tap": _tap}
 
 
 def _arguments(op: Any, info: OperatorInfo, values: list[Any]) -> None:
@@ -243,6 +263,8 @@ def _plain(argument: Any, kind: str, value: Any) -> None:
             argument.text = str(value)
     elif isinstance(value, float):
         argument.real = value
+    elif isinstance(value, complex):
+        argument.reals.values.extend((value.real, value.imag))
     elif isinstance(value, torch.dtype):
         argument.dtype = DTYPES.get(value, 0)
     elif isinstance(value, str):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .schema import OTHER, TENSORS, OperatorInfo
-from .storages import StorageTable, modelled
+from .storages import StorageTable, has_view
 
 # Operations on lists that treat each position by itself.
 _BY_POSITION = ("_foreach_", "_fused_", "_amp_foreach_")
@@ -55,7 +55,7 @@ def before(storages: StorageTable, info: OperatorInfo, args: Any, kwargs: Any, k
         value = args[index] if index < len(args) else kwargs.get(name)
         items = value if isinstance(value, (list, tuple)) else [value]
         for position, tensor in enumerate(items):
-            if isinstance(tensor, torch.Tensor) and position not in kept and modelled(tensor):
+            if isinstance(tensor, torch.Tensor) and position not in kept and has_view(tensor):
                 storages.unseen(tensor)
 
 
@@ -65,12 +65,12 @@ def after(storages: StorageTable, info: OperatorInfo, out: Any, kept: list[int])
     if not info.fresh:
         return
     for position, tensor in enumerate(out if isinstance(out, (list, tuple)) else [out]):
-        if isinstance(tensor, torch.Tensor) and position not in kept and modelled(tensor) and tensor.numel() > 1:
+        if isinstance(tensor, torch.Tensor) and position not in kept and has_view(tensor) and tensor.numel() > 1:
             storages.adopt(tensor).foreign = True
 
 
 def _foreign(storages: StorageTable, tensor: torch.Tensor) -> bool:
-    entry = storages.entry(tensor) if modelled(tensor) else None
+    entry = storages.entry(tensor) if has_view(tensor) else None
     return entry is not None and entry.foreign
 
 

@@ -23,7 +23,8 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from .capture import CaptureFailed, Recorder
+from .capture import Recorder
+from .plan import CaptureFailed
 from .scope import Part
 from .taps import VALUE, Taps
 

@@ -100,8 +100,9 @@ class OperatorInfo:
     """One operator overload."""
 
     __slots__ = (
-        "arguments", "base", "composite", "fresh", "func", "kind", "last_result_decision", "lowered", "name",
-        "overwrites", "perturbing", "positional", "positive_side", "result_decision", "writes",
+        "arguments", "base", "composite", "fresh", "func", "kind", "last_result_decision", "lowered",
+        "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side", "result_decision",
+        "wanted", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -127,8 +128,10 @@ class OperatorInfo:
         returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
         self.kind = self._kind(namespace, returns_tensors)
         self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
-        # Set from the capture plan (see capture.Plan.apply).
+        # Set from the capture plan (see capture.Plan.info).
         self.lowered = False
+        self.lowered_in_regions = False
+        self.wanted = False
         self.positive_side = False
         self.result_decision = False
         self.last_result_decision = False

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from .capture import CaptureFailed, Plan, recorder
+from .capture import recorder
 from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
+from .definition import definitions
 from .gate import Gate
 from .mapping import Side
 from .payload import Pool
+from .plan import CaptureFailed, Plan
 from .scope import MODULES_MAX, Part, whole
 from .shards import local, named
 from .sites import uncompiled
@@ -42,8 +44,14 @@ class StepCapture:
         part: Part | None = None,
         modules: Sequence[str] = (),
         ranks: int = 1,
+        perturbing: bool = False,
     ) -> None:
         self.recorder = recorder(plan, pool, outputs, ranks)
+        self.recorder.perturbing = perturbing
+        if definitions:
+            from .defined import DefinedCalls
+
+            self.recorder.defined = DefinedCalls(self.recorder)
         self.taps = Taps(self.recorder, self._retire, guards or {})
         self.gate = None if part is None else Gate(self.recorder, self.taps, part)
         self.taps.gate = self.gate
@@ -67,6 +75,11 @@ class StepCapture:
     def unknown_backend(self) -> str:
         """Of torch.compile, whose regions compute out of sight and were met; empty: none."""
         return self._regions.unknown_backend
+
+    @property
+    def errors(self) -> list[str]:
+        """Why operations that have a definition were captured without it."""
+        return [] if self.recorder.defined is None else self.recorder.defined.errors
 
     @property
     def records(self) -> list[tuple[Any, ...]]:

@@ -7,9 +7,10 @@ header stays and its address with it. Every write gives the storage a fresh valu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -79,7 +80,21 @@ def kind_of(tensor: torch.Tensor) -> str:
     if tensor.is_nested:
         return "nested"
     kind = tensor.layout if tensor.layout is not _STRIDED else tensor.dtype
-    return str(kind).removeprefix("torch.") + ("*" if tensor.is_conj() or tensor.is_neg() else "")
+    return str(kind).removeprefix("torch.") + ("*" if tensor.is_neg() else "")
+
+
+# Kinds of tensors that are described by their views as real numbers; many operations on these are modelled.
+COMPLEX = ("complex64", "complex128")
+
+
+def has_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor, or its one view as real numbers, can be described."""
+    return bool(modelled(tensor)) or kind_of(tensor) in COMPLEX
+
+
+def weightier(kind: str, other: str) -> str:
+    """Of the kinds of two tensors, either of which may be none, the one that keeps an operation from being modelled."""
+    return other if other and (not kind or kind in COMPLEX) else kind
 
 
 def stand_ins(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -156,6 +171,27 @@ class StorageTable:
         self._last_value += 1
         return self._last_value
 
+    @contextlib.contextmanager
+    def unconfirmed(self) -> Iterator[None]:
+        """What is read and written meanwhile are fake tensors, which nothing unseen writes."""
+        place, self.place = self.place, None
+        try:
+            yield
+        finally:
+            self.place = place
+
+    @property
+    def last_value(self) -> int:
+        return self._last_value
+
+    def forget_since(self, value: int) -> None:
+        """Forgets every value that is younger than `value`: the records that told of them are gone."""
+        for entry in self._storages.values():
+            if entry.value > value:
+                entry.value, entry.leaf = 0, False
+            if entry.spans:
+                entry.spans = {span: known for span, known in entry.spans.items() if known <= value}
+
     def payload(self, content: Content) -> int:
         """Records a payload and returns its id."""
         self._last_payload += 1
@@ -191,7 +227,7 @@ class StorageTable:
         where a small part is read, because a write is going to build on it."""
         code = modelled(tensor)
         if not code:
-            self.unmodelled = kind_of(tensor)
+            self.unmodelled = weightier(self.unmodelled, kind_of(tensor))
             return ABSENT
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
@@ -226,7 +262,7 @@ class StorageTable:
 
     def known(self, tensor: torch.Tensor) -> Storage | None:
         """The entry of a tensor whose value was computed in this epoch, and is its content still."""
-        entry = self.entry(tensor) if modelled(tensor) else None
+        entry = self.entry(tensor) if has_view(tensor) else None
         if entry is None or not entry.value or entry.leaf or entry.seen != self.epoch:
             return None
         return entry if entry.version in (-1, _version(tensor)) else None
@@ -264,12 +300,13 @@ class StorageTable:
     def meet_data(self, tensors: list[torch.Tensor]) -> None:
         """Before anything was missed: what these hold was seen, or is older than the step."""
         for tensor in tensors:
-            if modelled(tensor) and not was_computed(tensor):
+            if has_view(tensor) and not was_computed(tensor):
                 self.adopt(tensor)
 
     def expect(self, tensor: torch.Tensor, name: str) -> None:
         """A tensor comes in from what was not seen: where it is read before it is written, it is this leaf."""
-        if modelled(tensor) and tensor.is_floating_point() and self.known(tensor) is None:
+        number = tensor.is_floating_point() or tensor.is_complex()
+        if has_view(tensor) and number and self.known(tensor) is None:
             self.adopt(tensor, OBSERVED).alias = name
 
     def _leaf_name(self, entry: Storage) -> str:
@@ -335,7 +372,7 @@ class StorageTable:
         that has no value yet, the old content is of no interest: the window is absent."""
         code = modelled(tensor)
         if not code:
-            self.unmodelled = kind_of(tensor)
+            self.unmodelled = weightier(self.unmodelled, kind_of(tensor))
             return ABSENT
         entry = self.adopt(tensor)
         storage = tensor.untyped_storage()

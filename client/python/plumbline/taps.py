@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from .capture import CaptureFailed, Recorder
+from .capture import Recorder
 from .errors import PlumblineError
 from .payload import Content
+from .plan import CaptureFailed
 from .schema import DTYPES
 from .shards import Part, local, named, part_of
 from .storages import Window

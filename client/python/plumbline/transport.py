@@ -6,18 +6,18 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 
 from . import cuda, shared
-from .capture import Plan
 from .encode import device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError
 from .pace import OwnThreads
 from .payload import Arena, Pool
+from .plan import Plan
 from .v1 import audit_pb2, verdict_pb2
 
 log = logging.getLogger("plumbline")
@@ -140,6 +140,12 @@ class Transport:
             self._paces.append(pace)
             self._changed.notify_all()
 
+    def want(self, wanted: Iterable[tuple[str, bool]]) -> None:
+        """Steps that are captured from now on hold the results of these operations."""
+        with self._changed:
+            if self.plan is not None:
+                self.plan = self.plan.wanting(wanted)
+
     def send(self, step: Step) -> None:
         with self._changed:
             self._queue.append(step)
@@ -223,7 +229,8 @@ class Transport:
         plan = plan_of(job.plan)
         self._share(plan)
         with self._changed:
-            self.plan = plan
+            # What was asked for on an earlier stream is wanted still, whatever the daemon remembers.
+            self.plan = plan if self.plan is None else plan.wanting(self.plan.wanted)
             self.last_durable_step = max(self.last_durable_step, job.last_durable_step)
             self._rewind()
             self._epoch += 1
@@ -356,6 +363,7 @@ class Transport:
         if event == "ack":
             self._acknowledged(response.ack)
         elif event == "verdict":
+            self.want(wanted_of(response.verdict))
             _guarded(on_verdict, response.verdict)
             self._answered(response.verdict.step)
         elif event == "error":
@@ -425,7 +433,13 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         plan.step_bytes_max,
         plan.region_chunk_bytes_max,
         plan.cuda_regions,
+        wanted_of(plan),
     )
+
+
+def wanted_of(message: audit_pb2.CapturePlan | verdict_pb2.Verdict) -> set[tuple[str, bool]]:
+    """Operations whose results are asked for: by name, and whether they lie inside of compiled regions."""
+    return {(result.op, result.fused) for result in message.wanted}
 
 
 def from_status(status: Any) -> PlumblineError:

@@ -33,11 +33,15 @@ class TapVerdict:
         self.outcome: str = verdict_pb2.Outcome.Name(message.outcome)
         self.grade: str = _grade(message.grade)
 
+    @property
+    def surprise(self) -> float:
+        return _surprise(self.message)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.message, name)
 
     def __repr__(self) -> str:
-        return f"<tap {self.message.name}: {self.outcome}, margin {_number(self.message.margin)}>"
+        return f"<tap {self.message.name}: {self.outcome}, surprise {_number(self.surprise)}>"
 
 
 class Verdict:
@@ -53,6 +57,11 @@ class Verdict:
         self.taps: dict[str, TapVerdict] = {tap.name: TapVerdict(tap) for tap in message.taps}
 
     @property
+    def surprise(self) -> float:
+        """Minus log10 of the probability that legal rounding deviates as much somewhere; NaN: not asked."""
+        return _surprise(self.message)
+
+    @property
     def coverage(self) -> verdict_pb2.Coverage:
         return self.message.coverage
 
@@ -65,6 +74,8 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [f"{self.verdict} ({self.grade})  cause: {self.cause.replace('_', ' ').lower()}"]
+        if not math.isnan(self.surprise):
+            lines[0] += f"  surprise: {self.surprise:.2g}"
         if self.suspect is not None:
             lines.append(f"suspect: {self.suspect}")
         lines.append(self.message.sentence)
@@ -80,6 +91,7 @@ class Verdict:
         if m.suspect_detail:
             lines.append(f"why there        {m.suspect_detail}")
         lines += [
+            f"surprise         {_number(self.surprise)}",
             f"deciding tap     {m.deciding_tap or 'none'}",
             f"deviation        {_number(m.deviation)}   envelope {_number(m.envelope)}   margin {_number(m.margin)}",
             f"resolution       mathematics {_number(m.math_resolution)}   execution {_number(m.exec_resolution)}",
@@ -116,7 +128,8 @@ class Verdict:
 
 def _tap_line(tap: verdict_pb2.TapVerdict) -> str:
     outcome = verdict_pb2.Outcome.Name(tap.outcome)
-    text = f"{outcome} {_grade(tap.grade)}  margin {_number(tap.margin)}"
+    text = f"{outcome} {_grade(tap.grade)}  surprise {_number(_surprise(tap))}"
+    text += f"  margin {_number(tap.margin)}"
     if math.isfinite(tap.low) and math.isfinite(tap.high):
         text += f"  {_number(tap.observed)} in [{_number(tap.low)}, {_number(tap.high)}]"
     return text
@@ -132,6 +145,10 @@ def _cause(value: int) -> str:
 
 def _place(message: verdict_pb2.Place) -> Place:
     return Place(message.op, message.source, message.module, message.format)
+
+
+def _surprise(message: verdict_pb2.Verdict | verdict_pb2.TapVerdict) -> float:
+    return message.surprise if message.HasField("surprise") else math.nan
 
 
 def _number(value: float) -> str:

@@ -191,7 +191,8 @@ class Audit:
             return list(self._verdicts)
 
     def errors(self) -> dict[int, PlumblineError]:
-        """Steps that the daemon could not judge, and why."""
+        """Steps that the daemon could not judge, and why; and steps in which a definition could not be followed, so
+        that its operation was judged as one that is not known (see define)."""
         with self._lock:
             return dict(self._errors)
 
@@ -290,6 +291,8 @@ class Audit:
             if capture.failure.reason == "compiled_region":
                 self._refuse_compiled(capture.unknown_backend)
             return
+        if capture.errors:
+            self._on_error(number, PlumblineError("; ".join(capture.errors)))
         transport = self._transport
         limit = transport.plan.step_bytes_max if transport is not None and transport.plan is not None else 0
         if transport is None or (limit and capture.recorder.arena.bytes > limit):
@@ -363,7 +366,7 @@ class Audit:
     def _on_error(self, step: int, error: PlumblineError) -> None:
         with self._lock:
             self._errors[step] = error
-        log.warning("plumbline: step %d not judged: %s", step, error)
+        log.warning("plumbline: step %d not judged as asked: %s", step, error)
 
     def _control(self, control: audit_pb2.Control) -> None:
         # Ranks sample the same steps, and are told at different times.

@@ -1,4 +1,4 @@
-#include "server/bound/adjoint.h"
+#include "server/bound/envelope/adjoint.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <random>
 
 #include "kernels/sums.h"
-#include "server/bound/events.h"
-#include "server/bound/taps.h"
+#include "server/bound/envelope/events.h"
+#include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

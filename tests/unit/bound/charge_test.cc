@@ -1,11 +1,11 @@
-#include "server/bound/charge.h"
+#include "server/bound/envelope/charge.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "server/bound/arithmetic.h"
+#include "server/bound/replay/arithmetic.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

@@ -1,10 +1,10 @@
-#include "server/bound/guards.h"
+#include "server/bound/findings/guards.h"
 
 #include <gtest/gtest.h>
 
 #include <numbers>
 
-#include "server/bound/certain.h"
+#include "server/bound/replay/certain.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

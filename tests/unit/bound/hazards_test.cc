@@ -1,4 +1,4 @@
-#include "server/bound/hazards.h"
+#include "server/bound/findings/hazards.h"
 
 #include <gtest/gtest.h>
 

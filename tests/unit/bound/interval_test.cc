@@ -1,4 +1,4 @@
-#include "server/bound/interval.h"
+#include "server/bound/enclose/interval.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "server/bound/bounds.h"
+#include "server/bound/compute.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

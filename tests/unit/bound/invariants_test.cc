@@ -1,4 +1,4 @@
-#include "server/bound/invariants.h"
+#include "server/bound/findings/invariants.h"
 
 #include <gtest/gtest.h>
 

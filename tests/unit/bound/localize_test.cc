@@ -1,5 +1,5 @@
 // Pairs of small programs whose difference is known: the suspect must be it.
-#include "server/bound/localize.h"
+#include "server/bound/findings/localize.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/bound/observed.h"
+#include "server/bound/enclose/observed.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ball/round.h"
+#include "server/bound/compute.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

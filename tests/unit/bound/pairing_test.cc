@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "server/bound/bounds.h"
+#include "server/bound/compute.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -90,7 +90,7 @@ TEST(Pairing, BatchMatchesItsSplitAndOtherDataIsForeign) {
   const GraphBuilder whole = rows({{1, 2, 3, 4, 5, 6}}), split = rows({{1, 2}, {3, 4, 5, 6}}),
                      other = rows({{1, 2, 3, 4, 5, 7}});
   const auto match = [](const GraphBuilder& a, const GraphBuilder& b) {
-    return match_leaves(a.graph, leaf_values(a.graph), b.graph, leaf_values(b.graph));
+    return correspond(a.graph, leaf_values(a.graph), b.graph, leaf_values(b.graph));
   };
   EXPECT_TRUE(match(split, whole).foreign_data.empty());
   EXPECT_TRUE(match(whole, whole).foreign_reference_data.empty());
@@ -122,7 +122,7 @@ TEST(Pairing, TapsOfDifferentShapesAndOfOneSideOnlyAreNamed) {
 }
 
 // x * 0.1 against x * torch.tensor(0.1), either way round; another constant is another mathematics.
-TEST(Pairing, AConstantHeldAsATensorIsAPrecisionPolicy) {
+TEST(Pairing, AConstantMayBeHeldAsATensor) {
   auto program = [](double factor, bool as_leaf) {
     GraphBuilder g;
     const NodeId x = g.leaf({3}, {0.5, 0.25, 3});
@@ -132,9 +132,12 @@ TEST(Pairing, AConstantHeldAsATensorIsAPrecisionPolicy) {
     g.tap("loss", TapKind::kLoss, g.sum_all(g.op(Primitive::kMul, {x, by}, {3})), {0});
     return g;
   };
-  EXPECT_EQ(paired(program(0.1, false).graph, program(0.1, true).graph).policy, Format::kFloat32);
-  EXPECT_EQ(paired(program(0.1, true).graph, program(0.1, false).graph).policy, Format::kFloat32);
-  EXPECT_FALSE(paired(program(0.1, false).graph, program(0.1000001, true).graph).policy);
+  const auto compared = [&](double a, bool as_leaf, double b, bool other_as_leaf) {
+    return finding(paired(program(a, as_leaf).graph, program(b, other_as_leaf).graph), "loss").mathematics;
+  };
+  EXPECT_TRUE(compared(0.1, false, 0.1, true).passed());
+  EXPECT_TRUE(compared(0.1, true, 0.1, false).passed());
+  EXPECT_TRUE(compared(0.1, false, 0.1000001, true).disproved());
 }
 
 TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
@@ -147,8 +150,10 @@ TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
     return g;
   };
   const Bounds bounds = paired(program(true).graph, program(false).graph);
-  ASSERT_TRUE(bounds.policy);
-  EXPECT_EQ(*bounds.policy, Format::kBFloat16);
+  EXPECT_TRUE(finding(bounds, "loss").mathematics.passed());
+  ASSERT_EQ(bounds.match.items.size(), 1U);
+  EXPECT_EQ(bounds.match.items[0].evidence, Evidence::kRounding);
+  EXPECT_EQ(bounds.match.items[0].format, Format::kBFloat16);
 }
 
 // sum(opaque(a + b) * w), the opaque call's result off by a rounding between two runs.

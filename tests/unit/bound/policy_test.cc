@@ -1,9 +1,10 @@
-#include "server/bound/policy.h"
+#include "server/bound/findings/policy.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "server/bound/compute.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

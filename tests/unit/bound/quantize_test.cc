@@ -1,10 +1,9 @@
-#include "server/bound/quantize.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "server/bound/bounds.h"
+#include "server/bound/compute.h"
+#include "server/bound/findings/grid_hazards.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -73,37 +72,62 @@ TEST(Quantise, ToldCodesAreFollowedNextToTheEdgeOfABinAndIllegalBeyond) {
   EXPECT_EQ(check_decisions(far, replay(far, leaf_values(far), Precision::kExact), Profile()).illegal.size(), 1U);
 }
 
-TEST(Quantise, SharedGridsStayDecisions) {
-  Graph target = Quantised(kInRange).b.graph, reference = Quantised(kInRange).b.graph;
-  settle_quantisation(&target, &reference);
-  EXPECT_EQ(target.decisions.size(), 1U);
-  EXPECT_EQ(reference.decisions.size(), 1U);
+struct Compared {
+  Bounds bounds;
+  const Answer& mathematics() const { return bounds.findings.front().mathematics; }
+};
+
+Compared compared(const Graph& target, const Graph& reference) {
+  const Profile profile = ieee();
+  Compared found{compute_bounds({.target = &target, .reference = &reference, .profile = &profile, .seed = 3})};
+  EXPECT_FALSE(found.bounds.findings.empty());
+  return found;
 }
 
-TEST(Quantise, AGridOfOneProgramIsAFormat) {
+TEST(Quantise, SharedGridsStayDecisions) {
+  const Compared found = compared(Quantised(kInRange).b.graph, Quantised(kInRange).b.graph);
+  EXPECT_TRUE(found.mathematics().passed());
+  EXPECT_TRUE(found.bounds.match.target_grids.empty());
+}
+
+TEST(Quantise, AGridOfOneProgramIsAFormatWhoseStepIsFree) {
   double envelopes[2] = {};
   for (const bool stochastic : {false, true}) {
-    Quantised built(kInRange, stochastic);
-    Graph target = built.b.graph, reference = unquantised(kInRange);
-    settle_quantisation(&target, &reference);
-    EXPECT_TRUE(target.decisions.empty());
-    EXPECT_EQ(target.nodes[built.code].primitive, Primitive::kQuantize);
-    const Profile profile = ieee();
-    const Bounds bounds = compute_bounds({.target = &target, .reference = &reference, .profile = &profile, .seed = 3});
-    ASSERT_FALSE(bounds.findings.empty());
-    const Finding& finding = bounds.findings.front();
-    EXPECT_TRUE(finding.mathematics.passed()) << finding.mathematics.deviation << " " << finding.mathematics.envelope;
-    EXPECT_LE(finding.execution.deviation, finding.execution.envelope);
-    envelopes[stochastic ? 1 : 0] = finding.execution.envelope;
+    const Quantised built(kInRange, stochastic);
+    const Compared found = compared(built.b.graph, unquantised(kInRange));
+    EXPECT_EQ(found.bounds.match.target_grids, std::vector<NodeId>{built.code});
+    EXPECT_LE(found.mathematics().deviation, 1e-15);
+    envelopes[stochastic ? 1 : 0] = found.mathematics().freedom;
   }
   EXPECT_NEAR(envelopes[1] / envelopes[0], 2, 0.2) << "stochastic rounding is off by a step, nearest by half of one";
 }
 
 TEST(Quantise, RoundingsOfTwoKindsAreFormatsInBoth) {
-  Graph target = Quantised(kInRange, true).b.graph, reference = Quantised(kInRange).b.graph;
-  settle_quantisation(&target, &reference);
-  EXPECT_TRUE(target.decisions.empty());
-  EXPECT_TRUE(reference.decisions.empty());
+  const Compared found = compared(Quantised(kInRange, true).b.graph, Quantised(kInRange).b.graph);
+  EXPECT_TRUE(found.mathematics().passed());
+  EXPECT_EQ(found.bounds.match.target_grids.size(), 1U);
+  EXPECT_EQ(found.bounds.match.reference_grids.size(), 1U);
+}
+
+TEST(Quantise, ATieMayGoEitherWay) {
+  // 2.5 steps, which one program rounds to 2 and the other, by floor(x + 1/2), to 3.
+  const std::vector<double> x = {2.5 * kStep, 0.3 * kStep};
+  GraphBuilder b;
+  const NodeId leaf = b.leaf({2}, x, Format::kFloat32, "x");
+  Attributes scale, half;
+  scale.scalar = 1 / kStep;
+  half.scalar = 0.5;
+  const NodeId scaled = b.op(Primitive::kMul, {leaf, b.op(Primitive::kConstant, {}, {}, Format::kFloat32, scale)}, {2});
+  const NodeId moved = b.op(Primitive::kAdd, {scaled, b.op(Primitive::kConstant, {}, {}, Format::kFloat32, half)}, {2});
+  const NodeId code = b.op(Primitive::kFloor, {moved}, {2});
+  b.tap("q", TapKind::kValue, b.op(Primitive::kNeg, {b.op(Primitive::kNeg, {code}, {2})}, {2}), {3, 0});
+  GraphBuilder other;
+  const NodeId same = other.leaf({2}, x, Format::kFloat32, "x");
+  const NodeId divided =
+      other.op(Primitive::kMul, {same, other.op(Primitive::kConstant, {}, {}, Format::kFloat32, scale)}, {2});
+  other.tap("q", TapKind::kValue, other.op(Primitive::kRound, {divided}, {2}), {2, 0});
+  const Compared found = compared(b.graph, other.graph);
+  EXPECT_TRUE(found.mathematics().passed()) << found.mathematics().deviation;
 }
 
 TEST(Quantise, SaturationIsAHazardWithItsShare) {

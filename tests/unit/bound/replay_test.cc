@@ -1,4 +1,4 @@
-#include "server/bound/replay.h"
+#include "server/bound/replay/replay.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "kernels/sums.h"
-#include "server/bound/taps.h"
+#include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

@@ -1,4 +1,4 @@
-#include "server/bound/stretch.h"
+#include "server/bound/enclose/stretch.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "kernels/buffer_pool.h"
 #include "server/bound/bounds.h"
-#include "server/bound/interval.h"
+#include "server/bound/enclose/interval.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

@@ -1,4 +1,4 @@
-#include "server/bound/updates.h"
+#include "server/bound/pair/updates.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "server/bound/interval.h"
+#include "server/bound/compute.h"
+#include "server/bound/enclose/interval.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

@@ -152,10 +152,11 @@ TEST(Format, OneScreen) {
   Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII, std::numeric_limits<double>::infinity());
   verdict.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
   verdict.suspect_detail = "The scale differs.";
+  verdict.surprise = std::numeric_limits<double>::infinity();
   const std::string text = format_verdict(to_proto(verdict));
   EXPECT_LE(lines(text).size(), 24u);
   for (const char* part : {"TYPE_II", "PROVEN", "MATHEMATICS", "aten::div.Tensor at train.py:41 in loss (fp32)",
-                           "The scale differs.", "margin inf", "mathematics -"}) {
+                           "The scale differs.", "surprise    inf", "margin inf", "mathematics -"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }
@@ -167,10 +168,12 @@ TEST(Format, ExplainsTheWorstTapsFirstAndCountsTheRest) {
     TapVerdict tap;
     tap.name = "tap" + std::to_string(i);
     tap.margin = i == 17 ? 5 : i == 18 ? kNotAsked : 0.001 * i;
+    tap.surprise = i == 3 ? 7 : i == 18 ? kNotAsked : 0;
     verdict.taps.push_back(tap);
   }
   const std::string text = explain_verdict(to_proto(verdict));
   EXPECT_NE(text.find("and 60 more"), std::string::npos) << text;
+  EXPECT_LT(text.find("tap3 "), text.find("tap17")) << "by surprise, then by margin";
   EXPECT_LT(text.find("tap17"), text.find("tap99"));
   EXPECT_EQ(text.find("tap18 "), std::string::npos);
 }

@@ -106,6 +106,8 @@ TEST_F(Judge, AVacuousEnvelopeIsTypeIOnlyWhenOurOwnRoundingReproducesTheResult) 
 TEST_F(Judge, AMatchedGapIsTypeIIAndNamesTheNormalisation) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);  // Not confirmed.
+  loss().mathematics.confirmed = true;
   bounds_.suspicion = Suspicion{node_, "divides by 37, which the reference never does", true};
   const Verdict verdict = judged();
   EXPECT_EQ(verdict.outcome, Outcome::kTypeII);

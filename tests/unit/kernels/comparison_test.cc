@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/unit/kernels/comparison_cases.h"
 
 namespace plumbline {
@@ -13,14 +15,16 @@ using testing::Compared;
 Comparison by_definition(const Compared& c) {
   Comparison found;
   for (std::int64_t i = 0; i < c.count; ++i) {
-    double sums[2] = {}, radius = 0, rounding = 0;
+    double sums[2] = {}, radius = 0, rounding = 0, event = 0;
     for (int side = 0; side < 2; ++side) {
       for (const ComparedTerm& term : side == 0 ? c.centres : c.values) {
         const double x = term.x.values ? term.x.values.data()[i] : c.packed[static_cast<std::size_t>(i)];
         const double size = std::fabs(term.weight);
         sums[side] += term.weight * x;
-        radius += size * ((term.x.radii ? term.x.radii.values.data()[i] : 0) + term.own * std::fabs(x));
-        rounding += size * (term.u * std::fabs(x) + term.eta);
+        const double r = term.x.radii ? term.x.radii.values.data()[i] : 0, rounds = term.u * std::fabs(x) + term.eta;
+        radius += size * (r + term.own * std::fabs(x));
+        rounding += size * rounds;
+        event += size * std::min(r, rounds);
       }
     }
     const double deviation = std::fabs(sums[0] - sums[1]), allowed = radius * c.slack;
@@ -29,6 +33,7 @@ Comparison by_definition(const Compared& c) {
     found.radius_squares += radius * radius;
     found.centre_squares += sums[0] * sums[0];
     found.excess_squares += std::pow(std::max(0.0, radius - rounding), 2);
+    found.least_chance = std::min(found.least_chance, comparison::chance(sums[0], sums[1], allowed, event));
     if (!(ratio > found.worst)) continue;
     found.worst = ratio;
     found.element = static_cast<std::uint64_t>(i);
@@ -49,6 +54,7 @@ void expect_alike(const Comparison& a, const Comparison& b) {
   EXPECT_EQ(a.centre, b.centre);
   EXPECT_EQ(a.value, b.value);
   EXPECT_NEAR(a.radius, b.radius, 1e-15);
+  EXPECT_NEAR(a.least_chance, b.least_chance, 1e-9);
 }
 
 TEST(Comparison, IsWhatItsDefinitionSays) {
@@ -83,6 +89,57 @@ TEST(Comparison, JoinedPartsAreTheWhole) {
   Comparison whole;
   for (const auto& [begin, count] : {std::pair{0, 700}, {700, 2400}, {3100, 1900}}) whole.join(part(begin, count));
   expect_alike(whole, compare(c.centres, c.values, c.count, c.slack));
+}
+
+TEST(Comparison, ChanceOfOneElement) {
+  const auto chance = [](double deviation, double allowed, double event) {
+    const double up = comparison::chance(0, deviation, allowed, event);
+    EXPECT_EQ(comparison::chance(0, -deviation, allowed, event), up);
+    return up;
+  };
+  EXPECT_EQ(chance(0, 1, 1), 1);
+  EXPECT_DOUBLE_EQ(chance(0.75, 1, 1), 0.25);    // One rounding: 1 - d / B.
+  EXPECT_DOUBLE_EQ(chance(0.75, 1, 7), 0.25);    // No more of it than is allowed.
+  EXPECT_EQ(chance(0.5, 1, 0.5), 1);             // The rest may be that much,
+  EXPECT_DOUBLE_EQ(chance(0.75, 1, 0.5), 0.25);  // and then half of the roundings are above.
+  EXPECT_DOUBLE_EQ(chance(0.5, 1, 0.75), 0.5 / 1.5);
+  EXPECT_DOUBLE_EQ(chance(0.375, 1, 0.75), (0.625 + 0.125) / 1.5);  // Or below, with the other sign.
+  EXPECT_EQ(chance(0.9, 1, 0), 1);
+  EXPECT_EQ(chance(1.1, 1, 1), 0);
+  EXPECT_EQ(chance(1.1, 1, 0), 0);
+  EXPECT_GT(chance(1, 1, 1), 0);  // What is allowed is possible.
+  EXPECT_EQ(chance(0, 0, 0), 1);
+  EXPECT_EQ(chance(1e-300, 0, 0), 0);
+  EXPECT_EQ(chance(5, HUGE_VAL, 1), 1);
+  EXPECT_EQ(chance(HUGE_VAL, HUGE_VAL, 1), 0);
+  EXPECT_EQ(chance(1, std::nan(""), 1), 0);
+  EXPECT_EQ(comparison::chance(std::nan(""), std::nan(""), 0, 0), 1);
+  EXPECT_EQ(comparison::chance(1, std::nan(""), 1, 1), 0);
+}
+
+// Sums of uniform roundings of all widths, beside a rest as unfavourable as it can be: chances are never too small.
+TEST(Comparison, ChancesHoldWhateverIsBesideTheRoundings) {
+  constexpr int kDraws = 200'000;
+  std::mt19937_64 rng(12);
+  std::uniform_real_distribution<double> draw(-1, 1);
+  const std::vector<std::vector<double>> widths = {{1}, {0.5, 0.5}, {0.9, 0.05, 0.05}, {0.3}, {0.2, 0.2, 0.1}};
+  for (const double rest : {0.0, 1e-3, 0.25, 1.0, 3.0})
+    for (const std::vector<double>& parts : widths) {
+      int below[4] = {};
+      for (int k = 0; k < kDraws; ++k) {
+        double value = rest;
+        for (const double width : parts) value += width * draw(rng);
+        const double chance = comparison::chance(0, value, 1 + rest, 1);
+        for (int s = 1; s <= 3; ++s) below[s] += chance <= std::pow(10, -s) ? 1 : 0;
+      }
+      for (int s = 1; s <= 3; ++s) {
+        const double expected = kDraws * std::pow(10, -s);
+        EXPECT_LE(below[s], expected + 4 * std::sqrt(expected)) << s << " rest " << rest << " parts " << parts.size();
+        if (parts.size() == 1 && parts[0] == 1 && rest == 0) {
+          EXPECT_GE(below[s], expected - 4 * std::sqrt(expected)) << "of one rounding it is exact";
+        }
+      }
+    }
 }
 
 TEST(Comparison, OfWhatIsNotFinite) {

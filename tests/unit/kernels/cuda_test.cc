@@ -154,7 +154,8 @@ bool same(const Comparison& a, const Comparison& b, double tolerance) {
   const auto near = [tolerance](double x, double y) { return std::fabs(x - y) <= tolerance * std::fabs(y); };
   return a.finite == b.finite && near(a.radius_squares, b.radius_squares) && near(a.centre_squares, b.centre_squares) &&
          near(a.excess_squares, b.excess_squares) && near(a.worst, b.worst) && a.element == b.element &&
-         a.centre == b.centre && a.value == b.value && near(a.radius, b.radius);
+         a.centre == b.centre && a.value == b.value && near(a.radius, b.radius) &&
+         std::fabs(a.least_chance - b.least_chance) <= tolerance;
 }
 
 // Up to the order of sums, which hangs on the width of the processor's vectors.

@@ -4,7 +4,8 @@
 //
 // Prints one JSON object: operations, opaque names, and by operation name the largest deviation over all its results,
 // relative to the largest magnitude of the result: "local" from the operation's observed inputs, "whole" from the
-// step's leaves alone, "rounded" from observed inputs with every node rounded to its format.
+// step's leaves alone, "rounded" from observed inputs with every node rounded to its format, and "wide": how far the
+// fp64 replay from the leaves lies from the wide replay that takes its decisions.
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/util/delimited_message_util.h>
 
@@ -13,7 +14,9 @@
 #include <iostream>
 #include <set>
 
-#include "server/bound/replay.h"
+#include "kernels/wide/compare.h"
+#include "server/bound/replay/replay.h"
+#include "server/bound/replay/wide_replay.h"
 #include "server/ingest/assembler.h"
 #include "server/lower/lower.h"
 #include "server/lower/registry.h"
@@ -92,11 +95,16 @@ int check(const char* path) {
   const Replay local = replay(graph, leaves, Precision::kExact, observed);
   const Replay rounded = replay(graph, leaves, Precision::kRounded, observed);
 
-  Deviations by_local, by_whole, by_rounded;
+  std::vector<NodeId> wanted;
+  for (const auto& [node, array] : observed) wanted.push_back(node);
+  const WideReplay wide = wide_replay(graph, leaves, shared_decisions(graph, whole, wanted), wanted);
+
+  Deviations by_local, by_whole, by_rounded, by_wide;
   for (const auto& [node, array] : observed) {
     note(by_local, graph, node, deviation(local.computed(node), array));
     note(by_rounded, graph, node, deviation(rounded.computed(node), array));
     note(by_whole, graph, node, deviation(whole.value(node), array));
+    if (wide) note(by_wide, graph, node, deviation(whole.value(node), wide::rounded(wide.value(node))));
   }
   std::cout << "{\"operations\": " << graph.coverage.operations << ", \"nodes\": " << graph.nodes.size()
             << ", \"decisions\": " << decisions.total << ", \"opaque\": [";
@@ -109,6 +117,7 @@ int check(const char* path) {
   print("local", by_local);
   print("whole", by_whole);
   print("rounded", by_rounded);
+  print("wide", by_wide);
   std::cout << "}\n";
   return 0;
 }

@@ -26,6 +26,13 @@ def bags(table: Tensor, weights: Tensor) -> dict[str, Callable[[], Tensor]]:
     }
 
 
+def put(x: Tensor, where: Any, values: Tensor | float) -> Tensor:
+    """A copy of x with elements replaced."""
+    made = x * 1
+    made[where] = values
+    return made
+
+
 def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
     draw = torch.Generator().manual_seed(seed)
 
@@ -78,7 +85,53 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
         "masked-scatter": (lambda: x.masked_scatter(y > 0, others) + x.masked_scatter(mask, y), [x, y, others]),
         "masked-select": (lambda: x.masked_select(y > 0) * y.masked_select(y > 0), [x, y]),
         "nonzero": (lambda: x[torch.where(y > 0)] * (x > 0).nonzero().sum(), [x]),
+        "mask-index": (lambda: x[mask[:4]] * x[x > 0].sum() + y[:, mask].mean(), [x, y]),
+        "mask-rows": (lambda: F.cross_entropy(x[index[0, :4] < 3], torch.tensor([1, 2, 0, 4])[index[0, :4] < 3]), [x]),
+        "mask-beside": (
+            lambda: points[:, mask[:5], 0].sum() * points[torch.tensor([1, 0]), mask[:5]],
+            [points],
+        ),
+        "mask-put": (
+            lambda: put(x, y > 0, 0.5) + put(y, (slice(None), mask), x[:, :3]) + put(x, mask[:4], y[1]),
+            [x, y],
+        ),
+        "mask-add": (lambda: x.index_put((mask[:4],), y[:2], accumulate=True), [x, y]),
+        "mask-put-beside": (lambda: x.index_put((mask[:4], torch.tensor([5, 1])), y[0, :2]), [x, y]),
+        "repeat-interleave": (lambda: x.repeat_interleave(torch.tensor([2, 0, 3, 1]), 0), [x]),
+        "counts": (lambda: x[:, :2] * index[0].bincount().sum() + index[0].bincount(y[0].detach(), 7)[:2], [x]),
+        "places": (
+            lambda: (
+                x[torch.bucketize(index[0], torch.tensor([1, 2, 3]))]
+                * x[torch.searchsorted(torch.tensor([0, 1, 3]), index[0], right=True)]
+            ),
+            [x],
+        ),
+        "triangle": (
+            lambda: x[tuple(torch.tril_indices(4, 5, 1))] * y[tuple(torch.triu_indices(4, 6, 1))].sum(),
+            [x, y],
+        ),
+        "diagonal": (lambda: points.diagonal(1, 1, 2).sum() * x.diagonal(-1) + y.diagonal(2)[:3], [points, x, y]),
+        "diagonal-scatter": (lambda: x.diagonal_scatter(y[0, :4], 1), [x, y]),
         **{f"bag-{name}": (bag, [table, above]) for name, bag in bags(table, above).items()},
+        "pdist-3": (lambda: F.pdist(points[1], p=3.0), [points]),
+        "cdist-general": (lambda: torch.cdist(points, others, p=1.5), [points, others]),
+        "angles": (lambda: x.deg2rad() * y.rad2deg(), [x, y]),
+        "frac": (lambda: wide.frac(), [wide]),
+        "sinc": (lambda: x.sinc() + torch.zeros_like(x).sinc(), [x]),
+        "logit": (lambda: (inside.abs() * 0.9 + 0.05).logit() + inside.logit(0.2), [inside]),
+        "logaddexp2": (lambda: torch.logaddexp2(x, y), [x, y]),
+        "entr": (lambda: torch.special.entr(above), [above]),
+        "xlog1py": (lambda: torch.special.xlog1py(x, above) + torch.special.xlog1py(0 * x, above), [x, above]),
+        "addr": (lambda: torch.addr(x, y[:, 0], slope, beta=0.5, alpha=1.5), [x, y, slope]),
+        "cross": (lambda: torch.linalg.cross(points[:, :4], others, dim=-1), [points, others]),
+        "renorm": (lambda: x.renorm(2, 0, 1.5) + y.renorm(1, 1, 0.5), [x, y]),
+        "roll": (lambda: x.roll((1, -2), (0, 1)) + y.roll(3), [x, y]),
+        "index-fill": (lambda: x.index_fill(0, index[0, :2], 0.3).index_fill(1, index[0, -1:], 0.7), [x]),
+        "index-copy": (lambda: x.index_copy(0, index[0, 3:5], y[:2]), [x, y]),
+        "unfold": (lambda: x.unfold(1, 3, 2), [x]),
+        "take": (lambda: x.take(index), [x]),
+        "narrow-copy": (lambda: torch.narrow_copy(x.detach(), 1, 2, 3) + y[:, :3], [y]),
+        "one": (lambda: x[0, 0].max(0)[0] + x[1, 0].softmax(0) + y[0, 1].logsumexp(0) + x[0, 1].cumsum(0), [x, y]),
         "scatter-reduce": (lambda: x.scatter_reduce(0, index, y[:1], "sum"), [x, y]),
     }
     expressions = {name: differentiated(function, *inputs) for name, (function, inputs) in functions.items()}

@@ -63,7 +63,105 @@ TEST(LowerErrors, AnOpaqueResultThatIsNeededAndMissing) {
   const TensorRef y = b.op1("custom::thing.default", {{"self", x}}, {2});
   EXPECT_EQ(error_of(b.trace), "");  // Nobody reads it.
   b.op1("aten::neg.default", {{"self", y}}, {2});
-  expect_in(error_of(b.trace), {"operation 1 'aten::neg.default'", "argument 'self'", "custom::thing.default"});
+  expect_in(error_of(b.trace), {"operation 1 'aten::neg.default'", "result 0", "custom::thing.default"});
+}
+
+std::vector<WantedResult> missing_of(const Trace& trace) {
+  try {
+    lower(trace);
+  } catch (const ResultsMissing& missing) {
+    return missing.wanted();
+  }
+  return {};
+}
+
+// Operations that are not modelled, with what reads them: an operation, a tap, nothing, and another operation.
+Trace with_unmodelled(bool observed) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({2}, {1, 2});
+  const auto unmodelled = [&](const std::string& name) {
+    const TensorRef made = b.op1(name, {{"self", x}, {"approximate", std::string("cubic")}}, {2});
+    if (observed) b.observe(0, {3, 4});
+    return made;
+  };
+  const TensorRef gelu = unmodelled("aten::gelu.default");
+  const TensorRef made = unmodelled("custom::thing.default");
+  unmodelled("custom::unread.default");
+  const TensorRef inside = unmodelled("custom::fused.default");
+  b.trace.ops.back().region = "torch.compile::program.forward";
+  const TensorRef product = b.op1("aten::mul.Tensor", {{"self", gelu}, {"other", inside}}, {2});
+  b.op1("aten::mul.Tensor", {{"self", product}, {"other", gelu}}, {2});
+  b.tap("made", made);
+  b.tap("product", product);
+  return b.trace;
+}
+
+TEST(LowerErrors, AllMissingResultsAreFoundAtOnce) {
+  const std::vector<WantedResult> expected{
+      {"aten::gelu.default", false}, {"custom::fused.default", true}, {"custom::thing.default", false}};
+  const Trace trace = with_unmodelled(false);
+  EXPECT_EQ(missing_of(trace), expected);
+  expect_in(error_of(trace), {"operation 4 'aten::mul.Tensor'", "'aten::gelu.default'", "'custom::thing.default'"});
+  EXPECT_EQ(run(with_unmodelled(true), "product"), (Values{9, 16}));
+}
+
+// What opaque operations read is wanted, but nothing is lost without it. A write into a part of what is missing leaves
+// the rest missing.
+TEST(LowerErrors, WhatOpaqueOperationsReadIsWantedAndNotNeeded) {
+  TraceBuilder b;
+  const std::vector<WantedResult> wanted{{"custom::thing.default", false}};
+  const TensorRef x = b.leaf({4}, {1, 2, 3, 4}), half = b.leaf({2}, {5, 6});
+  const TensorRef missing = b.op1("custom::thing.default", {{"self", x}}, {4});
+  TensorRef part = missing;
+  part.view = testing::dense({2});
+  TensorRef written = b.write("aten::copy_.default", {{"self", part}, {"src", half}}, {{"self", part}})[0];
+  const auto read = [&](const std::string& name) {
+    const TensorRef seen = b.op1("custom::reader.default", {{"self", written}}, {2});
+    b.observe(0, {1, 1});
+    b.tap(name, seen);
+    return lower(b.trace);
+  };
+  EXPECT_TRUE(read("of the part").wanted.empty());
+  written.view = testing::dense({4});
+  const Graph graph = read("of all");
+  EXPECT_EQ(graph.wanted, wanted);
+  ASSERT_EQ(graph.opaque.size(), 3u);
+  EXPECT_TRUE(graph.opaque[1].known);
+  EXPECT_FALSE(graph.opaque[2].known);
+  b.tap("needed", b.op1("aten::neg.default", {{"self", written}}, {4}));
+  EXPECT_EQ(missing_of(b.trace), wanted);
+}
+
+TEST(LowerErrors, AResultWithoutElementsIsKnownWithoutBeingObserved) {
+  TraceBuilder b;
+  const TensorRef none = b.op("custom::thing.default", {{"self", b.leaf({2}, {1, 2})}}, {{0, 3}, {2}})[0];
+  b.observe(1, {3, 4});
+  b.tap("none", b.op1("aten::mul.Tensor", {{"self", none}, {"other", 2.0}}, {0, 3}));
+  const Graph graph = lower(b.trace);
+  EXPECT_TRUE(testing::tap_values(graph, "none").empty());
+  ASSERT_EQ(graph.opaque.size(), 1u);
+  EXPECT_TRUE(graph.opaque[0].known);
+}
+
+// What a user defined an operation to compute goes by that operation's name, its results are no part of any region.
+TEST(LowerErrors, ADefinitionGoesByTheNameOfItsOperation) {
+  TraceBuilder b;
+  const TensorRef x = b.leaf({2}, {1, 2});
+  const TensorRef inner = b.op1("aten::mul.Tensor", {{"self", x}, {"other", 2.0}}, {2});
+  b.trace.ops.back().region = b.trace.ops.back().defined = "mylib::twice.default";
+  const TensorRef result = b.op1("aten::clone.default", {{"self", inner}}, {2});
+  b.trace.ops.back().defined = "mylib::twice.default";
+  b.observe(0, {2, 4});
+  b.tap("y", b.op1("aten::neg.default", {{"self", result}}, {2}));
+  const Graph graph = lower(b.trace);
+  EXPECT_EQ(testing::tap_values(graph, "y"), (Values{-2, -4}));
+  ASSERT_EQ(graph.observed.size(), 1u);
+  const Origin& held = graph.origins[graph.nodes[graph.observed.begin()->first].origin];
+  EXPECT_EQ(held.op, "mylib::twice.default");
+  EXPECT_TRUE(held.defined && !held.fused);
+  EXPECT_TRUE(graph.origins[1].defined && graph.origins[1].fused);
+  EXPECT_FALSE(graph.origins[3].defined);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
 }
 
 // The rest of the step is lowered without an operation that its rule cannot follow.

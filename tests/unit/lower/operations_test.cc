@@ -375,6 +375,41 @@ TEST(Operations, MaskedFillAndWhere) {
   expect_near(run(b.trace, "z"), {1, 7});
 }
 
+// Rows [[1, 2], [3, 4], [5, 6]] under a mask; a replay whose mask takes another number of rows knows none of them.
+TEST(Operations, MasksAsIndices) {
+  const auto taken = [](const Values& mask) {
+    TraceBuilder b;
+    const TensorRef x = b.leaf({3, 2}, {1, 2, 3, 4, 5, 6}), rows = b.leaf({3}, mask, Format::kBool);
+    b.tap("y", b.op1("aten::index.Tensor", {{"self", x}, {"indices", std::vector<TensorRef>{rows}}}, {2, 2}));
+    EXPECT_EQ(lower(b.trace).coverage.opaque, 0u);
+    return run(b.trace, "y");
+  };
+  EXPECT_EQ(taken({1, 0, 1}), (Values{1, 2, 5, 6}));
+  EXPECT_EQ(taken({0, 1, 1}), (Values{3, 4, 5, 6}));
+  for (const Values& other : {Values{0, 1, 0}, Values{1, 1, 1}, Values{0, 0, 0}})
+    for (const double x : taken(other)) EXPECT_TRUE(std::isnan(x));
+}
+
+// The same rows become 7, 8 and 9, 10, or these are added to them.
+TEST(Operations, RowsPutUnderAMask) {
+  for (const bool accumulate : {false, true}) {
+    TraceBuilder b;
+    const TensorRef x = b.leaf({3, 2}, {1, 2, 3, 4, 5, 6}), rows = b.leaf({3}, {1, 0, 1}, Format::kBool);
+    const TensorRef values = b.leaf({2, 2}, {7, 8, 9, 10}), one = b.leaf({}, {7});
+    const auto put = [&](const TensorRef& what) {
+      return b.op1(
+          "aten::index_put.default",
+          {{"self", x}, {"indices", std::vector<TensorRef>{rows}}, {"values", what}, {"accumulate", accumulate}},
+          {3, 2});
+    };
+    b.tap("rows", put(values));
+    b.tap("one", put(one));
+    EXPECT_EQ(lower(b.trace).coverage.opaque, 0u);
+    EXPECT_EQ(run(b.trace, "rows"), accumulate ? (Values{8, 10, 3, 4, 14, 16}) : (Values{7, 8, 3, 4, 9, 10}));
+    EXPECT_EQ(run(b.trace, "one"), accumulate ? (Values{8, 9, 3, 4, 12, 13}) : (Values{7, 7, 3, 4, 7, 7}));
+  }
+}
+
 TEST(Operations, MatrixProductsWithBias) {
   TraceBuilder b;
   const TensorRef bias = b.leaf({2}, {1, -1}), x = b.leaf({2, 2}, {1, 2, 3, 4});

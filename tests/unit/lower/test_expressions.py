@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from complex_expressions import complex_expressions
 from core_expressions import core_expressions
 from image_expressions import Expression, image_expressions
 from test_against_torch import LOCAL, WHOLE, assert_below, check
@@ -15,7 +16,8 @@ from plumbline import daemon
 
 
 def every_expression(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
-    return image_expressions(dtype, seed) | core_expressions(dtype, seed)
+    complexes = complex_expressions(dtype, seed) if dtype in (torch.float64, torch.float32) else {}
+    return image_expressions(dtype, seed) | core_expressions(dtype, seed) | complexes
 
 
 EXACT = every_expression()

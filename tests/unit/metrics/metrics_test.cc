@@ -15,6 +15,7 @@ Verdict sample(const std::string& job) {
   verdict.identity = {"default", job, "run", 0, 1};
   verdict.outcome = Outcome::kTypeII;
   verdict.grade = Grade::kProven;
+  verdict.surprise = 0.75;
   verdict.margin = 0.25;
   verdict.math_resolution = 3e-10;
   verdict.audit_seconds = 0.5;
@@ -42,10 +43,11 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
   metrics.set_worker_up("cpu", true);
   metrics.set_worker_audit_bytes("cpu", 5);
   const std::string page = metrics.scrape();
-  for (const char* family : {"verdicts_total", "steps_total", "margin", "math_resolution", "exec_resolution",
-                             "step_audit_seconds", "ingest_bytes_total", "ops_total", "hazards_total", "queue_steps",
-                             "worker_busy_ratio", "worker_memory_bytes", "worker_up", "worker_audit_bytes",
-                             "worker_restarts_total", "worker_spills_total", "dropped_steps_total", "build_info"}) {
+  for (const char* family :
+       {"verdicts_total", "steps_total", "surprise", "margin", "math_resolution", "exec_resolution",
+        "step_audit_seconds", "ingest_bytes_total", "ops_total", "hazards_total", "queue_steps", "worker_busy_ratio",
+        "worker_memory_bytes", "worker_up", "worker_audit_bytes", "worker_restarts_total", "worker_spills_total",
+        "dropped_steps_total", "build_info"}) {
     EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
   }
   EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",version="1.2.3"})"), "1");
@@ -59,6 +61,10 @@ TEST(Metrics, CountsAVerdict) {
   EXPECT_EQ(value_of(page, R"(plumbline_verdicts_total{grade="PROVEN",job="a",project="default",verdict="TYPE_II"})"),
             "2");
   EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="a",outcome="audited",project="default"})"), "2");
+  EXPECT_EQ(value_of(page, "plumbline_surprise_count"), "2");
+  EXPECT_EQ(value_of(page, "plumbline_surprise_sum"), "1.5");
+  EXPECT_EQ(value_of(page, R"(plumbline_surprise_bucket{le="1"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_surprise_bucket{le="0.5"})"), "0");
   EXPECT_EQ(value_of(page, "plumbline_margin_count"), "2");
   EXPECT_EQ(value_of(page, R"(plumbline_margin_bucket{le="0.3"})"), "2");
   EXPECT_EQ(value_of(page, R"(plumbline_margin_bucket{le="0.1"})"), "0");
@@ -101,15 +107,18 @@ TEST(Metrics, CountsWhatAClientDropped) {
   EXPECT_EQ(value_of(page, R"(plumbline_dropped_steps_total{reason="other"})"), "2");
 }
 
-TEST(Metrics, InfiniteMarginIsCountedAndNotSummed) {
+TEST(Metrics, InfiniteRatiosAreCountedAndNotSummed) {
   Metrics metrics("v", "cpu");
   Verdict verdict = sample("a");
   metrics.add_verdict(verdict);
-  verdict.margin = std::numeric_limits<double>::infinity();
+  verdict.margin = verdict.surprise = std::numeric_limits<double>::infinity();
   metrics.add_verdict(verdict);
-  verdict.margin = kNotAsked;
+  verdict.margin = verdict.surprise = kNotAsked;
   metrics.add_verdict(verdict);
   const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_surprise_count"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_surprise_bucket{le="1000"})"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_surprise_sum"), "0.75");
   EXPECT_EQ(value_of(page, "plumbline_margin_count"), "2");
   EXPECT_EQ(value_of(page, "plumbline_margin_sum"), "0.25");
 }

@@ -33,8 +33,9 @@ class ProfileFiles : public testing::Test {
 
 TEST(Profiles, ShippedOnesLoadAndLeaveNothingOut) {
   const ProfileRegistry registry = ProfileRegistry::load(PLUMBLINE_PROFILES);
-  EXPECT_EQ(registry.names(), (std::vector<std::string>{"ascend-910", "cuda-fastmath", "cuda-sm80", "cuda-sm90", "ieee",
-                                                        "pytorch-cpu", "unknown"}));
+  EXPECT_EQ(registry.names(),
+            (std::vector<std::string>{"ascend-910", "cuda-fastmath", "cuda-sm80", "cuda-sm90", "ieee", "pytorch-cpu",
+                                      "pytorch-cpu-amx", "pytorch-cpu-avx2", "pytorch-cpu-avx512", "unknown"}));
   for (const std::string& name : registry.names()) {
     const Profile* profile = registry.find(name);
     ASSERT_NE(profile, nullptr) << name;
@@ -93,6 +94,15 @@ TEST(Profiles, OptionsWidenAndComeInAnyOrder) {
   EXPECT_EQ(
       registry.find("cuda-sm90+fp16-accumulation")->products[static_cast<int>(ProductClass::kFp16)].accumulator_bits,
       11);
+  EXPECT_TRUE(registry.find("pytorch-cpu-avx2+flush")->flush_subnormals);
+  const auto exp_ulp = [&](const std::string& name) {
+    return registry.find(name)->functions[static_cast<int>(Function::kExp)].ulp;
+  };
+  EXPECT_EQ(exp_ulp("pytorch-cpu-avx2+exp=7.5"), 7.5);
+  EXPECT_EQ(exp_ulp("pytorch-cpu-avx2+exp=0.5"), exp_ulp("pytorch-cpu-avx2"));  // Never narrower.
+  EXPECT_EQ(registry.find("pytorch-cpu-avx2+flush+exp=7.5")->name, "pytorch-cpu-avx2+exp=7.5+flush");
+  for (const char* wrong : {"+exp", "+exp=", "+exp=-1", "+exp=nan", "+exp=1e9", "+expo=2", "+=2", "+flush=1"})
+    EXPECT_EQ(registry.find(std::string("pytorch-cpu-avx2") + wrong), nullptr) << wrong;
   EXPECT_EQ(registry.find("cuda-sm90+tf33"), nullptr);
   EXPECT_EQ(registry.find("+tf32"), nullptr);
   EXPECT_EQ(registry.find(""), nullptr);

@@ -10,7 +10,7 @@
 namespace plumbline {
 
 inline Verdict sample_verdict(const std::string& job, std::int64_t step, Outcome outcome = Outcome::kTypeI,
-                              double margin = 0.5) {
+                              double margin = 0.5, double surprise = 0.25) {
   Verdict verdict;
   verdict.identity = {"default", job, "run-1", 0, step};
   verdict.time_unix_us = 1'700'000'000'000'000 + step * 1'000'000;
@@ -18,6 +18,7 @@ inline Verdict sample_verdict(const std::string& job, std::int64_t step, Outcome
   verdict.grade = Grade::kProven;
   verdict.cause = outcome == Outcome::kTypeII ? Cause::kMathematics : Cause::kRounding;
   verdict.sentence = "Rounding explains the deviation of the loss.";
+  verdict.surprise = surprise;
   verdict.margin = margin;
   verdict.digest = std::string(32, 'a');
   verdict.audit_seconds = 0.25;

@@ -61,6 +61,8 @@ TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
   Verdict sample = sample_verdict("a", 7, Outcome::kTypeII, std::numeric_limits<double>::infinity());
   sample.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
   sample.hazards.push_back({"overflow", {}, 0.5, "scale by 1024", "Half of it overflows."});
+  sample.surprise = std::numeric_limits<double>::infinity();
+  sample.taps[0].surprise = 2.5;
   const v1::Verdict sent = to_proto(sample);
   ASSERT_TRUE(append(*store_, sent).ok());
   reopen();
@@ -75,6 +77,9 @@ TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
   differencer.ReportDifferencesToString(&difference);
   EXPECT_TRUE(differencer.Compare(sent, *got)) << difference;
   EXPECT_EQ(got->taps_size(), 2);
+  EXPECT_EQ(got->surprise(), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(got->taps(0).surprise(), 2.5);
+  EXPECT_FALSE(got->taps(1).has_surprise()) << "not asked";
 }
 
 TEST_F(StoreTest, ListsWithoutTapsUnlessWhole) {
@@ -195,8 +200,8 @@ TEST_F(StoreTest, KnowsTheLastDurableStepOfEachRank) {
 
 TEST_F(StoreTest, SummarizesJobs) {
   ASSERT_TRUE(open_run(*store_, {"default", "idle", "run-9", 0, 0}).ok());
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.1)), {3, {}}).ok());
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.9))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.9, 0.5)), {3, {}}).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.1, 0.75))).ok());
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3, Outcome::kInconclusive, kNotAsked))).ok());
   auto job = store_->job("default", "a");
   ASSERT_TRUE(job.ok());
@@ -267,11 +272,12 @@ TEST_F(StoreTest, UnitesTheCoverageOfARun) {
 
 TEST_F(StoreTest, SumsUpStatistics) {
   EXPECT_TRUE(std::isnan(store_->stats({})->margin_max()));
+  EXPECT_TRUE(std::isnan(store_->stats({})->surprise_max()));
   const double infinity = std::numeric_limits<double>::infinity();
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.1))).ok());
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.3))).ok());
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3, Outcome::kTypeII, infinity))).ok());
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 4, Outcome::kInconclusive, kNotAsked))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.1, 1.5))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.3, 0))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3, Outcome::kTypeII, infinity, infinity))).ok());
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 4, Outcome::kInconclusive, kNotAsked, kNotAsked))).ok());
   const auto stats = store_->stats({});
   ASSERT_TRUE(stats.ok());
   EXPECT_EQ(stats->verdicts(), 4u);
@@ -280,12 +286,15 @@ TEST_F(StoreTest, SumsUpStatistics) {
   EXPECT_EQ(stats->inconclusive(), 1u);
   EXPECT_EQ(stats->margin_max(), infinity);
   EXPECT_EQ(stats->margin_median(), 0.3);
+  EXPECT_EQ(stats->surprise_max(), infinity);
+  EXPECT_EQ(stats->surprise_median(), 1.5);
   EXPECT_EQ(stats->operations(), 40u);
   EXPECT_EQ(stats->opaque(), 4u);
   EXPECT_EQ(stats->audit_seconds(), 1.0);
   v1::Filter filter;
   filter.set_verdict(v1::TYPE_I);
   EXPECT_EQ(store_->stats(filter)->margin_median(), 0.1) << "of an even number, the lower";
+  EXPECT_EQ(store_->stats(filter)->surprise_median(), 0);
 }
 
 TEST_F(StoreTest, RefusesWhatIsNotAVerdict) {
@@ -371,12 +380,34 @@ TEST_F(StoreTest, RefusesADirectoryThatCannotBeWritten) {
   EXPECT_EQ(kernel.status().code(), absl::StatusCode::kPermissionDenied) << kernel.status();
 }
 
+// The tables as version 1 made them, with a verdict of that time.
+TEST_F(StoreTest, UpgradesVersionOne) {
+  v1::Verdict old = to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.9, kNotAsked));
+  ASSERT_TRUE(append(*store_, old).ok());
+  store_.reset();
+  execute(
+      "DROP INDEX verdicts_by_surprise; ALTER TABLE verdicts DROP COLUMN surprise;"
+      "CREATE INDEX verdicts_by_margin ON verdicts(project, job, margin); PRAGMA user_version=1");
+  reopen();
+  const auto got = store_->get("default/a/run-1/0/1");
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_FALSE(got->has_surprise());
+  EXPECT_EQ(got->margin(), 0.9);
+  EXPECT_TRUE(std::isnan(store_->stats({})->surprise_max()));
+  EXPECT_EQ(store_->job("default", "a")->worst_verdict_id(), "default/a/run-1/0/1") << "by margin, without any other";
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.1, 0))).ok());
+  EXPECT_EQ(store_->job("default", "a")->worst_verdict_id(), "default/a/run-1/0/2");
+  reopen();
+  EXPECT_EQ(store_->stats({})->surprise_max(), 0);
+  EXPECT_EQ(store_->stats({})->verdicts(), 2u);
+}
+
 TEST_F(StoreTest, RefusesANewerFormat) {
   store_.reset();
-  execute("PRAGMA user_version=2");
+  execute("PRAGMA user_version=3");
   const auto opened = open_sqlite_store(dir_);
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(opened.status().message().find("version 2"), std::string::npos) << opened.status();
+  EXPECT_NE(opened.status().message().find("version 3"), std::string::npos) << opened.status();
 }
 
 TEST_F(StoreTest, RefusesAnotherApplicationsDatabase) {

@@ -56,6 +56,26 @@ TEST(RunRegistry, ARunHasOneStream) {
   EXPECT_TRUE(runs.acquire(*run));
 }
 
+TEST(RunRegistry, RemembersWhatTheStepsOfAJobLacked) {
+  RunRegistry runs;
+  const StepIdentity one = request("a").identity, two = request("b").identity;
+  StepIdentity other = one;
+  other.job = "k";
+  runs.want(one, {{"aten::roll.default", false}});
+  runs.want(one, {{"aten::max.dim", true}, {"aten::roll.default", false}});
+  runs.want(other, {});
+  EXPECT_EQ(runs.wanted(two), (std::vector<WantedResult>{{"aten::max.dim", true}, {"aten::roll.default", false}}));
+  EXPECT_TRUE(runs.wanted(other).empty());
+  for (std::size_t i = 0; i < 2 * RunRegistry::kWantedMax; ++i) runs.want(one, {{"op" + std::to_string(i), false}});
+  EXPECT_EQ(runs.wanted(one).size(), RunRegistry::kWantedMax);
+  for (std::size_t i = 0; i <= RunRegistry::kWantedJobsMax; ++i) {
+    other.job = "l" + std::to_string(i);
+    runs.want(other, {{"aten::max.dim", false}});
+  }
+  EXPECT_TRUE(runs.wanted(one).empty());  // Jobs are forgotten where there are too many.
+  EXPECT_EQ(runs.wanted(other).size(), 1u);
+}
+
 TEST(RunRegistry, NamesItsReference) {
   RunRegistry runs;
   std::shared_ptr<plumbline::Run> run;

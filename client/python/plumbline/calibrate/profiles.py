@@ -55,7 +55,7 @@ def _permit(profile: DeviceProfile, option: str) -> None:
 
 def with_headroom(measured: float) -> float:
     """A sample's largest error is no bound: twice as much, in halves."""
-    return math.ceil(4 * measured) / 2
+    return math.ceil(4 * measured) / 2 if math.isfinite(measured) else measured
 
 
 def text_of(profile: DeviceProfile, comments: dict[str, str], head: list[str]) -> str:

@@ -1,0 +1,89 @@
+"""What the daemon asks a capture for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from .schema import OperatorInfo
+
+
+class CaptureFailed(Exception):
+    """The capture of this step ended early; `reason` is counted."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Plan:
+    """What the daemon asks for: which operations it models, and which of their outcomes are decisions.
+
+    `lowered` None: nothing is modelled, every result is observed.
+    """
+
+    def __init__(
+        self,
+        lowered: Iterable[str] | None = None,
+        positive_side: Iterable[str] = (),
+        result_decision: Iterable[str] = (),
+        last_result_decision: Iterable[str] = (),
+        chunk_bytes_max: int = 1 << 20,
+        step_bytes_max: int = 0,
+        region_chunk_bytes_max: int = 0,
+        cuda_regions: bool = False,
+        wanted: Iterable[tuple[str, bool]] = (),
+    ) -> None:
+        self.lowered = None if lowered is None else frozenset(lowered)
+        # Operations that are modelled, but not with the arguments that some of them had in an earlier step: by name,
+        # and whether that was inside of a compiled region.
+        self.wanted = frozenset(wanted)
+        self.positive_side = frozenset(positive_side)
+        self.result_decision = frozenset(result_decision)
+        self.last_result_decision = frozenset(last_result_decision)
+        self.chunk_bytes_max = min(chunk_bytes_max or 1 << 20, 1 << 20)
+        self.step_bytes_max = step_bytes_max
+        self.region_chunk_bytes_max = region_chunk_bytes_max  # 0: the daemon takes no shared memory.
+        self.cuda_regions = cuda_regions
+        self._infos: dict[Any, OperatorInfo] = {}
+
+    def wanting(self, wanted: Iterable[tuple[str, bool]]) -> Plan:
+        """This plan, or one that asks for the results of these operations too."""
+        wanted = self.wanted.union(wanted)
+        if wanted == self.wanted:
+            return self
+        plan = copy.copy(self)
+        plan.wanted = wanted
+        plan._infos = {}
+        return plan
+
+    def info(self, func: Any) -> OperatorInfo:
+        info = self._infos.get(func)
+        if info is None:
+            if not isinstance(func, torch._ops.OpOverload):
+                raise CaptureFailed("higher_order_op", f"{func}: a higher-order operation is not followed")
+            info = OperatorInfo(func)
+            info.lowered = self.lowered is not None and info.name in self.lowered
+            info.wanted = (info.name, False) in self.wanted
+            info.lowered_in_regions = info.lowered and (info.name, True) not in self.wanted
+            info.positive_side = info.name in self.positive_side
+            info.result_decision = info.name in self.result_decision
+            info.last_result_decision = info.name in self.last_result_decision
+            self._infos[func] = info
+        return info
+
+    def of_kind(self, info: OperatorInfo, kind: str) -> OperatorInfo:
+        """The operation on tensors of a kind that cannot be described: one of its own."""
+        special = self._infos.get((info.func, kind))
+        if special is None:
+            special = copy.copy(info)
+            special.name = f"{info.name} on {kind}"
+            special.lowered = self.lowered is not None and special.name in self.lowered
+            special.wanted = (special.name, False) in self.wanted
+            special.lowered_in_regions = False
+            special.positive_side = special.result_decision = special.last_result_decision = False
+            self._infos[(info.func, kind)] = special
+        return special

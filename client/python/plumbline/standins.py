@@ -1,0 +1,59 @@
+"""What is recorded of an operation on tensors that cannot be described: views on their memory that can be, and an
+operation of its own, named after the tensors' kind. Complex tensors are views as real numbers, and many operations on
+them are modelled. Operations on other kinds are opaque."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from .schema import ArgumentInfo, OperatorInfo
+from .storages import Window, kind_of, modelled, stand_ins, weightier
+
+if TYPE_CHECKING:
+    from .capture import Recorder, Written
+
+
+def read_stand_ins(
+    recorder: Recorder, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo
+) -> list[Window]:
+    """Windows of what stands for a tensor that an operation is going to read, or to write."""
+    parts = stand_ins(tensor)
+    if argument.write:
+        if tensor.is_conj():
+            recorder.storages.unmodelled += "*"  # The memory will hold the conjugate of what is written.
+        return [recorder._read(part, info, index, argument) for part in parts]
+    windows = [recorder.storages.read(part) for part in parts]
+    return [_conjugate(recorder, tensor, windows)] if tensor.is_conj() and len(windows) == 1 else windows
+
+
+def _conjugate(recorder: Recorder, tensor: torch.Tensor, windows: list[Window]) -> Window:
+    """PyTorch puts conjugates off: the tensor only says of itself that its memory holds the conjugate. An operation of
+    our own resolves it. Returns the window on its result, `windows` being on what the memory holds."""
+    info = recorder.plan.of_kind(recorder.plan.info(torch.ops.aten._conj_physical.default), kind_of(tensor))
+    _, code, sizes, _, _ = windows[0]
+    count, payload = 2 * tensor.numel(), 0
+    with torch._C._DisableTorchDispatch(), torch.no_grad():
+        strides = torch.empty(sizes, device="meta").stride()
+        if count and (recorder.outputs or not info.lowered or info.wanted):
+            resolved = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+            payload = recorder.storages.payload(recorder.arena.copy_tensor(torch.view_as_real(resolved)))
+    window = (recorder.storages.fresh_value(), code, tuple(sizes), tuple(strides), 0)
+    phase, module, source = recorder.site
+    recorder.append_op(("op", info, [windows], [(window, count, 0, "", payload)], phase, source, module, 0))
+    return window
+
+
+def as_own(
+    recorder: Recorder, info: OperatorInfo, kind: str, written: list[Written]
+) -> tuple[OperatorInfo, list[Written]]:
+    """The operation of its own, and what stands for the tensors that it wrote."""
+    plain: list[Written] = []
+    for tensor, name in written:
+        if tensor is None or modelled(tensor):
+            plain.append((tensor, name))
+        else:
+            kind = weightier(kind, kind_of(tensor))
+            plain.extend((part, name) for part in stand_ins(tensor))
+    return recorder.plan.of_kind(info, kind), plain

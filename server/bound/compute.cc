@@ -1,0 +1,395 @@
+#include "server/bound/compute.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+#include <set>
+
+#include "kernels/sums.h"
+#include "server/bound/enclose/anchored.h"
+#include "server/bound/enclose/interval.h"
+#include "server/bound/findings/policy.h"
+#include "server/bound/pair/golden.h"
+#include "server/bound/pair/pairing.h"
+#include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/range.h"
+#include "server/bound/replay/taps.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::size_t kScalarProbesMax = 16;
+constexpr std::size_t kTensorProbesMax = 8;  // Up to so many tensor taps of the user get a probe each.
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::map<std::string, double>* seconds) : seconds_(seconds), start_(Clock::now()) {}
+  void lap(const std::string& phase) {
+    const auto now = Clock::now();
+    (*seconds_)[phase] += std::chrono::duration<double>(now - start_).count();
+    start_ = now;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::map<std::string, double>* seconds_;
+  Clock::time_point start_;
+};
+
+// T and M of the taps that are finite all over, or infinite where exact arithmetic is; made when asked for.
+struct TapValues {
+  const Graph& graph;
+  const Replay& replay;
+  std::vector<std::size_t> taps;
+  std::map<std::size_t, Array> masks;  // Of the latter.
+  std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
+
+  TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
+    for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+      if (!finite[i].exact && !finite[i].observed)
+        if (const Array mask = common_infinities(observed(i), exact(i))) {
+          masks.emplace(i, mask);
+          taps.push_back(i);
+        }
+      if (!finite[i].exact) continue;
+      if (finite[i].observed) {
+        taps.push_back(i);
+      } else {
+        overflown.insert(i);
+      }
+    }
+  }
+  ProbeTap probed(std::size_t i) const {
+    const auto mask = masks.find(i);
+    ProbeTap probed = probe_tap(i, graph.taps[i], exact(i), mask == masks.end() ? Array() : mask->second);
+    if (count(graph.taps[i].shape) == 1)
+      probed.magnitude = tap_magnitude(graph, replay, graph.taps[i], exact(i).item());
+    return probed;
+  }
+  Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
+  Array exact(std::size_t i) const { return replayed_value(graph.taps[i], replay); }
+};
+
+double probe_value(const Probe& probe, const TapValues& values, bool observed) {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts)
+    sum += dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap));
+  return sum;
+}
+
+// <x, T - M> by differences, so that nothing cancels.
+double probe_deviation(const Probe& probe, const TapValues& values) {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts)
+    sum += dot_difference(part.weights.array(), values.observed(part.tap), values.exact(part.tap));
+  return sum;
+}
+
+void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
+               std::vector<Probe>* plan) {
+  if (!taps.empty()) plan->push_back(signs_probe(name, taps, seed));
+}
+
+// Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together. What was enclosed
+// is asked of mathematics alone, where another program is `compared` (null: none) and did not settle it.
+std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed,
+                               const MatchedReference* compared, std::uint64_t seed) {
+  std::vector<Probe> plan;
+  std::vector<ProbeTap> gradients, named, others, enclosed_taps;
+  std::vector<std::size_t> settled;
+  for (std::size_t index : values.taps) {
+    const GraphTap& tap = graph.taps[index];
+    const bool scalar = count(tap.shape) == 1;
+    if (count(tap.shape) == 0) continue;
+    const bool of_mathematics = enclosed[index] && (outlives_step(tap.kind) || !scalar);
+    if (of_mathematics && compared == nullptr) continue;
+    if (of_mathematics && compared->updates.count(index) != 0) {
+      settled.push_back(index);
+      continue;
+    }
+    const ProbeTap probed = values.probed(index);
+    if (of_mathematics) {
+      enclosed_taps.push_back(probed);
+    } else if (scalar && (tap.kind == TapKind::kLoss || tap.kind == TapKind::kValue) &&
+               plan.size() < kScalarProbesMax) {
+      plan.push_back(scalar_probe(probed));
+    } else if (tap.kind == TapKind::kGradient) {
+      gradients.push_back(probed);
+    } else if (tap.kind == TapKind::kValue) {
+      named.push_back(probed);
+    } else {
+      others.push_back(probed);
+    }
+  }
+  if (named.size() <= kTensorProbesMax) {
+    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), &plan);
+  } else {
+    add_group("signs(values)", named, seed ^ 0x51, &plan);
+  }
+  add_group("signs(gradients)", gradients, seed ^ 0x52, &plan);
+  add_group("signs(others)", others, seed ^ 0x53, &plan);
+  if (!enclosed_taps.empty()) {
+    std::vector<ProbeTap> beside;
+    beside.reserve(settled.size());
+    for (std::size_t index : settled) beside.push_back(values.probed(index));
+    plan.push_back(signs_probe("signs(updates and state)", enclosed_taps, seed ^ 0x54, beside));
+    plan.back().of_mathematics = true;
+  }
+  for (std::size_t index : values.overflown) {
+    if (compared == nullptr) break;
+    const GraphTap& tap = graph.taps[index];
+    plan.push_back(signs_probe(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1)));
+    plan.back().of_mathematics = true;
+  }
+  return plan;
+}
+
+// `extra`: what the deviation may have beside the execution's rounding.
+Answer answer_of(double deviation, const Envelope& envelope, double lambda, double extra, double scale) {
+  const double own = replay_error({&envelope}, lambda);
+  const double worst = envelope.error + envelope.rho + extra;
+  const double chance = statistical(envelope.noise, lambda) + own + extra;
+  Answer answer{true, deviation / scale, (chance < worst ? chance : worst) / scale, worst / scale};
+  // Of our own replay either the whole is charged, or bias and spread.
+  const double own_bias = own < envelope.rho ? replay_error({&envelope}, 0) : own;
+  answer.bias = (envelope.noise.bias + own_bias + extra) / scale;
+  answer.spread = (std::sqrt(envelope.noise.squares) + (own - own_bias) / lambda) / scale;
+  return answer;
+}
+
+// Parts of the deciding envelope by origin: of the bias and, in proportion, of the squares.
+std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelope, double lambda) {
+  if (!answer.statistical()) return envelope.by_origin;
+  const double root = std::sqrt(envelope.noise.squares);
+  std::vector<double> parts;
+  for (const Noise& noise : envelope.noise_by_origin)
+    parts.push_back(noise.bias + (root > 0 ? lambda * noise.squares / root : 0));
+  return parts;
+}
+
+// What a probe reads of the taps.
+struct Measured {
+  double deviation = 0;               // <x, T - M>
+  double centre = 0, observed = 0;    // <x, M>, <x, T> of one element.
+  bool valued = false;                // All of its taps have a bare reference value R:
+  double value = 0, storage = 0;      // <x, R - M>, what storing R may have moved it;
+  std::optional<double> reference{};  // R, of one element.
+};
+
+// `own`: where the target decided otherwise than exact arithmetic, which of the two R followed is not known, and the
+// nearer one counts.
+Measured measure(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own) {
+  Measured measured;
+  measured.deviation = probe_deviation(probe, values);
+  if (probe.of_one_element()) {
+    measured.centre = probe_value(probe, values, false);
+    measured.observed = probe_value(probe, values, true);
+  }
+  double deviation = 0, own_deviation = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const GraphTap& tap = graph.taps[part.tap];
+    if (!tap.reference) return measured;
+    const Array r = reference_value(tap), m = values.exact(part.tap).on_host(), w = part.weights.array();
+    const Array n = own ? replayed_value(tap, *own).on_host() : m;
+    for (std::int64_t i = 0; i < w.count(); ++i) {
+      deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
+      own_deviation += w.data()[i] * (r.data()[i] - n.data()[i]);
+      measured.storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
+                                                    half_smallest_subnormal(tap.reference_format));
+    }
+    if (w.count() == 1) measured.reference = r.item();
+  }
+  measured.valued = true;
+  measured.value = std::fmin(std::fabs(deviation), std::fabs(own_deviation));
+  return measured;
+}
+
+void answer(const Probe& probe, const Measured& measured, const Envelope& envelope, double lambda, bool of_execution,
+            Finding* finding) {
+  const Answer execution = answer_of(std::fabs(measured.deviation), envelope, lambda, 0, probe.scale);
+  if (of_execution) finding->execution = execution;
+  finding->by_origin = parts_by_origin(execution, envelope, lambda);
+  if (finding->elements == 1 && probe.parts.size() == 1) {
+    const double radius = execution.envelope * probe.scale;
+    finding->low = measured.centre - radius;
+    finding->high = measured.centre + radius;
+    finding->observed = measured.observed;
+  }
+  if (measured.reference) finding->reference = *measured.reference;
+  if (!measured.valued) return;
+  finding->value = answer_of(measured.value, envelope, lambda, measured.storage + envelope.host, probe.scale);
+  finding->value.host = envelope.host / probe.scale;
+}
+
+// Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of
+// more elements do without.
+constexpr std::int64_t kComparedMax = 1 << 24;
+
+void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile& profile, Bounds* bounds) {
+  std::int64_t elements = 0;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (replay.has(id)) elements += count(graph.nodes[id].shape);
+  if (elements > kComparedMax) return;
+  const auto compared = [](const Finding& finding) { return finding.elements == 1 && finding.taps.size() == 1; };
+  std::vector<NodeId> scalars;
+  for (const Finding& finding : bounds->findings)
+    if (compared(finding))
+      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
+  const Overrides none;
+  Enclosures plain(graph, replay, scalars, &profile, none);
+  for (Finding& finding : bounds->findings) {
+    if (!compared(finding)) continue;
+    finding.interval_radius = 0;
+    for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) {
+      const Enclosure enclosure = plain.take(term.node);
+      const double radius = enclosure.radius ? enclosure.radius.values.item() : 0;
+      finding.interval_radius += enclosure.exploded ? HUGE_VAL : std::fabs(term.weight) * radius;
+    }
+  }
+}
+
+// Beyond an envelope of first order: what that leaves out, for the probes that need it. A remainder only widens, so
+// that probes within their envelope need none.
+void add_remainders(const Graph& graph, const Replay& exact, const Replay& rounded, const std::vector<Probe>& probes,
+                    const Profile& profile, std::size_t first_probe, Bounds* bounds) {
+  std::vector<Probe> beyond;
+  std::vector<Finding*> findings;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    Finding& finding = bounds->findings[first_probe + p];
+    if (!finding.execution.failed() && !finding.value.failed()) continue;
+    beyond.push_back(probes[p]);
+    findings.push_back(&finding);
+  }
+  const std::vector<double> remainders = second_order_remainders(graph, exact, rounded, beyond, profile);
+  for (std::size_t p = 0; p < beyond.size(); ++p)
+    for (Answer* answer : {&findings[p]->execution, &findings[p]->value}) {
+      answer->envelope += remainders[p] / beyond[p].scale;
+      answer->worst_case += remainders[p] / beyond[p].scale;
+      answer->bias += remainders[p] / beyond[p].scale;
+    }
+}
+
+}  // namespace
+
+Bounds compute_bounds(const BoundsInput& input) {
+  const Graph& graph = *input.target;
+  Bounds bounds;
+  bounds.alpha = input.alpha;
+  Stopwatch watch(&bounds.seconds);
+
+  const std::vector<LeafValue> leaves = leaf_values(graph);
+  Replay exact = replay(graph, leaves, Precision::kExact);
+  const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
+  bounds.decisions = decisions.total;
+  bounds.unstable = decisions.differing;
+  bounds.illegal_decisions = decisions.illegal;
+  if (decisions.differing > 0)
+    for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
+  Replay followed =
+      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  if (decisions.differing > 0)
+    for (NodeId node : illegal_choices(graph, followed, *input.profile)) bounds.illegal_decisions.push_back(node);
+  watch.lap("replay");
+  HazardSearch hazards(graph, followed);
+  std::vector<FiniteTap> finite;
+  std::vector<Look> looks = finite_looks(graph, followed, &finite);
+  std::ranges::move(hazards.looks(), std::back_inserter(looks));
+  look(graph, followed, looks);
+  const TapValues values(graph, followed, finite);
+  watch.lap("hazards");
+
+  if (values.taps.size() != graph.taps.size()) {
+    bounds.range = examine_range(graph, leaves, followed, *input.profile);
+    watch.lap("range");
+  }
+
+  const std::vector<bool> enclosed = judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
+  watch.lap("interval");
+
+  std::optional<MatchedReference> matched;
+  if (input.reference != nullptr) {
+    matched = match_reference(input, leaves, exact, enclosed, &bounds);
+    watch.lap("pairing");
+  }
+
+  // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
+  // mathematics at what was enclosed, without any sweep.
+  const MatchedReference* compared = matched && !matched->replays.one_program ? &*matched : nullptr;
+  const std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
+  Uncertainty numbers;  // A pairing finds its own.
+  if (input.reference == nullptr) {
+    numbers = uncertain_numbers(graph, followed, nullptr);
+    note_numbers(graph, numbers, false, &bounds.uncertain_numbers);
+  }
+  const std::size_t first_probe = bounds.findings.size();
+  std::vector<Measured> measured;
+  for (const Probe& probe : probes) {
+    Finding finding;
+    finding.name = probe.name;
+    for (const Probe::Part& part : probe.parts) {
+      finding.taps.push_back(part.tap);
+      finding.elements += static_cast<std::uint64_t>(part.elements);
+    }
+    bounds.findings.push_back(std::move(finding));
+    measured.push_back(
+        probe.of_mathematics ? Measured{} : measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
+  }
+  watch.lap("adjoint");
+  add_plain_intervals(graph, followed, *input.profile, &bounds);
+  watch.lap("interval");
+  bounds.guards = check_guards(graph, followed, *input.profile);
+  bounds.hazards = hazards.find(!bounds.range.empty() || overflow_was_found(graph));
+  watch.lap("hazards");
+
+  // Where nothing else is compared, the sweep is the last to read the replay.
+  const bool last = input.reference == nullptr && input.golden == nullptr;
+  const std::vector<Envelope> envelopes =
+      adjoint_envelopes(graph, followed, probes, *input.profile,
+                        input.reference != nullptr ? Executions::kBoth : executions_of(graph), {numbers, {}}, last);
+  if (last) exact = followed = Replay();
+  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (probes[p].of_mathematics) continue;
+    const bool judged = probes[p].parts.size() == 1 && enclosed[probes[p].parts.front().tap];
+    answer(probes[p], measured[p], envelopes[p], lambda, !judged, &bounds.findings[first_probe + p]);
+  }
+  watch.lap("adjoint");
+
+  if (input.reference != nullptr) {
+    pair_with_reference(input, *matched, exact, probes, envelopes, &bounds);
+    watch.lap("pairing");
+    bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
+    for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
+    if (agree) attribute_casts(input, leaves, decisions.overrides, &bounds);
+    watch.lap("policy");
+  } else if (input.golden != nullptr) {
+    pair_with_golden(input, exact, numbers, &bounds);
+    watch.lap("pairing");
+  } else {
+    bool any = false, equal = true;
+    for (const GraphTap& tap : graph.taps)
+      if (tap.reference) {
+        any = true;
+        equal = equal && bitwise_equal(observed_value(tap), reference_value(tap));
+      }
+    bounds.all_taps_equal_reference = any && equal;
+  }
+
+  bool unanswered = false, beyond = false;
+  for (const Finding& finding : bounds.findings) {
+    unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
+    beyond = beyond || (!finding.proven && (finding.execution.failed() || finding.value.failed()));
+  }
+  if (unanswered || beyond) {
+    if (last) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
+    const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
+    if (beyond) add_remainders(graph, followed, rounded, probes, *input.profile, first_probe, &bounds);
+    if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);
+    watch.lap("rounded");
+  }
+  return bounds;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,157 @@
+#include "server/bound/enclose/anchored.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "kernels/checks.h"
+#include "server/bound/enclose/elementwise.h"
+#include "server/bound/enclose/enclosed_tap.h"
+#include "server/bound/enclose/observed.h"
+#include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/taps.h"
+
+namespace plumbline {
+namespace {
+
+// Observed values that replace the replay's for their consumers: gradients that the framework held at the end of
+// backward, and every captured result. What lies beyond is then judged from what was really there.
+Overrides observed_anchors(const Graph& graph) {
+  Overrides anchors;
+  for (const auto& [node, observation] : graph.observed)
+    anchors[node] = LeafValue(observation.format, observation.bytes, graph.nodes[node].shape);
+  for (const GraphTap& tap : graph.taps) {
+    if (tap.kind != TapKind::kGradient || tap.terms.size() != 1) continue;
+    const GraphTap::Term& term = tap.terms[0];
+    const Node& node = graph.nodes[term.node];
+    if (node.primitive != Primitive::kLeaf) anchors[term.node] = LeafValue(term.format, term.observed, node.shape);
+  }
+  return anchors;
+}
+
+// The elements of a tap from `begin` on: its terms' exact values and the radii around them, against what was observed.
+Comparison judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
+  std::vector<ComparedTerm> exact, observed;
+  for (std::size_t k = 0; k < tap.terms.size(); ++k) {
+    const GraphTap::Term& term = tap.terms[k];
+    ComparedTerm& centre = exact.emplace_back(enclosed.term(k, term.weight));
+    if (is_float(term.format)) {
+      centre.u = unit_roundoff(term.format);
+      centre.eta = half_smallest_subnormal(term.format);
+    }
+    const std::uint8_t* const bytes = term.observed->data() + begin * traits(term.format).bytes;
+    observed.push_back({{.bytes = bytes, .format = term.format}, term.weight});
+  }
+  // Our own replay's error is some 2^-53 of the same terms: 2^-20 of an fp32 radius, all of an fp64 one.
+  const double own = tap_format(tap) == Format::kFloat64 ? 3 : 1 + 0x1p-20;
+  Comparison found = compare(exact, observed, enclosed.values.front().count(), own);
+  found.element += static_cast<std::uint64_t>(begin);
+  return found;
+}
+
+Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judged) {
+  const GraphTap& tap = graph.taps[index];
+  Finding finding;
+  finding.name = tap.name;
+  finding.taps = {index};
+  finding.elements = static_cast<std::uint64_t>(count(tap.shape));
+  finding.proven = true;
+  finding.execution = answer_of(judged, tap.scale);
+  if (judged.worst < 0) return finding;
+  finding.worst_element = judged.element;
+  finding.low = judged.centre - judged.radius;
+  finding.high = judged.centre + judged.radius;
+  finding.observed = judged.value;
+  return finding;
+}
+
+// By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
+std::vector<std::optional<Comparison>> judge_stretch(const Graph& graph, const Stretch& stretch,
+                                                     const std::vector<std::size_t>& taps, Enclosures* enclosures) {
+  EnclosedStretch enclosed(stretch, enclosures);
+  std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(count_tiles(stretch)));
+  for_each_index(count_tiles(stretch), [&](std::int64_t number) {
+    const Tile found = enclosed.tile(number);
+    StretchEnds ends(stretch);
+    for (std::size_t index : taps) {
+      const GraphTap& tap = graph.taps[index];
+      parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.begin, ends.tap(tap, found)));
+    }
+  });
+  const std::vector<bool> exploded = enclosed.exploded();
+  std::vector<std::optional<Comparison>> judged;
+  StretchEnds ends(stretch);
+  for (std::size_t i = 0; i < taps.size(); ++i) {
+    Comparison whole;
+    for (const std::vector<Comparison>& part : parts) whole.join(part[i]);
+    judged.push_back(ends.lost(graph.taps[taps[i]], exploded) ? std::nullopt : std::optional(whole));
+  }
+  return judged;
+}
+
+std::optional<Comparison> judge_whole(const GraphTap& tap, const Replay& anchored, Enclosures* enclosures) {
+  const std::optional<EnclosedTap> enclosed = enclosed_tap(tap, anchored, enclosures);
+  return enclosed ? std::optional(judge_elements(tap, 0, *enclosed)) : std::nullopt;
+}
+
+}  // namespace
+
+std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
+                                         const Replay& exact, const DecisionCheck& decisions,
+                                         const std::vector<std::size_t>& taps, Bounds* bounds) {
+  const Graph& graph = *input.target;
+  std::vector<bool> enclosed(graph.taps.size(), false);
+  Overrides anchors = observed_anchors(graph);
+  if (anchors.empty()) return enclosed;
+  anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
+  anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
+  const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
+
+  // A decision is observed wherever it is made: between two of them lies the whole network.
+  std::set<NodeId> decisions_made;
+  for (const GraphDecision& decision : graph.decisions) decisions_made.insert(decision.node);
+  const bool captured = std::ranges::any_of(
+      graph.observed, [&](const auto& observed) { return decisions_made.count(observed.first) == 0; });
+  std::vector<std::size_t> candidates;
+  std::vector<std::vector<NodeId>> ends;
+  for (std::size_t index : taps) {
+    const GraphTap& tap = graph.taps[index];
+    if (!outlives_step(tap.kind) && !captured) continue;
+    candidates.push_back(index);
+    ends.push_back(nodes_of(tap));
+  }
+  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
+  const ObservedNodes observed(input, anchors);
+  std::vector<NodeId> wanted = observed.wanted();
+  for (const StretchGroup& group : groups)
+    std::ranges::copy(group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()],
+                      std::back_inserter(wanted));
+  Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
+  observed.check(anchored, &enclosures, bounds);
+
+  std::map<std::size_t, Comparison> judged;  // By tap.
+  for (const StretchGroup& group : groups) {
+    std::vector<std::size_t> members;
+    for (std::size_t index : group.members) members.push_back(candidates[index]);
+    std::vector<std::optional<Comparison>> found;
+    if (group.stretch)
+      found = judge_stretch(graph, *group.stretch, members, &enclosures);
+    else
+      found = {judge_whole(graph.taps[members.front()], anchored, &enclosures)};
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (found[i] && found[i]->finite) judged.emplace(members[i], *found[i]);
+  }
+  for (const auto& [index, one] : judged) {
+    Finding finding = finding_of(graph, index, one);
+    const Answer& found = finding.execution;
+    // Where worst cases say nothing, chance may: left to the envelopes of first order. To updates those would add the
+    // freedom of the gradients themselves.
+    if (!outlives_step(graph.taps[index].kind) && found.vacuous() && found.deviation <= found.envelope) continue;
+    enclosed[index] = true;
+    bounds->findings.push_back(std::move(finding));
+  }
+  return enclosed;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,17 @@
+// Execution between observed values: where a short segment lies between what the framework held, forward enclosures
+// decide element by element, PROVEN, whether a result is legal.
+#pragma once
+
+#include <vector>
+
+#include "server/bound/input.h"
+
+namespace plumbline {
+
+// Adds findings of the taps among `taps` that lie a short segment after observed values, and every observed value that
+// is illegal. Returns by tap whether it was enclosed, and that answers its question.
+std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
+                                         const Replay& exact, const DecisionCheck& decisions,
+                                         const std::vector<std::size_t>& taps, Bounds* bounds);
+
+}  // namespace plumbline

@@ -1,0 +1,31 @@
+#include "server/bound/enclose/enclosed_tap.h"
+
+namespace plumbline {
+
+std::optional<EnclosedTap> enclosed_tap(const GraphTap& tap, const Replay& replay, Enclosures* enclosures) {
+  EnclosedTap enclosed;
+  for (const GraphTap::Term& term : tap.terms) {
+    const Enclosure enclosure = enclosures->take(term.node);
+    if (enclosure.exploded) return std::nullopt;
+    enclosed.values.push_back(replay.computed(term.node));
+    enclosed.radii.push_back(enclosure.radius);
+  }
+  return enclosed;
+}
+
+EnclosedTap StretchEnds::tap(const GraphTap& tap, const Tile& tile) {
+  EnclosedTap enclosed;
+  for (std::size_t k = 0; k < tap.terms.size(); ++k, ++next_) {
+    enclosed.values.push_back(tile.ends[next_]);
+    enclosed.radii.push_back(tile.radii[next_]);
+  }
+  return enclosed;
+}
+
+bool StretchEnds::lost(const GraphTap& tap, const std::vector<bool>& exploded) {
+  bool any = false;
+  for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[stretch_.ends[next_++]];
+  return any;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,198 @@
+#include "server/bound/enclose/interval.h"
+
+#include <algorithm>
+
+#include "server/bound/replay/arithmetic.h"
+
+namespace plumbline {
+namespace {
+
+// |x| + r with the sign of x: the point of the enclosure where every magnitude-based error model is largest.
+Array inflated(const Array& centre, const Bound& radius) {
+  if (!radius) return centre;
+  Array result = Array::uninitialized(centre.shape());
+  current_operations().inflate(result, centre, radius.values);
+  return result;
+}
+
+// Error models of these are not monotone in the magnitude of their inputs: rows are shift invariant and bounded.
+bool row_normalised(Primitive primitive) {
+  return primitive == Primitive::kSoftmax || primitive == Primitive::kLogSoftmax ||
+         primitive == Primitive::kVarianceRsqrt;
+}
+
+// a + b; takes the place of `b` where that is not shared.
+Bound sum(const Bound& a, const Bound& b) {
+  if (!a) return b;
+  if (!b) return a;
+  const bool ours = b.values.unique() && b.values.contiguous();
+  Array result = ours ? b.values : Array::uninitialized(b.values.shape());
+  current_operations().add_bounds(result, a.values, b.values);
+  return {result};
+}
+
+bool exploded(const Bound& radius, const Array& value) {
+  return radius && current_operations().largest(radius.values, value).exploded();
+}
+
+}  // namespace
+
+std::optional<Arithmetic> Enclosures::elidable(NodeId id) const {
+  const Node& node = graph_.nodes[id];
+  if (profile_ == nullptr || (!profile_->casts_elided && !graph_.origins[node.origin].fused)) return std::nullopt;
+  return Arithmetic{node.compute, node.result, profile_};
+}
+
+// How far the value that a consumer read may lie from what was stored.
+Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
+  const std::optional<Arithmetic> arithmetic = elidable(id);
+  return arithmetic ? with_storage_rounding(*arithmetic, stored, {}) : Bound();
+}
+
+bool Enclosures::exactly_seen(NodeId id) const {
+  if (anchored(id)) return !unrounded(id, Array::scalar(1));
+  const Node& node = graph_.nodes[id];
+  return node.primitive == Primitive::kLeaf || (node.primitive == Primitive::kWindow && exactly_seen(node.inputs[0]));
+}
+
+Arithmetic Enclosures::arithmetic(NodeId id) const {
+  return profile_ != nullptr ? arithmetic_of(graph_, graph_.nodes[id], *profile_) : replay_arithmetic();
+}
+
+// Radius of a node's result, given its inputs' and its value: what they carry and its own error.
+Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const std::vector<Bound>& radii,
+                          const Array& value) const {
+  const Node& node = graph_.nodes[id];
+  const PrimitiveTraits& primitive = traits(node.primitive);
+  const bool moved = std::ranges::any_of(radii, [](const Bound& radius) { return static_cast<bool>(radius); });
+  Bound carried;
+  if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
+  std::vector<Array> farthest;
+  if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive))
+    for (std::size_t i = 0; i < centres.size(); ++i) farthest.push_back(inflated(centres[i], radii[i]));
+  return sum(carried, primitive.local_error(node.attributes, arithmetic(id), farthest.empty() ? centres : farthest,
+                                            inflated(value, carried)));
+}
+
+// An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
+// is not used by its consumers.
+Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
+                       const Profile* profile, const Overrides& anchors)
+    : graph_(graph),
+      replay_(replay),
+      profile_(profile),
+      anchors_(anchors),
+      uses_(graph.nodes.size(), 0),
+      wanted_(graph.nodes.size(), false),
+      known_(graph.nodes.size(), false),
+      enclosures_(graph.nodes.size()) {
+  for (NodeId id : wanted) {
+    ++uses_[id];
+    wanted_[id] = true;
+  }
+  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+    if (uses_[id] == 0) continue;
+    for (NodeId input : graph.nodes[id].inputs)
+      if (!anchored(input)) ++uses_[input];
+  }
+}
+
+Enclosure Enclosures::take(NodeId id) {
+  std::vector<NodeId> open{id}, missing;
+  while (!open.empty()) {
+    const NodeId next = open.back();
+    open.pop_back();
+    if (known_[next]) continue;
+    known_[next] = true;
+    missing.push_back(next);
+    for (NodeId input : graph_.nodes[next].inputs)
+      if (!anchored(input)) open.push_back(input);
+  }
+  std::sort(missing.begin(), missing.end());
+  for (NodeId node : missing) {
+    enclosures_[node] = compute(node);
+    for (NodeId input : graph_.nodes[node].inputs)
+      if (!anchored(input)) use(input);
+  }
+  Enclosure result = enclosures_[id];
+  use(id);
+  return result;
+}
+
+void Enclosures::use(NodeId id) {
+  if (--uses_[id] == 0) enclosures_[id].radius = Bound();
+}
+
+// Whether its radius is looked at before consumers use it: what elementwise nodes and movement make of one that
+// exploded is infinite, or has exploded all the same where a product or a reduction takes it.
+bool Enclosures::looked_at(NodeId id) const {
+  const Primitive primitive = graph_.nodes[id].primitive;
+  return wanted_[id] ||
+         !(is_elementwise(primitive) || primitive == Primitive::kWindow || primitive == Primitive::kAssemble);
+}
+
+Enclosure Enclosures::compute(NodeId id) {
+  const Node& node = graph_.nodes[id];
+  if (node.primitive == Primitive::kLeaf) return {};
+  std::vector<Array> centres;
+  std::vector<Bound> radii;
+  for (NodeId input : node.inputs) {
+    if (!anchored(input) && enclosures_[input].exploded) return {{}, true};
+    centres.push_back(replay_.value(input));
+    radii.push_back(anchored(input) ? unrounded(input, centres.back()) : enclosures_[input].radius);
+  }
+  const Array value = replay_.computed(id);
+  Enclosure result{enclose(id, centres, radii, value)};
+  if (looked_at(id) && exploded(result.radius, value)) return {{}, true};
+  return result;
+}
+
+std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors) {
+  std::vector<NodeId> sources = stretch.sources;
+  std::erase_if(sources,
+                [&](NodeId id) { return anchors.count(id) != 0 || graph.nodes[id].primitive == Primitive::kLeaf; });
+  return sources;
+}
+
+EnclosedStretch::EnclosedStretch(const Stretch& stretch, Enclosures* enclosures)
+    : stretch_(stretch),
+      lost_(stretch.sources.size(), false),
+      tiles_(enclosures->graph_, enclosures->replay_, stretch, balls(enclosures)),
+      largest_(static_cast<std::size_t>(count_tiles(stretch))) {}
+
+StretchBalls EnclosedStretch::balls(Enclosures* enclosures) {
+  StretchBalls balls;
+  const std::vector<NodeId> enclosed = enclosed_sources(enclosures->graph_, stretch_, enclosures->anchors_);
+  for (NodeId id : stretch_.sources) {
+    StretchBalls::Source& source = balls.sources.emplace_back();
+    if (enclosures->anchored(id)) {
+      const std::optional<Arithmetic> arithmetic = enclosures->elidable(id);
+      if (arithmetic && with_storage_rounding(*arithmetic, Array::scalar(1), {})) source.unrounded = arithmetic;
+    } else if (std::ranges::find(enclosed, id) != enclosed.end()) {
+      const Enclosure enclosure = enclosures->take(id);
+      lost_[balls.sources.size() - 1] = enclosure.exploded;
+      if (enclosure.radius) source.radii = {enclosure.radius.values.materialize()};
+    }
+  }
+  for (const Stretch::Step& step : stretch_.steps) balls.steps.push_back(enclosures->arithmetic(step.node));
+  return balls;
+}
+
+Tile EnclosedStretch::tile(std::int64_t index) {
+  Tile tile = tiles_.tile(index);
+  largest_[static_cast<std::size_t>(index)] = std::move(tile.largest);
+  return tile;
+}
+
+std::vector<bool> EnclosedStretch::exploded() const {
+  std::vector<bool> exploded = lost_;
+  for (std::size_t k = 0; k < stretch_.steps.size(); ++k) {
+    Largest whole;
+    for (const std::vector<Largest>& tile : largest_) whole.join(tile[k]);
+    const auto before = [&](std::size_t input) { return exploded[input]; };
+    exploded.push_back(whole.exploded() || std::ranges::any_of(stretch_.steps[k].inputs, before));
+  }
+  return exploded;
+}
+
+}  // namespace plumbline

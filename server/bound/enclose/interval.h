@@ -1,0 +1,82 @@
+// Forward enclosures: centre and radius of every node, rounded up. Tight inside one operation or a short elementwise
+// segment, useless across a network (NUMERICS section 2), hence two uses:
+//
+// - between anchors (nodes whose observed value replaced the replay's), where it decides elementwise and PROVEN
+//   whether each observed value is legal;
+// - from the leaves to a scalar tap, as the plain interval bound that users know, for comparison only.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "server/bound/enclose/stretch.h"
+#include "server/bound/replay/replay.h"
+
+namespace plumbline {
+
+// Radius of what the replay computed at a node; empty: exactly zero. Exploded: it is not finite or exceeds a million
+// times the node's largest value, and was given up.
+struct Enclosure {
+  Bound radius;
+  bool exploded = false;
+};
+
+// Encloses nodes when they are asked for, with what lies before them up to anchors and leaves, where the values that
+// consumers saw are exact. A radius is given up after its last use: every entry of `wanted` may be taken once. Refers
+// to what it is made from.
+class Enclosures {
+ public:
+  // `profile`: of the target's roundings. Null: our own replay's are enclosed.
+  Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile* profile,
+             const Overrides& anchors);
+  Enclosure take(NodeId id);
+  // What consumers read of the node is known without a radius, whatever lies before it: content of a leaf or an
+  // anchor, or moved from there.
+  bool exactly_seen(NodeId id) const;
+
+ private:
+  friend class EnclosedStretch;
+
+  bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
+  void use(NodeId id);
+  Enclosure compute(NodeId id);
+  bool looked_at(NodeId id) const;
+  // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
+  std::optional<Arithmetic> elidable(NodeId id) const;
+  Bound unrounded(NodeId id, const Array& stored) const;
+  Arithmetic arithmetic(NodeId id) const;
+  Bound enclose(NodeId id, const std::vector<Array>& centres, const std::vector<Bound>& radii,
+                const Array& value) const;
+
+  const Graph& graph_;
+  const Replay& replay_;
+  const Profile* const profile_;
+  const Overrides& anchors_;
+  std::vector<std::uint32_t> uses_;  // By node: still to come, of consumers and wanted ones.
+  std::vector<bool> wanted_, known_;
+  std::vector<Enclosure> enclosures_;
+};
+
+// Sources of a stretch that its enclosure takes: neither anchors nor leaves.
+std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors);
+
+// The same for a stretch, tile by tile. Tiles may be asked for at the same time. Refers to what it is made from.
+class EnclosedStretch {
+ public:
+  EnclosedStretch(const Stretch& stretch, Enclosures* enclosures);  // Takes its `enclosed_sources`.
+
+  Tile tile(std::int64_t index);
+  // By value, once every tile was asked for: whether it exploded. Then its radii say nothing.
+  std::vector<bool> exploded() const;
+
+ private:
+  StretchBalls balls(Enclosures* enclosures);
+
+  const Stretch& stretch_;
+  std::vector<bool> lost_;  // Of its sources: whether their enclosure exploded.
+  const Tiles tiles_;
+  std::vector<std::vector<Largest>> largest_;  // By tile, of steps.
+};
+
+}  // namespace plumbline

@@ -1,0 +1,244 @@
+#include "server/bound/enclose/stretch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::int64_t kCountMin = 1 << 14;
+constexpr std::int64_t kTile = 1 << 14;  // Smaller ones spend their time in allocation; a dozen steps take 4 MB.
+
+// Elements of all inputs of more than one element lie in the order of the node's own.
+bool flat(const Graph& graph, const Node& node) {
+  if (!is_elementwise(node.primitive)) return false;
+  const std::int64_t n = count(node.shape);
+  return std::ranges::all_of(node.inputs, [&](NodeId input) {
+    const std::int64_t m = count(graph.nodes[input].shape);
+    return m == n || m == 1;
+  });
+}
+
+// Its input's elements, in their order.
+bool hands_on(const Graph& graph, const Node& node) {
+  if (node.primitive != Primitive::kWindow || node.attributes.view.offset != 0) return false;
+  const View& view = node.attributes.view;
+  return count(node.shape) == count(graph.nodes[node.inputs[0]].shape) && view.strides == row_major_strides(view.sizes);
+}
+
+class Builder {
+ public:
+  Builder(const Graph& graph, const std::function<bool(NodeId)>& stop) : graph_(graph), stop_(stop) {}
+
+  std::optional<Stretch> build(const std::vector<NodeId>& ends) {
+    Stretch& s = stretch_;
+    if (ends.empty()) return std::nullopt;
+    s.count = count(graph_.nodes[ends.front()].shape);
+    if (s.count < kCountMin) return std::nullopt;
+    // What is computed at an end counts, what its consumers see may be another value: then it is a source as well.
+    std::vector<std::pair<NodeId, bool>> found;  // By end: the node, and whether it is a step.
+    std::vector<NodeId> open;
+    for (NodeId end : ends) {
+      const Node& node = graph_.nodes[end];
+      if (count(node.shape) != s.count) return std::nullopt;
+      const bool handed = hands_on(graph_, node);
+      const NodeId from = handed ? made(node.inputs[0]) : end;
+      const bool step = handed ? inside(from) : flat(graph_, node);
+      if (!handed && !step && (node.primitive != Primitive::kLeaf || stop_(end))) return std::nullopt;
+      found.emplace_back(from, step);
+      if (step)
+        open.push_back(from);
+      else
+        sources_.emplace(from, 0);
+    }
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (!steps_.emplace(id, 0).second) continue;
+      for (NodeId input : graph_.nodes[id].inputs) {
+        const NodeId from = made(input);
+        if (inside(from))
+          open.push_back(from);
+        else
+          sources_.emplace(from, 0);
+      }
+    }
+    for (auto& [id, index] : sources_) {
+      index = s.sources.size();
+      s.sources.push_back(id);
+    }
+    for (auto& [id, index] : steps_) {
+      index = s.sources.size() + s.steps.size();
+      s.steps.push_back({id, {}});
+      for (NodeId input : graph_.nodes[id].inputs) {
+        const NodeId from = made(input);
+        s.steps.back().inputs.push_back(inside(from) ? steps_.at(from) : sources_.at(from));
+      }
+    }
+    for (const auto& [id, step] : found) s.ends.push_back(step ? steps_.at(id) : sources_.at(id));
+    return std::move(s);
+  }
+
+ private:
+  // The node whose value a consumer of `id` reads.
+  NodeId made(NodeId id) const {
+    while (!stop_(id) && hands_on(graph_, graph_.nodes[id])) id = graph_.nodes[id].inputs[0];
+    return id;
+  }
+  bool inside(NodeId id) const {
+    return count(graph_.nodes[id].shape) == stretch_.count && flat(graph_, graph_.nodes[id]) && !stop_(id);
+  }
+
+  const Graph& graph_;
+  const std::function<bool(NodeId)>& stop_;
+  Stretch stretch_;
+  std::map<NodeId, std::size_t> sources_, steps_;
+};
+
+// On a device one tile is all: its threads are the device's own.
+std::int64_t tile_length(std::int64_t elements) { return current_device() != nullptr ? elements : kTile; }
+
+}  // namespace
+
+std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
+                                      const std::function<bool(NodeId)>& stop) {
+  return Builder(graph, stop).build(ends);
+}
+
+std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
+                                     const std::function<bool(NodeId)>& stop) {
+  std::vector<StretchGroup> groups;
+  std::map<NodeId, std::size_t> group_of;  // By step of a stretch.
+  for (std::size_t index = 0; index < sets.size(); ++index) {
+    std::optional<Stretch> stretch = stretch_before(graph, sets[index], stop);
+    std::size_t group = groups.size();
+    if (stretch)
+      for (const Stretch::Step& step : stretch->steps)
+        if (const auto found = group_of.find(step.node); found != group_of.end()) group = found->second;
+    if (group == groups.size()) groups.push_back({});
+    groups[group].members.push_back(index);
+    if (!stretch) continue;
+    for (const Stretch::Step& step : stretch->steps) group_of.emplace(step.node, group);
+    groups[group].stretch = std::move(stretch);
+  }
+  for (StretchGroup& group : groups) {
+    if (group.members.size() < 2) continue;
+    std::vector<NodeId> ends;
+    for (std::size_t index : group.members) std::ranges::copy(sets[index], std::back_inserter(ends));
+    group.stretch = stretch_before(graph, ends, stop);
+  }
+  return groups;
+}
+
+std::int64_t count_tiles(std::int64_t elements) {
+  const std::int64_t length = tile_length(elements);
+  return length == 0 ? 0 : (elements + length - 1) / length;
+}
+
+Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls)
+    : stretch_(stretch), balls_(std::move(balls)), chain_({}, false) {
+  const bool enclosed = !balls_.sources.empty();  // Ends may be sources alone, without a step.
+  std::vector<Chain::Source> sources;
+  for (NodeId id : stretch.sources) {
+    const LeafValue leaf = replay.packed(id);
+    sources_.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
+    const bool one = sources_.back().count() == 1 && stretch.count != 1;
+    const StretchBalls::Source ball = enclosed ? balls_.sources[sources.size()] : StretchBalls::Source();
+    sources.push_back({one, ball.radii || ball.unrounded});
+  }
+  chain_ = Chain(std::move(sources), enclosed);
+  for (std::size_t s = 0; s < stretch.steps.size(); ++s) {
+    const Node& node = graph.nodes[stretch.steps[s].node];
+    chain_.add(node.primitive, node.attributes, stretch.steps[s].inputs, enclosed ? balls_.steps[s] : Arithmetic());
+  }
+  std::vector<std::size_t> ends;
+  for (std::size_t end : stretch.ends)
+    if (end >= stretch.sources.size() && std::ranges::find(ends, end) == ends.end()) ends.push_back(end);
+  chain_.ask(std::move(ends));
+}
+
+Tile Tiles::tile(std::int64_t index) const {
+  const std::int64_t length = tile_length(stretch_.count);
+  Tile tile{index * length, std::min(length, stretch_.count - index * length), {}, {}, {}};
+  const auto window = [&](const Array& whole) {
+    return whole.count() == 1 ? whole.reshape({}) : whole.window({{tile.length}, {1}, tile.begin});
+  };
+  std::vector<ChainInput> inputs;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const LeafValue& source = sources_[i];
+    ChainInput& input = inputs.emplace_back();
+    const bool shown = std::ranges::find(stretch_.ends, i) != stretch_.ends.end();
+    const bool read = shown || (!balls_.sources.empty() && balls_.sources[i].unrounded);
+    if (!source.packed() || source.count() == 1)
+      input.values = window(source);
+    else if (read)
+      input.values = source.part(tile.begin, tile.length);
+    else
+      input.bytes = source.bytes(tile.begin);
+    input.format = source.format();
+    if (balls_.sources.empty()) continue;
+    const StretchBalls::Source& ball = balls_.sources[i];
+    if (ball.radii) input.radii = {window(ball.radii.values)};
+    if (ball.unrounded) input.radii = with_storage_rounding(*ball.unrounded, input.values, {});
+  }
+  ChainResult found = run(chain_, inputs, tile.length);
+  for (std::size_t end : stretch_.ends) {
+    const bool source = end < sources_.size();
+    const auto k = static_cast<std::size_t>(std::ranges::find(chain_.ends(), end) - chain_.ends().begin());
+    tile.ends.push_back(source ? inputs[end].values : found.values[k]);
+    if (chain_.enclosed()) tile.radii.push_back(source ? inputs[end].radii : found.radii[k]);
+  }
+  tile.largest = std::move(found.largest);
+  return tile;
+}
+
+void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
+  cpu::parallel_for(tiles, 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) body(t);
+  });
+}
+
+void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+                   const std::function<void(std::int64_t, const Tile&)>& body) {
+  const Tiles tiles(graph, replay, stretch);
+  for_each_index(count_tiles(stretch), [&](std::int64_t index) { body(index, tiles.tile(index)); });
+}
+
+void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks) {
+  std::vector<std::vector<NodeId>> ends;
+  ends.reserve(looks.size());
+  for (const Look& one : looks) ends.push_back(one.ends);
+  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
+    if (!group.stretch) {
+      looks[group.members.front()].whole();
+      continue;
+    }
+    Stretch stretch = *group.stretch;
+    std::span<const std::size_t> open = group.stretch->ends;
+    stretch.ends.clear();
+    std::vector<std::size_t> counts;  // By member.
+    for (std::size_t member : group.members) {
+      const std::size_t before = stretch.ends.size();
+      for (std::size_t end : open.first(looks[member].ends.size())) {
+        stretch.ends.push_back(end);
+        if (looks[member].operands && end >= stretch.sources.size())
+          std::ranges::copy(stretch.steps[end - stretch.sources.size()].inputs, std::back_inserter(stretch.ends));
+      }
+      open = open.subspan(looks[member].ends.size());
+      counts.push_back(stretch.ends.size() - before);
+    }
+    for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
+      std::span<const Array> rest = tile.ends;
+      for (std::size_t m = 0; m < counts.size(); ++m) {
+        looks[group.members[m]].tile(index, tile, rest.first(counts[m]));
+        rest = rest.subspan(counts[m]);
+      }
+    });
+  }
+}
+
+}  // namespace plumbline

@@ -1,0 +1,376 @@
+#include "server/bound/envelope/adjoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/sums.h"
+#include "server/bound/envelope/charge.h"
+#include "server/bound/envelope/run.h"
+#include "server/bound/replay/arithmetic.h"
+
+namespace plumbline {
+namespace {
+
+void add(Array& into, const Array& cotangent) {
+  if (!into) {
+    into = cotangent.materialize();
+    return;
+  }
+  const Array source = cotangent.reshape(into.shape());
+  Array sum = into.unique() && into.contiguous() ? into : Array::uninitialized(into.shape());
+  current_operations().add(sum, into, source);
+  into = sum;
+}
+
+Array scaled(const Array& weights, double factor) {
+  Array source = weights.materialize();
+  if (factor == 1) return source;
+  Array result = Array::uninitialized(source.shape());
+  current_operations().scale(result, factor, source);
+  return result;
+}
+
+// Whether the window hands on all of its input, in order; whether as a matrix that is read by columns.
+bool reshapes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && view.strides == row_major_strides(view.sizes) &&
+         count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+bool transposes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && view.sizes.size() == 2 &&
+         view.strides == Shape{1, view.sizes[0]} && count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+
+// A cotangent at a node: element by element, or a tap's weights while nothing else reaches it.
+class Cotangent {
+ public:
+  Cotangent() = default;
+  explicit Cotangent(Array elements) : elements_(std::move(elements)) {}
+  explicit Cotangent(Weights weights) : weights_(std::move(weights)) {}
+
+  explicit operator bool() const { return elements_ || weights_; }  // Empty: exactly zero.
+  const std::optional<Weights>& weights() const { return weights_; }
+  const Array& elements() {
+    if (!elements_ && weights_) elements_ = weights_->array();
+    return elements_;
+  }
+
+ private:
+  Array elements_;
+  std::optional<Weights> weights_;
+};
+
+// Nodes that have an error or a freedom of their own or lie after one that has: cotangents are only carried towards
+// those, not into leaves that are known, nor into the reshaped weights that come straight from one.
+std::vector<bool> carrying_nodes(const Graph& graph, const Freedoms& freedoms) {
+  std::vector<bool> carries(graph.nodes.size(), false);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    carries[id] = freedoms.count(id) != 0;
+    if (carries[id] || !is_float(node.result) || node.primitive == Primitive::kLeaf) continue;
+    carries[id] =
+        !traits(node.primitive).bitwise || node.primitive == Primitive::kCast || node.primitive == Primitive::kConstant;
+    for (NodeId input : node.inputs) carries[id] = carries[id] || carries[input];
+  }
+  return carries;
+}
+
+// Cotangents of all probes on their way back through one replay.
+class Sweep {
+ public:
+  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Freedoms& freedoms = {})
+      : graph_(graph), replay_(replay), carries_(carrying_nodes(graph, freedoms)) {
+    adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
+    seeds_.resize(probes.size());
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      for (const Probe::Part& part : probes[p].parts)
+        for (const GraphTap::Term& term : graph.taps[part.tap].terms) {
+          Weights weights = part.weights;
+          weights.rows = scaled(weights.rows, term.weight);
+          seeds_[p].emplace(term.node, std::move(weights));
+        }
+  }
+
+  const std::vector<bool>& carries() const { return carries_; }
+
+  // Where the probe's cotangent at the node is gathered; null: it carries none.
+  Array* adjoint(std::size_t probe, NodeId id) { return carries_[id] ? &adjoints_[probe][id] : nullptr; }
+
+  // The probe's cotangent at the node, which is given up here.
+  Cotangent take(std::size_t probe, NodeId id) {
+    Array cotangent = std::move(adjoints_[probe][id]);
+    adjoints_[probe][id] = Array();
+    const auto [first, last] = seeds_[probe].equal_range(id);
+    if (!carries_[id]) return {};
+    const Shape& shape = graph_.nodes[id].shape;
+    if (!cotangent && first != last && std::next(first) == last && !first->second.mask)
+      return Cotangent(Weights{first->second.rows, first->second.columns, shape});
+    for (auto seed = first; seed != last; ++seed) add(cotangent, seed->second.array().reshape(shape));
+    return Cotangent(cotangent ? cotangent.reshape(shape) : Array());
+  }
+
+  void pull_back(std::size_t probe, NodeId id, Cotangent cotangent) {
+    const Node& node = graph_.nodes[id];
+    if (cotangent.weights() && pull_back_weights(probe, id, *cotangent.weights())) return;
+    std::vector<Array*> into;
+    bool any = false;
+    for (NodeId input : node.inputs) {
+      into.push_back(adjoint(probe, input));
+      any = any || into.back() != nullptr;
+    }
+    if (!any) return;
+    const auto [inputs, value] = operands(id);
+    traits(node.primitive).pull_back(node.attributes, inputs, value, cotangent.elements(), into);
+  }
+
+  Operands operands(NodeId id) const {
+    Operands operands{{}, replay_.computed(id)};
+    for (NodeId input : graph_.nodes[id].inputs) operands.inputs.push_back(replay_.value(input));
+    return operands;
+  }
+
+ private:
+  // Weights y z^T stay such behind reshaping and transposition, and behind AB: y (Bz)^T for A, (A^T y) z^T for B.
+  // False: not behind this node.
+  bool pull_back_weights(std::size_t probe, NodeId id, const Weights& weights) {
+    const Node& node = graph_.nodes[id];
+    const auto hand_on = [&](NodeId to, const Array& rows, const Array& columns) {
+      seeds_[probe].emplace(to, Weights{rows, columns, graph_.nodes[to].shape});
+    };
+    const bool matrix = node.shape == Shape{weights.rows.count(), weights.columns.count()};
+    if (reshapes(graph_, node)) {
+      hand_on(node.inputs[0], weights.rows, weights.columns);
+    } else if (matrix && transposes(graph_, node)) {
+      hand_on(node.inputs[0], weights.columns, weights.rows);
+    } else if (matrix && node.primitive == Primitive::kMatmul && node.inputs.size() == 2) {
+      const auto multiply = [](const Array& a, const Array& b) {
+        const std::vector<Array> factors = {a, b};
+        return traits(Primitive::kMatmul).evaluate({}, {a.shape()[0], b.shape()[1]}, factors);
+      };
+      const NodeId a = node.inputs[0], b = node.inputs[1];
+      if (carries_[a]) {
+        const Array columns = weights.columns.reshape({weights.columns.count(), 1});
+        hand_on(a, weights.rows, multiply(replay_.value(b), columns));
+      }
+      if (carries_[b]) {
+        const Array rows = weights.rows.reshape({1, weights.rows.count()});
+        hand_on(b, multiply(rows, replay_.value(a)), weights.columns);
+      }
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  const Replay& replay_;
+  std::vector<bool> carries_;
+  std::vector<std::vector<Array>> adjoints_;           // By probe: flowing back from consumers,
+  std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
+};
+
+void accumulate(Noise& total, const Noise& part, double factor = 1) {
+  total.bias += factor * part.bias;
+  total.squares += factor * factor * part.squares;
+}
+
+// The envelopes of all probes, node by node and run by run.
+class EnvelopeSweep {
+ public:
+  EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
+                Executions executions, const Slack& slack)
+      : graph_(graph),
+        replay_(replay),
+        probes_(probes),
+        profile_(profile),
+        of_target_(executions != Executions::kOwn),
+        own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
+        slack_(slack),
+        single_(executions_of(graph) == Executions::kTarget),
+        sweep_(graph, replay, probes, slack.freedoms),
+        runs_(graph, replay, sweep_.carries(), [&slack](NodeId id) { return slack.freedoms.count(id) != 0; }),
+        envelopes_(probes.size()) {
+    for (Envelope& envelope : envelopes_) {
+      envelope.by_origin.assign(graph.origins.size(), 0.0);
+      envelope.noise_by_origin.assign(graph.origins.size(), {});
+    }
+  }
+
+  // From the last node to the first.
+  void pass(NodeId id) {
+    if (const Run* const run = runs_.ending_at(id))
+      pass_run(*run);
+    else if (!runs_.within(id))
+      pass_node(id);
+  }
+  std::vector<Envelope> take_envelopes() { return std::move(envelopes_); }
+
+ private:
+  // Of a probe: whether it asks about the target's execution; about our own roundings by chance, not only whole.
+  bool asks_target(std::size_t probe) const { return of_target_ && !probes_[probe].of_mathematics; }
+  bool own_by_chance(std::size_t probe) const {
+    return !probes_[probe].of_mathematics && (!single_ || probes_[probe].of_one_element());
+  }
+  Functional functional(std::size_t probe, const Array& cotangent) const {
+    const double squares = envelopes_[probe].noise.squares + envelopes_[probe].own_noise.squares;
+    return {probe, cotangent, asks_target(probe), own_by_chance(probe), squares};
+  }
+
+  void add(NodeId id, const Functional& functional, const Charges& charges) {
+    Envelope& envelope = envelopes_[functional.probe];
+    const std::size_t origin = graph_.nodes[id].origin;
+    envelope.error += charges.target.whole;
+    envelope.by_origin[origin] += charges.target.whole;
+    accumulate(envelope.noise, charges.target.noise);
+    accumulate(envelope.noise_by_origin[origin], charges.target.noise);
+    envelope.rho += 2 * charges.own.whole;
+    accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
+  }
+
+  void pass_run(const Run& run) {
+    std::vector<RunFunctional> functionals;
+    bool executed = false;
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      RunFunctional functional{p, asks_target(p), own_by_chance(p), {}};
+      for (NodeId id : run) functional.seeds.push_back(sweep_.take(p, id).elements());
+      if (std::ranges::none_of(functional.seeds, [](const Array& seed) { return static_cast<bool>(seed); })) continue;
+      executed = executed || functional.target;
+      functionals.push_back(std::move(functional));
+    }
+    if (functionals.empty()) return;
+    std::vector<std::optional<Arithmetic>> target(run.size());
+    for (std::size_t s = 0; s < run.size() && executed; ++s)
+      target[s] = arithmetic_of(graph_, graph_.nodes[run[s]], profile_);
+    RunPullback pullback(graph_, replay_, run, target, own_);
+    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep_.adjoint(p, source); });
+    for (std::size_t s = run.size(); s-- > 0;) {
+      const NodeId id = run[s];
+      const Bound error{pullback.errors(s)};
+      SharedRoundings::Side of_target{pullback.of_target(s) ? &*target[s] : nullptr, {}};
+      SharedRoundings::Side of_own{pullback.of_own(s) ? own_ : nullptr, {}};
+      (of_target.arithmetic != nullptr ? of_target : of_own).error = error;
+      SharedRoundings shared(graph_, id, of_target, of_own, [this, id] { return sweep_.operands(id); });
+      std::vector<RunFunctional*> asking;
+      std::vector<Functional> asked;
+      for (RunFunctional& seen : functionals) {
+        if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
+        asking.push_back(&seen);
+        asked.push_back(functional(seen.probe, seen.cotangents[s]));
+      }
+      std::vector<SharedRoundings::Charged> charged;
+      for (std::size_t i = 0; i < asked.size(); ++i)
+        charged.push_back({asked[i], std::move(asking[i]->weights[s]), &asking[i]->charges[s]});
+      shared.charge(std::move(charged));
+      for (std::size_t i = 0; i < asked.size(); ++i) add(id, asked[i], asking[i]->charges[s]);
+    }
+  }
+
+  void pass_node(NodeId id) {
+    std::vector<Cotangent> seen;
+    bool reached = false, executed = false;
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      seen.push_back(sweep_.take(p, id));
+      reached = reached || seen.back();
+      executed = executed || (seen.back() && asks_target(p));
+    }
+    if (!reached) return;
+    const Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
+    const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
+    std::vector<Functional> functionals;
+    for (std::size_t p = 0; p < probes_.size(); ++p)
+      if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
+        functionals.push_back(functional(p, seen[p].elements()));
+    const std::vector<Charges> charges = rounding.charges(functionals);
+    for (std::size_t i = 0; i < charges.size(); ++i) add(id, functionals[i], charges[i]);
+    for (std::size_t p = 0; p < probes_.size(); ++p) {
+      if (!seen[p]) continue;
+      if (const auto number = slack_.numbers.find(id); number != slack_.numbers.end())
+        envelopes_[p].host += std::fabs(seen[p].elements().item()) * number->second;
+      if (const auto free = slack_.freedoms.find(id); free != slack_.freedoms.end())
+        envelopes_[p].freedom += weighted_bound(seen[p].elements(), Bound{free->second});
+      const cpu::SinglePrecision cotangents(single_);
+      sweep_.pull_back(p, id, std::move(seen[p]));
+    }
+  }
+
+  const Graph& graph_;
+  const Replay& replay_;
+  const std::vector<Probe>& probes_;
+  const Profile& profile_;
+  const bool of_target_;
+  const Arithmetic* const own_;  // Null: our own roundings are not asked about.
+  const Slack& slack_;
+  // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
+  const bool single_;
+  Sweep sweep_;
+  const Runs runs_;
+  std::vector<Envelope> envelopes_;
+};
+
+}  // namespace
+
+double statistical(const Noise& noise, double lambda) { return noise.bias + lambda * std::sqrt(noise.squares); }
+
+double hoeffding_lambda(double tests, double alpha) { return std::sqrt(2 * std::log(2 * tests / alpha)); }
+
+double replay_error(const std::vector<const Envelope*>& envelopes, double lambda) {
+  double worst = 0;
+  Noise noise;
+  for (const Envelope* envelope : envelopes) {
+    worst += envelope->rho;
+    accumulate(noise, envelope->own_noise);
+  }
+  const double chance = 10 * statistical(noise, lambda);
+  return chance < worst ? chance : worst;
+}
+
+Executions executions_of(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    if (node.compute == Format::kFloat64 && !traits(node.primitive).bitwise) return Executions::kBoth;
+  return Executions::kTarget;
+}
+
+std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
+                                        const Profile& profile, Executions executions, const Slack& slack, bool last) {
+  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack);
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    sweep.pass(id);
+    if (last) replay.give_up(id);
+  }
+  return sweep.take_envelopes();
+}
+
+std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,
+                                            const std::vector<Probe>& probes, const Profile& profile) {
+  std::vector<double> remainders(probes.size(), 0.0);
+  Sweep centre(graph, exact, probes), moved(graph, rounded, probes);
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    const Node& node = graph.nodes[id];
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      Cotangent at_centre = centre.take(p, id), at_moved = moved.take(p, id);
+      if (!at_centre && !at_moved) continue;
+      const auto [inputs, value] = centre.operands(id);
+      const Bound error =
+          traits(node.primitive).local_error(node.attributes, {node.compute, node.result, &profile}, inputs, value);
+      if (error) {
+        Array change = at_moved ? at_moved.elements().materialize() : Array::zeros(node.shape);
+        if (at_centre) {
+          Array difference = Array::uninitialized(node.shape);
+          const Array c = at_centre.elements().materialize();
+          for (std::int64_t i = 0; i < difference.count(); ++i)
+            difference.data()[i] = change.data()[i] == c.data()[i] ? 0 : change.data()[i] - c.data()[i];
+          change = difference;
+        }
+        remainders[p] += weighted_bound(change, error);
+      }
+      if (at_centre) centre.pull_back(p, id, std::move(at_centre));
+      if (at_moved) moved.pull_back(p, id, std::move(at_moved));
+    }
+  }
+  return remainders;
+}
+
+}  // namespace plumbline

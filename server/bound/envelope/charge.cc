@@ -1,0 +1,171 @@
+#include "server/bound/envelope/charge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/device.h"
+#include "kernels/sums.h"
+
+namespace plumbline {
+namespace {
+
+// Where sharing is not looked for element by element, it may add so much to a node's squares, or to its part of all
+// nodes' squares, whichever is more: what draws of 8 sqrt(n) elements leave open where they find no pair. At nodes that
+// hardly matter, fewer say enough.
+constexpr double kDrawsMin = 0.5, kDrawsMax = 8;
+constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
+constexpr double kSharingMax = 3;  // Of squares; where draws say more, all elements are looked at.
+
+// Once the charges of all elements are together.
+Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift), noise.squares}; }
+
+}  // namespace
+
+SharedRoundings::SharedRoundings(const Graph& graph, NodeId id, Side target, Side own,
+                                 std::function<Operands()> operands)
+    : graph_(graph), id_(id), target_(std::move(target)), own_(std::move(own)), find_operands_(std::move(operands)) {}
+
+const Operands& SharedRoundings::operands() {
+  if (!operands_) operands_ = find_operands_();
+  return *operands_;
+}
+
+void SharedRoundings::charge(std::vector<Charged> all) {
+  std::vector<Charged> open;
+  std::vector<Array> cotangents;
+  for (Charged& one : all) {
+    std::optional<Array> found = merged(&one);
+    if (!found) continue;
+    open.push_back(std::move(one));
+    cotangents.push_back(*std::move(found));
+    if (current_device() != nullptr) continue;  // All at once: who waits for a device waits once.
+    charge_merged(open, cotangents);
+    open.clear();
+    cotangents.clear();
+  }
+  charge_merged(open, cotangents);
+}
+
+void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged) {
+  const Node& node = graph_.nodes[id_];
+  const auto charge = [&](const Side& rounding, bool Functional::*asked, Charge Charges::*side) {
+    std::vector<Charge*> of;
+    std::vector<Array> cotangents;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (rounding.arithmetic == nullptr || !(all[i].functional.*asked)) continue;
+      of.push_back(&(all[i].charges->*side));
+      cotangents.push_back(merged[i]);
+    }
+    if (of.empty()) return;
+    const auto& [inputs, value] = operands();
+    const PrimitiveTraits& primitive = traits(node.primitive);
+    const Arithmetic& arithmetic = *rounding.arithmetic;
+    const Bound error =
+        rounding.error ? rounding.error : primitive.local_error(node.attributes, arithmetic, inputs, value);
+    const auto found = primitive.charges(node.attributes, arithmetic, inputs, value, error, cotangents);
+    for (std::size_t i = 0; i < of.size(); ++i) of[i]->noise = settled(found[i].noise);
+  };
+  charge(target_, &Functional::target, &Charges::target);
+  charge(own_, &Functional::own_by_chance, &Charges::own);
+}
+
+std::optional<Array> SharedRoundings::merged(Charged* one) {
+  const Functional& functional = one->functional;
+  Noise &of_target = one->charges->target.noise, &of_own = one->charges->own.noise;
+  of_target = settled(of_target);
+  of_own = settled(of_own);
+  const double squares = of_target.squares + of_own.squares;
+  if (!(squares > 0) || !std::isfinite(squares)) return std::nullopt;
+  const double part = (functional.squares + squares) / static_cast<double>(graph_.nodes.size());
+  const double open = kOpen * std::max(squares, part);
+  const bool asked = functional.target && target_.arithmetic != nullptr,
+             own_asked = functional.own_by_chance && own_.arithmetic != nullptr;
+  // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
+  const double target = asked ? one->charges->target.whole : 0, own = own_asked ? one->charges->own.whole : 0;
+  if (target * target + own * own - squares <= open) {
+    of_target.squares = target * target;
+    of_own.squares = own * own;
+    return std::nullopt;
+  }
+  if (!keys_) keys_.emplace(graph_, id_, operands().inputs, operands().value);
+  if (current_device() != nullptr) {  // It sorts faster than the host draws.
+    if (!order_) order_ = keys_->order();
+    return merge_events(*order_, functional.cotangent);
+  }
+  if (keys_->drawable()) {
+    if (!errors_) {
+      const Bound& error = target_.arithmetic != nullptr ? target_.error : own_.error;
+      errors_ = error.values.expand(graph_.nodes[id_].shape).materialize();
+    }
+    if (!one->weights) one->weights.emplace(functional.cotangent, errors_);
+    const auto drawn = [&](double draws) {
+      return sharing_drawn(*keys_, *one->weights, functional.cotangent, errors_, draws);
+    };
+    const double few = std::clamp(kDrawsMax * std::sqrt(squares / part), kDrawsMin, kDrawsMax);
+    double factor = drawn(few);
+    if (few < kDrawsMax && (factor - 1) * squares > open) factor = drawn(kDrawsMax);
+    if (factor <= kSharingMax || (factor - 1) * squares <= open) {
+      of_target.squares *= factor;
+      of_own.squares *= factor;
+      return std::nullopt;
+    }
+  }
+  if (!events_) events_ = shared_events(*keys_);
+  if (events_->count == 0) return std::nullopt;
+  return merge_shared(functional.cotangent, *events_);
+}
+
+NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, const Arithmetic* target,
+                           const Arithmetic* own)
+    : graph_(graph), id_(id), operands_(std::move(operands)), target_(target), own_(own) {
+  const Node& node = graph_.nodes[id_];
+  const auto error = [&](const Arithmetic* arithmetic) {
+    if (arithmetic == nullptr) return Bound{};
+    return traits(node.primitive).local_error(node.attributes, *arithmetic, operands_.inputs, operands_.value);
+  };
+  target_error_ = error(target_);
+  own_error_ = error(own_);
+}
+
+std::vector<Charges> NodeRounding::charges(std::vector<Functional> functionals) const {
+  for (Functional& functional : functionals) functional.cotangent = functional.cotangent.materialize();
+  const Node& node = graph_.nodes[id_];
+  SharedRoundings shared(graph_, id_, {of_target() ? target_ : nullptr, target_error_},
+                         {of_own() ? own_ : nullptr, own_error_}, [this] { return operands_; });
+  std::vector<Charges> charges(functionals.size());
+  const auto charge = [&](const Arithmetic& arithmetic, const Bound& error, const auto& asked, bool by_chance,
+                          Charge Charges::*side) {
+    std::vector<Charge*> of;
+    std::vector<Array> cotangents;
+    for (std::size_t i = 0; i < functionals.size(); ++i) {
+      if (!asked(functionals[i])) continue;
+      of.push_back(&(charges[i].*side));
+      cotangents.push_back(functionals[i].cotangent);
+    }
+    if (of.empty()) return;
+    if (!by_chance) {
+      const std::vector<double> whole = weighted_bounds(cotangents, error);
+      for (std::size_t i = 0; i < of.size(); ++i) of[i]->whole = whole[i];
+      return;
+    }
+    const auto found = traits(node.primitive)
+                           .charges(node.attributes, arithmetic, operands_.inputs, operands_.value, error, cotangents);
+    for (std::size_t i = 0; i < of.size(); ++i) *of[i] = found[i];
+  };
+  if (of_target())
+    charge(
+        *target_, target_error_, [](const Functional& f) { return f.target; }, true, &Charges::target);
+  if (of_own()) {
+    charge(
+        *own_, own_error_, [](const Functional& f) { return f.own_by_chance; }, true, &Charges::own);
+    charge(
+        *own_, own_error_, [](const Functional& f) { return !f.own_by_chance; }, false, &Charges::own);
+  }
+  std::vector<SharedRoundings::Charged> shared_by;
+  for (std::size_t i = 0; i < functionals.size(); ++i) shared_by.push_back({functionals[i], {}, &charges[i]});
+  shared.charge(std::move(shared_by));
+  return charges;
+}
+
+}  // namespace plumbline

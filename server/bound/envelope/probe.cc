@@ -1,0 +1,88 @@
+#include "server/bound/envelope/probe.h"
+
+#include <cmath>
+
+#include "kernels/sums.h"
+
+namespace plumbline {
+namespace {
+
+double joint_norm(const std::vector<ProbeTap>& taps) {
+  double squares = 0;
+  for (const ProbeTap& tap : taps) squares += tap.magnitude * tap.magnitude;
+  const double norm = std::sqrt(squares);
+  return norm > 0 && std::isfinite(norm) ? norm : 1;
+}
+
+// splitmix64 (Steele, Lea, Flood 2014), a counter-based generator: its k-th number after `seed`.
+constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15ULL;
+std::uint64_t splitmix(std::uint64_t seed, std::uint64_t k) {
+  std::uint64_t z = seed + kGamma * (k + 1);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+// Sign and magnitude in [1/2, 3/2) / norm, n of them.
+Array drawn(std::int64_t n, double norm, std::uint64_t seed) {
+  Array numbers = Array::uninitialized({n});
+  double* const out = numbers.data();
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint64_t bits = splitmix(seed, static_cast<std::uint64_t>(i));
+    const double magnitude = (0.5 + static_cast<double>(bits >> 11) * 0x1p-53) / norm;
+    out[i] = (bits & 1) != 0 ? magnitude : -magnitude;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+Array Weights::array() const {
+  const std::vector<Array> factors = {rows.reshape({rows.count(), 1}), columns.reshape({1, columns.count()})};
+  const Array whole = traits(Primitive::kMul).evaluate({}, {rows.count(), columns.count()}, factors).reshape(shape);
+  if (!mask) return whole;
+  const std::vector<Array> masked = {whole, mask.reshape(shape)};
+  return traits(Primitive::kMul).evaluate({}, shape, masked);
+}
+
+ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, const Array& mask) {
+  if (tap.scale > 0) return {index, tap.name, tap.shape, tap.scale, mask};
+  if (!mask) return {index, tap.name, tap.shape, norm2(exact), mask};
+  Array part = exact.materialize().on_host();
+  Array finite = Array::uninitialized(part.shape());
+  const Array kept = mask.on_host();
+  for (std::int64_t i = 0; i < part.count(); ++i) finite.data()[i] = kept.data()[i] == 0 ? 0 : part.data()[i];
+  return {index, tap.name, tap.shape, norm2(finite), mask};
+}
+
+Probe scalar_probe(const ProbeTap& tap) {
+  const Array one = Array::full({1}, 1);
+  return {tap.name, {{tap.index, count(tap.shape), {one, one, tap.shape}}}, tap.magnitude > 0 ? tap.magnitude : 1};
+}
+
+Probe element_probe(const std::string& name, const ProbeTap& tap, std::int64_t element, double magnitude) {
+  const std::int64_t m = tap.shape.size() > 1 ? tap.shape[0] : 1, n = count(tap.shape) / m;
+  Array rows = Array::zeros({m}), columns = Array::zeros({n});
+  rows.data()[element / n] = 1;
+  columns.data()[element % n] = 1;
+  return {name, {{tap.index, 1, {rows, columns, tap.shape}}}, magnitude > 0 ? magnitude : 1, true};
+}
+
+Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
+                  const std::vector<ProbeTap>& beside) {
+  std::vector<ProbeTap> all = taps;
+  all.insert(all.end(), beside.begin(), beside.end());
+  const double norm = joint_norm(all);
+  Probe probe{name, {}, 1};
+  for (const ProbeTap& tap : taps) {
+    const std::int64_t elements = count(tap.shape), m = tap.shape.size() > 1 ? tap.shape[0] : 1;
+    const std::int64_t n = m > 0 ? elements / m : 0;
+    const Array rows = m > 1 ? drawn(m, 1, seed) : Array::full({m}, 1);
+    seed += kGamma * static_cast<std::uint64_t>(m);
+    probe.parts.push_back({tap.index, elements, {rows, drawn(n, norm, seed), tap.shape, tap.mask}});
+    seed += kGamma * static_cast<std::uint64_t>(n);
+  }
+  return probe;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,60 @@
+// Probes: scalar functionals of taps. A scalar tap is its own probe. Tensor taps are tested by functionals whose
+// weights are random, drawn after the data is fixed, so that no adversary and no accident can hide in their kernel:
+// |<x, T - M>| <= E(x) for every legal execution.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+// Weights of a tap as an outer product: element (i, j) has rows_i columns_j, i along the tap's first dimension, j along
+// all others together. They are drawn and carried through products at the cost of vectors (Freivalds 1977).
+struct Weights {
+  Array rows, columns;  // m and n numbers; 1 and n of a tap of one dimension or none.
+  Shape shape;          // The tap's.
+  Array mask = {};      // 0 where an element is left out, otherwise 1, in the tap's shape; empty: none is.
+
+  Array array() const;  // Element by element, in the tap's shape.
+};
+
+struct Probe {
+  struct Part {
+    std::size_t tap = 0;        // Index into the target's Graph::taps.
+    std::int64_t elements = 0;  // Of the tap.
+    Weights weights;
+  };
+  std::string name;  // The tap's name, or "signs(gradient)" ...
+  std::vector<Part> parts;
+  double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
+  bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.
+
+  bool of_one_element() const { return parts.size() == 1 && parts[0].elements == 1; }
+};
+
+// A tap as probes see it.
+struct ProbeTap {
+  std::size_t index = 0;
+  std::string name;
+  Shape shape;
+  double magnitude = 0;  // The user's scale, or the norm of the exact values.
+  Array mask = {};       // Weights::mask.
+};
+// `exact`: finite where `mask` is not 0.
+ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, const Array& mask = {});
+
+// The sum of a tap's elements, relative to its magnitude: for scalar taps.
+Probe scalar_probe(const ProbeTap& tap);
+// One element of a tap, counted in row-major order, relative to its own magnitude.
+Probe element_probe(const std::string& name, const ProbeTap& tap, std::int64_t element, double magnitude);
+// Random signs over the taps together: weights s m / norm of all exact values; scale 1. The magnitudes m are random too
+// (rows' and columns' in [1/2, 3/2)): deviations of one size, as a wrong constant makes them, cannot cancel.
+// Deterministic in `seed`, which is taken from the trace's digest. `beside`: taps of the same kind that are not asked;
+// their norms count.
+Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
+                  const std::vector<ProbeTap>& beside = {});
+
+}  // namespace plumbline

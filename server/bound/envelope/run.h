@@ -1,0 +1,72 @@
+// Runs: elementwise nodes that are read by each other alone, but for the last. A cotangent goes through all of them in
+// one pass, which computes again what lies between (kernels/pullback.h).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "server/bound/envelope/charge.h"
+
+namespace plumbline {
+
+// The nodes of one run, in topological order.
+using Run = std::vector<NodeId>;
+
+class Runs {
+ public:
+  // Of the nodes that carry cotangents (`carries`, by node), but for those that are to be passed one by one (`alone`).
+  Runs(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
+       const std::function<bool(NodeId)>& alone);
+
+  const Run* ending_at(NodeId id) const;  // Null: none does.
+  bool within(NodeId id) const { return run_of_[id] != kNone && runs_[run_of_[id]].back() != id; }
+
+ private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::vector<Run> runs_;
+  std::vector<std::size_t> run_of_;  // By node.
+};
+
+// What a functional sees of a run. By step.
+struct RunFunctional {
+  std::size_t probe = 0;
+  bool target = false, own_by_chance = false;  // Functional
+  std::vector<Array> seeds;                    // Cotangents from elsewhere, in the steps' shapes; empty: none.
+
+  // Found by pull_back. Cotangents and weights: where steps are charged by chance.
+  std::vector<bool> reached{};
+  std::vector<Array> cotangents{};
+  std::vector<std::optional<EventWeights>> weights{};
+  std::vector<Charges> charges{};  // Before shared events are looked at.
+};
+
+class RunPullback {
+ public:
+  // `target`, by step, and `own`: empty: not asked for.
+  RunPullback(const Graph& graph, const Replay& replay, const Run& run,
+              const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own);
+
+  bool of_target(std::size_t step) const { return !pullback_.steps[step].target.none(); }
+  bool of_own(std::size_t step) const { return !pullback_.steps[step].own.none(); }
+  // Of all elements of a step: the target's, or otherwise our own. Empty: not asked for, or on a device.
+  const Array& errors(std::size_t step) const { return errors_[step]; }
+
+  // Where the cotangent of a source is gathered, in its shape; null: it carries none.
+  using Adjoints = std::function<Array*(std::size_t probe, NodeId source)>;
+  void pull_back(std::vector<RunFunctional>* functionals, const Adjoints& adjoint);
+
+ private:
+  PulledFunctional asked_of(RunFunctional* functional, const Adjoints& adjoint);
+  void hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
+               const Adjoints& adjoint) const;
+
+  const Graph& graph_;
+  const Run& run_;
+  const Shape shape_;
+  std::vector<NodeId> sources_;
+  Pullback pullback_;
+  std::vector<Array> errors_;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,259 @@
+#include "server/bound/findings/localize.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "kernels/sums.h"
+#include "server/bound/pair/agreement.h"
+
+namespace plumbline {
+namespace {
+
+// Sums, and what moves or regroups their terms.
+bool additive(Primitive primitive) {
+  switch (primitive) {
+    case Primitive::kSum:
+    case Primitive::kAdd:
+    case Primitive::kSub:
+    case Primitive::kNeg:
+    case Primitive::kMatmul:
+    case Primitive::kScatterAdd:
+    case Primitive::kAssemble:
+    case Primitive::kWindow:
+    case Primitive::kGatherRows:
+    case Primitive::kCast:
+    case Primitive::kCumsum:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool adds(Primitive primitive) {
+  return primitive == Primitive::kAdd || primitive == Primitive::kSub || primitive == Primitive::kSum;
+}
+
+bool is_scaling(Primitive primitive) { return primitive == Primitive::kMul || primitive == Primitive::kDiv; }
+
+std::string number(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", x);
+  return text;
+}
+
+bool equal(const Array& a, const Array& b) {
+  return a.count() == b.count() && norm2_difference(a, b) <= 1e-10 * norm2(b);
+}
+
+bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, NodeId node_b) {
+  const std::vector<NodeId>&left = a.graph.nodes[node_a].inputs, &right = b.graph.nodes[node_b].inputs;
+  return left.size() > 1 && std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                                       [&](NodeId x, NodeId y) { return equal(a.replay.value(x), b.replay.value(y)); });
+}
+
+// The search on one side, given what is known of the other.
+class Search {
+ public:
+  Search(const LocalizeSide& side, const KnownValues& other) : side_(side), graph_(side.graph), other_(other) {}
+
+  // The suspect, if any value on the way to the failing tap differs.
+  std::optional<Suspicion> run() {
+    const std::optional<NodeId> first = first_guilty();
+    if (!first) return std::nullopt;
+    const Node& node = graph_.nodes[*first];
+    if (is_scaling(node.primitive) && !known_scaling(node)) {
+      const std::size_t scale = scaling_input(graph_, node);
+      const NodeId by = node.inputs[scale], scaled = node.inputs[1 - scale];
+      if (agreement(scaled) == Agreement::kAgrees &&
+          (count(graph_.nodes[by].shape) == 1 || count(graph_.nodes[by].shape) < count(graph_.nodes[scaled].shape)))
+        return unknown_scaling(*first, by);
+    }
+    return Suspicion{origin_of_difference(*first, innocent(node)),
+                     "its inputs agree with the reference's values, its result does not"};
+  }
+
+  // The same where the failing tap differs by less than a fingerprint shows: only a scaling that the other program
+  // lacks is certain then.
+  std::optional<Suspicion> run_on_small_difference() {
+    for (NodeId id : side_.failing)
+      if (!graph_.nodes[id].inputs.empty()) agreements_[id] = Agreement::kDiffers;
+    const std::optional<Suspicion> found = run();
+    return found && found->normalisation ? found : std::nullopt;
+  }
+
+  // Whether the suspect is one of several places where values begin to differ, with nothing to tell them apart.
+  bool ambiguous() const { return ambiguous_; }
+
+  // The first operation that makes something else of `value`, on the way to the failing tap.
+  std::optional<NodeId> departure_from(const Array& value) {
+    std::vector<NodeId> open = side_.failing;
+    std::set<NodeId> seen(open.begin(), open.end()), departures;
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs) {
+        if (equal(side_.replay.value(input), value))
+          departures.insert(id);
+        else if (seen.insert(input).second)
+          open.push_back(input);
+      }
+    }
+    for (NodeId id : departures)
+      if (agreement(id) == Agreement::kDiffers) return id;
+    return std::nullopt;
+  }
+
+  // Whether `node` of the program `other` is an operation that this one has too, but on a value that descends from
+  // `departure`: then the other program lacks what happens at `departure`.
+  bool continues_after(NodeId departure, const LocalizeSide& other, NodeId node) const {
+    if (graph_.nodes[departure].inputs.empty()) return false;
+    const Node& wanted = other.graph.nodes[node];
+    std::set<NodeId> descendants{departure}, closed;  // Closed: followed no further.
+    for (NodeId id = departure + 1; id < graph_.nodes.size(); ++id) {
+      const Node& mine = graph_.nodes[id];
+      if (!side_.replay.has(id)) continue;
+      auto descends = [&](NodeId input) { return descendants.count(input) != 0 && closed.count(input) == 0; };
+      if (!std::any_of(mine.inputs.begin(), mine.inputs.end(), descends)) continue;
+      descendants.insert(id);
+      if (!innocent(mine) || mine.primitive == Primitive::kMatmul) closed.insert(id);
+      if (mine.primitive != wanted.primitive || mine.shape != wanted.shape ||
+          operation(graph_, id) != operation(other.graph, node))
+        continue;
+      bool same = true;
+      for (std::size_t i = 0; i < mine.inputs.size(); ++i)
+        same = same && (descends(mine.inputs[i]) ||
+                        equal(side_.replay.value(mine.inputs[i]), other.replay.value(wanted.inputs[i])));
+      if (same) return true;
+    }
+    return false;
+  }
+
+ private:
+  Agreement agreement(NodeId id) {
+    const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
+    const Node& node = graph_.nodes[id];
+    const Array& value = side_.replay.value(id);
+    if (fresh && node.primitive != Primitive::kLeaf && value) known->second = other_.of(node, value);
+    return known->second;
+  }
+
+  bool known_scaling(const Node& node) const {
+    const Array& scale = side_.replay.value(node.inputs[scaling_input(graph_, node)]);
+    return node.primitive == Primitive::kDiv ? other_.is_divisor(scale) : other_.is_factor(scale);
+  }
+
+  bool innocent(const Node& node) const {
+    return additive(node.primitive) || (is_scaling(node.primitive) && known_scaling(node));
+  }
+
+  // First operation that cannot be innocent among those from which the failing tap is reached by differing values; the
+  // tap's own node if all are innocent.
+  std::optional<NodeId> first_guilty() {
+    std::vector<NodeId> open;
+    std::set<NodeId> reached;
+    auto reach = [&](NodeId id) {
+      if (agreement(id) == Agreement::kDiffers && reached.insert(id).second) open.push_back(id);
+    };
+    for (NodeId id : side_.failing) reach(id);
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs) reach(input);
+    }
+    for (NodeId id : reached)
+      if (!graph_.nodes[id].inputs.empty() && !innocent(graph_.nodes[id])) return id;
+    for (NodeId id : side_.failing)
+      if (reached.count(id)) return id;
+    return std::nullopt;
+  }
+
+  // Goes back from `node` to where values begin to differ: to the beginnings in its history, differing nodes all of
+  // whose inputs agree.
+  NodeId origin_of_difference(NodeId node, bool all_innocent) {
+    std::map<NodeId, std::set<NodeId>> history;  // Beginnings that each differing node descends from.
+    std::vector<NodeId> open{node};
+    std::set<NodeId> differing{node};
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      for (NodeId input : graph_.nodes[id].inputs)
+        if (agreement(input) != Agreement::kAgrees && differing.insert(input).second) open.push_back(input);
+    }
+    for (NodeId id : differing) {  // In topological order.
+      std::set<NodeId>& from = history[id];
+      for (NodeId input : graph_.nodes[id].inputs)
+        if (const auto known = history.find(input); known != history.end())
+          from.insert(known->second.begin(), known->second.end());
+      if (from.empty()) from.insert(id);
+    }
+    const std::set<NodeId>& all = history[node];
+    const auto same_line = [&](NodeId id) { return source(id) == source(*all.begin()); };
+    if (!all_innocent && std::all_of(all.begin(), all.end(), same_line)) return *all.begin();
+    // Partial results meet in a sum: the sum is what does not come out.
+    for (NodeId id : all)
+      if (is_scaling(graph_.nodes[id].primitive) && !known_scaling(graph_.nodes[id])) return id;
+    for (NodeId id : differing)
+      if (history[id].size() == all.size()) {
+        if (adds(graph_.nodes[id].primitive)) return id;
+        break;
+      }
+    ambiguous_ = true;
+    return *all.begin();
+  }
+
+  static const std::string& operation(const Graph& graph, NodeId id) {
+    return graph.origins[graph.nodes[id].origin].op;
+  }
+
+  const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
+
+  Suspicion unknown_scaling(NodeId id, NodeId scale) const {
+    const Array& by = side_.replay.value(scale);
+    const std::string how = graph_.nodes[id].primitive == Primitive::kDiv ? "divides by " : "multiplies by ";
+    const std::string what = by.count() == 1 ? number(by.materialize().item()) : std::string("values");
+    return {id, how + what + ", which the reference never does", true};
+  }
+
+  const LocalizeSide& side_;
+  const Graph& graph_;
+  const KnownValues& other_;
+  std::map<NodeId, Agreement> agreements_;
+  bool ambiguous_ = false;
+};
+
+std::string place(const Graph& graph, NodeId id) {
+  const Origin& origin = graph.origins[graph.nodes[id].origin];
+  return origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")");
+}
+
+}  // namespace
+
+Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
+  const KnownValues targets(target.graph, target.replay), references(reference.graph, reference.replay);
+  Search in_target(target, references), in_reference(reference, targets);
+  const std::optional<Suspicion> lacking = in_reference.run();
+  std::optional<Suspicion> suspicion = in_target.run();
+  if (!suspicion) suspicion = in_target.run_on_small_difference();
+  if (!suspicion && !lacking)
+    return {target.failing.front(), "everything before it agrees with the reference up to the grouping of sums"};
+  if (!suspicion && target.failing.size() == 1)
+    if (const auto departure = in_reference.departure_from(target.replay.value(target.failing.front())))
+      return {*departure, "the reference does this, and the target nothing in its place", false, true};
+  if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
+  if (!lacking || suspicion->normalisation) return *suspicion;
+  // Each going on with the other's operation would mean that the target does something before it; the same operands,
+  // that it does one thing in place of the other.
+  const bool left_out = in_reference.continues_after(lacking->node, target, suspicion->node) &&
+                        !in_target.continues_after(suspicion->node, reference, lacking->node) &&
+                        !same_operands(target, suspicion->node, reference, lacking->node);
+  if (left_out || (in_target.ambiguous() && !in_reference.ambiguous()))
+    return {lacking->node,
+            "the reference does this, and the target goes on without it with " + place(target.graph, suspicion->node),
+            false, true};
+  suspicion->detail += "; the reference has " + place(reference.graph, lacking->node) + " there";
+  return *suspicion;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,24 @@
+// Items of one program that the other computes: a table kept in a buffer against one made in the step, a draw with its
+// scale against a plain one that is scaled, a number that went through Python.
+//
+// An item is a legal rounding of a node of the other program where every element lies within the node's enclosure and
+// the item's own freedom: |item - M_node| <= E_node + freedom. The node's exact value then stands for the item, or for
+// the window on it that was compared.
+#pragma once
+
+#include "kernels/profile.h"
+#include "server/bound/match/correspondence.h"
+
+namespace plumbline {
+
+// One program of a pair, with a replay of the content that the correspondence gives it.
+struct MatchSide {
+  const Graph& graph;
+  const Replay& replay;
+};
+
+// Looks for what stands free in `found` and for buffers that differ; fills its computed values, and takes the freedoms
+// of what was found.
+void match_computed(const MatchSide& target, const MatchSide& reference, const Profile& profile, Correspondence* found);
+
+}  // namespace plumbline

@@ -1,0 +1,426 @@
+#include "server/bound/match/correspondence.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "server/bound/match/transplant.h"
+#include "server/bound/replay/taps.h"
+
+namespace plumbline {
+namespace {
+
+using RowKey = std::pair<std::int64_t, XXH64_hash_t>;  // row length in elements, hash of its values
+
+// Rows by content: a leaf is cut along its rows of every length in `lengths`, so that a batch matches its split or
+// concatenation along the first dimension whatever the further shape.
+std::set<RowKey> rows_of(const Array& values, std::int64_t length) {
+  std::set<RowKey> rows;
+  if (length <= 0 || values.count() % length != 0) return rows;
+  for (std::int64_t i = 0; i < values.count(); i += length)
+    rows.insert({length, XXH3_64bits(values.data() + i, static_cast<std::size_t>(length) * sizeof(double))});
+  return rows;
+}
+
+bool is_data(const GraphLeaf& leaf) { return leaf.role == LeafRole::kData && !leaf.anchor; }
+
+// By node: whether it is only written upon. Memory that a program keeps from step to step, as for the gradients that it
+// exchanges, holds what an earlier step left.
+std::vector<bool> written_upon(const Graph& graph) {
+  std::vector<bool> written(graph.nodes.size(), false), read(graph.nodes.size(), false);
+  for (const Node& node : graph.nodes)
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool base = i == 0 && node.primitive == Primitive::kAssemble && node.attributes.has_base;
+      (base ? written : read)[node.inputs[i]] = true;
+    }
+  for (std::size_t id = 0; id < written.size(); ++id) written[id] = written[id] && !read[id];
+  return written;
+}
+
+// Data leaves of `graph` with no content in common with `others`: neither is cut into rows of the other's length with
+// all of the shorter one's rows found. Both directions are tried, since either side may hold the split.
+std::vector<NodeId> foreign(const Graph& graph, const std::vector<LeafValue>& values, const Graph& other_graph,
+                            const std::vector<LeafValue>& other_values) {
+  std::vector<NodeId> result;
+  std::map<std::int64_t, std::set<RowKey>> other_rows;  // by row length: rows of all other leaves cut to it
+  auto rows_at = [&](std::int64_t length) -> const std::set<RowKey>& {
+    auto [it, fresh] = other_rows.try_emplace(length);
+    if (fresh)
+      for (std::size_t i = 0; i < other_graph.leaves.size(); ++i)
+        if (is_data(other_graph.leaves[i]) && other_values[i]) it->second.merge(rows_of(other_values[i], length));
+    return it->second;
+  };
+  const std::vector<bool> background = written_upon(graph);
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    if (!is_data(graph.leaves[i]) || !values[i] || values[i].count() <= 1 || background[graph.leaves[i].node]) continue;
+    bool found = false;
+    std::set<std::int64_t> lengths{values[i].count()};
+    for (std::size_t j = 0; j < other_graph.leaves.size(); ++j)
+      if (is_data(other_graph.leaves[j]) && other_values[j] && other_values[j].count() > 0 &&
+          values[i].count() % other_values[j].count() == 0)
+        lengths.insert(other_values[j].count());
+    for (std::int64_t length : lengths) {
+      const std::set<RowKey> own = rows_of(values[i], length);
+      const std::set<RowKey>& theirs = rows_at(length);
+      found = found || std::includes(theirs.begin(), theirs.end(), own.begin(), own.end());
+    }
+    if (!found) result.push_back(graph.leaves[i].node);
+  }
+  return result;
+}
+
+std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
+  std::map<std::string, std::int64_t> counts;
+  for (const GraphLeaf& leaf : reference.leaves)
+    if (persistent(leaf.role)) counts[leaf.name] = count(reference.nodes[leaf.node].shape);
+  std::vector<bool> used;
+  std::vector<NodeId> apart;
+  for (const GraphLeaf& leaf : target.leaves) {
+    if (!persistent(leaf.role) || unranked(leaf.name) == leaf.name || counts.count(leaf.name) != 0) continue;
+    const auto whole = counts.find(std::string(unranked(leaf.name)));
+    if (whole == counts.end() || whole->second != count(target.nodes[leaf.node].shape)) continue;
+    if (used.empty()) used = used_by_taps(target);
+    if (used[leaf.node]) apart.push_back(leaf.node);
+  }
+  return apart;
+}
+
+bool is_rounding(Format format, const Array& wide, const Array& narrow) {
+  for (std::int64_t i = 0; i < wide.count(); ++i)
+    if (round_to(format, wide.data()[i]) != narrow.data()[i]) return false;
+  return true;
+}
+
+// In base 2, few enough digits that somebody wrote the number: a computed one has them with a probability of 2^-12 in
+// fp32.
+bool written(Format format, double x) {
+  int exponent = 0;
+  const double digits = std::ldexp(std::frexp(x, &exponent), (traits(format).precision + 1) / 2);
+  return digits == std::trunc(digits);
+}
+
+constexpr double kRoundings = 4;
+
+// How far legal roundings may have put an element of `count` elsewhere.
+double freedom(Format format, double x, std::int64_t count) {
+  if (!is_float(format) || !std::isfinite(x) || written(format, x)) return 0;
+  return (count == 1 ? 1 : kRoundings) * (unit_roundoff(format) * std::fabs(x) + half_smallest_subnormal(format));
+}
+
+// Whether both are legal roundings of one number, element by element.
+bool within_freedom(Format format_a, const Array& a, Format format_b, const Array& b) {
+  const Array x = a.on_host(), y = b.on_host();
+  if (x.count() != y.count()) return false;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double p = x.data()[i], q = y.data()[i];
+    if (p == q || (std::isnan(p) && std::isnan(q))) continue;
+    if (!(std::fabs(p - q) <= freedom(format_a, p, x.count()) + freedom(format_b, q, x.count()))) return false;
+  }
+  return true;
+}
+
+// The coarser format whose rounding of the one gives the other; kUnknown: none does.
+Format rounding_between(const Array& a, const Array& b) {
+  for (Format format : {Format::kFloat32, Format::kFloat16, Format::kBFloat16})
+    if (is_rounding(format, a, b) || is_rounding(format, b, a)) return format;
+  return Format::kUnknown;
+}
+
+const Draw* draw_of(const Graph& graph, NodeId leaf) {
+  const auto draw = std::ranges::find(graph.draws, leaf, &Draw::leaf);
+  return draw == graph.draws.end() ? nullptr : &*draw;
+}
+
+// As far as is known.
+bool one_distribution(const Draw* a, const Draw* b) {
+  return a == nullptr || b == nullptr || (a->family == b->family && a->numbers == b->numbers);
+}
+
+// Works out a correspondence, leaf by leaf of the reference.
+class Matcher {
+ public:
+  Matcher(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+          const std::vector<LeafValue>& reference_values, Matching matching)
+      : target_(target),
+        reference_(reference),
+        own_content_(matching == Matching::kOwnContent),
+        target_scalars_(scalars(target, target_values)),
+        reference_scalars_(scalars(reference, reference_values)) {
+    found_.target_values = target_values;
+    found_.reference_values = reference_values;
+    for (std::size_t i = 0; i < target.leaves.size(); ++i)
+      if (named(target.leaves[i].role) && target_values[i]) by_name_.emplace(target.leaves[i].name, i);
+  }
+
+  Correspondence run() {
+    match_draws();
+    for (std::size_t i = 0; i < reference_.leaves.size(); ++i)
+      if (named(reference_.leaves[i].role) && reference_.leaves[i].role != LeafRole::kRandom) match_named(i);
+    free_unnamed();
+    found_.apart = leaves_apart(target_, reference_);
+    found_.foreign_data = foreign(target_, found_.target_values, reference_, found_.reference_values);
+    found_.foreign_reference_data = foreign(reference_, found_.reference_values, target_, found_.target_values);
+    match_data();
+    return std::move(found_);
+  }
+
+ private:
+  // Draws of one content are one, whatever their order; the others go by module and order.
+  void match_draws() {
+    std::multimap<XXH64_hash_t, std::size_t> by_content;
+    for (std::size_t i = 0; i < target_.leaves.size(); ++i)
+      if (target_.leaves[i].role == LeafRole::kRandom && found_.target_values[i])
+        by_content.emplace(digest(found_.target_values[i]), i);
+    std::set<std::size_t> claimed;
+    std::vector<std::size_t> left;
+    for (std::size_t r = 0; r < reference_.leaves.size(); ++r) {
+      if (reference_.leaves[r].role != LeafRole::kRandom) continue;
+      const auto same = [&]() -> std::optional<std::size_t> {
+        if (!found_.reference_values[r]) return std::nullopt;
+        const auto [first, last] = by_content.equal_range(digest(found_.reference_values[r]));
+        for (auto it = first; it != last; ++it)
+          if (claimed.count(it->second) == 0 &&
+              bitwise_equal(found_.target_values[it->second], found_.reference_values[r]))
+            return it->second;
+        return std::nullopt;
+      }();
+      if (same) {
+        claimed.insert(*same);
+        found_.draws.emplace_back(target_.leaves[*same].node, reference_.leaves[r].node);
+      } else {
+        left.push_back(r);
+      }
+    }
+    for (std::size_t r : left) {
+      const GraphLeaf& leaf = reference_.leaves[r];
+      const auto named = by_name_.find(leaf.name);
+      if (named != by_name_.end() && claimed.count(named->second) == 0 &&
+          one_distribution(draw_of(target_, target_.leaves[named->second].node), draw_of(reference_, leaf.node))) {
+        claimed.insert(named->second);
+        found_.draws.emplace_back(target_.leaves[named->second].node, leaf.node);
+        match_named(r);
+      } else if (!found_.reference_values[r]) {
+        found_.missing.push_back(leaf.name);
+      } else {
+        note(Evidence::kNone, true, leaf.node, std::nullopt);
+      }
+    }
+    for (std::size_t t = 0; t < target_.leaves.size(); ++t)
+      if (target_.leaves[t].role == LeafRole::kRandom && claimed.count(t) == 0)
+        note(Evidence::kNone, false, target_.leaves[t].node, std::nullopt);
+  }
+
+  static XXH64_hash_t digest(const LeafValue& value) {
+    const Array content = static_cast<Array>(value).materialize();
+    return XXH3_64bits(content.data(), static_cast<std::size_t>(content.count()) * sizeof(double));
+  }
+
+  void match_named(std::size_t r) {
+    const GraphLeaf& leaf = reference_.leaves[r];
+    const auto named = by_name_.find(leaf.name);
+    const Shape& shape = reference_.nodes[leaf.node].shape;
+    LeafValue& theirs = found_.reference_values[r];
+    if (named == by_name_.end() || found_.target_values[named->second].count() != count(shape)) {
+      if (leaf.role == LeafRole::kObserved) found_.unpaired_inputs.push_back(leaf.name);
+      if (!theirs)
+        found_.missing.push_back(leaf.name);
+      else if (persistent(leaf.role) && !holds(target_, found_.target_values, theirs))
+        set_free(true, r);
+      return;
+    }
+    const std::size_t t = named->second;
+    const GraphLeaf& own = target_.leaves[t];
+    const LeafValue& shared = found_.target_values[t];
+    if (leaf.role != LeafRole::kObserved && theirs && !bitwise_equal(theirs, shared)) {
+      found_.drifted.push_back(leaf.name);
+      const Format rounding = rounding_between(theirs, shared);
+      const bool one = rounding != Format::kUnknown || within_freedom(own.format, shared, leaf.format, theirs);
+      if (persistent(leaf.role) && !one) found_.foreign_state.push_back(own.node);
+      if (own_content_ && persistent(leaf.role)) {
+        set_free(false, t);
+        set_free(true, r);
+        return;
+      }
+      note(one ? Evidence::kRounding : Evidence::kNamed, true, leaf.node, own.node);
+      found_.items.back().format = rounding;
+    }
+    theirs = shared.reshape(shape);
+  }
+
+  // The target's parameters, buffers and state that the reference has under no name and with no content.
+  void free_unnamed() {
+    std::map<std::string, std::int64_t> theirs;
+    for (const GraphLeaf& leaf : reference_.leaves)
+      if (named(leaf.role)) theirs[leaf.name] = count(reference_.nodes[leaf.node].shape);
+    for (std::size_t t = 0; t < target_.leaves.size(); ++t) {
+      const GraphLeaf& leaf = target_.leaves[t];
+      const auto same = theirs.find(leaf.name);
+      const bool shared = same != theirs.end() && same->second == count(target_.nodes[leaf.node].shape);
+      if (persistent(leaf.role) && !shared && unranked(leaf.name) == leaf.name && found_.target_values[t] &&
+          !holds(reference_, found_.reference_values, found_.target_values[t]))
+        set_free(false, t);
+    }
+  }
+
+  // Whether a leaf has this content.
+  static bool holds(const Graph& graph, const std::vector<LeafValue>& values, const LeafValue& content) {
+    for (std::size_t i = 0; i < graph.leaves.size(); ++i)
+      if (values[i] && values[i].count() == content.count() && bitwise_equal(values[i], content)) return true;
+    return false;
+  }
+
+  // Data of which the other program has no row.
+  void match_data() {
+    for (std::size_t r = 0; r < reference_.leaves.size(); ++r) {
+      const GraphLeaf& leaf = reference_.leaves[r];
+      if (!is_data(leaf) || !found_.reference_values[r] || !lone(reference_, leaf, found_.foreign_reference_data))
+        continue;
+      if (!is_float(leaf.format)) continue;
+      const std::optional<std::size_t> one = own_content_ ? std::nullopt : rounding_of(r);
+      if (!one) {
+        set_free(true, r);
+        continue;
+      }
+      const GraphLeaf& counterpart = target_.leaves[*one];
+      const Array theirs = found_.reference_values[r], shared = found_.target_values[*one];
+      note(Evidence::kRounding, true, leaf.node, counterpart.node);
+      found_.items.back().format = rounding_between(theirs, shared);
+      found_.reference_values[r] = found_.target_values[*one].reshape(reference_.nodes[leaf.node].shape);
+      std::erase(found_.foreign_reference_data, leaf.node);
+      std::erase(found_.foreign_data, counterpart.node);
+      matched_.insert(counterpart.node);
+    }
+    for (std::size_t t = 0; t < target_.leaves.size(); ++t) {
+      const GraphLeaf& leaf = target_.leaves[t];
+      if (is_data(leaf) && found_.target_values[t] && is_float(leaf.format) && matched_.count(leaf.node) == 0 &&
+          lone(target_, leaf, found_.foreign_data))
+        set_free(false, t);
+    }
+  }
+
+  // A data leaf that the other program was not fed: listed as such, or of one element, which rows do not tell.
+  bool lone(const Graph& graph, const GraphLeaf& leaf, const std::vector<NodeId>& foreign) const {
+    if (count(graph.nodes[leaf.node].shape) > 1) return std::ranges::find(foreign, leaf.node) != foreign.end();
+    const bool ours = &graph == &target_;
+    const auto index = static_cast<std::size_t>(&leaf - graph.leaves.data());
+    const Array value = (ours ? found_.target_values : found_.reference_values)[index];
+    return value.count() == 1 && (ours ? reference_scalars_ : target_scalars_).count(value.item()) == 0;
+  }
+
+  // The numbers among the leaves of one element, and the constants.
+  static std::set<double> scalars(const Graph& graph, const std::vector<LeafValue>& values) {
+    std::set<double> found;
+    for (const LeafValue& value : values)
+      if (value && value.count() == 1) found.insert(static_cast<Array>(value).item());
+    for (const Node& node : graph.nodes)
+      if (node.primitive == Primitive::kConstant) found.insert(node.attributes.scalar);
+    std::erase_if(found, [](double x) { return std::isnan(x); });
+    return found;
+  }
+
+  std::optional<std::size_t> rounding_of(std::size_t r) const {
+    const GraphLeaf& leaf = reference_.leaves[r];
+    for (std::size_t t = 0; t < target_.leaves.size(); ++t) {
+      const GraphLeaf& own = target_.leaves[t];
+      const LeafValue& ours = found_.target_values[t];
+      if (!ours || !is_float(own.format) || own.anchor || ours.count() != found_.reference_values[r].count()) continue;
+      const Array a = ours, b = found_.reference_values[r];
+      if (within_freedom(own.format, a, leaf.format, b) || rounding_between(a, b) != Format::kUnknown) return t;
+    }
+    return std::nullopt;
+  }
+
+  void set_free(bool in_reference, std::size_t index) {
+    const Graph& graph = in_reference ? reference_ : target_;
+    const GraphLeaf& leaf = graph.leaves[index];
+    const Array free = freedom_of(leaf.format, (in_reference ? found_.reference_values : found_.target_values)[index]);
+    if (!free) return;
+    Freedoms& freedoms = in_reference ? found_.reference_freedoms : found_.target_freedoms;
+    if (freedoms.emplace(leaf.node, free.reshape(graph.nodes[leaf.node].shape)).second)
+      note(Evidence::kNone, in_reference, leaf.node, std::nullopt);
+  }
+
+  void note(Evidence evidence, bool in_reference, NodeId item, std::optional<NodeId> counterpart) {
+    found_.items.push_back({evidence, in_reference, item, counterpart});
+  }
+
+  const Graph &target_, &reference_;
+  const bool own_content_;
+  const std::set<double> target_scalars_, reference_scalars_;
+  std::map<std::string, std::size_t> by_name_;  // Target's leaves.
+  std::set<NodeId> matched_;                    // Target's data that was.
+  Correspondence found_;
+};
+
+}  // namespace
+
+Array freedom_of(Format format, const Array& content) {
+  const Array x = content.on_host();
+  Array free = Array::uninitialized({x.count()});
+  bool any = false;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    free.data()[i] = freedom(format, x.data()[i], x.count());
+    any = any || free.data()[i] > 0;
+  }
+  return any ? free : Array();
+}
+
+bool match_draws_by_order(const Graph& target, const Graph& reference, Correspondence* found) {
+  using Key = std::pair<std::string, std::int64_t>;  // Family, elements.
+  std::map<Key, std::vector<const Draw*>> ours;
+  const auto open = [&](bool in_reference, const Draw& draw) {
+    return std::ranges::any_of(found->items, [&](const MatchedItem& item) {
+      return item.in_reference == in_reference && item.evidence == Evidence::kNone && item.item == draw.leaf;
+    });
+  };
+  for (const Draw& draw : target.draws)
+    if (open(false, draw)) ours[{draw.family, count(target.nodes[draw.leaf].shape)}].push_back(&draw);
+  bool any = false;
+  for (const Draw& draw : reference.draws) {
+    if (!open(true, draw)) continue;
+    std::vector<const Draw*>& candidates = ours[{draw.family, count(reference.nodes[draw.leaf].shape)}];
+    if (candidates.empty()) continue;
+    const NodeId leaf = candidates.front()->leaf;
+    candidates.erase(candidates.begin());
+    for (std::size_t r = 0; r < reference.leaves.size(); ++r)
+      for (std::size_t t = 0; t < target.leaves.size(); ++t)
+        if (reference.leaves[r].node == draw.leaf && target.leaves[t].node == leaf)
+          found->reference_values[r] = found->target_values[t].reshape(reference.nodes[draw.leaf].shape);
+    found->draws.emplace_back(leaf, draw.leaf);
+    std::erase_if(found->items, [&](const MatchedItem& item) {
+      return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : leaf);
+    });
+    found->items.push_back({Evidence::kNamed, true, draw.leaf, leaf});
+    any = true;
+  }
+  return any;
+}
+
+Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
+                          const std::vector<LeafValue>& reference_values, Matching matching) {
+  return Matcher(target, target_values, reference, reference_values, matching).run();
+}
+
+std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<LeafValue>& values) {
+  std::vector<RoundedLeaf> result;
+  for (std::size_t narrow = 0; narrow < graph.leaves.size(); ++narrow) {
+    const GraphLeaf& leaf = graph.leaves[narrow];
+    const bool half = leaf.format == Format::kFloat16 || leaf.format == Format::kBFloat16;
+    if (!half || !persistent(leaf.role) || !values[narrow]) continue;
+    for (std::size_t wide = 0; wide < graph.leaves.size(); ++wide) {
+      const Format format = graph.leaves[wide].format;
+      if ((format != Format::kFloat32 && format != Format::kFloat64) || !values[wide] ||
+          values[wide].count() != values[narrow].count() || !is_rounding(leaf.format, values[wide], values[narrow]))
+        continue;
+      result.push_back({leaf.format, narrow, wide});
+      break;
+    }
+  }
+  return result;
+}
+
+}  // namespace plumbline

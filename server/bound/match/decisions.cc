@@ -1,0 +1,245 @@
+#include "server/bound/match/decisions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "kernels/operations.h"
+#include "server/bound/match/margin.h"
+#include "server/bound/match/transplant.h"
+
+namespace plumbline {
+namespace {
+
+// Far above the error of two replays in fp64, far below a rounding of the formats that programs compute in.
+constexpr double kReplayError = 0x1p-38;
+// Beyond the freedom of items: what it grows to on its way to a decision.
+constexpr double kGrowth = 16;
+// A jump counts as often as the other outcome may change what it is divided by.
+constexpr double kJump = 2;
+
+struct Decision {
+  NodeId node = 0;
+  const GraphDecision::Choice* choice = nullptr;
+  double relative = 0;  // How far operands may be off.
+  std::int64_t elements = 0;
+  bool open = false;    // Some element may come out otherwise.
+  bool rounds = false;  // To an integer: whether the other program does is asked in any case (grids.h).
+
+  Margins margins(const MatchSide& side) const { return Margins(side, node, choice, relative); }
+};
+
+double relative_size(const Array& freedom, const Array& value) {
+  const Array f = freedom.on_host(), x = value.on_host();
+  double most = 0, squares = 0, total = 0;
+  for (std::int64_t i = 0; i < f.count(); ++i) {
+    if (x.data()[i] != 0 && std::isfinite(x.data()[i])) most = std::fmax(most, f.data()[i] / std::fabs(x.data()[i]));
+    squares += f.data()[i] * f.data()[i];
+    total += x.data()[i] * x.data()[i];
+  }
+  return std::fmax(most, total > 0 ? std::sqrt(squares / total) : 0);
+}
+
+// By node: how far its value may be off, relative to its size, as far as items are free.
+std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms) {
+  std::vector<double> loose(side.graph.nodes.size(), 0);
+  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+    if (const auto free = freedoms.find(id); free != freedoms.end() && side.replay.has(id))
+      loose[id] = kGrowth * relative_size(free->second, side.replay.value(id));
+    for (NodeId input : side.graph.nodes[id].inputs) loose[id] = std::fmax(loose[id], loose[input]);
+  }
+  return loose;
+}
+
+// By node: whether its value is known without any rounding: items that both programs share, and what moves or compares
+// them, or a number with itself.
+std::vector<bool> exact_nodes(const MatchSide& side, const Freedoms& freedoms) {
+  std::vector<bool> exact(side.graph.nodes.size(), false);
+  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+    const Node& node = side.graph.nodes[id];
+    const bool itself = node.inputs.size() == 2 && node.inputs[0] == node.inputs[1];
+    const bool of_exact = std::ranges::all_of(node.inputs, [&](NodeId input) { return bool{exact[input]}; });
+    const bool decides = Margins::decides(side.graph, id);
+    const bool source = node.primitive <= Primitive::kIota;
+    exact[id] =
+        freedoms.count(id) == 0 && (source || (decides && itself) || (of_exact && traits(node.primitive).bitwise) ||
+                                    (!decides && !is_float(node.result) && of_exact));
+  }
+  return exact;
+}
+
+std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms) {
+  std::map<NodeId, const GraphDecision::Choice*> choices;
+  for (const GraphDecision& decision : side.graph.decisions)
+    if (decision.choice) choices[decision.node] = &*decision.choice;
+  const std::vector<double> loose = looseness(side, freedoms);
+  const std::vector<bool> exact = exact_nodes(side, freedoms);
+  const std::vector<bool> used = used_by_taps(side.graph);
+  std::vector<Decision> decisions;
+  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+    if (!used[id] || !side.replay.has(id) || !Margins::decides(side.graph, id)) continue;
+    const auto choice = choices.find(id);
+    Decision decision{id, choice == choices.end() ? nullptr : choice->second,
+                      exact[id] ? 0 : std::fmax(kReplayError, loose[id]), count(side.graph.nodes[id].shape)};
+    const Primitive primitive = side.graph.nodes[id].primitive;
+    decision.rounds = primitive >= Primitive::kFloor && primitive <= Primitive::kTrunc;
+    decision.open = decision.choice != nullptr || decision.margins(side).open();
+    decisions.push_back(decision);
+  }
+  return decisions;
+}
+
+// Outcomes that say the opposite, as x <= 0 does of x > 0.
+bool yes_or_no(const Graph& graph, NodeId id) { return graph.nodes[id].result == Format::kBool; }
+
+struct Agreed {
+  std::uint64_t differing = 0;
+  bool negated = false;
+};
+
+// Whether each program's outcome is legal in the other everywhere.
+std::optional<Agreed> agree(const Margins& ours, const Margins& theirs, bool negated) {
+  const Array &t = ours.outcomes(), &r = theirs.outcomes();
+  Agreed agreed{0, negated};
+  for (std::int64_t i = 0; i < t.count(); ++i) {
+    const double mine = negated ? 1 - t.data()[i] : t.data()[i], other = r.data()[i];
+    if (mine == other) continue;
+    if (!theirs.legal(i, mine) || !ours.legal(i, negated ? 1 - other : other)) return std::nullopt;
+    ++agreed.differing;
+  }
+  return agreed;
+}
+
+class Sharing {
+ public:
+  Sharing(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
+          const Freedoms& reference_freedoms)
+      : target_(target),
+        reference_(reference),
+        ours_(decisions_of(target, target_freedoms)),
+        theirs_(decisions_of(reference, reference_freedoms)),
+        matched_(ours_.size(), false) {}
+
+  SharedDecisions run() {
+    std::map<NodeId, Array> our_open, their_open;
+    found_.target_settled.assign(target_.graph.nodes.size(), false);
+    found_.reference_settled.assign(reference_.graph.nodes.size(), false);
+    for (std::size_t r = 0; r < theirs_.size(); ++r) {
+      const Decision& theirs = theirs_[r];
+      if (!theirs.open && !theirs.rounds && !has_open_counterpart(theirs)) continue;
+      if (share(r))
+        found_.reference_settled[theirs.node] = true;
+      else if (theirs.open)
+        note_open(theirs, reference_, &their_open);
+    }
+    for (std::size_t t = 0; t < ours_.size(); ++t) {
+      if (matched_[t])
+        found_.target_settled[ours_[t].node] = true;
+      else if (ours_[t].open)
+        note_open(ours_[t], target_, &our_open);
+    }
+    found_.target_jumps = jumps(target_, our_open);
+    found_.reference_jumps = jumps(reference_, their_open);
+    return std::move(found_);
+  }
+
+ private:
+  bool has_open_counterpart(const Decision& theirs) const {
+    return std::ranges::any_of(ours_,
+                               [&](const Decision& ours) { return ours.open && ours.elements == theirs.elements; });
+  }
+
+  // The target's decision that the reference's is: of those that agree, one that has no counterpart yet before others,
+  // and the first.
+  bool share(std::size_t r) {
+    const Decision& theirs = theirs_[r];
+    const Margins their_margins = theirs.margins(reference_);
+    const Primitive primitive = reference_.graph.nodes[theirs.node].primitive;
+    std::optional<std::size_t> best;
+    Agreed how;
+    // The fewest elements that came out otherwise; of equals one without a counterpart, of the same primitive, the
+    // first.
+    const auto rank = [&](std::size_t t, const Agreed& agreed) {
+      return std::tuple(agreed.differing, bool{matched_[t]}, target_.graph.nodes[ours_[t].node].primitive != primitive);
+    };
+    for (std::size_t t = 0; t < ours_.size(); ++t) {
+      if (ours_[t].elements != theirs.elements) continue;
+      const Margins our_margins = ours_[t].margins(target_);
+      std::optional<Agreed> agreed = agree(our_margins, their_margins, false);
+      if (!agreed && yes_or_no(target_.graph, ours_[t].node) && yes_or_no(reference_.graph, theirs.node))
+        agreed = agree(our_margins, their_margins, true);
+      if (!agreed || (best && !(rank(t, *agreed) < rank(*best, how)))) continue;
+      best = t;
+      how = *agreed;
+      if (rank(t, how) == std::tuple(std::uint64_t{0}, false, false)) break;
+    }
+    if (!best) return false;
+    matched_[*best] = true;
+    if (how.differing == 0) return true;
+    found_.shared += how.differing;
+    const Array ours = target_.replay.value(ours_[*best].node).on_host();
+    Array outcomes = Array::uninitialized(reference_.graph.nodes[theirs.node].shape);
+    for (std::int64_t i = 0; i < outcomes.count(); ++i)
+      outcomes.data()[i] = how.negated ? 1 - ours.data()[i] : ours.data()[i];
+    found_.reference[theirs.node] = outcomes;
+    return true;
+  }
+
+  void note_open(const Decision& decision, const MatchSide& side, std::map<NodeId, Array>* open) {
+    const Margins margins = decision.margins(side);
+    Array jumps = Array::uninitialized(side.graph.nodes[decision.node].shape);
+    std::uint64_t elements = 0;
+    for (std::int64_t i = 0; i < jumps.count(); ++i) {
+      jumps.data()[i] = margins.jump(i);
+      elements += jumps.data()[i] > 0;
+    }
+    if (elements == 0) return;
+    found_.open += elements;
+    (*open)[decision.node] = jumps;
+  }
+
+  // How far numbers jump that are made of open outcomes. What is made of them alone, and is no number, is open too.
+  static Freedoms jumps(const MatchSide& side, const std::map<NodeId, Array>& open) {
+    Freedoms freedoms;
+    std::vector<Bound> loose(side.graph.nodes.size());
+    for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+      const Node& node = side.graph.nodes[id];
+      if (const auto found = open.find(id); found != open.end()) {
+        loose[id] = Bound{found->second};
+      } else {
+        if (!side.replay.has(id)) continue;
+        std::vector<Array> centres;
+        std::vector<Bound> radii;
+        bool any = false;
+        for (NodeId input : node.inputs) {
+          centres.push_back(side.replay.value(input));
+          radii.push_back(loose[input]);
+          any = any || loose[input];
+        }
+        if (!any) continue;
+        loose[id] = traits(node.primitive).radius(node.attributes, centres, radii, side.replay.computed(id));
+      }
+      if (!loose[id] || !is_float(node.result)) continue;
+      Array jump = Array::uninitialized(node.shape);
+      current_operations().scale(jump, kJump, loose[id].values.materialize());
+      freedoms[id] = jump;
+      loose[id] = Bound();
+    }
+    return freedoms;
+  }
+
+  const MatchSide &target_, &reference_;
+  std::vector<Decision> ours_, theirs_;
+  std::vector<bool> matched_;  // Of ours.
+  SharedDecisions found_;
+};
+
+}  // namespace
+
+SharedDecisions share_decisions(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
+                                const Freedoms& reference_freedoms) {
+  return Sharing(target, target_freedoms, reference, reference_freedoms).run();
+}
+
+}  // namespace plumbline

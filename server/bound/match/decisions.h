@@ -1,0 +1,28 @@
+// Decisions of two programs: comparisons, signs, roundings to integers, choices among elements.
+//
+// Where a decision's margin is within the replays' own error, both outcomes are legal, and two programs of one
+// mathematics may take different ones: a tie in a quantisation by division or by reciprocal, floor(x + 1/2) against
+// round(x), the sign of zero. What decides is what was compared: two decisions are one where each program's outcome is
+// legal in the other at every element. Both replays then follow the target's. An open element of a decision without
+// a counterpart may have gone either way: the jump that it makes where a number is made of it is freedom.
+#pragma once
+
+#include "server/bound/envelope/adjoint.h"
+#include "server/bound/match/computed.h"
+
+namespace plumbline {
+
+struct SharedDecisions {
+  Overrides reference;  // Decisions of the reference that follow the target's.
+  Freedoms target_jumps, reference_jumps;
+  std::vector<bool> target_settled, reference_settled;  // By node: a rounding that has its counterpart.
+  std::uint64_t shared = 0;  // Elements that came out differently in the two replays, and follow the target's.
+  std::uint64_t open = 0;    // Elements without a counterpart that may go either way.
+};
+
+// `target` and `reference`: replays on one copy of what both share, each by its own decisions but for what an earlier
+// call gave. `freedoms`: of the items that each program has alone.
+SharedDecisions share_decisions(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
+                                const Freedoms& reference_freedoms);
+
+}  // namespace plumbline

@@ -1,0 +1,24 @@
+// Roundings to a grid of integers in the two programs of a pair (NUMERICS section 7).
+//
+// A grid that both programs have at one place, rounded in one way, is mathematics: its integer codes are decisions that
+// both share (decisions.h). Where both round the same value, one to nearest and the other stochastically, the
+// grid is a format: both are compared as if the value had not been rounded. So is a quantiser, which
+// rounds to nearest or stochastically, of one program where the other has none at all; half a step, or a step if it is
+// stochastic, is then freedom. Everything else is mathematics: another step, a floor that one program forgot.
+#pragma once
+
+#include "server/bound/match/computed.h"
+
+namespace plumbline {
+
+struct GridFormats {
+  Overrides target, reference;  // The value that was to be rounded, in place of the rounded one.
+  Freedoms target_freedoms, reference_freedoms;
+  std::vector<NodeId> target_nodes, reference_nodes;  // What is taken for formats, in order.
+};
+
+// `settled`: nodes whose decisions the programs share, of either graph.
+GridFormats match_grids(const MatchSide& target, const std::vector<bool>& target_settled, const MatchSide& reference,
+                        const std::vector<bool>& reference_settled);
+
+}  // namespace plumbline

@@ -1,0 +1,134 @@
+#include "server/bound/match/margin.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace plumbline {
+namespace {
+
+bool compares(Primitive primitive) { return primitive >= Primitive::kLess && primitive <= Primitive::kNotEqual; }
+
+bool chooses(Primitive primitive) { return primitive == Primitive::kArgmax || primitive == Primitive::kArgsort; }
+
+bool rounds(Primitive primitive) { return primitive >= Primitive::kFloor && primitive <= Primitive::kTrunc; }
+
+double root_mean_square(const Array& x) {
+  double squares = 0, finite = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    if (!std::isfinite(x.data()[i])) continue;
+    squares += x.data()[i] * x.data()[i];
+    ++finite;
+  }
+  return finite == 0 ? 0 : std::sqrt(squares / finite);
+}
+
+}  // namespace
+
+double distance_to_code(Primitive rounding, double x, double code) {
+  double low = code - 0.5, high = code + 0.5;
+  if (rounding == Primitive::kFloor || (rounding == Primitive::kTrunc && code > 0)) {
+    low = code;
+    high = code + 1;
+  } else if (rounding == Primitive::kCeil || (rounding == Primitive::kTrunc && code < 0)) {
+    low = code - 1;
+    high = code;
+  } else if (rounding == Primitive::kTrunc) {
+    low = -1;
+    high = 1;
+  }
+  return std::fmax(0, std::fmax(low - x, x - high));
+}
+
+bool Margins::decides(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  const auto continuous = [&](NodeId input) { return is_float(graph.nodes[input].result); };
+  const Primitive p = node.primitive;
+  const bool truncates = p == Primitive::kCast && !is_float(node.result);
+  if (!compares(p) && !chooses(p) && !rounds(p) && p != Primitive::kSign && !truncates) return false;
+  return std::ranges::any_of(node.inputs, continuous);
+}
+
+Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* choice, double relative)
+    : primitive_(side.graph.nodes[id].primitive), relative_(relative) {
+  const Node& node = side.graph.nodes[id];
+  if (primitive_ == Primitive::kCast) {
+    to_bool_ = node.result == Format::kBool;
+    primitive_ = Primitive::kTrunc;
+  }
+  outcomes_ = side.replay.value(id).on_host();
+  if (chooses(primitive_)) {
+    if (choice == nullptr) return;
+    table_ = side.replay.value(choice->table).on_host();
+    position_ = side.replay.value(choice->position).on_host();
+    stride_ = choice->stride;
+    size_ = root_mean_square(table_);
+    return;
+  }
+  a_ = side.replay.value(node.inputs[0]).expand(node.shape).on_host();
+  size_ = root_mean_square(a_);
+  if (node.inputs.size() == 2) {
+    b_ = side.replay.value(node.inputs[1]).expand(node.shape).on_host();
+    size_ += root_mean_square(b_);
+  }
+}
+
+double Margins::choice_margin(std::int64_t element, double outcome) const {
+  if (!table_) return HUGE_VAL;
+  const double row = position_.data()[element];
+  const double other = row + (outcome - outcomes_.data()[element]) * static_cast<double>(stride_);
+  const auto rows = static_cast<double>(table_.count());
+  if (!(row >= 0 && other >= 0 && row < rows && other < rows)) return HUGE_VAL;
+  return std::fabs(table_.data()[static_cast<std::int64_t>(row)] - table_.data()[static_cast<std::int64_t>(other)]);
+}
+
+double Margins::margin(std::int64_t element, double outcome) const {
+  if (outcome == outcomes_.data()[element]) return 0;
+  if (chooses(primitive_)) return choice_margin(element, outcome);
+  const double a = a_.data()[element], difference = b_ ? a - b_.data()[element] : a;
+  if (!std::isfinite(difference)) return HUGE_VAL;
+  if (to_bool_) return outcome == 0 ? std::fabs(a) : 0;
+  if (rounds(primitive_)) return distance_to_code(primitive_, a, outcome);
+  if (primitive_ == Primitive::kSign) return outcome == 0 ? std::fabs(a) : std::fmax(0, -a * outcome);
+  // A comparison that is to come out the other way: an equality of floats can always be lost, and is gained by moving
+  // onto it; an order turns at equality.
+  const bool equality = primitive_ == Primitive::kEqual || primitive_ == Primitive::kNotEqual;
+  if (equality && (outcome != 0) == (primitive_ == Primitive::kNotEqual)) return 0;
+  return std::fabs(difference);
+}
+
+double Margins::slack(std::int64_t element) const {
+  double size = size_;
+  if (a_) size += std::fabs(a_.data()[element]);
+  if (b_) size += std::fabs(b_.data()[element]);
+  return std::isfinite(size) ? relative_ * size : 0;
+}
+
+bool Margins::legal(std::int64_t element, double outcome) const {
+  return outcome == outcomes_.data()[element] || (relative_ > 0 && margin(element, outcome) <= slack(element));
+}
+
+bool Margins::open() const {
+  for (std::int64_t i = 0; i < outcomes_.count(); ++i)
+    if (jump(i) > 0) return true;
+  return false;
+}
+
+double Margins::jump(std::int64_t element) const {
+  const double own = outcomes_.data()[element];
+  double most = 0;
+  const auto visit = [&](double outcome) {
+    if (legal(element, outcome)) most = std::fmax(most, std::fabs(outcome - own));
+  };
+  if (chooses(primitive_)) return 0;  // Which of equal elements was chosen: looked at where the choices are compared.
+  if (compares(primitive_) || to_bool_) {
+    visit(own == 0 ? 1 : 0);
+  } else if (primitive_ == Primitive::kSign) {
+    for (double outcome : {-1.0, 0.0, 1.0}) visit(outcome);
+  } else {
+    visit(own - 1);
+    visit(own + 1);
+  }
+  return most;
+}
+
+}  // namespace plumbline

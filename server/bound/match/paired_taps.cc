@@ -1,0 +1,136 @@
+#include "server/bound/match/paired_taps.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "server/bound/replay/range.h"
+#include "server/bound/replay/taps.h"
+
+namespace plumbline {
+namespace {
+
+std::string text_of(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::vector<PairedTap> by_name(const Graph& target, const Graph& reference, Bounds* bounds) {
+  std::map<std::string, std::size_t> named;
+  for (std::size_t i = 0; i < reference.taps.size(); ++i) named[reference.taps[i].name] = i;
+  std::vector<PairedTap> pairs;
+  std::set<std::string> paired;
+  for (std::size_t i = 0; i < target.taps.size(); ++i) {
+    auto found = named.find(target.taps[i].name);
+    // What one rank of several got differently is still what the reference got, unless it is of that rank's data alone.
+    const bool shared = target.taps[i].kind != TapKind::kLoss && target.taps[i].kind != TapKind::kValue;
+    if (found == named.end() && shared) found = named.find(std::string(unranked(target.taps[i].name)));
+    if (found == named.end()) {
+      bounds->unpaired_taps.push_back("'" + target.taps[i].name + "' (target only)");
+      continue;
+    }
+    const GraphTap& other = reference.taps[found->second];
+    if (other.shape != target.taps[i].shape)
+      bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(target.taps[i].shape) +
+                                        ", reference " + text_of(other.shape));
+    else
+      pairs.push_back({i, found->second});
+    paired.insert(found->first);
+  }
+  for (const auto& [name, index] : named)
+    if (paired.count(name) == 0) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
+  return pairs;
+}
+
+// The parameter that a tap is of; empty: of none.
+std::string parameter_of(const Graph& graph, const GraphTap& tap) {
+  const std::string name = tap.name.substr(std::min(tap.name.find(':'), tap.name.size() - 1) + 1);
+  if (tap.kind == TapKind::kGradient || tap.kind == TapKind::kUpdate) return name;
+  if (tap.kind != TapKind::kState) return {};
+  std::string best;  // "state:NAME.KEY", where names have points too.
+  for (const GraphLeaf& leaf : graph.leaves) {
+    if (leaf.role != LeafRole::kParameter) continue;
+    const std::string parameter = leaf.name.substr(leaf.name.find(':') + 1);
+    if (name.starts_with(parameter + ".") && parameter.size() > best.size()) best = parameter;
+  }
+  return best;
+}
+
+bool has_parameter(const Graph& graph, const std::string& name) {
+  return std::ranges::any_of(graph.leaves,
+                             [&](const GraphLeaf& leaf) {
+                               return leaf.role == LeafRole::kParameter && leaf.name == "param:" + name;
+                             }) ||
+         std::ranges::any_of(graph.taps, [&](const GraphTap& tap) {
+           return (tap.kind == TapKind::kGradient || tap.kind == TapKind::kUpdate) && tap.name.ends_with(":" + name);
+         });
+}
+
+// What is before a tap's parameter and behind it: "grad", "update", "state .exp_avg".
+std::string sort_of(const GraphTap& tap, const std::string& parameter) {
+  const std::size_t at = tap.name.find(':');
+  return tap.name.substr(0, at) + tap.name.substr(std::min(tap.name.size(), at + 1 + parameter.size()));
+}
+
+bool zero(const GraphTap& tap) {
+  const Array value = observed_value(tap).on_host();
+  for (std::int64_t i = 0; i < value.count(); ++i)
+    if (value.data()[i] != 0) return false;
+  return true;
+}
+
+// Taps of `graph` that the other program should have: of a parameter that it has, and of a sort that it gives of
+// others.
+void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bounds* bounds) {
+  std::set<std::string> names, sorts;
+  for (const GraphTap& tap : other.taps) {
+    names.insert(tap.name);
+    names.insert(std::string(unranked(tap.name)));
+    if (const std::string parameter = parameter_of(other, tap); !parameter.empty())
+      sorts.insert(sort_of(tap, parameter));
+  }
+  for (const GraphTap& tap : graph.taps) {
+    const std::string parameter = parameter_of(graph, tap);
+    if (parameter.empty() || names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
+    if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
+    bounds->missing_taps.push_back({tap.name, tap.terms.front().node, in_reference});
+  }
+}
+
+// Whether the tap is what the step began with: a leaf, handed on.
+bool untouched(const Graph& graph, const GraphTap& tap) {
+  for (const GraphTap::Term& term : tap.terms) {
+    NodeId id = term.node;
+    while (graph.nodes[id].primitive == Primitive::kWindow) id = graph.nodes[id].inputs[0];
+    if (graph.nodes[id].primitive != Primitive::kLeaf) return false;
+  }
+  return true;
+}
+
+// A side that found an overflow skips its update, legally; exact arithmetic, which never overflows, would not. What the
+// other side then updated and this one left is no difference of mathematics.
+void leave_out_skipped_updates(const Graph& target, const Graph& reference, std::vector<PairedTap>* pairs,
+                               Bounds* bounds) {
+  const bool target_skips = overflow_was_found(target), reference_skips = overflow_was_found(reference);
+  if (target_skips == reference_skips) return;
+  std::erase_if(*pairs, [&](const PairedTap& pair) {
+    const GraphTap &ours = target.taps[pair.target], &theirs = reference.taps[pair.reference];
+    const bool skipped = target_skips ? untouched(target, ours) && !untouched(reference, theirs)
+                                      : untouched(reference, theirs) && !untouched(target, ours);
+    if (skipped) bounds->skipped_taps.push_back(ours.name);
+    return skipped;
+  });
+}
+
+}  // namespace
+
+std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {
+  std::vector<PairedTap> pairs = by_name(target, reference, bounds);
+  leave_out_skipped_updates(target, reference, &pairs, bounds);
+  find_missing(target, reference, false, bounds);
+  find_missing(reference, target, true, bounds);
+  return pairs;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,33 @@
+// Transplant: operations that lowering does not model need not stop the comparison of two programs. Where both make the
+// same call, the cut that its inputs and outputs form is compared on the near side (are the inputs the same
+// mathematics?) and shared on the far side (the reference continues from what the target's call gave). What the call
+// itself computes is taken as observed: it stays opaque in the coverage.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "server/bound/replay/replay.h"
+
+namespace plumbline {
+
+struct Cuts {
+  std::vector<std::pair<const OpaqueCall*, const OpaqueCall*>> calls;  // Of target and reference, in order.
+  bool complete = true;  // Every opaque call of either graph that a tap depends on has its counterpart.
+};
+
+// By node: whether some tap depends on it.
+std::vector<bool> used_by_taps(const Graph& graph);
+
+// Pairs the opaque calls of one operation in one module by their order. Counterparts have equal attributes and inputs
+// and outputs of equal shapes.
+Cuts match_opaque_calls(const Graph& target, const Graph& reference);
+
+// Gives the reference's anchors the target's observed values. Values are parallel to the graphs' leaves.
+void transplant(const Cuts& cuts, const Graph& target, const std::vector<LeafValue>& target_values,
+                const Graph& reference, std::vector<LeafValue>* reference_values);
+
+// The graph with the calls' inputs as its taps, named alike in both graphs of a pair.
+Graph with_cut_taps(const Graph& graph, const std::vector<const OpaqueCall*>& calls);
+
+}  // namespace plumbline

@@ -1,0 +1,144 @@
+#include "server/bound/pair/cuts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "kernels/sums.h"
+#include "server/bound/pair/drill.h"
+
+namespace plumbline {
+namespace {
+
+constexpr double kReplayNoise = 1e-8;  // Far above the errors of two replays.
+
+Array leaf_content(const Graph& graph, NodeId node) {
+  for (const GraphLeaf& leaf : graph.leaves)
+    if (leaf.node == node && leaf.bytes) {
+      Array values = Array::uninitialized(graph.nodes[node].shape);
+      decode(leaf.format, leaf.bytes->data(), values.count(), values.data());
+      return values;
+    }
+  return Array::zeros(graph.nodes[node].shape);
+}
+
+double relative_difference(const Array& a, const Array& b) {
+  const double norm = norm2(b), difference = norm2_difference(a, b);
+  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+}
+
+struct Call {
+  const OpaqueCall &target, &reference;
+  double in = 0, out = 0;            // How far its inputs, in exact arithmetic, and what it gave differ.
+  Format format = Format::kUnknown;  // The coarsest of what it read and gave.
+};
+
+Format coarser(Format a, Format b) {
+  if (a == Format::kUnknown || !is_float(a)) return b;
+  return is_float(b) && unit_roundoff(b) > unit_roundoff(a) ? b : a;
+}
+
+Call compared(const BoundsInput& input, const PairReplays& replays, const OpaqueCall& ours, const OpaqueCall& theirs) {
+  Call call{ours, theirs};
+  for (std::size_t i = 0; i < ours.inputs.size(); ++i) {
+    call.in = std::fmax(
+        call.in, relative_difference(replays.target.value(ours.inputs[i]), replays.reference.value(theirs.inputs[i])));
+    call.format = coarser(call.format, input.target->nodes[ours.inputs[i]].result);
+  }
+  for (std::size_t i = 0; i < ours.outputs.size(); ++i) {
+    call.out = std::fmax(call.out, relative_difference(leaf_content(*input.target, ours.outputs[i]),
+                                                       leaf_content(*input.reference, theirs.outputs[i])));
+    call.format = coarser(call.format, input.target->nodes[ours.outputs[i]].result);
+  }
+  return call;
+}
+
+// Whether it was fed other inputs in the two programs and gave nearly the same, as a commutative operation does whose
+// inputs changed places: neither proof of a difference nor of agreement.
+bool indifferent(const Call& call) {
+  constexpr double kSensitivityMin = 0.1;
+  return call.in > kReplayNoise && call.out < kSensitivityMin * call.in;
+}
+
+// Whether it was fed the same and gave something else than a rounding of its operands moves a result by. What it
+// computes is not known, so that this accuses nobody; nor can it acquit.
+bool unequal(const Call& call) {
+  constexpr double kRoundings = 64;
+  const double u = is_float(call.format) ? unit_roundoff(call.format) : 0;
+  // Operands that our replays give bit by bit alike were computed by the same operations, and are the same.
+  return call.in == 0 ? call.out > 0 : call.in <= kReplayNoise && call.out > kRoundings * u;
+}
+
+void compare_inputs(const BoundsInput& input, const PairReplays& replays, const std::vector<const OpaqueCall*>& ours,
+                    const std::vector<const OpaqueCall*>& theirs, Bounds* bounds) {
+  const Graph target = with_cut_taps(*input.target, ours), reference = with_cut_taps(*input.reference, theirs);
+  BoundsInput sides = input;
+  sides.target = &target;
+  sides.reference = &reference;
+  std::vector<PairedTap> pairs;
+  for (std::size_t i = 0; i < target.taps.size(); ++i)
+    if (target.taps[i].shape == reference.taps[i].shape && count(target.taps[i].shape) > 0) pairs.push_back({i, i});
+  const std::size_t known = bounds->findings.size();
+  drill_down(sides, Gap(sides, replays, std::move(pairs)), {}, bounds);
+  for (std::size_t i = known; i < bounds->findings.size(); ++i)
+    bounds->findings[i].taps.clear();  // None of the trace's.
+}
+
+const Draw* draw_of(const Graph& graph, NodeId leaf) {
+  const auto draw = std::ranges::find(graph.draws, leaf, &Draw::leaf);
+  return draw == graph.draws.end() ? nullptr : &*draw;
+}
+
+// Constants that are one after rounding to fp32, in which kernels draw.
+bool same_number(double a, double b) { return static_cast<float>(a) == static_cast<float>(b); }
+
+std::string text(double x) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.9g", x);
+  return digits;
+}
+
+}  // namespace
+
+void compare_draws(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
+  std::vector<OpaqueCall> ours, theirs;
+  for (const auto& [t, r] : bounds->match.draws) {
+    const Draw *mine = draw_of(*input.target, t), *other = draw_of(*input.reference, r);
+    if (mine == nullptr || other == nullptr || mine->family != other->family) continue;
+    for (std::size_t i = 0; i < std::min(mine->numbers.size(), other->numbers.size()); ++i) {
+      const double a = mine->numbers[i], b = other->numbers[i];
+      if (same_number(a, b)) continue;
+      Finding& finding = bounds->findings.emplace_back();
+      finding.name = "distribution of " + input.target->origins[mine->origin].op;
+      finding.mathematics = Answer{true, std::fabs(a - b) / std::fmax(std::fabs(a), std::fabs(b)), 0, 0};
+      if (!bounds->suspicion)
+        bounds->suspicion = Suspicion{t, "it draws with " + text(a) + " where the reference draws with " + text(b)};
+    }
+    if (mine->inputs.size() != other->inputs.size()) continue;
+    ours.push_back({mine->origin, "", mine->inputs, {}});
+    theirs.push_back({other->origin, "", other->inputs, {}});
+  }
+  std::vector<const OpaqueCall*> our_calls, their_calls;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    our_calls.push_back(&ours[i]);
+    their_calls.push_back(&theirs[i]);
+  }
+  if (!ours.empty()) compare_inputs(input, replays, our_calls, their_calls, bounds);
+}
+
+void compare_cuts(const BoundsInput& input, const PairReplays& replays, const Cuts& cuts, Bounds* bounds) {
+  std::vector<const OpaqueCall*> ours, theirs;
+  for (const auto& [t, r] : cuts.calls) {
+    const Call call = compared(input, replays, *t, *r);
+    if (unequal(call) && !bounds->unequal_call) bounds->unequal_call = t->origin;
+    if (indifferent(call)) {
+      if (!bounds->indifferent_call) bounds->indifferent_call = t->origin;
+      continue;
+    }
+    ours.push_back(t);
+    theirs.push_back(r);
+  }
+  compare_inputs(input, replays, ours, theirs, bounds);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,16 @@
+// Where the mathematics of two programs parts: the first tap, in the target's order, that fails by itself, and the
+// operation before it (findings/localize.h).
+#pragma once
+
+#include "server/bound/pair/gap.h"
+
+namespace plumbline {
+
+// By tap of the graph: whether a number that is not known exactly reaches it.
+std::vector<bool> uncertain_taps(const Graph& graph, const Uncertainty& numbers);
+
+// Adds findings of the taps that were drilled down to, bounds->suspicion and bounds->scale_error. Taps in `failing` (of
+// the target) come before others.
+void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std::size_t>& failing, Bounds* bounds);
+
+}  // namespace plumbline

@@ -1,0 +1,147 @@
+#include "server/bound/pair/gap.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/sums.h"
+#include "server/bound/replay/taps.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+namespace {
+
+// An accusation must hold however far first order may be off where items are free.
+constexpr double kFreedom = 2;
+// A value that its replay's error exceeds by this much is zero as far as we can tell; what it is measured by is then
+// the size of the terms that cancel, of which the error is some 2^-46.
+constexpr double kZero = 16;
+constexpr double kTermsOverError = 0x1p46;
+
+Array finite_part(const Array& value, const Array& mask) {
+  if (!mask) return value;
+  const Array x = value.materialize().on_host(), kept = mask.on_host();
+  Array part = Array::uninitialized(value.shape());
+  for (std::int64_t i = 0; i < x.count(); ++i) part.data()[i] = kept.data()[i] == 0 ? 0 : x.data()[i];
+  return part;
+}
+
+// A tap's value where what was overridden counts: decisions that both programs share, and items that were matched.
+Array shared_value(const GraphTap& tap, const Replay& replay) {
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(replay.value(term.node));
+  return sum_of_terms(tap, values).reshape(tap.shape);
+}
+
+bool same_class(double a, double b) {
+  return std::isnan(a) ? std::isnan(b) : std::isinf(a) || std::isinf(b) ? a == b : !std::isnan(b);
+}
+
+}  // namespace
+
+Gap::Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs)
+    : input_(input), replays_(replays), pairs_(std::move(pairs)) {
+  for (const PairedTap& pair : pairs_) {
+    const Array t = of_target(pair), r = of_reference(pair);
+    const Finite finite = all_finite(t, r);
+    if (finite.first && finite.second) continue;
+    const Array x = t.materialize().on_host(), y = r.materialize().on_host();
+    Pattern pattern{Array::uninitialized(x.shape())};
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+      const bool both = std::isfinite(x.data()[i]) && std::isfinite(y.data()[i]);
+      pattern.mask.data()[i] = both ? 1 : 0;
+      pattern.same = pattern.same && same_class(x.data()[i], y.data()[i]);
+    }
+    patterns_.emplace(pair.target, std::move(pattern));
+  }
+}
+
+const PairedTap* Gap::find(std::size_t target_tap) const {
+  const auto found = std::ranges::lower_bound(pairs_, target_tap, {}, &PairedTap::target);
+  return found != pairs_.end() && found->target == target_tap ? &*found : nullptr;
+}
+
+Array Gap::mask(const PairedTap& pair) const {
+  const auto found = patterns_.find(pair.target);
+  return found == patterns_.end() ? Array() : found->second.mask;
+}
+
+bool Gap::same_pattern(const PairedTap& pair) const {
+  const auto found = patterns_.find(pair.target);
+  return found == patterns_.end() || found->second.same;
+}
+
+Array Gap::of_target(const PairedTap& pair) const {
+  return finite_part(shared_value(input_.target->taps[pair.target], replays_.target), mask(pair));
+}
+
+Array Gap::of_reference(const PairedTap& pair) const {
+  return finite_part(shared_value(input_.reference->taps[pair.reference], replays_.reference), mask(pair));
+}
+
+double Gap::relative(const PairedTap& pair) const {
+  const Array r = of_reference(pair);
+  const double norm = norm2(r), difference = norm2_difference(of_target(pair), r);
+  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+}
+
+Probe Gap::probe(const PairedTap& pair) const {
+  const GraphTap& tap = input_.target->taps[pair.target];
+  ProbeTap probed = probe_tap(pair.target, tap, of_reference(pair), mask(pair));
+  if (count(tap.shape) == 1)
+    probed.magnitude = tap_magnitude(*input_.target, replays_.target, tap, of_target(pair).item());
+  Probe probe = count(tap.shape) == 1 && !probed.mask ? scalar_probe(probed)
+                                                      : signs_probe(tap.name, {probed}, input_.seed ^ pair.target);
+  return probe;
+}
+
+Probe Gap::reindexed(const Probe& probe) const {
+  Probe result = probe;
+  for (Probe::Part& part : result.parts) part.tap = find(part.tap)->reference;
+  return result;
+}
+
+double Gap::scale(const Probe& probe) const {
+  const auto found = scales_.find(probe.name);
+  return found == scales_.end() ? probe.scale : found->second;
+}
+
+double Gap::gap(const Probe& probe) const {
+  double sum = 0;
+  for (const Probe::Part& part : probe.parts) {
+    const PairedTap& pair = *find(part.tap);
+    sum += dot_difference(part.weights.array(), of_target(pair), of_reference(pair));
+  }
+  return std::fabs(sum);
+}
+
+std::vector<Envelope> Gap::own_envelopes(const std::vector<Probe>& probes) const {
+  if (probes.empty()) return {};
+  return adjoint_envelopes(*input_.target, replays_.target, probes, *input_.profile, Executions::kOwn,
+                           replays_.target_slack);
+}
+
+std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
+  if (probes.empty()) return {};
+  std::vector<Probe> other;
+  other.reserve(probes.size());
+  for (const Probe& probe : probes) other.push_back(reindexed(probe));
+  const std::vector<Envelope> theirs =
+      replays_.one_program ? own
+                           : adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile,
+                                               Executions::kOwn, replays_.reference_slack);
+  const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input_.alpha);
+  std::vector<Answer> answers;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    const double freedom = kFreedom * (own[p].freedom + theirs[p].freedom), host = own[p].host + theirs[p].host;
+    const double replays = replay_error({&own[p], &theirs[p]}, lambda);
+    if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
+    const double scale = this->scale(probes[p]);
+    Answer answer{true, gap(probes[p]) / scale, (replays + freedom + host) / scale,
+                  (own[p].rho + theirs[p].rho + freedom + host) / scale, host / scale};
+    answer.freedom = freedom / scale;
+    answers.push_back(answer);
+  }
+  return answers;
+}
+
+}  // namespace plumbline

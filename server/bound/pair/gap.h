@@ -1,0 +1,69 @@
+// The matched gap of two programs' replays at their taps, and what it may be without any difference of mathematics: the
+// replays' own errors, and the freedoms of what has no counterpart.
+#pragma once
+
+#include "server/bound/input.h"
+#include "server/bound/match/paired_taps.h"
+
+namespace plumbline {
+
+// Both programs on one copy of all that they share.
+struct PairReplays {
+  Replay target, reference;
+  std::vector<LeafValue> target_leaves, reference_leaves;
+  Slack target_slack, reference_slack;
+  // By which the replays differ from those of the leaves alone.
+  Overrides target_overrides, reference_overrides;
+  bool one_program = false;  // Both replays are one.
+};
+
+class Gap {
+ public:
+  // Refers to `input` and `replays`. `pairs` in the target's order.
+  Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs);
+
+  const std::vector<PairedTap>& pairs() const { return pairs_; }
+  const PairReplays& replays() const { return replays_; }
+  const PairedTap* find(std::size_t target_tap) const;  // Null: it has no counterpart.
+
+  // M_T(z), M_R(z); 0 where either is not finite.
+  Array of_target(const PairedTap& pair) const;
+  Array of_reference(const PairedTap& pair) const;
+  // Whether both have the same infinities and NaNs; where they are: 0 of those elements, 1 of the others; empty: none.
+  bool same_pattern(const PairedTap& pair) const;
+  Array mask(const PairedTap& pair) const;
+
+  // Norm of the difference over the reference's norm.
+  double relative(const PairedTap& pair) const;
+
+  // What the probe's deviations are relative to: its scale, or the size of the terms that cancel where the replays'
+  // error exceeds what is left of them.
+  double scale(const Probe& probe) const;
+
+  // Random signs over the tap alone, its number if it holds but one.
+  Probe probe(const PairedTap& pair) const;
+
+  // Errors and freedoms of the target's side alone.
+  std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const;
+  // `own`: from own_envelopes, by probe. All taps of a probe have their counterparts.
+  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const;
+  std::vector<Answer> ask(const std::vector<Probe>& probes) const { return ask(probes, own_envelopes(probes)); }
+
+  // The same probe of the reference's taps.
+  Probe reindexed(const Probe& probe) const;
+
+ private:
+  struct Pattern {
+    Array mask;
+    bool same = true;
+  };
+  double gap(const Probe& probe) const;  // |<x, M_T - M_R>|
+
+  const BoundsInput& input_;
+  const PairReplays& replays_;
+  std::vector<PairedTap> pairs_;
+  mutable std::map<std::string, double> scales_;  // By name of the probe, where it is not the probe's own.
+  std::map<std::size_t, Pattern> patterns_;       // By tap of the target, where something is not finite.
+};
+
+}  // namespace plumbline

@@ -1,0 +1,434 @@
+#include "server/bound/pair/pairing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "kernels/sums.h"
+#include "server/bound/findings/compensation.h"
+#include "server/bound/pair/confirm.h"
+#include "server/bound/pair/cuts.h"
+#include "server/bound/pair/draw_orders.h"
+#include "server/bound/pair/drill.h"
+#include "server/bound/pair/policy_of_leaves.h"
+#include "server/bound/pair/reference_execution.h"
+#include "server/bound/pair/replays.h"
+#include "server/bound/pair/standouts.h"
+#include "server/bound/pair/updates.h"
+#include "server/bound/replay/range.h"
+#include "server/bound/replay/taps.h"
+#include "server/lower/emit.h"
+
+namespace plumbline {
+namespace {
+
+bool same_node(const Node& a, const Node& b) {
+  return a.primitive == b.primitive && a.inputs == b.inputs && a.attributes == b.attributes && a.shape == b.shape &&
+         a.result == b.result && a.compute == b.compute;
+}
+
+bool same_terms(const GraphTap& a, const GraphTap& b) {
+  return a.name == b.name && std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end(),
+                                        [](const GraphTap::Term& x, const GraphTap::Term& y) {
+                                          return x.node == y.node && x.weight == y.weight;
+                                        });
+}
+
+bool same_program(const Graph& target, const std::vector<LeafValue>& target_leaves, const Graph& reference,
+                  const std::vector<LeafValue>& reference_leaves) {
+  if (!std::equal(target.nodes.begin(), target.nodes.end(), reference.nodes.begin(), reference.nodes.end(),
+                  same_node) ||
+      !std::equal(target.taps.begin(), target.taps.end(), reference.taps.begin(), reference.taps.end(), same_terms) ||
+      target.leaves.size() != reference.leaves.size())
+    return false;
+  for (std::size_t i = 0; i < target.leaves.size(); ++i) {
+    if (target.leaves[i].node != reference.leaves[i].node || !target_leaves[i] != !reference_leaves[i]) return false;
+    if (target_leaves[i] && !bitwise_equal(target_leaves[i], reference_leaves[i])) return false;
+  }
+  return true;
+}
+
+// By tap, of those that were enclosed.
+void set_mathematics(const std::map<std::size_t, Answer>& answers, Bounds* bounds) {
+  for (Finding& finding : bounds->findings) {
+    if (!finding.proven || finding.taps.size() != 1) continue;
+    if (const auto found = answers.find(finding.taps[0]); found != answers.end()) finding.mathematics = found->second;
+  }
+}
+
+// Answers of mathematics at updates and state, by tap of the target that `asked` tells.
+template <class Asked>
+std::map<std::size_t, Answer> updates_of(const std::vector<PairedTap>& pairs, const PairedSide& target,
+                                         const PairedSide& reference, const Asked& asked) {
+  std::vector<std::size_t> updates;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const std::size_t tap = pairs[i].target;
+    if (outlives_step(target.graph.taps[tap].kind) && asked(tap)) updates.push_back(i);
+  }
+  std::map<std::size_t, Answer> answers;
+  for (const auto& [pair, answer] : compare_updates(target, reference, pairs, updates))
+    answers[pairs[pair].target] = answer;
+  return answers;
+}
+
+// What was asked of mathematics under one correspondence, and answered.
+struct Asked {
+  std::vector<Probe> probes;
+  std::vector<Answer> answers;
+  std::size_t planned = 0;                // So many of them were, the others stood out.
+  std::map<std::size_t, Answer> updates;  // By tap of the target.
+
+  bool failed() const {
+    return std::ranges::any_of(answers, &Answer::failed) ||
+           std::ranges::any_of(updates, [](const auto& update) { return update.second.failed(); });
+  }
+  bool passed() const {
+    return std::ranges::all_of(answers, &Answer::passed) &&
+           std::ranges::all_of(updates, [](const auto& update) { return update.second.passed(); });
+  }
+};
+
+void add_answers(const Gap& gap, const std::vector<Probe>& probes, Asked* asked) {
+  std::vector<Answer> answers = gap.ask(probes);
+  asked->probes.insert(asked->probes.end(), probes.begin(), probes.end());
+  asked->answers.insert(asked->answers.end(), answers.begin(), answers.end());
+}
+
+// Asks what stands out from the replay's noise; what lies within its bound all the same is no question any more.
+void add_standouts(const BoundsInput& input, const Gap& gap, Asked* asked, std::uint64_t* elements) {
+  const Standouts standouts = find_standouts(input, gap);
+  *elements = standouts.elements;
+  std::vector<Answer> answers = gap.ask(standouts.probes);
+  for (std::size_t p = 0; p < answers.size(); ++p) {
+    if (answers[p].deviation <= answers[p].envelope) continue;
+    asked->probes.push_back(standouts.probes[p]);
+    asked->answers.push_back(answers[p]);
+  }
+}
+
+// The same questions under another correspondence, with its own stand-outs.
+Asked asked_again(const BoundsInput& input, const Gap& gap, const Asked& before) {
+  Asked asked;
+  add_answers(gap, before.probes, &asked);
+  asked.planned = before.planned;
+  if (!before.updates.empty()) {
+    const PairReplays& replays = gap.replays();
+    asked.updates = updates_of(gap.pairs(), {*input.target, replays.target, replays.target_leaves},
+                               {*input.reference, replays.reference, replays.reference_leaves},
+                               [&](std::size_t tap) { return before.updates.count(tap) != 0; });
+    // What its radii say nothing of any more is asked as a functional.
+    std::vector<Probe> left;
+    for (const auto& [tap, answer] : before.updates)
+      if (asked.updates.count(tap) == 0) left.push_back(gap.probe(*gap.find(tap)));
+    add_answers(gap, left, &asked);
+  }
+  std::uint64_t elements = 0;
+  add_standouts(input, gap, &asked, &elements);
+  confirm(input, gap, asked.probes, &asked.answers);
+  return asked;
+}
+
+// Probes of the taps that are not finite all over, of which none was planned.
+std::vector<Probe> unprobed(const Gap& gap, const std::vector<Probe>& probes,
+                            const std::map<std::size_t, Answer>& updates, std::size_t taps) {
+  std::vector<bool> probed(taps, false);
+  for (const Probe& probe : probes)
+    for (const Probe::Part& part : probe.parts) probed[part.tap] = true;
+  std::vector<Probe> missing;
+  for (const PairedTap& pair : gap.pairs()) {
+    if (probed[pair.target] || updates.count(pair.target) != 0 || !gap.mask(pair)) continue;
+    missing.push_back(gap.probe(pair));
+    missing.back().of_mathematics = true;
+  }
+  return missing;
+}
+
+Finding& finding_named(const Probe& probe, Bounds* bounds) {
+  for (Finding& finding : bounds->findings)
+    if (finding.name == probe.name) return finding;
+  Finding& finding = bounds->findings.emplace_back();
+  finding.name = probe.name;
+  for (const Probe::Part& part : probe.parts) {
+    finding.taps.push_back(part.tap);
+    finding.elements += static_cast<std::uint64_t>(part.elements);
+  }
+  return finding;
+}
+
+// Findings of what was planned; of what stood out beside that, where it is not passed.
+void set_answers(const Asked& asked, Bounds* bounds) {
+  for (std::size_t p = 0; p < asked.probes.size(); ++p)
+    if (p < asked.planned || !asked.answers[p].passed())
+      finding_named(asked.probes[p], bounds).mathematics = asked.answers[p];
+  set_mathematics(asked.updates, bounds);
+}
+
+// Taps where one program's mathematics is infinite or no number, and the other's is not.
+void note_patterns(const Gap& gap, Bounds* bounds) {
+  for (const PairedTap& pair : gap.pairs())
+    if (!gap.same_pattern(pair)) finding_named(gap.probe(pair), bounds).mathematics = Answer{true, HUGE_VAL, 0, 0};
+}
+
+// The target's deviation from its own exact value, judged by what the reference's formats and operations allow: where
+// it is beyond that, the two differ by policy, and the target's largest error owns it. Asked where the deviation is
+// more than a few roundings of the tap itself, which no policy explains.
+void judge_by_reference_policy(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
+                               Bounds* bounds) {
+  constexpr double kRoundings = 16;
+  const Graph& target = *input.target;
+  std::vector<const Finding*> findings;
+  std::vector<Probe> asked;
+  for (const Probe& probe : probes)
+    for (const Finding& finding : bounds->findings) {
+      if (finding.name != probe.name || !finding.execution.asked || finding.execution.failed()) continue;
+      const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
+      if (!(finding.execution.deviation > kRoundings * u) || finding.by_origin.empty()) continue;
+      findings.push_back(&finding);
+      asked.push_back(gap.reindexed(probe));
+    }
+  if (asked.empty()) return;
+  const std::vector<Envelope> theirs =
+      adjoint_envelopes(*input.reference, gap.replays().reference, asked, *input.profile);
+  const double lambda = hoeffding_lambda(static_cast<double>(asked.size()), input.alpha);
+  double worst = 1;
+  for (std::size_t p = 0; p < asked.size(); ++p) {
+    const double allowed = std::fmin(theirs[p].error, statistical(theirs[p].noise, lambda)) + theirs[p].rho;
+    const double ratio = findings[p]->execution.deviation * asked[p].scale / allowed;
+    if (!(ratio > worst)) continue;
+    worst = ratio;
+    const std::vector<double>& parts = findings[p]->by_origin;
+    const auto origin = static_cast<std::uint32_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
+    for (NodeId id = 0; id < target.nodes.size(); ++id)
+      if (target.nodes[id].origin == origin) bounds->policy_casts = {id};
+  }
+}
+
+// How far the taps that both have lie from exact arithmetic, relative to their size, together.
+double distance(const std::vector<PairedTap>& pairs, const Graph& graph, const Replay& exact,
+                std::size_t PairedTap::*side) {
+  double squares = 0;
+  for (const PairedTap& pair : pairs) {
+    const GraphTap& tap = graph.taps[pair.*side];
+    const Array m = replayed_value(tap, exact);
+    const double norm = norm2(m);
+    if (norm > 0 && std::isfinite(norm)) squares += std::pow(norm2_difference(observed_value(tap), m) / norm, 2);
+  }
+  return std::sqrt(squares);
+}
+
+// What the observed taps say beside the replays.
+void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pairs, Bounds* bounds) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  bounds->all_taps_equal_reference = !pairs.empty();
+  for (const PairedTap& pair : pairs) {
+    const Array t = observed_value(target.taps[pair.target]), r = observed_value(reference.taps[pair.reference]);
+    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && bitwise_equal(t, r);
+    const double norm = norm2(r), difference = norm2_difference(t, r);
+    for (Finding& finding : bounds->findings) {
+      if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
+      finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+      if (r.count() == 1) finding.reference = r.item();
+    }
+    for (RangeFinding& finding : bounds->range)
+      if (finding.tap == target.taps[pair.target].name)
+        finding.reference_finite = all_finite(r) && computes_in(reference, reference.taps[pair.reference],
+                                                                target.nodes[*finding.first].result);
+  }
+}
+
+// By node, of the numbers that the program gave to its operations and the other did not: half a unit in the last place
+// of the format in which a kernel takes them. Numbers that both give are one.
+Freedoms free_numbers(const Graph& graph, const Graph& other) {
+  std::set<double> shared;
+  for (NodeId id : other.arguments) shared.insert(other.nodes[id].attributes.scalar);
+  Freedoms freedoms;
+  for (NodeId id : graph.arguments) {
+    const Node& node = graph.nodes[id];
+    if (node.primitive != Primitive::kConstant || shared.count(node.attributes.scalar) != 0) continue;
+    if (const Array free = freedom_of(compute_format(node.compute), Array::scalar(node.attributes.scalar)))
+      freedoms[id] = Array::full(node.shape, free.item() / 2);  // Doubled where it is charged (gap.cc).
+  }
+  return freedoms;
+}
+
+// Of two programs of one mathematics, what their distances from exact arithmetic tell.
+void compare_errors(const BoundsInput& input, const MatchedReference& matched, Bounds* bounds) {
+  constexpr double kFurther = 4;
+  // What the reference drew or held otherwise it also executed with.
+  const auto named = [](const MatchedItem& item) { return item.evidence == Evidence::kNamed; };
+  if (bounds->all_taps_equal_reference || !bounds->match.drifted.empty() ||
+      std::ranges::any_of(bounds->match.items, named))
+    return;
+  const Graph &target = *input.target, &reference = *input.reference;
+  const PairReplays& replays = matched.replays;
+  const double ours = distance(matched.pairs, target, replays.target, &PairedTap::target),
+               theirs = distance(matched.pairs, reference, replays.reference, &PairedTap::reference);
+  if (const auto found = find_compensation({target, replays.target, ours}, {reference, replays.reference, theirs}))
+    bounds->hazards.push_back(*found);
+  if (theirs > kFurther * ours) bounds->reference_fault = find_reference_fault(input);
+}
+
+// Another correspondence that the programs may have, under which everything agrees: an accusation must survive the most
+// favourable reading.
+bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::vector<LeafValue>& target_leaves,
+               const std::vector<LeafValue>& own_reference_leaves, const std::vector<PairedTap>& pairs,
+               const PairReplays& strict, const Asked& before, Bounds* bounds) {
+  PairReplays with_numbers = strict;
+  with_numbers.target_slack.freedoms.merge(free_numbers(*input.target, *input.reference));
+  with_numbers.reference_slack.freedoms.merge(free_numbers(*input.reference, *input.target));
+  if (with_numbers.target_slack.freedoms.size() + with_numbers.reference_slack.freedoms.size() >
+      strict.target_slack.freedoms.size() + strict.reference_slack.freedoms.size()) {
+    const Gap gap(input, with_numbers, pairs);
+    const Asked asked = asked_again(input, gap, before);
+    if (asked.passed()) {
+      set_answers(asked, bounds);
+      bounds->free_numbers = true;
+      return true;
+    }
+  }
+  const WidePair wide = with_master_copies(input, bounds->match);
+  if (wide.format != Format::kUnknown) {
+    const Gap gap(input, wide.replays, pairs);
+    const Asked asked = asked_again(input, gap, before);
+    if (asked.passed()) {
+      set_answers(asked, bounds);
+      bounds->policy = wide.format;
+      return true;
+    }
+  }
+  for (std::vector<LeafValue>& order : other_draw_orders(*input.reference, bounds->match.reference_values)) {
+    Correspondence exchanged = bounds->match;
+    exchanged.reference_values = std::move(order);
+    exchanged.reference_computed.clear();
+    std::uint64_t shared = 0;
+    const PairReplays replays = replay_pair(input, target_exact, &exchanged, &shared);
+    const Gap gap(input, replays, pairs);
+    const Asked asked = asked_again(input, gap, before);
+    if (!asked.passed()) continue;
+    set_answers(asked, bounds);
+    bounds->match = std::move(exchanged);
+    return true;
+  }
+  if (bounds->match.drifted.empty()) return false;
+  Correspondence own =
+      correspond(*input.target, target_leaves, *input.reference, own_reference_leaves, Matching::kOwnContent);
+  if (!own.missing.empty()) return false;
+  std::uint64_t shared = 0;
+  const PairReplays replays = replay_pair(input, target_exact, &own, &shared);
+  const Gap gap(input, replays, pairs);
+  const Asked asked = asked_again(input, gap, before);
+  if (!asked.passed()) return false;
+  set_answers(asked, bounds);
+  own.drifted.clear();
+  own.foreign_state.clear();
+  bounds->match = std::move(own);
+  return true;
+}
+
+}  // namespace
+
+MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
+                                 const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  bounds->paired = true;
+  bounds->match = correspond(target, target_leaves, reference, leaf_values(reference));
+  if (!bounds->match.missing.empty()) return {};
+
+  std::vector<LeafValue>& leaves = bounds->match.reference_values;
+  MatchedReference matched;
+  matched.cuts = match_opaque_calls(target, reference);
+  transplant(matched.cuts, target, target_leaves, reference, &leaves);
+  bounds->cuts_complete = matched.cuts.complete;
+  bounds->transplanted = matched.cuts.calls.size();
+  matched.pairs = pair_taps(target, reference, bounds);
+  if (same_program(target, target_leaves, reference, leaves)) {
+    matched.replays.one_program = true;
+    matched.replays.target = matched.replays.reference = target_exact;
+    matched.replays.target_leaves = matched.replays.reference_leaves = target_leaves;
+    return matched;
+  }
+  matched.replays = replay_pair(input, target_exact, &bounds->match, &bounds->shared_decisions);
+  const PairReplays& replays = matched.replays;
+  note_numbers(target, replays.target_slack.numbers, false, &bounds->uncertain_numbers);
+  note_numbers(reference, replays.reference_slack.numbers, true, &bounds->uncertain_numbers);
+  const auto loose = [](const Graph& graph, const Slack& slack) {
+    std::vector<bool> uncertain = uncertain_taps(graph, slack.numbers);
+    Uncertainty free;
+    for (const auto& [node, width] : slack.freedoms) free[node] = 0;
+    const std::vector<bool> freed = uncertain_taps(graph, free);
+    for (std::size_t i = 0; i < freed.size(); ++i) uncertain[i] = uncertain[i] || freed[i];
+    return uncertain;
+  };
+  const std::vector<bool> ours = loose(target, replays.target_slack),
+                          theirs = loose(reference, replays.reference_slack);
+  std::vector<bool> uncertain = ours;
+  for (const PairedTap& pair : matched.pairs) uncertain[pair.target] = ours[pair.target] || theirs[pair.reference];
+  matched.updates =
+      updates_of(matched.pairs, {target, replays.target, target_leaves}, {reference, replays.reference, leaves},
+                 [&](std::size_t tap) { return enclosed[tap] && !uncertain[tap]; });
+  return matched;
+}
+
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
+  if (!bounds->match.missing.empty()) return;
+  const PairReplays& replays = matched.replays;
+  const Gap gap(input, replays, matched.pairs);
+  const bool as_executed =
+      replays.target_slack.numbers.empty() && replays.target_slack.freedoms.empty() && replays.target_overrides.empty();
+
+  Asked asked;
+  asked.updates = matched.updates;
+  std::vector<Envelope> own;
+  std::vector<Probe> reduced;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    Probe probe = probes[p];
+    std::erase_if(probe.parts, [&](const Probe::Part& part) { return gap.find(part.tap) == nullptr; });
+    if (probe.parts.empty()) continue;
+    if (probe.parts.size() == probes[p].parts.size() && as_executed) {
+      asked.probes.push_back(probe);
+      own.push_back(envelopes[p]);
+    } else {
+      reduced.push_back(probe);
+    }
+  }
+  for (Probe& probe : unprobed(gap, probes, matched.updates, input.target->taps.size()))
+    reduced.push_back(std::move(probe));
+  for (Envelope& envelope : gap.own_envelopes(reduced)) own.push_back(std::move(envelope));
+  asked.probes.insert(asked.probes.end(), reduced.begin(), reduced.end());
+  asked.answers = gap.ask(asked.probes, own);
+  const std::vector<Probe> planned = asked.probes;
+  asked.planned = planned.size();
+  if (!replays.one_program) {
+    add_standouts(input, gap, &asked, &bounds->compared_elements);
+  } else {
+    for (const PairedTap& pair : matched.pairs)
+      bounds->compared_elements += static_cast<std::uint64_t>(count(input.target->taps[pair.target].shape));
+  }
+  compare_observed(input, matched.pairs, bounds);
+  confirm(input, gap, asked.probes, &asked.answers);
+  const bool other_pattern =
+      std::ranges::any_of(matched.pairs, [&](const PairedTap& pair) { return !gap.same_pattern(pair); });
+  const bool failed = asked.failed() || other_pattern;
+  if (failed && !other_pattern &&
+      reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched.pairs, replays,
+                asked, bounds))
+    return;
+  set_answers(asked, bounds);
+  note_patterns(gap, bounds);
+  compare_draws(input, replays, bounds);
+  if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
+  if (!failed) {
+    judge_by_reference_policy(input, gap, planned, bounds);
+    compare_errors(input, matched, bounds);
+    return;
+  }
+  std::vector<std::size_t> failing;
+  for (std::size_t p = planned.size(); p < asked.probes.size(); ++p)
+    if (asked.answers[p].failed()) failing.push_back(asked.probes[p].parts.front().tap);
+  for (const PairedTap& pair : matched.pairs)
+    if (!gap.same_pattern(pair)) failing.push_back(pair.target);
+  drill_down(input, gap, failing, bounds);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,27 @@
+// Q3, the matched gap: do target and reference compute the same mathematics? Both are replayed in exact arithmetic on
+// one copy of everything that they share; what then differs by more than the replays' own errors, and the freedoms of
+// what they do not share, is mathematics.
+#pragma once
+
+#include "server/bound/match/transplant.h"
+#include "server/bound/pair/gap.h"
+
+namespace plumbline {
+
+struct MatchedReference {
+  Cuts cuts;
+  PairReplays replays;
+  std::vector<PairedTap> pairs;
+  std::map<std::size_t, Answer> updates;  // By tap of the target: mathematics, where it is settled (updates.h).
+};
+
+// Fills bounds->match. `enclosed`: by tap of the target, whether its execution was judged between observed values.
+MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
+                                 const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds);
+
+// Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
+// tap and operation at which the programs part.
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
+                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds);
+
+}  // namespace plumbline

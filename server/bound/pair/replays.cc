@@ -1,0 +1,72 @@
+#include "server/bound/pair/replays.h"
+
+#include "server/bound/match/decisions.h"
+#include "server/bound/match/grids.h"
+
+namespace plumbline {
+namespace {
+
+// Each turn settles the decisions whose operands the turns before settled: grids one after the other in a network.
+constexpr int kTurnsMax = 64;
+
+Replay with_overrides(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& overrides,
+                      const Replay& base) {
+  return overrides.empty() ? base : replay(graph, leaves, Precision::kExact, overrides, &base);
+}
+
+void add(const Freedoms& more, Freedoms* freedoms) {
+  for (const auto& [node, width] : more) (*freedoms)[node] = width;
+}
+
+}  // namespace
+
+PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Correspondence* found,
+                        std::uint64_t* shared_decisions) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  PairReplays pair;
+  pair.target_leaves = found->target_values;
+  pair.target = target_exact;
+  pair.reference = replay(reference, found->reference_values, Precision::kExact);
+  match_computed({target, pair.target}, {reference, pair.reference}, *input.profile, found);
+  if (match_draws_by_order(target, reference, found))
+    pair.reference = replay(reference, found->reference_values, Precision::kExact);
+  const Replay reference_exact = pair.reference;
+  pair.target_overrides = found->target_computed;
+  pair.reference_overrides = found->reference_computed;
+
+  Freedoms target_formats, reference_formats;
+  SharedDecisions shared;
+  for (int turn = 0; turn < kTurnsMax; ++turn) {
+    pair.target = with_overrides(target, found->target_values, pair.target_overrides, target_exact);
+    pair.reference = with_overrides(reference, found->reference_values, pair.reference_overrides, reference_exact);
+    const MatchSide ours{target, pair.target}, theirs{reference, pair.reference};
+    shared = share_decisions(ours, found->target_freedoms, theirs, found->reference_freedoms);
+    *shared_decisions += shared.shared;
+    for (const auto& [node, outcomes] : shared.reference) pair.reference_overrides[node] = outcomes;
+    if (!shared.reference.empty()) continue;
+    for (NodeId node : found->target_grids) shared.target_settled[node] = true;
+    for (NodeId node : found->reference_grids) shared.reference_settled[node] = true;
+    const GridFormats formats = match_grids(ours, shared.target_settled, theirs, shared.reference_settled);
+    if (formats.target_nodes.empty() && formats.reference_nodes.empty()) break;
+    for (const auto& [node, value] : formats.target) pair.target_overrides[node] = value;
+    for (const auto& [node, value] : formats.reference) pair.reference_overrides[node] = value;
+    add(formats.target_freedoms, &target_formats);
+    add(formats.reference_freedoms, &reference_formats);
+    found->target_grids.insert(found->target_grids.end(), formats.target_nodes.begin(), formats.target_nodes.end());
+    found->reference_grids.insert(found->reference_grids.end(), formats.reference_nodes.begin(),
+                                  formats.reference_nodes.end());
+  }
+  pair.reference_leaves = found->reference_values;
+  pair.target_slack.freedoms = found->target_freedoms;
+  pair.reference_slack.freedoms = found->reference_freedoms;
+  add(shared.target_jumps, &pair.target_slack.freedoms);
+  add(shared.reference_jumps, &pair.reference_slack.freedoms);
+  add(target_formats, &pair.target_slack.freedoms);
+  add(reference_formats, &pair.reference_slack.freedoms);
+  found->open_decisions = shared.open;
+  pair.target_slack.numbers = uncertain_numbers(target, pair.target, &reference);
+  pair.reference_slack.numbers = uncertain_numbers(reference, pair.reference, &target);
+  return pair;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,51 @@
+// How the audited computation, and our own replay of it, produced a node.
+#pragma once
+
+#include "kernels/operations.h"
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+inline Arithmetic arithmetic_of(const Graph& graph, const Node& node, const Profile& profile) {
+  Format input = Format::kUnknown;  // The widest, but for what a product's sum begins with.
+  const bool product = node.primitive == Primitive::kMatmul;
+  for (std::size_t i = 0; i < (product ? 2 : node.inputs.size()); ++i) {
+    const Format format = graph.nodes[node.inputs[i]].result;
+    if (is_float(format) && traits(format).precision > traits(input).precision) input = format;
+  }
+  return {.compute = node.compute,
+          .result = node.result,
+          .profile = &profile,
+          .input = input,
+          .own_kernel = graph.origins[node.origin].defined};
+}
+
+// What the profile says that no result of the node leaves. Held by the node's format: rounding to nearest is monotone.
+struct PromisedRange {
+  double low = -FunctionError::kInfinity, high = FunctionError::kInfinity;
+};
+inline PromisedRange promised_range(const Node& node, const Profile& profile) {
+  const auto range = [&](Function function) -> PromisedRange {
+    const FunctionError& stated = profile.functions[static_cast<int>(function)];
+    return {round_to(node.result, stated.low), round_to(node.result, stated.high)};
+  };
+  switch (node.primitive) {
+    case Primitive::kSin:
+      return range(Function::kSin);
+    case Primitive::kCos:
+      return range(Function::kCos);
+    case Primitive::kTanh:
+      return range(Function::kTanh);
+    case Primitive::kErf:
+      return range(Function::kErf);
+    case Primitive::kSigmoid:
+      return range(Function::kSigmoid);
+    default:
+      return {};
+  }
+}
+
+// Our own replay, on the backend that the calling thread computes on; whatever the audited device does.
+inline const Arithmetic& replay_arithmetic() { return current_operations().arithmetic; }
+
+}  // namespace plumbline

@@ -1,0 +1,18 @@
+// Numbers that a program gave to its operations, as their kernels take them: rounded to the format in which the
+// operation computes. Integers and numbers of few binary digits are that already.
+//
+// One program alone is replayed with the rounded numbers. Of two programs, numbers that differ as written but are one
+// number after rounding (1.44269504 and log2(e), 1 - 0.9 and 0.1) are replayed as the one of them that has the fewest
+// digits, or as a leaf of one element that holds it (torch.tensor(0.1)). They are not rounded: a program that
+// multiplies by 0.1 and then by 0.2 is one that multiplies by 0.02, which their roundings are not. What the kernel's
+// rounding then costs is charged where the number is used. Numbers that only one program has stay as written.
+#pragma once
+
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+// `reference`: null where there is none.
+void settle_constants(Graph* target, Graph* reference);
+
+}  // namespace plumbline

@@ -1,0 +1,79 @@
+#include "server/bound/replay/host_scalars.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+
+namespace plumbline {
+namespace {
+
+constexpr double kAmplification = 4;
+constexpr double kHostRounding = 0x1p-50;  // Of a few operations in Python.
+
+// Of at most six decimal digits. A computed number is, with a probability of some 1e-9.
+bool few_digits(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", x);
+  return std::fabs(std::strtod(text, nullptr) - x) <= kHostRounding * std::fabs(x);
+}
+
+bool related(double a, double b) { return a != 0 && b != 0 && (few_digits(a / b) || few_digits(b / a)); }
+
+double relative_error(double read, double exact) {
+  if (read == exact) return 0;
+  const double error = std::fabs(read - exact) / std::fabs(exact);
+  return std::isfinite(error) ? error : HUGE_VAL;
+}
+
+double constant(const Graph& graph, NodeId node) { return graph.nodes[node].attributes.scalar; }
+
+}  // namespace
+
+Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Graph* other) {
+  if (graph.host_numbers.empty()) return {};
+  std::set<std::uint64_t> their_reads, their_constants;  // Bits.
+  std::vector<double> their_numbers;
+  if (other != nullptr) {
+    for (const NumberRead& read : other->reads) their_reads.insert(std::bit_cast<std::uint64_t>(read.value));
+    for (const Node& node : other->nodes)
+      if (node.primitive == Primitive::kConstant)
+        their_constants.insert(std::bit_cast<std::uint64_t>(node.attributes.scalar));
+    for (const HostNumber& number : other->host_numbers) their_numbers.push_back(number.value);
+  }
+  std::vector<double> error{0};  // After so many reads.
+  for (const NumberRead& read : graph.reads) {
+    const bool same = their_reads.count(std::bit_cast<std::uint64_t>(read.value)) != 0;
+    error.push_back(
+        std::fmax(error.back(), same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item())));
+  }
+  Uncertainty uncertain;
+  for (const HostNumber& number : graph.host_numbers) {
+    const double value = number.value;
+    if (error[number.reads] == 0 || value == 0 || !std::isfinite(value) || few_digits(value)) continue;
+    if (their_constants.count(std::bit_cast<std::uint64_t>(constant(graph, number.node))) != 0) continue;
+    if (std::ranges::any_of(their_numbers, [&](double theirs) { return related(value, theirs); })) continue;
+    uncertain[number.node] = kAmplification * error[number.reads] * std::fabs(value);
+  }
+  return uncertain;
+}
+
+void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference,
+                  std::vector<UncertainNumber>* noted) {
+  for (const auto& [node, uncertainty] : numbers)
+    noted->push_back({node, graph.nodes[node].attributes.scalar, uncertainty, in_reference});
+}
+
+std::vector<bool> reached_by(const Uncertainty& numbers, const Graph& graph) {
+  std::vector<bool> reached(graph.nodes.size(), false);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    reached[id] = numbers.count(id) != 0;
+    for (NodeId input : graph.nodes[id].inputs) reached[id] = reached[id] || reached[input];
+  }
+  return reached;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,468 @@
+#include "server/bound/replay/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+#include <optional>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "kernels/ball/round.h"
+#include "kernels/checks.h"
+#include "kernels/cpu/loop.h"
+#include "kernels/operations.h"
+#include "kernels/sums.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+namespace {
+
+Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  current_operations().decode(values, format, bytes->data());
+  return values;
+}
+
+Array rounded(Format format, const Array& exact) {
+  if (!is_float(format) || format == Format::kFloat64) return exact;
+  const Array source = exact.materialize();
+  Array result = Array::uninitialized(source.shape());
+  if (format == Format::kFloat32)
+    cpu::map(
+        result, [](double x) { return static_cast<double>(static_cast<float>(x)); }, source);
+  else
+    cpu::map(
+        result, [round = RoundTo(format)](double x) { return round(x); }, source);
+  return result;
+}
+
+// Moves each element by a random share, in [-2, 2], of 2^-53 of its size.
+Array jittered(const Array& exact, std::uint64_t seed) {
+  const Array source = exact.materialize().on_host();
+  Array result = Array::uninitialized(source.shape());
+  cpu::parallel_for(source.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::uint64_t bits = (seed + static_cast<std::uint64_t>(i)) * 0x9e3779b97f4a7c15ULL;
+      bits = (bits ^ (bits >> 32)) * 0xd6e8feb86659fd93ULL;
+      const double share = static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-62;
+      result.data()[i] = source.data()[i] * (1 + share * 0x1p-53);
+    }
+  });
+  return result;
+}
+
+bool adds_up(Primitive primitive) {
+  return !is_elementwise(primitive) && !moves(primitive) && primitive != Primitive::kIota;
+}
+
+// A value is kept where computing it again for all who read it would take more than so many cheap nodes, or where it is
+// small.
+constexpr double kCheapMax = 24;
+constexpr std::int64_t kSmall = 1 << 12;
+
+}  // namespace
+
+LeafValue::LeafValue(Format format, Bytes bytes, Shape shape)
+    : format_(format), bytes_(std::move(bytes)), shape_(std::move(shape)) {
+  if (count() <= kSmall || traits(format).bytes == sizeof(double)) *this = static_cast<Array>(*this);
+}
+
+LeafValue::operator Array() const { return packed() ? part(0, count()).reshape(shape_) : values_; }
+
+Array LeafValue::part(std::int64_t begin, std::int64_t length) const {
+  if (!packed()) return values_.materialize().window({{length}, {1}, begin});
+  Array values = Array::uninitialized({length});
+  current_operations().decode(values, format_, bytes(begin));
+  return values;
+}
+
+LeafValue LeafValue::reshape(Shape shape) const {
+  return packed() ? LeafValue(format_, bytes_, std::move(shape)) : LeafValue(values_.reshape(std::move(shape)));
+}
+
+bool LeafValue::same_bytes(const LeafValue& other) const {
+  return packed() && other.packed() && format_ == other.format_ && (bytes_ == other.bytes_ || *bytes_ == *other.bytes_);
+}
+
+std::vector<LeafValue> leaf_values(const Graph& graph) {
+  std::vector<LeafValue> values(graph.leaves.size());
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const GraphLeaf& leaf = graph.leaves[i];
+    if (leaf.bytes) values[i] = LeafValue(leaf.format, leaf.bytes, graph.nodes[leaf.node].shape);
+  }
+  return values;
+}
+
+std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of) {
+  std::vector<bool> found(graph.nodes.size(), false);
+  for (NodeId id : of) found[id] = true;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;)
+    if (found[i])
+      for (NodeId input : graph.nodes[i].inputs) found[input] = true;
+  return found;
+}
+
+std::vector<bool> needed_nodes(const Graph& graph) {
+  std::vector<NodeId> needed;
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) needed.push_back(term.node);
+  for (const auto& [node, observation] : graph.observed) needed.push_back(node);
+  for (const GraphDecision& decision : graph.decisions) {
+    needed.push_back(decision.node);
+    if (decision.choice) needed.insert(needed.end(), {decision.choice->table, decision.choice->position});
+  }
+  for (const Draw& draw : graph.draws) needed.insert(needed.end(), draw.inputs.begin(), draw.inputs.end());
+  for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
+  if (!graph.host_numbers.empty())
+    for (const NumberRead& read : graph.reads) needed.push_back(read.node);
+  return ancestors(graph, needed);
+}
+
+namespace {
+
+// What computing a node again takes, its inputs being at hand, in elementwise operations or copies, which are as cheap
+// as reading a value from memory; nothing: too much.
+std::optional<double> cost_of(const Graph& graph, const Node& node) {
+  const Primitive p = node.primitive;
+  if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 4;
+  if (p == Primitive::kGatherRows)  // All of a table is decoded.
+    return std::max(
+        1.0, static_cast<double>(count(graph.nodes[node.inputs[0]].shape)) / static_cast<double>(count(node.shape)));
+  if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow || p == Primitive::kAssemble)
+    return 1;
+  constexpr double kTermsOfCheap = 16;  // Of a product's sums.
+  if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / kTermsOfCheap;
+  return std::nullopt;
+}
+
+// Values used last, up to a budget in bytes.
+class Recent {
+ public:
+  void set_budget(std::int64_t bytes) { budget_ = bytes; }
+
+  Array find(NodeId id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return {};
+    order_.splice(order_.begin(), order_, found->second);
+    return found->second->second;
+  }
+
+  void insert(NodeId id, const Array& value) {
+    order_.emplace_front(id, value);
+    entries_[id] = order_.begin();
+    bytes_ += bytes(value);
+    while (bytes_ > budget_ && order_.size() > 1) {
+      bytes_ -= bytes(order_.back().second);
+      entries_.erase(order_.back().first);
+      order_.pop_back();
+    }
+  }
+
+ private:
+  static std::int64_t bytes(const Array& value) { return value.count() * std::int64_t{sizeof(double)}; }
+
+  std::list<std::pair<NodeId, Array>> order_;  // Last used first.
+  std::unordered_map<NodeId, std::list<std::pair<NodeId, Array>>::iterator> entries_;
+  std::int64_t bytes_ = 0, budget_ = 0;
+};
+
+}  // namespace
+
+struct Replay::State {
+  const Graph* graph = nullptr;
+  Precision precision = Precision::kExact;
+  std::vector<bool> needed, kept;
+  std::vector<bool> changed;    // From `base`'s value.
+  std::vector<bool> unrounded;  // Empty: none.
+  Overrides overrides;
+  Replay base;
+  std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
+  std::vector<Array> values;           // Kept ones and other leaves.
+  std::map<NodeId, Array> computed;    // Of overridden nodes that are kept.
+  Recent recent, recent_computed;
+
+  Array value(NodeId id) {
+    if (!needed[id]) return {};
+    const auto given = overrides.find(id);
+    const bool overridden = given != overrides.end();
+    if (overridden && !given->second.packed()) return given->second;
+    if (!overridden && !changed[id]) return base.value(id);
+    if (!overridden && values[id]) return values[id];
+    Array value = recent.find(id);
+    if (value) return value;
+    value = overridden ? static_cast<Array>(given->second) : evaluate(id);
+    if (!overridden && kept[id])
+      values[id] = value;
+    else
+      recent.insert(id, value);
+    return value;
+  }
+
+  bool at_hand(NodeId id) const {
+    if (overrides.count(id) != 0) return true;
+    return changed[id] ? kept[id] : base.at_hand(id);
+  }
+
+  bool overridden(NodeId id) const { return overrides.count(id) != 0 || (!changed[id] && base.overridden(id)); }
+
+  void give_up(NodeId id) {
+    values[id] = Array();
+    computed.erase(id);
+    overrides.erase(id);
+    base.give_up(id);
+  }
+
+  LeafValue leaf(NodeId id) const {
+    if (const auto given = overrides.find(id); given != overrides.end())
+      return given->second.packed() ? given->second : LeafValue();
+    if (!changed[id]) return base.packed(id);
+    const auto found = packed.find(id);
+    return found == packed.end() ? LeafValue() : found->second;
+  }
+
+  Array computed_value(NodeId id) {
+    if (!needed[id]) return {};
+    if (!changed[id]) return base.computed(id);
+    if (overrides.find(id) == overrides.end()) return value(id);
+    if (const auto found = computed.find(id); found != computed.end()) return found->second;
+    Array value = recent_computed.find(id);
+    if (value) return value;
+    value = values[id] ? values[id] : evaluate(id);  // A leaf's own content.
+    if (kept[id])
+      computed[id] = value;
+    else
+      recent_computed.insert(id, value);
+    return value;
+  }
+
+  Array evaluate(NodeId id) {
+    const Node& node = graph->nodes[id];
+    if (const auto leaf = packed.find(id); leaf != packed.end()) return leaf->second;
+    if (precision == Precision::kJittered && (!is_float(node.result) || decides(node))) return base.value(id);
+    std::vector<Array> inputs;
+    for (NodeId input : node.inputs) inputs.push_back(value(input));
+    const PrimitiveTraits& primitive = traits(node.primitive);
+    if (precision == Precision::kJittered) {
+      if (adds_up(node.primitive))
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          if (is_float(graph->nodes[node.inputs[i]].result)) inputs[i] = jittered(inputs[i], (id << 8) + i + 1);
+      Array result = primitive.evaluate(node.attributes, node.shape, inputs);
+      return primitive.bitwise ? result : jittered(result, id << 8);
+    }
+    Array result = primitive.evaluate(node.attributes, node.shape, inputs);
+    const bool exact = precision == Precision::kExact || (!unrounded.empty() && unrounded[id]);
+    // Bitwise primitives hand on values that their inputs' formats already hold.
+    if (exact || (primitive.bitwise && node.primitive != Primitive::kCast)) return result;
+    return rounded(node.result, result);
+  }
+
+  static bool decides(const Node& node) {
+    return node.primitive == Primitive::kSign ||
+           (node.primitive >= Primitive::kFloor && node.primitive <= Primitive::kTrunc);
+  }
+
+  // Chooses what is kept: `kCheapMax` bounds the recursion of `value` too.
+  void plan() {
+    kept.assign(graph->nodes.size(), true);
+    std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
+    std::vector<int> uses(graph->nodes.size(), 0);
+    for (NodeId id = 0; id < graph->nodes.size(); ++id)
+      if (needed[id])
+        for (NodeId input : graph->nodes[id].inputs) ++uses[input];
+    std::int64_t largest = 0;
+    for (NodeId id = 0; id < graph->nodes.size(); ++id) {
+      const Node& node = graph->nodes[id];
+      if (packed.count(id) != 0) kept[id] = false;
+      if (!needed[id] || !changed[id] || count(node.shape) <= kSmall) continue;
+      std::optional<double> total = cost_of(*graph, node);
+      if (!total) continue;
+      for (NodeId input : node.inputs) *total += cost[input];
+      if (*total * std::max(1, uses[id]) > kCheapMax) continue;
+      kept[id] = false;
+      cost[id] = *total;
+      largest = std::max(largest, count(node.shape));
+    }
+    const std::int64_t budget =
+        std::max<std::int64_t>(kBudgetMin, kBudgetNodes * largest * std::int64_t{sizeof(double)});
+    recent.set_budget(budget);
+    recent_computed.set_budget(budget / 2);
+  }
+
+  static constexpr std::int64_t kBudgetMin = 32 << 20, kBudgetNodes = 4;
+};
+
+bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
+bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
+bool Replay::overridden(NodeId id) const { return state_ && state_->overridden(id); }
+LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
+Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
+Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
+
+void Replay::give_up(NodeId id) const {
+  if (state_) state_->give_up(id);
+}
+
+Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
+              const Replay* base, const std::vector<bool>* exact) {
+  Replay result;
+  result.state_ = std::make_shared<Replay::State>();
+  Replay::State& state = *result.state_;
+  state.graph = &graph;
+  state.precision = precision;
+  state.needed = needed_nodes(graph);
+  state.overrides = overrides;
+  state.values.resize(graph.nodes.size());
+  if (exact != nullptr) state.unrounded = *exact;
+  state.changed.assign(graph.nodes.size(), base == nullptr);
+  if (base != nullptr) {
+    state.base = *base;
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+      state.changed[id] = precision == Precision::kJittered || (exact != nullptr && (*exact)[id]);
+      for (NodeId input : graph.nodes[id].inputs)
+        state.changed[id] = state.changed[id] || state.changed[input] || overrides.count(input) != 0;
+    }
+  }
+  std::vector<bool> given(graph.nodes.size(), false);
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const NodeId id = graph.leaves[i].node;
+    if (leaves[i].packed())
+      state.packed.emplace(id, leaves[i]);
+    else
+      state.values[id] = leaves[i];
+    if (state.needed[id] && !leaves[i])
+      throw std::runtime_error("leaf '" + graph.leaves[i].name + "': expected its content, found none");
+    given[id] = true;
+  }
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (graph.nodes[id].primitive == Primitive::kLeaf && state.needed[id] && !given[id])
+      throw std::runtime_error("leaf '?': expected its content, found none");
+  state.plan();
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (state.needed[id] && state.changed[id] && state.kept[id] && overrides.count(id) == 0) state.value(id);
+  return result;
+}
+
+namespace {
+
+// How far x lies from what rounds to the integer `code`.
+double integer_margin(Primitive rounding, double x, double code) {
+  double low = code - 0.5, high = code + 0.5;
+  if (rounding == Primitive::kFloor || (rounding == Primitive::kTrunc && code > 0)) {
+    low = code;
+    high = code + 1;
+  } else if (rounding == Primitive::kCeil || (rounding == Primitive::kTrunc && code < 0)) {
+    low = code - 1;
+    high = code;
+  } else if (rounding == Primitive::kTrunc) {
+    low = -1;
+    high = 1;
+  }
+  return std::fmax(0, std::fmax(low - x, x - high));
+}
+
+// Largest difference between the elements that exact arithmetic and the target chose, and the elements' own spread.
+std::pair<double, double> choice_margin(const GraphDecision& decision, const Replay& followed) {
+  const Array own = followed.computed(decision.node).on_host();
+  const Array observed = followed.value(decision.node).on_host();
+  const Array table = followed.value(decision.choice->table).on_host();
+  const Array position = followed.value(decision.choice->position).on_host();
+  double margin = 0, sum = 0, squares = 0, finite = 0;
+  for (std::int64_t i = 0; i < own.count(); ++i) {
+    const double moved = own.data()[i] - observed.data()[i];
+    if (moved == 0) continue;
+    const double row = position.data()[i], other = row + moved * static_cast<double>(decision.choice->stride);
+    const double rows = static_cast<double>(table.count());
+    if (!(row >= 0 && other >= 0 && row < rows && other < rows)) return {HUGE_VAL, 0};
+    margin = std::fmax(margin, std::fabs(table.data()[static_cast<std::int64_t>(row)] -
+                                         table.data()[static_cast<std::int64_t>(other)]));
+  }
+  for (std::int64_t i = 0; i < table.count(); ++i) {
+    const double x = table.data()[i];
+    if (!std::isfinite(x)) continue;
+    ++finite;
+    sum += x;
+    squares += x * x;
+  }
+  return {margin, finite == 0 ? 0 : std::sqrt(std::fmax(0, squares / finite - sum / finite * (sum / finite)))};
+}
+
+constexpr double kTermRoundings = 32;  // Of the largest term, that may have turned a decision.
+
+// What a margin is measured by, relative to the spread of what is compared.
+double illegal_share(const Graph& graph, NodeId operand, const Profile& profile) {
+  // What comes from narrow formats, or products that run in one, or from a grid that only one program has, lies far
+  // from the exact values.
+  const auto narrow = [](Format format) {
+    return is_float(format) && traits(format).precision <= traits(Format::kFloat16).precision;
+  };
+  bool coarse = profile.tf32_allowed || narrow(graph.nodes[operand].result);
+  for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result) || node.primitive == Primitive::kQuantize;
+  return std::ldexp(1.0, coarse ? -4 : -12);
+}
+
+}  // namespace
+
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile) {
+  std::vector<NodeId> illegal;
+  for (const GraphDecision& decision : graph.decisions) {
+    if (!decision.choice) continue;
+    const auto [margin, spread] = choice_margin(decision, followed);
+    if (!(margin <= spread * illegal_share(graph, decision.choice->table, profile))) illegal.push_back(decision.node);
+  }
+  return illegal;
+}
+
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile) {
+  DecisionCheck check;
+  for (const GraphDecision& decision : graph.decisions) {
+    const Node& node = graph.nodes[decision.node];
+    Array own = exact.value(decision.node);
+    Array observed = decode_bytes(decision.format, decision.sides, own.shape());
+    check.total += static_cast<std::uint64_t>(own.count());
+    if (decision.choice) check.choices[decision.node] = observed;
+    if (count_differing(own, observed) == 0) continue;
+    own = own.on_host();
+    std::uint64_t differing = 0;
+    for (std::int64_t i = 0; i < own.count(); ++i) {
+      if (observed.data()[i] != observed.data()[i]) observed.data()[i] = own.data()[i];
+      differing += own.data()[i] != observed.data()[i];
+    }
+    if (differing == 0) continue;
+    check.differing += differing;
+
+    const bool comparison = node.inputs.size() == 2;
+    const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
+                          node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
+    const bool sign = node.primitive == Primitive::kSign;
+    if (!decision.choice && (comparison || rounding || sign)) {
+      const Array a = exact.value(node.inputs[0]).expand(own.shape()).on_host();
+      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).on_host() : Array();
+      double squares = 0, margin = 0;
+      for (std::int64_t i = 0; i < own.count(); ++i) {
+        const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);
+        squares += difference * difference;
+        if (own.data()[i] == observed.data()[i]) continue;
+        margin = std::fmax(
+            margin, rounding ? integer_margin(node.primitive, difference, observed.data()[i]) : std::fabs(difference));
+      }
+      const double spread = std::sqrt(squares / static_cast<double>(own.count()));
+      // Where everything compared is nearly equal, its spread says nothing: the terms do that cancel in it.
+      double limit = spread * illegal_share(graph, node.inputs[0], profile);
+      if (!(margin <= limit)) {
+        double terms = 0;
+        for (NodeId input : node.inputs)
+          if (is_float(graph.nodes[input].compute))
+            terms = std::fmax(terms, kTermRoundings * unit_roundoff(graph.nodes[input].compute) *
+                                         norm_max(terms_magnitude(graph, exact, input)));
+        limit = std::fmax(limit, terms);
+      }
+      if (!(margin <= limit)) check.illegal.push_back(decision.node);
+    }
+    check.overrides[decision.node] = observed;
+  }
+  // A choice may come out otherwise once another one is followed.
+  if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());
+  return check;
+}
+
+}  // namespace plumbline

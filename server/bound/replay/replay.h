@@ -1,0 +1,109 @@
+// Re-execution of a graph: in exact arithmetic (fp64, whose own error the adjoint pass bounds) or rounded to each
+// node's declared format, which is one legal execution of our own and carries the range lane (overflow to infinity,
+// flush, NaN by IEEE 754, since every format rounds as IEEE 754 says).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "kernels/profile.h"
+#include "server/lower/graph.h"
+
+namespace plumbline {
+
+// Content of a leaf, or of what else was told: values, or bytes in its own format, which take half the memory or less
+// and are decoded whenever they are asked for.
+class LeafValue {
+ public:
+  LeafValue() = default;  // None.
+  LeafValue(Array values) : shape_(values.shape()), values_(std::move(values)) {}
+  // Small ones are decoded at once.
+  LeafValue(Format format, Bytes bytes, Shape shape);
+
+  explicit operator bool() const { return values_ || bytes_ != nullptr; }
+  bool packed() const { return bytes_ != nullptr; }
+  std::int64_t count() const { return plumbline::count(shape_); }
+  operator Array() const;
+  Array part(std::int64_t begin, std::int64_t length) const;  // Of the row-major elements.
+  // Where it is packed: its elements from `begin` on, as they are held in `format`.
+  Format format() const { return format_; }
+  const std::uint8_t* bytes(std::int64_t begin) const { return bytes_->data() + begin * traits(format_).bytes; }
+  LeafValue reshape(Shape shape) const;
+  // They hold the same bytes, whatever their shape. Otherwise they may still be equal.
+  bool same_bytes(const LeafValue& other) const;
+
+ private:
+  Format format_ = Format::kUnknown;
+  Bytes bytes_;
+  Shape shape_;
+  Array values_;
+};
+
+using Overrides = std::map<NodeId, LeafValue>;  // By node: what its consumers see instead.
+
+// kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
+// and the decisions of the base: what a replay's own roundings make of its values, sampled once.
+enum class Precision { kExact, kRounded, kJittered };
+
+// Values of the needed nodes. Results of products, reductions and the like are kept; elementwise results and copies are
+// computed again when they are asked for, but for those used last, so that a step needs little more memory than what
+// its training keeps. A handle: copies share everything. It refers to the graph. Not thread-safe.
+class Replay {
+ public:
+  Replay() = default;
+  explicit operator bool() const { return static_cast<bool>(state_); }
+  // Some tap, decision or observation depends on the node: it has a value.
+  bool has(NodeId id) const;
+  // Its value is held, or was given: nothing is computed when it is asked for.
+  bool at_hand(NodeId id) const;
+  // Its consumers saw another value than was computed.
+  bool overridden(NodeId id) const;
+  // What consumers see of a node whose content is held packed; otherwise empty.
+  LeafValue packed(NodeId id) const;
+  // What the node's consumers saw. Empty: not needed.
+  Array value(NodeId id) const;
+  // What the replay computed at the node itself; differs from `value` where that was overridden.
+  Array computed(NodeId id) const;
+  // Gives up what is held of the node, for all handles. Neither it nor its consumers may be asked for afterwards.
+  void give_up(NodeId id) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+  friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
+                       const Overrides& overrides, const Replay* base, const std::vector<bool>* exact);
+};
+
+// Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
+std::vector<LeafValue> leaf_values(const Graph& graph);
+
+// Nodes that some tap, decision or observation depends on.
+std::vector<bool> needed_nodes(const Graph& graph);
+
+// By node: those in `of`, and all that they depend on.
+std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
+
+// Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
+// only what depends on an override is computed again; a jittered replay computes everything again, and takes from its
+// base what is no number. Nodes in `exact` (by node; null: none) are not rounded. Throws
+// std::runtime_error if a leaf that is needed is empty.
+Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
+              const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
+
+// Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
+// elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
+// (more than 2^-4 of the compared values' root mean square in 16-bit formats and where products may run in tf32, 2^-12
+// otherwise).
+struct DecisionCheck {
+  Overrides overrides;
+  Overrides choices;  // All that were told, differing or not.
+  std::uint64_t total = 0;
+  std::uint64_t differing = 0;
+  std::vector<NodeId> illegal;
+};
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
+// Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits.
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile);
+
+}  // namespace plumbline

@@ -1,0 +1,114 @@
+#include "server/bound/replay/taps.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "kernels/checks.h"
+#include "kernels/sums.h"
+
+namespace plumbline {
+namespace {
+
+Array weighted(Array term, double weight) {
+  if (weight == 1) return term;
+  const Array source = term.materialize();
+  Array scaled = Array::uninitialized(source.shape());
+  current_operations().scale(scaled, weight, source);
+  return scaled;
+}
+
+// a + b for row-major arrays of one count.
+Array plus(const Array& a, const Array& b) {
+  Array sum = Array::uninitialized(a.shape());
+  current_operations().add(sum, a, b);
+  return sum;
+}
+
+Array decoded(Format format, const Bytes& bytes, std::int64_t begin, std::int64_t length) {
+  Array values = Array::uninitialized({length});
+  current_operations().decode(values, format, bytes->data() + begin * traits(format).bytes);
+  return values;
+}
+
+}  // namespace
+
+Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values) {
+  Array sum;
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const Array value = weighted(values[k], tap.terms[k].weight).materialize();
+    sum = sum ? plus(sum, value) : value;
+  }
+  return sum;
+}
+
+std::vector<NodeId> nodes_of(const GraphTap& tap) {
+  std::vector<NodeId> nodes;
+  for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
+  return nodes;
+}
+
+Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length) {
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(decoded(term.format, term.observed, begin, length));
+  return sum_of_terms(tap, values);
+}
+
+Array observed_value(const GraphTap& tap) { return observed_part(tap, 0, count(tap.shape)).reshape(tap.shape); }
+
+Array replayed_value(const GraphTap& tap, const Replay& replay) {
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(replay.computed(term.node));
+  return sum_of_terms(tap, values).reshape(tap.shape);
+}
+
+Array reference_value(const GraphTap& tap) {
+  return tap.reference ? decoded(tap.reference_format, tap.reference, 0, count(tap.shape)).reshape(tap.shape) : Array();
+}
+
+Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
+
+// x (x - x) is 0 where x is finite, otherwise NaN.
+bool all_finite(const Array& values) { return all_finite(values, values).first; }
+
+Array common_infinities(const Array& observed, const Array& exact) {
+  const Array x = observed.materialize().on_host(), m = exact.materialize().on_host();
+  Array mask = Array::uninitialized(observed.shape());
+  std::int64_t infinite = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const bool finite = std::isfinite(x.data()[i]) && std::isfinite(m.data()[i]);
+    if (!finite && x.data()[i] != m.data()[i]) return {};
+    mask.data()[i] = finite ? 1 : 0;
+    infinite += finite ? 0 : 1;
+  }
+  return infinite == 0 || infinite == x.count() ? Array() : mask;
+}
+
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite) {
+  finite->assign(graph.taps.size(), {});
+  std::vector<Look> looks;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+    const GraphTap& tap = graph.taps[i];
+    FiniteTap& found = (*finite)[i];
+    const auto note = [&found](const Array& observed, const Array& exact) {
+      const Finite both = all_finite(observed, exact);
+      if (!both.first) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
+      if (!both.second) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
+    };
+    const auto of_tile = [&tap, note](std::int64_t, const Tile& tile, std::span<const Array> ends) {
+      note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));
+    };
+    looks.push_back(
+        {nodes_of(tap), of_tile, [&tap, &replay, note] { note(observed_value(tap), replayed_value(tap, replay)); }});
+  }
+  return looks;
+}
+
+bool bitwise_equal(const LeafValue& a, const LeafValue& b) {
+  return a.same_bytes(b) || bitwise_equal(static_cast<Array>(a), static_cast<Array>(b));
+}
+
+bool bitwise_equal(const Array& a, const Array& b) {
+  return a.count() == b.count() && (a.address() == b.address() || count_differing(a, b) == 0);
+}
+
+}  // namespace plumbline

@@ -1,0 +1,32 @@
+// Values of taps: what the execution observed, what a replay says, what a bare reference states.
+#pragma once
+
+#include "server/bound/enclose/stretch.h"
+
+namespace plumbline {
+
+std::vector<NodeId> nodes_of(const GraphTap& tap);                // Of its terms.
+Array observed_value(const GraphTap& tap);                        // Sum of weight * observed, tap's shape.
+Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weight * node value.
+// Of `length` elements from `begin` on, row-major.
+Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
+// Sum of weight * value, by term; all of one shape.
+Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values);
+Array reference_value(const GraphTap& tap);  // Decoded; empty if there is none.
+Format tap_format(const GraphTap& tap);      // Of its first term.
+
+bool all_finite(const Array& values);
+// Of values some of which are infinite where the exact ones are, as masked scores are: 0 there and 1 elsewhere, in
+// their shape. Empty: all are finite, none is, one is no number, or the infinities are not the same.
+Array common_infinities(const Array& observed, const Array& exact);
+// Whether what was observed and what the replay says is finite all over.
+struct FiniteTap {
+  bool observed = true, exact = true;
+};
+// What finds that out, by tap; as long as it looks, all must stay where they are.
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);
+
+bool bitwise_equal(const LeafValue& a, const LeafValue& b);
+bool bitwise_equal(const Array& a, const Array& b);  // By value and sign of zero; NaN equals NaN.
+
+}  // namespace plumbline

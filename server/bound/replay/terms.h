@@ -1,0 +1,16 @@
+// What a value that is zero by mathematics is measured by: the magnitudes of the terms that cancel in it.
+#pragma once
+
+#include "server/bound/replay/replay.h"
+
+namespace plumbline {
+
+// Elementwise, in the node's shape: where the node adds, what its terms' magnitudes add up to, back through additions,
+// what moves or scales their results, and magnitudes; elsewhere the value's own magnitude.
+Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node);
+
+// Of a tap of one element: the larger of its magnitude and, where that is no more than some roundings of its terms, the
+// terms'. In [0, inf).
+double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double value);
+
+}  // namespace plumbline

@@ -1,0 +1,225 @@
+#include "server/judge/rules.h"
+
+namespace plumbline::judging {
+namespace {
+
+// Of the modules whose outputs are taps, the first in the target's order that is not explained; empty: none. Findings
+// that were drilled down to come in that order.
+std::string first_module(const Bounds& bounds) {
+  constexpr std::string_view kOutput = "out:";
+  for (const Finding& finding : bounds.findings)
+    if (finding.mathematics.failed() && finding.name.starts_with(kOutput)) return finding.name.substr(kOutput.size());
+  return {};
+}
+
+}  // namespace
+
+// The largest relative uncertainty of a number that Python computed, and where it came in.
+std::string host_numbers(const JudgeInput& input) {
+  const auto relative = [](const UncertainNumber& number) { return number.uncertainty / std::fabs(number.value); };
+  const UncertainNumber& first = *std::ranges::max_element(input.bounds->uncertain_numbers, {}, relative);
+  const Graph& program = first.in_reference ? *input.reference : *input.graph;
+  return number(first.value) + " for " + at(place_of(program, first.node)) +
+         (first.in_reference ? " of the reference" : "") + ", known to " + number(relative(first));
+}
+
+// Mathematics, or a bare value, differs at a tap, and numbers that Python computed out of sight may be the reason.
+void decide_host_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
+  decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+         "Target and reference differ at " + finding.name + " by " + number(answer.deviation) +
+             ", where numbers come in that Python may have computed from what it read of tensors (.item()): " +
+             host_numbers(input) + ". Whether it computed them alike is not known.",
+         &finding, &answer);
+}
+
+// A parameter's gradient, update or state that arrives in one program only.
+bool decide_structure(const JudgeInput& input, Verdict* verdict) {
+  const std::vector<MissingTap>& missing = input.bounds->missing_taps;
+  if (missing.empty()) return false;
+  const MissingTap& first = missing.front();
+  std::vector<std::string> names;
+  for (const MissingTap& tap : missing)
+    if (tap.in_reference == first.in_reference) names.push_back(tap.tap);
+  verdict->suspect = place_of(first.in_reference ? *input.reference : *input.graph, first.node);
+  verdict->suspect_in_reference = first.in_reference;
+  verdict->suspect_detail = "what gives " + first.tap + " here, and has no counterpart";
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kStructure,
+         std::string(first.in_reference ? "The reference" : "The target") + " gives " + joined(names) + ", and the " +
+             (first.in_reference ? "target" : "reference") +
+             ", which has the same parameters, does not: a branch was cut, or a parameter left out.");
+  verdict->deciding_tap = first.tap;
+  return true;
+}
+
+// Q3. False when the two programs compute the same mathematics, or there is no pair.
+bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
+  const Bounds& bounds = *input.bounds;
+  if (!bounds.paired) return false;
+  if (!bounds.shape_conflicts.empty()) {
+    const std::string found = "Taps of different shapes: " + joined(bounds.shape_conflicts);
+    if (input.ranks > 1)
+      decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+             found + ". Whether the ranks hold parts of one tensor is known of DTensor alone.");
+    else
+      decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kMathematics, found + ".");
+    return true;
+  }
+  if (!bounds.match.missing.empty()) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "The reference uses leaves that the target does not have: " + joined(bounds.match.missing) + ".");
+    return true;
+  }
+  if (!bounds.unpaired_taps.empty() && bounds.skipped_taps.empty() && worst(bounds, mathematics, asked) == nullptr) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference have no tap in common: " + joined(bounds.unpaired_taps) + ".");
+    return true;
+  }
+  const Finding* broken = nullptr;  // the first tap that localisation looked at, otherwise the worst
+  for (const Finding& finding : bounds.findings)
+    if (finding.mathematics.disproved() && finding.elements == 1 && broken == nullptr) broken = &finding;
+  if (broken == nullptr) broken = worst(bounds, mathematics, disproved);
+  // A tap that cannot be answered silences none that is.
+  if (const Finding* open = worst(bounds, mathematics, lost_in_replay); open != nullptr && broken == nullptr) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Mathematics could not be compared at " + open->name + ": our own replay is too uncertain there.", open,
+           &open->mathematics);
+    return true;
+  }
+  if (const Finding* open = worst(bounds, mathematics, lost_in_python); open != nullptr && broken == nullptr) {
+    decide_host_numbers(input, *open, open->mathematics, verdict);
+    return true;
+  }
+  if (broken == nullptr && bounds.indifferent_call) {
+    const Origin& origin = input.graph->origins[*bounds.indifferent_call];
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference feed " + origin.op + ", which is not modelled, with different inputs, and it gives " +
+               "nearly the same: whether they compute the same there is not known.");
+    return true;
+  }
+  if (broken == nullptr && bounds.unequal_call) {
+    const Origin& origin = input.graph->origins[*bounds.unequal_call];
+    verdict->suspect = Place{origin.op, origin.source, origin.module, ""};
+    verdict->suspect_detail = "equal inputs, other results";
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference feed " + origin.op +
+               ", which is not modelled, with equal inputs, and it gives other " +
+               "results: plumbline.define() can tell what it is to compute.");
+    return true;
+  }
+  if (broken == nullptr || bounds.policy) return false;
+
+  if (!bounds.cuts_complete) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference differ at " + broken->name +
+               ", but operations that are not modelled, and have no counterpart, may lie before it.",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (!bounds.match.unpaired_inputs.empty()) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference differ at " + broken->name +
+               ", but what came into the audited part of the reference has no counterpart in the target: " +
+               joined(bounds.match.unpaired_inputs) + ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (bounds.suspicion) {
+    const Graph& program = bounds.suspicion->in_reference ? *input.reference : *input.graph;
+    verdict->suspect = place_of(program, bounds.suspicion->node);
+    verdict->suspect_in_reference = bounds.suspicion->in_reference;
+    verdict->suspect_detail = (bounds.suspicion->normalisation ? "normalisation: it " : "") + bounds.suspicion->detail;
+  }
+  if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {
+    verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
+    verdict->suspect_in_reference = false;
+    verdict->suspect_detail = "the two runs were fed different data";
+    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+           "Target and reference were fed different data, and differ at " + broken->name + " by " +
+               number(broken->mathematics.deviation) + ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (!bounds.match.apart.empty()) {
+    verdict->suspect = place_of(*input.graph, bounds.match.apart.front());
+    verdict->suspect_in_reference = false;
+    verdict->suspect_detail = "rank 0 holds other content under this name, and the reference has but one";
+    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+           "The ranks compute with different content of " +
+               std::string(unranked(verdict->suspect->op.substr(std::string("leaf ").size()))) +
+               ", and differ from the reference at " + broken->name + " by " + number(broken->mathematics.deviation) +
+               ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  if (input.ranks > 1 && !bounds.match.foreign_reference_data.empty()) {
+    verdict->suspect = place_of(*input.reference, bounds.match.foreign_reference_data.front());
+    verdict->suspect_in_reference = true;
+    verdict->suspect_detail = "no rank was fed this data of the reference";
+    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+           "The reference was fed data that no rank of the target was, and they differ at " + broken->name + " by " +
+               number(broken->mathematics.deviation) + ".",
+           broken, &broken->mathematics);
+    return true;
+  }
+  const std::string suspect = verdict->suspect ? "; suspect " + at(*verdict->suspect) : std::string();
+  const std::string module = first_module(bounds);
+  const Grade grade = !broken->mathematics.beyond_worst_case() ? Grade::kStatistical
+                      : broken->mathematics.confirmed          ? Grade::kProven
+                                                               : Grade::kFirstOrder;
+  decide(verdict, Outcome::kTypeII, grade, Cause::kMathematics,
+         "Target and reference compute different mathematics: on the same leaves " + broken->name + " differs by " +
+             number(broken->mathematics.deviation) + " where " + number(broken->mathematics.envelope) + " is possible" +
+             suspect + "." + (module.empty() ? "" : " The first module that is not explained is " + module + "."),
+         broken, &broken->mathematics);
+  return true;
+}
+
+bool decide_reference(const JudgeInput& input, Verdict* verdict) {
+  const std::optional<ReferenceFault>& fault = input.bounds->reference_fault;
+  if (!fault) return false;
+  verdict->suspect = place_of(*input.reference, fault->node);
+  verdict->suspect_in_reference = true;
+  verdict->suspect_detail = "off by " + number(fault->deviation) + ", allowed " + number(fault->bound);
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kReferenceAtFault,
+         "Target and reference compute the same mathematics, but the reference's " +
+             (fault->tap.empty() ? "result of " + at(*verdict->suspect) : "tap " + fault->tap) +
+             " lies outside of what its inputs allow under any rounding.");
+  verdict->deciding_tap = fault->tap;
+  verdict->deviation = fault->deviation;
+  verdict->envelope = fault->bound;
+  verdict->margin = fault->bound > 0 ? fault->deviation / fault->bound : HUGE_VAL;
+  return true;
+}
+
+// What two runs begin with must be equal: later it is carried drift.
+bool decide_first_state(const JudgeInput& input, Verdict* verdict) {
+  const std::vector<NodeId>& foreign = input.bounds->match.foreign_state;
+  if (!input.first_step_of_run || foreign.empty() || input.bounds->all_taps_equal_reference) return false;
+  verdict->suspect = place_of(*input.graph, foreign.front());
+  verdict->suspect_detail = "the two runs began with different content of it";
+  std::vector<std::string> leaves;
+  leaves.reserve(foreign.size());
+  for (NodeId node : foreign) leaves.push_back(place_of(*input.graph, node).op);
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+         "Target and reference compute the same mathematics, but began with different state: " + joined(leaves) + ".");
+  return true;
+}
+
+// Two programs that are one but for a number, which did not show even in our replays.
+void add_other_number(const Graph& graph, const Graph& reference, Verdict* verdict) {
+  if (graph.nodes.size() != reference.nodes.size()) return;
+  std::optional<NodeId> other;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node &a = graph.nodes[id], &b = reference.nodes[id];
+    if (a.primitive != b.primitive || a.inputs != b.inputs || a.shape != b.shape) return;
+    if (!other && a.primitive == Primitive::kConstant && a.attributes.scalar != b.attributes.scalar) other = id;
+  }
+  if (!other) return;
+  const Place place = place_of(graph, *other);
+  verdict->hazards.push_back({"latent_difference", place, 1, "look at the place named: on other data the taps may part",
+                              "It did not show in any bit of the taps: " + at(place) + " takes " +
+                                  number(graph.nodes[*other].attributes.scalar) + ", and in the reference " +
+                                  number(reference.nodes[*other].attributes.scalar) + "."});
+}
+
+}  // namespace plumbline::judging

@@ -1,0 +1,124 @@
+// Choices among elements, and products by what was chosen (ATen: native/TopKImpl.h, native/cpu/SortingKernel.cpp,
+// native/cpu/HistogramKernel.cpp, native/GroupedMMUtils.h).
+#include "server/lower/registry.h"
+#include "server/lower/spatial.h"
+
+namespace plumbline {
+namespace {
+
+// The first `kept` along a dimension, by falling or by rising value, and where they lie: a choice.
+void choose(Call& call, std::size_t dim, std::int64_t kept, bool falling) {
+  const Expr x = call.tensor("self");
+  Emitter& emitter = call.emitter();
+  if (x.rank() == 0 && kept == 1) {
+    call.returns(0, x);
+    call.returns(1, emitter.constant(0, Format::kInt64));
+    return;
+  }
+  if (x.rank() == 0 || x.count() == 0) call.unsupported("no elements");
+  if (kept < 1 || kept > x.size(dim)) call.unsupported("no elements");
+  Shape shape = x.shape();
+  const Shape strides = row_major_strides(shape), sizes = shape;
+  shape[dim] = kept;
+  Attributes attributes;
+  attributes.dims = {static_cast<std::int64_t>(dim)};
+  attributes.size = kept;
+  const Expr chosen = emitter.arithmetic(Primitive::kArgsort, {falling ? x : -x}, shape, attributes);
+  emitter.graph().nodes[chosen.id].result = Format::kInt64;
+  const InIntegers integers(emitter);
+  Expr position = chosen * static_cast<double>(strides[dim]);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (d == dim || shape[d] == 1) continue;
+    Shape along(shape.size(), 1);
+    along[d] = shape[d];
+    position = position + iota(emitter, along, 0, static_cast<double>(strides[d]), Format::kInt64);
+  }
+  const Expr column = reshape(x, {x.count(), 1}), rows = reshape(position, {position.count()});
+  call.decides_index(chosen, {column, rows, strides[dim], sizes[dim]});
+  call.returns(0, reshape(gather_rows(column, rows), shape));
+  call.returns(1, chosen + 0.0);  // What its readers see is the target's choice, in the result too.
+}
+
+void lower_topk(Call& call) {
+  const std::size_t rank = call.tensor("self").rank();
+  choose(call, call.dim("dim", rank, -1), call.integer("k", 0), call.boolean("largest", true));
+}
+
+void lower_sort(Call& call) {
+  const Expr x = call.tensor("self");
+  const std::size_t dim = call.dim("dim", x.rank(), -1);
+  choose(call, dim, x.rank() == 0 ? 1 : x.size(dim), call.boolean("descending", false));
+}
+
+// How many elements lie in each of equal parts of [min, max], the last one with its upper end. Parts are computed and
+// counted in the elements' own format, each step rounded: what lies next to the end of a part may fall on either side.
+void lower_histogram(Call& call) {
+  const Expr x = call.tensor("self");
+  const std::int64_t bins = call.integer("bins", 100);
+  const Format own = is_float(x.format()) ? x.format() : Format::kFloat64;
+  const double from = round_to(own, call.real("min", 0)), to = round_to(own, call.real("max", 0));
+  if (!(from < to) || bins < 1 || x.count() == 0) call.unsupported("limits taken from the data");
+  Emitter& emitter = call.emitter();
+  emitter.set_compute(own);
+  const Expr flat = cast(reshape(x, {x.count()}), own), low = emitter.constant(from), high = emitter.constant(to);
+  const Expr share = (flat - low) * static_cast<double>(bins) / (high - low);
+  const Expr part = cast(unary(Primitive::kFloor, maximum(share, emitter.constant(0))), Format::kInt64);
+  const Expr inside =
+      logical_and(compare(Primitive::kGreaterEqual, flat, low), compare(Primitive::kLessEqual, flat, high));
+  const Expr ones = expand(emitter.constant(1), {x.count(), 1});
+  const InIntegers integers(emitter);
+  const Expr last = minimum(part, emitter.constant(static_cast<double>(bins - 1)));
+  const Expr bin = select(inside, last, emitter.constant(-1));
+  call.returns(reshape(scatter_add(ones, bin, bins, own), {bins}));
+}
+
+// Groups are ranges of rows that end at `offs`: rows [s, k] by the group's own matrix [g, k, n], or, where both are
+// matrices, the product of a group's columns of the one and rows of the other, [g, m, n].
+void lower_grouped_mm(Call& call) {
+  const Expr a = call.tensor("self"), b = call.tensor("mat2");
+  if (a.rank() != 2 || !call.has("offs") || call.has("bias")) call.unsupported("shapes");
+  const Expr ends = call.tensor("offs");
+  const std::int64_t groups = ends.count(), rows = a.size(b.rank() == 3 ? 0 : 1);
+  if (ends.rank() != 1 || groups == 0 || (b.rank() == 3 && b.size(0) != groups)) call.unsupported("shapes");
+  Emitter& emitter = call.emitter();
+  const auto in_group = [&](std::int64_t group, const Shape& along) {
+    const InIntegers integers(emitter);
+    const Expr row = iota(emitter, along, 0, 1, Format::kInt64);
+    const auto end = [&](std::int64_t g) { return reshape(narrow(ends, 0, g, 1), {}); };
+    const Expr below = compare(Primitive::kLess, row, end(group));
+    return group == 0 ? below : logical_and(below, compare(Primitive::kGreaterEqual, row, end(group - 1)));
+  };
+  if (b.rank() == 3) {
+    Expr out = emitter.constant(0);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const Expr matrix = reshape(narrow(b, 0, g, 1), {b.size(1), b.size(2)});
+      out = select(in_group(g, {rows, 1}), matmul(a, matrix), out);
+    }
+    call.returns(out);
+    return;
+  }
+  const Shape shape = call.result_shape();
+  std::vector<Expr> products;
+  std::vector<View> views;
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const Expr columns = select(in_group(g, {1, rows}), a, emitter.constant(0, a.format()));
+    products.push_back(matmul(columns, b));
+    views.push_back({products.back().shape(), row_major_strides(products.back().shape()), g * products.back().count()});
+  }
+  call.returns(assemble(emitter, shape, std::nullopt, products, std::move(views), products[0].format()));
+}
+
+}  // namespace
+
+std::span<const Rule> choice_rules() {
+  constexpr auto kIndex = DecisionKind::kLastIndex;
+  static const Rule kRules[] = {
+      {"topk", {"default"}, lower_topk, kFunctional, kIndex},
+      {"sort", {"default", "stable"}, lower_sort, kFunctional, kIndex},
+      {"histc", {"default"}, lower_histogram, kOut | kObserved},
+      {"_grouped_mm", {"default"}, lower_grouped_mm},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,296 @@
+// Operations on complex tensors (ATen: cpu/vec/vec256/vec256_complex_float.h, native/cpu/BinaryOpsKernel.cpp). The
+// client describes a complex tensor by its view as real numbers, in a list of one, whose last dimension holds the real
+// and the imaginary part; a plain tensor is real. The names end with " on complex64" or " on complex128".
+//
+// The common mistake: a rule for real numbers that is applied to both parts adds a real operand to the imaginary part,
+// too. By parts go operations alone whose every operand is complex, or an index or mask.
+#include "server/lower/registry.h"
+#include "server/lower/view.h"
+
+namespace plumbline {
+namespace {
+
+struct Complex {
+  Expr re;
+  std::optional<Expr> im;  // Absent: a real number.
+};
+
+// Real numbers are computed with in the format of the complex ones.
+Expr floating(Call& call, Expr x) { return is_integer(x.format()) ? cast(x, call.emitter().compute()) : x; }
+
+// One part of a view as real numbers.
+Expr part(Expr view, std::int64_t index) {
+  Shape shape = view.shape();
+  if (shape.empty() || shape.back() != 2)
+    throw LowerError("a complex tensor as pairs of numbers was expected, found shape " + to_string(shape));
+  const Expr narrowed = narrow(view, shape.size() - 1, index, 1);
+  shape.pop_back();
+  return reshape(narrowed, shape);
+}
+
+Complex operand(Call& call, std::string_view name) {
+  if (call.is_list(name)) {
+    const std::vector<Expr> views = call.tensors(name);
+    if (views.size() != 1) call.unsupported("argument '" + std::string(name) + "' is no complex tensor");
+    return {part(views[0], 0), part(views[0], 1)};
+  }
+  if (const auto number = call.complex_number(name))
+    return {call.emitter().constant(number->real()), call.emitter().constant(number->imag())};
+  return {floating(call, call.operand(name)), std::nullopt};
+}
+
+Expr imaginary(Call& call, const Complex& x) { return x.im ? *x.im : call.emitter().constant(0); }
+
+Complex operator+(const Complex& a, const Complex& b) {
+  return {a.re + b.re, !a.im ? b.im : !b.im ? a.im : std::optional(*a.im + *b.im)};
+}
+
+Complex operator-(const Complex& x) { return {-x.re, x.im ? std::optional(-*x.im) : std::nullopt}; }
+
+Complex operator-(const Complex& a, const Complex& b) {
+  return {a.re - b.re, !b.im ? a.im : !a.im ? std::optional(-*b.im) : std::optional(*a.im - *b.im)};
+}
+
+Complex operator*(const Complex& a, const Complex& b) {
+  if (!a.im && !b.im) return {a.re * b.re, std::nullopt};
+  if (!b.im) return {a.re * b.re, *a.im * b.re};
+  if (!a.im) return {a.re * b.re, a.re * *b.im};
+  return {a.re * b.re - *a.im * *b.im, a.re * *b.im + *a.im * b.re};
+}
+
+// Kernels divide both numbers by the divisor's size before they multiply, each in a way of its own; all round no more
+// often than this one. Its scale is the smooth one.
+Complex operator/(const Complex& a, const Complex& b) {
+  if (!b.im) {
+    const Expr inverse = 1.0 / b.re;
+    return {a.re * inverse, a.im ? std::optional(*a.im * inverse) : std::nullopt};
+  }
+  const Expr scale = sqrt(square(b.re) + square(*b.im));
+  const Expr c = b.re / scale, d = *b.im / scale, size = square(c) + square(d), x = a.re / scale;
+  if (!a.im) return {x * c / size, -(x * d) / size};
+  const Expr y = *a.im / scale;
+  return {(x * c + y * d) / size, (y * c - x * d) / size};
+}
+
+// Shape of the result's parts.
+Shape parts_shape(const Call& call) {
+  Shape shape = call.result_shape();
+  if (shape.empty() || shape.back() != 2) call.unsupported("a result that is not complex");
+  shape.pop_back();
+  return shape;
+}
+
+void give(Call& call, const Complex& x) {
+  Emitter& emitter = call.emitter();
+  const Format format = call.result_format();
+  const Shape parts = parts_shape(call);
+  View real{parts, row_major_strides(parts), 0};
+  for (std::int64_t& stride : real.strides) stride *= 2;
+  View imaginary_part = real;
+  imaginary_part.offset = count(parts) == 0 ? 0 : 1;
+  const Expr re = expand(emitter.rounded(x.re, format), parts);
+  const Expr im = expand(emitter.rounded(imaginary(call, x), format), parts);
+  call.returns(assemble(emitter, call.result_shape(), std::nullopt, {re, im}, {real, imaginary_part}, format));
+}
+
+void lower_mul(Call& call) { give(call, operand(call, "self") * operand(call, "other")); }
+void lower_div(Call& call) { give(call, operand(call, "self") / operand(call, "other")); }
+void lower_neg(Call& call) { give(call, -operand(call, "self")); }
+void lower_reciprocal(Call& call) {
+  give(call, Complex{call.emitter().constant(1), std::nullopt} / operand(call, "self"));
+}
+
+// self + alpha other, or the difference.
+Complex scaled(Call& call, std::string_view name) {
+  const Complex x = operand(call, name);
+  return call.has("alpha") && call.known_number("alpha") != 1.0 ? operand(call, "alpha") * x : x;
+}
+void lower_add(Call& call) { give(call, operand(call, "self") + scaled(call, "other")); }
+void lower_sub(Call& call) { give(call, operand(call, "self") - scaled(call, "other")); }
+void lower_rsub(Call& call) { give(call, operand(call, "other") - scaled(call, "self")); }
+
+void lower_conj(Call& call) {
+  const Complex x = operand(call, "self");
+  give(call, {x.re, -imaginary(call, x)});
+}
+
+// Small whole powers; a derivative asks for the one below.
+void lower_power(Call& call) {
+  const auto complex_exponent = call.complex_number("exponent");
+  const double exponent = complex_exponent && complex_exponent->imag() == 0 ? complex_exponent->real()
+                                                                            : call.known_number("exponent").value_or(0);
+  const Complex x = operand(call, "self");
+  if (exponent != 1 && exponent != 2) call.unsupported("a power that is no square");
+  give(call, exponent == 1 ? x : x * x);
+}
+
+Expr absolute(Call& call, const Complex& x) { return sqrt(square(x.re) + square(imaginary(call, x))); }
+void lower_abs(Call& call) { call.returns(absolute(call, operand(call, "self"))); }
+
+void lower_angle(Call& call) {
+  const Complex x = operand(call, "self");
+  call.returns(binary(Primitive::kAtan2, imaginary(call, x), x.re));
+}
+
+// z / |z|, and 0 of 0.
+void lower_sgn(Call& call) {
+  const Complex x = operand(call, "self");
+  const Expr size = absolute(call, x), zero = equal(size, 0);
+  const Expr divisor = select(zero, call.emitter().constant(1), size);
+  give(call, {x.re / divisor, imaginary(call, x) / divisor});
+}
+
+// r cos(t) + i r sin(t)
+void lower_polar(Call& call) {
+  const Expr size = call.tensor("abs"), angle = call.tensor("angle");
+  give(call, {size * unary(Primitive::kCos, angle), size * unary(Primitive::kSin, angle)});
+}
+
+void lower_exp(Call& call) {
+  const Complex x = operand(call, "self");
+  const Expr size = exp(x.re), angle = imaginary(call, x);
+  give(call, {size * unary(Primitive::kCos, angle), size * unary(Primitive::kSin, angle)});
+}
+
+void lower_complex(Call& call) { give(call, {call.tensor("real"), call.tensor("imag")}); }
+
+void lower_where(Call& call) {
+  const Expr condition = call.tensor("condition");
+  const Complex a = operand(call, "self"), b = operand(call, "other");
+  give(call, {select(condition, a.re, b.re), select(condition, imaginary(call, a), imaginary(call, b))});
+}
+
+void lower_masked_fill(Call& call) {
+  const Expr mask = call.tensor("mask");
+  const Complex x = operand(call, "self"), value = operand(call, "value");
+  give(call, {select(mask, value.re, x.re), select(mask, imaginary(call, value), imaginary(call, x))});
+}
+
+// Of complex numbers a copy to real ones keeps the real parts; of real numbers a copy to complex ones has none but
+// these.
+void give_copied(Call& call, const Complex& x, bool to_complex) {
+  const Format format = call.result_format();
+  if (!to_complex) {
+    call.returns(expand(converted(x.re, format), call.result_shape()));
+  } else {
+    give(call, {converted(x.re, format), converted(imaginary(call, x), format)});
+  }
+}
+
+void lower_copy(Call& call) {
+  const Complex x = operand(call, "self");
+  give_copied(call, x, call.result_shape().size() == x.re.rank() + 1);
+}
+void lower_copy_from(Call& call) { give_copied(call, operand(call, "src"), call.is_list("self")); }
+
+template <int value>
+void lower_filled_with(Call& call) {
+  const std::size_t rank = call.has("size")       ? call.integers("size").size()
+                           : call.is_list("self") ? operand(call, "self").re.rank()
+                                                  : call.result_shape().size() - 1;
+  if (call.result_shape().size() != rank + 1) call.unsupported("a result that is not complex");
+  give(call, {call.emitter().constant(value), std::nullopt});
+}
+void lower_zero(Call& call) { give(call, {call.emitter().constant(0), std::nullopt}); }
+void lower_fill(Call& call) { give(call, operand(call, "value")); }
+void lower_scalar_tensor(Call& call) { give(call, operand(call, "s")); }
+void lower_full(Call& call) { give(call, operand(call, "fill_value")); }
+
+// Both parts by the rule of the operation on real numbers.
+void lower_by_parts(Call& call) {
+  const std::string& name = call.op().name;
+  const Match real = find_rule(name.substr(0, name.find(' ')));
+  if (!real.rule) call.unsupported("has no rule for real tensors");
+  give(call, {call.of_part(*real.rule, 0), call.of_part(*real.rule, 1)});
+}
+
+// A sum, divided by its number of terms.
+void lower_mean(Call& call) {
+  const Match sum = find_rule("aten::sum.dim_IntList");
+  const Complex total{call.of_part(*sum.rule, 0), call.of_part(*sum.rule, 1)};
+  const auto terms = static_cast<double>(operand(call, "self").re.count()) / static_cast<double>(total.re.count());
+  give(call, total / Complex{call.emitter().constant(terms), std::nullopt});
+}
+
+// Two matrices side by side, or one above the other.
+Expr joined(Expr a, Expr b, std::size_t dim) {
+  Shape shape = a.shape();
+  shape[dim] *= 2;
+  const Shape strides = row_major_strides(shape);
+  return assemble(*a.emitter, shape, std::nullopt, {a, b},
+                  {{a.shape(), strides, 0}, {b.shape(), strides, a.size(dim) * strides[dim]}}, a.format());
+}
+
+// Each part of a product is one sum of twice as many terms.
+void lower_mm(Call& call) {
+  const Complex a = operand(call, "self"), b = operand(call, "mat2");
+  if (!a.im || !b.im || a.re.rank() < 2 || a.re.rank() != b.re.rank()) call.unsupported("shapes");
+  const std::size_t last = a.re.rank() - 1;
+  give(call, {matmul(joined(a.re, -*a.im, last), joined(b.re, *b.im, last - 1)),
+              matmul(joined(a.re, *a.im, last), joined(*b.im, b.re, last - 1))});
+}
+
+}  // namespace
+
+std::span<const Rule> complex_rules() {
+  constexpr unsigned kBoth = kInPlace | kOut;
+  static const Rule kRules[] = {
+      {"mul", {"Tensor", "Scalar"}, lower_mul, kBoth},
+      {"div", {"Tensor", "Scalar"}, lower_div, kBoth},
+      {"add", {"Tensor", "Scalar"}, lower_add, kBoth},
+      {"sub", {"Tensor", "Scalar"}, lower_sub, kBoth},
+      {"rsub", {"Tensor", "Scalar"}, lower_rsub},
+      {"neg", {"default"}, lower_neg, kBoth},
+      {"reciprocal", {"default"}, lower_reciprocal, kBoth},
+      {"_conj_physical", {"default"}, lower_conj},
+      {"conj_physical", {"default"}, lower_conj, kBoth},
+      {"pow", {"Tensor_Scalar"}, lower_power, kInPlace | kOut},
+      {"abs", {"default"}, lower_abs, kOut},
+      {"angle", {"default"}, lower_angle, kOut},
+      {"sgn", {"default"}, lower_sgn, kBoth},
+      {"polar", {"default"}, lower_polar, kOut},
+      {"complex", {"default"}, lower_complex, kOut},
+      {"exp", {"default"}, lower_exp, kBoth},
+      {"where", {"self"}, lower_where, kOut},
+      {"masked_fill", {"Scalar", "Tensor"}, lower_masked_fill, kInPlace},
+      {"clone", {"default"}, lower_copy},
+      {"_to_copy", {"default"}, lower_copy},
+      {"contiguous", {"default"}, lower_copy},
+      {"copy", {"default"}, lower_copy_from, kInPlace},
+      {"zeros", {"default"}, lower_filled_with<0>},
+      {"ones", {"default"}, lower_filled_with<1>},
+      {"zeros_like", {"default"}, lower_filled_with<0>},
+      {"ones_like", {"default"}, lower_filled_with<1>},
+      {"new_zeros", {"default"}, lower_filled_with<0>},
+      {"new_ones", {"default"}, lower_filled_with<1>},
+      {"zero", {"default"}, lower_zero, kOnlyInPlace},
+      {"fill", {"Scalar", "Tensor"}, lower_fill, kInPlace},
+      {"full", {"default"}, lower_full},
+      {"scalar_tensor", {"default"}, lower_scalar_tensor},
+      {"sum", {"default", "dim_IntList"}, lower_by_parts, kOut},
+      {"mean", {"default", "dim"}, lower_mean, kOut},
+      {"mm", {"default"}, lower_mm, kOut},
+      {"bmm", {"default"}, lower_mm, kOut},
+      {"cat", {"default"}, lower_by_parts, kOut},
+      {"stack", {"default"}, lower_by_parts, kOut},
+      {"slice_backward", {"default"}, lower_by_parts},
+      {"select_backward", {"default"}, lower_by_parts},
+      {"slice_scatter", {"default"}, lower_by_parts},
+      {"select_scatter", {"default"}, lower_by_parts},
+      {"index", {"Tensor"}, lower_by_parts, kObserved},
+      {"index_select", {"default"}, lower_by_parts, kOut},
+      {"gather", {"default"}, lower_by_parts, kOut},
+      {"index_put", {"default"}, lower_by_parts, kInPlace | kObserved},
+      {"_index_put_impl", {"default"}, lower_by_parts, kOnlyInPlace | kObserved},
+      {"index_add", {"default"}, lower_by_parts, kInPlace},
+      {"scatter_add", {"default"}, lower_by_parts, kInPlace},
+      {"flip", {"default"}, lower_by_parts},
+      {"repeat", {"default"}, lower_by_parts},
+      {"roll", {"default"}, lower_by_parts},
+      {"tril", {"default"}, lower_by_parts, kBoth},
+      {"triu", {"default"}, lower_by_parts, kBoth},
+  };
+  return kRules;
+}
+
+}  // namespace plumbline

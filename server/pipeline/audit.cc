@@ -1,0 +1,149 @@
+#include "server/pipeline/audit.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "server/bound/compute.h"
+#include "server/bound/findings/invariants.h"
+#include "server/bound/pair/golden.h"
+#include "server/bound/replay/constants.h"
+#include "server/judge/coverage.h"
+#include "server/judge/judge.h"
+#include "server/lower/lower.h"
+
+namespace plumbline {
+namespace {
+
+// Probes' signs are drawn from the digest of the data that they judge.
+std::uint64_t seed_of(const std::string& digest) {
+  std::uint64_t seed = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (char c : digest) seed = (seed ^ static_cast<std::uint8_t>(c)) * 0x100000001b3ULL;
+  return seed;
+}
+
+// What step k may spend of a run's alpha: alpha / ((k+1)(k+2)) sums to alpha over all steps, whichever are audited.
+double alpha_of(std::int64_t step, double alpha) {
+  const auto t = static_cast<double>(step) + 1;
+  return alpha / (t * (t + 1));
+}
+
+// The reference's own client is asked for what its trace lacks.
+Graph lower_reference(const Trace& trace) {
+  try {
+    return lower(trace);
+  } catch (const ResultsMissing& missing) {
+    throw LowerError(std::string("the reference's trace lacks results: ") + missing.what());
+  }
+}
+
+Verdict judged(const Trace& target, const AuditRequestContext& context) {
+  const auto start = std::chrono::steady_clock::now();
+  Graph graph = lower(target);
+  Graph reference;
+  const bool paired = context.reference != nullptr && context.reference->trace != nullptr;
+  if (paired) reference = lower_reference(*context.reference->trace);
+  // A golden run keeps what its program was given as it was written.
+  if (context.golden == nullptr) settle_constants(&graph, paired ? &reference : nullptr);
+  const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  const Bounds bounds =
+      compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
+                      alpha_of(target.identity.step, context.alpha), context.golden, context.products});
+  JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
+  if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
+    input.changed_leaves = changed_leaves(target, context.previous->digests);
+  if (paired) {
+    input.first_step_of_run = context.reference->first_step_of_run;
+    input.reference_name = context.reference->name;
+  }
+  input.ranks = std::max<std::size_t>(1, target.rank_digests.size());
+  input.replicated = target.replicated;
+  input.diverged = diverged_parameters(target);
+  if (context.golden != nullptr) input.reference_name = context.golden_name;
+  Verdict verdict = judge(input);
+  cover_modules(target, graph.coverage, &verdict);
+  verdict.wanted = graph.wanted;
+  if (graph.coverage.untold > 0)
+    verdict.notes.push_back(
+        std::to_string(graph.coverage.untold) +
+        " convolutions of 16-bit numbers do not tell how they add up: the widest legal way was taken");
+  verdict.phase_seconds["lower"] = lowering;
+  return verdict;
+}
+
+Verdict not_audited(const Trace& target, const std::string& why) {
+  Verdict verdict;
+  verdict.outcome = Outcome::kInconclusive;
+  verdict.cause = Cause::kUnanswered;
+  verdict.sentence = "The step could not be audited: " + why + ".";
+  verdict.coverage.operations = verdict.coverage.opaque = target.ops.size();
+  return verdict;
+}
+
+}  // namespace
+
+Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory) {
+  const auto start = std::chrono::steady_clock::now();
+  Verdict verdict;
+  try {
+    verdict = judged(target, context);
+  } catch (const ResultsMissing& missing) {
+    verdict = not_audited(target, missing.what());
+    verdict.wanted = missing.wanted();
+    verdict.notes.emplace_back("the client is asked for the results that are missing: a later step holds them");
+  } catch (const std::exception& error) {
+    verdict = not_audited(target, error.what());
+  }
+  verdict.identity = target.identity;
+  verdict.digest = target.digest;
+  verdict.rank_digests = target.rank_digests;
+  verdict.profile = context.profile->name;
+  for (const std::string& field : context.profile->widened)
+    verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
+  verdict.backend = "cpu";
+  verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (memory != nullptr) *memory = {target.identity.step, digests_after(target)};
+  return verdict;
+}
+
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory) {
+  AuditRequestContext context;
+  context.products = products;
+  context.profile = &profile;
+  context.alpha = record.alpha > 0 && record.alpha < 1 ? record.alpha : kDefaultAlpha;
+  Reference reference;
+  if (record.reference != nullptr) {
+    reference = {record.reference, record.reference_name, record.reference->identity.step == 0};
+    context.reference = &reference;
+  }
+  context.golden = record.golden.get();
+  context.golden_name = record.reference_name;
+  const StepMemory previous{record.previous_step, record.previous_digests};
+  if (previous.step >= 0) context.previous = &previous;
+  return audit(*record.trace, context, memory);
+}
+
+GoldenStep golden_step(const Trace& trace, const Profile& profile) {
+  return record_golden(trace, seed_of(trace.digest), profile);
+}
+
+std::uint64_t estimated_audit_bytes(const Trace& target) {
+  // The optimizer's elementwise chains are computed in tiles; what is left of some results there is a cotangent. Others
+  // have their value in the replays of target and reference, of which some are computed again instead, and cotangents
+  // of a few functionals, which die on the way. What was observed of each operation is decoded as well. (A step of a
+  // Llama of 25 million parameters takes a third of this alone; a pair of differing programs up to nine tenths.)
+  constexpr double kArrays = 2.5, kArraysOfOptimizer = 0.5, kArraysOfOutputs = 4;
+  double arrays = 0;  // Elements of all.
+  for (const TraceLeaf& leaf : target.leaves) arrays += static_cast<double>(leaf.count);
+  for (const TraceOp& op : target.ops) {
+    const double each = target.outputs                  ? kArraysOfOutputs
+                        : op.phase == Phase::kOptimizer ? kArraysOfOptimizer
+                                                        : kArrays;
+    for (const TraceResult& result : op.results)
+      if (result.tensor.value != 0) arrays += each * static_cast<double>(count(result.tensor.view.sizes));
+  }
+  return static_cast<std::uint64_t>(sizeof(double) * arrays) + target.payload_bytes();
+}
+
+}  // namespace plumbline

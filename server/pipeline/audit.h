@@ -1,0 +1,60 @@
+// One step, from trace to verdict: Trace -> Graph -> Bounds -> Verdict. The one entry for everything that schedules
+// audits.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/profile.h"
+#include "server/bound/input.h"
+#include "server/ingest/golden_step.h"
+#include "server/ingest/trace.h"
+#include "server/judge/verdict.h"
+
+namespace plumbline {
+
+// What a step is judged against beside its own exact replay.
+struct Reference {
+  std::shared_ptr<const Trace> trace;  // Null: none. Its PARAMETER, BUFFER and STATE leaves may lack their payloads.
+  std::string name;                    // "run NAME step K".
+  bool first_step_of_run = false;      // State must be equal, not only matched.
+};
+
+// What the invariants remember from one audited step of a run to the next: digests by name ("param:w" -> hex).
+struct StepMemory {
+  std::int64_t step = -1;
+  std::map<std::string, std::string> digests;  // Of parameters and state after the step.
+};
+
+// Probability that rounding alone is ever flagged by a statistical envelope in a run.
+inline constexpr double kDefaultAlpha = 1e-3;
+
+struct AuditRequestContext {
+  const Profile* profile = nullptr;  // Never null.
+  double alpha = kDefaultAlpha;      // Of the whole run, in (0, 1).
+  const Reference* reference = nullptr;
+  const GoldenStep* golden = nullptr;  // In place of a reference, whose leaves equal the target's.
+  std::string golden_name;
+  const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
+  ObservedProducts products = ObservedProducts::kRowsFirst;
+};
+
+// Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be
+// lowered or evaluated gives INCONCLUSIVE with the reason. `memory` (if not null) receives the digests after the step.
+Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
+// The same of a record, under `profile` whatever it names.
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory);
+
+// What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
+GoldenStep golden_step(const Trace& trace, const Profile& profile);
+
+// Bytes that auditing this trace will take at most, for admission. Cheap: does not lower.
+std::uint64_t estimated_audit_bytes(const Trace& target);
+
+// Operations that lowering models, for the capture plan.
+std::vector<std::string> lowered_operations();
+// Operations among them with decisions: name -> 1 (positive side of the first result) or 2 (results are decisions).
+std::map<std::string, int> decision_operations();
+
+}  // namespace plumbline

@@ -1,0 +1,123 @@
+"""Pairs that failed once, shrunk, with what each showed. They are labelled and judged again in every test run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .spec import Applied, Block, Pair, Spec
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    shows: str
+    expected: str
+    pair: Pair
+
+
+def _pair(
+    seed: int,
+    blocks: tuple[Block, ...],
+    target: tuple[Applied, ...] = (),
+    reference: tuple[Applied, ...] = (),
+    batch: int = 2,
+    time: int = 3,
+    width: int = 4,
+) -> Pair:
+    training = (Block("whole"), Block("sgd", {"lr": 0.1}))
+    full = blocks if len(blocks) > 1 and blocks[-1].kind not in _LOSSES else (*blocks, *training)
+    return Pair(Spec(seed, batch, time, width, full, module=False), target, reference)
+
+
+_LOSSES = ("mse", "huber", "l1", "selected", "masked_cross_entropy", "cross_entropy")
+_EMBEDDING, _MSE = Block("embedding"), Block("mse")
+
+CASES = (
+    Case(
+        "eps inside the root of Adam",
+        "programs that differ, whose results are equal bit by bit, were accused",
+        "TYPE_I",
+        _pair(
+            1211986717,
+            (
+                *(Block("pixels"), Block("residual", {"eps": 0.3}), _MSE, Block("whole")),
+                Block("adam", {"lr": 0.01, "step": 10}),
+            ),
+            reference=(Applied("eps_inside", 4),),
+        ),
+    ),
+    Case(
+        "noise through torch.normal",
+        "one draw with its deviation applied in two ways was taken for two draws",
+        "TYPE_I",
+        _pair(
+            993872467,
+            (_EMBEDDING, Block("noise", {"std": 0.03}), Block("gelu_tanh"), _MSE),
+            target=(Applied("gelu_factored", 2), Applied("noise_by_parameters", 1)),
+        ),
+    ),
+    Case(
+        "a matrix product split",
+        "a hash that wraps before an embedding left the step unanswered",
+        "TYPE_I",
+        _pair(148064436, (Block("hashed"), Block("linear"), _MSE), reference=(Applied("split_k", 1),), width=6),
+    ),
+    Case(
+        "batch norm by the row",
+        "a result that the capture did not observe left the step unanswered",
+        "TYPE_I",
+        _pair(
+            628566487,
+            (Block("features"), Block("batch_norm_eval", {"eps": 1e-05}), _MSE),
+            target=(Applied("by_rows", 1),),
+        ),
+    ),
+    Case(
+        "a mask as a weight",
+        "indexing by a mask is opaque, and equal bits did not end the question",
+        "TYPE_I",
+        _pair(
+            1336795621,
+            (_EMBEDDING, Block("inplace"), Block("selected")),
+            reference=(Applied("selected_by_weight", 2),),
+            batch=4,
+            time=4,
+        ),
+    ),
+    Case(
+        "a rotary table kept in a buffer",
+        "a leaf of one program is a computed node of the other, which was not seen",
+        "TYPE_I",
+        _pair(8, (_EMBEDDING, Block("rotary", {"base": 10000.0}), _MSE), target=(Applied("rotary_kept", 1),)),
+    ),
+    Case(
+        "a loss scale of a thousand",
+        "the rounding of 0.001, which only one program has, was taken for mathematics",
+        "TYPE_I",
+        _pair(
+            9,
+            (Block("features"), Block("linear"), _MSE),
+            target=(Applied("loss_scaled_by_thousand", 3), Applied("transposed_product", 1)),
+        ),
+    ),
+    Case(
+        "codes rounded down",
+        "floor in place of round was taken for another legal decision",
+        "TYPE_II",
+        _pair(
+            5,
+            (_EMBEDDING, Block("quantized", {"bits": 8}), _MSE),
+            target=(Applied("quantized_floored", 1),),
+        ),
+    ),
+    Case(
+        "a limit of a uniform draw",
+        "the map of a draw was not compared",
+        "TYPE_II",
+        _pair(
+            6,
+            (_EMBEDDING, Block("jitter", {"low": -0.1, "high": 0.1}), _MSE),
+            target=(Applied("jitter_limit_off", 1, -0.0001739),),
+        ),
+    ),
+)

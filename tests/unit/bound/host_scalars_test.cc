@@ -1,0 +1,89 @@
+#include "server/bound/replay/host_scalars.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "server/bound/compute.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+constexpr double kRead = 0.7 + 0.2 + 0.4;  // In fp64; its terms are of fp32.
+
+// x * number, after Python read sum(x) as `read`, if it did.
+Graph scaled(double number, std::optional<double> read, TapKind kind = TapKind::kValue) {
+  GraphBuilder g;
+  const NodeId x = g.leaf({3}, {0.7, 0.2, 0.4});
+  const NodeId total = g.sum_all(x);
+  if (read) g.graph.reads.push_back({total, *read});
+  Attributes constant;
+  constant.scalar = number;
+  const NodeId by = g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant);
+  g.graph.host_numbers.push_back({by, g.graph.reads.size(), number});
+  const NodeId y = g.op(Primitive::kMul, {x, by}, {3});
+  g.tap("y", kind, y, {0.7 * number, 0.2 * number, 0.4 * number});
+  return std::move(g.graph);
+}
+
+Answer mathematics(const Graph& target, const Graph& reference) {
+  static const Profile profile;
+  for (const Finding& finding : compute_bounds({&target, &reference, &profile, 42}).findings)
+    if (finding.name == "y") return finding.mathematics;
+  throw std::runtime_error("no finding y");
+}
+
+const double kOneRead = kRead * (1 + 0x1p-23), kOtherRead = kRead * (1 - 0x1p-23);
+
+TEST(HostNumbers, WhatWasComputedFromOtherRoundingsIsNoDifference) {
+  const Graph target = scaled(std::sqrt(2) / kOneRead, kOneRead),
+              reference = scaled(std::sqrt(2) / kOtherRead, kOtherRead);
+  const Answer answer = mathematics(target, reference);
+  EXPECT_TRUE(answer.passed());
+  EXPECT_GT(answer.deviation, 1e-8);
+  EXPECT_GE(answer.host, 3 * answer.deviation);  // Four times the reads' errors.
+  EXPECT_LE(answer.host, 5 * answer.deviation);
+  EXPECT_GE(answer.envelope, answer.host);
+}
+
+TEST(HostNumbers, BeyondThatNothingIsProven) {
+  const Answer answer =
+      mathematics(scaled(std::sqrt(2) / kOneRead, kOneRead), scaled(std::sqrt(3) / kOtherRead, kOtherRead));
+  EXPECT_TRUE(answer.failed());
+  EXPECT_FALSE(answer.disproved());
+}
+
+TEST(HostNumbers, WithoutAReadOrAfterOneOfTheSameBitsEveryDifferenceIsMathematics) {
+  const double a = std::sqrt(2), b = a * (1 + 1e-7);
+  EXPECT_TRUE(mathematics(scaled(a, std::nullopt), scaled(b, std::nullopt)).disproved());
+  EXPECT_TRUE(mathematics(scaled(a, kOneRead), scaled(b, kOneRead)).disproved());
+}
+
+TEST(HostNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
+  EXPECT_TRUE(mathematics(scaled(1e-3, kOneRead), scaled(2e-3, kOtherRead)).disproved());
+  const double shared = std::sqrt(2);  // 5 % more of the same number.
+  EXPECT_TRUE(mathematics(scaled(1.05 * shared, kOneRead), scaled(shared, kOtherRead)).disproved());
+}
+
+TEST(HostNumbers, ANumberThatTheDeviceComputedInTheReferenceIsTakenForTheSame) {
+  GraphBuilder g;
+  const NodeId x = g.leaf({3}, {0.7, 0.2, 0.4});
+  Attributes constant;
+  constant.scalar = std::sqrt(2);
+  const NodeId top = g.op(Primitive::kConstant, {}, {}, Format::kFloat64, constant);
+  const NodeId quotient = g.op(Primitive::kDiv, {top, g.sum_all(x)}, {1});
+  g.tap("y", TapKind::kValue, g.op(Primitive::kMul, {x, quotient}, {3}), {0, 0, 0});
+  EXPECT_TRUE(mathematics(scaled(std::sqrt(2) / kOneRead, kOneRead), g.graph).passed());
+  EXPECT_TRUE(mathematics(g.graph, scaled(std::sqrt(2) / kOneRead, kOneRead)).passed());
+}
+
+TEST(HostNumbers, AReadThatExactArithmeticContradictsLeavesNothingKnown) {
+  const Answer answer = mathematics(scaled(std::sqrt(2), std::nan("")), scaled(std::sqrt(3), kOneRead));
+  EXPECT_TRUE(answer.vacuous());
+}
+
+}  // namespace
+}  // namespace plumbline
