@@ -1,5 +1,5 @@
-// Elements that share a rounding event (server/bound/envelope/events.h), found by sorting: a backend's way, by its own loops.
-// Where few draws tell that hardly any do, the host looks no further; a device sorts faster than it asks.
+// Elements that share a rounding event (server/bound/envelope/events.h), found by sorting: a backend's way, by its own
+// loops. Where few draws tell that hardly any do, the host looks no further; a device sorts faster than it asks.
 #pragma once
 
 #include <cstdint>

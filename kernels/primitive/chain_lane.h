@@ -52,16 +52,20 @@ PLUMBLINE_HOST_DEVICE inline double value(const Chain::Step& step, const double 
   return element::visit(step.primitive, ValueOf{x});
 }
 
-// How far the rounding of a result t of the operands x moves it, flushing of operands below `tiny` included.
+// How far the rounding of a result t of the operands x moves it, flushing of operands below `tiny` included: what
+// flushing moves, and the rounding of what that makes of the result.
 PLUMBLINE_HOST_DEVICE inline double rounding_error(Primitive primitive, const element::LocalError& error, double tiny,
                                                    const double (&x)[3], double t) {
-  double e = 0;
-  if (!error.none) e = error.of_argument ? error.of(x[0], t) : error.of(t);
-  if (tiny == 0) return e;
-  double lost[3];
-  for (int k = 0; k < 3; ++k) lost[k] = element::flushed(x[k], tiny);
-  const double moved = element::visit(primitive, CarriedOf{x, lost, t});
-  return error.none ? moved : (e + moved) * (1 + 0x1p-20);
+  double moved = 0;
+  if (tiny > 0) {
+    double lost[3];
+    for (int k = 0; k < 3; ++k) lost[k] = element::flushed(x[k], tiny);
+    moved = element::visit(primitive, CarriedOf{x, lost, t});
+  }
+  if (error.none || moved == kInfinity) return moved;
+  const double reached = moved == 0 ? t : std::copysign(std::fabs(t) + moved, t);
+  const double e = error.of_argument ? error.of(x[0], reached) : error.of(reached);
+  return tiny == 0 ? e : (e + moved) * (1 + 0x1p-20);
 }
 
 // The radius of its result t: (carried + e)(1 + 2^-40) is above the rounding of the sum.

@@ -39,11 +39,12 @@ const Rows& base() {
 }
 
 // Under a profile that flushes subnormal operands (element.h). That is true of maxima, comparisons and sign changes,
-// too, whose instructions flush their operands.
+// too, whose instructions flush their operands. The result that flushing has moved is the one that is rounded: an
+// elementwise primitive's error grows with its result's magnitude, and storing any result rounds what it was moved by.
 Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, const Arithmetic& arithmetic,
                     Inputs inputs, const Array& out) {
-  Bound error = row.local_error(attributes, arithmetic, inputs, out);
-  if (!arithmetic.profile->flush_subnormals || !is_float(arithmetic.compute)) return error;
+  if (!arithmetic.profile->flush_subnormals || !is_float(arithmetic.compute))
+    return row.local_error(attributes, arithmetic, inputs, out);
   const double tiny = smallest_normal(arithmetic.compute);
   std::vector<Bound> radii;
   for (const Array& x : inputs) {
@@ -52,11 +53,24 @@ Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, co
         radius.values, [tiny] PLUMBLINE_HOST_DEVICE(double v) { return primitive::element::flushed(v, tiny); }, x);
   }
   Bound moved = row.radius(attributes, inputs, radii, out);
-  if (!moved) return error;
+  if (!moved) return row.local_error(attributes, arithmetic, inputs, out);
+  Array reached = out;
+  if (is_elementwise(row.primitive)) {
+    reached = Array::uninitialized(out.shape());
+    loop::map(
+        reached,
+        [] PLUMBLINE_HOST_DEVICE(double t, double r) { return r > 0 ? std::copysign(std::fabs(t) + r, t) : t; }, out,
+        moved.values);
+  }
+  Bound error = row.local_error(attributes, arithmetic, inputs, reached);
   if (!error) return moved;
+  const double stored = 1 + primitive::storage(arithmetic).u;
   loop::map(
-      error.values, [] PLUMBLINE_HOST_DEVICE(double e, double r) { return (e + r) * (1 + 0x1p-20); }, error.values,
-      moved.values);
+      error.values,
+      [stored] PLUMBLINE_HOST_DEVICE(double e, double r) {
+        return r == primitive::kInfinity ? r : (e + r * stored) * (1 + 0x1p-20);
+      },
+      error.values, moved.values);
   return error;
 }
 
