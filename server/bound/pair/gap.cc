@@ -132,12 +132,14 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input_.alpha);
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {
-    const double freedom = kFreedom * (own[p].freedom + theirs[p].freedom), host = own[p].host + theirs[p].host;
+    const double host = own[p].host + theirs[p].host, rho = own[p].rho + theirs[p].rho + host;
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
     if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
-    const double scale = this->scale(probes[p]);
-    Answer answer{true, gap(probes[p]) / scale, (replays + freedom + host) / scale,
-                  (own[p].rho + theirs[p].rho + freedom + host) / scale, host / scale};
+    const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
+    // What agrees without any freedom needs none, however much there would be.
+    const bool agreed = gap <= replays + host;
+    const double freedom = agreed ? 0 : kFreedom * (own[p].freedom + theirs[p].freedom);
+    Answer answer{true, gap / scale, (replays + host + freedom) / scale, (rho + freedom) / scale, host / scale};
     answer.freedom = freedom / scale;
     answers.push_back(answer);
   }
