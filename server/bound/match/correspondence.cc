@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/bound/match/transplant.h"
+#include "server/bound/replay/constants.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
@@ -312,13 +313,12 @@ class Matcher {
   }
 
   // The numbers among the leaves of one element, and the constants.
-  static std::set<double> scalars(const Graph& graph, const std::vector<LeafValue>& values) {
-    std::set<double> found;
+  static SetOfNumbers scalars(const Graph& graph, const std::vector<LeafValue>& values) {
+    SetOfNumbers found;
     for (const LeafValue& value : values)
       if (value && value.count() == 1) found.insert(static_cast<Array>(value).item());
     for (const Node& node : graph.nodes)
       if (node.primitive == Primitive::kConstant) found.insert(node.attributes.scalar);
-    std::erase_if(found, [](double x) { return std::isnan(x); });
     return found;
   }
 
@@ -350,7 +350,7 @@ class Matcher {
 
   const Graph &target_, &reference_;
   const bool own_content_;
-  const std::set<double> target_scalars_, reference_scalars_;
+  const SetOfNumbers target_scalars_, reference_scalars_;
   std::map<std::string, std::size_t> by_name_;  // Target's leaves.
   std::set<NodeId> matched_;                    // Target's data that was.
   Correspondence found_;

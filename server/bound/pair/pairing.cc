@@ -15,6 +15,7 @@
 #include "server/bound/pair/replays.h"
 #include "server/bound/pair/standouts.h"
 #include "server/bound/pair/updates.h"
+#include "server/bound/replay/constants.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
 #include "server/lower/emit.h"
@@ -239,7 +240,7 @@ void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pa
 // By node, of the numbers that the program gave to its operations and the other did not: half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both give are one.
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
-  std::set<double> shared;
+  SetOfNumbers shared;
   for (NodeId id : other.arguments) shared.insert(other.nodes[id].attributes.scalar);
   Freedoms freedoms;
   for (NodeId id : graph.arguments) {

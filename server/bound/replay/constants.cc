@@ -13,7 +13,8 @@ namespace plumbline {
 namespace {
 
 bool is_number(const Node& node) {
-  return node.primitive == Primitive::kConstant || node.primitive == Primitive::kVarianceRsqrt;
+  return (node.primitive == Primitive::kConstant || node.primitive == Primitive::kVarianceRsqrt) &&
+         !std::isnan(node.attributes.scalar);
 }
 
 // As the kernel takes it: beside elements of 16 bits in fp32. Some loops round it to the elements' own format, which is
@@ -46,10 +47,10 @@ int digits(double x) {
 
 // By rounded number: what is written for it, and whether a leaf of one element holds it.
 struct Written {
-  std::set<double> numbers;
+  SetOfNumbers numbers;
   bool held = false;
 };
-using Numbers = std::map<double, Written>;
+using Numbers = std::map<double, Written, NumberOrder>;
 
 Numbers numbers_of(const Graph& graph) {
   Numbers numbers;

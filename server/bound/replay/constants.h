@@ -8,9 +8,18 @@
 // rounding then costs is charged where the number is used. Numbers that only one program has stay as written.
 #pragma once
 
+#include <compare>
+#include <set>
+
 #include "server/lower/graph.h"
 
 namespace plumbline {
+
+// By value, NaN after all numbers: std::less is no order where a program has NaN among its constants.
+struct NumberOrder {
+  bool operator()(double a, double b) const { return std::weak_order(a, b) < 0; }
+};
+using SetOfNumbers = std::set<double, NumberOrder>;
 
 // `reference`: null where there is none.
 void settle_constants(Graph* target, Graph* reference);

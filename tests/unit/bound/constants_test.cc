@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "server/bound/compute.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -56,6 +59,15 @@ TEST(Constants, NumbersThatAreOneAfterRoundingAreOne) {
   EXPECT_TRUE(mathematics(times({1e-4}), times({1 - 0.9999})).passed());
   EXPECT_TRUE(mathematics(times({kLog2E}, Format::kFloat64), times({kTyped}, Format::kFloat64)).disproved());
   EXPECT_TRUE(mathematics(times({kLog2E}), times({1.442698})).disproved());
+}
+
+TEST(Constants, NotANumberAmongThemLeavesTheOthersAsTheyAre) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Graph graph = times({nan, kLog2E, 3}), other = times({nan, kTyped, 3});
+  settle_constants(&graph, &other);
+  EXPECT_TRUE(std::isnan(first_number(graph)));
+  EXPECT_EQ(graph.nodes[graph.arguments.at(1)].attributes.scalar, kTyped);
+  EXPECT_EQ(graph.nodes[graph.arguments.at(2)].attributes.scalar, 3);
 }
 
 TEST(Constants, ALeafOfOneElementIsANumberToo) {
