@@ -101,8 +101,9 @@ struct IllegalValue {
 // The gradient, update or state of a parameter that both programs have, which one of them does not give.
 struct MissingTap {
   std::string tap;
-  NodeId node = 0;  // What gives it, in the program that has it.
+  NodeId node = 0;  // What gives it, in the program that has it; the parameter's first use if the other has none.
   bool in_reference = false;
+  bool unused = false;  // The other program never takes the parameter.
 };
 
 // What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "server/bound/replay/range.h"
@@ -67,6 +68,15 @@ bool has_parameter(const Graph& graph, const std::string& name) {
          });
 }
 
+// The first operation that takes the parameter; nothing: none does.
+std::optional<NodeId> first_use(const Graph& graph, const std::string& parameter) {
+  const auto leaf = std::ranges::find(graph.leaves, "param:" + parameter, &GraphLeaf::name);
+  if (leaf == graph.leaves.end()) return std::nullopt;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (std::ranges::find(graph.nodes[id].inputs, leaf->node) != graph.nodes[id].inputs.end()) return id;
+  return std::nullopt;
+}
+
 // What is before a tap's parameter and behind it: "grad", "update", "state .exp_avg".
 std::string sort_of(const GraphTap& tap, const std::string& parameter) {
   const std::size_t at = tap.name.find(':');
@@ -94,7 +104,9 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
     const std::string parameter = parameter_of(graph, tap);
     if (parameter.empty() || names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
-    bounds->missing_taps.push_back({tap.name, tap.terms.front().node, in_reference});
+    // Where the other program never takes the parameter, the first that does is the place.
+    const std::optional<NodeId> use = first_use(other, parameter) ? std::nullopt : first_use(graph, parameter);
+    bounds->missing_taps.push_back({tap.name, use.value_or(tap.terms.front().node), in_reference, use.has_value()});
   }
 }
 

@@ -175,7 +175,7 @@ class _(GPTInParts):
         return total
 
 
-@mutant("accumulation: gradients of the first part are cleared", first_use=("logits", "embed"))
+@mutant("accumulation: gradients of the first part are cleared", first_use=("layer_norm", "logits", "embed"))
 class _(GPTInParts):
     def backward(self, tokens: Tensor) -> Tensor:
         total = torch.zeros(())

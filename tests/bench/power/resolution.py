@@ -83,7 +83,8 @@ def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
             paired = pair.taps[name].math_resolution
 
             def scaled(factor: float, paired: float = paired) -> dict[str, Tensor]:
-                return {"loss": program()["loss"] * (1 + factor * paired)}
+                # In fp64: in fp32 the number would be 1.
+                return {"loss": (program()["loss"].double() * (1 + factor * paired)).float()}
 
             for factor, outcome in ((0.9, "TYPE_I"), (1.1, "TYPE_II")):
                 verdict = plumbline.compare(functools.partial(scaled, factor), program, server=server)
