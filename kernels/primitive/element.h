@@ -94,8 +94,6 @@ PLUMBLINE_HOST_DEVICE constexpr auto visit(Primitive primitive, const Visitor& v
       return visitor(Unary<kLogicalNot, s::LogicalNot, Flat, Decision, Bitwise>{});
     case kCast:
       return visitor(Unary<kCast, s::Identity, Slope, Lipschitz, Bitwise>{});
-    case kQuantize:
-      return visitor(Unary<kQuantize, s::Identity, Slope, Lipschitz, Gridded>{});
     case kAdd:
       return visitor(Binary<kAdd, s::Add, Slopes, Sum, Addition<1>>{});
     case kSub:

@@ -122,7 +122,6 @@ constexpr Named kNames[] = {
     {kIsFinite, "isfinite"},
     {kLogicalNot, "logical_not"},
     {kCast, "cast"},
-    {kQuantize, "quantize"},
     {kAdd, "add"},
     {kSub, "sub"},
     {kMul, "mul"},

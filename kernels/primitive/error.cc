@@ -173,14 +173,6 @@ LocalError element::Exponential::of(const Attributes& attributes, const Arithmet
   return of_function(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic);
 }
 
-LocalError element::Gridded::of(const Attributes& attributes, const Arithmetic& arithmetic) {
-  LocalError result;
-  if (arithmetic.replayed) return result;
-  hold(arithmetic, &result);
-  result.absolute = attributes.scalar;
-  return result;
-}
-
 namespace {
 
 struct LocalErrorOf {

@@ -42,8 +42,7 @@ enum class Primitive : std::uint8_t {
   kTrunc,
   kIsFinite,
   kLogicalNot,
-  kCast,      // identity; the node's format rounds (float to integer truncates)
-  kQuantize,  // identity, off by at most `scalar`: a rounding to a grid that only one of two programs has
+  kCast,  // identity; the node's format rounds (float to integer truncates)
   // Elementwise, two inputs, broadcast.
   kAdd,
   kSub,

@@ -64,7 +64,7 @@ Bound with_flushing(const PrimitiveTraits& row, const Attributes& attributes, co
   }
   Bound error = row.local_error(attributes, arithmetic, inputs, reached);
   if (!error) return moved;
-  const double stored = 1 + primitive::storage(arithmetic).u;
+  const double stored = is_elementwise(row.primitive) ? 1 : 1 + primitive::storage(arithmetic).u;
   loop::map(
       error.values,
       [stored] PLUMBLINE_HOST_DEVICE(double e, double r) {

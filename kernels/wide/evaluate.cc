@@ -86,7 +86,6 @@ WideArray evaluate(Primitive primitive, const Attributes& attributes, const Shap
     case kLogicalNot:
       return each([](Wide a) { return outcome(a == 0); });
     case kCast:
-    case kQuantize:
       return in[0].expand(shape);
 
     case kAdd:
@@ -170,7 +169,6 @@ double work(Primitive primitive, const Attributes& attributes, const Shape& shap
     case kLeaf:
     case kConstant:
     case kCast:
-    case kQuantize:
     case kCount:
       return 0;
     case kExp:

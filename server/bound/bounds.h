@@ -27,8 +27,8 @@ struct Answer {
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
   double host = 0;  // The part of both that numbers computed by Python own (host_scalars.h).
-  // Of the envelope, what is not the rounding of the result to the format that holds it: no execution is without that,
-  // however it came about. NaN: not known apart.
+  // Of the envelope, what is neither the rounding of the result to the format that holds it, which no execution is
+  // without, nor a freedom that nothing needed. NaN: not known apart.
   double doubt = std::numeric_limits<double>::quiet_NaN();
   // By the rounding model a legal execution deviates by more than bias + x spread with a probability of at most
   // 2 exp(-x^2 / 2), whatever x >= 0 is (adjoint.h). NaN: it was not asked.

@@ -13,6 +13,7 @@
 #include "server/bound/pair/golden.h"
 #include "server/bound/pair/pairing.h"
 #include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/decided.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
 #include "server/bound/replay/terms.h"

@@ -107,8 +107,7 @@ Hazard hazard_of(const Graph& graph, const HazardFinding& finding) {
       break;
     case HazardKind::kStagnation:
       hazard.kind = "stagnation";
-      if (const Primitive primitive = graph.nodes[finding.node].primitive;
-          primitive == Primitive::kRound || primitive == Primitive::kQuantize) {
+      if (graph.nodes[finding.node].primitive == Primitive::kRound) {
         hazard.sentence = part + " of the weights' updates vanish, " + percent(finding.harm) +
                           " of the whole step: each is below half a step of the weights' grid.";
         hazard.remedy = "round stochastically, or keep a master copy of the weights in fp32";

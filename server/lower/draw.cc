@@ -50,9 +50,14 @@ void lower_draw(Call& call) {
   if (const Family* family = family_of(operation)) {
     draw.family = family->name;
     for (const auto& [name, otherwise] : family->numbers) {
-      if (call.is_tensor(name)) continue;  // Among the tensors.
+      if (call.is_tensor(name)) {  // Among the tensors.
+        draw.place.push_back({call.tensor(name).id, 0});
+        continue;
+      }
       draw.numbers.push_back(call.known_number(name).value_or(otherwise));
+      draw.place.push_back({std::nullopt, draw.numbers.back()});
     }
+    if (draw.family != "normal" && draw.family != "uniform") draw.place.clear();
     // Dropout names what it leaves out, Bernoulli what it keeps.
   } else if (operation == "native_dropout") {
     draw.family = "bernoulli";

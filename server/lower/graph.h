@@ -109,11 +109,17 @@ struct HostNumber {
 
 // What a random leaf was drawn from.
 struct Draw {
+  struct Parameter {
+    std::optional<NodeId> node;  // Where it is a tensor.
+    double number = 0;
+  };
   NodeId leaf = 0;
   std::uint32_t origin = 0;
   std::string family;           // "normal", "bernoulli"; otherwise the operation's name.
   std::vector<double> numbers;  // Parameters that are plain numbers, in the family's order.
   std::vector<NodeId> inputs;   // Parameters that are tensors.
+  // Of a normal draw its mean and deviation, of a uniform one its ends: any two of a family are one, moved and scaled.
+  std::vector<Parameter> place;
 };
 
 struct GraphCoverage {

@@ -11,6 +11,7 @@
 #include "server/bound/enclose/interval.h"
 #include "server/bound/match/correspondence.h"
 #include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/decided.h"
 #include "server/lower/lower.h"
 #include "server/lower/view.h"
 

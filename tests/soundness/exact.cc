@@ -46,7 +46,6 @@ class Real {  // An MPFR number of 200 bits.
 double without_rounding(Primitive p, double x) {
   switch (p) {
     case kCast:
-    case kQuantize:
       return x;
     case kNeg:
       return -x;

@@ -133,7 +133,6 @@ Image unary(Primitive p, const Real& x, slong precision) {
     case kLogicalNot:
       return Real(sign == 0 ? 1 : 0);
     case kCast:
-    case kQuantize:
       return x;
     default:
       no_oracle(p);

@@ -118,27 +118,6 @@ class Direct final : public Execution {
   F f_;
 };
 
-// To the nearest number of a grid of steps 2 * scalar (whatever the processor rounds to), or to either neighbour on one
-// of half that step.
-template <class T>
-class Gridded final : public Execution {
- public:
-  explicit Gridded(const Problem& p)
-      : in_(p.inputs[0].data(), p.inputs[0].data() + p.inputs[0].count()), half_(static_cast<T>(p.attributes.scalar)) {}
-  void run(Random& random, double* out) override {
-    const bool nearest = coin(random);
-    for (std::size_t i = 0; i < in_.size(); ++i) {
-      const T finer = in_[i] / half_;
-      out[i] =
-          nearest ? std::round(finer / 2) * 2 * half_ : (coin(random) ? std::floor(finer) : std::ceil(finer)) * half_;
-    }
-  }
-
- private:
-  std::vector<T> in_;
-  T half_;
-};
-
 template <class T>
 std::unique_ptr<Execution> of(const Problem& p, std::span<const Exact> truth, const Arithmetic& arithmetic) {
   const auto direct = [&](auto f) -> std::unique_ptr<Execution> {
@@ -164,8 +143,6 @@ std::unique_ptr<Execution> of(const Problem& p, std::span<const Exact> truth, co
       return direct([](T a, T b) { return a * b; });
     case kDiv:
       return direct([](T a, T b) { return a / b; });
-    case kQuantize:
-      return std::make_unique<Gridded<T>>(p);
     case kNeg:
       return direct([](T a, T) { return -a; });
     case kAbs:

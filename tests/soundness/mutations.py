@@ -183,7 +183,7 @@ MUTATIONS = [
              "logical_not add sub mul div pow atan2 fmod less less_equal greater greater_equal equal not_equal "
              "logical_and logical_or select"),
     Mutation("radius: a quarter, of one operand", "radius.cc", "struct OfRadiusAlone", "up(R::radius(0, r, 0))",
-             "0.25 * up(R::radius(0, r, 0))", "neg abs sin cos cast quantize"),
+             "0.25 * up(R::radius(0, r, 0))", "neg abs sin cos cast"),
     Mutation("radius: a quarter, of two operands", "radius.cc", "struct OfRadiusAlone",
              "up(R::radius(0, ra, 0, rb, 0))", "0.25 * up(R::radius(0, ra, 0, rb, 0))", "max min"),
     Mutation("monotone: the upper end forgotten", "rule/radius.h", "struct Monotone",

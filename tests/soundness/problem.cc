@@ -334,10 +334,6 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       problem.attributes.scalar = coin(random) ? 1 : 0;
       problem.inputs = {values.array({lanes})};
       break;
-    case kQuantize:
-      problem.attributes.scalar = std::ldexp(1.0, -static_cast<int>(pick(random, 0, 12)));
-      problem.inputs = {values.array({lanes})};
-      break;
     case kPow:
       problem.inputs = {absolute(values.array({lanes})), values.array({lanes})};
       break;

@@ -80,11 +80,6 @@ struct Exponential : ErrorRule {
   static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);
 };
 
-// Half a step of the grid to nearest, a step by any other rounding; the grid's numbers are then held by the format.
-struct Gridded : ErrorRule {
-  static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);
-};
-
 // A profile that flushes subnormal operands to zero moves each by less than the smallest normal, `tiny`: what that can
 // do to the result is what the primitive's own enclosure says. Twice that, because an operand that was compared as zero
 // may be handed on as it is.

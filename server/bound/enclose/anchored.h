@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/bound/input.h"
+#include "server/bound/replay/decided.h"
 
 namespace plumbline {
 

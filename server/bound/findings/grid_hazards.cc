@@ -19,8 +19,8 @@ NodeId source_of(const Graph& graph, NodeId id) {
 
 bool grid_node(const Graph& graph, NodeId id) {
   const Primitive primitive = graph.nodes[id].primitive;
-  return primitive == Primitive::kRound || primitive == Primitive::kFloor || primitive == Primitive::kQuantize ||
-         primitive == Primitive::kTrunc || primitive == Primitive::kCeil;
+  return primitive == Primitive::kRound || primitive == Primitive::kFloor || primitive == Primitive::kTrunc ||
+         primitive == Primitive::kCeil;
 }
 
 std::optional<HazardFinding> find_saturation(const Graph& graph, const Replay& values) {
@@ -56,9 +56,7 @@ std::optional<HazardFinding> find_stagnation(const Graph& graph, const Replay& v
   NodeId worst = 0;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    const bool nearest = node.primitive == Primitive::kRound ||
-                         (node.primitive == Primitive::kQuantize && node.attributes.scalar == 0.5);
-    if (!nearest || !values.has(id)) continue;
+    if (node.primitive != Primitive::kRound || !values.has(id)) continue;
     const Node& scaling = graph.nodes[node.inputs[0]];
     if (scaling.primitive != Primitive::kMul || count(graph.nodes[scaling.inputs[1]].shape) != 1) continue;
     const Node& update = graph.nodes[scaling.inputs[0]];

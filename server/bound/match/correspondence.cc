@@ -136,9 +136,12 @@ const Draw* draw_of(const Graph& graph, NodeId leaf) {
   return draw == graph.draws.end() ? nullptr : &*draw;
 }
 
-// As far as is known.
+// As far as is known: parameters that are tensors have no value yet.
 bool one_distribution(const Draw* a, const Draw* b) {
-  return a == nullptr || b == nullptr || (a->family == b->family && a->numbers == b->numbers);
+  if (a == nullptr || b == nullptr) return true;
+  const auto tensor = [](const Draw::Parameter& parameter) { return parameter.node.has_value(); };
+  return a->family == b->family && a->numbers == b->numbers && std::ranges::none_of(a->place, tensor) &&
+         std::ranges::none_of(b->place, tensor);
 }
 
 // Works out a correspondence, leaf by leaf of the reference.
@@ -367,37 +370,6 @@ Array freedom_of(Format format, const Array& content) {
     any = any || free.data()[i] > 0;
   }
   return any ? free : Array();
-}
-
-bool match_draws_by_order(const Graph& target, const Graph& reference, Correspondence* found) {
-  using Key = std::pair<std::string, std::int64_t>;  // Family, elements.
-  std::map<Key, std::vector<const Draw*>> ours;
-  const auto open = [&](bool in_reference, const Draw& draw) {
-    return std::ranges::any_of(found->items, [&](const MatchedItem& item) {
-      return item.in_reference == in_reference && item.evidence == Evidence::kNone && item.item == draw.leaf;
-    });
-  };
-  for (const Draw& draw : target.draws)
-    if (open(false, draw)) ours[{draw.family, count(target.nodes[draw.leaf].shape)}].push_back(&draw);
-  bool any = false;
-  for (const Draw& draw : reference.draws) {
-    if (!open(true, draw)) continue;
-    std::vector<const Draw*>& candidates = ours[{draw.family, count(reference.nodes[draw.leaf].shape)}];
-    if (candidates.empty()) continue;
-    const NodeId leaf = candidates.front()->leaf;
-    candidates.erase(candidates.begin());
-    for (std::size_t r = 0; r < reference.leaves.size(); ++r)
-      for (std::size_t t = 0; t < target.leaves.size(); ++t)
-        if (reference.leaves[r].node == draw.leaf && target.leaves[t].node == leaf)
-          found->reference_values[r] = found->target_values[t].reshape(reference.nodes[draw.leaf].shape);
-    found->draws.emplace_back(leaf, draw.leaf);
-    std::erase_if(found->items, [&](const MatchedItem& item) {
-      return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : leaf);
-    });
-    found->items.push_back({Evidence::kNamed, true, draw.leaf, leaf});
-    any = true;
-  }
-  return any;
 }
 
 Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,

@@ -66,10 +66,6 @@ struct Correspondence {
 Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
                           const std::vector<LeafValue>& reference_values, Matching matching = Matching::kStrict);
 
-// Pairs the draws that nothing else settled by the order of their kind; the reference takes the target's numbers.
-// Returns whether there were any.
-bool match_draws_by_order(const Graph& target, const Graph& reference, Correspondence* found);
-
 // How far an item's elements may lie elsewhere, in its shape; empty: nowhere.
 Array freedom_of(Format format, const Array& content);
 

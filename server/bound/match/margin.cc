@@ -24,21 +24,6 @@ double root_mean_square(const Array& x) {
 
 }  // namespace
 
-double distance_to_code(Primitive rounding, double x, double code) {
-  double low = code - 0.5, high = code + 0.5;
-  if (rounding == Primitive::kFloor || (rounding == Primitive::kTrunc && code > 0)) {
-    low = code;
-    high = code + 1;
-  } else if (rounding == Primitive::kCeil || (rounding == Primitive::kTrunc && code < 0)) {
-    low = code - 1;
-    high = code;
-  } else if (rounding == Primitive::kTrunc) {
-    low = -1;
-    high = 1;
-  }
-  return std::fmax(0, std::fmax(low - x, x - high));
-}
-
 bool Margins::decides(const Graph& graph, NodeId id) {
   const Node& node = graph.nodes[id];
   const auto continuous = [&](NodeId input) { return is_float(graph.nodes[input].result); };

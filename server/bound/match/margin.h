@@ -2,11 +2,9 @@
 #pragma once
 
 #include "server/bound/match/computed.h"
+#include "server/bound/replay/decided.h"
 
 namespace plumbline {
-
-// How far x lies from what rounds to the integer `code`.
-double distance_to_code(Primitive rounding, double x, double code);
 
 // The decision of one node, element by element.
 class Margins {

@@ -136,11 +136,11 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
     if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
-    // What agrees without any freedom needs none, however much there would be.
-    const bool agreed = gap <= replays + host;
-    const double freedom = agreed ? 0 : kFreedom * (own[p].freedom + theirs[p].freedom);
+    const double freedom = kFreedom * (own[p].freedom + theirs[p].freedom);
     Answer answer{true, gap / scale, (replays + host + freedom) / scale, (rho + freedom) / scale, host / scale};
     answer.freedom = freedom / scale;
+    // What agrees without any freedom is answered, however much there would be.
+    if (gap <= replays + host) answer.doubt = (replays + host) / scale;
     answers.push_back(answer);
   }
   return answers;

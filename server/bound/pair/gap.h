@@ -45,8 +45,7 @@ class Gap {
 
   // Errors and freedoms of the target's side alone.
   std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const;
-  // `own`: from own_envelopes, by probe. All taps of a probe have their counterparts. Freedoms are charged to gaps
-  // beyond the replays' own errors.
+  // `own`: from own_envelopes, by probe. All taps of a probe have their counterparts.
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const;
   std::vector<Answer> ask(const std::vector<Probe>& probes) const { return ask(probes, own_envelopes(probes)); }
 

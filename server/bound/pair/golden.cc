@@ -67,8 +67,7 @@ Array array_of(const std::vector<double>& values, const Shape& shape) {
 bool on_grid(const Graph& graph) {
   return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
     return node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
-           node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc ||
-           node.primitive == Primitive::kQuantize;
+           node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
   });
 }
 

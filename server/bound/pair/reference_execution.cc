@@ -1,6 +1,7 @@
 #include "server/bound/pair/reference_execution.h"
 
 #include "server/bound/enclose/anchored.h"
+#include "server/bound/replay/decided.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {

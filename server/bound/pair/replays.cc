@@ -1,6 +1,7 @@
 #include "server/bound/pair/replays.h"
 
 #include "server/bound/match/decisions.h"
+#include "server/bound/match/draws.h"
 #include "server/bound/match/grids.h"
 
 namespace plumbline {
@@ -28,7 +29,7 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
   pair.target = target_exact;
   pair.reference = replay(reference, found->reference_values, Precision::kExact);
   match_computed({target, pair.target}, {reference, pair.reference}, *input.profile, found);
-  if (match_draws_by_order(target, reference, found))
+  if (match_draws_by_order({target, pair.target}, {reference, pair.reference}, found))
     pair.reference = replay(reference, found->reference_values, Precision::kExact);
   const Replay reference_exact = pair.reference;
   pair.target_overrides = found->target_computed;

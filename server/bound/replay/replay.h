@@ -91,19 +91,4 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
 
-// Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
-// elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
-// (more than 2^-4 of the compared values' root mean square in 16-bit formats and where products may run in tf32, 2^-12
-// otherwise).
-struct DecisionCheck {
-  Overrides overrides;
-  Overrides choices;  // All that were told, differing or not.
-  std::uint64_t total = 0;
-  std::uint64_t differing = 0;
-  std::vector<NodeId> illegal;
-};
-DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
-// Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits.
-std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile);
-
 }  // namespace plumbline

@@ -69,7 +69,7 @@ class Memory {
     } else if (node.primitive == Primitive::kConstant) {
       bytes_[id] = kElement;
       dense_[id] = count(node.shape) == 1;
-    } else if (node.primitive == Primitive::kCast || node.primitive == Primitive::kQuantize) {
+    } else if (node.primitive == Primitive::kCast) {
       share(id, source);
       dense_[id] = dense_[source] && node.shape == graph_.nodes[source].shape;
     } else if (node.primitive == Primitive::kWindow) {

@@ -4,6 +4,7 @@
 
 #include "server/bound/compute.h"
 #include "server/bound/findings/grid_hazards.h"
+#include "server/bound/replay/decided.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {

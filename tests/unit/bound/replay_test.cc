@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "kernels/sums.h"
+#include "server/bound/replay/decided.h"
 #include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 

@@ -62,9 +62,6 @@ inline std::vector<Case> cases(std::uint64_t seed) {
         {kLogicalNot, 0.5, 1}, {kCast, -2, 2}}) {
     add(std::string(traits(d.primitive).name), d.primitive, {}, {3, 5}, {r({3, 5}, d.low, d.high)});
   }
-  Attributes grid;
-  grid.scalar = 0.5;
-  add("quantize", kQuantize, grid, {3, 5}, {r({3, 5}, -2, 2)});
   for (const Domain d : {Domain{kAdd, -2, 2},
                          {kSub, -2, 2},
                          {kMul, -2, 2},

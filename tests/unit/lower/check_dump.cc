@@ -15,6 +15,7 @@
 #include <set>
 
 #include "kernels/wide/compare.h"
+#include "server/bound/replay/decided.h"
 #include "server/bound/replay/replay.h"
 #include "server/bound/replay/wide_replay.h"
 #include "server/ingest/assembler.h"

@@ -1,0 +1,79 @@
+#include "server/bound/match/draws.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace plumbline {
+namespace {
+
+// A draw's parameter, by element of the draw; empty: it is a tensor of another size.
+Array parameter_of(const MatchSide& side, const Draw& draw, std::size_t which) {
+  const std::int64_t elements = count(side.graph.nodes[draw.leaf].shape);
+  const Draw::Parameter& parameter = draw.place[which];
+  const Array x = parameter.node ? side.replay.value(*parameter.node) : Array::scalar(parameter.number);
+  if (x.count() == 1) return Array::full({elements}, x.materialize().item());
+  return x.count() == elements ? x.reshape({elements}).on_host() : Array();
+}
+
+// The target's numbers as the reference would have drawn them; empty: that is not known.
+Array moved(const MatchSide& target, const Draw& ours, const MatchSide& reference, const Draw& theirs,
+            const Array& numbers) {
+  if (ours.family != theirs.family || ours.place.size() != 2 || theirs.place.size() != 2) return {};
+  const Array a = parameter_of(target, ours, 0), b = parameter_of(target, ours, 1);
+  const Array c = parameter_of(reference, theirs, 0), d = parameter_of(reference, theirs, 1);
+  if (!a || !b || !c || !d) return {};
+  const bool ends = ours.family == "uniform";
+  const Array x = numbers.on_host();
+  Array result = Array::uninitialized({x.count()});
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double from = a.data()[i], to = c.data()[i];
+    const double width = ends ? b.data()[i] - from : b.data()[i], wanted = ends ? d.data()[i] - to : d.data()[i];
+    const double y = from == to && width == wanted ? x.data()[i] : to + wanted * ((x.data()[i] - from) / width);
+    if (!std::isfinite(y)) return {};
+    result.data()[i] = y;
+  }
+  return result;
+}
+
+LeafValue& value_at(const Graph& graph, NodeId leaf, std::vector<LeafValue>* values) {
+  const auto at = std::ranges::find(graph.leaves, leaf, &GraphLeaf::node);
+  return (*values)[static_cast<std::size_t>(at - graph.leaves.begin())];
+}
+
+}  // namespace
+
+bool match_draws_by_order(const MatchSide& target, const MatchSide& reference, Correspondence* found) {
+  using Key = std::pair<std::string, std::int64_t>;  // Family, elements.
+  std::map<Key, std::vector<const Draw*>> ours;
+  const auto open = [&](bool in_reference, const Draw& draw) {
+    return std::ranges::any_of(found->items, [&](const MatchedItem& item) {
+      return item.in_reference == in_reference && item.evidence == Evidence::kNone && item.item == draw.leaf;
+    });
+  };
+  for (const Draw& draw : target.graph.draws)
+    if (open(false, draw)) ours[{draw.family, count(target.graph.nodes[draw.leaf].shape)}].push_back(&draw);
+  bool any = false;
+  for (const Draw& draw : reference.graph.draws) {
+    if (!open(true, draw)) continue;
+    const Shape& shape = reference.graph.nodes[draw.leaf].shape;
+    std::vector<const Draw*>& candidates = ours[{draw.family, count(shape)}];
+    if (candidates.empty()) continue;
+    const Draw& counterpart = *candidates.front();
+    candidates.erase(candidates.begin());
+    const Array numbers = value_at(target.graph, counterpart.leaf, &found->target_values);
+    const Array taken = moved(target, counterpart, reference, draw, numbers);
+    if (!taken) found->draws.emplace_back(counterpart.leaf, draw.leaf);
+    value_at(reference.graph, draw.leaf, &found->reference_values) = (taken ? taken : numbers).reshape(shape);
+    std::erase_if(found->items, [&](const MatchedItem& item) {
+      return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : counterpart.leaf);
+    });
+    found->items.push_back({Evidence::kNamed, true, draw.leaf, counterpart.leaf});
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,141 @@
+#include "server/bound/replay/decided.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/checks.h"
+#include "kernels/operations.h"
+#include "kernels/sums.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+
+double distance_to_code(Primitive rounding, double x, double code) {
+  double low = code - 0.5, high = code + 0.5;
+  if (rounding == Primitive::kFloor || (rounding == Primitive::kTrunc && code > 0)) {
+    low = code;
+    high = code + 1;
+  } else if (rounding == Primitive::kCeil || (rounding == Primitive::kTrunc && code < 0)) {
+    low = code - 1;
+    high = code;
+  } else if (rounding == Primitive::kTrunc) {
+    low = -1;
+    high = 1;
+  }
+  return std::fmax(0, std::fmax(low - x, x - high));
+}
+
+namespace {
+
+Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
+  Array values = Array::uninitialized(shape);
+  current_operations().decode(values, format, bytes->data());
+  return values;
+}
+
+// Largest difference between the elements that exact arithmetic and the target chose, and the elements' own spread.
+std::pair<double, double> choice_margin(const GraphDecision& decision, const Replay& followed) {
+  const Array own = followed.computed(decision.node).on_host();
+  const Array observed = followed.value(decision.node).on_host();
+  const Array table = followed.value(decision.choice->table).on_host();
+  const Array position = followed.value(decision.choice->position).on_host();
+  double margin = 0, sum = 0, squares = 0, finite = 0;
+  for (std::int64_t i = 0; i < own.count(); ++i) {
+    const double moved = own.data()[i] - observed.data()[i];
+    if (moved == 0) continue;
+    const double row = position.data()[i], other = row + moved * static_cast<double>(decision.choice->stride);
+    const double rows = static_cast<double>(table.count());
+    if (!(row >= 0 && other >= 0 && row < rows && other < rows)) return {HUGE_VAL, 0};
+    margin = std::fmax(margin, std::fabs(table.data()[static_cast<std::int64_t>(row)] -
+                                         table.data()[static_cast<std::int64_t>(other)]));
+  }
+  for (std::int64_t i = 0; i < table.count(); ++i) {
+    const double x = table.data()[i];
+    if (!std::isfinite(x)) continue;
+    ++finite;
+    sum += x;
+    squares += x * x;
+  }
+  return {margin, finite == 0 ? 0 : std::sqrt(std::fmax(0, squares / finite - sum / finite * (sum / finite)))};
+}
+
+constexpr double kTermRoundings = 32;  // Of the largest term, that may have turned a decision.
+
+// What a margin is measured by, relative to the spread of what is compared.
+double illegal_share(const Graph& graph, NodeId operand, const Profile& profile) {
+  // What comes from narrow formats, or products that run in one, lies far from the exact values.
+  const auto narrow = [](Format format) {
+    return is_float(format) && traits(format).precision <= traits(Format::kFloat16).precision;
+  };
+  bool coarse = profile.tf32_allowed || narrow(graph.nodes[operand].result);
+  for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result);
+  return std::ldexp(1.0, coarse ? -4 : -12);
+}
+
+}  // namespace
+
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile) {
+  std::vector<NodeId> illegal;
+  for (const GraphDecision& decision : graph.decisions) {
+    if (!decision.choice) continue;
+    const auto [margin, spread] = choice_margin(decision, followed);
+    if (!(margin <= spread * illegal_share(graph, decision.choice->table, profile))) illegal.push_back(decision.node);
+  }
+  return illegal;
+}
+
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile) {
+  DecisionCheck check;
+  for (const GraphDecision& decision : graph.decisions) {
+    const Node& node = graph.nodes[decision.node];
+    Array own = exact.value(decision.node);
+    Array observed = decode_bytes(decision.format, decision.sides, own.shape());
+    check.total += static_cast<std::uint64_t>(own.count());
+    if (decision.choice) check.choices[decision.node] = observed;
+    if (count_differing(own, observed) == 0) continue;
+    own = own.on_host();
+    std::uint64_t differing = 0;
+    for (std::int64_t i = 0; i < own.count(); ++i) {
+      if (observed.data()[i] != observed.data()[i]) observed.data()[i] = own.data()[i];
+      differing += own.data()[i] != observed.data()[i];
+    }
+    if (differing == 0) continue;
+    check.differing += differing;
+
+    const bool comparison = node.inputs.size() == 2;
+    const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
+                          node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
+    const bool sign = node.primitive == Primitive::kSign;
+    if (!decision.choice && (comparison || rounding || sign)) {
+      const Array a = exact.value(node.inputs[0]).expand(own.shape()).on_host();
+      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).on_host() : Array();
+      double squares = 0, margin = 0;
+      for (std::int64_t i = 0; i < own.count(); ++i) {
+        const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);
+        squares += difference * difference;
+        if (own.data()[i] == observed.data()[i]) continue;
+        margin = std::fmax(margin, rounding ? distance_to_code(node.primitive, difference, observed.data()[i])
+                                            : std::fabs(difference));
+      }
+      const double spread = std::sqrt(squares / static_cast<double>(own.count()));
+      // Where everything compared is nearly equal, its spread says nothing: the terms do that cancel in it.
+      double limit = spread * illegal_share(graph, node.inputs[0], profile);
+      if (!(margin <= limit)) {
+        double terms = 0;
+        for (NodeId input : node.inputs)
+          if (is_float(graph.nodes[input].compute))
+            terms = std::fmax(terms, kTermRoundings * unit_roundoff(graph.nodes[input].compute) *
+                                         norm_max(terms_magnitude(graph, exact, input)));
+        limit = std::fmax(limit, terms);
+      }
+      if (!(margin <= limit)) check.illegal.push_back(decision.node);
+    }
+    check.overrides[decision.node] = observed;
+  }
+  // A choice may come out otherwise once another one is followed.
+  if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());
+  return check;
+}
+
+}  // namespace plumbline

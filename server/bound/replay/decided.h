@@ -1,0 +1,27 @@
+// Decisions that the target's execution told: comparisons, choices, roundings to integers. Exact arithmetic follows
+// them where rounding may have turned them.
+#pragma once
+
+#include "server/bound/replay/replay.h"
+
+namespace plumbline {
+
+// How far x lies from what rounds to the integer `code`.
+double distance_to_code(Primitive rounding, double x, double code);
+
+// Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
+// elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
+// (more than 2^-4 of the compared values' root mean square in 16-bit formats and where products may run in tf32, 2^-12
+// otherwise).
+struct DecisionCheck {
+  Overrides overrides;
+  Overrides choices;  // All that were told, differing or not.
+  std::uint64_t total = 0;
+  std::uint64_t differing = 0;
+  std::vector<NodeId> illegal;
+};
+DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
+// Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits.
+std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile);
+
+}  // namespace plumbline
