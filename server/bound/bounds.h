@@ -37,8 +37,10 @@ struct Answer {
   // In their place, of elements that were compared one by one: the least likely one's chance (kernels/comparison.h).
   double least_chance = std::numeric_limits<double>::quiet_NaN();
 
-  // The part of both that items without a counterpart and open decisions own (match/).
+  // The part of both that items without a counterpart and open decisions own (match/), and whether the deviation is
+  // within the envelope by that alone.
   double freedom = 0;
+  bool by_freedom = false;
 
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
@@ -101,7 +103,9 @@ struct IllegalValue {
 // The gradient, update or state of a parameter that both programs have, which one of them does not give.
 struct MissingTap {
   std::string tap;
-  NodeId node = 0;  // What gives it, in the program that has it; the parameter's first use if the other has none.
+  // In the program that has it: where it leaves what the other computes, or the parameter's first use if the other has
+  // none.
+  NodeId node = 0;
   bool in_reference = false;
   bool unused = false;  // The other program never takes the parameter.
 };

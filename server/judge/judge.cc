@@ -231,6 +231,17 @@ void add_latent_difference(const JudgeInput& input, Verdict* verdict) {
                               "It did not show in any bit of the taps: " + latent.sentence});
 }
 
+// Whether the programs agree only as far as roundings of what they hold go: a change below that would not have shown.
+bool agree_by_rounding(const Bounds& bounds) {
+  const auto weaker = [](const MatchedItem& item) {
+    return item.evidence == Evidence::kComputed ||
+           (item.evidence == Evidence::kRounding && item.format == Format::kUnknown);
+  };
+  const auto by_freedom = [](const Finding& finding) { return finding.mathematics.by_freedom; };
+  return bounds.free_numbers || std::ranges::any_of(bounds.match.items, weaker) ||
+         std::ranges::any_of(bounds.findings, by_freedom);
+}
+
 void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
   if (bounds.findings.empty()) {
@@ -238,7 +249,7 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
            "No tap was there to judge: tap a result, or call backward and the optimizer inside of the step.");
     return;
   }
-  bool unanswered = false, proven = true, statistical = false;
+  bool unanswered = false, proven = !agree_by_rounding(bounds), statistical = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
     if (finding.execution.asked || finding.value.asked) proven = proven && finding.proven;

@@ -43,7 +43,7 @@ bool decide_structure(const JudgeInput& input, Verdict* verdict) {
   verdict->suspect = place_of(first.in_reference ? *input.reference : *input.graph, first.node);
   verdict->suspect_in_reference = first.in_reference;
   verdict->suspect_detail = first.unused ? "the parameter's first use, which has no counterpart"
-                                         : "what gives " + first.tap + " here, and has no counterpart";
+                                         : "on the way to " + first.tap + " the first without a counterpart";
   decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kStructure,
          std::string(first.in_reference ? "The reference" : "The target") + " gives " + joined(names) + ", and the " +
              (first.in_reference ? "target" : "reference") +

@@ -246,7 +246,7 @@ def pieces(x: Tensor, y: Tensor) -> list[Tensor]:
 def functions(x: Tensor) -> list[Tensor]:
     small, positive = x.detach().tanh() * 0.9, x.detach().abs() + 0.1
     out = [f(positive) for f in (torch.log2, torch.log10, torch.exp2, torch.sinh, torch.cosh, torch.asinh)]
-    out += [small.asin(), small.acos()]
+    out += [small.asin(), small.acos(), torch.special.erfc(x)]
     return [*out, torch.acosh(positive + 1), torch.atanh(small), torch.tan(small)]
 
 
@@ -271,6 +271,16 @@ def special(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
         *(torch.addr(x, y[:, 0], y[0]), torch.linalg.cross(x[:, :3], y[:, :3]), x.renorm(2, 0, 1.0)),
         *(x.index_fill(0, i[:2], 0.3), plain.index_copy(0, torch.arange(2), y.detach()[:2]), x.unfold(1, 3, 2)),
         *(x.take(i), plain.put(i, y.detach()[0, :6]), torch.narrow_copy(plain, 1, 2, 3), ~i),
+    ]
+
+
+def counted(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
+    """Integers that count and repeat, and what is written on a diagonal."""
+    diagonal = x.diagonal_scatter(y[:, 0])
+    return [
+        *(i.bincount(minlength=8), y.repeat_interleave(2, 0), torch.repeat_interleave(i)),
+        *(torch.tril_indices(4, 5), torch.triu_indices(4, 5, 1), diagonal, x.diagonal(1) * 2.0),
+        torch.ops.aten.diagonal_backward(y.detach()[0, :5], [6, 5], 0, 0, 1),
     ]
 
 
@@ -334,6 +344,7 @@ PROGRAMS: dict[str, Program] = {
     "batch_norm inference": lambda x, y, i: torch.ops.aten._native_batch_norm_legit_no_training(
         x.detach(), None, None, torch.zeros(8, dtype=x.dtype), torch.ones(8, dtype=x.dtype), 0.1, 1e-5)[0],
     "special": lambda x, y, i: special(x, y, i),
+    "counted": lambda x, y, i: counted(x, y, i),
     "perturbing": lambda x, y, i: [x.detach().prod(), x.detach().cumprod(0)],
 }  # fmt: skip
 

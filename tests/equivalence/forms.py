@@ -83,8 +83,7 @@ class Edit:
     scaled: bool  # Whether the mutation's size is drawn; otherwise the form itself says how much changes.
     causes: tuple[str, ...]
     needs: Callable[[dict[str, Any]], bool]  # Whether a block with these options has this edit.
-    after: bool  # Where the place may also be what consumes it, as for what is left out.
-    coupled: bool
+    after: bool  # The place may also be what follows, as for what is left out, or only moves or cuts.
     whole: bool  # Only in programs whose step sees the batch whole.
 
 
@@ -133,9 +132,8 @@ def mutation(
     causes: tuple[str, ...] = ("MATHEMATICS",),
     needs: Callable[[dict], bool] = lambda options: True,
     after: bool = False,
-    coupled: bool = False,
 ) -> Callable[[Form], Form]:
-    return _edit(MUTATIONS, of, mutates=True, scaled=scaled, causes=causes, needs=needs, after=after, coupled=coupled)
+    return _edit(MUTATIONS, of, mutates=True, scaled=scaled, causes=causes, needs=needs, after=after)
 
 
 def _edit(registry: dict[str, Edit], of: str, **given: Any) -> Callable[[Form], Form]:
@@ -143,7 +141,7 @@ def _edit(registry: dict[str, Edit], of: str, **given: Any) -> Callable[[Form], 
         assert form.__doc__, f"{form.__name__} has no reason"
         assert form.__name__ not in REWRITES and form.__name__ not in MUTATIONS, form.__name__
         slot, any_of = (of.removeprefix("any "), True) if of.startswith("any ") else (KINDS[of].slot, False)
-        settings = {"after": False, "coupled": False, "whole": False, **given}
+        settings = {"after": False, "whole": False, **given}
         registry[form.__name__] = Edit(
             form.__name__, "any" if any_of else of, slot, form, " ".join(form.__doc__.split()), **settings
         )

@@ -78,9 +78,7 @@ def judge(pair: Pair, server: str, with_rivals: bool = False, label: Label | Non
         answer = ("ERROR", "", "", str(error), "", ())
     if v is not None:
         place = v.suspect
-        where = "" if place is None else f"{place.source} {place.op}"
-        if place is not None and place.op == "leaf":  # A leaf has no line; its name stands for the place.
-            where = f"leaf {place.module}"
+        where = "" if place is None else f"{place.source} {place.op} {place.module}"
         answer = (v.verdict, v.grade, v.cause, v.sentence, where, tuple(h.kind for h in v.hazards))
     return Judged(
         pair,
@@ -129,7 +127,8 @@ def _located(pair: Pair, where: str, sentence: str) -> bool:
         return False
     side = file.removesuffix(".py")
     written: Text = text(pair.spec, getattr(pair, side))
-    return any(int(line) in written.lines_of[a.block] for a in pair.mutations)
+    blocks = {a.block + next_ for a in pair.mutations for next_ in ((0, 1) if a.registered.after else (0,))}
+    return any(int(line) in written.lines_of[block] for block in blocks)
 
 
 def describe(judged: Judged) -> str:

@@ -49,13 +49,13 @@ def gradient_scaled(c: Context) -> list[str]:
     return [*c.lines, f"h = h + {c.delta!r} * (h - h.detach())"]
 
 
-@mutation("any layer", causes=("MATHEMATICS", "STRUCTURE"))
+@mutation("any layer", causes=("MATHEMATICS", "STRUCTURE"), after=True)
 def branch_detached(c: Context) -> list[str]:
     """No gradient passes."""
     return [*c.lines, "h = h.detach()"]
 
 
-@mutation("any layer")
+@mutation("any layer", after=True)
 def positions_shifted(c: Context) -> list[str]:
     """Positions off by one."""
     return [*c.lines, "h = h.roll(1, 1)"]
@@ -73,7 +73,7 @@ def layer_applied_twice(c: Context) -> list[str]:
     return [*c.lines, *c.lines]
 
 
-@mutation("any layer", causes=("MATHEMATICS", "STRUCTURE"))
+@mutation("any layer", causes=("MATHEMATICS", "STRUCTURE"), after=True)
 def layer_left_out(c: Context) -> list[str]:
     """A block that does nothing."""
     return ["h = h * 1.0"]

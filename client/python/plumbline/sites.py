@@ -135,7 +135,10 @@ class Sites:
                 self._by_sequence[torch.autograd._get_sequence_nr() - 1] = site
             return BACKWARD, *site
         known = self._by_sequence.get(node._sequence_nr())
-        if known is None:  # Accumulation of a gradient: part of the operation that made it.
+        if known is None and node.name().endswith("AccumulateGrad"):
+            module, source = self._last_backward  # The line that adds up gradients is the one that calls backward.
+            return BACKWARD, module, self._walk()[1] or source
+        if known is None:  # Part of the operation before it.
             known = self._last_backward
         else:
             self._last_backward = known

@@ -256,4 +256,10 @@ Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
   return *suspicion;
 }
 
+std::optional<NodeId> departure(const LocalizeSide& with, const LocalizeSide& without) {
+  const KnownValues others(without.graph, without.replay);
+  const std::optional<Suspicion> found = Search(with, others).run();
+  return found ? std::optional(found->node) : std::nullopt;
+}
+
 }  // namespace plumbline

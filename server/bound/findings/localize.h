@@ -38,4 +38,7 @@ struct LocalizeSide {
 
 Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference);
 
+// Where what `with` alone gives (its `failing`) leaves the values that the other program has; nothing: nowhere.
+std::optional<NodeId> departure(const LocalizeSide& with, const LocalizeSide& without);
+
 }  // namespace plumbline

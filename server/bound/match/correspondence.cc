@@ -337,14 +337,45 @@ class Matcher {
     return std::nullopt;
   }
 
+  // What a leaf has no counterpart for is free: all of it, or the elements in which it differs from a leaf of the other
+  // program that has most of them.
   void set_free(bool in_reference, std::size_t index) {
     const Graph& graph = in_reference ? reference_ : target_;
     const GraphLeaf& leaf = graph.leaves[index];
-    const Array free = freedom_of(leaf.format, (in_reference ? found_.reference_values : found_.target_values)[index]);
+    Array free = freedom_of(leaf.format, values(in_reference)[index]);
     if (!free) return;
+    if (const std::optional<std::size_t> twin = twin_of(in_reference, index)) {
+      const Array x = static_cast<Array>(values(in_reference)[index]).on_host();
+      const Array y = static_cast<Array>(values(!in_reference)[*twin]).on_host();
+      for (std::int64_t i = 0; i < x.count(); ++i)
+        if (x.data()[i] == y.data()[i]) free.data()[i] = 0;
+    }
     Freedoms& freedoms = in_reference ? found_.reference_freedoms : found_.target_freedoms;
     if (freedoms.emplace(leaf.node, free.reshape(graph.nodes[leaf.node].shape)).second)
       note(Evidence::kNone, in_reference, leaf.node, std::nullopt);
+  }
+
+  const std::vector<LeafValue>& values(bool in_reference) const {
+    return in_reference ? found_.reference_values : found_.target_values;
+  }
+
+  // The other program's leaf of this size and role that shares the most elements with this one, if that is over half.
+  std::optional<std::size_t> twin_of(bool in_reference, std::size_t index) const {
+    const Graph &own = in_reference ? reference_ : target_, &other = in_reference ? target_ : reference_;
+    const Array x = static_cast<Array>(values(in_reference)[index]).on_host();
+    std::optional<std::size_t> twin;
+    std::int64_t most = x.count() / 2;
+    for (std::size_t i = 0; i < other.leaves.size(); ++i) {
+      const LeafValue& theirs = values(!in_reference)[i];
+      if (!theirs || theirs.count() != x.count() || other.leaves[i].role != own.leaves[index].role) continue;
+      const Array y = static_cast<Array>(theirs).on_host();
+      std::int64_t same = 0;
+      for (std::int64_t k = 0; k < x.count(); ++k) same += x.data()[k] == y.data()[k];
+      if (same <= most) continue;
+      most = same;
+      twin = i;
+    }
+    return twin;
   }
 
   void note(Evidence evidence, bool in_reference, NodeId item, std::optional<NodeId> counterpart) {

@@ -134,7 +134,7 @@ class Sharing {
         note_open(theirs, reference_, &their_open);
     }
     for (std::size_t t = 0; t < ours_.size(); ++t) {
-      if (matched_[t])
+      if (matched_[t] || repeats(t))
         found_.target_settled[ours_[t].node] = true;
       else if (ours_[t].open)
         note_open(ours_[t], target_, &our_open);
@@ -148,6 +148,18 @@ class Sharing {
   bool has_open_counterpart(const Decision& theirs) const {
     return std::ranges::any_of(ours_,
                                [&](const Decision& ours) { return ours.open && ours.elements == theirs.elements; });
+  }
+
+  // Whether the target decides once more what the reference decides once: it comes out alike everywhere.
+  bool repeats(std::size_t t) const {
+    const Decision& ours = ours_[t];
+    if (!ours.open && !ours.rounds) return false;
+    const Margins margins = ours.margins(target_);
+    return std::ranges::any_of(theirs_, [&](const Decision& theirs) {
+      if (ours.elements != theirs.elements) return false;
+      const std::optional<Agreed> agreed = agree(margins, theirs.margins(reference_), false);
+      return agreed && agreed->differing == 0;
+    });
   }
 
   // The target's decision that the reference's is: of those that agree, one that has no counterpart yet before others,

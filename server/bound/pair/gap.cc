@@ -140,7 +140,8 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
     Answer answer{true, gap / scale, (replays + host + freedom) / scale, (rho + freedom) / scale, host / scale};
     answer.freedom = freedom / scale;
     // What agrees without any freedom is answered, however much there would be.
-    if (gap <= replays + host) answer.doubt = (replays + host) / scale;
+    answer.by_freedom = !(gap <= replays + host);
+    if (!answer.by_freedom) answer.doubt = (replays + host) / scale;
     answers.push_back(answer);
   }
   return answers;

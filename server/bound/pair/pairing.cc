@@ -6,6 +6,7 @@
 
 #include "kernels/sums.h"
 #include "server/bound/findings/compensation.h"
+#include "server/bound/findings/localize.h"
 #include "server/bound/pair/confirm.h"
 #include "server/bound/pair/cuts.h"
 #include "server/bound/pair/draw_orders.h"
@@ -326,6 +327,16 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
   return true;
 }
 
+// Of taps that one program has alone: where it leaves what the other computes, as a branch does that was cut there.
+void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
+  if (bounds->missing_taps.empty() || bounds->missing_taps.front().unused) return;
+  MissingTap& first = bounds->missing_taps.front();
+  LocalizeSide target{*input.target, replays.target, {}}, reference{*input.reference, replays.reference, {}};
+  LocalizeSide& with = first.in_reference ? reference : target;
+  with.failing = {first.node};
+  first.node = departure(with, first.in_reference ? target : reference).value_or(first.node);
+}
+
 }  // namespace
 
 MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
@@ -350,6 +361,7 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
   }
   matched.replays = replay_pair(input, target_exact, &bounds->match, &bounds->shared_decisions);
   const PairReplays& replays = matched.replays;
+  place_missing(input, replays, bounds);
   note_numbers(target, replays.target_slack.numbers, false, &bounds->uncertain_numbers);
   note_numbers(reference, replays.reference_slack.numbers, true, &bounds->uncertain_numbers);
   const auto loose = [](const Graph& graph, const Slack& slack) {

@@ -68,6 +68,7 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
         "tan": (lambda: inside.tan(), [inside]),
         "hyperbolic": (lambda: x.sinh() * y.cosh(), [x, y]),
         "asinh": (lambda: x.asinh(), [x]),
+        "erfc": (lambda: x.erfc(), [x]),
         "acosh": (lambda: beyond.acosh(), [beyond]),
         "atanh": (lambda: inside.atanh(), [inside]),
         "asin": (lambda: inside.asin() + inside.detach().round().asin(), [inside]),
