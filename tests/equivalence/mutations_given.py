@@ -13,19 +13,19 @@ def initialized_wider(c: Context) -> list[str]:
     return [f"{PREPARE}{c.p('w')}.mul_({c.factor})", *KINDS["linear"].form(c)]
 
 
-@mutation("features", scaled=True, causes=LEAF)
+@mutation("features", scaled=True, causes=LEAF, after=True)
 def one_input_off(c: Context) -> list[str]:
     """One number of the data is off."""
     return [f"{PREPARE}{c.d('x')}[0, 1, 2] = {c.d('x')}[0, 1, 2] * {c.factor}", *KINDS["features"].form(c)]
 
 
-@mutation("mse", scaled=True, causes=LEAF)
+@mutation("mse", scaled=True, causes=LEAF, after=True)
 def one_label_off(c: Context) -> list[str]:
     """One label is off."""
     return [f"{PREPARE}{c.d('y')}[0, 1, 2] = {c.d('y')}[0, 1, 2] * {c.factor}", *KINDS["mse"].form(c)]
 
 
-@mutation("cross_entropy", causes=LEAF)
+@mutation("cross_entropy", causes=LEAF, after=True)
 def one_class_off(c: Context) -> list[str]:
     """One class is another."""
     y = c.d("y")

@@ -39,6 +39,8 @@ std::vector<WideArray> operands(const Problem& problem, Random& random) {
     const bool more = !is_index(problem.primitive, input) && coin(random);
     for (std::int64_t i = 0; more && i < x.count(); ++i)
       x.data()[i] *= 1 + Wide(0x1p-60) * static_cast<Wide>(uniform(random, -1, 1));
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      if (x.data()[i] == 0) x.data()[i] = 0;  // Positive: the image of a pole has one sign.
     result.push_back(std::move(x));
   }
   return result;

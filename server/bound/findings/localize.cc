@@ -56,13 +56,16 @@ bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, 
 // The search on one side, given what is known of the other.
 class Search {
  public:
-  Search(const LocalizeSide& side, const KnownValues& other) : side_(side), graph_(side.graph), other_(other) {}
+  Search(const LocalizeSide& side, const KnownValues& other) : side_(side), graph_(side.graph), other_(other) {
+    for (const Draw& draw : graph_.draws) draws_.insert(draw.leaf);
+  }
 
   // The suspect, if any value on the way to the failing tap differs.
   std::optional<Suspicion> run() {
     const std::optional<NodeId> first = first_guilty();
     if (!first) return std::nullopt;
     const Node& node = graph_.nodes[*first];
+    if (draws_.count(*first) != 0) return Suspicion{*first, "it draws from a distribution of its own"};
     if (is_scaling(node.primitive) && !known_scaling(node)) {
       const std::size_t scale = scaling_input(graph_, node);
       const NodeId by = node.inputs[scale], scaled = node.inputs[1 - scale];
@@ -135,7 +138,9 @@ class Search {
     const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
     const Node& node = graph_.nodes[id];
     const Array& value = side_.replay.value(id);
-    if (fresh && node.primitive != Primitive::kLeaf && value) known->second = other_.of(node, value);
+    // Leaves are shared, but for a draw that was moved to another distribution.
+    if (fresh && (node.primitive != Primitive::kLeaf || draws_.count(id) != 0) && value)
+      known->second = other_.of(node, value);
     return known->second;
   }
 
@@ -163,7 +168,7 @@ class Search {
       for (NodeId input : graph_.nodes[id].inputs) reach(input);
     }
     for (NodeId id : reached)
-      if (!graph_.nodes[id].inputs.empty() && !innocent(graph_.nodes[id])) return id;
+      if (draws_.count(id) != 0 || (!graph_.nodes[id].inputs.empty() && !innocent(graph_.nodes[id]))) return id;
     for (NodeId id : side_.failing)
       if (reached.count(id)) return id;
     return std::nullopt;
@@ -219,6 +224,7 @@ class Search {
   const LocalizeSide& side_;
   const Graph& graph_;
   const KnownValues& other_;
+  std::set<NodeId> draws_;
   std::map<NodeId, Agreement> agreements_;
   bool ambiguous_ = false;
 };

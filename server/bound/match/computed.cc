@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "server/bound/enclose/interval.h"
@@ -12,22 +13,28 @@ namespace {
 constexpr std::int64_t kElementsMax = 1 << 24;  // Of a node that is compared with an item.
 constexpr double kNear = 0x1p-6;  // Of an element and the values' size: what no enclosure of a few roundings exceeds.
 
-// What consumers read of an item: the leaf's node itself, or a window on it.
+// What consumers read of an item: the leaf's node itself, a window on it, or rows of it.
 struct View {
   NodeId leaf = 0, node = 0;
   Format format = Format::kFloat32;
 };
 
+bool is_view(const Node& node) {
+  return node.primitive == Primitive::kWindow || node.primitive == Primitive::kGatherRows;
+}
+
 std::vector<View> views_of(const Graph& graph, const std::set<NodeId>& items) {
   std::vector<View> views;
-  for (NodeId id : items) {
-    const Format format = graph.nodes[id].result;
-    views.push_back({id, id, format});
-  }
+  std::map<NodeId, NodeId> leaf_of;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (node.primitive == Primitive::kWindow && items.count(node.inputs[0]) != 0)
-      views.push_back({node.inputs[0], id, node.result});
+    if (items.count(id) != 0) {
+      leaf_of[id] = id;
+    } else if (is_view(node)) {
+      const auto of = leaf_of.find(node.inputs[0]);
+      if (of != leaf_of.end()) leaf_of[id] = of->second;
+    }
+    if (const auto of = leaf_of.find(id); of != leaf_of.end()) views.push_back({of->second, id, node.result});
   }
   return views;
 }
@@ -100,13 +107,17 @@ void leave_out_shared(const Graph& graph, const Graph& other, std::set<NodeId>* 
     if (leaf.role == LeafRole::kBuffer && names.count(leaf.name) != 0) items->erase(leaf.node);
 }
 
-// Whether every node that reads the leaf has its value from elsewhere, and there is one.
+// Whether everything that reads the leaf, itself or by a view, has its value from elsewhere, and there is something.
 bool all_readers_in(const Graph& graph, NodeId leaf, const Overrides& computed) {
+  std::set<NodeId> read{leaf};
   bool any = false;
-  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (std::ranges::find(graph.nodes[id].inputs, leaf) == graph.nodes[id].inputs.end()) continue;
-    if (computed.count(id) == 0) return false;
+  for (NodeId id = leaf + 1; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    if (!std::ranges::any_of(node.inputs, [&](NodeId input) { return read.count(input) != 0; })) continue;
     any = true;
+    if (computed.count(id) != 0) continue;
+    if (!is_view(node)) return false;
+    read.insert(id);
   }
   return any;
 }

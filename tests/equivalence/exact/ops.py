@@ -279,16 +279,15 @@ def _extreme(a: Any, b: Any, first: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """The cotangent passes at the limits themselves, as PyTorch's does."""
+    """The cotangent passes at the limits themselves, as PyTorch's does; a lower limit above the upper one yields."""
     x = lift(x)
     inside = np.ones(x.shape, dtype=bool)
     data = x.data
     for limit, beyond in ((min, "lt"), (max, "gt")):
         if limit is not None:
             limit = lift(limit, x)
-            out = compare(x, limit, beyond).data
-            inside &= ~out
-            data = np.where(out, limit.data, data)
+            inside &= ~compare(x, limit, beyond).data
+            data = np.where(compare(Tensor(data), limit, beyond).data, limit.data, data)
     if not is_float(x.data):
         return Tensor(data)
     return Tensor(objects(data), [(x, lambda c: np.where(inside, c, arb(0)))])
