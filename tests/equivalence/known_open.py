@@ -18,21 +18,7 @@ class Open:
     reason: str
 
 
-OPEN = (
-    Open(
-        r"inconclusive .*(operations that are not modelled, and have no counterpart|which is not modelled)",
-        "masks as indices and integer operations are opaque",
-    ),
-    Open(
-        r"inconclusive .*replay is too uncertain",
-        "bugs of a large part, beside which the replay of a policy's loss or of a quantiser in two steps gives up",
-    ),
-    Open(
-        r"false .*MATHEMATICS",
-        "the freedom of constants that one program has alone is not charged to every tap (0.001 against 1000)",
-    ),
-    Open(r"false .*LEAF_MISMATCH", "numbers that numpy computed from the step's own are taken for data"),
-)
+OPEN: tuple[Open, ...] = ()
 
 
 def is_open(judged: Judged) -> bool:
