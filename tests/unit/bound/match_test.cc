@@ -58,6 +58,24 @@ TEST(Match, DrawsGoByContentWhateverTheirOrder) {
   EXPECT_TRUE(agree(compared(program(false), program(true))));
 }
 
+// 0.1 times a standard normal draw is a draw of deviation 0.1, whatever the two generators gave.
+TEST(Match, DrawsOfOneFamilyAreMovedToTheirOwnDistribution) {
+  const auto program = [](const std::vector<double>& numbers, double drawn_with, double times) {
+    GraphBuilder b;
+    const NodeId z = b.leaf({4}, held(numbers), Format::kFloat32, "", LeafRole::kRandom);
+    b.graph.draws.push_back(
+        {z, 0, "normal", {0, drawn_with}, {}, {Draw::Parameter{std::nullopt, 0}, {std::nullopt, drawn_with}}});
+    Attributes factor;
+    factor.scalar = times;
+    const NodeId by = b.op(Primitive::kConstant, {}, {}, Format::kFloat32, factor);
+    tap_sum(&b, b.op(Primitive::kExp, {b.op(Primitive::kMul, {z, by}, {4})}, {4}));
+    return b;
+  };
+  const std::vector<double> standard = {0.3, -1.2, 0.7, 2.1}, other = {0.25, 0.5, -0.125, 1};
+  EXPECT_TRUE(agree(compared(program(standard, 1, 0.125), program(other, 0.125, 1))));
+  EXPECT_FALSE(agree(compared(program(standard, 1, 0.125), program(other, 0.25, 1))));
+}
+
 TEST(Match, ATableThatTheOtherProgramComputesIsComputed) {
   GraphBuilder cached, computed;
   const NodeId x = computed.leaf({4}, held(kX)), y = cached.leaf({4}, held(kX));
@@ -69,6 +87,23 @@ TEST(Match, ATableThatTheOtherProgramComputesIsComputed) {
     EXPECT_TRUE(agree(bounds));
     EXPECT_EQ(with_evidence(bounds, Evidence::kComputed), 1U);
   }
+}
+
+// Rows of a kept table, by number, are what the other program computes of the numbers.
+TEST(Match, RowsOfATableThatTheOtherProgramComputesAreComputed) {
+  GraphBuilder cached, computed;
+  const std::vector<double> numbers = {2, 0, 3, 2};
+  const NodeId table = cached.leaf({4, 1}, mapped([](double v) { return std::exp(v); }), Format::kFloat32,
+                                   "buffer:table", LeafRole::kBuffer);
+  const NodeId index = cached.leaf({4}, numbers, Format::kInt64);
+  tap_sum(&cached, cached.op(Primitive::kGatherRows, {table, index}, {4, 1}));
+  std::vector<double> picked;
+  for (double n : numbers) picked.push_back(kX[static_cast<std::size_t>(n)]);
+  tap_sum(&computed, computed.op(Primitive::kExp, {computed.leaf({4, 1}, held(picked))}, {4, 1}));
+  const Bounds bounds = compared(cached, computed);
+  EXPECT_TRUE(agree(bounds));
+  EXPECT_EQ(with_evidence(bounds, Evidence::kComputed), 1U);
+  EXPECT_TRUE(bounds.match.target_freedoms.empty()) << "the table has no reader left";
 }
 
 // One program multiplies by thirds that it was given, the other divides by 3.
@@ -91,6 +126,38 @@ TEST(Match, WhatHasNoCounterpartIsFreeAsFarAsItIsRounded) {
   EXPECT_FALSE(agree(compared(given(1.0 / 3 + 1e-5), divided)));
 }
 
+// Data that differs in one element is free there alone: a label that is off is not hidden by the rounding of all
+// others.
+TEST(Match, OfDataThatDiffersInAnElementOnlyThatOneIsFree) {
+  const auto program = [](double last) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({4}, held({1e6 / 3, 2e6 / 3, 7e6 / 9, last}));
+    tap_sum(&b, b.op(Primitive::kTanh, {x}, {4}));
+    return b;
+  };
+  const Bounds bounds = compared(program(1.0 / 3), program(1.0 / 3 + 1e-6));
+  EXPECT_FALSE(agree(bounds));
+  for (const Finding& finding : bounds.findings) EXPECT_LT(finding.mathematics.freedom, 1e-6);
+}
+
+// A rounding that one program does once and the other in two rows of a batch.
+TEST(Match, ADecisionThatIsTakenTwiceHasItsCounterpart) {
+  const std::vector<double> x = {0.1, 0.7, 1.3, 2.2};
+  const auto program = [&](bool twice) {
+    GraphBuilder b;
+    const NodeId leaf = b.leaf({4}, held(x));
+    const auto codes = [&] { return b.op(Primitive::kRound, {b.op(Primitive::kNeg, {leaf}, {4})}, {4}); };
+    const NodeId first = codes(), second = twice ? codes() : first;
+    tap_sum(&b, b.op(Primitive::kAdd, {first, second}, {4}));
+    return b;
+  };
+  for (const bool twice : {false, true}) {
+    const Bounds bounds = compared(program(twice), program(!twice));
+    EXPECT_TRUE(agree(bounds));
+    EXPECT_TRUE(bounds.match.target_grids.empty() && bounds.match.reference_grids.empty());
+  }
+}
+
 TEST(Match, AGradientThatOneProgramLacksIsMissingUnlessItIsZero) {
   const auto program = [](bool both, double second) {
     GraphBuilder b;
@@ -106,6 +173,35 @@ TEST(Match, AGradientThatOneProgramLacksIsMissingUnlessItIsZero) {
   EXPECT_EQ(lost.missing_taps[0].tap, "grad:w");
   EXPECT_TRUE(lost.missing_taps[0].in_reference);
   EXPECT_TRUE(compared(program(false, 0), program(true, 0)).missing_taps.empty());
+}
+
+// Where the other program has nothing like it, the place is the parameter's first use; where its branch was cut, the
+// first value on the way to the gradient that the other program does not have.
+TEST(Match, WhatIsMissingHasItsPlace) {
+  const auto program = [](bool used, bool reached) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({4}, held(kX));
+    const NodeId v = b.leaf({4}, held({1, 2, 3, 4}), Format::kFloat32, "param:v", LeafRole::kParameter);
+    const NodeId w = b.leaf({4}, held({0.5, 0.25, 2, 1}), Format::kFloat32, "param:w", LeafRole::kParameter);
+    const NodeId scaled = used ? b.op(Primitive::kMul, {x, w}, {4}) : x;
+    tap_sum(&b, b.op(Primitive::kMul, {scaled, v}, {4}));
+    b.tap("grad:v", TapKind::kGradient, b.op(Primitive::kExp, {scaled}, {4}), {1, 1, 1, 1});
+    if (reached) {
+      const NodeId on_the_way = b.op(Primitive::kSigmoid, {v}, {4});
+      b.tap("grad:w", TapKind::kGradient, b.op(Primitive::kMul, {on_the_way, x}, {4}), {1, 1, 1, 1});
+    }
+    return b;
+  };
+  const GraphBuilder whole = program(true, true);
+  const Bounds cut = compared(program(true, false), whole);
+  ASSERT_EQ(cut.missing_taps.size(), 1U);
+  EXPECT_EQ(whole.graph.nodes[cut.missing_taps[0].node].primitive, Primitive::kSigmoid);
+  GraphBuilder unused = program(false, false);
+  unused.tap("update:w", TapKind::kUpdate, 2, {0.5, 0.25, 2, 1});  // It has the parameter, and takes it nowhere.
+  const Bounds left_out = compared(unused, whole);
+  ASSERT_EQ(left_out.missing_taps.size(), 1U);
+  EXPECT_TRUE(left_out.missing_taps[0].unused);
+  EXPECT_EQ(whole.graph.nodes[left_out.missing_taps[0].node].primitive, Primitive::kMul);
 }
 
 TEST(Match, ALargeElementHidesNoSmallOne) {

@@ -160,6 +160,19 @@ TEST_F(Judge, EqualMathematicsWithCarriedDriftIsTypeI) {
   EXPECT_NE(verdict.notes[0].find("param:w"), std::string::npos);
 }
 
+TEST_F(Judge, AgreementByRoundingAloneIsNotProven) {
+  bounds_.paired = true;
+  loss().proven = true;
+  loss().mathematics = {true, 1e-16, 1e-12};
+  EXPECT_EQ(judged().grade, Grade::kProven);
+  loss().mathematics.by_freedom = true;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);
+  loss().mathematics.by_freedom = false;
+  bounds_.match.items.push_back({Evidence::kRounding, false, 0, 0, Format::kUnknown});
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);
+}
+
 TEST_F(Judge, StateThatDiffersAtTheFirstStepIsALeafMismatch) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-16, 1e-12};
