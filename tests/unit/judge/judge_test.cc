@@ -169,7 +169,7 @@ TEST_F(Judge, AgreementByRoundingAloneIsNotProven) {
   EXPECT_EQ(judged().outcome, Outcome::kTypeI);
   EXPECT_EQ(judged().grade, Grade::kFirstOrder);
   loss().mathematics.by_freedom = false;
-  bounds_.match.items.push_back({Evidence::kRounding, false, 0, 0, Format::kUnknown});
+  bounds_.match.items.push_back({Evidence::kRounding, false, 0, std::nullopt, Format::kUnknown});
   EXPECT_EQ(judged().grade, Grade::kFirstOrder);
 }
 
