@@ -71,7 +71,13 @@ void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std:
     return std::pair(ours[pair->target] || theirs[pair->reference], position(target, pair->target));
   };
   std::ranges::sort(candidates, {}, order);
-  if (candidates.size() > kDrilledMax) candidates.resize(kDrilledMax);
+  // Those that are known to fail are among them: the others may be what nothing can be said of.
+  const auto fails = [&](const PairedTap* pair) { return known_failing.count(pair->target) != 0; };
+  for (std::size_t i = kDrilledMax, kept = kDrilledMax; i < candidates.size() && kept < 2 * kDrilledMax; ++i)
+    if (fails(candidates[i])) std::swap(candidates[kept++], candidates[i]);
+  std::size_t drilled = std::min(candidates.size(), kDrilledMax);
+  while (drilled < std::min(candidates.size(), 2 * kDrilledMax) && fails(candidates[drilled])) ++drilled;
+  candidates.resize(drilled);
 
   std::vector<Probe> probes;
   probes.reserve(candidates.size());

@@ -437,8 +437,9 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     return;
   }
   std::vector<std::size_t> failing;
-  for (std::size_t p = planned.size(); p < asked.probes.size(); ++p)
-    if (asked.answers[p].failed()) failing.push_back(asked.probes[p].parts.front().tap);
+  for (std::size_t p = 0; p < asked.probes.size(); ++p)
+    if (asked.answers[p].failed() && asked.probes[p].parts.size() == 1)
+      failing.push_back(asked.probes[p].parts.front().tap);
   for (const PairedTap& pair : matched.pairs)
     if (!gap.same_pattern(pair)) failing.push_back(pair.target);
   drill_down(input, gap, failing, bounds);
