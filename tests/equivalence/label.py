@@ -49,6 +49,9 @@ def differences(a: Exact, b: Exact) -> dict[str, tuple[list[float], float]]:
     out = {}
     first, second = numbers(a), numbers(b)
     for name in first.keys() & second.keys():
+        if len(first[name]) != len(second[name]):  # Of different sizes: nothing of it is the same.
+            out[name] = ([float("inf")], 1.0)
+            continue
         apart = [_apart(x, y) for x, y in zip(first[name], second[name], strict=True)]
         scale = max((abs(float(v.mid())) for v in (*first[name], *second[name]) if v.is_finite()), default=0.0)
         out[name] = (apart, scale)

@@ -12,6 +12,17 @@ bool chooses(Primitive primitive) { return primitive == Primitive::kArgmax || pr
 
 bool rounds(Primitive primitive) { return primitive >= Primitive::kFloor && primitive <= Primitive::kTrunc; }
 
+// Whether `b`, seen through windows, is the largest or smallest of `a`: one of its elements, bit by bit.
+bool extreme_of(const Graph& graph, NodeId b, NodeId a) {
+  const auto seen = [&](NodeId id) {
+    while (graph.nodes[id].primitive == Primitive::kWindow) id = graph.nodes[id].inputs[0];
+    return id;
+  };
+  const Node& node = graph.nodes[seen(b)];
+  const bool extreme = node.primitive == Primitive::kAmax || node.primitive == Primitive::kAmin;
+  return extreme && seen(node.inputs[0]) == seen(a);
+}
+
 double root_mean_square(const Array& x) {
   double squares = 0, finite = 0;
   for (std::int64_t i = 0; i < x.count(); ++i) {
@@ -52,6 +63,8 @@ Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* 
   a_ = side.replay.value(node.inputs[0]).expand(node.shape).on_host();
   size_ = root_mean_square(a_);
   if (node.inputs.size() == 2) {
+    selects_ = primitive_ == Primitive::kEqual && (extreme_of(side.graph, node.inputs[1], node.inputs[0]) ||
+                                                   extreme_of(side.graph, node.inputs[0], node.inputs[1]));
     b_ = side.replay.value(node.inputs[1]).expand(node.shape).on_host();
     size_ += root_mean_square(b_);
   }
@@ -104,7 +117,8 @@ double Margins::jump(std::int64_t element) const {
   const auto visit = [&](double outcome) {
     if (legal(element, outcome)) most = std::fmax(most, std::fabs(outcome - own));
   };
-  if (chooses(primitive_)) return 0;  // Which of equal elements was chosen: looked at where the choices are compared.
+  if (chooses(primitive_)) return 0;   // Which of equal elements was chosen: looked at where the choices are compared.
+  if (selects_ && own != 0) return 0;  // Alone it stays so; of several equal ones another program may take one.
   if (compares(primitive_) || to_bool_) {
     visit(own == 0 ? 1 : 0);
   } else if (primitive_ == Primitive::kSign) {
