@@ -232,13 +232,15 @@ void add_latent_difference(const JudgeInput& input, Verdict* verdict) {
 }
 
 // Whether the programs agree only as far as roundings of what they hold go: a change below that would not have shown.
-bool agree_by_rounding(const Bounds& bounds) {
+bool agree_by_rounding(const JudgeInput& input) {
+  const Bounds& bounds = *input.bounds;
   const auto weaker = [](const MatchedItem& item) {
     return item.evidence == Evidence::kComputed ||
            (item.evidence == Evidence::kRounding && item.format == Format::kUnknown);
   };
   const auto by_freedom = [](const Finding& finding) { return finding.mathematics.by_freedom; };
-  return bounds.free_numbers || std::ranges::any_of(bounds.match.items, weaker) ||
+  const bool numbers = input.reference != nullptr && (input.graph->rounded_numbers || input.reference->rounded_numbers);
+  return numbers || bounds.free_numbers || std::ranges::any_of(bounds.match.items, weaker) ||
          std::ranges::any_of(bounds.findings, by_freedom);
 }
 
@@ -249,7 +251,7 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
            "No tap was there to judge: tap a result, or call backward and the optimizer inside of the step.");
     return;
   }
-  bool unanswered = false, proven = !agree_by_rounding(bounds), statistical = false;
+  bool unanswered = false, proven = !agree_by_rounding(input), statistical = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
     if (finding.execution.asked || finding.value.asked) proven = proven && finding.proven;

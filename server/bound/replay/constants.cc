@@ -77,7 +77,9 @@ void settle(Graph* graph, const Numbers& ours, const Numbers& theirs) {
     all.numbers.insert(other->second.numbers.begin(), other->second.numbers.end());
     all.held = all.held || other->second.held;
     const double shared = all.held ? number : *std::ranges::min_element(all.numbers, {}, digits);
-    if (shared != node.attributes.scalar) replace(graph, id, shared, arguments.count(id) == 0);
+    if (shared == node.attributes.scalar) continue;
+    replace(graph, id, shared, arguments.count(id) == 0);
+    graph->rounded_numbers = true;
   }
 }
 

@@ -68,6 +68,8 @@ TEST(Constants, NotANumberAmongThemLeavesTheOthersAsTheyAre) {
   EXPECT_TRUE(std::isnan(first_number(graph)));
   EXPECT_EQ(graph.nodes[graph.arguments.at(1)].attributes.scalar, kTyped);
   EXPECT_EQ(graph.nodes[graph.arguments.at(2)].attributes.scalar, 3);
+  EXPECT_TRUE(graph.rounded_numbers);
+  EXPECT_FALSE(other.rounded_numbers) << "it has the number of the fewest digits";
 }
 
 TEST(Constants, ALeafOfOneElementIsANumberToo) {
