@@ -15,6 +15,7 @@ constexpr std::size_t kElementsMax = 8, kTapsMax = 8;  // That get a probe of th
 // tap and of its size, to a factor of 16, move by.
 constexpr double kLeastShare = 0x1p-6;
 constexpr double kTapStandsOut = 256, kElementStandsOut = 0x1p14;
+constexpr double kTapFloor = 0x1p-52, kElementFloor = 0x1p-50;  // Of their size: noise is taken for no less.
 
 struct Candidate {
   const PairedTap* pair = nullptr;
@@ -40,20 +41,31 @@ void keep_largest(std::size_t most, Container* candidates) {
   if (candidates->size() > most) candidates->resize(most);
 }
 
+// Whether anything of the tap would stand out if nothing moved by more than the floor: most healthy steps need no
+// replay with noise.
+bool may_stand_out(const Array& t, const Array& r, double difference, double size) {
+  if (t.count() > 1 && difference > kTapStandsOut * kTapFloor * size) return true;
+  for (std::int64_t i = 0; i < t.count() && t.count() > 1; ++i)
+    if (std::fabs(t.data()[i] - r.data()[i]) > kElementStandsOut * kElementFloor * std::fabs(t.data()[i])) return true;
+  return false;
+}
+
 }  // namespace
 
 Standouts find_standouts(const BoundsInput& input, const Gap& gap) {
   Standouts found;
   const Graph& graph = *input.target;
-  const Replay jittered = replay(graph, gap.replays().target_leaves, Precision::kJittered,
-                                 gap.replays().target_overrides, &gap.replays().target);
+  Replay jittered;
   std::vector<Candidate> taps, elements;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = graph.taps[pair.target];
     const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
     found.elements += static_cast<std::uint64_t>(t.count());
     const double difference = norm2_difference(t, r), size = norm2(t);
-    if (difference == 0) continue;
+    if (difference == 0 || !may_stand_out(t, r, difference, size)) continue;
+    if (!jittered)
+      jittered = replay(graph, gap.replays().target_leaves, Precision::kJittered, gap.replays().target_overrides,
+                        &gap.replays().target);
     const Array mask = gap.mask(pair), kept = mask ? mask.on_host() : Array();
     const Array moved = replayed_value(tap, jittered).materialize().on_host();
     const auto moved_by = [&](std::int64_t i) {
@@ -65,14 +77,14 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap) {
     for (std::int64_t i = 0; i < t.count(); ++i)
       if (std::isfinite(moved.data()[i]) && !(kept && kept.data()[i] == 0))
         squares += std::pow(moved.data()[i] - t.data()[i], 2);
-    const double noise = std::sqrt(squares) + 0x1p-52 * size;
+    const double noise = std::sqrt(squares) + kTapFloor * size;
     if (t.count() > 1 && difference > kTapStandsOut * noise) taps.push_back({&pair, 0, difference / noise, size});
     std::vector<Candidate> here;
     for (std::int64_t i = 0; i < t.count() && t.count() > 1; ++i) {
       const double apart = std::fabs(t.data()[i] - r.data()[i]);
       const double own = moved_by(i);
       const double least = kLeastShare * like[size_of(t.data()[i])].noise();
-      const double around = own + least + 0x1p-50 * std::fabs(t.data()[i]);
+      const double around = own + least + kElementFloor * std::fabs(t.data()[i]);
       if (apart > kElementStandsOut * around) here.push_back({&pair, i, apart / around, std::fabs(t.data()[i])});
       if (here.size() > 16 * kElementsMax) keep_largest(kElementsMax, &here);
     }
