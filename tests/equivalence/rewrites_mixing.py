@@ -376,7 +376,7 @@ def softmax_shifted(c: Context) -> list[str]:
 @rewrite("unit")
 def unit_spelled(c: Context) -> list[str]:
     """Divided by the root of the sum of squares."""
-    return ["h = h / h.pow(2).sum(-1, keepdim=True).sqrt().clamp(min=1e-12)"]
+    return ["h = h / h.pow(2).sum(-1, keepdim=True).clamp(min=1e-24).sqrt()"]
 
 
 @rewrite("unit")
