@@ -148,6 +148,7 @@ struct Graph {
   // same as their counterparts. Sorted, each once.
   std::vector<WantedResult> wanted;
   std::vector<Draw> draws;
+  std::vector<NodeId> parts;  // Windows whose origin is the operation that took them of data.
   std::vector<NodeId> arguments;  // Constants that the program gave to an operation; others are a formula's own.
   bool rounded_numbers = false;   // Some of them were replaced by what they are one with (replay/constants.h).
   GraphCoverage coverage;

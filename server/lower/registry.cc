@@ -46,7 +46,7 @@ const Table& table() {
 const Table& written_by_us() {
   static const Table built = [] {
     Table made;
-    for (const auto family : {collective_rules(), draw_rules()})
+    for (const auto family : {collective_rules(), draw_rules(), slice_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();

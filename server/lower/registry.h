@@ -83,7 +83,8 @@ std::span<const Rule> optimizer_rules();
 std::span<const Rule> quantize_rules();
 // "plumbline::" in place of "aten::": what join.h writes for the collectives of several ranks.
 std::span<const Rule> collective_rules();
-// The same, of what the client writes for random draws.
+// The same, of what the client writes for random draws, and for parts of data.
 std::span<const Rule> draw_rules();
+std::span<const Rule> slice_rules();
 
 }  // namespace plumbline

@@ -94,6 +94,10 @@ class Interpreter:
             if source.item() != number and number == number:
                 raise Mismatch(f"{op.source}: {number} was read, where the tensor holds {source.item()}")
             return
+        if op.name == "plumbline::slice.default":  # Where a part was taken; it computes nothing.
+            if self._window(op.arguments[0].tensor) is None:
+                raise Mismatch(f"{op.source}: a part of something that is not known")
+            return
         if op.name == "plumbline::draw.default":  # What a leaf was drawn from; it computes nothing.
             return
         base, _, overload = rest.partition(".")

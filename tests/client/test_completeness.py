@@ -142,6 +142,27 @@ def test_python_scalars_are_edges() -> None:
     Interpreter(messages)
 
 
+def test_a_part_of_data_tells_its_line_once() -> None:
+    x, weight = torch.randn(6, 4), torch.randn(4, 2, requires_grad=True)
+
+    def program():
+        rows = x[:-1]
+        never_read = x[2:]  # noqa: F841
+        left, right = x.split(3)
+        h = rows @ weight
+        return {"y": h[:3], "again": rows * 2, "left": left + right}
+
+    messages = dump.record(program)
+    from plumbline.v1 import audit_pb2
+
+    ops = [audit_pb2.AuditRequest.FromString(m).op for m in messages if m[0] == 0x2A]
+    parts = [op for op in ops if op.name == "plumbline::slice.default"]
+    line = program.__code__.co_firstlineno + 1
+    assert [(op.source.rpartition(":")[2], op.arguments[1].text) for op in parts] == [(str(line), "aten::slice.Tensor")]
+    assert list(parts[0].arguments[0].tensor.sizes) == [5, 4]
+    Interpreter(messages)
+
+
 def test_dtype_views_addresses_that_recur_and_large_data_sets() -> None:
     data = torch.randn(1 << 19)
 

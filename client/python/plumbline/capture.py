@@ -156,7 +156,7 @@ class Recorder(TorchDispatchMode):
         for kind in types:
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
-        info = pending = kept = call = None
+        info = pending = kept = call = viewed = None
         shown = (args, kwargs)  # What is recorded of the call.
         try:
             if self._scattered and func is torch.ops.aten.copy_.default and self._delivers(*args[:2]):
@@ -180,7 +180,7 @@ class Recorder(TorchDispatchMode):
                     with self.lock:
                         self.storages.read(args[0])  # While it is still known that it was computed.
                 if torch.is_grad_enabled():
-                    self.sites.current()  # Its derivative may be an operation.
+                    viewed = self.sites.current()  # Its derivative may be an operation.
         except Exception as error:
             self.guard(error)
             return func(*args, **kwargs)
@@ -190,7 +190,13 @@ class Recorder(TorchDispatchMode):
                     return func._op_dk(torch._C._dispatch_key_parse(args[1].device.type.upper()), *args, **kwargs)
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
-        if info.kind != VIEW and self.failure is None:
+        if viewed is not None and viewed[0] == FORWARD and self.failure is None:
+            try:
+                with self.lock:
+                    self.storages.note_part(args[0], out, info.name, *viewed[1:])
+            except Exception as error:
+                self.guard(error)
+        elif info.kind != VIEW and self.failure is None:
             try:
                 with self.lock:
                     seen = out

@@ -190,6 +190,17 @@ def _read(record: tuple[Any, ...]) -> Any:
     return request
 
 
+def _part(record: tuple[Any, ...]) -> Any:
+    _, window, operation, module, source = record
+    request = audit_pb2.AuditRequest()
+    op = request.op
+    op.name = "plumbline::slice.default"
+    _fill(op.arguments.add(name="self").tensor, window)
+    op.arguments.add(name="operation").text = operation
+    op.phase, op.source, op.module = trace_pb2.FORWARD, source, module
+    return request
+
+
 def _draw(record: tuple[Any, ...]) -> Any:
     """What a random leaf was drawn from: the operation and its parameters, but for what it overwrote."""
     _, leaf, info, values, phase, module, source = record
@@ -226,7 +237,15 @@ def _tap(record: tuple[Any, ...]) -> Any:
     return request
 
 
-_ENCODERS = {"leaf": _leaf, "op": _op, "reinterpret": _reinterpret, "read": _read, "draw": _draw, "tap": _tap}
+_ENCODERS = {
+    "leaf": _leaf,
+    "op": _op,
+    "reinterpret": _reinterpret,
+    "read": _read,
+    "part": _part,
+    "draw": _draw,
+    "tap": _tap,
+}
 
 
 def _arguments(op: Any, info: OperatorInfo, values: list[Any]) -> None:

@@ -144,6 +144,10 @@ def was_computed(tensor: torch.Tensor) -> bool:
     return (tensor if base is None else base).grad_fn is not None
 
 
+def _place_in(storage: torch.UntypedStorage, tensor: torch.Tensor) -> tuple[Any, ...]:
+    return storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
 class StorageTable:
     """The storages of one step and their values. Emits leaves as records; not thread-safe."""
 
@@ -160,6 +164,8 @@ class StorageTable:
         self.place: Callable[[], str] | None = None  # Names the place of a leaf that is OBSERVED. None: a whole step.
         self.computed: list[Storage] = []  # Written since the epoch began, in a partial step.
         self.unmodelled = ""  # Set to its kind when a tensor was read that cannot be described.
+        # Parts that were taken of data and not read yet: the operation, and its module and line.
+        self._parts: dict[tuple[Any, ...], tuple[str, str, str]] = {}
 
     def close(self) -> None:
         """Lets go of all weak references."""
@@ -241,7 +247,7 @@ class StorageTable:
             if entry.role in (DATA, OBSERVED) and not whole:
                 window = self._read_span(entry, tensor, storage, code)
                 if window is not None:
-                    return window
+                    return self._told(window, storage, tensor)
             unseen = entry.unwritten or (not whole and was_computed(tensor))
             if unseen and entry.role == DATA and not entry.name:
                 self._out_of_sight(entry, storage, code)
@@ -249,7 +255,24 @@ class StorageTable:
                 self._materialise(entry, storage, code)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
-        return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+        window = (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+        return self._told(window, storage, tensor) if self._parts else window
+
+    def note_part(self, whole: torch.Tensor, part: Any, operation: str, module: str, source: str) -> None:
+        """A view was taken. Of data, a part that is read tells where it was taken: rows may have been lost there. (A
+        split, which returns all parts, loses none.)"""
+        if not isinstance(part, torch.Tensor) or part.numel() >= whole.numel() or not modelled(part):
+            return
+        storage = part.untyped_storage()
+        entry = self._storages.get(storage._cdata)
+        if entry is None or (entry.role == DATA and (entry.leaf or not entry.value)):
+            self._parts[_place_in(storage, part)] = (operation, module, source)
+
+    def _told(self, window: Window, storage: torch.UntypedStorage, tensor: torch.Tensor) -> Window:
+        known = self._parts.pop(_place_in(storage, tensor), None) if self._parts else None
+        if known is not None:
+            self._records.append(("part", window, *known))
+        return window
 
     def _stranger(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Storage:
         """Meets a storage that is read before anything was seen to write it."""

@@ -37,6 +37,18 @@ TEST(Operations, AnOutArgumentTakesTheResult) {
   expect_near(run(b.trace, "y"), {1, 4});
 }
 
+TEST(Operations, APartOfDataHasTheLineWhereItWasTaken) {
+  TraceBuilder b;
+  TensorRef x = b.leaf({3}, {1, 2, 3});
+  x.view = {{2}, {1}, 0};
+  b.write("plumbline::slice.default", {{"self", x}, {"operation", std::string("aten::slice.Tensor")}}, {});
+  b.tap("y", b.op1("aten::neg.default", {{"self", x}}, {2}));
+  const Graph graph = lower(b.trace);
+  ASSERT_EQ(graph.parts.size(), 1U);
+  EXPECT_EQ(graph.origins[graph.nodes[graph.parts[0]].origin].op, "aten::slice.Tensor");
+  EXPECT_EQ(graph.nodes[graph.taps[0].terms[0].node].inputs[0], graph.parts[0]) << "what reads it reads that window";
+}
+
 TEST(Operations, ForeachTakesListsElementByElement) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2}, {1, 2}), y = b.leaf({3}, {3, 4, 5});
