@@ -142,7 +142,11 @@ void match_side(const MatchSide& own, const MatchSide& other, bool of_reference,
   }
   for (NodeId leaf : items)
     if (all_readers_in(own.graph, leaf, values)) whole.insert(leaf);
-  for (NodeId leaf : whole) freedoms.erase(leaf);
+  std::vector<NodeId>& foreign = of_reference ? found->foreign_reference_data : found->foreign_data;
+  for (NodeId leaf : whole) {
+    freedoms.erase(leaf);
+    std::erase(foreign, leaf);
+  }
   std::erase_if(found->items, [&](const MatchedItem& item) {
     return item.evidence == Evidence::kNone && item.in_reference == of_reference && whole.count(item.item) != 0;
   });

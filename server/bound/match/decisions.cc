@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "kernels/operations.h"
+#include "server/bound/match/exact_elements.h"
 #include "server/bound/match/margin.h"
 #include "server/bound/match/transplant.h"
 
@@ -18,16 +19,18 @@ constexpr double kReplayError = 0x1p-38;
 constexpr double kGrowth = 16;
 // A jump counts as often as the other outcome may change what it is divided by.
 constexpr double kJump = 2;
+constexpr double kRowsNearby = 4;  // Beyond that a row taken by an open number may be any.
 
 struct Decision {
   NodeId node = 0;
   const GraphDecision::Choice* choice = nullptr;
-  double relative = 0;  // How far operands may be off.
+  double relative = 0;  // How far operands may be off...
+  Array loose;          // ... where this is not 0; empty: everywhere.
   std::int64_t elements = 0;
   bool open = false;    // Some element may come out otherwise.
   bool rounds = false;  // To an integer: whether the other program does is asked in any case (grids.h).
 
-  Margins margins(const MatchSide& side) const { return Margins(side, node, choice, relative); }
+  Margins margins(const MatchSide& side) const { return Margins(side, node, choice, relative, loose); }
 };
 
 double relative_size(const Array& freedom, const Array& value) {
@@ -41,32 +44,16 @@ double relative_size(const Array& freedom, const Array& value) {
   return std::fmax(most, total > 0 ? std::sqrt(squares / total) : 0);
 }
 
-// By node: how far its value may be off, relative to its size, as far as items are free.
+// By node: how far its value may be off, relative to its size: the replays' own error, and more as far as items are
+// free.
 std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms) {
-  std::vector<double> loose(side.graph.nodes.size(), 0);
+  std::vector<double> loose(side.graph.nodes.size(), kReplayError);
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
     if (const auto free = freedoms.find(id); free != freedoms.end() && side.replay.has(id))
-      loose[id] = kGrowth * relative_size(free->second, side.replay.value(id));
+      loose[id] = std::fmax(loose[id], kGrowth * relative_size(free->second, side.replay.value(id)));
     for (NodeId input : side.graph.nodes[id].inputs) loose[id] = std::fmax(loose[id], loose[input]);
   }
   return loose;
-}
-
-// By node: whether its value is known without any rounding: items that both programs share, and what moves or compares
-// them, or a number with itself.
-std::vector<bool> exact_nodes(const MatchSide& side, const Freedoms& freedoms) {
-  std::vector<bool> exact(side.graph.nodes.size(), false);
-  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
-    const Node& node = side.graph.nodes[id];
-    const bool itself = node.inputs.size() == 2 && node.inputs[0] == node.inputs[1];
-    const bool of_exact = std::ranges::all_of(node.inputs, [&](NodeId input) { return bool{exact[input]}; });
-    const bool decides = Margins::decides(side.graph, id);
-    const bool source = node.primitive <= Primitive::kIota;
-    exact[id] =
-        freedoms.count(id) == 0 && (source || (decides && itself) || (of_exact && traits(node.primitive).bitwise) ||
-                                    (!decides && !is_float(node.result) && of_exact));
-  }
-  return exact;
 }
 
 std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms) {
@@ -74,17 +61,28 @@ std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedo
   for (const GraphDecision& decision : side.graph.decisions)
     if (decision.choice) choices[decision.node] = &*decision.choice;
   const std::vector<double> loose = looseness(side, freedoms);
-  const std::vector<bool> exact = exact_nodes(side, freedoms);
+  ExactElements exact(side, freedoms, loose);
   const std::vector<bool> used = used_by_taps(side.graph);
   std::vector<Decision> decisions;
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
     if (!used[id] || !side.replay.has(id) || !Margins::decides(side.graph, id)) continue;
     const auto choice = choices.find(id);
-    Decision decision{id, choice == choices.end() ? nullptr : choice->second,
-                      exact[id] ? 0 : std::fmax(kReplayError, loose[id]), count(side.graph.nodes[id].shape)};
+    Decision decision;
+    decision.node = id;
+    decision.choice = choice == choices.end() ? nullptr : choice->second;
+    decision.relative = loose[id];
+    decision.elements = count(side.graph.nodes[id].shape);
     const Primitive primitive = side.graph.nodes[id].primitive;
     decision.rounds = primitive >= Primitive::kFloor && primitive <= Primitive::kTrunc;
     decision.open = decision.choice != nullptr || decision.margins(side).open();
+    if (decision.open) {
+      const Loose outcome = exact.of(id);
+      if (outcome.none())
+        decision.relative = 0;
+      else if (decision.choice == nullptr)
+        decision.loose = exact.of_operands(id).elements;
+      decision.open = decision.choice != nullptr || !outcome.none();
+    }
     decisions.push_back(decision);
   }
   return decisions;
@@ -98,14 +96,16 @@ struct Agreed {
   bool negated = false;
 };
 
-// Whether each program's outcome is legal in the other everywhere.
+// Whether each program's outcome is legal in the other everywhere, or else certain there, and the other follows it.
 std::optional<Agreed> agree(const Margins& ours, const Margins& theirs, bool negated) {
   const Array &t = ours.outcomes(), &r = theirs.outcomes();
   Agreed agreed{0, negated};
   for (std::int64_t i = 0; i < t.count(); ++i) {
     const double mine = negated ? 1 - t.data()[i] : t.data()[i], other = r.data()[i];
     if (mine == other) continue;
-    if (!theirs.legal(i, mine) || !ours.legal(i, negated ? 1 - other : other)) return std::nullopt;
+    const bool theirs_may = theirs.legal(i, mine), ours_may = ours.legal(i, negated ? 1 - other : other);
+    if (!(theirs_may || (ours_may && theirs.certain(i))) || !(ours_may || (theirs_may && ours.certain(i))))
+      return std::nullopt;
     ++agreed.differing;
   }
   return agreed;
@@ -190,12 +190,24 @@ class Sharing {
     matched_[*best] = true;
     if (how.differing == 0) return true;
     found_.shared += how.differing;
-    const Array ours = target_.replay.value(ours_[*best].node).on_host();
-    Array outcomes = Array::uninitialized(reference_.graph.nodes[theirs.node].shape);
-    for (std::int64_t i = 0; i < outcomes.count(); ++i)
-      outcomes.data()[i] = how.negated ? 1 - ours.data()[i] : ours.data()[i];
-    found_.reference[theirs.node] = outcomes;
+    follow(ours_[*best], theirs, their_margins, how.negated);
     return true;
+  }
+
+  void follow(const Decision& ours, const Decision& theirs, const Margins& their_margins, bool negated) {
+    const Array t = target_.replay.value(ours.node).on_host(), r = their_margins.outcomes();
+    Array target = Array::uninitialized(target_.graph.nodes[ours.node].shape);
+    Array reference = Array::uninitialized(reference_.graph.nodes[theirs.node].shape);
+    bool target_follows = false;
+    for (std::int64_t i = 0; i < t.count(); ++i) {
+      const double mine = negated ? 1 - t.data()[i] : t.data()[i];
+      const bool theirs_holds = mine != r.data()[i] && their_margins.certain(i);
+      target_follows = target_follows || theirs_holds;
+      reference.data()[i] = theirs_holds ? r.data()[i] : mine;
+      target.data()[i] = negated ? 1 - reference.data()[i] : reference.data()[i];
+    }
+    found_.reference[theirs.node] = reference;
+    if (target_follows) found_.target[ours.node] = target;
   }
 
   void note_open(const Decision& decision, const MatchSide& side, std::map<NodeId, Array>* open) {
@@ -209,6 +221,34 @@ class Sharing {
     if (elements == 0) return;
     found_.open += elements;
     (*open)[decision.node] = jumps;
+  }
+
+  // Of rows taken by numbers that are open by a few: how far the nearby rows lie from those that were taken.
+  static Bound rows_nearby(const Node& node, const std::vector<Array>& centres, const std::vector<Bound>& radii) {
+    const Array index = centres[1].on_host(), off = radii[1].values.expand(centres[1].shape()).on_host();
+    const auto rows = static_cast<double>(centres[0].shape()[0]);
+    const auto taken = [&](const Array& of, double shift) {
+      Array at = Array::uninitialized(index.shape());
+      for (std::int64_t i = 0; i < at.count(); ++i) {
+        const double reach = std::fmin(std::fabs(shift), off.data()[i]);
+        at.data()[i] = std::clamp(index.data()[i] + std::copysign(reach, shift), 0.0, rows - 1);
+      }
+      return traits(Primitive::kGatherRows).evaluate(node.attributes, node.shape, std::vector{of, at}).on_host();
+    };
+    double farthest = 0;
+    for (std::int64_t i = 0; i < off.count(); ++i) farthest = std::fmax(farthest, std::ceil(off.data()[i]));
+    if (!(farthest <= kRowsNearby)) return {Array::full(node.shape, HUGE_VAL)};
+    const Array own = taken(centres[0], 0);
+    Array most = Array::zeros(node.shape);
+    for (double shift = -farthest; shift <= farthest; ++shift) {
+      const Array other = taken(centres[0], shift);
+      const Array radius = radii[0] ? taken(radii[0].values.materialize(), shift) : Array();
+      for (std::int64_t i = 0; i < most.count(); ++i) {
+        const double apart = std::fabs(other.data()[i] - own.data()[i]) + (radius ? radius.data()[i] : 0);
+        most.data()[i] = std::fmax(most.data()[i], apart);
+      }
+    }
+    return {most};
   }
 
   // How far numbers jump that are made of open outcomes. What is made of them alone, and is no number, is open too.
@@ -230,7 +270,9 @@ class Sharing {
           any = any || loose[input];
         }
         if (!any) continue;
-        loose[id] = traits(node.primitive).radius(node.attributes, centres, radii, side.replay.computed(id));
+        loose[id] = node.primitive == Primitive::kGatherRows && loose[node.inputs[1]]
+                        ? rows_nearby(node, centres, radii)
+                        : traits(node.primitive).radius(node.attributes, centres, radii, side.replay.computed(id));
       }
       if (!loose[id] || !is_float(node.result)) continue;
       Array jump = Array::uninitialized(node.shape);

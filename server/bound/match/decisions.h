@@ -3,7 +3,8 @@
 // Where a decision's margin is within the replays' own error, both outcomes are legal, and two programs of one
 // mathematics may take different ones: a tie in a quantisation by division or by reciprocal, floor(x + 1/2) against
 // round(x), the sign of zero. What decides is what was compared: two decisions are one where each program's outcome is
-// legal in the other at every element. Both replays then follow the target's. An open element of a decision without
+// legal in the other at every element. Both replays then follow the target's, or the reference's where only that is
+// certain: floor(3) is 3, and round(2.5) may be. An open element of a decision without
 // a counterpart may have gone either way: the jump that it makes where a number is made of it is freedom.
 #pragma once
 
@@ -13,10 +14,10 @@
 namespace plumbline {
 
 struct SharedDecisions {
-  Overrides reference;  // Decisions of the reference that follow the target's.
+  Overrides target, reference;  // Decisions that follow the other program's.
   Freedoms target_jumps, reference_jumps;
   std::vector<bool> target_settled, reference_settled;  // By node: a rounding that has its counterpart.
-  std::uint64_t shared = 0;  // Elements that came out differently in the two replays, and follow the target's.
+  std::uint64_t shared = 0;  // Elements that came out differently in the two replays, and follow one of them.
   std::uint64_t open = 0;    // Elements without a counterpart that may go either way.
 };
 

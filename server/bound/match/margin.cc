@@ -44,8 +44,9 @@ bool Margins::decides(const Graph& graph, NodeId id) {
   return std::ranges::any_of(node.inputs, continuous);
 }
 
-Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* choice, double relative)
-    : primitive_(side.graph.nodes[id].primitive), relative_(relative) {
+Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* choice, double relative,
+                 const Array& loose)
+    : primitive_(side.graph.nodes[id].primitive), loose_(loose), relative_(relative) {
   const Node& node = side.graph.nodes[id];
   if (primitive_ == Primitive::kCast) {
     to_bool_ = node.result == Format::kBool;
@@ -101,8 +102,11 @@ double Margins::slack(std::int64_t element) const {
   return std::isfinite(size) ? relative_ * size : 0;
 }
 
+bool Margins::certain(std::int64_t element) const { return relative_ == 0 || (loose_ && loose_.data()[element] == 0); }
+
 bool Margins::legal(std::int64_t element, double outcome) const {
-  return outcome == outcomes_.data()[element] || (relative_ > 0 && margin(element, outcome) <= slack(element));
+  if (outcome == outcomes_.data()[element]) return true;
+  return !certain(element) && margin(element, outcome) <= slack(element);
 }
 
 bool Margins::open() const {

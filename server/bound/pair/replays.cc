@@ -43,6 +43,7 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
     const MatchSide ours{target, pair.target}, theirs{reference, pair.reference};
     shared = share_decisions(ours, found->target_freedoms, theirs, found->reference_freedoms);
     *shared_decisions += shared.shared;
+    for (const auto& [node, outcomes] : shared.target) pair.target_overrides[node] = outcomes;
     for (const auto& [node, outcomes] : shared.reference) pair.reference_overrides[node] = outcomes;
     if (!shared.reference.empty()) continue;
     for (NodeId node : found->target_grids) shared.target_settled[node] = true;

@@ -158,6 +158,27 @@ TEST(Match, ADecisionThatIsTakenTwiceHasItsCounterpart) {
   }
 }
 
+// Rows of a table by a position that is open by one: the other row is what may come of it.
+TEST(Match, ARowThatIsTakenByAnOpenNumberMayBeTheNext) {
+  const auto program = [](bool computed, double times) {
+    GraphBuilder b;
+    const NodeId table = b.leaf({3, 1}, held({0.1, 0.2, 0.3}));
+    // exp(0) lies next to 1, as the other program's data say.
+    const NodeId x = b.op(Primitive::kExp, {b.leaf({2}, {0, 0.5})}, {2});
+    const NodeId row = computed ? b.op(Primitive::kFloor, {x}, {2}) : b.leaf({2}, {1, 1});
+    const NodeId index =
+        computed ? b.op(Primitive::kCast, {row}, {2}, Format::kInt64) : b.leaf({2}, {1, 1}, Format::kInt64);
+    const NodeId picked = b.op(Primitive::kGatherRows, {table, index}, {2, 1});
+    Attributes factor;
+    factor.scalar = times;
+    const NodeId by = b.op(Primitive::kConstant, {}, {}, Format::kFloat32, factor);
+    tap_sum(&b, b.op(Primitive::kMul, {b.op(Primitive::kExp, {picked}, {2, 1}), by}, {2, 1}));
+    return b;
+  };
+  EXPECT_TRUE(agree(compared(program(true, 1), program(false, 1))));
+  EXPECT_FALSE(agree(compared(program(true, 4), program(false, 1)))) << "farther than any row";
+}
+
 TEST(Match, AGradientThatOneProgramLacksIsMissingUnlessItIsZero) {
   const auto program = [](bool both, double second) {
     GraphBuilder b;

@@ -1,0 +1,49 @@
+// Which elements of a value no rounding has moved. Sums and products of integers and of other short dyadic numbers are
+// exact in whatever order they are taken: the number of a segment that is a running sum of ones, a label 1 - y, a
+// position that a mask makes. Whether two such elements are equal, and what integer one truncates to, has one outcome.
+// On which side of a kink a tie falls, and whether halves are rounded up, is a convention of each program: that is
+// certain only of what was given.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "server/bound/match/margin.h"
+
+namespace plumbline {
+
+// Which elements may be off. `all`: every one; otherwise `elements` (of the node's shape) that are not 0; empty: none.
+struct Loose {
+  bool all = false;
+  Array elements;
+  bool given = false;  // It was only moved, selected or compared since both programs were given it.
+  bool none() const { return !all && !elements; }
+};
+
+class ExactElements {
+ public:
+  // `freedoms`: of the items that the program has alone. `relative`: by node, how far values may be off, relative to
+  // their size, where they are off. All are referred to.
+  ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative);
+
+  // Works out what the node needs and no more; keeps it. Of a decision the outcome is meant.
+  const Loose& of(NodeId id);
+  // Of an elementwise decision: where its operands may be off, as far as its outcome goes.
+  Loose of_operands(NodeId id);
+
+ private:
+  Loose loose(NodeId id) const;
+  Loose any_operand(NodeId id) const;
+  Loose decided(NodeId id) const;
+  Loose moved_or_summed(NodeId id) const;
+  Loose product(NodeId id) const;
+  bool rounds_nowhere(NodeId id, const Array& magnitudes, double grid) const;
+  Loose calculated(NodeId id) const;
+
+  const MatchSide& side_;
+  const Freedoms& freedoms_;
+  const std::vector<double>& relative_;
+  std::map<NodeId, Loose> known_;
+};
+
+}  // namespace plumbline

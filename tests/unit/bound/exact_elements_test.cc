@@ -1,0 +1,139 @@
+#include "server/bound/match/exact_elements.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+
+// By element of the last node, whether it may be off.
+std::vector<bool> loose(const GraphBuilder& program, const Freedoms& freedoms = {}) {
+  const Graph& graph = program.graph;
+  GraphBuilder tapped = program;
+  const auto last = static_cast<NodeId>(graph.nodes.size() - 1);
+  const auto elements = static_cast<std::size_t>(count(graph.nodes[last].shape));
+  tapped.tap("y", TapKind::kValue, last, std::vector<double>(elements));
+  const Replay exact = replay(tapped.graph, leaf_values(tapped.graph), Precision::kExact);
+  const MatchSide side{tapped.graph, exact};
+  const std::vector<double> relative(graph.nodes.size(), 0x1p-38);
+  ExactElements found(side, freedoms, relative);
+  const Loose& last_loose = found.of(last);
+  std::vector<bool> each(elements, last_loose.all);
+  for (std::size_t i = 0; i < elements && last_loose.elements; ++i) each[i] = last_loose.elements.data()[i] != 0;
+  return each;
+}
+
+NodeId constant(GraphBuilder* b, double value, Format format = Format::kFloat32) {
+  Attributes attributes;
+  attributes.scalar = value;
+  return b->op(Primitive::kConstant, {}, {}, format, attributes);
+}
+
+NodeId cumulated(GraphBuilder* b, NodeId x, Shape shape, Format format = Format::kFloat32) {
+  Attributes attributes;
+  attributes.dims = {static_cast<std::int64_t>(shape.size()) - 1};
+  return b->op(Primitive::kCumsum, {x}, std::move(shape), format, attributes);
+}
+
+const std::vector<bool> kNone(4, false), kAll(4, true);
+
+TEST(ExactElements, RunningSumsOfIntegersAre) {
+  GraphBuilder b;
+  cumulated(&b, b.leaf({4}, {0, 1, 0, 1}), {4});
+  EXPECT_EQ(loose(b), kNone);
+}
+
+TEST(ExactElements, SumsThatTheFormatHoldsInNoOrderAreNot) {
+  GraphBuilder small, large;
+  cumulated(&small, small.leaf({4}, {100, 100, 55, 1}, Format::kBFloat16), {4}, Format::kBFloat16);
+  EXPECT_EQ(loose(small), kNone) << "256 multiples of one";
+  cumulated(&large, large.leaf({4}, {100, 100, 55, 2}, Format::kBFloat16), {4}, Format::kBFloat16);
+  EXPECT_EQ(loose(large), kAll) << "257 of them are no number of bf16";
+}
+
+TEST(ExactElements, GoByElement) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({4}, {0.1F, 0.5, 7, 1});
+  b.op(Primitive::kMul, {x, constant(&b, round_to(Format::kFloat32, 0.3))}, {4});
+  EXPECT_EQ(loose(b), (std::vector<bool>{true, false, true, false}));
+  GraphBuilder c;
+  const NodeId y = c.leaf({4}, {0.1F, 0.5, 3, 1});
+  c.op(Primitive::kSub, {constant(&c, 1 + 0x1p-23), y}, {4});
+  EXPECT_EQ(loose(c), (std::vector<bool>{true, false, false, false}));
+}
+
+TEST(ExactElements, ARowOfZerosAddsUpToZero) {
+  GraphBuilder b;
+  Attributes rows;
+  rows.dims = {1};
+  b.op(Primitive::kSum, {b.op(Primitive::kAbs, {b.leaf({2, 2}, {0, 0, 0.1F, 0.7F})}, {2, 2})}, {2, 1}, Format::kFloat32,
+       rows);
+  EXPECT_EQ(loose(b), (std::vector<bool>{false, true}));
+}
+
+TEST(ExactElements, ADecisionFarFromATieIsCertain) {
+  GraphBuilder b;
+  const NodeId x = b.op(Primitive::kExp, {b.leaf({4}, {0, 1, 2, 3})}, {4});
+  b.op(Primitive::kGreater, {x, constant(&b, 1)}, {4}, Format::kBool);
+  EXPECT_EQ(loose(b), (std::vector<bool>{true, false, false, false})) << "exp(0) is 1, or next to it";
+}
+
+// round(2.5) is 2, and floor(2.5 + 0.5) is 3: both are somebody's rule. Of what was given there is nothing to settle.
+TEST(ExactElements, AConventionAtATieIsOpenUnlessItIsOfWhatWasGiven) {
+  for (const Primitive convention : {Primitive::kRound, Primitive::kSign, Primitive::kGreater}) {
+    const auto program = [&](bool calculated) {
+      GraphBuilder b;
+      const bool rounds = convention == Primitive::kRound;
+      const NodeId x = b.leaf({4}, {rounds ? 2.5 : 0, 1, 2, 3});
+      std::vector<NodeId> operands = {calculated ? b.op(Primitive::kAdd, {x, constant(&b, 0)}, {4}) : x};
+      if (convention == Primitive::kGreater) operands.push_back(constant(&b, 0));
+      b.op(convention, operands, {4}, convention == Primitive::kGreater ? Format::kBool : Format::kFloat32);
+      return b;
+    };
+    EXPECT_EQ(loose(program(false)), kNone);
+    EXPECT_EQ(loose(program(true)), (std::vector<bool>{true, false, false, false}));
+  }
+}
+
+TEST(ExactElements, EqualityAndTruncationOfWhatIsExactAreCertain) {
+  for (const Primitive decision : {Primitive::kEqual, Primitive::kTrunc}) {
+    GraphBuilder b;
+    std::vector<NodeId> operands = {cumulated(&b, b.leaf({4}, {1, 1, 0, 1}), {4})};
+    if (decision == Primitive::kEqual) operands.push_back(constant(&b, 2));
+    b.op(decision, operands, {4}, decision == Primitive::kEqual ? Format::kBool : Format::kFloat32);
+    EXPECT_EQ(loose(b), kNone);
+  }
+}
+
+TEST(ExactElements, WhatIsFreeIsNot) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({4}, {1, 2, 3, 4});
+  b.op(Primitive::kAdd, {x, x}, {4});
+  EXPECT_EQ(loose(b), kNone);
+  EXPECT_EQ(loose(b, {{x, Array::full({4}, 0x1p-24)}}), kAll);
+}
+
+TEST(ExactElements, DivisionByOtherThanPowersOfTwoIsNot) {
+  for (const double by : {2.0, 3.0}) {
+    GraphBuilder b;
+    b.op(Primitive::kDiv, {b.leaf({4}, {6, 12, 18, 24}), constant(&b, by)}, {4});
+    EXPECT_EQ(loose(b), by == 2 ? kNone : kAll) << "a device may multiply by the reciprocal";
+  }
+}
+
+TEST(ExactElements, ProductsAreWhereAllOperandsAreShort) {
+  const auto program = [](double element) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({2, 2}, {1, 0, 1, 1}), y = b.leaf({2, 2}, {3, 0, 0, element});
+    b.op(Primitive::kMatmul, {x, y}, {2, 2});
+    return b;
+  };
+  EXPECT_EQ(loose(program(200)), kNone);
+  EXPECT_EQ(loose(program(257)), kAll) << "bf16 units do not hold it";
+}
+
+}  // namespace
+}  // namespace plumbline
