@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/sums.h"
+#include "server/bound/findings/unread.h"
 #include "server/bound/pair/agreement.h"
 
 namespace plumbline {
@@ -43,14 +44,39 @@ std::string number(double x) {
   return text;
 }
 
+// Whether it takes something from outside that the other program does not know: what made that is not in the trace.
+bool takes_foreign(const LocalizeSide& side, NodeId id, const KnownValues& other) {
+  const auto foreign = [&](NodeId input) {
+    while (side.graph.nodes[input].primitive == Primitive::kWindow) input = side.graph.nodes[input].inputs[0];
+    const Node& node = side.graph.nodes[input];
+    return node.primitive == Primitive::kLeaf && other.of(node, side.replay.value(input)) == Agreement::kDiffers;
+  };
+  return std::ranges::any_of(side.graph.nodes[id].inputs, foreign);
+}
+
 bool equal(const Array& a, const Array& b) {
   return a.count() == b.count() && norm2_difference(a, b) <= 1e-10 * norm2(b);
+}
+
+// Whether both do the same with operands of the same shapes.
+bool same_operation(const Graph& a, NodeId node_a, const Graph& b, NodeId node_b) {
+  const Node &x = a.nodes[node_a], &y = b.nodes[node_b];
+  const auto alike = [&](NodeId i, NodeId j) { return a.nodes[i].shape == b.nodes[j].shape; };
+  return x.primitive == y.primitive && x.shape == y.shape && a.origins[x.origin].op == b.origins[y.origin].op &&
+         std::ranges::equal(x.inputs, y.inputs, alike);
 }
 
 bool same_operands(const LocalizeSide& a, NodeId node_a, const LocalizeSide& b, NodeId node_b) {
   const std::vector<NodeId>&left = a.graph.nodes[node_a].inputs, &right = b.graph.nodes[node_b].inputs;
   return left.size() > 1 && std::equal(left.begin(), left.end(), right.begin(), right.end(),
                                        [&](NodeId x, NodeId y) { return equal(a.replay.value(x), b.replay.value(y)); });
+}
+
+// A part that is taken of what came from outside: data that the other program does not read is not an operation of its
+// that was left out.
+bool reads_leaf(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  return node.primitive == Primitive::kWindow && graph.nodes[node.inputs[0]].primitive == Primitive::kLeaf;
 }
 
 // The search on one side, given what is known of the other.
@@ -108,29 +134,30 @@ class Search {
     return std::nullopt;
   }
 
-  // Whether `node` of the program `other` is an operation that this one has too, but on a value that descends from
-  // `departure`: then the other program lacks what happens at `departure`.
-  bool continues_after(NodeId departure, const LocalizeSide& other, NodeId node) const {
-    if (graph_.nodes[departure].inputs.empty()) return false;
+  // How many operations lie between `departure` and the one that `node` of the program `other` is, here on a value that
+  // descends from `departure`: a small number says that the other program lacks what happens at `departure`. Nothing:
+  // there is no such operation.
+  std::optional<int> steps_until(NodeId departure, const LocalizeSide& other, NodeId node) const {
     const Node& wanted = other.graph.nodes[node];
-    std::set<NodeId> descendants{departure}, closed;  // Closed: followed no further.
+    std::map<NodeId, int> steps{{departure, 0}};  // Of what descends from it: guilty operations on the shortest way.
+    std::optional<int> fewest;
     for (NodeId id = departure + 1; id < graph_.nodes.size(); ++id) {
       const Node& mine = graph_.nodes[id];
       if (!side_.replay.has(id)) continue;
-      auto descends = [&](NodeId input) { return descendants.count(input) != 0 && closed.count(input) == 0; };
-      if (!std::any_of(mine.inputs.begin(), mine.inputs.end(), descends)) continue;
-      descendants.insert(id);
-      if (!innocent(mine) || mine.primitive == Primitive::kMatmul) closed.insert(id);
-      if (mine.primitive != wanted.primitive || mine.shape != wanted.shape ||
-          operation(graph_, id) != operation(other.graph, node))
-        continue;
+      std::optional<int> before;
+      for (NodeId input : mine.inputs)
+        if (const auto known = steps.find(input); known != steps.end())
+          before = before ? std::min(*before, known->second) : known->second;
+      if (!before) continue;
+      steps[id] = *before + (innocent(mine) && mine.primitive != Primitive::kMatmul ? 0 : 1);
+      if ((fewest && *before >= *fewest) || !same_operation(graph_, id, other.graph, node)) continue;
       bool same = true;
       for (std::size_t i = 0; i < mine.inputs.size(); ++i)
-        same = same && (descends(mine.inputs[i]) ||
+        same = same && (steps.count(mine.inputs[i]) != 0 ||
                         equal(side_.replay.value(mine.inputs[i]), other.replay.value(wanted.inputs[i])));
-      if (same) return true;
+      if (same) fewest = *before;
     }
-    return false;
+    return fewest;
   }
 
  private:
@@ -208,10 +235,6 @@ class Search {
     return *all.begin();
   }
 
-  static const std::string& operation(const Graph& graph, NodeId id) {
-    return graph.origins[graph.nodes[id].origin].op;
-  }
-
   const std::string& source(NodeId id) const { return graph_.origins[graph_.nodes[id].origin].source; }
 
   Suspicion unknown_scaling(NodeId id, NodeId scale) const {
@@ -234,9 +257,7 @@ std::string place(const Graph& graph, NodeId id) {
   return origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")");
 }
 
-}  // namespace
-
-Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
+Suspicion most_suspect(const LocalizeSide& target, const LocalizeSide& reference) {
   const KnownValues targets(target.graph, target.replay), references(reference.graph, reference.replay);
   Search in_target(target, references), in_reference(reference, targets);
   const std::optional<Suspicion> lacking = in_reference.run();
@@ -249,10 +270,12 @@ Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
       return {*departure, "the reference does this, and the target nothing in its place", false, true};
   if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
   if (!lacking || suspicion->normalisation) return *suspicion;
-  // Each going on with the other's operation would mean that the target does something before it; the same operands,
-  // that it does one thing in place of the other.
-  const bool left_out = in_reference.continues_after(lacking->node, target, suspicion->node) &&
-                        !in_target.continues_after(suspicion->node, reference, lacking->node) &&
+  // Each may go on with the other's operation: the one that does so sooner does something before it. The same operands
+  // would mean that the target does one thing in place of the other.
+  const std::optional<int> theirs = in_reference.steps_until(lacking->node, target, suspicion->node),
+                           ours = in_target.steps_until(suspicion->node, reference, lacking->node);
+  const bool left_out = !reads_leaf(reference.graph, lacking->node) &&
+                        !takes_foreign(target, suspicion->node, references) && theirs && (!ours || *theirs < *ours) &&
                         !same_operands(target, suspicion->node, reference, lacking->node);
   if (left_out || (in_target.ambiguous() && !in_reference.ambiguous()))
     return {lacking->node,
@@ -260,6 +283,16 @@ Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
             false, true};
   suspicion->detail += "; the reference has " + place(reference.graph, lacking->node) + " there";
   return *suspicion;
+}
+
+}  // namespace
+
+Suspicion localize(const LocalizeSide& target, const LocalizeSide& reference) {
+  const std::optional<Unread> unread = unread_data(target, reference);
+  if (unread && unread->part) return {*unread->part, unread->told, false, unread->in_reference};
+  Suspicion suspicion = most_suspect(target, reference);
+  if (unread) suspicion.detail += "; " + unread->told;
+  return suspicion;
 }
 
 std::optional<NodeId> departure(const LocalizeSide& with, const LocalizeSide& without) {

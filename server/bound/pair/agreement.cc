@@ -60,6 +60,12 @@ void sort_unique(std::vector<std::uint64_t>* keys) {
 
 std::int64_t row_length(const Array& value) { return value.shape().empty() ? 1 : value.shape().back(); }
 
+Array complement(const Array& value) {
+  Array other = Array::uninitialized(value.shape());
+  for (std::int64_t i = 0; i < value.count(); ++i) other.data()[i] = 1 - value.data()[i];
+  return other;
+}
+
 Array negated(const Array& value) {  // Of one element.
   return Array::scalar(-value.materialize().item());
 }
@@ -73,7 +79,8 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
     const Array value = replay.value(id).on_host();
     shapes_.insert(node.shape);
     add_rows(&rows_, value);
-    if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
+    add_whole(value);
+    if (node.result == Format::kBool) add_whole(complement(value));  // x <= 0 says what x > 0 does.
     if (node.primitive == Primitive::kDiv) add_rows(&divisors_, replay.value(node.inputs[1]));
     if (node.primitive == Primitive::kMul)
       for (NodeId input : node.inputs) {
@@ -83,6 +90,10 @@ KnownValues::KnownValues(const Graph& graph, const Replay& replay) {
       }
   }
   for (Keys* keys : {&wholes_, &rows_, &factors_, &divisors_}) sort_unique(keys);
+}
+
+void KnownValues::add_whole(const Array& value) {
+  if (const auto mark = fingerprint(value.data(), value.count())) wholes_.push_back(mark->key());
 }
 
 void KnownValues::add_rows(Keys* keys, const Array& value) {

@@ -34,6 +34,7 @@ class KnownValues {
  private:
   using Keys = std::vector<std::uint64_t>;  // Sorted.
 
+  void add_whole(const Array& value);
   static void add_rows(Keys* keys, const Array& value);
   static bool holds_rows(const Keys& keys, const Array& value);
 

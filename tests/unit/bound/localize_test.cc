@@ -117,5 +117,88 @@ TEST(Localize, RowsInAnotherOrderAreSuspected) {
   EXPECT_EQ(found.node, target_moved);
 }
 
+// The reference draws once more than the target: what the target goes on with is not at fault.
+TEST(Localize, ADrawThatTheTargetLacksIsSuspectedInTheReference) {
+  auto program = [](int draws, NodeId* last_draw) {
+    GraphBuilder g;
+    NodeId h = g.leaf({2, 3}, kX);
+    for (int i = 0; i < draws; ++i) {
+      *last_draw = g.leaf({2, 3}, {1.5 + i, 0.75, 1.25, 0.5, 1, 2.0 + i}, Format::kFloat32, "", LeafRole::kRandom);
+      g.graph.draws.push_back({*last_draw, 0, "normal", {0, 1}, {}, {}});
+      h = g.op(Primitive::kMul, {h, *last_draw}, {2, 3});
+    }
+    g.op(Primitive::kSin, {h}, {2, 3});
+    g.graph.origins[g.graph.nodes.back().origin].op = "sin";
+    return g;
+  };
+  NodeId target_draw = 0, reference_draw = 0;
+  const GraphBuilder target = program(1, &target_draw), reference = program(2, &reference_draw);
+  auto last = [](const GraphBuilder& g) { return static_cast<NodeId>(g.graph.nodes.size() - 1); };
+  const Suspicion found = suspect(target, last(target), reference, last(reference));
+  EXPECT_TRUE(found.in_reference) << found.detail;
+  EXPECT_EQ(found.node, reference_draw);
+}
+
+// Where both go on with the other's operation, the one that does so sooner does something before it.
+TEST(Localize, OfALayerThatIsAppliedTwiceTheSecondIsSuspected) {
+  auto program = [](int times, NodeId* second) {
+    GraphBuilder g;
+    NodeId h = g.leaf({2, 3}, kX);
+    for (int i = 0; i < times; ++i) {
+      *second = g.op(Primitive::kSigmoid, {h}, {2, 3});
+      g.graph.origins[g.graph.nodes.back().origin].op = "sigmoid";
+      h = g.op(Primitive::kAdd, {*second, g.op(Primitive::kExp, {*second}, {2, 3})}, {2, 3});
+    }
+    g.op(Primitive::kTanh, {h}, {2, 3});
+    g.graph.origins[g.graph.nodes.back().origin].op = "tanh";
+    return g;
+  };
+  NodeId first = 0, second = 0;
+  const GraphBuilder once = program(1, &first), twice = program(2, &second);
+  auto last = [](const GraphBuilder& g) { return static_cast<NodeId>(g.graph.nodes.size() - 1); };
+  const Suspicion found = suspect(once, last(once), twice, last(twice));
+  EXPECT_TRUE(found.in_reference) << found.detail;
+  EXPECT_EQ(found.node, second);
+  const Suspicion other_way = suspect(twice, last(twice), once, last(once));
+  EXPECT_FALSE(other_way.in_reference) << other_way.detail;
+  EXPECT_EQ(other_way.node, second);
+}
+
+TEST(Localize, TellsOfDataThatOneProgramDoesNotRead) {
+  auto program = [](bool all) {
+    GraphBuilder g;
+    Attributes part;
+    part.view = all ? View{{2, 3}, {3, 1}, 0} : View{{1, 3}, {3, 1}, 0};
+    const NodeId x = g.op(Primitive::kWindow, {g.leaf({2, 3}, kX)}, part.view.sizes, Format::kFloat32, part);
+    g.sum_all(g.op(Primitive::kExp, {x}, part.view.sizes));
+    return g;
+  };
+  const GraphBuilder some = program(false), all = program(true);
+  auto last = [](const GraphBuilder& g) { return static_cast<NodeId>(g.graph.nodes.size() - 1); };
+  const auto tells = [](const Suspicion& found, const std::string& text) {
+    return found.detail.find(text) != std::string::npos;
+  };
+  const Suspicion found = suspect(some, last(some), all, last(all));
+  EXPECT_TRUE(tells(found, "the target reads 3 elements of data")) << found.detail;
+  EXPECT_TRUE(tells(suspect(all, last(all), some, last(some)), "the reference reads 3 elements of data"));
+  EXPECT_FALSE(tells(suspect(all, last(all), all, last(all)), "elements of data"));
+}
+
+// One program selects where x > 0, the other where not x <= 0.
+TEST(Localize, AnOutcomeThatIsSaidTheOtherWayRoundIsKnown) {
+  auto program = [](Primitive comparison, Primitive wave) {
+    GraphBuilder g;
+    const NodeId x = g.leaf({2, 3}, kX), bound = g.leaf({2, 3}, {1, -2, 3, 0, 1, -1});
+    const NodeId y = g.op(wave, {x}, {2, 3}), yes = g.op(comparison, {x, bound}, {2, 3}, Format::kBool);
+    const bool greater = comparison == Primitive::kGreater;
+    g.op(Primitive::kSelect, {yes, greater ? y : x, greater ? x : y}, {2, 3});
+    return g;
+  };
+  const GraphBuilder target = program(Primitive::kGreater, Primitive::kSin),
+                     reference = program(Primitive::kLessEqual, Primitive::kCos);
+  const NodeId tap = static_cast<NodeId>(target.graph.nodes.size() - 1);
+  EXPECT_EQ(target.graph.nodes[suspect(target, tap, reference, tap).node].primitive, Primitive::kSin);
+}
+
 }  // namespace
 }  // namespace plumbline
