@@ -74,10 +74,14 @@ bool shifts(Primitive primitive) {
          primitive == Primitive::kAmax || primitive == Primitive::kAmin;
 }
 
-// Which way it falls at a tie is a convention: of relu and abs at their kink, of halves.
-bool by_convention(Primitive primitive) {
-  return (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual) || primitive == Primitive::kSign ||
-         primitive == Primitive::kRound || primitive == Primitive::kArgmax || primitive == Primitive::kArgsort;
+// Which way it falls at a tie is a convention: of halves, and of slopes at the kinks of relu and abs. What a program
+// itself asks in forward, it means.
+bool by_convention(const Graph& graph, NodeId id) {
+  const Primitive primitive = graph.nodes[id].primitive;
+  if (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual)
+    return graph.origins[graph.nodes[id].origin].phase != Phase::kForward;
+  return primitive == Primitive::kSign || primitive == Primitive::kRound || primitive == Primitive::kArgmax ||
+         primitive == Primitive::kArgsort;
 }
 
 Loose everything() { return {true, Array()}; }
@@ -120,7 +124,7 @@ Loose ExactElements::loose(NodeId id) const {
 
 Loose ExactElements::of_operands(NodeId id) {
   for (NodeId input : side_.graph.nodes[id].inputs) of(input);
-  return by_convention(side_.graph.nodes[id].primitive) ? everything() : any_operand(id);
+  return by_convention(side_.graph, id) ? everything() : any_operand(id);
 }
 
 Loose ExactElements::any_operand(NodeId id) const {
@@ -165,9 +169,9 @@ Loose ExactElements::decided(NodeId id) const {
   if (node.inputs.size() == 2 && node.inputs[0] == node.inputs[1]) return {};  // A number with itself.
   const bool chooses = node.primitive == Primitive::kArgmax || node.primitive == Primitive::kArgsort;
   const bool exact = std::ranges::all_of(node.inputs, [&](NodeId input) { return known_.at(input).none(); });
-  if (exact && !by_convention(node.primitive)) return {};
+  if (exact && !by_convention(side_.graph, id)) return {};
   if (chooses) return everything();
-  const Array operands = by_convention(node.primitive) ? Array() : any_operand(id).elements;
+  const Array operands = by_convention(side_.graph, id) ? Array() : any_operand(id).elements;
   const Margins margins(side_, id, nullptr, relative_[id], operands);
   Array open = Array::zeros(node.shape);
   bool some = false;

@@ -1,8 +1,8 @@
 // Which elements of a value no rounding has moved. Sums and products of integers and of other short dyadic numbers are
 // exact in whatever order they are taken: the number of a segment that is a running sum of ones, a label 1 - y, a
 // position that a mask makes. Whether two such elements are equal, and what integer one truncates to, has one outcome.
-// On which side of a kink a tie falls, and whether halves are rounded up, is a convention of each program: that is
-// certain only of what was given.
+// Which slope is taken at a kink, and whether halves are rounded up, is a convention of each program: that is certain
+// only of what was given.
 #pragma once
 
 #include <map>

@@ -84,17 +84,20 @@ TEST(ExactElements, ADecisionFarFromATieIsCertain) {
 // round(2.5) is 2, and floor(2.5 + 0.5) is 3: both are somebody's rule. Of what was given there is nothing to settle.
 TEST(ExactElements, AConventionAtATieIsOpenUnlessItIsOfWhatWasGiven) {
   for (const Primitive convention : {Primitive::kRound, Primitive::kSign, Primitive::kGreater}) {
-    const auto program = [&](bool calculated) {
+    const auto program = [&](bool calculated, Phase phase = Phase::kBackward) {
       GraphBuilder b;
       const bool rounds = convention == Primitive::kRound;
       const NodeId x = b.leaf({4}, {rounds ? 2.5 : 0, 1, 2, 3});
       std::vector<NodeId> operands = {calculated ? b.op(Primitive::kAdd, {x, constant(&b, 0)}, {4}) : x};
       if (convention == Primitive::kGreater) operands.push_back(constant(&b, 0));
       b.op(convention, operands, {4}, convention == Primitive::kGreater ? Format::kBool : Format::kFloat32);
+      b.graph.origins[b.graph.nodes.back().origin].phase = phase;
       return b;
     };
     EXPECT_EQ(loose(program(false)), kNone);
     EXPECT_EQ(loose(program(true)), (std::vector<bool>{true, false, false, false}));
+    const bool meant = convention == Primitive::kGreater;
+    EXPECT_EQ(loose(program(true, Phase::kForward))[0], !meant) << "a mask that the program itself makes of x > 0";
   }
 }
 
