@@ -15,7 +15,7 @@
 #include "server/bound/findings/hazards.h"
 #include "server/bound/findings/localize.h"
 #include "server/bound/match/correspondence.h"
-#include "server/bound/replay/host_scalars.h"
+#include "server/bound/replay/python_numbers.h"
 
 namespace plumbline {
 
@@ -26,7 +26,7 @@ struct Answer {
   double deviation = std::numeric_limits<double>::quiet_NaN();
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
-  double host = 0;  // The part of both that numbers computed by Python own (host_scalars.h).
+  double python = 0;  // The part of both that numbers computed by Python own (python_numbers.h).
   // Of the envelope, what is neither the rounding of the result to the format that holds it, which no execution is
   // without, nor a freedom that nothing needed. NaN: not known apart.
   double doubt = std::numeric_limits<double>::quiet_NaN();
@@ -41,6 +41,7 @@ struct Answer {
   // within the envelope by that alone.
   double freedom = 0;
   bool by_freedom = false;
+  bool by_jumps = false;  // By that of open decisions: only if some came out otherwise than our replays took them.
 
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
@@ -55,7 +56,7 @@ struct Answer {
   // What replays in more bits confirm is beyond its bound however large that is; freedom is of first order.
   bool failed() const { return asked && !(deviation <= envelope) && (!vacuous() || (confirmed && freedom <= 0.1)); }
   // Failed, and no number whose computation is not known may be the reason.
-  bool disproved() const { return failed() && host == 0; }
+  bool disproved() const { return failed() && python == 0; }
   double margin() const { return deviation == 0 ? 0 : deviation / envelope; }
 };
 

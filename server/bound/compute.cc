@@ -220,8 +220,8 @@ void answer(const Probe& probe, const Measured& measured, const Envelope& envelo
   }
   if (measured.reference) finding->reference = *measured.reference;
   if (!measured.valued) return;
-  finding->value = answer_of(measured.value, envelope, lambda, measured.storage + envelope.host, probe.scale);
-  finding->value.host = envelope.host / probe.scale;
+  finding->value = answer_of(measured.value, envelope, lambda, measured.storage + envelope.python, probe.scale);
+  finding->value.python = envelope.python / probe.scale;
 }
 
 // Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of

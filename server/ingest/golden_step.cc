@@ -40,7 +40,7 @@ v1::GoldenStep to_proto(const GoldenStep& step) {
     to->set_rho(probe.rho);
     to->set_noise_bias(probe.noise_bias);
     to->set_noise_squares(probe.noise_squares);
-    to->set_host(probe.host);
+    to->set_host(probe.python);
   }
   return wire;
 }

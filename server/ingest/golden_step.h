@@ -33,7 +33,7 @@ struct GoldenStep {
     bool scalar = false;
     double rho = 0;
     double noise_bias = 0, noise_squares = 0;
-    double host = 0;
+    double python = 0;
   };
 
   std::int32_t rank = 0;

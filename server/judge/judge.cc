@@ -162,7 +162,7 @@ bool decide_value(const JudgeInput& input, Verdict* verdict) {
   if (broken == nullptr) broken = worst(*input.bounds, value, failed);
   if (broken == nullptr) return false;
   if (!broken->value.disproved()) {
-    decide_host_numbers(input, *broken, broken->value, verdict);
+    decide_python_numbers(input, *broken, broken->value, verdict);
   } else if (broken->value.margin() > 10) {
     decide(verdict, Outcome::kTypeII, broken->value.beyond_worst_case() ? Grade::kFirstOrder : Grade::kStatistical,
            Cause::kMathematics,
@@ -238,10 +238,13 @@ bool agree_by_rounding(const JudgeInput& input) {
     return item.evidence == Evidence::kComputed ||
            (item.evidence == Evidence::kRounding && item.format == Format::kUnknown);
   };
-  const auto by_freedom = [](const Finding& finding) { return finding.mathematics.by_freedom; };
+  // Of two programs fp64 tells no more than that they agree to its own resolution, unless they do so in all bits.
+  const auto to_resolution = [](const Finding& finding) {
+    return finding.mathematics.asked && finding.mathematics.deviation > 0 && !finding.mathematics.confirmed;
+  };
   const bool numbers = input.reference != nullptr && (input.graph->rounded_numbers || input.reference->rounded_numbers);
   return numbers || bounds.free_numbers || std::ranges::any_of(bounds.match.items, weaker) ||
-         std::ranges::any_of(bounds.findings, by_freedom);
+         std::ranges::any_of(bounds.findings, to_resolution);
 }
 
 void decide_type_i(const JudgeInput& input, Verdict* verdict) {

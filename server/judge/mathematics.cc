@@ -15,7 +15,7 @@ std::string first_module(const Bounds& bounds) {
 }  // namespace
 
 // The largest relative uncertainty of a number that Python computed, and where it came in.
-std::string host_numbers(const JudgeInput& input) {
+std::string python_numbers(const JudgeInput& input) {
   const auto relative = [](const UncertainNumber& number) { return number.uncertainty / std::fabs(number.value); };
   const UncertainNumber& first = *std::ranges::max_element(input.bounds->uncertain_numbers, {}, relative);
   const Graph& program = first.in_reference ? *input.reference : *input.graph;
@@ -24,11 +24,11 @@ std::string host_numbers(const JudgeInput& input) {
 }
 
 // Mathematics, or a bare value, differs at a tap, and numbers that Python computed out of sight may be the reason.
-void decide_host_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
+void decide_python_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
   decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
          "Target and reference differ at " + finding.name + " by " + number(answer.deviation) +
              ", where numbers come in that Python may have computed from what it read of tensors (.item()): " +
-             host_numbers(input) + ". Whether it computed them alike is not known.",
+             python_numbers(input) + ". Whether it computed them alike is not known.",
          &finding, &answer);
 }
 
@@ -87,7 +87,15 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   if (const Finding* open = worst(bounds, mathematics, lost_in_python); open != nullptr && broken == nullptr) {
-    decide_host_numbers(input, *open, open->mathematics, verdict);
+    decide_python_numbers(input, *open, open->mathematics, verdict);
+    return true;
+  }
+  if (const Finding* open = worst(bounds, mathematics, turned); open != nullptr && broken == nullptr) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree at " + open->name +
+               " only if decisions near a tie, which have no counterpart, " +
+               "came out otherwise than in exact arithmetic.",
+           open, &open->mathematics);
     return true;
   }
   if (broken == nullptr && bounds.indifferent_call) {

@@ -74,11 +74,12 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
   if (!bounds.skipped_taps.empty())
     verdict->notes.push_back("one side found an overflow and skipped its update; not compared: " +
                              joined(bounds.skipped_taps));
-  if (std::ranges::any_of(bounds.findings, [](const Finding& f) { return f.mathematics.host > 0 || f.value.host > 0; }))
+  if (std::ranges::any_of(bounds.findings,
+                          [](const Finding& f) { return f.mathematics.python > 0 || f.value.python > 0; }))
     verdict->notes.push_back(std::to_string(bounds.uncertain_numbers.size()) +
                              " numbers that Python may have computed from what it read of tensors (.item()) are not "
                              "known exactly; the worst is " +
-                             host_numbers(input));
+                             python_numbers(input));
   if (bounds.products_by_rows > 0)
     verdict->notes.push_back("large products checked by projections of their rows and by all elements of some: " +
                              std::to_string(bounds.products_by_rows) + "; a replay checks every element");

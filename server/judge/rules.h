@@ -58,8 +58,9 @@ inline bool failed(const Answer& answer) { return answer.failed(); }
 inline bool disproved(const Answer& answer) { return answer.disproved(); }
 inline bool asked(const Answer& answer) { return answer.asked; }
 inline bool vacuous(const Answer& answer) { return answer.vacuous(); }
-inline bool lost_in_replay(const Answer& answer) { return answer.vacuous() && answer.host == 0; }
-inline bool lost_in_python(const Answer& answer) { return (answer.vacuous() || answer.failed()) && answer.host > 0; }
+inline bool lost_in_replay(const Answer& answer) { return answer.vacuous() && answer.python == 0; }
+inline bool turned(const Answer& answer) { return answer.passed() && answer.by_jumps; }
+inline bool lost_in_python(const Answer& answer) { return (answer.vacuous() || answer.failed()) && answer.python > 0; }
 
 // Of an envelope that is not an enclosure.
 inline Grade grade_of(const Answer& answer) { return answer.statistical() ? Grade::kStatistical : Grade::kFirstOrder; }
@@ -72,9 +73,9 @@ bool decide_reference(const JudgeInput& input, Verdict* verdict);
 bool decide_first_state(const JudgeInput& input, Verdict* verdict);
 // INCONCLUSIVE: mathematics, or a bare value, differs at a tap, and numbers that Python computed out of sight may be
 // the reason.
-void decide_host_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict);
+void decide_python_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict);
 // The largest relative uncertainty of such a number, and where it came in.
-std::string host_numbers(const JudgeInput& input);
+std::string python_numbers(const JudgeInput& input);
 // Two programs that are one but for a number: a hazard.
 void add_other_number(const Graph& graph, const Graph& reference, Verdict* verdict);
 

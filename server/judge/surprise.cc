@@ -57,7 +57,7 @@ std::string in_words(double surprise) {
 }  // namespace
 
 double surprise(const Answer& answer, std::uint64_t elements, double alpha) {
-  if (answer.deviation == 0 || answer.host > 0) return 0;
+  if (answer.deviation == 0 || answer.python > 0) return 0;
   if (!std::isnan(answer.least_chance)) {
     if (!(answer.deviation <= answer.envelope)) return HUGE_VAL;
     return surprise_of(std::log(static_cast<double>(elements)) + std::log(answer.least_chance));

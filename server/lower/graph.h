@@ -101,7 +101,7 @@ struct NumberRead {
 };
 
 // A constant that came from Python after such reads, and may have been computed from them.
-struct HostNumber {
+struct PythonNumber {
   NodeId node = 0;
   std::size_t reads = 0;  // How many came before.
   double value = 0;       // As Python gave it, whatever format the kernel then took it in.
@@ -143,12 +143,12 @@ struct Graph {
   std::map<NodeId, Observation> observed;
   std::vector<OpaqueCall> opaque;
   std::vector<NumberRead> reads;  // In order.
-  std::vector<HostNumber> host_numbers;
+  std::vector<PythonNumber> python_numbers;
   // Results that opaque operations read and nobody observed: of these calls it is not known whether they were given the
   // same as their counterparts. Sorted, each once.
   std::vector<WantedResult> wanted;
   std::vector<Draw> draws;
-  std::vector<NodeId> parts;  // Windows whose origin is the operation that took them of data.
+  std::vector<NodeId> parts;      // Windows whose origin is the operation that took them of data.
   std::vector<NodeId> arguments;  // Constants that the program gave to an operation; others are a formula's own.
   bool rounded_numbers = false;   // Some of them were replaced by what they are one with (replay/constants.h).
   GraphCoverage coverage;

@@ -287,7 +287,7 @@ class Lowering {
       if (!number || std::ranges::find(numbers, value) == numbers.end()) continue;
       graph_.arguments.push_back(id);
       if (node.primitive == Primitive::kConstant && !graph_.reads.empty())
-        graph_.host_numbers.push_back({id, graph_.reads.size(), value});
+        graph_.python_numbers.push_back({id, graph_.reads.size(), value});
     }
   }
 

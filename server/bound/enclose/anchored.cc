@@ -66,14 +66,14 @@ Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judg
   return finding;
 }
 
-// By tap, whose nodes are the stretch's ends: empty where its enclosure exploded.
-std::vector<std::optional<Comparison>> judge_stretch(const Graph& graph, const Stretch& stretch,
-                                                     const std::vector<std::size_t>& taps, Enclosures* enclosures) {
-  EnclosedStretch enclosed(stretch, enclosures);
-  std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(count_tiles(stretch)));
-  for_each_index(count_tiles(stretch), [&](std::int64_t number) {
+// By tap, whose nodes are the chain's ends: empty where its enclosure exploded.
+std::vector<std::optional<Comparison>> judge_chain(const Graph& graph, const TiledChain& chain,
+                                                   const std::vector<std::size_t>& taps, Enclosures* enclosures) {
+  EnclosedChain enclosed(chain, enclosures);
+  std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(count_tiles(chain)));
+  for_each_index(count_tiles(chain), [&](std::int64_t number) {
     const Tile found = enclosed.tile(number);
-    StretchEnds ends(stretch);
+    ChainEnds ends(chain);
     for (std::size_t index : taps) {
       const GraphTap& tap = graph.taps[index];
       parts[static_cast<std::size_t>(number)].push_back(judge_elements(tap, found.begin, ends.tap(tap, found)));
@@ -81,7 +81,7 @@ std::vector<std::optional<Comparison>> judge_stretch(const Graph& graph, const S
   });
   const std::vector<bool> exploded = enclosed.exploded();
   std::vector<std::optional<Comparison>> judged;
-  StretchEnds ends(stretch);
+  ChainEnds ends(chain);
   for (std::size_t i = 0; i < taps.size(); ++i) {
     Comparison whole;
     for (const std::vector<Comparison>& part : parts) whole.join(part[i]);
@@ -124,19 +124,19 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
   const ObservedNodes observed(input, anchors);
   std::vector<NodeId> wanted = observed.wanted();
-  for (const StretchGroup& group : groups)
-    std::ranges::copy(group.stretch ? enclosed_sources(graph, *group.stretch, anchors) : ends[group.members.front()],
+  for (const ChainGroup& group : groups)
+    std::ranges::copy(group.chain ? enclosed_sources(graph, *group.chain, anchors) : ends[group.members.front()],
                       std::back_inserter(wanted));
   Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
   observed.check(anchored, &enclosures, bounds);
 
   std::map<std::size_t, Comparison> judged;  // By tap.
-  for (const StretchGroup& group : groups) {
+  for (const ChainGroup& group : groups) {
     std::vector<std::size_t> members;
     for (std::size_t index : group.members) members.push_back(candidates[index]);
     std::vector<std::optional<Comparison>> found;
-    if (group.stretch)
-      found = judge_stretch(graph, *group.stretch, members, &enclosures);
+    if (group.chain)
+      found = judge_chain(graph, *group.chain, members, &enclosures);
     else
       found = {judge_whole(graph.taps[members.front()], anchored, &enclosures)};
     for (std::size_t i = 0; i < found.size(); ++i)

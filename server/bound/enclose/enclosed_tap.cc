@@ -13,7 +13,7 @@ std::optional<EnclosedTap> enclosed_tap(const GraphTap& tap, const Replay& repla
   return enclosed;
 }
 
-EnclosedTap StretchEnds::tap(const GraphTap& tap, const Tile& tile) {
+EnclosedTap ChainEnds::tap(const GraphTap& tap, const Tile& tile) {
   EnclosedTap enclosed;
   for (std::size_t k = 0; k < tap.terms.size(); ++k, ++next_) {
     enclosed.values.push_back(tile.ends[next_]);
@@ -22,9 +22,9 @@ EnclosedTap StretchEnds::tap(const GraphTap& tap, const Tile& tile) {
   return enclosed;
 }
 
-bool StretchEnds::lost(const GraphTap& tap, const std::vector<bool>& exploded) {
+bool ChainEnds::lost(const GraphTap& tap, const std::vector<bool>& exploded) {
   bool any = false;
-  for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[stretch_.ends[next_++]];
+  for (std::size_t k = 0; k < tap.terms.size(); ++k) any = any || exploded[chain_.ends[next_++]];
   return any;
 }
 

@@ -1,4 +1,4 @@
-// A tap between its radii, by term: as a whole, or a tile of the stretch that its nodes are ends of.
+// A tap between its radii, by term: as a whole, or a tile of the chain that its nodes are ends of.
 #pragma once
 
 #include <optional>
@@ -23,16 +23,16 @@ struct EnclosedTap {
 // Empty: a term's enclosure exploded.
 std::optional<EnclosedTap> enclosed_tap(const GraphTap& tap, const Replay& replay, Enclosures* enclosures);
 
-// The ends of a stretch, which are those of some taps one after the other: every call is of the next tap.
-class StretchEnds {
+// The ends of a chain, which are those of some taps one after the other: every call is of the next tap.
+class ChainEnds {
  public:
-  explicit StretchEnds(const Stretch& stretch) : stretch_(stretch) {}
+  explicit ChainEnds(const TiledChain& chain) : chain_(chain) {}
 
   EnclosedTap tap(const GraphTap& tap, const Tile& tile);
   bool lost(const GraphTap& tap, const std::vector<bool>& exploded);  // Some term's enclosure exploded.
 
  private:
-  const Stretch& stretch_;
+  const TiledChain& chain_;
   std::size_t next_ = 0;
 };
 

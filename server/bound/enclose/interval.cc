@@ -147,24 +147,24 @@ Enclosure Enclosures::compute(NodeId id) {
   return result;
 }
 
-std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors) {
-  std::vector<NodeId> sources = stretch.sources;
+std::vector<NodeId> enclosed_sources(const Graph& graph, const TiledChain& chain, const Overrides& anchors) {
+  std::vector<NodeId> sources = chain.sources;
   std::erase_if(sources,
                 [&](NodeId id) { return anchors.count(id) != 0 || graph.nodes[id].primitive == Primitive::kLeaf; });
   return sources;
 }
 
-EnclosedStretch::EnclosedStretch(const Stretch& stretch, Enclosures* enclosures)
-    : stretch_(stretch),
-      lost_(stretch.sources.size(), false),
-      tiles_(enclosures->graph_, enclosures->replay_, stretch, balls(enclosures)),
-      largest_(static_cast<std::size_t>(count_tiles(stretch))) {}
+EnclosedChain::EnclosedChain(const TiledChain& chain, Enclosures* enclosures)
+    : chain_(chain),
+      lost_(chain.sources.size(), false),
+      tiles_(enclosures->graph_, enclosures->replay_, chain, balls(enclosures)),
+      largest_(static_cast<std::size_t>(count_tiles(chain))) {}
 
-StretchBalls EnclosedStretch::balls(Enclosures* enclosures) {
-  StretchBalls balls;
-  const std::vector<NodeId> enclosed = enclosed_sources(enclosures->graph_, stretch_, enclosures->anchors_);
-  for (NodeId id : stretch_.sources) {
-    StretchBalls::Source& source = balls.sources.emplace_back();
+ChainBalls EnclosedChain::balls(Enclosures* enclosures) {
+  ChainBalls balls;
+  const std::vector<NodeId> enclosed = enclosed_sources(enclosures->graph_, chain_, enclosures->anchors_);
+  for (NodeId id : chain_.sources) {
+    ChainBalls::Source& source = balls.sources.emplace_back();
     if (enclosures->anchored(id)) {
       const std::optional<Arithmetic> arithmetic = enclosures->elidable(id);
       if (arithmetic && with_storage_rounding(*arithmetic, Array::scalar(1), {})) source.unrounded = arithmetic;
@@ -174,23 +174,23 @@ StretchBalls EnclosedStretch::balls(Enclosures* enclosures) {
       if (enclosure.radius) source.radii = {enclosure.radius.values.materialize()};
     }
   }
-  for (const Stretch::Step& step : stretch_.steps) balls.steps.push_back(enclosures->arithmetic(step.node));
+  for (const TiledChain::Step& step : chain_.steps) balls.steps.push_back(enclosures->arithmetic(step.node));
   return balls;
 }
 
-Tile EnclosedStretch::tile(std::int64_t index) {
+Tile EnclosedChain::tile(std::int64_t index) {
   Tile tile = tiles_.tile(index);
   largest_[static_cast<std::size_t>(index)] = std::move(tile.largest);
   return tile;
 }
 
-std::vector<bool> EnclosedStretch::exploded() const {
+std::vector<bool> EnclosedChain::exploded() const {
   std::vector<bool> exploded = lost_;
-  for (std::size_t k = 0; k < stretch_.steps.size(); ++k) {
+  for (std::size_t k = 0; k < chain_.steps.size(); ++k) {
     Largest whole;
     for (const std::vector<Largest>& tile : largest_) whole.join(tile[k]);
     const auto before = [&](std::size_t input) { return exploded[input]; };
-    exploded.push_back(whole.exploded() || std::ranges::any_of(stretch_.steps[k].inputs, before));
+    exploded.push_back(whole.exploded() || std::ranges::any_of(chain_.steps[k].inputs, before));
   }
   return exploded;
 }

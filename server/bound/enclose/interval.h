@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/bound/enclose/stretch.h"
+#include "server/bound/enclose/tiles.h"
 #include "server/bound/replay/replay.h"
 
 namespace plumbline {
@@ -36,7 +36,7 @@ class Enclosures {
   bool exactly_seen(NodeId id) const;
 
  private:
-  friend class EnclosedStretch;
+  friend class EnclosedChain;
 
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   void use(NodeId id);
@@ -58,22 +58,22 @@ class Enclosures {
   std::vector<Enclosure> enclosures_;
 };
 
-// Sources of a stretch that its enclosure takes: neither anchors nor leaves.
-std::vector<NodeId> enclosed_sources(const Graph& graph, const Stretch& stretch, const Overrides& anchors);
+// Sources of a chain that its enclosure takes: neither anchors nor leaves.
+std::vector<NodeId> enclosed_sources(const Graph& graph, const TiledChain& chain, const Overrides& anchors);
 
-// The same for a stretch, tile by tile. Tiles may be asked for at the same time. Refers to what it is made from.
-class EnclosedStretch {
+// The same for a chain, tile by tile. Tiles may be asked for at the same time. Refers to what it is made from.
+class EnclosedChain {
  public:
-  EnclosedStretch(const Stretch& stretch, Enclosures* enclosures);  // Takes its `enclosed_sources`.
+  EnclosedChain(const TiledChain& chain, Enclosures* enclosures);  // Takes its `enclosed_sources`.
 
   Tile tile(std::int64_t index);
   // By value, once every tile was asked for: whether it exploded. Then its radii say nothing.
   std::vector<bool> exploded() const;
 
  private:
-  StretchBalls balls(Enclosures* enclosures);
+  ChainBalls balls(Enclosures* enclosures);
 
-  const Stretch& stretch_;
+  const TiledChain& chain_;
   std::vector<bool> lost_;  // Of its sources: whether their enclosure exploded.
   const Tiles tiles_;
   std::vector<std::vector<Largest>> largest_;  // By tile, of steps.

@@ -91,17 +91,17 @@ ObservedNodes::ObservedNodes(const BoundsInput& input, const Overrides& anchors)
     ends.push_back({id});
   }
   groups_ = group_ends(graph_, ends, [&](NodeId id) { return anchors.count(id) != 0; });
-  for (const StretchGroup& group : groups_)
-    std::ranges::copy(group.stretch ? enclosed_sources(graph_, *group.stretch, anchors) : ends[group.members.front()],
+  for (const ChainGroup& group : groups_)
+    std::ranges::copy(group.chain ? enclosed_sources(graph_, *group.chain, anchors) : ends[group.members.front()],
                       std::back_inserter(wanted_));
 }
 
 void ObservedNodes::check(const Replay& anchored, Enclosures* enclosures, Bounds* bounds) const {
   std::vector<IllegalValue>& found = bounds->illegal_values;
-  for (const StretchGroup& group : groups_) {
+  for (const ChainGroup& group : groups_) {
     const NodeId first = nodes_[group.members.front()];
-    if (group.stretch)
-      std::ranges::copy(check_stretch(group, enclosures), std::back_inserter(found));
+    if (group.chain)
+      std::ranges::copy(check_chain(group, enclosures), std::back_inserter(found));
     else if (large_product(first, *enclosures) && !suspicious(first, anchored))
       ++bounds->products_by_rows;
     else
@@ -146,14 +146,14 @@ IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclo
   return Elements(graph_, id, anchors_.at(id), *input_.profile).check(0, anchored.computed(id), enclosure.radius);
 }
 
-std::vector<IllegalValue> ObservedNodes::check_stretch(const StretchGroup& group, Enclosures* enclosures) const {
-  const Stretch& stretch = *group.stretch;
+std::vector<IllegalValue> ObservedNodes::check_chain(const ChainGroup& group, Enclosures* enclosures) const {
+  const TiledChain& chain = *group.chain;
   std::vector<Elements> members;
   for (std::size_t index : group.members)
     members.emplace_back(graph_, nodes_[index], anchors_.at(nodes_[index]), *input_.profile);
-  EnclosedStretch enclosed(stretch, enclosures);
-  std::vector<std::vector<IllegalValue>> parts(static_cast<std::size_t>(count_tiles(stretch)));
-  for_each_index(count_tiles(stretch), [&](std::int64_t number) {
+  EnclosedChain enclosed(chain, enclosures);
+  std::vector<std::vector<IllegalValue>> parts(static_cast<std::size_t>(count_tiles(chain)));
+  for_each_index(count_tiles(chain), [&](std::int64_t number) {
     const Tile tile = enclosed.tile(number);
     for (std::size_t k = 0; k < members.size(); ++k)
       parts[static_cast<std::size_t>(number)].push_back(members[k].check(tile.begin, tile.ends[k], tile.radii[k]));
@@ -161,7 +161,7 @@ std::vector<IllegalValue> ObservedNodes::check_stretch(const StretchGroup& group
   const std::vector<bool> exploded = enclosed.exploded();
   std::vector<IllegalValue> found;
   for (std::size_t k = 0; k < members.size(); ++k) {
-    if (exploded[stretch.ends[k]]) continue;
+    if (exploded[chain.ends[k]]) continue;
     IllegalValue& whole = found.emplace_back();
     for (const std::vector<IllegalValue>& part : parts) Elements::join(part[k], &whole);
   }

@@ -26,13 +26,13 @@ class ObservedNodes {
   bool large_product(NodeId id, const Enclosures& enclosures) const;
   bool suspicious(NodeId id, const Replay& anchored) const;  // Deserves a look at every element.
   IllegalValue check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures) const;
-  std::vector<IllegalValue> check_stretch(const StretchGroup& group, Enclosures* enclosures) const;
+  std::vector<IllegalValue> check_chain(const ChainGroup& group, Enclosures* enclosures) const;
 
   const BoundsInput& input_;
   const Graph& graph_;
   const Overrides& anchors_;
   std::vector<NodeId> nodes_;
-  std::vector<StretchGroup> groups_;  // Of indices of `nodes_`.
+  std::vector<ChainGroup> groups_;  // Of indices of `nodes_`.
   std::vector<NodeId> wanted_;
 };
 

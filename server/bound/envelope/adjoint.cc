@@ -7,7 +7,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/sums.h"
 #include "server/bound/envelope/charge.h"
-#include "server/bound/envelope/run.h"
+#include "server/bound/envelope/node_chain.h"
 #include "server/bound/replay/arithmetic.h"
 
 namespace plumbline {
@@ -177,7 +177,7 @@ void accumulate(Noise& total, const Noise& part, double factor = 1) {
   total.squares += factor * factor * part.squares;
 }
 
-// The envelopes of all probes, node by node and run by run.
+// The envelopes of all probes, node by node and chain by chain.
 class EnvelopeSweep {
  public:
   EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
@@ -191,7 +191,7 @@ class EnvelopeSweep {
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
         sweep_(graph, replay, probes, slack.freedoms),
-        runs_(graph, replay, sweep_.carries(), [&slack](NodeId id) { return slack.freedoms.count(id) != 0; }),
+        chains_(graph, replay, sweep_.carries(), [&slack](NodeId id) { return slack.freedoms.count(id) != 0; }),
         envelopes_(probes.size()) {
     for (Envelope& envelope : envelopes_) {
       envelope.by_origin.assign(graph.origins.size(), 0.0);
@@ -201,9 +201,9 @@ class EnvelopeSweep {
 
   // From the last node to the first.
   void pass(NodeId id) {
-    if (const Run* const run = runs_.ending_at(id))
-      pass_run(*run);
-    else if (!runs_.within(id))
+    if (const NodeChain* const chain = chains_.ending_at(id))
+      pass_chain(*chain);
+    else if (!chains_.within(id))
       pass_node(id);
   }
   std::vector<Envelope> take_envelopes() { return std::move(envelopes_); }
@@ -230,32 +230,32 @@ class EnvelopeSweep {
     accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
   }
 
-  void pass_run(const Run& run) {
-    std::vector<RunFunctional> functionals;
+  void pass_chain(const NodeChain& chain) {
+    std::vector<ChainFunctional> functionals;
     bool executed = false;
     for (std::size_t p = 0; p < probes_.size(); ++p) {
-      RunFunctional functional{p, asks_target(p), own_by_chance(p), {}};
-      for (NodeId id : run) functional.seeds.push_back(sweep_.take(p, id).elements());
+      ChainFunctional functional{p, asks_target(p), own_by_chance(p), {}};
+      for (NodeId id : chain) functional.seeds.push_back(sweep_.take(p, id).elements());
       if (std::ranges::none_of(functional.seeds, [](const Array& seed) { return static_cast<bool>(seed); })) continue;
       executed = executed || functional.target;
       functionals.push_back(std::move(functional));
     }
     if (functionals.empty()) return;
-    std::vector<std::optional<Arithmetic>> target(run.size());
-    for (std::size_t s = 0; s < run.size() && executed; ++s)
-      target[s] = arithmetic_of(graph_, graph_.nodes[run[s]], profile_);
-    RunPullback pullback(graph_, replay_, run, target, own_);
+    std::vector<std::optional<Arithmetic>> target(chain.size());
+    for (std::size_t s = 0; s < chain.size() && executed; ++s)
+      target[s] = arithmetic_of(graph_, graph_.nodes[chain[s]], profile_);
+    ChainPullback pullback(graph_, replay_, chain, target, own_);
     pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep_.adjoint(p, source); });
-    for (std::size_t s = run.size(); s-- > 0;) {
-      const NodeId id = run[s];
+    for (std::size_t s = chain.size(); s-- > 0;) {
+      const NodeId id = chain[s];
       const Bound error{pullback.errors(s)};
       SharedRoundings::Side of_target{pullback.of_target(s) ? &*target[s] : nullptr, {}};
       SharedRoundings::Side of_own{pullback.of_own(s) ? own_ : nullptr, {}};
       (of_target.arithmetic != nullptr ? of_target : of_own).error = error;
       SharedRoundings shared(graph_, id, of_target, of_own, [this, id] { return sweep_.operands(id); });
-      std::vector<RunFunctional*> asking;
+      std::vector<ChainFunctional*> asking;
       std::vector<Functional> asked;
-      for (RunFunctional& seen : functionals) {
+      for (ChainFunctional& seen : functionals) {
         if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
         asking.push_back(&seen);
         asked.push_back(functional(seen.probe, seen.cotangents[s]));
@@ -288,7 +288,7 @@ class EnvelopeSweep {
     for (std::size_t p = 0; p < probes_.size(); ++p) {
       if (!seen[p]) continue;
       if (const auto number = slack_.numbers.find(id); number != slack_.numbers.end())
-        envelopes_[p].host += std::fabs(seen[p].elements().item()) * number->second;
+        envelopes_[p].python += std::fabs(seen[p].elements().item()) * number->second;
       if (const auto free = slack_.freedoms.find(id); free != slack_.freedoms.end())
         envelopes_[p].freedom += weighted_bound(seen[p].elements(), Bound{free->second});
       const cpu::SinglePrecision cotangents(single_);
@@ -306,7 +306,7 @@ class EnvelopeSweep {
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single_;
   Sweep sweep_;
-  const Runs runs_;
+  const NodeChains chains_;
   std::vector<Envelope> envelopes_;
 };
 

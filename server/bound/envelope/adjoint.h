@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "server/bound/envelope/probe.h"
-#include "server/bound/replay/host_scalars.h"
+#include "server/bound/replay/python_numbers.h"
 #include "server/bound/replay/replay.h"
 
 namespace plumbline {
@@ -32,7 +32,7 @@ namespace plumbline {
 struct Envelope {
   double error = 0;               // E, worst case.
   double rho = 0;                 // Of our own fp64 replay, worst case.
-  double host = 0;                // Of numbers that Python computed (host_scalars.h), worst case.
+  double python = 0;              // Of numbers that Python computed (python_numbers.h), worst case.
   double freedom = 0;             // Of items that nothing of the other program is (Slack), worst case.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/bound/enclose/stretch.h"
+#include "server/bound/enclose/tiles.h"
 
 namespace plumbline {
 

@@ -9,9 +9,10 @@
 // addition that they meet in. Where all are innocent, terms are missing or too many: that addition, too.
 //
 // The same search with the programs exchanged tells what the reference has in that place. It is suspected itself where
-// the target lacks it: where the target goes on with the same operation as the reference, but on a value without it, or
-// where the target's values begin to differ in several places and the reference's in this one. Where the target's
-// result is a value that the reference goes on from, what it goes on with is suspected.
+// the target lacks it: where the reference goes on with the target's operation, and sooner than the target does with
+// the reference's, or where the target's values begin to differ in several places and the reference's in this one.
+// Where the target's result is a value that the reference goes on from, what it goes on with is suspected. Data of
+// which one program reads less than the other comes before all of this (unread.h).
 #pragma once
 
 #include <optional>

@@ -157,7 +157,8 @@ Loose ExactElements::calculated(NodeId id) const {
   std::int64_t off = 0;
   for (std::int64_t i = 0; i < value.count(); ++i) {
     const double x = value.data()[i];
-    const bool exact = round_to(node.result, x) == x && exact_in_fp64(node.primitive, a.data()[i], b.data()[i], x);
+    const bool exact = round_to(node.result, x) == x && flush(node.result, x) == x &&
+                       exact_in_fp64(node.primitive, a.data()[i], b.data()[i], x);
     loose.data()[i] = !exact || (operands.elements && operands.elements.data()[i] != 0);
     off += loose.data()[i] != 0;
   }
@@ -182,10 +183,13 @@ Loose ExactElements::decided(NodeId id) const {
   return {false, some ? open : Array()};
 }
 
-// A sum of multiples of one power of two is exact in any order while the sum of magnitudes stays below 2^p of them.
+// A sum of multiples of one power of two is exact in any order while the sum of magnitudes stays below 2^p of them, and
+// none is so small that a device may flush it.
 bool ExactElements::rounds_nowhere(NodeId id, const Array& magnitudes, double grid) const {
-  const int precision = traits(side_.graph.nodes[id].result).precision;
-  return precision == 0 || largest(magnitudes) <= std::ldexp(grid, precision);
+  const Format format = side_.graph.nodes[id].result;
+  if (!is_float(format)) return true;
+  const double most = largest(magnitudes);
+  return most == 0 || (grid >= smallest_normal(format) && most <= std::ldexp(grid, traits(format).precision));
 }
 
 Loose ExactElements::moved_or_summed(NodeId id) const {

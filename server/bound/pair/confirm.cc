@@ -52,7 +52,7 @@ void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>&
   std::vector<Answer*> open;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     Answer& answer = (*answers)[p];
-    if (!answer.failed() && !(answer.vacuous() && answer.host == 0)) continue;
+    if (!answer.failed() && !(answer.vacuous() && answer.python == 0)) continue;
     asked.push_back(probes[p]);
     other.push_back(gap.reindexed(probes[p]));
     open.push_back(&answer);
@@ -80,7 +80,7 @@ void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>&
     const double known = 2 * (our_constants[p].freedom + their_constants[p].freedom) +
                          kWideError * (our_constants[p].rho + their_constants[p].rho);
     Answer& answer = *open[p];
-    const double rest = answer.freedom + answer.host;
+    const double rest = answer.freedom + answer.python;
     answer.deviation = std::fabs(difference) / scale;
     answer.envelope = answer.worst_case = known / scale + rest;
     answer.confirmed = true;

@@ -132,16 +132,16 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input_.alpha);
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {
-    const double host = own[p].host + theirs[p].host, rho = own[p].rho + theirs[p].rho + host;
+    const double python = own[p].python + theirs[p].python, rho = own[p].rho + theirs[p].rho + python;
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
     if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
     const double freedom = kFreedom * (own[p].freedom + theirs[p].freedom);
-    Answer answer{true, gap / scale, (replays + host + freedom) / scale, (rho + freedom) / scale, host / scale};
+    Answer answer{true, gap / scale, (replays + python + freedom) / scale, (rho + freedom) / scale, python / scale};
     answer.freedom = freedom / scale;
     // What agrees without any freedom is answered, however much there would be.
-    answer.by_freedom = !(gap <= replays + host);
-    if (!answer.by_freedom) answer.doubt = (replays + host) / scale;
+    answer.by_freedom = !(gap <= replays + python);
+    if (!answer.by_freedom) answer.doubt = (replays + python) / scale;
     answers.push_back(answer);
   }
   return answers;

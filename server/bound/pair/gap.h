@@ -9,6 +9,8 @@ namespace plumbline {
 
 // Both programs on one copy of all that they share.
 struct PairReplays {
+  std::vector<NodeId> target_jumps, reference_jumps;  // Nodes whose freedom is that of open decisions.
+
   Replay target, reference;
   std::vector<LeafValue> target_leaves, reference_leaves;
   Slack target_slack, reference_slack;

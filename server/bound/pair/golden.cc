@@ -242,7 +242,7 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
     golden.probes[p].rho = envelopes[p].rho;
     golden.probes[p].noise_bias = envelopes[p].own_noise.bias;
     golden.probes[p].noise_squares = envelopes[p].own_noise.squares;
-    golden.probes[p].host = envelopes[p].host;
+    golden.probes[p].python = envelopes[p].python;
     for (const Probe::Part& part : probes[p].parts)
       golden.taps[part.tap].projection =
           project(part.weights.array(), replayed_value(graph.taps[part.tap], exact)).value;
@@ -328,10 +328,10 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
     theirs.rho = recorded[p]->rho;
     theirs.own_noise = {recorded[p]->noise_bias, recorded[p]->noise_squares};
     const Gap gap = gap_of(target, target_exact, probe, *recorded[p], places);
-    const double host = own[p].host + recorded[p]->host, error = gap.error + host;
+    const double python = own[p].python + recorded[p]->python, error = gap.error + python;
     Answer answer{true, std::fabs(gap.difference) / probe.scale,
                   (replay_error({&own[p], &theirs}, lambda) + error) / probe.scale,
-                  (own[p].rho + theirs.rho + error) / probe.scale, host / probe.scale};
+                  (own[p].rho + theirs.rho + error) / probe.scale, python / probe.scale};
     if (uncertain && answer.failed()) answer.envelope = answer.worst_case = kNotAnswered;
     auto finding = std::find_if(bounds->findings.begin(), bounds->findings.end(),
                                 [&](const Finding& known) { return known.name == probe.name; });

@@ -327,6 +327,28 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
   return true;
 }
 
+// Notes of what agrees by freedom alone whether it does so only by that of open decisions: which way they went is known
+// of our replays, and that they went otherwise in the executions is not.
+void note_jumps(const BoundsInput& input, const PairReplays& replays, const Correspondence& match,
+                const std::vector<PairedTap>& pairs, const std::vector<Probe>& probes, std::vector<Answer>* answers) {
+  if (replays.target_jumps.empty() && replays.reference_jumps.empty()) return;
+  // Grids that were taken for formats are rounded in any way.
+  if (!match.target_grids.empty() || !match.reference_grids.empty()) return;
+  std::vector<std::size_t> asked;
+  std::vector<Probe> again;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (!(*answers)[p].by_freedom || !(*answers)[p].passed()) continue;
+    asked.push_back(p);
+    again.push_back(probes[p]);
+  }
+  if (again.empty()) return;
+  PairReplays settled = replays;
+  for (NodeId node : replays.target_jumps) settled.target_slack.freedoms.erase(node);
+  for (NodeId node : replays.reference_jumps) settled.reference_slack.freedoms.erase(node);
+  const std::vector<Answer> found = Gap(input, settled, pairs).ask(again);
+  for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
+}
+
 // Of taps that one program has alone: where it leaves what the other computes, as a branch does that was cut there.
 void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
   if (bounds->missing_taps.empty() || bounds->missing_taps.front().unused) return;
@@ -419,6 +441,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
       bounds->compared_elements += static_cast<std::uint64_t>(count(input.target->taps[pair.target].shape));
   }
   compare_observed(input, matched.pairs, bounds);
+  note_jumps(input, replays, bounds->match, matched.pairs, asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
   const bool other_pattern =
       std::ranges::any_of(matched.pairs, [&](const PairedTap& pair) { return !gap.same_pattern(pair); });

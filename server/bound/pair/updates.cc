@@ -169,33 +169,33 @@ struct Side {
   std::function<bool(NodeId)> stop() const {
     return [this](NodeId id) { return anchors.count(id) != 0; };
   }
-  // What a comparison of `tap`, or of all ends of a stretch, takes of the enclosures.
-  void want(const GraphTap& tap, const std::optional<Stretch>& stretch, std::vector<NodeId>* wanted) const {
-    const std::vector<NodeId> nodes = stretch ? enclosed_sources(graph, *stretch, anchors) : nodes_of(tap);
+  // What a comparison of `tap`, or of all ends of a chain, takes of the enclosures.
+  void want(const GraphTap& tap, const std::optional<TiledChain>& chain, std::vector<NodeId>* wanted) const {
+    const std::vector<NodeId> nodes = chain ? enclosed_sources(graph, *chain, anchors) : nodes_of(tap);
     wanted->insert(wanted->end(), nodes.begin(), nodes.end());
   }
 };
 
-// Taps that share a stretch in both programs, or one tap by itself.
+// Taps that share a chain in both programs, or one tap by itself.
 struct Group {
   std::vector<std::size_t> members;  // Indices of pairs.
-  std::optional<Stretch> target, reference;
+  std::optional<TiledChain> target, reference;
 };
 
 // By member; empty where an enclosure exploded.
-std::vector<std::optional<Comparison>> compare_stretches(const Group& group, const std::vector<Compared>& taps,
-                                                         Enclosures* of_target, Enclosures* of_reference) {
-  EnclosedStretch ours(*group.target, of_target), theirs(*group.reference, of_reference);
+std::vector<std::optional<Comparison>> compare_chains(const Group& group, const std::vector<Compared>& taps,
+                                                      Enclosures* of_target, Enclosures* of_reference) {
+  EnclosedChain ours(*group.target, of_target), theirs(*group.reference, of_reference);
   const std::int64_t tiles = count_tiles(*group.target);
   std::vector<std::vector<Comparison>> parts(static_cast<std::size_t>(tiles));
   for_each_index(tiles, [&](std::int64_t index) {
     const Tile t = ours.tile(index), r = theirs.tile(index);
-    StretchEnds our_ends(*group.target), their_ends(*group.reference);
+    ChainEnds our_ends(*group.target), their_ends(*group.reference);
     for (const Compared& tap : taps)
       parts[static_cast<std::size_t>(index)].push_back(
           tap.elements(t.begin, our_ends.tap(tap.target, t), their_ends.tap(tap.reference, r)));
   });
-  StretchEnds our_ends(*group.target), their_ends(*group.reference);
+  ChainEnds our_ends(*group.target), their_ends(*group.reference);
   const std::vector<bool> our_exploded = ours.exploded(), their_exploded = theirs.exploded();
   std::vector<std::optional<Comparison>> found;
   for (std::size_t i = 0; i < taps.size(); ++i) {
@@ -238,14 +238,14 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
 
   std::vector<Group> groups;
   std::vector<NodeId> our_nodes, their_nodes;
-  for (StretchGroup& shared : group_ends(target.graph, ends, ours.stop())) {
-    Group group{{}, std::move(shared.stretch), {}};
+  for (ChainGroup& shared : group_ends(target.graph, ends, ours.stop())) {
+    Group group{{}, std::move(shared.chain), {}};
     std::vector<NodeId> others;
     for (std::size_t index : shared.members) {
       group.members.push_back(asked[index]);
       std::ranges::copy(nodes_of(compared(asked[index]).reference), std::back_inserter(others));
     }
-    if (group.target) group.reference = stretch_before(reference.graph, others, theirs.stop());
+    if (group.target) group.reference = chain_before(reference.graph, others, theirs.stop());
     if (group.reference)
       groups.push_back(std::move(group));
     else
@@ -268,7 +268,7 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
       if (t && r) found[group.members[0]] = taps[0].elements(0, *t, *r);
       continue;
     }
-    const auto elements = compare_stretches(group, taps, &our_radii, &their_radii);
+    const auto elements = compare_chains(group, taps, &our_radii, &their_radii);
     for (std::size_t i = 0; i < elements.size(); ++i)
       if (elements[i]) found[group.members[i]] = *elements[i];
   }

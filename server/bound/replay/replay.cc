@@ -107,7 +107,7 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   }
   for (const Draw& draw : graph.draws) needed.insert(needed.end(), draw.inputs.begin(), draw.inputs.end());
   for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
-  if (!graph.host_numbers.empty())
+  if (!graph.python_numbers.empty())
     for (const NumberRead& read : graph.reads) needed.push_back(read.node);
   return ancestors(graph, needed);
 }

@@ -65,7 +65,9 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
 def norm(x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
     if p == 1:
         return total(ops.absolute(x), dim, keepdim)
-    return ops.sqrt(total(mul(x, x), dim, keepdim))
+    squares = total(mul(x, x), dim, keepdim)
+    zero = ops.compare(squares, 0, "eq")  # There PyTorch takes no slope.
+    return ops.where(zero, squares, ops.sqrt(ops.where(zero, 1, squares)))
 
 
 def select(x: Tensor, dim: int, index: int) -> Tensor:

@@ -22,7 +22,7 @@ std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
   return values;
 }
 
-// loss = sum(softmax(f(x w1) w2) * t), f(h) = h sigmoid(g h) + tanh(h): a run, with a number g a column.
+// loss = sum(softmax(f(x w1) w2) * t), f(h) = h sigmoid(g h) + tanh(h): a chain, with a number g a column.
 NodeId small_network(GraphBuilder& b, std::mt19937& rng, Format format) {
   const NodeId x = b.leaf({5, 7}, normal(rng, 35), format), w1 = b.leaf({7, 6}, normal(rng, 42), format),
                w2 = b.leaf({6, 4}, normal(rng, 24), format), t = b.leaf({5, 4}, normal(rng, 20), format);
@@ -127,7 +127,7 @@ GraphBuilder activations(bool apart, Format format) {
   return b;
 }
 
-// What lies between the steps of a run takes no memory; the envelopes are the same.
+// What lies between the steps of a chain takes no memory; the envelopes are the same.
 TEST(Adjoint, RunsOfElementwiseNodesAreSweptAsOne) {
   Profile flushing = ieee();
   flushing.flush_subnormals = true;

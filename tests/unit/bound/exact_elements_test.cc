@@ -65,6 +65,12 @@ TEST(ExactElements, GoByElement) {
   EXPECT_EQ(loose(c), (std::vector<bool>{true, false, false, false}));
 }
 
+TEST(ExactElements, WhatADeviceMayFlushIsNot) {
+  GraphBuilder b;
+  b.op(Primitive::kMul, {b.leaf({4}, {0, 1, 2, 4}), constant(&b, 0x1p-127)}, {4});
+  EXPECT_EQ(loose(b), (std::vector<bool>{false, true, false, false}));
+}
+
 TEST(ExactElements, ARowOfZerosAddsUpToZero) {
   GraphBuilder b;
   Attributes rows;

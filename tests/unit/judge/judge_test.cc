@@ -163,14 +163,22 @@ TEST_F(Judge, EqualMathematicsWithCarriedDriftIsTypeI) {
 TEST_F(Judge, AgreementByRoundingAloneIsNotProven) {
   bounds_.paired = true;
   loss().proven = true;
-  loss().mathematics = {true, 1e-16, 1e-12};
+  loss().mathematics = {true, 0, 1e-12};
   EXPECT_EQ(judged().grade, Grade::kProven);
-  loss().mathematics.by_freedom = true;
+  loss().mathematics.deviation = 1e-16;  // A change of 1e-15 would pass as well.
   EXPECT_EQ(judged().outcome, Outcome::kTypeI);
   EXPECT_EQ(judged().grade, Grade::kFirstOrder);
-  loss().mathematics.by_freedom = false;
+  loss().mathematics.deviation = 0;
   bounds_.match.items.push_back({Evidence::kRounding, false, 0, std::nullopt, Format::kUnknown});
   EXPECT_EQ(judged().grade, Grade::kFirstOrder);
+}
+
+TEST_F(Judge, AgreementByTurnedDecisionsIsNoAnswer) {
+  bounds_.paired = true;
+  loss().mathematics = {true, 1e-3, 2e-3};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  loss().mathematics.by_jumps = true;
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
 }
 
 TEST_F(Judge, StateThatDiffersAtTheFirstStepIsALeafMismatch) {

@@ -57,7 +57,7 @@ TEST(Surprise, OfAnEnvelopeAloneIsAtLeastItsOwnAlpha) {
   EXPECT_GT(gap(10), 300);
   EXPECT_EQ(gap(1001), kInf);
   Answer python{true, 1, 1e-9, 1e-9};
-  python.host = 1e-12;
+  python.python = 1e-12;
   EXPECT_EQ(surprise(python, 1, 1e-3), 0) << "numbers of unknown origin may be the reason";
 }
 

@@ -80,9 +80,9 @@ TEST(Operations, ANumberThatPythonReadIsNotedAndTheArgumentsAfterIt) {
   EXPECT_EQ(graph.coverage.opaque, 0u);
   ASSERT_EQ(graph.reads.size(), 1u);
   EXPECT_EQ(graph.reads[0].value, 2.5);
-  ASSERT_EQ(graph.host_numbers.size(), 1u);
-  EXPECT_EQ(graph.host_numbers[0].reads, 1u);
-  EXPECT_EQ(graph.nodes[graph.host_numbers[0].node].attributes.scalar, 0.4);
+  ASSERT_EQ(graph.python_numbers.size(), 1u);
+  EXPECT_EQ(graph.python_numbers[0].reads, 1u);
+  EXPECT_EQ(graph.nodes[graph.python_numbers[0].node].attributes.scalar, 0.4);
 }
 
 TEST(Operations, FormatsOfAFusedKernel) {

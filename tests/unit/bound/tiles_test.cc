@@ -1,4 +1,4 @@
-#include "server/bound/enclose/stretch.h"
+#include "server/bound/enclose/tiles.h"
 
 #include <gtest/gtest.h>
 
@@ -48,16 +48,16 @@ struct Update {
   }
 };
 
-TEST(Stretch, TilesHoldWhatTheReplayComputes) {
+TEST(TiledChain, TilesHoldWhatTheReplayComputes) {
   Update u;
   const Replay exact = replay(u.b.graph, leaf_values(u.b.graph), Precision::kExact);
-  const auto stretch = stretch_before(u.b.graph, {u.updated, u.seen, u.step}, [](NodeId) { return false; });
-  ASSERT_TRUE(stretch);
+  const auto chain = chain_before(u.b.graph, {u.updated, u.seen, u.step}, [](NodeId) { return false; });
+  ASSERT_TRUE(chain);
   const Array updated = exact.value(u.updated), step = exact.value(u.step), w = exact.value(u.w);
   std::vector<double> found[3] = {std::vector<double>(kCount), std::vector<double>(kCount),
                                   std::vector<double>(kCount)};
-  ASSERT_GT(count_tiles(*stretch), 1);
-  for_each_tile(u.b.graph, exact, *stretch, [&](std::int64_t, const Tile& tile) {
+  ASSERT_GT(count_tiles(*chain), 1);
+  for_each_tile(u.b.graph, exact, *chain, [&](std::int64_t, const Tile& tile) {
     for (std::size_t end = 0; end < 3; ++end)
       for (std::int64_t i = 0; i < tile.length; ++i)
         found[end][static_cast<std::size_t>(tile.begin + i)] = tile.ends[end].data()[i];
@@ -70,36 +70,36 @@ TEST(Stretch, TilesHoldWhatTheReplayComputes) {
   }
 }
 
-TEST(Stretch, EndsWhereConsumersSeeAnotherValue) {
+TEST(TiledChain, EndsWhereConsumersSeeAnotherValue) {
   Update u;
   const auto stop = [&](NodeId id) { return id == u.gradient; };
-  const auto stretch = stretch_before(u.b.graph, {u.updated}, stop);
-  ASSERT_TRUE(stretch);
-  for (const Stretch::Step& step : stretch->steps) EXPECT_NE(step.node, u.gradient);
-  EXPECT_EQ(std::ranges::count(stretch->sources, u.gradient), 1);
+  const auto chain = chain_before(u.b.graph, {u.updated}, stop);
+  ASSERT_TRUE(chain);
+  for (const TiledChain::Step& step : chain->steps) EXPECT_NE(step.node, u.gradient);
+  EXPECT_EQ(std::ranges::count(chain->sources, u.gradient), 1);
   // As an end it is computed nevertheless.
-  const auto both = stretch_before(u.b.graph, {u.updated, u.gradient}, stop);
+  const auto both = chain_before(u.b.graph, {u.updated, u.gradient}, stop);
   ASSERT_TRUE(both);
   EXPECT_EQ(both->steps[both->ends[1] - both->sources.size()].node, u.gradient);
   EXPECT_EQ(std::ranges::count(both->sources, u.gradient), 1);
 }
 
-TEST(Stretch, HasNoPlaceForSumsAndBroadcasts) {
+TEST(TiledChain, HasNoPlaceForSumsAndBroadcasts) {
   GraphBuilder b;
   const NodeId x = b.leaf({kCount}, drawn(1, -1, 1)), three = b.leaf({3, 1}, {1, 2, 3});
   const NodeId wide = b.leaf({3, 7001}, drawn(2, -1, 1));
   const NodeId scaled = b.op(Primitive::kMul, {wide, three}, {3, 7001});
   const NodeId doubled = b.op(Primitive::kAdd, {scaled, scaled}, {3, 7001});
   const auto never = [](NodeId) { return false; };
-  EXPECT_FALSE(stretch_before(b.graph, {b.sum_all(x)}, never));
-  EXPECT_FALSE(stretch_before(b.graph, {scaled}, never));
-  const auto stretch = stretch_before(b.graph, {doubled}, never);
-  ASSERT_TRUE(stretch);
-  EXPECT_EQ(stretch->sources, std::vector<NodeId>{scaled});
+  EXPECT_FALSE(chain_before(b.graph, {b.sum_all(x)}, never));
+  EXPECT_FALSE(chain_before(b.graph, {scaled}, never));
+  const auto chain = chain_before(b.graph, {doubled}, never);
+  ASSERT_TRUE(chain);
+  EXPECT_EQ(chain->sources, std::vector<NodeId>{scaled});
 }
 
 // The same radii as node by node, anchors and leaves included.
-TEST(Stretch, IsEnclosedAsItsNodesAre) {
+TEST(TiledChain, IsEnclosedAsItsNodesAre) {
   Update u;
   const Graph& graph = u.b.graph;
   const Profile profile = pytorch_cpu();
@@ -108,17 +108,17 @@ TEST(Stretch, IsEnclosedAsItsNodesAre) {
     const Replay exact = replay(graph, leaf_values(graph), Precision::kExact, anchors);
     const Enclosure whole = Enclosures(graph, exact, {u.updated}, &profile, anchors).take(u.updated);
     ASSERT_TRUE(whole.radius);
-    const auto stretch = stretch_before(graph, {u.updated}, [&](NodeId id) { return anchors.count(id) != 0; });
-    ASSERT_TRUE(stretch);
-    Enclosures sources(graph, exact, enclosed_sources(graph, *stretch, anchors), &profile, anchors);
+    const auto chain = chain_before(graph, {u.updated}, [&](NodeId id) { return anchors.count(id) != 0; });
+    ASSERT_TRUE(chain);
+    Enclosures sources(graph, exact, enclosed_sources(graph, *chain, anchors), &profile, anchors);
     std::vector<double> radii(kCount, -1);
-    EnclosedStretch enclosed(*stretch, &sources);
-    for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) {
+    EnclosedChain enclosed(*chain, &sources);
+    for (std::int64_t index = 0; index < count_tiles(*chain); ++index) {
       const Tile tile = enclosed.tile(index);
       for (std::int64_t i = 0; i < tile.length; ++i)
         radii[static_cast<std::size_t>(tile.begin + i)] = tile.radii[0].values.data()[i];
     }
-    EXPECT_FALSE(enclosed.exploded()[stretch->ends[0]]);
+    EXPECT_FALSE(enclosed.exploded()[chain->ends[0]]);
     const Array expected = whole.radius.values.materialize();
     for (std::int64_t i = 0; i < kCount; ++i)
       ASSERT_DOUBLE_EQ(radii[static_cast<std::size_t>(i)], expected.data()[i]) << i;
@@ -126,7 +126,7 @@ TEST(Stretch, IsEnclosedAsItsNodesAre) {
 }
 
 // What an end hands on from a node that is not elementwise is a source, and all there is.
-TEST(Stretch, EnclosesSourcesWithoutASingleStep) {
+TEST(TiledChain, EnclosesSourcesWithoutASingleStep) {
   GraphBuilder b;
   const NodeId x = b.leaf({3, 7001}, drawn(1, -1, 1)), p = b.op(Primitive::kSoftmax, {x}, {3, 7001});
   Attributes view;
@@ -136,23 +136,23 @@ TEST(Stretch, EnclosesSourcesWithoutASingleStep) {
   const Profile profile = pytorch_cpu();
   const Overrides none;
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
-  const auto stretch = stretch_before(b.graph, {seen}, [](NodeId) { return false; });
-  ASSERT_TRUE(stretch);
-  ASSERT_TRUE(stretch->steps.empty());
+  const auto chain = chain_before(b.graph, {seen}, [](NodeId) { return false; });
+  ASSERT_TRUE(chain);
+  ASSERT_TRUE(chain->steps.empty());
   const Array expected = Enclosures(b.graph, exact, {p}, &profile, none).take(p).radius.values.materialize();
-  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), &profile, none);
-  EnclosedStretch enclosed(*stretch, &sources);
-  for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) {
+  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *chain, none), &profile, none);
+  EnclosedChain enclosed(*chain, &sources);
+  for (std::int64_t index = 0; index < count_tiles(*chain); ++index) {
     const Tile tile = enclosed.tile(index);
     ASSERT_EQ(tile.radii.size(), 1U);
     for (std::int64_t i = 0; i < tile.length; ++i)
       ASSERT_EQ(tile.radii[0].values.data()[i], expected.data()[tile.begin + i]);
   }
-  EXPECT_FALSE(enclosed.exploded()[stretch->ends[0]]);
+  EXPECT_FALSE(enclosed.exploded()[chain->ends[0]]);
 }
 
 // One element without a finite ball gives the whole away, in whichever tile it lies.
-TEST(Stretch, ExplodesAsAWhole) {
+TEST(TiledChain, ExplodesAsAWhole) {
   GraphBuilder b;
   std::vector<double> values = drawn(1, 0.5, 1);
   values[kCount - 5] = 1e-30;
@@ -166,11 +166,11 @@ TEST(Stretch, ExplodesAsAWhole) {
   const Overrides none;
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   EXPECT_TRUE(Enclosures(b.graph, exact, {quotient}, &profile, none).take(quotient).exploded);
-  const auto stretch = stretch_before(b.graph, {quotient}, [](NodeId) { return false; });
-  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *stretch, none), &profile, none);
-  EnclosedStretch enclosed(*stretch, &sources);
-  for (std::int64_t index = 0; index < count_tiles(*stretch); ++index) enclosed.tile(index);
-  EXPECT_TRUE(enclosed.exploded()[stretch->ends[0]]);
+  const auto chain = chain_before(b.graph, {quotient}, [](NodeId) { return false; });
+  Enclosures sources(b.graph, exact, enclosed_sources(b.graph, *chain, none), &profile, none);
+  EnclosedChain enclosed(*chain, &sources);
+  for (std::int64_t index = 0; index < count_tiles(*chain); ++index) enclosed.tile(index);
+  EXPECT_TRUE(enclosed.exploded()[chain->ends[0]]);
 }
 
 TEST(LeafValue, IsReadWholeAndInParts) {

@@ -1,4 +1,4 @@
-// Elementwise stretches of a graph, evaluated tile by tile: what lies between the values that they read and the nodes
+// Elementwise chains of a graph, evaluated tile by tile: what lies between the values that they read and the nodes
 // asked for stays in the processor's caches and takes no memory. The optimizer's part of a step is made of them.
 #pragma once
 
@@ -13,7 +13,7 @@
 namespace plumbline {
 
 // The elementwise nodes before some ends, all of one count of elements in one order.
-struct Stretch {
+struct TiledChain {
   struct Step {
     NodeId node = 0;
     std::vector<std::size_t> inputs;  // Indices into `sources`, and beyond them into `steps`.
@@ -26,18 +26,18 @@ struct Stretch {
 
 // Back to leaves, to nodes that are not elementwise and to those whose consumers see a value from elsewhere, which
 // `stop` tells. Empty: the ends are not all elementwise or leaves, and of one count, or too small to gain anything.
-std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
-                                      const std::function<bool(NodeId)>& stop);
+std::optional<TiledChain> chain_before(const Graph& graph, const std::vector<NodeId>& ends,
+                                       const std::function<bool(NodeId)>& stop);
 
-// Sets of ends that share a stretch, or one that lies in none.
-struct StretchGroup {
+// Sets of ends that share a chain, or one that lies in none.
+struct ChainGroup {
   std::vector<std::size_t> members;  // Indices of sets.
-  std::optional<Stretch> stretch;    // Its ends: the members', one after the other.
+  std::optional<TiledChain> chain;   // Its ends: the members', one after the other.
 };
-std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
-                                     const std::function<bool(NodeId)>& stop);
+std::vector<ChainGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
+                                   const std::function<bool(NodeId)>& stop);
 
-// Elements [begin, begin + length) of a stretch.
+// Elements [begin, begin + length) of a chain.
 struct Tile {
   std::int64_t begin = 0, length = 0;
   std::vector<Array> ends;       // Sources as consumers see them, steps as computed.
@@ -46,10 +46,10 @@ struct Tile {
 };
 
 std::int64_t count_tiles(std::int64_t elements);
-inline std::int64_t count_tiles(const Stretch& stretch) { return count_tiles(stretch.count); }
+inline std::int64_t count_tiles(const TiledChain& chain) { return count_tiles(chain.count); }
 
-// Radii of a stretch's sources, and the arithmetic whose roundings its steps' enclosures take.
-struct StretchBalls {
+// Radii of a chain's sources, and the arithmetic whose roundings its steps' enclosures take.
+struct ChainBalls {
   struct Source {
     Bound radii;                          // Empty: exactly zero.
     std::optional<Arithmetic> unrounded;  // In place of radii: a rounding that its consumers may not have seen.
@@ -58,36 +58,36 @@ struct StretchBalls {
   std::vector<Arithmetic> steps;
 };
 
-// A stretch's tiles, evaluated when they are asked for, in exact arithmetic. Several may be at the same time. Refers to
+// A chain's tiles, evaluated when they are asked for, in exact arithmetic. Several may be at the same time. Refers to
 // what it is made from.
 class Tiles {
  public:
-  Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls = {});
+  Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, ChainBalls balls = {});
   Tile tile(std::int64_t index) const;
 
  private:
-  const Stretch& stretch_;
+  const TiledChain& chain_;
   std::vector<LeafValue> sources_;
-  const StretchBalls balls_;
-  Chain chain_;
+  const ChainBalls balls_;
+  Chain code_;
 };
 
 // body(index) for as many tiles, in parallel.
 void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body);
 // body(index, tile) for all tiles, in parallel.
-void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+void for_each_tile(const Graph& graph, const Replay& replay, const TiledChain& chain,
                    const std::function<void(std::int64_t, const Tile&)>& body);
 
 // What is to be seen of some nodes.
 struct Look {
   std::vector<NodeId> ends;
-  // Where the nodes end a stretch: its tiles, of which several may be shown at the same time. `ends`: the nodes'
+  // Where the nodes end a chain: its tiles, of which several may be shown at the same time. `ends`: the nodes'
   // values, each followed by those of its operands as it sees them if those are asked for, too.
   std::function<void(std::int64_t index, const Tile&, std::span<const Array> ends)> tile;
   std::function<void()> whole;  // Elsewhere.
   bool operands = false;
 };
-// Shows all of them, each stretch once for all who look at it.
+// Shows all of them, each chain once for all who look at it.
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks);
 
 }  // namespace plumbline

@@ -1,4 +1,4 @@
-#include "server/bound/replay/host_scalars.h"
+#include "server/bound/replay/python_numbers.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Graph scaled(double number, std::optional<double> read, TapKind kind = TapKind::
   Attributes constant;
   constant.scalar = number;
   const NodeId by = g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant);
-  g.graph.host_numbers.push_back({by, g.graph.reads.size(), number});
+  g.graph.python_numbers.push_back({by, g.graph.reads.size(), number});
   const NodeId y = g.op(Primitive::kMul, {x, by}, {3});
   g.tap("y", kind, y, {0.7 * number, 0.2 * number, 0.4 * number});
   return std::move(g.graph);
@@ -38,37 +38,37 @@ Answer mathematics(const Graph& target, const Graph& reference) {
 
 const double kOneRead = kRead * (1 + 0x1p-23), kOtherRead = kRead * (1 - 0x1p-23);
 
-TEST(HostNumbers, WhatWasComputedFromOtherRoundingsIsNoDifference) {
+TEST(PythonNumbers, WhatWasComputedFromOtherRoundingsIsNoDifference) {
   const Graph target = scaled(std::sqrt(2) / kOneRead, kOneRead),
               reference = scaled(std::sqrt(2) / kOtherRead, kOtherRead);
   const Answer answer = mathematics(target, reference);
   EXPECT_TRUE(answer.passed());
   EXPECT_GT(answer.deviation, 1e-8);
-  EXPECT_GE(answer.host, 3 * answer.deviation);  // Four times the reads' errors.
-  EXPECT_LE(answer.host, 5 * answer.deviation);
-  EXPECT_GE(answer.envelope, answer.host);
+  EXPECT_GE(answer.python, 3 * answer.deviation);  // Four times the reads' errors.
+  EXPECT_LE(answer.python, 5 * answer.deviation);
+  EXPECT_GE(answer.envelope, answer.python);
 }
 
-TEST(HostNumbers, BeyondThatNothingIsProven) {
+TEST(PythonNumbers, BeyondThatNothingIsProven) {
   const Answer answer =
       mathematics(scaled(std::sqrt(2) / kOneRead, kOneRead), scaled(std::sqrt(3) / kOtherRead, kOtherRead));
   EXPECT_TRUE(answer.failed());
   EXPECT_FALSE(answer.disproved());
 }
 
-TEST(HostNumbers, WithoutAReadOrAfterOneOfTheSameBitsEveryDifferenceIsMathematics) {
+TEST(PythonNumbers, WithoutAReadOrAfterOneOfTheSameBitsEveryDifferenceIsMathematics) {
   const double a = std::sqrt(2), b = a * (1 + 1e-7);
   EXPECT_TRUE(mathematics(scaled(a, std::nullopt), scaled(b, std::nullopt)).disproved());
   EXPECT_TRUE(mathematics(scaled(a, kOneRead), scaled(b, kOneRead)).disproved());
 }
 
-TEST(HostNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
+TEST(PythonNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
   EXPECT_TRUE(mathematics(scaled(1e-3, kOneRead), scaled(2e-3, kOtherRead)).disproved());
   const double shared = std::sqrt(2);  // 5 % more of the same number.
   EXPECT_TRUE(mathematics(scaled(1.05 * shared, kOneRead), scaled(shared, kOtherRead)).disproved());
 }
 
-TEST(HostNumbers, ANumberThatTheDeviceComputedInTheReferenceIsTakenForTheSame) {
+TEST(PythonNumbers, ANumberThatTheDeviceComputedInTheReferenceIsTakenForTheSame) {
   GraphBuilder g;
   const NodeId x = g.leaf({3}, {0.7, 0.2, 0.4});
   Attributes constant;
@@ -80,7 +80,7 @@ TEST(HostNumbers, ANumberThatTheDeviceComputedInTheReferenceIsTakenForTheSame) {
   EXPECT_TRUE(mathematics(g.graph, scaled(std::sqrt(2) / kOneRead, kOneRead)).passed());
 }
 
-TEST(HostNumbers, AReadThatExactArithmeticContradictsLeavesNothingKnown) {
+TEST(PythonNumbers, AReadThatExactArithmeticContradictsLeavesNothingKnown) {
   const Answer answer = mathematics(scaled(std::sqrt(2), std::nan("")), scaled(std::sqrt(3), kOneRead));
   EXPECT_TRUE(answer.vacuous());
 }

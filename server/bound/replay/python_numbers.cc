@@ -1,4 +1,4 @@
-#include "server/bound/replay/host_scalars.h"
+#include "server/bound/replay/python_numbers.h"
 
 #include <algorithm>
 #include <bit>
@@ -34,7 +34,7 @@ double constant(const Graph& graph, NodeId node) { return graph.nodes[node].attr
 }  // namespace
 
 Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Graph* other) {
-  if (graph.host_numbers.empty()) return {};
+  if (graph.python_numbers.empty()) return {};
   std::set<std::uint64_t> their_reads, their_constants;  // Bits.
   std::vector<double> their_numbers;
   if (other != nullptr) {
@@ -42,7 +42,7 @@ Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Gra
     for (const Node& node : other->nodes)
       if (node.primitive == Primitive::kConstant)
         their_constants.insert(std::bit_cast<std::uint64_t>(node.attributes.scalar));
-    for (const HostNumber& number : other->host_numbers) their_numbers.push_back(number.value);
+    for (const PythonNumber& number : other->python_numbers) their_numbers.push_back(number.value);
   }
   std::vector<double> error{0};  // After so many reads.
   for (const NumberRead& read : graph.reads) {
@@ -51,7 +51,7 @@ Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Gra
         std::fmax(error.back(), same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item())));
   }
   Uncertainty uncertain;
-  for (const HostNumber& number : graph.host_numbers) {
+  for (const PythonNumber& number : graph.python_numbers) {
     const double value = number.value;
     if (error[number.reads] == 0 || value == 0 || !std::isfinite(value) || few_digits(value)) continue;
     if (their_constants.count(std::bit_cast<std::uint64_t>(constant(graph, number.node))) != 0) continue;

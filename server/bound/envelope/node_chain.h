@@ -1,5 +1,5 @@
-// Runs: elementwise nodes that are read by each other alone, but for the last. A cotangent goes through all of them in
-// one pass, which computes again what lies between (kernels/pullback.h).
+// Chains: elementwise nodes that are read by each other alone, but for the last. A cotangent goes through all of them
+// in them in one pass, which computes again what lies between (kernels/pullback.h).
 #pragma once
 
 #include <functional>
@@ -10,26 +10,26 @@
 
 namespace plumbline {
 
-// The nodes of one run, in topological order.
-using Run = std::vector<NodeId>;
+// The nodes of one chain, in topological order.
+using NodeChain = std::vector<NodeId>;
 
-class Runs {
+class NodeChains {
  public:
   // Of the nodes that carry cotangents (`carries`, by node), but for those that are to be passed one by one (`alone`).
-  Runs(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
-       const std::function<bool(NodeId)>& alone);
+  NodeChains(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
+             const std::function<bool(NodeId)>& alone);
 
-  const Run* ending_at(NodeId id) const;  // Null: none does.
-  bool within(NodeId id) const { return run_of_[id] != kNone && runs_[run_of_[id]].back() != id; }
+  const NodeChain* ending_at(NodeId id) const;  // Null: none does.
+  bool within(NodeId id) const { return chain_of_[id] != kNone && chains_[chain_of_[id]].back() != id; }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-  std::vector<Run> runs_;
-  std::vector<std::size_t> run_of_;  // By node.
+  std::vector<NodeChain> chains_;
+  std::vector<std::size_t> chain_of_;  // By node.
 };
 
-// What a functional sees of a run. By step.
-struct RunFunctional {
+// What a functional sees of a chain. By step.
+struct ChainFunctional {
   std::size_t probe = 0;
   bool target = false, own_by_chance = false;  // Functional
   std::vector<Array> seeds;                    // Cotangents from elsewhere, in the steps' shapes; empty: none.
@@ -41,11 +41,11 @@ struct RunFunctional {
   std::vector<Charges> charges{};  // Before shared events are looked at.
 };
 
-class RunPullback {
+class ChainPullback {
  public:
   // `target`, by step, and `own`: empty: not asked for.
-  RunPullback(const Graph& graph, const Replay& replay, const Run& run,
-              const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own);
+  ChainPullback(const Graph& graph, const Replay& replay, const NodeChain& chain,
+                const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own);
 
   bool of_target(std::size_t step) const { return !pullback_.steps[step].target.none(); }
   bool of_own(std::size_t step) const { return !pullback_.steps[step].own.none(); }
@@ -54,15 +54,15 @@ class RunPullback {
 
   // Where the cotangent of a source is gathered, in its shape; null: it carries none.
   using Adjoints = std::function<Array*(std::size_t probe, NodeId source)>;
-  void pull_back(std::vector<RunFunctional>* functionals, const Adjoints& adjoint);
+  void pull_back(std::vector<ChainFunctional>* functionals, const Adjoints& adjoint);
 
  private:
-  PulledFunctional asked_of(RunFunctional* functional, const Adjoints& adjoint);
+  PulledFunctional asked_of(ChainFunctional* functional, const Adjoints& adjoint);
   void hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
                const Adjoints& adjoint) const;
 
   const Graph& graph_;
-  const Run& run_;
+  const NodeChain& chain_;
   const Shape shape_;
   std::vector<NodeId> sources_;
   Pullback pullback_;

@@ -1,4 +1,4 @@
-#include "server/bound/enclose/stretch.h"
+#include "server/bound/enclose/tiles.h"
 
 #include <algorithm>
 #include <iterator>
@@ -34,8 +34,8 @@ class Builder {
  public:
   Builder(const Graph& graph, const std::function<bool(NodeId)>& stop) : graph_(graph), stop_(stop) {}
 
-  std::optional<Stretch> build(const std::vector<NodeId>& ends) {
-    Stretch& s = stretch_;
+  std::optional<TiledChain> build(const std::vector<NodeId>& ends) {
+    TiledChain& s = chain_;
     if (ends.empty()) return std::nullopt;
     s.count = count(graph_.nodes[ends.front()].shape);
     if (s.count < kCountMin) return std::nullopt;
@@ -90,12 +90,12 @@ class Builder {
     return id;
   }
   bool inside(NodeId id) const {
-    return count(graph_.nodes[id].shape) == stretch_.count && flat(graph_, graph_.nodes[id]) && !stop_(id);
+    return count(graph_.nodes[id].shape) == chain_.count && flat(graph_, graph_.nodes[id]) && !stop_(id);
   }
 
   const Graph& graph_;
   const std::function<bool(NodeId)>& stop_;
-  Stretch stretch_;
+  TiledChain chain_;
   std::map<NodeId, std::size_t> sources_, steps_;
 };
 
@@ -104,32 +104,32 @@ std::int64_t tile_length(std::int64_t elements) { return current_device() != nul
 
 }  // namespace
 
-std::optional<Stretch> stretch_before(const Graph& graph, const std::vector<NodeId>& ends,
-                                      const std::function<bool(NodeId)>& stop) {
+std::optional<TiledChain> chain_before(const Graph& graph, const std::vector<NodeId>& ends,
+                                       const std::function<bool(NodeId)>& stop) {
   return Builder(graph, stop).build(ends);
 }
 
-std::vector<StretchGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
-                                     const std::function<bool(NodeId)>& stop) {
-  std::vector<StretchGroup> groups;
-  std::map<NodeId, std::size_t> group_of;  // By step of a stretch.
+std::vector<ChainGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
+                                   const std::function<bool(NodeId)>& stop) {
+  std::vector<ChainGroup> groups;
+  std::map<NodeId, std::size_t> group_of;  // By step of a chain.
   for (std::size_t index = 0; index < sets.size(); ++index) {
-    std::optional<Stretch> stretch = stretch_before(graph, sets[index], stop);
+    std::optional<TiledChain> chain = chain_before(graph, sets[index], stop);
     std::size_t group = groups.size();
-    if (stretch)
-      for (const Stretch::Step& step : stretch->steps)
+    if (chain)
+      for (const TiledChain::Step& step : chain->steps)
         if (const auto found = group_of.find(step.node); found != group_of.end()) group = found->second;
     if (group == groups.size()) groups.push_back({});
     groups[group].members.push_back(index);
-    if (!stretch) continue;
-    for (const Stretch::Step& step : stretch->steps) group_of.emplace(step.node, group);
-    groups[group].stretch = std::move(stretch);
+    if (!chain) continue;
+    for (const TiledChain::Step& step : chain->steps) group_of.emplace(step.node, group);
+    groups[group].chain = std::move(chain);
   }
-  for (StretchGroup& group : groups) {
+  for (ChainGroup& group : groups) {
     if (group.members.size() < 2) continue;
     std::vector<NodeId> ends;
     for (std::size_t index : group.members) std::ranges::copy(sets[index], std::back_inserter(ends));
-    group.stretch = stretch_before(graph, ends, stop);
+    group.chain = chain_before(graph, ends, stop);
   }
   return groups;
 }
@@ -139,31 +139,31 @@ std::int64_t count_tiles(std::int64_t elements) {
   return length == 0 ? 0 : (elements + length - 1) / length;
 }
 
-Tiles::Tiles(const Graph& graph, const Replay& replay, const Stretch& stretch, StretchBalls balls)
-    : stretch_(stretch), balls_(std::move(balls)), chain_({}, false) {
+Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, ChainBalls balls)
+    : chain_(chain), balls_(std::move(balls)), code_({}, false) {
   const bool enclosed = !balls_.sources.empty();  // Ends may be sources alone, without a step.
   std::vector<Chain::Source> sources;
-  for (NodeId id : stretch.sources) {
+  for (NodeId id : chain.sources) {
     const LeafValue leaf = replay.packed(id);
     sources_.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
-    const bool one = sources_.back().count() == 1 && stretch.count != 1;
-    const StretchBalls::Source ball = enclosed ? balls_.sources[sources.size()] : StretchBalls::Source();
+    const bool one = sources_.back().count() == 1 && chain.count != 1;
+    const ChainBalls::Source ball = enclosed ? balls_.sources[sources.size()] : ChainBalls::Source();
     sources.push_back({one, ball.radii || ball.unrounded});
   }
-  chain_ = Chain(std::move(sources), enclosed);
-  for (std::size_t s = 0; s < stretch.steps.size(); ++s) {
-    const Node& node = graph.nodes[stretch.steps[s].node];
-    chain_.add(node.primitive, node.attributes, stretch.steps[s].inputs, enclosed ? balls_.steps[s] : Arithmetic());
+  code_ = Chain(std::move(sources), enclosed);
+  for (std::size_t s = 0; s < chain.steps.size(); ++s) {
+    const Node& node = graph.nodes[chain.steps[s].node];
+    code_.add(node.primitive, node.attributes, chain.steps[s].inputs, enclosed ? balls_.steps[s] : Arithmetic());
   }
   std::vector<std::size_t> ends;
-  for (std::size_t end : stretch.ends)
-    if (end >= stretch.sources.size() && std::ranges::find(ends, end) == ends.end()) ends.push_back(end);
-  chain_.ask(std::move(ends));
+  for (std::size_t end : chain.ends)
+    if (end >= chain.sources.size() && std::ranges::find(ends, end) == ends.end()) ends.push_back(end);
+  code_.ask(std::move(ends));
 }
 
 Tile Tiles::tile(std::int64_t index) const {
-  const std::int64_t length = tile_length(stretch_.count);
-  Tile tile{index * length, std::min(length, stretch_.count - index * length), {}, {}, {}};
+  const std::int64_t length = tile_length(chain_.count);
+  Tile tile{index * length, std::min(length, chain_.count - index * length), {}, {}, {}};
   const auto window = [&](const Array& whole) {
     return whole.count() == 1 ? whole.reshape({}) : whole.window({{tile.length}, {1}, tile.begin});
   };
@@ -171,7 +171,7 @@ Tile Tiles::tile(std::int64_t index) const {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const LeafValue& source = sources_[i];
     ChainInput& input = inputs.emplace_back();
-    const bool shown = std::ranges::find(stretch_.ends, i) != stretch_.ends.end();
+    const bool shown = std::ranges::find(chain_.ends, i) != chain_.ends.end();
     const bool read = shown || (!balls_.sources.empty() && balls_.sources[i].unrounded);
     if (!source.packed() || source.count() == 1)
       input.values = window(source);
@@ -181,16 +181,16 @@ Tile Tiles::tile(std::int64_t index) const {
       input.bytes = source.bytes(tile.begin);
     input.format = source.format();
     if (balls_.sources.empty()) continue;
-    const StretchBalls::Source& ball = balls_.sources[i];
+    const ChainBalls::Source& ball = balls_.sources[i];
     if (ball.radii) input.radii = {window(ball.radii.values)};
     if (ball.unrounded) input.radii = with_storage_rounding(*ball.unrounded, input.values, {});
   }
-  ChainResult found = run(chain_, inputs, tile.length);
-  for (std::size_t end : stretch_.ends) {
+  ChainResult found = run(code_, inputs, tile.length);
+  for (std::size_t end : chain_.ends) {
     const bool source = end < sources_.size();
-    const auto k = static_cast<std::size_t>(std::ranges::find(chain_.ends(), end) - chain_.ends().begin());
+    const auto k = static_cast<std::size_t>(std::ranges::find(code_.ends(), end) - code_.ends().begin());
     tile.ends.push_back(source ? inputs[end].values : found.values[k]);
-    if (chain_.enclosed()) tile.radii.push_back(source ? inputs[end].radii : found.radii[k]);
+    if (code_.enclosed()) tile.radii.push_back(source ? inputs[end].radii : found.radii[k]);
   }
   tile.largest = std::move(found.largest);
   return tile;
@@ -202,36 +202,36 @@ void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>&
   });
 }
 
-void for_each_tile(const Graph& graph, const Replay& replay, const Stretch& stretch,
+void for_each_tile(const Graph& graph, const Replay& replay, const TiledChain& chain,
                    const std::function<void(std::int64_t, const Tile&)>& body) {
-  const Tiles tiles(graph, replay, stretch);
-  for_each_index(count_tiles(stretch), [&](std::int64_t index) { body(index, tiles.tile(index)); });
+  const Tiles tiles(graph, replay, chain);
+  for_each_index(count_tiles(chain), [&](std::int64_t index) { body(index, tiles.tile(index)); });
 }
 
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks) {
   std::vector<std::vector<NodeId>> ends;
   ends.reserve(looks.size());
   for (const Look& one : looks) ends.push_back(one.ends);
-  for (const StretchGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
-    if (!group.stretch) {
+  for (const ChainGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
+    if (!group.chain) {
       looks[group.members.front()].whole();
       continue;
     }
-    Stretch stretch = *group.stretch;
-    std::span<const std::size_t> open = group.stretch->ends;
-    stretch.ends.clear();
+    TiledChain chain = *group.chain;
+    std::span<const std::size_t> open = group.chain->ends;
+    chain.ends.clear();
     std::vector<std::size_t> counts;  // By member.
     for (std::size_t member : group.members) {
-      const std::size_t before = stretch.ends.size();
+      const std::size_t before = chain.ends.size();
       for (std::size_t end : open.first(looks[member].ends.size())) {
-        stretch.ends.push_back(end);
-        if (looks[member].operands && end >= stretch.sources.size())
-          std::ranges::copy(stretch.steps[end - stretch.sources.size()].inputs, std::back_inserter(stretch.ends));
+        chain.ends.push_back(end);
+        if (looks[member].operands && end >= chain.sources.size())
+          std::ranges::copy(chain.steps[end - chain.sources.size()].inputs, std::back_inserter(chain.ends));
       }
       open = open.subspan(looks[member].ends.size());
-      counts.push_back(stretch.ends.size() - before);
+      counts.push_back(chain.ends.size() - before);
     }
-    for_each_tile(graph, replay, stretch, [&](std::int64_t index, const Tile& tile) {
+    for_each_tile(graph, replay, chain, [&](std::int64_t index, const Tile& tile) {
       std::span<const Array> rest = tile.ends;
       for (std::size_t m = 0; m < counts.size(); ++m) {
         looks[group.members[m]].tile(index, tile, rest.first(counts[m]));

@@ -1,4 +1,4 @@
-#include "server/bound/envelope/run.h"
+#include "server/bound/envelope/node_chain.h"
 
 #include <algorithm>
 #include <set>
@@ -15,50 +15,50 @@ constexpr std::int64_t kTile = 1 << 14;  // Elements that a thread takes at a ti
 
 }  // namespace
 
-Runs::Runs(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
-           const std::function<bool(NodeId)>& alone)
-    : run_of_(graph.nodes.size(), kNone) {
+NodeChains::NodeChains(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
+                       const std::function<bool(NodeId)>& alone)
+    : chain_of_(graph.nodes.size(), kNone) {
   std::vector<std::vector<NodeId>> readers(graph.nodes.size());
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (carries[id])
       for (NodeId input : graph.nodes[id].inputs) readers[input].push_back(id);
   const auto elementwise = [&](NodeId id) {
-    return carries[id] && is_elementwise(graph.nodes[id].primitive) && run_of_[id] == kNone && replay.has(id) &&
+    return carries[id] && is_elementwise(graph.nodes[id].primitive) && chain_of_[id] == kNone && replay.has(id) &&
            !alone(id);
   };
   for (NodeId end = static_cast<NodeId>(graph.nodes.size()); end-- > 0;) {
     if (!elementwise(end) || count(graph.nodes[end].shape) == 0) continue;
-    Run run;
+    NodeChain chain;
     std::set<NodeId> open = {end};
-    while (!open.empty() && run.size() < kStepsMax) {
+    while (!open.empty() && chain.size() < kStepsMax) {
       const NodeId id = *open.rbegin();  // All that may read it have had their turn.
       open.erase(id);
-      const auto inside = [&](NodeId reader) { return run_of_[reader] == runs_.size(); };
+      const auto inside = [&](NodeId reader) { return chain_of_[reader] == chains_.size(); };
       const bool hidden = count(graph.nodes[id].shape) == count(graph.nodes[end].shape) && !replay.overridden(id) &&
                           std::ranges::all_of(readers[id], inside);
       if (!elementwise(id) || (id != end && !hidden)) continue;
-      run_of_[id] = runs_.size();
-      run.push_back(id);
+      chain_of_[id] = chains_.size();
+      chain.push_back(id);
       open.insert(graph.nodes[id].inputs.begin(), graph.nodes[id].inputs.end());
     }
-    std::ranges::reverse(run);
-    runs_.push_back(std::move(run));
+    std::ranges::reverse(chain);
+    chains_.push_back(std::move(chain));
   }
 }
 
-const Run* Runs::ending_at(NodeId id) const {
-  return run_of_[id] != kNone && runs_[run_of_[id]].back() == id ? &runs_[run_of_[id]] : nullptr;
+const NodeChain* NodeChains::ending_at(NodeId id) const {
+  return chain_of_[id] != kNone && chains_[chain_of_[id]].back() == id ? &chains_[chain_of_[id]] : nullptr;
 }
 
-RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& run,
-                         const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own)
-    : graph_(graph), run_(run), shape_(graph.nodes[run.back()].shape), errors_(run.size()) {
+ChainPullback::ChainPullback(const Graph& graph, const Replay& replay, const NodeChain& chain,
+                             const std::vector<std::optional<Arithmetic>>& target, const Arithmetic* own)
+    : graph_(graph), chain_(chain), shape_(graph.nodes[chain.back()].shape), errors_(chain.size()) {
   const auto step_of = [&](NodeId id) {
-    return static_cast<std::size_t>(std::ranges::lower_bound(run, id) - run.begin());
+    return static_cast<std::size_t>(std::ranges::lower_bound(chain, id) - chain.begin());
   };
-  const auto is_step = [&](NodeId id) { return std::ranges::binary_search(run, id); };
+  const auto is_step = [&](NodeId id) { return std::ranges::binary_search(chain, id); };
   std::vector<Chain::Source> chain_sources;
-  for (NodeId id : run)
+  for (NodeId id : chain)
     for (NodeId input : graph.nodes[id].inputs) {
       if (is_step(input) || std::ranges::find(sources_, input) != sources_.end()) continue;
       sources_.push_back(input);
@@ -67,8 +67,8 @@ RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& ru
     }
   pullback_.chain = Chain(chain_sources, false);
   std::vector<std::size_t> steps;
-  for (std::size_t s = 0; s < run.size(); ++s) {
-    const Node& node = graph.nodes[run[s]];
+  for (std::size_t s = 0; s < chain.size(); ++s) {
+    const Node& node = graph.nodes[chain[s]];
     std::vector<std::size_t> inputs;
     for (NodeId input : node.inputs)
       inputs.push_back(is_step(input)
@@ -85,7 +85,7 @@ RunPullback::RunPullback(const Graph& graph, const Replay& replay, const Run& ru
   pullback_.chain.ask(steps);
 }
 
-PulledFunctional RunPullback::asked_of(RunFunctional* functional, const Adjoints& adjoint) {
+PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjoints& adjoint) {
   const std::int64_t n = count(shape_);
   const bool on_host = current_device() == nullptr;
   PulledFunctional asked;
@@ -93,14 +93,14 @@ PulledFunctional RunPullback::asked_of(RunFunctional* functional, const Adjoints
   asked.own_by_chance = functional->own_by_chance;
   for (const Array& seed : functional->seeds) asked.seeds.push_back(seed ? seed.materialize() : Array());
   asked.reach(pullback_.chain);
-  functional->reached.assign(asked.reached.end() - std::ssize(run_), asked.reached.end());
-  functional->weights.resize(run_.size());
-  for (std::size_t s = 0; s < run_.size(); ++s) {
+  functional->reached.assign(asked.reached.end() - std::ssize(chain_), asked.reached.end());
+  functional->weights.resize(chain_.size());
+  for (std::size_t s = 0; s < chain_.size(); ++s) {
     Array& shown = asked.shown.emplace_back();
     const bool by_chance = (functional->target && of_target(s)) || (functional->own_by_chance && of_own(s));
     if (!functional->reached[s] || !by_chance) continue;
-    const Shape& shape = graph_.nodes[run_[s]].shape;
-    shown = s + 1 == run_.size() ? asked.seeds[s] : Array::uninitialized(shape);
+    const Shape& shape = graph_.nodes[chain_[s]].shape;
+    shown = s + 1 == chain_.size() ? asked.seeds[s] : Array::uninitialized(shape);
     if (on_host && !errors_[s]) errors_[s] = Array::uninitialized(shape);
     if (on_host && n > kTile) functional->weights[s].emplace(n, kTile);
   }
@@ -121,8 +121,8 @@ PulledFunctional RunPullback::asked_of(RunFunctional* functional, const Adjoints
   return asked;
 }
 
-void RunPullback::hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
-                          const Adjoints& adjoint) const {
+void ChainPullback::hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
+                            const Adjoints& adjoint) const {
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     const PulledFunctional::Target& into = asked.into[i];
     if (!into.asked) continue;
@@ -137,9 +137,9 @@ void RunPullback::hand_on(const PulledFunctional& asked, const PulledBack& found
   }
 }
 
-void RunPullback::pull_back(std::vector<RunFunctional>* functionals, const Adjoints& adjoint) {
+void ChainPullback::pull_back(std::vector<ChainFunctional>* functionals, const Adjoints& adjoint) {
   std::vector<PulledFunctional> asked;
-  for (RunFunctional& functional : *functionals) asked.push_back(asked_of(&functional, adjoint));
+  for (ChainFunctional& functional : *functionals) asked.push_back(asked_of(&functional, adjoint));
 
   const std::int64_t n = count(shape_);
   const std::int64_t tile = current_device() != nullptr ? n : kTile, tiles = (n + tile - 1) / tile;
@@ -148,8 +148,8 @@ void RunPullback::pull_back(std::vector<RunFunctional>* functionals, const Adjoi
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile, length = std::min(tile, n - begin);
       parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, asked, errors_, begin, length);
-      for (RunFunctional& functional : *functionals)
-        for (std::size_t s = 0; s < run_.size(); ++s)
+      for (ChainFunctional& functional : *functionals)
+        for (std::size_t s = 0; s < chain_.size(); ++s)
           if (functional.weights[s])
             functional.weights[s]->weigh(t,
                                          {functional.cotangents[s].address() + begin, static_cast<std::size_t>(length)},
