@@ -1,7 +1,9 @@
 #include "server/bound/match/exact_elements.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <set>
 
 namespace plumbline {
 namespace {
@@ -9,18 +11,36 @@ namespace {
 // Operands of products may be held in formats as narrow as bf16 (tf32, bf16 units): so many bits survive in each.
 constexpr int kOperandBits = 8;
 
+// Significant bits of a number that is not 0, and the power of two of its last one.
+struct Bits {
+  int significant = 0, last = 0;
+};
+Bits bits_of(double x) {
+  int exponent = 0;
+  const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(std::fabs(x), &exponent), 53));
+  const int zeros = std::countr_zero(static_cast<std::uint64_t>(bits));
+  return {53 - zeros, exponent - 53 + zeros};
+}
+
+// Of what training computes with, mostly the first one is.
+bool has_long_number(const Array& values) {
+  for (std::int64_t i = 0; i < values.count(); ++i) {
+    const double x = values.data()[i];
+    if (x != 0 && (!std::isfinite(x) || bits_of(x).significant > kOperandBits)) return true;
+  }
+  return false;
+}
+
 // The largest power of two that divides every element; infinite for zeros, 0 where an element is not finite.
 double grid_of(const Array& values) {
-  int lowest = 2048;
+  constexpr int kNone = 2048;
+  int last = kNone;
   for (std::int64_t i = 0; i < values.count(); ++i) {
     const double x = values.data()[i];
     if (!std::isfinite(x)) return 0;
-    if (x == 0) continue;
-    int exponent = 0;
-    const auto bits = static_cast<std::int64_t>(std::ldexp(std::frexp(std::fabs(x), &exponent), 53));
-    lowest = std::min(lowest, exponent - 53 + __builtin_ctzll(static_cast<unsigned long long>(bits)));
+    if (x != 0) last = std::min(last, bits_of(x).last);
   }
-  return lowest == 2048 ? HUGE_VAL : std::ldexp(1, lowest);
+  return last == kNone ? HUGE_VAL : std::ldexp(1, last);
 }
 
 double largest(const Array& values) {
@@ -86,35 +106,66 @@ bool by_convention(const Graph& graph, NodeId id) {
 
 Loose everything() { return {true, Array()}; }
 
-Loose given() { return {false, Array(), true}; }
-
 }  // namespace
 
 ExactElements::ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative)
-    : side_(side), freedoms_(freedoms), relative_(relative) {}
+    : side_(side), freedoms_(freedoms), relative_(relative) {
+  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+    given_.push_back(is_given(id));
+    possible_.push_back(is_possible(id));
+  }
+}
+
+// What is free, or seen from elsewhere, is not what its operation makes of its operands.
+bool ExactElements::of_its_own(NodeId id) const {
+  return freedoms_.count(id) == 0 && side_.replay.has(id) &&
+         (Margins::decides(side_.graph, id) || !side_.replay.overridden(id));
+}
+
+bool ExactElements::is_given(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  if (!of_its_own(id)) return false;
+  if (node.primitive == Primitive::kConstant) return node.attributes.scalar2 == 0;
+  if (node.primitive == Primitive::kIota) return calculated(id).none();
+  return (traits(node.primitive).bitwise || !is_float(node.result)) &&
+         std::ranges::all_of(node.inputs, [&](NodeId input) { return bool{given_[input]}; });
+}
+
+bool ExactElements::is_possible(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  if (given_[id] || Margins::decides(side_.graph, id)) return true;
+  const auto possible = [&](NodeId input) { return bool{possible_[input]}; };
+  if (node.primitive == Primitive::kAssemble) return std::ranges::any_of(node.inputs, possible);
+  const bool kept = calculates_exactly(node.primitive) || sums(node.primitive) || shifts(node.primitive) ||
+                    node.primitive == Primitive::kMatmul || !is_float(node.result);
+  return kept && !node.inputs.empty() && std::ranges::all_of(node.inputs, possible);
+}
+
+bool ExactElements::settled(NodeId id) const {
+  return known_.count(id) != 0 || given_[id] || !possible_[id] || !of_its_own(id) ||
+         (Margins::decides(side_.graph, id) && by_convention(side_.graph, id));
+}
 
 const Loose& ExactElements::of(NodeId id) {
-  if (const auto found = known_.find(id); found != known_.end()) return found->second;
-  const std::vector<bool> needed = ancestors(side_.graph, {id});
-  for (NodeId node = 0; node <= id; ++node)
-    if (needed[node] && known_.count(node) == 0) known_[node] = loose(node);
+  std::vector<NodeId> open{id};
+  std::set<NodeId> wanted{id};
+  while (!open.empty()) {
+    const NodeId next = open.back();
+    open.pop_back();
+    if (settled(next)) continue;
+    for (NodeId input : side_.graph.nodes[next].inputs)
+      if (wanted.insert(input).second) open.push_back(input);
+  }
+  for (NodeId node : wanted)  // In topological order.
+    if (known_.count(node) == 0) known_[node] = loose(node);
   return known_[id];
 }
 
 Loose ExactElements::loose(NodeId id) const {
   const Node& node = side_.graph.nodes[id];
-  const bool decides = Margins::decides(side_.graph, id);
-  if (freedoms_.count(id) != 0 || !side_.replay.has(id)) return everything();
-  if (!decides && side_.replay.overridden(id)) return everything();
-  if (node.primitive == Primitive::kConstant) return node.attributes.scalar2 == 0 ? given() : everything();
-  const bool of_given = std::ranges::all_of(node.inputs, [&](NodeId input) { return known_.at(input).given; });
-  if (of_given && (traits(node.primitive).bitwise || !is_float(node.result))) return given();
-  if (decides) return decided(id);
-  if (node.primitive == Primitive::kIota) {
-    Loose counted = calculated(id);
-    counted.given = counted.none();
-    return counted;
-  }
+  if (given_[id]) return {};
+  if (!of_its_own(id) || !possible_[id]) return everything();
+  if (Margins::decides(side_.graph, id)) return decided(id);
   if (calculates_exactly(node.primitive)) return calculated(id);
   if (sums(node.primitive) || shifts(node.primitive)) return moved_or_summed(id);
   if (node.primitive == Primitive::kMatmul) return product(id);
@@ -123,8 +174,9 @@ Loose ExactElements::loose(NodeId id) const {
 }
 
 Loose ExactElements::of_operands(NodeId id) {
+  if (by_convention(side_.graph, id)) return everything();
   for (NodeId input : side_.graph.nodes[id].inputs) of(input);
-  return by_convention(side_.graph, id) ? everything() : any_operand(id);
+  return any_operand(id);
 }
 
 Loose ExactElements::any_operand(NodeId id) const {
@@ -168,11 +220,13 @@ Loose ExactElements::calculated(NodeId id) const {
 Loose ExactElements::decided(NodeId id) const {
   const Node& node = side_.graph.nodes[id];
   if (node.inputs.size() == 2 && node.inputs[0] == node.inputs[1]) return {};  // A number with itself.
-  const bool chooses = node.primitive == Primitive::kArgmax || node.primitive == Primitive::kArgsort;
-  const bool exact = std::ranges::all_of(node.inputs, [&](NodeId input) { return known_.at(input).none(); });
-  if (exact && !by_convention(side_.graph, id)) return {};
-  if (chooses) return everything();
-  const Array operands = by_convention(side_.graph, id) ? Array() : any_operand(id).elements;
+  if (node.primitive == Primitive::kArgmax || node.primitive == Primitive::kArgsort) return everything();
+  Array operands;  // Where they are loose; empty: everywhere.
+  if (!by_convention(side_.graph, id)) {
+    const Loose loose = any_operand(id);
+    if (loose.none()) return {};
+    operands = loose.elements;
+  }
   const Margins margins(side_, id, nullptr, relative_[id], operands);
   Array open = Array::zeros(node.shape);
   bool some = false;
@@ -210,7 +264,7 @@ Loose ExactElements::moved_or_summed(NodeId id) const {
     any = any || !operand.none();
     const Array each = operand.elements ? operand.elements : Array::scalar(operand.all ? 1 : 0);
     loose.push_back(each.expand(value.shape()).materialize());
-    magnitudes.push_back(magnitudes_of(value));
+    if (sums(node.primitive)) magnitudes.push_back(magnitudes_of(value));
   }
   const Primitive carrier = node.primitive == Primitive::kAmin ? Primitive::kAmax : node.primitive;
   const auto carry = [&](const std::vector<Array>& values) {
@@ -219,12 +273,12 @@ Loose ExactElements::moved_or_summed(NodeId id) const {
   Loose found;
   if (any) found.elements = carry(loose).materialize();
   if (!sums(node.primitive)) return found;
-  const Array sums = carry(magnitudes);
-  if (rounds_nowhere(id, sums, grid_of(magnitudes[0].on_host()))) return found;
+  const Array total = carry(magnitudes);
+  if (rounds_nowhere(id, total, grid_of(magnitudes[0].on_host()))) return found;
   // Sums of zeros are exact whatever the others are.
   Array rounded = Array::uninitialized(node.shape);
-  for (std::int64_t i = 0; i < sums.count(); ++i)
-    rounded.data()[i] = sums.data()[i] != 0 || (found.elements && found.elements.data()[i] != 0);
+  for (std::int64_t i = 0; i < total.count(); ++i)
+    rounded.data()[i] = total.data()[i] != 0 || (found.elements && found.elements.data()[i] != 0);
   return {false, rounded};
 }
 
@@ -237,9 +291,11 @@ Loose ExactElements::product(NodeId id) const {
   double grid = 1;
   for (NodeId input : node.inputs) {
     if (!known_.at(input).none()) return everything();
-    magnitudes.push_back(magnitudes_of(side_.replay.value(input)));
-    const double own = grid_of(magnitudes.back().on_host());
-    if (!(largest(magnitudes.back().on_host()) <= std::ldexp(own, kOperandBits))) return everything();
+    const Array value = side_.replay.value(input).on_host();
+    if (has_long_number(value)) return everything();
+    magnitudes.push_back(magnitudes_of(value));
+    const double own = grid_of(value);
+    if (!(largest(magnitudes.back()) <= std::ldexp(own, kOperandBits))) return everything();
     grid *= own;
   }
   const Array sums = traits(Primitive::kMatmul).evaluate(node.attributes, node.shape, magnitudes).on_host();

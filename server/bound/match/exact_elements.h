@@ -16,7 +16,6 @@ namespace plumbline {
 struct Loose {
   bool all = false;
   Array elements;
-  bool given = false;  // It was only moved, selected or compared since both programs were given it.
   bool none() const { return !all && !elements; }
 };
 
@@ -32,6 +31,11 @@ class ExactElements {
   Loose of_operands(NodeId id);
 
  private:
+  bool of_its_own(NodeId id) const;
+  bool is_given(NodeId id) const;
+  bool is_possible(NodeId id) const;
+  // Nothing of what the node depends on need be known.
+  bool settled(NodeId id) const;
   Loose loose(NodeId id) const;
   Loose any_operand(NodeId id) const;
   Loose decided(NodeId id) const;
@@ -43,6 +47,8 @@ class ExactElements {
   const MatchSide& side_;
   const Freedoms& freedoms_;
   const std::vector<double>& relative_;
+  std::vector<bool> given_;     // By node: it was only moved, selected or compared since both programs were given it.
+  std::vector<bool> possible_;  // By node: its operations do not forbid that some element is exact.
   std::map<NodeId, Loose> known_;
 };
 
