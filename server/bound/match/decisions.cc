@@ -141,6 +141,8 @@ class Sharing {
     }
     found_.target_jumps = jumps(target_, our_open);
     found_.reference_jumps = jumps(reference_, their_open);
+    found_.target_turned = turned(target_, our_open);
+    found_.reference_turned = turned(reference_, their_open);
     return std::move(found_);
   }
 
@@ -186,7 +188,9 @@ class Sharing {
       how = *agreed;
       if (rank(t, how) == std::tuple(std::uint64_t{0}, false, false)) break;
     }
-    if (!best) return false;
+    // Slopes that differ at a kink are one of many each: neither is the other's.
+    const bool kinks = best && (is_kink(target_.graph, ours_[*best].node) || is_kink(reference_.graph, theirs.node));
+    if (!best || (how.differing > 0 && kinks)) return false;
     matched_[*best] = true;
     if (how.differing == 0) return true;
     found_.shared += how.differing;
@@ -221,6 +225,13 @@ class Sharing {
     if (elements == 0) return;
     found_.open += elements;
     (*open)[decision.node] = jumps;
+  }
+
+  static std::vector<NodeId> turned(const MatchSide& side, std::map<NodeId, Array> open) {
+    std::erase_if(open, [&](const auto& decision) { return is_kink(side.graph, decision.first); });
+    std::vector<NodeId> nodes;
+    for (const auto& [node, width] : jumps(side, open)) nodes.push_back(node);
+    return nodes;
   }
 
   // Of rows taken by numbers that are open by a few: how far the nearby rows lie from those that were taken.

@@ -18,6 +18,21 @@ Array parameter_of(const MatchSide& side, const Draw& draw, std::size_t which) {
   return x.count() == elements ? x.reshape({elements}).on_host() : Array();
 }
 
+// Whether numbers that Python gave for parameters are one once a kernel has rounded them, and what it makes of them: of
+// a uniform draw the width, too.
+bool one_distribution(const MatchSide& target, const Draw& ours, const MatchSide& reference, const Draw& theirs) {
+  if (ours.family != theirs.family || ours.place.size() != 2 || theirs.place.size() != 2) return false;
+  const double u = std::fmax(unit_roundoff(target.graph.nodes[ours.leaf].result),
+                             unit_roundoff(reference.graph.nodes[theirs.leaf].result));
+  double size = 0, apart = 0;
+  for (const std::size_t i : {0, 1}) {
+    if (ours.place[i].node || theirs.place[i].node) return false;
+    size += std::fabs(ours.place[i].number);
+    apart = std::fmax(apart, std::fabs(ours.place[i].number - theirs.place[i].number));
+  }
+  return apart <= 2 * u * size;
+}
+
 // The target's numbers as the reference would have drawn them; empty: that is not known.
 Array moved(const MatchSide& target, const Draw& ours, const MatchSide& reference, const Draw& theirs,
             const Array& numbers) {
@@ -64,13 +79,16 @@ bool match_draws_by_order(const MatchSide& target, const MatchSide& reference, C
     const Draw& counterpart = *candidates.front();
     candidates.erase(candidates.begin());
     const Array numbers = value_at(target.graph, counterpart.leaf, &found->target_values);
-    const Array taken = moved(target, counterpart, reference, draw, numbers);
+    const bool one = one_distribution(target, counterpart, reference, draw);
+    const Array taken = one ? Array(numbers) : moved(target, counterpart, reference, draw, numbers);
+    const bool rounded = one && (counterpart.place[0].number != draw.place[0].number ||
+                                 counterpart.place[1].number != draw.place[1].number);
     if (!taken) found->draws.emplace_back(counterpart.leaf, draw.leaf);
     value_at(reference.graph, draw.leaf, &found->reference_values) = (taken ? taken : numbers).reshape(shape);
     std::erase_if(found->items, [&](const MatchedItem& item) {
       return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : counterpart.leaf);
     });
-    found->items.push_back({Evidence::kNamed, true, draw.leaf, counterpart.leaf});
+    found->items.push_back({rounded ? Evidence::kRounding : Evidence::kNamed, true, draw.leaf, counterpart.leaf});
     any = true;
   }
   return any;

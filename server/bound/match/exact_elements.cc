@@ -94,19 +94,24 @@ bool shifts(Primitive primitive) {
          primitive == Primitive::kAmax || primitive == Primitive::kAmin;
 }
 
-// Which way it falls at a tie is a convention: of halves, and of slopes at the kinks of relu and abs. What a program
-// itself asks in forward, it means.
+// Which way it falls at a tie is a convention.
 bool by_convention(const Graph& graph, NodeId id) {
   const Primitive primitive = graph.nodes[id].primitive;
-  if (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual)
-    return graph.origins[graph.nodes[id].origin].phase != Phase::kForward;
-  return primitive == Primitive::kSign || primitive == Primitive::kRound || primitive == Primitive::kArgmax ||
+  return is_kink(graph, id) || primitive == Primitive::kRound || primitive == Primitive::kArgmax ||
          primitive == Primitive::kArgsort;
 }
 
 Loose everything() { return {true, Array()}; }
 
 }  // namespace
+
+// What a program itself asks in forward, it means.
+bool is_kink(const Graph& graph, NodeId id) {
+  const Primitive primitive = graph.nodes[id].primitive;
+  if (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual)
+    return graph.origins[graph.nodes[id].origin].phase != Phase::kForward;
+  return primitive == Primitive::kSign;
+}
 
 ExactElements::ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative)
     : side_(side), freedoms_(freedoms), relative_(relative) {

@@ -19,6 +19,9 @@ struct Loose {
   bool none() const { return !all && !elements; }
 };
 
+// Whether the node tells slopes apart at a kink, as of relu or abs: which one it takes there is a convention.
+bool is_kink(const Graph& graph, NodeId id);
+
 class ExactElements {
  public:
   // `freedoms`: of the items that the program has alone. `relative`: by node, how far values may be off, relative to

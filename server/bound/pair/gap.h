@@ -9,7 +9,7 @@ namespace plumbline {
 
 // Both programs on one copy of all that they share.
 struct PairReplays {
-  std::vector<NodeId> target_jumps, reference_jumps;  // Nodes whose freedom is that of open decisions.
+  std::vector<NodeId> target_jumps, reference_jumps;  // Nodes whose freedom is that of open decisions, not of kinks.
 
   Replay target, reference;
   std::vector<LeafValue> target_leaves, reference_leaves;

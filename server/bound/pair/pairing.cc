@@ -239,10 +239,11 @@ void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pa
 }
 
 // By node, of the numbers that the program gave to its operations and the other did not: half a unit in the last place
-// of the format in which a kernel takes them. Numbers that both give are one.
+// of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
   SetOfNumbers shared;
-  for (NodeId id : other.arguments) shared.insert(other.nodes[id].attributes.scalar);
+  for (const Node& node : other.nodes)
+    if (node.primitive == Primitive::kConstant) shared.insert(node.attributes.scalar);
   Freedoms freedoms;
   for (NodeId id : graph.arguments) {
     const Node& node = graph.nodes[id];

@@ -63,8 +63,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
   pair.reference_slack.freedoms = found->reference_freedoms;
   add(shared.target_jumps, &pair.target_slack.freedoms);
   add(shared.reference_jumps, &pair.reference_slack.freedoms);
-  for (const auto& [node, width] : shared.target_jumps) pair.target_jumps.push_back(node);
-  for (const auto& [node, width] : shared.reference_jumps) pair.reference_jumps.push_back(node);
+  pair.target_jumps = shared.target_turned;
+  pair.reference_jumps = shared.reference_turned;
   add(target_formats, &pair.target_slack.freedoms);
   add(reference_formats, &pair.reference_slack.freedoms);
   found->open_decisions = shared.open;

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from flint import arb, fmpz
 
-from .reading import tied
+from .reading import TIE, tied
 from .tensor import (
     NATIVE,
     Tensor,
@@ -158,7 +158,7 @@ _sign = elementwise(_sign_of, 1)
 def _whole(x: arb) -> fmpz | None:
     """The integer that 200 bits cannot tell from x, if there is one."""
     near = (x + arb(0.5)).floor().mid()
-    return near if tied(x, near) else None
+    return near if tied(x, near) or abs(x - near) < TIE else None  # Next to zero no share of x is small.
 
 
 def _floor(x: arb) -> arb:
