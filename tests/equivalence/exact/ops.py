@@ -89,13 +89,24 @@ def remainder(a: Any, b: Any) -> Tensor:
     return sub(a, mul(unary_step(div(a, b), _floor).detach(), b))
 
 
+def _integer_power(x: arb, n: int) -> arb:
+    """A ball around zero has powers, which its logarithm, by which arb goes about it, has not."""
+    if n < 0:
+        return 1 / _integer_power(x, -n)
+    result = arb(1)
+    for _ in range(n):
+        result = result * x
+    return result
+
+
 def power(a: Any, b: Any) -> Tensor:
     if isinstance(b, int) or (isinstance(b, float) and b == int(b)):
         n = int(b)
         a = lift(a)
         if not is_float(a.data):
             return Tensor(a.data**n)
-        return Tensor(objects(a.data**n), [(a, lambda c: c * n * a.data ** (n - 1))])
+        to = {m: elementwise(lambda v, m=m: _integer_power(v, m), 1) for m in (n, n - 1)}
+        return Tensor(to[n](a.data), [(a, lambda c: c * n * to[n - 1](a.data))])
     a, b = _pair(a, b)
     a, b = _float(a), _float(b)
     return _binary(
