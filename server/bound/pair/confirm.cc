@@ -79,6 +79,8 @@ void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>&
     const double scale = gap.scale(asked[p]);
     const double known = 2 * (our_constants[p].freedom + their_constants[p].freedom) +
                          kWideError * (our_constants[p].rho + their_constants[p].rho);
+    // An infinite slope, whose share is 0 times infinity: more bits know no more.
+    if (std::isnan(known) || std::isnan(difference)) continue;
     Answer& answer = *open[p];
     const double rest = answer.freedom + answer.python;
     answer.deviation = std::fabs(difference) / scale;

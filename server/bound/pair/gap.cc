@@ -136,7 +136,8 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
     if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
-    const double freedom = kFreedom * (own[p].freedom + theirs[p].freedom);
+    const double free = kFreedom * (own[p].freedom + theirs[p].freedom);
+    const double freedom = std::isnan(free) ? HUGE_VAL : free;  // Nothing times an infinite slope.
     Answer answer{true, gap / scale, (replays + python + freedom) / scale, (rho + freedom) / scale, python / scale};
     answer.freedom = freedom / scale;
     // What agrees without any freedom is answered, however much there would be.
