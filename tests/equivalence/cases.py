@@ -120,4 +120,54 @@ CASES = (
             target=(Applied("jitter_limit_off", 1, -0.0001739),),
         ),
     ),
+    Case(
+        "limits of a uniform draw that are one after rounding",
+        "a change below what the kernel rounds limits to was accused",
+        "TYPE_I",
+        _pair(
+            6,
+            (_EMBEDDING, Block("jitter", {"low": -0.1, "high": 0.1}), _MSE),
+            target=(Applied("jitter_limit_off", 1, -2.378e-08),),
+        ),
+    ),
+    Case(
+        "an eps beside a number that the other program has in a formula",
+        "that number was free, and hid the eps",
+        "TYPE_II",
+        _pair(
+            1100713304,
+            (
+                Block("features"),
+                Block("layer_norm", {"eps": 1e-05}),
+                Block("gelu"),
+                Block("masked_cross_entropy"),
+            ),
+            target=(Applied("gelu_by_erfc", 2),),
+            reference=(Applied("norm_eps_off", 1, 3.706e-05),),
+        ),
+    ),
+    Case(
+        "the kinks of relu and abs at zeros of a dropout",
+        "slopes that one program has alone followed another decision, and were accused",
+        "TYPE_I",
+        Pair(
+            Spec(
+                886348797,
+                4,
+                3,
+                6,
+                (
+                    _EMBEDDING,
+                    Block("dropout", {"p": 0.5}),
+                    Block("floors"),
+                    Block("binary"),
+                    Block("accumulated"),
+                    Block("adam", {"lr": 0.001, "step": 3}),
+                ),
+                module=True,
+            ),
+            (Applied("by_identity_matrix", 2),),
+            (Applied("binary_stable", 3), Applied("other_layout", 1)),
+        ),
+    ),
 )
