@@ -47,7 +47,6 @@ class Sample:
         *,
         dtype: torch.dtype | None = None,
         mutation: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None,
-        change_input: Callable[[torch.Tensor], torch.Tensor] | None = None,
         change_arguments: Callable[[list, dict], None] | None = None,
     ) -> Program:
         """Runs once, on copies of its own. Taps: every output, and the gradient of every input that asks for one.
@@ -71,8 +70,7 @@ class Sample:
         cotangents = [weights(x) for x in _differentiable(self._outputs(function, first, args, kwargs, copy))]
 
         def run() -> dict[str, torch.Tensor]:
-            given = change_input(first) if change_input is not None else first
-            outputs = _outputs(function(given, *args, **kwargs), self.content.output_process_fn_grad)
+            outputs = _outputs(function(first, *args, **kwargs), self.content.output_process_fn_grad)
             taps = {f"out{i}": _as_real(x) for i, x in enumerate(outputs) if x.numel()}
             if mutation is not None:
                 taps = mutation(taps)
@@ -144,11 +142,13 @@ def operators(names: set[str] | None = None) -> Iterator[OpInfo]:
 
 @contextlib.contextmanager
 def _prims_in_operations() -> Iterator[None]:
-    """References are written in operations that take no derivatives; each has an implementation in ones that do."""
+    """References are written in operations that take no derivatives; each has an implementation in ones that do, but
+    for the one of conversions, which cuts the gradient."""
     prims = {name: prim for name, prim in vars(torch._prims).items() if hasattr(prim, "impl_aten")}
     try:
         for name, prim in prims.items():
             setattr(torch._prims, name, prim.impl_aten)
+        torch._prims.convert_element_type = torch.Tensor.to
         yield
     finally:
         for name, prim in prims.items():
