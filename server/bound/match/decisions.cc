@@ -271,16 +271,14 @@ class Sharing {
       if (const auto found = open.find(id); found != open.end()) {
         loose[id] = Bound{found->second};
       } else {
-        if (!side.replay.has(id)) continue;
+        const bool moved = std::ranges::any_of(node.inputs, [&](NodeId input) { return bool{loose[input]}; });
+        if (!moved || !side.replay.has(id)) continue;
         std::vector<Array> centres;
         std::vector<Bound> radii;
-        bool any = false;
         for (NodeId input : node.inputs) {
           centres.push_back(side.replay.value(input));
           radii.push_back(loose[input]);
-          any = any || loose[input];
         }
-        if (!any) continue;
         loose[id] = node.primitive == Primitive::kGatherRows && loose[node.inputs[1]]
                         ? rows_nearby(node, centres, radii)
                         : traits(node.primitive).radius(node.attributes, centres, radii, side.replay.computed(id));

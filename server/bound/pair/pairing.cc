@@ -98,7 +98,7 @@ void add_answers(const Gap& gap, const std::vector<Probe>& probes, Asked* asked)
 
 // Asks what stands out from the replay's noise; what lies within its bound all the same is no question any more.
 void add_standouts(const BoundsInput& input, const Gap& gap, Asked* asked, std::uint64_t* elements) {
-  const Standouts standouts = find_standouts(input, gap);
+  const Standouts standouts = find_standouts(input, gap, asked->updates);
   *elements = standouts.elements;
   std::vector<Answer> answers = gap.ask(standouts.probes);
   for (std::size_t p = 0; p < answers.size(); ++p) {

@@ -52,20 +52,30 @@ bool may_stand_out(const Array& t, const Array& r, double difference, double siz
 
 }  // namespace
 
-Standouts find_standouts(const BoundsInput& input, const Gap& gap) {
+Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared) {
   Standouts found;
   const Graph& graph = *input.target;
-  Replay jittered;
-  std::vector<Candidate> taps, elements;
+  std::vector<const PairedTap*> open;
+  std::vector<NodeId> nodes;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = graph.taps[pair.target];
+    found.elements += static_cast<std::uint64_t>(count(tap.shape));
+    if (compared.contains(pair.target)) continue;
     const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
-    found.elements += static_cast<std::uint64_t>(t.count());
+    const double difference = norm2_difference(t, r);
+    if (difference == 0 || !may_stand_out(t, r, difference, norm2(t))) continue;
+    open.push_back(&pair);
+    for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
+  }
+  if (open.empty()) return found;
+  const Replay jittered = replay(graph, gap.replays().target_leaves, Precision::kJittered,
+                                 gap.replays().target_overrides, &gap.replays().target, nullptr, &nodes);
+  std::vector<Candidate> taps, elements;
+  for (const PairedTap* each : open) {
+    const PairedTap& pair = *each;
+    const GraphTap& tap = graph.taps[pair.target];
+    const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
     const double difference = norm2_difference(t, r), size = norm2(t);
-    if (difference == 0 || !may_stand_out(t, r, difference, size)) continue;
-    if (!jittered)
-      jittered = replay(graph, gap.replays().target_leaves, Precision::kJittered, gap.replays().target_overrides,
-                        &gap.replays().target);
     const Array mask = gap.mask(pair), kept = mask ? mask.on_host() : Array();
     const Array moved = replayed_value(tap, jittered).materialize().on_host();
     const auto moved_by = [&](std::int64_t i) {

@@ -6,6 +6,8 @@
 // nobody.
 #pragma once
 
+#include <map>
+
 #include "server/bound/pair/gap.h"
 
 namespace plumbline {
@@ -15,6 +17,7 @@ struct Standouts {
   std::uint64_t elements = 0;  // That were looked at.
 };
 
-Standouts find_standouts(const BoundsInput& input, const Gap& gap);
+// `compared`: by tap of the target, what was compared element by element already.
+Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared);
 
 }  // namespace plumbline

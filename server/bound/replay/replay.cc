@@ -1,9 +1,11 @@
 #include "server/bound/replay/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <list>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -30,16 +32,34 @@ Array rounded(Format format, const Array& exact) {
   return result;
 }
 
-// Moves each element by a random share, in [-2, 2], of 2^-53 of its size.
+// 1 and a random share, in [-2, 2], of 2^-53. So many (a prime, that rows of a matrix do not move alike) are drawn
+// once.
+constexpr std::int64_t kFactors = 16381;
+const std::array<double, kFactors>& noise_factors() {
+  static const std::array<double, kFactors> factors = [] {
+    std::array<double, kFactors> drawn;
+    std::mt19937_64 bits(1);
+    for (double& factor : drawn)
+      factor = 1 + static_cast<double>(static_cast<std::int64_t>(bits())) * 0x1p-62 * 0x1p-53;
+    return drawn;
+  }();
+  return factors;
+}
+
+// Moves each element by one of the factors, which follow one another from a place that `seed` chooses.
 Array jittered(const Array& exact, std::uint64_t seed) {
   const Array source = exact.materialize().on_host();
   Array result = Array::uninitialized(source.shape());
+  const double* const factors = noise_factors().data();
+  const auto first = static_cast<std::int64_t>((seed * 0x9e3779b97f4a7c15ULL) >> 32) % kFactors;
   cpu::parallel_for(source.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::uint64_t bits = (seed + static_cast<std::uint64_t>(i)) * 0x9e3779b97f4a7c15ULL;
-      bits = (bits ^ (bits >> 32)) * 0xd6e8feb86659fd93ULL;
-      const double share = static_cast<double>(static_cast<std::int64_t>(bits)) * 0x1p-62;
-      result.data()[i] = source.data()[i] * (1 + share * 0x1p-53);
+    while (begin < end) {
+      const std::int64_t at = (first + begin) % kFactors;
+      const std::int64_t length = std::min(end - begin, kFactors - at);
+      const double* const x = source.data() + begin;
+      double* const out = result.data() + begin;
+      for (std::int64_t i = 0; i < length; ++i) out[i] = x[i] * factors[at + i];
+      begin += length;
     }
   });
   return result;
@@ -297,13 +317,13 @@ void Replay::give_up(NodeId id) const {
 }
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
-              const Replay* base, const std::vector<bool>* exact) {
+              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
   Replay::State& state = *result.state_;
   state.graph = &graph;
   state.precision = precision;
-  state.needed = needed_nodes(graph);
+  state.needed = of == nullptr ? needed_nodes(graph) : ancestors(graph, *of);
   state.overrides = overrides;
   state.values.resize(graph.nodes.size());
   if (exact != nullptr) state.unrounded = *exact;

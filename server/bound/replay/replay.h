@@ -72,7 +72,8 @@ class Replay {
   struct State;
   std::shared_ptr<State> state_;
   friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
-                       const Overrides& overrides, const Replay* base, const std::vector<bool>* exact);
+                       const Overrides& overrides, const Replay* base, const std::vector<bool>* exact,
+                       const std::vector<NodeId>* of);
 };
 
 // Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
@@ -86,9 +87,10 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
 // only what depends on an override is computed again; a jittered replay computes everything again, and takes from its
-// base what is no number. Nodes in `exact` (by node; null: none) are not rounded. Throws
-// std::runtime_error if a leaf that is needed is empty.
+// base what is no number. Nodes in `exact` (by node; null: none) are not rounded. `of`: these nodes, and what they
+// depend on, are all that is needed. Throws std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
-              const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr);
+              const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr,
+              const std::vector<NodeId>* of = nullptr);
 
 }  // namespace plumbline
