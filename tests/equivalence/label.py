@@ -152,14 +152,15 @@ def _chain_holds(pair: Pair) -> bool:
 
 def _freedom(pair: Pair, target: Exact, reference: Exact, seen_t: set, seen_r: set) -> dict[str, list[float]]:
     """By tap and element: how far constants that only one program has could move it, each by half a unit in the last
-    place of fp32, and what the rounding of tables that were prepared did."""
+    place of fp32, and what the rounding of tables that were prepared, or came from numpy, did."""
     out = {name: [0.0] * tap.data.size for name, tap in target.items()}
     sides = ((pair.target, target, seen_t - seen_r), (pair.reference, reference, seen_r - seen_t))
     for edits, base, alone in sides:
         for factors in _nudges(sorted(alone), pair.spec.seed):
             moved = evaluate(pair.spec, edits, Reading(rounded=True, nudged=factors))
             _add(out, moved, base)
-        if "def prepare" in text(pair.spec, edits).source:
+        source = text(pair.spec, edits).source
+        if "def prepare" in source or "from_numpy" in source:
             for seed in range(SINGLE_MAX):
                 _add(out, evaluate(pair.spec, edits, Reading(rounded=True, given_moved=seed)), base)
     return out

@@ -58,9 +58,23 @@ LeafValue& value_at(const Graph& graph, NodeId leaf, std::vector<LeafValue>* val
   return (*values)[static_cast<std::size_t>(at - graph.leaves.begin())];
 }
 
-}  // namespace
+// Whether the target's numbers are, to rounding, the reference's, moved and scaled to the target's distribution.
+bool one_stream(const MatchSide& target, const Draw& ours, const MatchSide& reference, const Draw& theirs,
+                const Array& numbers, const Array& others) {
+  const Array expected = moved(reference, theirs, target, ours, others);
+  if (!expected) return false;
+  constexpr double kRoundings = 8;
+  const double u = std::fmax(unit_roundoff(target.graph.nodes[ours.leaf].result),
+                             unit_roundoff(reference.graph.nodes[theirs.leaf].result));
+  const Array x = numbers.on_host(), a = parameter_of(target, ours, 0), b = parameter_of(target, ours, 1);
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double size = std::fabs(x.data()[i]) + std::fabs(a.data()[i]) + std::fabs(b.data()[i]);
+    if (!(std::fabs(x.data()[i] - expected.data()[i]) <= kRoundings * u * size)) return false;
+  }
+  return true;
+}
 
-bool match_draws_by_order(const MatchSide& target, const MatchSide& reference, Correspondence* found) {
+bool match_draws(const MatchSide& target, const MatchSide& reference, bool by_content, Correspondence* found) {
   using Key = std::pair<std::string, std::int64_t>;  // Family, elements.
   std::map<Key, std::vector<const Draw*>> ours;
   const auto open = [&](bool in_reference, const Draw& draw) {
@@ -75,23 +89,39 @@ bool match_draws_by_order(const MatchSide& target, const MatchSide& reference, C
     if (!open(true, draw)) continue;
     const Shape& shape = reference.graph.nodes[draw.leaf].shape;
     std::vector<const Draw*>& candidates = ours[{draw.family, count(shape)}];
-    if (candidates.empty()) continue;
-    const Draw& counterpart = *candidates.front();
-    candidates.erase(candidates.begin());
+    LeafValue& value = value_at(reference.graph, draw.leaf, &found->reference_values);
+    const auto chosen = !by_content ? candidates.begin() : std::ranges::find_if(candidates, [&](const Draw* candidate) {
+      return one_stream(target, *candidate, reference, draw,
+                        value_at(target.graph, candidate->leaf, &found->target_values), value);
+    });
+    if (chosen == candidates.end()) continue;
+    const Draw& counterpart = **chosen;
+    candidates.erase(chosen);
     const Array numbers = value_at(target.graph, counterpart.leaf, &found->target_values);
     const bool one = one_distribution(target, counterpart, reference, draw);
     const Array taken = one ? Array(numbers) : moved(target, counterpart, reference, draw, numbers);
     const bool rounded = one && (counterpart.place[0].number != draw.place[0].number ||
                                  counterpart.place[1].number != draw.place[1].number);
     if (!taken) found->draws.emplace_back(counterpart.leaf, draw.leaf);
-    value_at(reference.graph, draw.leaf, &found->reference_values) = (taken ? taken : numbers).reshape(shape);
+    value = (taken ? taken : numbers).reshape(shape);
     std::erase_if(found->items, [&](const MatchedItem& item) {
       return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : counterpart.leaf);
     });
-    found->items.push_back({rounded ? Evidence::kRounding : Evidence::kNamed, true, draw.leaf, counterpart.leaf});
+    found->items.push_back(
+        {rounded || by_content ? Evidence::kRounding : Evidence::kNamed, true, draw.leaf, counterpart.leaf});
     any = true;
   }
   return any;
+}
+
+}  // namespace
+
+bool match_draws_by_content(const MatchSide& target, const MatchSide& reference, Correspondence* found) {
+  return match_draws(target, reference, true, found);
+}
+
+bool match_draws_by_order(const MatchSide& target, const MatchSide& reference, Correspondence* found) {
+  return match_draws(target, reference, false, found);
 }
 
 }  // namespace plumbline

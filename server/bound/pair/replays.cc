@@ -28,6 +28,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
   pair.target_leaves = found->target_values;
   pair.target = target_exact;
   pair.reference = replay(reference, found->reference_values, Precision::kExact);
+  if (match_draws_by_content({target, pair.target}, {reference, pair.reference}, found))
+    pair.reference = replay(reference, found->reference_values, Precision::kExact);
   match_computed({target, pair.target}, {reference, pair.reference}, *input.profile, found);
   if (match_draws_by_order({target, pair.target}, {reference, pair.reference}, found))
     pair.reference = replay(reference, found->reference_values, Precision::kExact);

@@ -20,8 +20,8 @@ HALF_ULP = arb(2) ** -24  # Of fp32, relative to the power of two below.
 class Reading:
     """One way to read a program. `rounded` rounds scalars to fp32, as kernels do. `nudged` maps a constant, by its fp32
     value, to the factor by which this evaluation moves it; `seen` collects the constants that entered an operation.
-    What a program's preparation left is rounded too; `given_moved` moves it by half a unit in the last place, up or
-    down as this seed says."""
+    What a program's preparation left is rounded too; `given_moved` moves it, and what came from numpy, by half a
+    unit in the last place, up or down as this seed says."""
 
     rounded: bool = False
     given_moved: int | None = None
