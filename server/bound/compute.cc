@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t kScalarProbesMax = 16;
 constexpr std::size_t kTensorProbesMax = 8;  // Up to so many tensor taps of the user get a probe each.
+constexpr std::size_t kPartProbesMax = 64;   // Of groups that say nothing whole.
 
 class Stopwatch {
  public:
@@ -66,7 +67,7 @@ struct TapValues {
     const auto mask = masks.find(i);
     ProbeTap probed = probe_tap(i, graph.taps[i], exact(i), mask == masks.end() ? Array() : mask->second);
     if (count(graph.taps[i].shape) == 1)
-      probed.magnitude = tap_magnitude(graph, replay, graph.taps[i], exact(i).item());
+      probed.magnitude = tap_magnitude(graph, replay, graph.taps[i], std::fabs(exact(i).item()));
     return probed;
   }
   Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
@@ -147,6 +148,25 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   return plan;
 }
 
+// What a group says nothing of as a whole, in halves, each beside the magnitudes of the terms that make up its taps;
+// one tap alone is asked by these once more.
+std::vector<Probe> halves_of(const Probe& probe, const Graph& graph, const TapValues& values, std::uint64_t seed) {
+  std::vector<ProbeTap> taps;
+  for (const Probe::Part& part : probe.parts) {
+    taps.push_back(values.probed(part.tap));
+    taps.back().magnitude = tap_magnitude(graph, values.replay, graph.taps[part.tap], taps.back().magnitude);
+  }
+  if (taps.size() == 1) return {signs_probe(probe.name, taps, seed)};
+  const auto middle = taps.begin() + static_cast<std::ptrdiff_t>(taps.size() / 2);
+  std::vector<Probe> halves;
+  for (const std::vector<ProbeTap>& half : {std::vector(taps.begin(), middle), std::vector(middle, taps.end())}) {
+    const std::string name =
+        half.size() == 1 ? half[0].name : probe.name + " from " + half[0].name + " to " + half.back().name;
+    halves.push_back(signs_probe(name, half, seed));
+  }
+  return halves;
+}
+
 // `extra`: what the deviation may have beside the execution's rounding.
 Answer answer_of(double deviation, const Envelope& envelope, double lambda, double extra, double scale) {
   const double own = replay_error({&envelope}, lambda);
@@ -168,6 +188,16 @@ std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelo
   for (const Noise& noise : envelope.noise_by_origin)
     parts.push_back(noise.bias + (root > 0 ? lambda * noise.squares / root : 0));
   return parts;
+}
+
+Finding finding_of(const Probe& probe) {
+  Finding finding;
+  finding.name = probe.name;
+  for (const Probe::Part& part : probe.parts) {
+    finding.taps.push_back(part.tap);
+    finding.elements += static_cast<std::uint64_t>(part.elements);
+  }
+  return finding;
 }
 
 // What a probe reads of the taps.
@@ -318,7 +348,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
   // mathematics at what was enclosed, without any sweep.
   const MatchedReference* compared = matched && !matched->replays.one_program ? &*matched : nullptr;
-  const std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
+  std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
   Uncertainty numbers;  // A pairing finds its own.
   if (input.reference == nullptr) {
     numbers = uncertain_numbers(graph, followed, nullptr);
@@ -327,13 +357,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   const std::size_t first_probe = bounds.findings.size();
   std::vector<Measured> measured;
   for (const Probe& probe : probes) {
-    Finding finding;
-    finding.name = probe.name;
-    for (const Probe::Part& part : probe.parts) {
-      finding.taps.push_back(part.tap);
-      finding.elements += static_cast<std::uint64_t>(part.elements);
-    }
-    bounds.findings.push_back(std::move(finding));
+    bounds.findings.push_back(finding_of(probe));
     measured.push_back(
         probe.of_mathematics ? Measured{} : measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
   }
@@ -346,15 +370,64 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   // Where nothing else is compared, the sweep is the last to read the replay.
   const bool last = input.reference == nullptr && input.golden == nullptr;
-  const std::vector<Envelope> envelopes =
-      adjoint_envelopes(graph, followed, probes, *input.profile,
-                        input.reference != nullptr ? Executions::kBoth : executions_of(graph), {numbers, {}}, last);
+  const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
+  std::vector<Envelope> envelopes =
+      adjoint_envelopes(graph, followed, probes, *input.profile, executions, {numbers, {}}, last);
   if (last) exact = followed = Replay();
-  const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    if (probes[p].of_mathematics) continue;
-    const bool judged = probes[p].parts.size() == 1 && enclosed[probes[p].parts.front().tap];
-    answer(probes[p], measured[p], envelopes[p], lambda, !judged, &bounds.findings[first_probe + p]);
+  bool gone = last;
+  const auto replay_again = [&] {
+    if (!gone) return;
+    if (decisions.differing > 0) exact = replay(graph, leaves, Precision::kExact);
+    followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
+    gone = false;
+  };
+  const auto answer_all = [&](double asked) {
+    const double lambda = hoeffding_lambda(std::max(1.0, asked), input.alpha);
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      if (probes[p].of_mathematics) continue;
+      const bool judged = probes[p].parts.size() == 1 && enclosed[probes[p].parts.front().tap];
+      answer(probes[p], measured[p], envelopes[p], lambda, !judged, &bounds.findings[first_probe + p]);
+    }
+  };
+  const auto planned = static_cast<double>(probes.size());
+  answer_all(planned);
+
+  std::set<std::string> asked_alone;
+  for (std::size_t room = kPartProbesMax;;) {
+    std::vector<Probe> parts;
+    std::vector<bool> silent(probes.size(), false);
+    for (std::size_t p = 0; p < probes.size() && parts.size() + 2 <= room; ++p) {
+      const Probe& probe = probes[p];
+      if (probe.of_mathematics || probe.of_one_element() || !bounds.findings[first_probe + p].execution.vacuous())
+        continue;
+      if (probe.parts.size() == 1 && asked_alone.contains(probe.name)) continue;
+      replay_again();
+      silent[p] = true;
+      for (Probe& part : halves_of(probe, graph, values, input.seed ^ (0x55 + room + p))) {
+        if (part.parts.size() == 1) asked_alone.insert(part.name);
+        parts.push_back(std::move(part));
+      }
+    }
+    if (parts.empty()) break;
+    room -= parts.size();
+    std::vector<Envelope> of_parts =
+        adjoint_envelopes(graph, followed, parts, *input.profile, executions, {numbers, {}});
+    for (std::size_t p = silent.size(); p-- > 0;) {
+      if (!silent[p]) continue;
+      const auto at = static_cast<std::ptrdiff_t>(p);
+      probes.erase(probes.begin() + at);
+      measured.erase(measured.begin() + at);
+      envelopes.erase(envelopes.begin() + at);
+      bounds.findings.erase(bounds.findings.begin() + static_cast<std::ptrdiff_t>(first_probe) + at);
+    }
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      measured.push_back(measure(graph, parts[p], values, decisions.differing > 0 ? &exact : nullptr));
+      bounds.findings.push_back(finding_of(parts[p]));
+      envelopes.push_back(std::move(of_parts[p]));
+      probes.push_back(std::move(parts[p]));
+    }
+    // Every part that could have been asked counts, whichever were.
+    answer_all(planned + 2 * static_cast<double>(values.taps.size()));
   }
   watch.lap("adjoint");
 
@@ -384,7 +457,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     beyond = beyond || (!finding.proven && (finding.execution.failed() || finding.value.failed()));
   }
   if (unanswered || beyond) {
-    if (last) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
+    replay_again();
     const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
     if (beyond) add_remainders(graph, followed, rounded, probes, *input.profile, first_probe, &bounds);
     if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);

@@ -182,6 +182,7 @@ struct TraceRecord {
   // What an earlier step of the run left: digests by name, for the invariants.
   std::int64_t previous_step = -1;  // -1: none.
   std::map<std::string, std::string> previous_digests;
+  std::map<std::string, std::string> previous_untouched;  // Of what it left alone: for those of this step.
 };
 
 }  // namespace plumbline

@@ -203,8 +203,13 @@ bool decide_execution(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   const Finding* open = nullptr;
-  for (const auto& pick : {execution, value})
-    if (open == nullptr) open = worst(bounds, pick, vacuous);
+  const OpenTaps beside = open_taps(input);
+  for (const Finding& finding : bounds.findings) {
+    if (beside.share <= kOpenShareMax && std::ranges::find(beside.findings, &finding) != beside.findings.end())
+      continue;
+    const bool silent = finding.execution.vacuous() || finding.value.vacuous();
+    if (silent && (open == nullptr || !(finding.execution.margin() <= open->execution.margin()))) open = &finding;
+  }
   if (open != nullptr && !(bounds.explained.value_or(false) && !open->value.vacuous())) {
     const Answer& answer = open->execution.vacuous() ? open->execution : open->value;
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
@@ -254,8 +259,13 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
            "No tap was there to judge: tap a result, or call backward and the optimizer inside of the step.");
     return;
   }
+  const OpenTaps open = open_taps(input);
   bool unanswered = false, proven = !agree_by_rounding(input), statistical = false;
   for (const Finding& finding : bounds.findings) {
+    if (std::ranges::find(open.findings, &finding) != open.findings.end() && !bounds.explained.value_or(false)) {
+      proven = false;
+      continue;
+    }
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
     if (finding.execution.asked || finding.value.asked) proven = proven && finding.proven;
     for (const Answer& answer : {finding.execution, finding.value})

@@ -58,8 +58,33 @@ void add_match_notes(const JudgeInput& input, Verdict* verdict) {
 
 }  // namespace
 
+OpenTaps open_taps(const JudgeInput& input) {
+  OpenTaps open;
+  double elements = 0, of_open = 0;
+  for (const Finding& finding : input.bounds->findings) {
+    if (!finding.execution.asked) continue;
+    elements += static_cast<double>(finding.elements);
+    const bool loss = finding.taps.size() == 1 && input.graph->taps[finding.taps[0]].kind == TapKind::kLoss;
+    if (!finding.execution.vacuous() || !(finding.execution.deviation <= finding.execution.envelope) ||
+        finding.value.asked || loss)
+      continue;
+    of_open += static_cast<double>(finding.elements);
+    open.findings.push_back(&finding);
+  }
+  if (of_open > 0) open.share = of_open / elements;
+  return open;
+}
+
 void add_notes(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
+  if (const OpenTaps open = open_taps(input); !open.findings.empty()) {
+    std::vector<std::string> names;
+    for (const Finding* finding : open.findings)
+      names.push_back(finding->name + " (by " + number(finding->execution.envelope) + " of its size)");
+    verdict->notes.push_back(
+        number(100 * open.share) +
+        " % of the elements are open, since rounding alone could move them that far: " + joined(names));
+  }
   if (!bounds.match.drifted.empty())
     verdict->notes.push_back("carried drift: " + std::to_string(bounds.match.drifted.size()) +
                              " leaves differ between the runs (" + joined(bounds.match.drifted, 2) +

@@ -79,6 +79,16 @@ std::string python_numbers(const JudgeInput& input);
 // Two programs that are one but for a number: a hazard.
 void add_other_number(const Graph& graph, const Graph& reference, Verdict* verdict);
 
+// What rounding alone could move by so much that no execution can be told from another, beside taps that are answered:
+// of a parameter's gradient that is zero by mathematics what Adam makes, for one. The loss is never among it.
+struct OpenTaps {
+  std::vector<const Finding*> findings;
+  double share = 0;  // Of the elements of all taps.
+};
+OpenTaps open_taps(const JudgeInput& input);
+// They silence nothing that is answered: a verdict lists them.
+inline constexpr double kOpenShareMax = 0.1;
+
 // notes.cc
 void add_notes(const JudgeInput& input, Verdict* verdict);
 

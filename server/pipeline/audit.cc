@@ -5,7 +5,6 @@
 #include <exception>
 
 #include "server/bound/compute.h"
-#include "server/bound/findings/invariants.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/replay/constants.h"
 #include "server/judge/coverage.h"
@@ -52,7 +51,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
                       alpha_of(target.identity.step, context.alpha), context.golden, context.products});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
-    input.changed_leaves = changed_leaves(target, context.previous->digests);
+    input.changed_leaves = changed_leaves(target, context.previous->digests.left);
   if (paired) {
     input.first_step_of_run = context.reference->first_step_of_run;
     input.reference_name = context.reference->name;
@@ -103,7 +102,9 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
     verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
   verdict.backend = "cpu";
   verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (memory != nullptr) *memory = {target.identity.step, digests_after(target)};
+  if (memory != nullptr)
+    *memory = {target.identity.step,
+               digests_after(target, context.previous == nullptr ? Digests{} : context.previous->digests.untouched)};
   return verdict;
 }
 
@@ -119,7 +120,7 @@ Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProduct
   }
   context.golden = record.golden.get();
   context.golden_name = record.reference_name;
-  const StepMemory previous{record.previous_step, record.previous_digests};
+  const StepMemory previous{record.previous_step, {record.previous_digests, record.previous_untouched}};
   if (previous.step >= 0) context.previous = &previous;
   return audit(*record.trace, context, memory);
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/profile.h"
+#include "server/bound/findings/invariants.h"
 #include "server/bound/input.h"
 #include "server/ingest/golden_step.h"
 #include "server/ingest/trace.h"
@@ -21,10 +22,10 @@ struct Reference {
   bool first_step_of_run = false;      // State must be equal, not only matched.
 };
 
-// What the invariants remember from one audited step of a run to the next: digests by name ("param:w" -> hex).
+// What the invariants remember from one audited step of a run to the next.
 struct StepMemory {
   std::int64_t step = -1;
-  std::map<std::string, std::string> digests;  // Of parameters and state after the step.
+  DigestsAfter digests;
 };
 
 // Probability that rounding alone is ever flagged by a statistical envelope in a run.

@@ -276,7 +276,8 @@ void StepPipeline::audit_step(Step& step) const {
   record.profile = run.profile_name;
   record.alpha = run.alpha;
   record.previous_step = run.memory.step;
-  record.previous_digests = run.memory.digests;
+  record.previous_digests = run.memory.digests.left;
+  record.previous_untouched = run.memory.digests.untouched;
   if (run.reference) made.missing = load_reference(step, &record);
   if (!run.golden.empty()) made.wrong = load_golden(run, &record);
   if (made.wrong) return;

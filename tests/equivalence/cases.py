@@ -170,4 +170,27 @@ CASES = (
             (Applied("binary_stable", 3), Applied("other_layout", 1)),
         ),
     ),
+    Case(
+        "a small mean of a draw that is stored with it",
+        "the draw was taken for the rounding of the other program's, scaled, and passed with its mean",
+        "TYPE_II",
+        Pair(
+            Spec(
+                91894340,
+                4,
+                3,
+                4,
+                (
+                    Block("pixels"),
+                    Block("linear"),
+                    Block("noise", {"std": 0.1}),
+                    Block("l1"),
+                    Block("scaled", {"scale": 65536.0}),
+                    Block("sgd", {"lr": 0.03}),
+                ),
+            ),
+            (Applied("noise_mean_off", 2, 1.77e-09),),
+            (Applied("thirded", 1),),
+        ),
+    ),
 )

@@ -20,8 +20,8 @@ from .plan import CaptureFailed, Plan
 from .scope import MODULES_MAX, Part, whole
 from .shards import local, named
 from .sites import uncompiled
-from .storages import BUFFER, PARAMETER, STATE
-from .taps import VALUE, Guard, Taps
+from .storages import BUFFER, PARAMETER, STATE, described
+from .taps import STATE_TAP, UPDATE, VALUE, Guard, Taps, tensors_of
 from .v1 import audit_pb2
 
 # Following modules and backward replaces functions of PyTorch for the whole process: one step at a time.
@@ -40,6 +40,7 @@ class StepCapture:
         outputs: bool = False,
         automatic_taps: bool = True,
         guards: Mapping[str, Guard] | None = None,
+        states: Mapping[str, Any] | None = None,
         side: Side | None = None,
         part: Part | None = None,
         modules: Sequence[str] = (),
@@ -57,6 +58,7 @@ class StepCapture:
         self.taps.gate = self.gate
         self._models = list(models)
         self._optimizers = list(optimizers)
+        self._states = states or {}
         self._automatic_taps = automatic_taps
         self._side = side
         self._modules = modules
@@ -95,6 +97,7 @@ class StepCapture:
                 self._name_model(model)
             for optimizer in self._optimizers:
                 self._name_state(optimizer)
+            self._name_states()
             self._compiler.enter()
             self.recorder.sites.on_root = self._name_model
             if self._automatic_taps:
@@ -187,6 +190,7 @@ class StepCapture:
                 self.taps.names.setdefault(parameter, name)
                 audited = self.gate is None or parameter in self.gate.part.parameters
                 self._adopt(parameter, PARAMETER, "param:", name, audited)
+                self._watch(UPDATE, "update:" + name, parameter)
                 if parameter.grad is not None and _plain(local(parameter.grad)):
                     storages.adopt_part(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
         for name, buffer in model.named_buffers(prefix=prefix):
@@ -194,6 +198,11 @@ class StepCapture:
             if _plain(buffer):
                 owner = name.rpartition(".")[0]
                 self._adopt(buffer, BUFFER, "buffer:", name, self.gate is None or owner in self.gate.part.chosen)
+                self._watch(STATE_TAP, "buffer:" + name, buffer)
+
+    def _watch(self, kind: int, name: str, tensor: torch.Tensor) -> None:
+        if self._automatic_taps:
+            self.taps.watch(kind, name, tensor)
 
     def _adopt(self, tensor: torch.Tensor, role: int, prefix: str, name: str, audited: bool) -> None:
         if audited:
@@ -214,7 +223,17 @@ class StepCapture:
         for tensor in self._named:
             entry = storages.entry(tensor)
             if entry is not None and not entry.value:
-                storages.read(tensor, whole=True)
+                storages.read(described(tensor), whole=True)
+
+    def _name_states(self) -> None:
+        """Names what the user said to be state; what a watched model holds too keeps the name that it has there."""
+        storages = self.recorder.storages
+        for holder_name, holder in self._states.items():
+            for name, tensor in tensors_of(holder_name, holder):
+                if _plain(local(tensor)) and not storages.adopt(local(tensor)).name:
+                    storages.adopt_part(tensor, STATE, f"state:{name}")
+                    self._named.append(local(tensor))
+                    self._watch(STATE_TAP, f"state:{name}", tensor)
 
     def _name_state(self, optimizer: Any) -> None:
         storages = self.recorder.storages
@@ -222,6 +241,7 @@ class StepCapture:
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) and _plain(value):
                     storages.adopt(value, STATE, f"state:group{index}.{key}")
+                    self._watch(STATE_TAP, f"state:group{index}.{key}", value)
             for position, parameter in enumerate(group["params"]):
                 name = self.taps.names.get(parameter)
                 if name is None:
@@ -229,12 +249,13 @@ class StepCapture:
                     self.taps.names[parameter] = name
                     if _plain(local(parameter)):
                         storages.adopt_part(parameter, PARAMETER, f"param:{name}")
+                        self._watch(UPDATE, "update:" + name, parameter)
                 foreign = self.gate is not None and parameter not in self.gate.part.parameters
-                for key, value in optimizer.state.get(parameter, {}).items():
-                    if isinstance(value, torch.Tensor) and _plain(local(value)):
-                        if local(value) is not value and not foreign:
+                for key, value in tensors_of(f"state:{name}", optimizer.state.get(parameter, {})):
+                    if _plain(local(value)):
+                        if not foreign:
                             self._named.append(local(value))
-                        storages.adopt_part(value, STATE, f"state:{name}.{key}").foreign = foreign
+                        storages.adopt_part(value, STATE, key).foreign = foreign
 
 
 def _plain(tensor: torch.Tensor) -> bool:

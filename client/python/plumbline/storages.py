@@ -40,8 +40,8 @@ class Storage:
     """What the step knows of one storage."""
 
     __slots__ = (
-        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "part", "pending", "role", "seen", "spans",
-        "unwritten", "value", "version", "weak",
+        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "origin", "part", "pending", "role", "seen",
+        "spans", "unwritten", "value", "version", "weak",
     )  # fmt: skip
 
     def __init__(self, weak: int, role: int, name: str, seen: int = 0) -> None:
@@ -58,6 +58,7 @@ class Storage:
         self.dtype = 0
         self.count = 0
         self.leaf = False  # Its value is a leaf.
+        self.origin = (0, 0)  # The leaf that it was first, and its dtype; 0: it was none yet.
         self.unwritten = False  # Made by empty() and never written since.
         self.spans: dict[tuple[int, int, int], int] | None = None
         self.pending: Callable[[], None] | None = None  # Takes what a collective wrote meanwhile.
@@ -95,6 +96,11 @@ def has_view(tensor: torch.Tensor) -> bool:
 def weightier(kind: str, other: str) -> str:
     """Of the kinds of two tensors, either of which may be none, the one that keeps an operation from being modelled."""
     return other if other and (not kind or kind in COMPLEX) else kind
+
+
+def described(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or of complex numbers the view as real ones."""
+    return stand_ins(tensor)[0] if kind_of(tensor) in COMPLEX else tensor
 
 
 def stand_ins(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -195,6 +201,8 @@ class StorageTable:
         for entry in self._storages.values():
             if entry.value > value:
                 entry.value, entry.leaf = 0, False
+            if entry.origin[0] > value:
+                entry.origin = (0, 0)
             if entry.spans:
                 entry.spans = {span: known for span, known in entry.spans.items() if known <= value}
 
@@ -348,6 +356,8 @@ class StorageTable:
             payload = self.payload(content)
             entry.content = content if self.place is not None else None
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
+        if not entry.origin[0]:
+            entry.origin = (entry.value, code)
         name = self._leaf_name(entry)
         self._records.append(("leaf", entry.value, code, count, role or entry.role, name, payload, entry.part))
 

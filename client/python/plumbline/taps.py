@@ -16,11 +16,13 @@ from .payload import Content
 from .plan import CaptureFailed
 from .schema import DTYPES
 from .shards import Part, local, named, part_of
-from .storages import Window
+from .storages import Storage, Window, described, modelled
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
 
 Term = tuple[Window, float, int]
+# A tensor, the storage that it had when the step began, and its sizes, strides and offset in that.
+Watched = tuple[torch.Tensor, Storage, tuple[Any, Any, int]]
 Guard = tuple[float | None, float | None]  # Minimum and maximum; None: none.
 
 
@@ -56,7 +58,10 @@ class Taps:
         self.arrived: dict[str, tuple[Window, Content]] = {}
         self._unreduced: dict[str, tuple[torch.Tensor, float]] = {}  # Of one rank, reduced by hand after backward.
         self._in_backward = False
-        self._weights: dict[torch.Tensor, tuple[Window, int]] = {}
+        self._rounds: dict[str, int] = {}  # Gradients of a parameter that were tapped: one for each backward.
+        self._watched: dict[tuple[int, str], Watched] = {}
+        self._optimizers: list[Any] = []
+        self._left: dict[str, tuple[int, list[Term]]] = {}
         self._scaled: dict[int, float] = {}
         self._undo: list[Callable[[], None]] = []
 
@@ -83,10 +88,20 @@ class Taps:
                 raise CaptureFailed("unmodelled_tap", f"reference of {name!r} has dtype {value.dtype}")
             self._references[name] = value
 
+    def watch(self, kind: int, name: str, tensor: torch.Tensor) -> None:
+        """Judges what the step makes of a named tensor, whoever writes it: parameters, buffers, state."""
+        held = described(local(tensor))
+        entry = self._recorder.storages.adopt(held)
+        self._watched.setdefault((kind, name), (tensor, entry, (held.shape, held.stride(), held.storage_offset())))
+
     def finish(self) -> None:
         """Emits all taps of the step. Raises CaptureFailed for a reference or a guard that has no tap."""
         recorder = self._recorder
         self._flush_gradients()
+        if self.gate is None:
+            self._take_left()
+        for name, left in self._left.items():
+            self._taps.setdefault(name, left)
         for name, (window, content) in self.arrived.items():
             payload = recorder.storages.payload(content) if len(content) else 0
             self._taps.setdefault(f"grad:{name}", (GRADIENT, [(window, self.gradient_weight, payload)]))
@@ -125,6 +140,7 @@ class Taps:
         self._follow_backward()
         self._follow_scaler()
         for optimizer in optimizers:
+            self._optimizers.append(optimizer)
             self._follow_optimizer(optimizer)
 
     def follow_modules(self, patterns: Iterable[str], path_of: Callable[[torch.nn.Module], str | None]) -> None:
@@ -152,11 +168,12 @@ class Taps:
         self._recorder.on_reduction = None
         self._grads.clear()
         self._unreduced.clear()
-        self._weights.clear()
+        self._watched.clear()
+        self._left.clear()
         self._references.clear()
 
     def _observe(self, tensor: torch.Tensor, weight: float) -> Term:
-        window, payload = self._recorder.observe(tensor)
+        window, payload = self._recorder.observe(described(tensor))
         return window, weight, payload
 
     def _guarded(self, function: Callable[..., None], *args: Any) -> None:
@@ -205,7 +222,7 @@ class Taps:
 
     def _roots(self, roots: Any, grads: Any) -> None:
         for root, grad in zip(roots, grads, strict=False):
-            if not isinstance(root, torch.Tensor) or root.numel() != 1:
+            if not isinstance(root, torch.Tensor) or root.numel() != 1 or root.is_complex():
                 continue
             weight = 1.0 / self._scaled.get(id(root), 1.0)
             if grad is not None and grad.device.type == "cpu":
@@ -252,9 +269,15 @@ class Taps:
                 self._recorder.storages.adopt(local(gradient)).foreign = True
 
     def _flush_gradient(self, name: str) -> None:
+        """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used."""
         held = self._grads.pop(name, None)
-        if held is not None and f"grad:{name}" not in self._taps:
-            self._taps[f"grad:{name}"] = (GRADIENT, [self._observe(*held)])
+        if held is not None:
+            count = self._rounds[name] = self._rounds.get(name, -1) + 1
+            tap = f"grad:{name}#{count}" if count else f"grad:{name}"
+            if tap not in self._taps:
+                self._taps[tap] = (GRADIENT, [self._observe(*held)])
+                if f"grad:{name}" in self._parts:
+                    self._parts[tap] = self._parts[f"grad:{name}"]
 
     def _flush_gradients(self) -> None:
         for name, (grad, _) in list(self._grads.items()):
@@ -302,10 +325,10 @@ class Taps:
 
     def _follow_optimizer(self, optimizer: Any) -> None:
         def before(*_: Any) -> None:
-            self._guarded(self._optimizer_starts, optimizer)
+            self._guarded(self._optimizer_starts)
 
         def after(*_: Any) -> None:
-            self._guarded(self._optimizer_ends, optimizer)
+            self._guarded(self._optimizer_ends)
 
         if hasattr(optimizer, "register_step_pre_hook"):
             self._undo.append(optimizer.register_step_pre_hook(before).remove)
@@ -322,34 +345,65 @@ class Taps:
         optimizer.step = step
         self._undo.append(lambda: delattr(optimizer, "step"))
 
-    def _optimizer_starts(self, optimizer: Any) -> None:
+    def _optimizer_starts(self) -> None:
         self._flush_gradients()
-        self._weights.clear()
         if self.gate is not None:
             self._mark_foreign()
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                foreign = self.gate is not None and parameter not in self.gate.part.parameters
-                if parameter.grad is not None and parameter in self.names and not foreign:
-                    self._weights[parameter] = self._recorder.observe(local(parameter))
         self._recorder.sites.optimizer = True
 
-    def _optimizer_ends(self, optimizer: Any) -> None:
+    def _optimizer_ends(self) -> None:
         self._recorder.sites.optimizer = False
-        for parameter, (old, old_payload) in self._weights.items():
-            name = self.names[parameter]
-            new, payload = self._recorder.observe(local(parameter))
-            if new[0] != old[0]:
-                self._note_part(f"update:{name}", parameter)
-                self._taps.setdefault(f"update:{name}", (UPDATE, [(new, 1.0, payload), (old, -1.0, old_payload)]))
-            for key, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                    held = local(value)
-                    entry = self._recorder.storages.entry(held)
-                    if entry is not None and entry.value and not entry.leaf:
-                        self._note_part(f"state:{name}.{key}", value)
-                        self._taps.setdefault(f"state:{name}.{key}", (STATE_TAP, [self._observe(held, 1.0)]))
-        self._weights.clear()
+        if self.gate is not None:
+            self._take_left()  # What follows may be out of sight.
+
+    # What the step leaves: parameters, buffers, state of optimizers and of the user, by whatever they were written.
+
+    def _take_left(self) -> None:
+        for (kind, name), watched in self._watched.items():
+            self._take_watched(kind, name, watched)
+        for optimizer in self._optimizers:
+            self._take_state(optimizer)
+
+    def _take_watched(self, kind: int, name: str, watched: Watched) -> None:
+        """Takes a watched tensor unless it is as it was: of a parameter, what was added to it."""
+        tensor, before, layout = watched
+        held = described(local(tensor))
+        entry = self._recorder.storages.entry(held)
+        if before.foreign or (entry is before and (entry.leaf or not (entry.value or entry.pending))):
+            return
+        new, payload = self._recorder.observe(held)
+        if entry is before and entry.leaf:
+            return  # Of a partial step, where something unseen wrote it.
+        terms = [(new, 1.0, payload)]
+        if kind == UPDATE:
+            origin, code = before.origin
+            if origin and code == modelled(held):
+                terms.append(((origin, code, *layout), -1.0, 0))
+            else:  # Overwritten unread: what it was has no part in it.
+                kind, name = STATE_TAP, "param:" + name.removeprefix("update:")
+        self._note_part(name, tensor)
+        self._left[name] = (kind, terms)
+
+    def _take_state(self, optimizer: Any) -> None:
+        for parameter, state in optimizer.state.items():
+            name = self.names.get(parameter) if isinstance(parameter, torch.Tensor) else None
+            for tap, tensor in tensors_of(f"state:{name}", state) if name is not None else ():
+                entry = self._recorder.storages.entry(local(tensor)) if tensor.layout is torch.strided else None
+                if entry is not None and entry.value and not entry.leaf and not entry.foreign:
+                    self._note_part(tap, tensor)
+                    self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
+
+
+def tensors_of(name: str, holder: Any, depth: int = 3) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a tensor, a module, or dicts and lists of them (so deep at most), by name."""
+    if isinstance(holder, torch.Tensor):
+        yield name, holder
+    elif isinstance(holder, torch.nn.Module):
+        for parts in (holder.named_parameters(), holder.named_buffers()):
+            yield from ((f"{name}.{part}", tensor) for part, tensor in parts)
+    elif isinstance(holder, (Mapping, list, tuple)) and depth > 0:
+        for key, item in holder.items() if isinstance(holder, Mapping) else enumerate(holder):
+            yield from tensors_of(f"{name}.{key}", item, depth - 1)
 
 
 def _parts(output: Any) -> Iterator[tuple[str, torch.Tensor]]:

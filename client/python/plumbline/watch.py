@@ -23,7 +23,7 @@ from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
-from .taps import Guard, checked_guard
+from .taps import Guard, checked_guard, tensors_of
 from .transport import Step, Transport
 from .v1 import audit_pb2, verdict_pb2
 from .verdict import Verdict
@@ -132,6 +132,7 @@ class Audit:
         self._on_type_ii = on_type_ii
         self._automatic_taps = automatic_taps
         self._guards: dict[str, Guard] = {}
+        self._states: dict[str, Any] = {}
         self._alarm: Verdict | None = None
         self._unprobed = True  # Whether the steps compile, or run what is out of sight, is yet to be seen.
         self._capture: StepCapture | None = None
@@ -170,6 +171,15 @@ class Audit:
         missed (unknown_tap). Raises PlumblineError where a limit is not finite or minimum > maximum."""
         self._guards[name] = checked_guard(name, minimum, maximum)
 
+    def state(self, name: str, holder: Any) -> None:
+        """Names what lives beside the watched models and optimizers: a tensor, a module (averaged weights), or a dict
+        or list of either. From the next sampled step on, what a step makes of it is judged as "state:NAME...", and what
+        changes it between steps is found, as for parameters and buffers. Raises PlumblineError where it holds no
+        tensor."""
+        if not any(True for _ in tensors_of(name, holder)):
+            raise PlumblineError(f"state {name!r}: expected a tensor, a module, or a dict or list of them")
+        self._states[name] = holder
+
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Gives bare reference values of this step's taps, by name. Does nothing on other steps."""
         if self._capture is not None:
@@ -191,8 +201,8 @@ class Audit:
             return list(self._verdicts)
 
     def errors(self) -> dict[int, PlumblineError]:
-        """Steps that the daemon could not judge, and why; and steps in which a definition could not be followed, so
-        that its operation was judged as one that is not known (see define)."""
+        """Steps that could not be captured, or that the daemon could not judge, and why; and steps in which a
+        definition could not be followed, so that its operation was judged as one that is not known (see define)."""
         with self._lock:
             return dict(self._errors)
 
@@ -276,6 +286,7 @@ class Audit:
             outputs,
             self._automatic_taps,
             self._guards,
+            self._states,
             part=part,
             ranks=self._ranks,
         )
@@ -288,6 +299,7 @@ class Audit:
             self._pace.captured(capture.recorder.arena.bytes)
         if capture.failure is not None:
             self._miss(capture.failure.reason)
+            self._note_error(number, PlumblineError(f"not captured: {capture.failure}"))
             if capture.failure.reason == "compiled_region":
                 self._refuse_compiled(capture.unknown_backend)
             return
@@ -364,9 +376,14 @@ class Audit:
                 log.exception("plumbline: a verdict listener raised")
 
     def _on_error(self, step: int, error: PlumblineError) -> None:
+        self._note_error(step, error)
+        log.warning("plumbline: step %d not judged as asked: %s", step, error)
+
+    def _note_error(self, step: int, error: PlumblineError) -> None:
         with self._lock:
             self._errors[step] = error
-        log.warning("plumbline: step %d not judged as asked: %s", step, error)
+            while len(self._errors) > VERDICTS_KEPT_MAX:
+                self._errors.pop(next(iter(self._errors)))
 
     def _control(self, control: audit_pb2.Control) -> None:
         # Ranks sample the same steps, and are told at different times.
@@ -395,6 +412,9 @@ class _Disabled:
         return None
 
     def guard(self, name: str, minimum: float | None = None, maximum: float | None = None) -> None:
+        return None
+
+    def state(self, name: str, holder: Any) -> None:
         return None
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
@@ -497,6 +517,7 @@ def watch(
     given = model if isinstance(model, (list, tuple)) else [model]
     models = [_unwrap(item) for item in given]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    optimizers = [_unwrap_optimizer(item) for item in optimizers]
     part = checked_scope(models, scope)
     if part is not None and (golden or record_golden):
         raise PlumblineError("scope: expected none beside golden or record_golden: their steps are whole")
@@ -571,6 +592,17 @@ def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
         if not isinstance(inner, torch.nn.Module):
             return model
         model = inner
+
+
+def _unwrap_optimizer(optimizer: Any) -> Any:
+    """The optimizer that steps inside of a wrapper, as accelerate's and Lightning's are: it has the state and the
+    hooks."""
+    for _ in range(8):
+        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer):
+            break
+        optimizer = inner
+    return optimizer
 
 
 _open: weakref.WeakSet[Audit] = weakref.WeakSet()

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <cstdio>
+#include <set>
 
 namespace plumbline {
 
@@ -18,26 +19,54 @@ namespace {
 
 bool row_major(const View& view) { return view.offset == 0 && view.strides == row_major_strides(view.sizes); }
 
+// The leaf that holds, at the next step's start, what a tap holds at the end of this one.
+std::string origin_of(const TraceTap& tap) {
+  const std::string_view name = unranked(tap.name);
+  if (tap.kind == TapKind::kState) return tap.name;
+  return tap.name.substr(0, tap.name.size() - name.size()) + "param:" + std::string(name.substr(name.find(':') + 1));
+}
+
+// Persistent leaves that nothing of the trace writes, by their names.
+std::map<std::string, const TraceLeaf*> untouched_leaves(const Trace& trace) {
+  std::map<std::string, const TraceLeaf*> untouched;
+  if (trace.scope.partial) return untouched;  // What was not captured may have written them.
+  std::set<ValueId> written;
+  for (const TraceOp& op : trace.ops)
+    for (const TraceResult& result : op.results) written.insert(result.base);
+  std::set<std::string> met;
+  for (const TraceLeaf& leaf : trace.leaves) {
+    if (!persistent(leaf.role) || leaf.name.empty()) continue;
+    if (met.insert(leaf.name).second && !written.contains(leaf.value))
+      untouched[leaf.name] = &leaf;
+    else
+      untouched.erase(leaf.name);
+  }
+  return untouched;
+}
+
 }  // namespace
 
-std::map<std::string, std::string> digests_after(const Trace& trace) {
-  std::map<std::string, std::string> digests;
+DigestsAfter digests_after(const Trace& trace, const Digests& untouched) {
+  std::map<std::string, const TraceLeaf*> leaves = untouched_leaves(trace);
+  DigestsAfter after;
   for (const TraceTap& tap : trace.taps) {
-    if (tap.terms.empty()) continue;
+    if (tap.terms.empty() || !outlives_step(tap.kind)) continue;
     const TraceTap::Term& term = tap.terms.front();  // w_new of an update, the state itself
+    const std::string name = origin_of(tap);
+    leaves.erase(name);
     const auto payload = trace.payloads.find(term.observed);
     if (term.weight != 1 || payload == trace.payloads.end() || !row_major(term.tensor.view)) continue;
-    const std::string_view name = unranked(tap.name);
-    const std::string rank = tap.name.substr(0, tap.name.size() - name.size());
-    const std::size_t colon = name.find(':');
-    if (colon == std::string_view::npos) continue;
-    const std::string_view of = name.substr(colon + 1);
-    if (tap.kind == TapKind::kUpdate)
-      digests[std::string(rank).append("param:").append(of)] = content_digest(*payload->second);
-    if (tap.kind == TapKind::kState)
-      digests[std::string(rank).append("state:").append(of)] = content_digest(*payload->second);
+    after.left[name] = content_digest(*payload->second);
   }
-  return digests;
+  for (const auto& [name, leaf] : leaves) {
+    const auto payload = trace.payloads.find(leaf->payload);
+    if (payload == trace.payloads.end()) continue;
+    const std::string digest = content_digest(*payload->second);
+    after.untouched[name] = digest;
+    const auto before = untouched.find(name);
+    if (before != untouched.end() && before->second == digest) after.left[name] = digest;
+  }
+  return after;
 }
 
 namespace {
@@ -92,7 +121,7 @@ std::vector<Divergence> diverged_parameters(const Trace& trace) {
   return found;
 }
 
-std::vector<std::string> changed_leaves(const Trace& trace, const std::map<std::string, std::string>& digests) {
+std::vector<std::string> changed_leaves(const Trace& trace, const Digests& digests) {
   std::vector<std::string> changed;
   for (const TraceLeaf& leaf : trace.leaves) {
     const auto known = digests.find(leaf.name);

@@ -88,7 +88,7 @@ Probe Gap::probe(const PairedTap& pair) const {
   const GraphTap& tap = input_.target->taps[pair.target];
   ProbeTap probed = probe_tap(pair.target, tap, of_reference(pair), mask(pair));
   if (count(tap.shape) == 1)
-    probed.magnitude = tap_magnitude(*input_.target, replays_.target, tap, of_target(pair).item());
+    probed.magnitude = tap_magnitude(*input_.target, replays_.target, tap, std::fabs(of_target(pair).item()));
   Probe probe = count(tap.shape) == 1 && !probed.mask ? scalar_probe(probed)
                                                       : signs_probe(tap.name, {probed}, input_.seed ^ pair.target);
   return probe;

@@ -244,6 +244,9 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   SetOfNumbers shared;
   for (const Node& node : other.nodes)
     if (node.primitive == Primitive::kConstant) shared.insert(node.attributes.scalar);
+  for (const Draw& draw : other.draws)
+    for (const Draw::Parameter& parameter : draw.place)
+      if (!parameter.node) shared.insert(parameter.number);
   Freedoms freedoms;
   for (NodeId id : graph.arguments) {
     const Node& node = graph.nodes[id];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/sums.h"
+
 namespace plumbline {
 namespace {
 
@@ -73,13 +75,13 @@ Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node) {
   return terms.at(node);
 }
 
-double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double value) {
+double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double norm) {
   if (tap.scale > 0) return tap.scale;
   double terms = 0;
   for (const GraphTap::Term& term : tap.terms)
-    terms += std::fabs(term.weight) * terms_magnitude(graph, replay, term.node).materialize().item();
+    terms += std::fabs(term.weight) * norm2(terms_magnitude(graph, replay, term.node));
   const double u = is_float(tap.terms.front().format) ? unit_roundoff(tap.terms.front().format) : 0;
-  return std::isfinite(terms) && std::fabs(value) <= kRoundings * u * terms ? terms : std::fabs(value);
+  return std::isfinite(terms) && norm <= kRoundings * u * terms ? terms : norm;
 }
 
 }  // namespace plumbline

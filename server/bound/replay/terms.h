@@ -9,8 +9,8 @@ namespace plumbline {
 // what moves or scales their results, and magnitudes; elsewhere the value's own magnitude.
 Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node);
 
-// Of a tap of one element: the larger of its magnitude and, where that is no more than some roundings of its terms, the
-// terms'. In [0, inf).
-double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double value);
+// Of a tap whose exact values have this norm: the norm or, where that is no more than some roundings of its terms, the
+// terms' norm. In [0, inf).
+double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double norm);
 
 }  // namespace plumbline

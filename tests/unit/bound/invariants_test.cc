@@ -24,14 +24,54 @@ Trace step(std::vector<std::uint8_t> before, std::vector<std::uint8_t> after) {
 }
 
 TEST(Invariants, AWeightThatNobodyWroteIsSeen) {
-  const auto digests = digests_after(step({1, 2}, {3, 4}));
+  const auto digests = digests_after(step({1, 2}, {3, 4}), {}).left;
   EXPECT_TRUE(changed_leaves(step({3, 4}, {5, 6}), digests).empty());
   EXPECT_EQ(changed_leaves(step({3, 5}, {5, 6}), digests), std::vector<std::string>{"param:w"});
 }
 
 TEST(Invariants, ATensorThatFillsPartOfItsStorageIsNotCompared) {
-  const auto digests = digests_after(step({1, 2}, {3, 4}));
+  const auto digests = digests_after(step({1, 2}, {3, 4}), {}).left;
   EXPECT_TRUE(changed_leaves(step({3, 4, 9}, {5, 6}), digests).empty());
+}
+
+// A step that only reads its buffer.
+Trace reading(std::vector<std::uint8_t> content) {
+  Trace trace;
+  trace.leaves.push_back({1, Format::kUInt8, 2, LeafRole::kBuffer, "buffer:f", 1});
+  trace.payloads[1] = bytes(std::move(content));
+  return trace;
+}
+
+TEST(Invariants, ABufferThatIsOnlyReadIsSeenOnceItWasKept) {
+  const DigestsAfter first = digests_after(reading({1, 2}), {});
+  EXPECT_TRUE(changed_leaves(reading({1, 3}), first.left).empty()) << "what is written between all steps";
+  const DigestsAfter second = digests_after(reading({1, 2}), first.untouched);
+  EXPECT_EQ(changed_leaves(reading({1, 3}), second.left), std::vector<std::string>{"buffer:f"});
+  EXPECT_TRUE(digests_after(reading({1, 3}), first.untouched).left.empty());
+}
+
+TEST(Invariants, WhatAStepWritesIsNotKept) {
+  Trace written = reading({1, 2});
+  TraceOp op;
+  op.results.push_back({{2, Format::kUInt8, {{2}, {1}, 0}}, 2, 1, "self", 0});
+  written.ops.push_back(op);
+  EXPECT_TRUE(digests_after(written, {}).untouched.empty());
+  Trace partial = reading({1, 2});
+  partial.scope.partial = true;
+  EXPECT_TRUE(digests_after(partial, {}).untouched.empty());
+}
+
+TEST(Invariants, ABufferThatAStepWrites) {
+  Trace written = reading({1, 2});
+  TraceTap tap;
+  tap.name = "buffer:f";
+  tap.kind = TapKind::kState;
+  tap.terms.push_back({{2, Format::kUInt8, {{2}, {1}, 0}}, 1, 2});
+  written.taps.push_back(tap);
+  written.payloads[2] = bytes({5, 6});
+  const Digests left = digests_after(written, {}).left;
+  EXPECT_TRUE(changed_leaves(reading({5, 6}), left).empty());
+  EXPECT_EQ(changed_leaves(reading({1, 2}), left), std::vector<std::string>{"buffer:f"});
 }
 
 }  // namespace

@@ -103,6 +103,27 @@ TEST_F(Judge, AVacuousEnvelopeIsTypeIOnlyWhenOurOwnRoundingReproducesTheResult) 
   EXPECT_EQ(judged().grade, Grade::kExplained);
 }
 
+TEST_F(Judge, ATapThatRoundingAloneDecidesSilencesNoneBesideIt) {
+  builder_.tap("update:bias", TapKind::kUpdate, builder_.op(Primitive::kAbs, {node_}, {1}), {1});
+  Finding bias;
+  bias.name = "update:bias";
+  bias.taps = {1};
+  bias.elements = 10;
+  bias.execution = {true, 1e-3, 0.5};
+  bounds_.findings.push_back(bias);
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive) << "ten elements of eleven";
+  loss().elements = 190;
+  const Verdict verdict = judged();
+  EXPECT_EQ(verdict.outcome, Outcome::kTypeI);
+  EXPECT_EQ(verdict.grade, Grade::kFirstOrder);
+  EXPECT_EQ(verdict.taps[1].outcome, Outcome::kInconclusive);
+  ASSERT_EQ(verdict.notes.size(), 1u);
+  EXPECT_NE(verdict.notes[0].find("5 % of the elements are open"), std::string::npos) << verdict.notes[0];
+  EXPECT_NE(verdict.notes[0].find("update:bias (by 0.5 of its size)"), std::string::npos) << verdict.notes[0];
+  bounds_.findings[1].execution.deviation = kNan;
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive) << "no legal rounding gives that";
+}
+
 TEST_F(Judge, AMatchedGapIsTypeIIAndNamesTheNormalisation) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 1e-12};
