@@ -94,6 +94,13 @@ def test_complex_numbers_are_judged_by_their_parts(server: str, name: str) -> No
         assert verdict.verdict == "TYPE_II" and verdict.cause == "MATHEMATICS", verdict.explain()
 
 
+def test_taps_of_complex_numbers(server: str) -> None:
+    product, apart = one(lambda: A * B), one(lambda: paired(torch.stack([RE * C - IM * D, RE * D + IM * C], -1)))
+    verdict = plumbline.compare(product, apart, server)
+    assert verdict.verdict == "TYPE_I" and verdict.message.coverage.elements == 2 * A.numel(), verdict.explain()
+    assert plumbline.compare(product, one(lambda: A * B.conj()), server).verdict == "TYPE_II"
+
+
 def test_a_write_through_a_conjugate_is_opaque_and_nothing_else(server: str) -> None:
     def program() -> dict[str, Tensor]:
         z = torch.empty_like(A)

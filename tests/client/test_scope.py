@@ -120,7 +120,7 @@ def test_only_the_scope_is_in_the_trace(daemon) -> None:
     named = {name for name in taps if name.startswith(("grad:", "update:", "state:"))}
     assert {"loss", "out:blocks.1.up#0", "gradin:blocks.1.up#0", "grad:blocks.1.up.weight"} <= taps
     assert {"update:blocks.1.up.weight", "state:blocks.1.up.bias.exp_avg"} <= taps
-    assert all("blocks.1.up." in name for name in named)
+    assert all("blocks.1.up." in name for name in named), sorted(named)
     leaves = [frame.leaf for frame in frames if frame.HasField("leaf")]
     assert {leaf.name for leaf in leaves if leaf.name.startswith("param:")} == {
         "param:blocks.1.up.weight",

@@ -387,6 +387,8 @@ class Taps:
     def _take_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():
             name = self.names.get(parameter) if isinstance(parameter, torch.Tensor) else None
+            if self.gate is not None and parameter not in self.gate.part.parameters:
+                continue
             for tap, tensor in tensors_of(f"state:{name}", state) if name is not None else ():
                 entry = self._recorder.storages.entry(local(tensor)) if tensor.layout is torch.strided else None
                 if entry is not None and entry.value and not entry.leaf and not entry.foreign:
