@@ -14,6 +14,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -111,6 +112,7 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("Tells rounding from bugs in training runs: takes their traces, answers with verdicts.");
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return std::string("plumblined ") + PLUMBLINE_VERSION + "\n"; };
+  usage.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "server/main.cc"); };
   absl::SetFlagsUsageConfig(usage);
   const std::vector<std::string> given = plumbline::flags_for_absl(argc, argv);
   std::vector<char*> arguments;

@@ -127,6 +127,7 @@ struct Bounds {
   std::vector<NodeId> illegal_decisions;
   std::vector<GuardFinding> guards;
   std::vector<HazardFinding> hazards;
+  std::vector<std::size_t> untrained;  // Taps of gradients whose parameter the step left alone (untrained.h).
   std::uint64_t decisions = 0, unstable = 0;
   bool all_taps_equal_reference = false;  // Bitwise, against bare values or the reference's observed taps.
   // Pairing.

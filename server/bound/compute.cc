@@ -10,6 +10,7 @@
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
 #include "server/bound/findings/policy.h"
+#include "server/bound/findings/untrained.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/pair/pairing.h"
 #include "server/bound/replay/arithmetic.h"
@@ -365,6 +366,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   add_plain_intervals(graph, followed, *input.profile, &bounds);
   watch.lap("interval");
   bounds.guards = check_guards(graph, followed, *input.profile);
+  bounds.untrained = untrained(graph);
   bounds.hazards = hazards.find(!bounds.range.empty() || overflow_was_found(graph));
   watch.lap("hazards");
 

@@ -38,7 +38,9 @@ std::string in_single(const Graph& graph, const Contributor& first) {
 
 }  // namespace
 
-std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict) {
+std::vector<std::string> advice(const JudgeInput& input, const Verdict& verdict) {
+  const Graph& graph = *input.graph;
+  const Bounds& bounds = *input.bounds;
   std::vector<std::string> lines;
   if (verdict.outcome == Outcome::kTypeII) {
     if (verdict.suspect) lines.push_back("look at " + where(*verdict.suspect) + ": " + verdict.suspect_detail);
@@ -51,7 +53,7 @@ std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const 
     if (verdict.cause == Cause::kReferenceMissing) lines.push_back("run the reference with the same steps sampled");
     bool vacuous = false;
     for (const Finding& finding : bounds.findings) vacuous = vacuous || finding.execution.vacuous();
-    if (verdict.cause == Cause::kExecution || vacuous)
+    if (!input.outputs && (verdict.cause == Cause::kExecution || vacuous))
       lines.push_back(
           "audit with capture=\"outputs\": each operation is then proven by itself, however deep the model");
     if (verdict.cause == Cause::kUnanswered && !bounds.paired)
@@ -59,7 +61,8 @@ std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const 
     if (graph.coverage.opaque > 0) lines.push_back("some operations are not modelled: see coverage");
   }
   for (const Finding& finding : bounds.findings) {
-    const bool deciding = finding.name == verdict.deciding_tap && finding.execution.asked;
+    // Of an update the envelope is that of one weight's last place, and no tolerance for the others.
+    const bool deciding = finding.name == verdict.deciding_tap && finding.execution.asked && !finding.proven;
     if (verdict.outcome == Outcome::kTypeI && deciding && !finding.execution.vacuous())
       lines.push_back(format_text("a sound tolerance against an exact reference here is rtol = %.2g of the norm",
                                   finding.execution.envelope));

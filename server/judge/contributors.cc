@@ -41,7 +41,9 @@ Place place_of(const Graph& graph, NodeId node) {
   if (graph.nodes[node].primitive == Primitive::kLeaf && index == 0)
     for (const GraphLeaf& leaf : graph.leaves)
       if (leaf.node == node) {
-        if (!leaf.name.empty()) place.op = "leaf " + leaf.name;
+        place.op = "leaf " + (leaf.name.empty() ? "of data (" + std::string(traits(leaf.format).name) + ", " +
+                                                      std::to_string(count(graph.nodes[node].shape)) + " elements)"
+                                                : leaf.name);
         const Origin& reader = graph.origins[first_reader(graph, node)];
         place.source = reader.source;
         place.module = reader.module;

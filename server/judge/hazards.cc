@@ -151,6 +151,43 @@ bool explained_by(const Bounds& bounds, const RangeFinding& range) {
   return false;
 }
 
+// Of what trains (a value that the user named may be infinite by intent), what exact arithmetic cannot save either.
+void add_not_finite(const Graph& graph, const Bounds& bounds, std::vector<Hazard>* found) {
+  const RangeFinding* first = nullptr;
+  std::size_t lost = 0, all = 0;
+  for (const GraphTap& tap : graph.taps) {
+    if (tap.kind == TapKind::kValue) continue;
+    ++all;
+    const auto range = std::ranges::find(bounds.range, tap.name, &RangeFinding::tap);
+    if (range == bounds.range.end() || range->exact_finite || !range->first) continue;
+    ++lost;
+    if (first == nullptr) first = &*range;
+  }
+  if (first == nullptr) return;
+  const Place place = place_of(graph, *first->first);
+  found->push_back(
+      {"not_finite", place, static_cast<double>(lost) / static_cast<double>(all),
+       "look at what is divided by zero, or lies outside of its function's domain, before " + at(place),
+       std::to_string(lost) + " of " + std::to_string(all) +
+           " taps hold NaN or infinities, which exact arithmetic gives too: nothing is learnt from these."});
+}
+
+Hazard untrained_hazard(const Graph& graph, const std::vector<std::size_t>& taps) {
+  std::size_t gradients = 0;
+  std::string names;
+  for (const GraphTap& tap : graph.taps) gradients += tap.kind == TapKind::kGradient;
+  for (std::size_t i = 0; i < taps.size() && i < 4; ++i) {
+    const std::string& name = graph.taps[taps[i]].name;
+    names += (i == 0 ? "" : ", ") + name.substr(name.find(':') + 1);
+  }
+  if (taps.size() > 4) names += " and " + std::to_string(taps.size() - 4) + " more";
+  return {"not_trained", place_of(graph, graph.taps[taps.front()].terms.front().node),
+          static_cast<double>(taps.size()) / static_cast<double>(gradients),
+          "give them to the optimizer, or set requires_grad = False",
+          "Of " + std::to_string(gradients) + " gradients " + std::to_string(taps.size()) +
+              " change no parameter in a step that changes others: " + names + "."};
+}
+
 }  // namespace
 
 std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds) {
@@ -163,6 +200,8 @@ std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds) {
                      "Tap " + range.tap + " is not finite because of " + at(place) + "."});
     break;
   }
+  add_not_finite(graph, bounds, &found);
+  if (!bounds.untrained.empty()) found.push_back(untrained_hazard(graph, bounds.untrained));
   for (const GuardFinding& finding : bounds.guards) found.push_back(guard_hazard(graph, finding));
   return found;
 }

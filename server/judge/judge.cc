@@ -260,7 +260,9 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
     return;
   }
   const OpenTaps open = open_taps(input);
-  bool unanswered = false, proven = !agree_by_rounding(input), statistical = false;
+  // What an operation that is not modelled gave was taken as it came.
+  const std::uint64_t opaque = input.graph->coverage.opaque;
+  bool unanswered = false, proven = opaque == 0 && !agree_by_rounding(input), statistical = false;
   for (const Finding& finding : bounds.findings) {
     if (std::ranges::find(open.findings, &finding) != open.findings.end() && !bounds.explained.value_or(false)) {
       proven = false;
@@ -282,6 +284,9 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   std::string sentence = unanswered ? "Rounding explains the deviation: our own rounded execution reproduces it."
                                     : "Rounding explains every deviation.";
   if (bounds.paired) sentence += " Target and reference compute the same mathematics.";
+  if (opaque > 0)
+    sentence += " Of " + std::to_string(input.graph->coverage.operations) + " operations " + std::to_string(opaque) +
+                " are not modelled, and were not audited.";
   // A format whose range one of them left, so that they do not do the same.
   const bool skipped = !bounds.skipped_taps.empty();
   Cause cause = bounds.policy || skipped ? Cause::kPrecisionPolicy : Cause::kRounding;
@@ -403,7 +408,7 @@ Verdict judge(const JudgeInput& input) {
   if (verdict.grade == Grade::kMatch) add_latent_difference(input, &verdict);
   add_notes(input, &verdict);
   add_surprise(bounds, &verdict);
-  verdict.advice = advice(*input.graph, bounds, verdict);
+  verdict.advice = advice(input, verdict);
   verdict.phase_seconds = bounds.seconds;
   return verdict;
 }

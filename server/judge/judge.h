@@ -17,6 +17,7 @@ struct JudgeInput {
   std::size_t ranks = 1;             // Whose traces the graph joins.
   bool replicated = false;           // The ranks hold the same parameters, as the run says.
   std::vector<Divergence> diverged = {};
+  bool outputs = false;  // Every operation's result was observed.
 };
 
 // Fills everything of a verdict but identity, time, digest, profile and backend.
@@ -31,6 +32,6 @@ std::vector<Contributor> contributors(const Graph& graph, const Finding& finding
 std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds);
 
 // What the user can do about it; depends on verdict->outcome, cause, suspect and contributors.
-std::vector<std::string> advice(const Graph& graph, const Bounds& bounds, const Verdict& verdict);
+std::vector<std::string> advice(const JudgeInput& input, const Verdict& verdict);
 
 }  // namespace plumbline

@@ -58,6 +58,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   }
   input.ranks = std::max<std::size_t>(1, target.rank_digests.size());
   input.replicated = target.replicated;
+  input.outputs = target.outputs;
   input.diverged = diverged_parameters(target);
   if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);

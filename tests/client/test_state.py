@@ -160,6 +160,14 @@ def test_two_gradients_of_one_step(server: str) -> None:
     assert judged[1] - judged[0] == weights
 
 
+def test_a_parameter_that_nobody_gave_to_the_optimizer(server: str) -> None:
+    training = Training(server, "left-out")
+    del training.optimizer.param_groups[0]["params"][0]
+    for verdict in training.run(training.update):
+        (hazard,) = [hazard for hazard in verdict.hazards if hazard.kind == "not_trained"]
+        assert "first.weight" in hazard.sentence and hazard.remedy.startswith("give them to the optimizer")
+
+
 class Wrapper(torch.optim.Optimizer):
     """As accelerate's: an optimizer by its class, with nothing of one but what it hands on."""
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from query_support import inconclusive, plumb, run_plumb, send, type_i, type_ii
 from stream_client import Client
-from stream_daemon import DaemonProcess
+from stream_daemon import DaemonProcess, binary
 
 
 @pytest.fixture
@@ -66,6 +66,12 @@ def test_watch_ends_at_the_count_or_on_a_signal(shared_daemon: DaemonProcess, jo
             assert "TYPE_II" in lines[2]
             watch.send_signal(number)
             assert watch.wait(30) == 2
+
+
+def test_help_lists_the_flags() -> None:
+    for program, flag in ((plumb(), "--step_min"), (binary(), "--listen")):
+        ran = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        assert flag in ran.stdout and "No flags matched" not in ran.stdout
 
 
 def test_nobody_answers(shared_daemon: DaemonProcess) -> None:

@@ -265,6 +265,22 @@ TEST_F(Judge, TheRangeLaneDecidesWhatIsNotFinite) {
 
   bounds_.range[0] = {"loss", false, false, false, false, false, node_};
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+
+  bounds_.range[0].rounded_agrees = true;  // not finite by mathematics
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  ASSERT_EQ(judged().hazards.size(), 1u);
+  EXPECT_EQ(judged().hazards[0].kind, "not_finite");
+  EXPECT_EQ(judged().hazards[0].share, 1);
+}
+
+TEST_F(Judge, WhatIsNotModelledIsNeverProven) {
+  loss().proven = true;
+  EXPECT_EQ(judged().grade, Grade::kProven);
+  builder_.graph.coverage.operations = 3;
+  builder_.graph.coverage.opaque = 1;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);
+  EXPECT_NE(judged().sentence.find("Of 3 operations 1 are not modelled"), std::string::npos);
 }
 
 TEST_F(Judge, NothingToJudgeIsNeverAPass) {
