@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from plumbline import PERTURBING_OPS, daemon, schema
 from plumbline.encode import encode_step
+from plumbline.job import open_request
 from plumbline.payload import Pool
 from plumbline.plan import Plan
 from plumbline.step import StepCapture
 from plumbline.transport import Transport
-from plumbline.watch import open_request
 
 Inputs = tuple[Tensor, Tensor, Tensor]  # x [6, 8] and y [6, 8] require gradients, index [6] below 6.
 Program = Callable[..., object]

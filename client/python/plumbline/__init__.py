@@ -12,10 +12,10 @@ from . import mapping, testing
 from .compare import compare
 from .definition import define
 from .errors import PlumblineError, TypeIIError
+from .job import VERSION as __version__
 from .recorded import compile_backend
 from .schema import PERTURBING_OPS
 from .verdict import Place, TapVerdict, Verdict
-from .watch import VERSION as __version__
 from .watch import Audit, watch
 
 __all__ = [

@@ -13,6 +13,7 @@ import torch
 from . import daemon
 from .device import device_profile
 from .errors import PlumblineError
+from .job import open_request
 from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
 from .repeat import Content, changed_content, leaf_content
@@ -21,7 +22,6 @@ from .taps import Guard, checked_guard
 from .transport import Step, Transport, wanted_of
 from .v1 import verdict_pb2
 from .verdict import Verdict
-from .watch import open_request
 
 Program = Callable[[], Mapping[str, torch.Tensor]]
 Wanted = frozenset[tuple[str, bool]]

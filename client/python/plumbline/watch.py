@@ -19,6 +19,7 @@ from . import ranks as ranks_of
 from .budget import checked_budget
 from .device import device_profile
 from .errors import PlumblineError, TypeIIError
+from .job import open_request
 from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
 from .scope import Pattern, Patterns, Rotation, checked_scope
@@ -27,10 +28,10 @@ from .taps import Guard, checked_guard, tensors_of
 from .transport import Step, Transport
 from .v1 import audit_pb2, verdict_pb2
 from .verdict import Verdict
+from .wrappers import unwrapped, unwrapped_optimizer
 
 log = logging.getLogger("plumbline")
 
-VERSION = "0.1.0"
 DEFAULT_SERVER = "unix:///run/plumbline.sock"
 OPEN_WAIT_S = 2.0
 EXIT_WAIT_S = 2.0
@@ -515,9 +516,9 @@ def watch(
         raise PlumblineError(f"ranks: expected 1 or more, found {ranks}")
     ranks = ranks_of.ranks_here() if ranks is None else ranks
     given = model if isinstance(model, (list, tuple)) else [model]
-    models = [_unwrap(item) for item in given]
+    models = [unwrapped(item) for item in given]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    optimizers = [_unwrap_optimizer(item) for item in optimizers]
+    optimizers = [unwrapped_optimizer(item) for item in optimizers]
     part = checked_scope(models, scope)
     if part is not None and (golden or record_golden):
         raise PlumblineError("scope: expected none beside golden or record_golden: their steps are whole")
@@ -550,59 +551,6 @@ def watch(
         audit.close(0)
         raise
     return audit
-
-
-def open_request(
-    project: str,
-    job: str,
-    run: str,
-    rank: int,
-    reference: str | None,
-    keep_trace: bool,
-    profile: str | None,
-    alpha: float | None,
-    golden: str | None = None,
-    record_golden: str | None = None,
-    budget: audit_pb2.Budget | None = None,
-    ranks: int = 1,
-    replicated: bool = False,
-) -> audit_pb2.OpenJobRequest:
-    return audit_pb2.OpenJobRequest(
-        identity=audit_pb2.Identity(project=project, job=job, run=run, rank=rank),
-        profile=profile or "",
-        reference_run=reference or "",
-        client_version=VERSION,
-        framework=f"torch {torch.__version__}",
-        reference=keep_trace,
-        alpha=alpha,
-        golden=golden or "",
-        record_golden=record_golden or "",
-        budget=budget,
-        ranks=ranks,
-        replicated=replicated,
-    )
-
-
-def _unwrap(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's own model inside of torch.compile and data-parallel wrappers, so that names agree between runs."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            inner = model.module
-        if not isinstance(inner, torch.nn.Module):
-            return model
-        model = inner
-
-
-def _unwrap_optimizer(optimizer: Any) -> Any:
-    """The optimizer that steps inside of a wrapper, as accelerate's and Lightning's are: it has the state and the
-    hooks."""
-    for _ in range(8):
-        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "_optimizer", None)
-        if not isinstance(inner, torch.optim.Optimizer):
-            break
-        optimizer = inner
-    return optimizer
 
 
 _open: weakref.WeakSet[Audit] = weakref.WeakSet()
