@@ -255,6 +255,54 @@ void answer(const Probe& probe, const Measured& measured, const Envelope& envelo
   finding->value.python = envelope.python / probe.scale;
 }
 
+// The questions of the sweeps, and what was measured and found of each; their findings stand together.
+struct Asked {
+  std::vector<Probe> probes;
+  std::vector<Measured> measured;
+  std::vector<Envelope> envelopes;
+  std::size_t first = 0;  // Of the findings.
+
+  void add(Probe probe, Measured of_it, Bounds* bounds) {
+    bounds->findings.push_back(finding_of(probe));
+    probes.push_back(std::move(probe));
+    measured.push_back(of_it);
+  }
+
+  // Those that say nothing of executions and can be asked in parts, as far as there is room for these.
+  std::vector<bool> silent(const std::set<std::string>& asked_alone, std::size_t room, const Bounds& bounds) const {
+    std::vector<bool> found(probes.size(), false);
+    for (std::size_t p = 0; p < probes.size() && room >= 2; ++p) {
+      const Probe& probe = probes[p];
+      found[p] = !probe.of_mathematics && !probe.of_one_element() && bounds.findings[first + p].execution.vacuous() &&
+                 (probe.parts.size() > 1 || !asked_alone.contains(probe.name));
+      if (found[p]) room -= 2;
+    }
+    return found;
+  }
+
+  void drop(const std::vector<bool>& which, Bounds* bounds) {
+    for (std::size_t p = which.size(); p-- > 0;) {
+      if (!which[p]) continue;
+      const auto at = static_cast<std::ptrdiff_t>(p);
+      probes.erase(probes.begin() + at);
+      measured.erase(measured.begin() + at);
+      envelopes.erase(envelopes.begin() + at);
+      bounds->findings.erase(bounds->findings.begin() + static_cast<std::ptrdiff_t>(first) + at);
+    }
+  }
+};
+
+// `tests`: among how many the probability of a false alarm is shared.
+void answer_all(const Asked& asked, const std::vector<bool>& enclosed, double tests, double alpha, Bounds* bounds) {
+  const double lambda = hoeffding_lambda(std::max(1.0, tests), alpha);
+  for (std::size_t p = 0; p < asked.probes.size(); ++p) {
+    const Probe& probe = asked.probes[p];
+    if (probe.of_mathematics) continue;
+    const bool judged = probe.parts.size() == 1 && enclosed[probe.parts.front().tap];
+    answer(probe, asked.measured[p], asked.envelopes[p], lambda, !judged, &bounds->findings[asked.first + p]);
+  }
+}
+
 // Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of
 // more elements do without.
 constexpr std::int64_t kComparedMax = 1 << 24;
@@ -349,19 +397,18 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
   // mathematics at what was enclosed, without any sweep.
   const MatchedReference* compared = matched && !matched->replays.one_program ? &*matched : nullptr;
-  std::vector<Probe> probes = plan_probes(graph, values, enclosed, compared, input.seed);
   Uncertainty numbers;  // A pairing finds its own.
   if (input.reference == nullptr) {
     numbers = uncertain_numbers(graph, followed, nullptr);
     note_numbers(graph, numbers, false, &bounds.uncertain_numbers);
   }
-  const std::size_t first_probe = bounds.findings.size();
-  std::vector<Measured> measured;
-  for (const Probe& probe : probes) {
-    bounds.findings.push_back(finding_of(probe));
-    measured.push_back(
-        probe.of_mathematics ? Measured{} : measure(graph, probe, values, decisions.differing > 0 ? &exact : nullptr));
-  }
+  Asked asked{{}, {}, {}, bounds.findings.size()};
+  const auto ask = [&](Probe probe) {
+    const Replay* own = decisions.differing > 0 ? &exact : nullptr;
+    const Measured measured = probe.of_mathematics ? Measured{} : measure(graph, probe, values, own);
+    asked.add(std::move(probe), measured, &bounds);
+  };
+  for (Probe& probe : plan_probes(graph, values, enclosed, compared, input.seed)) ask(std::move(probe));
   watch.lap("adjoint");
   add_plain_intervals(graph, followed, *input.profile, &bounds);
   watch.lap("interval");
@@ -373,8 +420,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Where nothing else is compared, the sweep is the last to read the replay.
   const bool last = input.reference == nullptr && input.golden == nullptr;
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
-  std::vector<Envelope> envelopes =
-      adjoint_envelopes(graph, followed, probes, *input.profile, executions, {numbers, {}}, last);
+  asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
   if (last) exact = followed = Replay();
   bool gone = last;
   const auto replay_again = [&] {
@@ -383,58 +429,36 @@ Bounds compute_bounds(const BoundsInput& input) {
     followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
     gone = false;
   };
-  const auto answer_all = [&](double asked) {
-    const double lambda = hoeffding_lambda(std::max(1.0, asked), input.alpha);
-    for (std::size_t p = 0; p < probes.size(); ++p) {
-      if (probes[p].of_mathematics) continue;
-      const bool judged = probes[p].parts.size() == 1 && enclosed[probes[p].parts.front().tap];
-      answer(probes[p], measured[p], envelopes[p], lambda, !judged, &bounds.findings[first_probe + p]);
-    }
-  };
-  const auto planned = static_cast<double>(probes.size());
-  answer_all(planned);
+  const auto planned = static_cast<double>(asked.probes.size());
+  answer_all(asked, enclosed, planned, input.alpha, &bounds);
 
+  // A tap of which nothing can be said silences none beside it.
   std::set<std::string> asked_alone;
   for (std::size_t room = kPartProbesMax;;) {
+    const std::vector<bool> silent = asked.silent(asked_alone, room, bounds);
+    if (std::ranges::find(silent, true) == silent.end()) break;
+    replay_again();
     std::vector<Probe> parts;
-    std::vector<bool> silent(probes.size(), false);
-    for (std::size_t p = 0; p < probes.size() && parts.size() + 2 <= room; ++p) {
-      const Probe& probe = probes[p];
-      if (probe.of_mathematics || probe.of_one_element() || !bounds.findings[first_probe + p].execution.vacuous())
-        continue;
-      if (probe.parts.size() == 1 && asked_alone.contains(probe.name)) continue;
-      replay_again();
-      silent[p] = true;
-      for (Probe& part : halves_of(probe, graph, values, input.seed ^ (0x55 + room + p))) {
-        if (part.parts.size() == 1) asked_alone.insert(part.name);
-        parts.push_back(std::move(part));
-      }
-    }
-    if (parts.empty()) break;
+    for (std::size_t p = 0; p < silent.size(); ++p)
+      if (silent[p])
+        std::ranges::move(halves_of(asked.probes[p], graph, values, input.seed ^ (0x55 + room + p)),
+                          std::back_inserter(parts));
     room -= parts.size();
     std::vector<Envelope> of_parts =
         adjoint_envelopes(graph, followed, parts, *input.profile, executions, {numbers, {}});
-    for (std::size_t p = silent.size(); p-- > 0;) {
-      if (!silent[p]) continue;
-      const auto at = static_cast<std::ptrdiff_t>(p);
-      probes.erase(probes.begin() + at);
-      measured.erase(measured.begin() + at);
-      envelopes.erase(envelopes.begin() + at);
-      bounds.findings.erase(bounds.findings.begin() + static_cast<std::ptrdiff_t>(first_probe) + at);
+    asked.drop(silent, &bounds);
+    for (Probe& part : parts) {
+      if (part.parts.size() == 1) asked_alone.insert(part.name);
+      ask(std::move(part));
     }
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      measured.push_back(measure(graph, parts[p], values, decisions.differing > 0 ? &exact : nullptr));
-      bounds.findings.push_back(finding_of(parts[p]));
-      envelopes.push_back(std::move(of_parts[p]));
-      probes.push_back(std::move(parts[p]));
-    }
+    std::ranges::move(of_parts, std::back_inserter(asked.envelopes));
     // Every part that could have been asked counts, whichever were.
-    answer_all(planned + 2 * static_cast<double>(values.taps.size()));
+    answer_all(asked, enclosed, planned + 2 * static_cast<double>(values.taps.size()), input.alpha, &bounds);
   }
   watch.lap("adjoint");
 
   if (input.reference != nullptr) {
-    pair_with_reference(input, *matched, exact, probes, envelopes, &bounds);
+    pair_with_reference(input, *matched, exact, asked.probes, asked.envelopes, &bounds);
     watch.lap("pairing");
     bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
@@ -461,7 +485,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   if (unanswered || beyond) {
     replay_again();
     const Replay rounded = replay(graph, leaves, Precision::kRounded, decisions.overrides);
-    if (beyond) add_remainders(graph, followed, rounded, probes, *input.profile, first_probe, &bounds);
+    if (beyond) add_remainders(graph, followed, rounded, asked.probes, *input.profile, asked.first, &bounds);
     if (unanswered) explain_by_rounded_replay(input, followed, rounded, &bounds);
     watch.lap("rounded");
   }

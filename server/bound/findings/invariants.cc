@@ -26,17 +26,29 @@ std::string origin_of(const TraceTap& tap) {
   return tap.name.substr(0, tap.name.size() - name.size()) + "param:" + std::string(name.substr(name.find(':') + 1));
 }
 
-// Persistent leaves that nothing of the trace writes, by their names.
+void add_reads(const TraceOp& op, std::set<ValueId>* read) {
+  for (const TraceArgument& argument : op.arguments) {
+    if (const auto* one = std::get_if<TensorRef>(&argument.value)) read->insert(one->value);
+    if (const auto* many = std::get_if<std::vector<TensorRef>>(&argument.value))
+      for (const TensorRef& each : *many) read->insert(each.value);
+  }
+}
+
+// Persistent leaves that nothing of the trace writes, by their names. Parameters and buffers that it does not read
+// either (a cache for generation) have no part in the training.
 std::map<std::string, const TraceLeaf*> untouched_leaves(const Trace& trace) {
   std::map<std::string, const TraceLeaf*> untouched;
   if (trace.scope.partial) return untouched;  // What was not captured may have written them.
-  std::set<ValueId> written;
-  for (const TraceOp& op : trace.ops)
+  std::set<ValueId> written, read;
+  for (const TraceOp& op : trace.ops) {
     for (const TraceResult& result : op.results) written.insert(result.base);
+    add_reads(op, &read);
+  }
   std::set<std::string> met;
   for (const TraceLeaf& leaf : trace.leaves) {
     if (!persistent(leaf.role) || leaf.name.empty()) continue;
-    if (met.insert(leaf.name).second && !written.contains(leaf.value))
+    const bool part = leaf.role == LeafRole::kState || read.contains(leaf.value);
+    if (met.insert(leaf.name).second && part && !written.contains(leaf.value))
       untouched[leaf.name] = &leaf;
     else
       untouched.erase(leaf.name);

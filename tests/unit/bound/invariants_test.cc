@@ -39,6 +39,9 @@ Trace reading(std::vector<std::uint8_t> content) {
   Trace trace;
   trace.leaves.push_back({1, Format::kUInt8, 2, LeafRole::kBuffer, "buffer:f", 1});
   trace.payloads[1] = bytes(std::move(content));
+  TraceOp op;
+  op.arguments.push_back({"self", TensorRef{1, Format::kUInt8, {{2}, {1}, 0}}});
+  trace.ops.push_back(op);
   return trace;
 }
 
@@ -56,6 +59,11 @@ TEST(Invariants, WhatAStepWritesIsNotKept) {
   op.results.push_back({{2, Format::kUInt8, {{2}, {1}, 0}}, 2, 1, "self", 0});
   written.ops.push_back(op);
   EXPECT_TRUE(digests_after(written, {}).untouched.empty());
+  Trace unread = reading({1, 2});
+  unread.ops.clear();
+  EXPECT_TRUE(digests_after(unread, {}).untouched.empty());
+  unread.leaves[0].role = LeafRole::kState;  // Named by the user, or an optimizer's.
+  EXPECT_FALSE(digests_after(unread, {}).untouched.empty());
   Trace partial = reading({1, 2});
   partial.scope.partial = true;
   EXPECT_TRUE(digests_after(partial, {}).untouched.empty());
