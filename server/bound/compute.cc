@@ -25,6 +25,7 @@ namespace {
 constexpr std::size_t kScalarProbesMax = 16;
 constexpr std::size_t kTensorProbesMax = 8;  // Up to so many tensor taps of the user get a probe each.
 constexpr std::size_t kPartProbesMax = 64;   // Of groups that say nothing whole.
+constexpr double kPartsShare = 0x1p-4;       // Of the probability of a false alarm, whether they are asked or not.
 
 class Stopwatch {
  public:
@@ -292,10 +293,11 @@ struct Asked {
   }
 };
 
-// `tests`: among how many the probability of a false alarm is shared.
-void answer_all(const Asked& asked, const std::vector<bool>& enclosed, double tests, double alpha, Bounds* bounds) {
+// Answers the questions from number `from` on. `tests`: among how many `alpha` is shared.
+void answer_from(std::size_t from, const Asked& asked, const std::vector<bool>& enclosed, double tests, double alpha,
+                 Bounds* bounds) {
   const double lambda = hoeffding_lambda(std::max(1.0, tests), alpha);
-  for (std::size_t p = 0; p < asked.probes.size(); ++p) {
+  for (std::size_t p = from; p < asked.probes.size(); ++p) {
     const Probe& probe = asked.probes[p];
     if (probe.of_mathematics) continue;
     const bool judged = probe.parts.size() == 1 && enclosed[probe.parts.front().tap];
@@ -430,7 +432,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     gone = false;
   };
   const auto planned = static_cast<double>(asked.probes.size());
-  answer_all(asked, enclosed, planned, input.alpha, &bounds);
+  answer_from(0, asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
 
   // A tap of which nothing can be said silences none beside it.
   std::set<std::string> asked_alone;
@@ -447,13 +449,15 @@ Bounds compute_bounds(const BoundsInput& input) {
     std::vector<Envelope> of_parts =
         adjoint_envelopes(graph, followed, parts, *input.profile, executions, {numbers, {}});
     asked.drop(silent, &bounds);
+    const std::size_t first_part = asked.probes.size();
     for (Probe& part : parts) {
       if (part.parts.size() == 1) asked_alone.insert(part.name);
       ask(std::move(part));
     }
     std::ranges::move(of_parts, std::back_inserter(asked.envelopes));
     // Every part that could have been asked counts, whichever were.
-    answer_all(asked, enclosed, planned + 2 * static_cast<double>(values.taps.size()), input.alpha, &bounds);
+    answer_from(first_part, asked, enclosed, 2 * static_cast<double>(values.taps.size()), kPartsShare * input.alpha,
+                &bounds);
   }
   watch.lap("adjoint");
 
