@@ -389,7 +389,8 @@ class Taps:
             name = self.names.get(parameter) if isinstance(parameter, torch.Tensor) else None
             if self.gate is not None and parameter not in self.gate.part.parameters:
                 continue
-            for tap, tensor in tensors_of(f"state:{name}", state) if name is not None else ():
+            # Not what lies deeper: LBFGS keeps a hundred old steps in lists.
+            for tap, tensor in tensors_of(f"state:{name}", state, 1) if name is not None else ():
                 entry = self._recorder.storages.entry(local(tensor)) if tensor.layout is torch.strided else None
                 if entry is not None and entry.value and not entry.leaf and not entry.foreign:
                     self._note_part(tap, tensor)
