@@ -38,12 +38,14 @@ bool same_class(double a, double b) {
 
 }  // namespace
 
-Gap::Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs)
+Gap::Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs,
+         const std::map<std::size_t, Answer>& finite)
     : input_(input), replays_(replays), pairs_(std::move(pairs)) {
   for (const PairedTap& pair : pairs_) {
+    if (finite.contains(pair.target)) continue;
     const Array t = of_target(pair), r = of_reference(pair);
-    const Finite finite = all_finite(t, r);
-    if (finite.first && finite.second) continue;
+    const Finite whole = all_finite(t, r);
+    if (whole.first && whole.second) continue;
     const Array x = t.materialize().on_host(), y = r.materialize().on_host();
     Pattern pattern{Array::uninitialized(x.shape())};
     for (std::int64_t i = 0; i < x.count(); ++i) {

@@ -21,8 +21,10 @@ struct PairReplays {
 
 class Gap {
  public:
-  // Refers to `input` and `replays`. `pairs` in the target's order.
-  Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs);
+  // Refers to `input` and `replays`. `pairs` in the target's order. `finite`: by tap of the target, what is known to
+  // be.
+  Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs,
+      const std::map<std::size_t, Answer>& finite = {});
 
   const std::vector<PairedTap>& pairs() const { return pairs_; }
   const PairReplays& replays() const { return replays_; }

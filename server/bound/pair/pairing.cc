@@ -412,7 +412,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
                          const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
   if (!bounds->match.missing.empty()) return;
   const PairReplays& replays = matched.replays;
-  const Gap gap(input, replays, matched.pairs);
+  const Gap gap(input, replays, matched.pairs, matched.updates);
   const bool as_executed =
       replays.target_slack.numbers.empty() && replays.target_slack.freedoms.empty() && replays.target_overrides.empty();
 
