@@ -32,7 +32,7 @@ PLUMBLINE_HOST_DEVICE inline bool open(double x, double r) { return r != 0 && !(
 // overflow.)
 PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, double a, double b = 0) {
   const bool overflowed = (t - t != 0) & (a - a == 0) & (b - b == 0);
-  return overflowed & (radius != 0) ? kInfinity : radius;
+  return (overflowed & (radius != 0)) ? kInfinity : radius;
 }
 
 // kRadiiAlone: the rule reads nothing else.
