@@ -89,6 +89,11 @@ class Training:
             weight.data = old
         self.optimizer.step()
 
+    def drawn_again(self) -> None:
+        self.update()
+        nn.init.kaiming_uniform_(self.net.first.weight)
+        self.net.last.weight.data = torch.zeros(4, 16)
+
     def averaged(self) -> None:
         self.update()
         with torch.no_grad():
@@ -100,12 +105,13 @@ def taps(verdict: plumbline.Verdict) -> set[str]:
     return {tap.name for tap in verdict.message.taps}
 
 
-@pytest.mark.parametrize("step", ["twice", "by_hand", "sharpness_aware", "averaged"])
+@pytest.mark.parametrize("step", ["twice", "by_hand", "sharpness_aware", "drawn_again", "averaged"])
 def test_whoever_writes_it(server: str, step: str) -> None:
     training = Training(server, step)
     training.audit.state("mean", training.average)
     verdicts = training.run(getattr(training, step))
     assert [verdict.verdict for verdict in verdicts] == ["TYPE_I"] * STEPS, [v.sentence for v in verdicts]
+    assert not any(hazard.kind == "not_trained" for verdict in verdicts for hazard in verdict.hazards)
     judged = taps(verdicts[-1])
     assert "buffer:norm.num_batches_tracked" in judged
     assert ("state:mean.first.weight" in judged) == (step == "averaged")
@@ -158,6 +164,23 @@ def test_two_gradients_of_one_step(server: str) -> None:
     ]
     weights = sum(weight.numel() for weight in twice.net.parameters())
     assert judged[1] - judged[0] == weights
+
+
+def test_old_steps_that_an_optimizer_keeps(server: str) -> None:
+    training = Training(server, "second-order")
+    training.audit.close()
+    training.optimizer = torch.optim.LBFGS(training.net.parameters(), max_iter=3)
+    training.audit = plumbline.watch(training.net, training.optimizer, server, job="second-order", every=1)
+
+    def closure() -> Tensor:
+        training.optimizer.zero_grad()
+        loss = training.loss()
+        loss.backward()
+        return loss
+
+    verdicts = training.run(lambda: training.optimizer.step(closure))
+    assert "TYPE_II" not in {verdict.verdict for verdict in verdicts}
+    assert not any("old_dirs" in tap for verdict in verdicts for tap in taps(verdict))
 
 
 def test_a_parameter_that_nobody_gave_to_the_optimizer(server: str) -> None:

@@ -369,11 +369,11 @@ class Taps:
         tensor, before, layout = watched
         held = described(local(tensor))
         entry = self._recorder.storages.entry(held)
-        if before.foreign or (entry is before and (entry.leaf or not (entry.value or entry.pending))):
+        if before.foreign or (entry is before and not entry.pending and entry.value in (0, before.origin[0])):
             return
         new, payload = self._recorder.observe(held)
-        if entry is before and entry.leaf:
-            return  # Of a partial step, where something unseen wrote it.
+        if entry is before and entry.leaf and self.gate is not None:
+            return  # Something unseen wrote it.
         terms = [(new, 1.0, payload)]
         if kind == UPDATE:
             origin, code = before.origin
