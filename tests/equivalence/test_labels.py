@@ -10,7 +10,7 @@ from equivalence.exact.tensor import is_float
 from equivalence.forms import KINDS, MUTATIONS, REWRITES
 from equivalence.label import BELOW, REFUTED, TYPE_I, TYPE_II, evaluate, label_of
 from equivalence.program import Taps, text, torch_program
-from equivalence.spec import Applied, Spec, draw_pair
+from equivalence.spec import Applied, Pair, Spec, applicable, draw_pair
 
 SEEDS = 12  # In which a mutation must change something: a clipped ratio may lie inside of any limit.
 TOLERANCE = 1e-6  # Of fp64 against 200 bits, relative to a tap: Adam divides by gradients that may be small.
@@ -90,3 +90,16 @@ def test_what_must_be_found_depends_on_what_constants_round(delta: float, expect
 def test_every_kind_of_block_has_edits() -> None:
     edited = {edit.kind for edit in (*REWRITES.values(), *MUTATIONS.values())}
     assert {name for name, kind in KINDS.items() if name not in edited} <= {"features"}
+
+
+def test_a_change_that_rounding_of_constants_undoes_is_none() -> None:
+    """1 - 2.3e-8 is 1 in fp32; the constants of the rewrite beside it, 1000 and 0.001, are not inverse there."""
+    spec = draw_pair(1, "temperature_off").spec
+
+    def applied(edit: str, delta: float = 0.0) -> Applied:
+        known = {**REWRITES, **MUTATIONS}[edit]
+        return Applied(edit, next(i for i in range(len(spec.blocks)) if applicable(spec, i, known)), delta)
+
+    scaled = applied("loss_scaled_by_thousand")
+    assert label_of(Pair(spec, (applied("temperature_off", -2.3e-8), scaled))).expected == TYPE_I
+    assert label_of(Pair(spec, (applied("temperature_off", -2.3e-4), scaled))).expected == TYPE_II
