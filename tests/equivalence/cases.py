@@ -193,4 +193,28 @@ CASES = (
             (Applied("thirded", 1),),
         ),
     ),
+    Case(
+        "a decay of nine digits after a number was read in bf16",
+        "the decay was taken for a number that Python computed from what it had read, which explained the change",
+        "TYPE_II",
+        Pair(
+            Spec(
+                42940321,
+                4,
+                3,
+                4,
+                (
+                    Block("features"),
+                    Block("layer_norm", {"eps": 1e-05}),
+                    Block("silu"),
+                    Block("binary"),
+                    Block("second", {"lr": 0.03}),
+                    Block("averaged", {"lr": 0.1, "decay": 0.99}),
+                ),
+                autocast=True,
+                module=True,
+            ),
+            (Applied("average_decay_off", 5, -0.0005124), Applied("scalar_through_python", 2)),
+        ),
+    ),
 )

@@ -14,14 +14,29 @@ namespace {
 constexpr double kAmplification = 4;
 constexpr double kHostRounding = 0x1p-50;  // Of a few operations in Python.
 
-// Of at most six decimal digits. A computed number is, with a probability of some 1e-9.
-bool few_digits(double x) {
+// Of at most so many decimal digits. A computed number is, with a probability of some 1e-9 and 1e-6.
+constexpr int kRatioDigits = 6, kWrittenDigits = 9;
+bool few_digits(double x, int digits) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", x);
+  std::snprintf(text, sizeof text, "%.*g", digits, x);
   return std::fabs(std::strtod(text, nullptr) - x) <= kHostRounding * std::fabs(x);
 }
 
-bool related(double a, double b) { return a != 0 && b != 0 && (few_digits(a / b) || few_digits(b / a)); }
+bool related(double a, double b) {
+  return a != 0 && b != 0 && (few_digits(a / b, kRatioDigits) || few_digits(b / a, kRatioDigits));
+}
+
+// A product of two elements of 16 bits has no more binary digits.
+bool few_bits(double x) {
+  constexpr int kBits = 22;
+  int exponent = 0;
+  const double scaled = std::ldexp(std::frexp(x, &exponent), kBits);
+  return scaled == std::trunc(scaled);
+}
+
+bool is_narrow(Format format) {
+  return is_float(format) && traits(format).precision < traits(Format::kFloat32).precision;
+}
 
 double relative_error(double read, double exact) {
   if (read == exact) return 0;
@@ -45,15 +60,18 @@ Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Gra
     for (const PythonNumber& number : other->python_numbers) their_numbers.push_back(number.value);
   }
   std::vector<double> error{0};  // After so many reads.
+  std::vector<bool> narrow{false};
   for (const NumberRead& read : graph.reads) {
     const bool same = their_reads.count(std::bit_cast<std::uint64_t>(read.value)) != 0;
     error.push_back(
         std::fmax(error.back(), same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item())));
+    narrow.push_back(narrow.back() || is_narrow(graph.nodes[read.node].result));
   }
   Uncertainty uncertain;
   for (const PythonNumber& number : graph.python_numbers) {
     const double value = number.value;
-    if (error[number.reads] == 0 || value == 0 || !std::isfinite(value) || few_digits(value)) continue;
+    if (error[number.reads] == 0 || value == 0 || !std::isfinite(value)) continue;
+    if (few_digits(value, kWrittenDigits) && !(narrow[number.reads] && few_bits(value))) continue;
     if (their_constants.count(std::bit_cast<std::uint64_t>(constant(graph, number.node))) != 0) continue;
     if (std::ranges::any_of(their_numbers, [&](double theirs) { return related(value, theirs); })) continue;
     uncertain[number.node] = kAmplification * error[number.reads] * std::fabs(value);

@@ -10,7 +10,8 @@
 // Certain, and compared as mathematics, are numbers
 //   - before which Python read nothing but what it read in the other program too, bit by bit, or what is exact;
 //   - that the other program has too, bit by bit;
-//   - of few decimal digits: written in the program's text, not computed from a tensor's element;
+//   - of few decimal digits: written in the program's text, not computed from a tensor's element (of few binary digits,
+//     too, they may come from an element of 16 bits);
 //   - that are one of the other program's times a number of few digits: the part that was read is the same.
 #pragma once
 

@@ -15,17 +15,18 @@ using test::GraphBuilder;
 constexpr double kRead = 0.7 + 0.2 + 0.4;  // In fp64; its terms are of fp32.
 
 // x * number, after Python read sum(x) as `read`, if it did.
-Graph scaled(double number, std::optional<double> read, TapKind kind = TapKind::kValue) {
+Graph scaled(double number, std::optional<double> read, Format read_format = Format::kFloat32) {
   GraphBuilder g;
   const NodeId x = g.leaf({3}, {0.7, 0.2, 0.4});
   const NodeId total = g.sum_all(x);
+  g.graph.nodes[total].result = read_format;
   if (read) g.graph.reads.push_back({total, *read});
   Attributes constant;
   constant.scalar = number;
   const NodeId by = g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant);
   g.graph.python_numbers.push_back({by, g.graph.reads.size(), number});
   const NodeId y = g.op(Primitive::kMul, {x, by}, {3});
-  g.tap("y", kind, y, {0.7 * number, 0.2 * number, 0.4 * number});
+  g.tap("y", TapKind::kValue, y, {0.7 * number, 0.2 * number, 0.4 * number});
   return std::move(g.graph);
 }
 
@@ -66,6 +67,20 @@ TEST(PythonNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
   EXPECT_TRUE(mathematics(scaled(1e-3, kOneRead), scaled(2e-3, kOtherRead)).disproved());
   const double shared = std::sqrt(2);  // 5 % more of the same number.
   EXPECT_TRUE(mathematics(scaled(1.05 * shared, kOneRead), scaled(shared, kOtherRead)).disproved());
+}
+
+TEST(PythonNumbers, NineDigitsAreTextToo) {
+  EXPECT_TRUE(mathematics(scaled(0.989492724, kOneRead), scaled(0.99, kOtherRead)).disproved());
+  const double computed = 0.989492724 * (1 + 1e-12);
+  EXPECT_FALSE(mathematics(scaled(computed, kOneRead), scaled(0.99, kOtherRead)).disproved());
+}
+
+TEST(PythonNumbers, FewBinaryDigitsMayComeFromAnElementOfSixteenBits) {
+  const double element = 1.296875, other = 1.3046875;  // Of bf16, and the next one; each has few decimal digits.
+  const auto read_as = [&](double read, Format format) { return scaled(read, read, format); };
+  const Format narrow = Format::kBFloat16;
+  EXPECT_FALSE(mathematics(read_as(element, narrow), read_as(other, narrow)).disproved());
+  EXPECT_TRUE(mathematics(scaled(1.3, element, narrow), scaled(1.4, other, narrow)).disproved());
 }
 
 TEST(PythonNumbers, ANumberThatTheDeviceComputedInTheReferenceIsTakenForTheSame) {
