@@ -258,7 +258,11 @@ class Recorder(TorchDispatchMode):
                         windows.append(ABSENT)
                         continue
                     window = self._read(item, info, index, argument) if argument.write else read(item)
-                    windows.extend([window] if window[1] else read_stand_ins(self, item, info, index, argument))
+                    if not window[1]:
+                        stands = read_stand_ins(self, item, info, index, argument)
+                        windows.extend(stands if type(stands) is list else [stands])
+                        continue
+                    windows.append(window)
                 value = windows
             elif argument.scalar and self._scalars and type(value) in (float, int):
                 window = self._scalars.get((type(value), value))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .schema import ArgumentInfo, OperatorInfo
-from .storages import Window, kind_of, modelled, stand_ins, weightier
+from .storages import Window, is_negated, kind_of, modelled, stand_ins, weightier
 
 if TYPE_CHECKING:
     from .capture import Recorder, Written
@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 
 def read_stand_ins(
     recorder: Recorder, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo
-) -> list[Window]:
-    """Windows of what stands for a tensor that an operation is going to read, or to write."""
+) -> Window | list[Window]:
+    """Windows of what stands for a tensor that an operation is going to read, or to write; of one that is only negated,
+    the window on what it shows."""
     parts = stand_ins(tensor)
+    if is_negated(tensor) and not argument.write:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            shown = tensor.resolve_neg()
+        return _resolved(
+            recorder, shown, recorder.plan.info(torch.ops.aten.neg.default), recorder.storages.read(parts[0])
+        )
     if argument.write:
+        if is_negated(tensor):
+            recorder.storages.unmodelled = weightier(recorder.storages.unmodelled, kind_of(tensor))
         if tensor.is_conj():
             recorder.storages.unmodelled += "*"  # The memory will hold the conjugate of what is written.
         return [recorder._read(part, info, index, argument) for part in parts]
@@ -32,16 +41,22 @@ def _conjugate(recorder: Recorder, tensor: torch.Tensor, windows: list[Window]) 
     """PyTorch puts conjugates off: the tensor only says of itself that its memory holds the conjugate. An operation of
     our own resolves it. Returns the window on its result, `windows` being on what the memory holds."""
     info = recorder.plan.of_kind(recorder.plan.info(torch.ops.aten._conj_physical.default), kind_of(tensor))
-    _, code, sizes, _, _ = windows[0]
-    count, payload = 2 * tensor.numel(), 0
     with torch._C._DisableTorchDispatch(), torch.no_grad():
-        strides = torch.empty(sizes, device="meta").stride()
-        if count and (recorder.outputs or not info.lowered or info.wanted):
-            resolved = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-            payload = recorder.storages.payload(recorder.arena.copy_tensor(torch.view_as_real(resolved)))
-    window = (recorder.storages.fresh_value(), code, tuple(sizes), tuple(strides), 0)
+        shown = torch.view_as_real(torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor))
+    return _resolved(recorder, shown, info, windows)
+
+
+def _resolved(recorder: Recorder, shown: torch.Tensor, info: OperatorInfo, held: Window | list[Window]) -> Window:
+    """The window on what an operation of our own makes of what the memory holds: `shown`, which is new."""
+    count, payload = shown.numel(), 0
+    if count and (recorder.outputs or not info.lowered or info.wanted):
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            payload = recorder.storages.payload(recorder.arena.copy_tensor(shown.contiguous()))
+    with torch._C._DisableTorchDispatch():
+        strides = torch.empty(shown.shape, device="meta").stride()
+    window = (recorder.storages.fresh_value(), modelled(shown), tuple(shown.shape), tuple(strides), 0)
     phase, module, source = recorder.site
-    recorder.append_op(("op", info, [windows], [(window, count, 0, "", payload)], phase, source, module, 0))
+    recorder.append_op(("op", info, [held], [(window, count, 0, "", payload)], phase, source, module, 0))
     return window
 
 

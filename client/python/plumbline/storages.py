@@ -76,6 +76,11 @@ def modelled(tensor: torch.Tensor) -> int:
     return DTYPES.get(tensor.dtype, 0)
 
 
+def is_negated(tensor: torch.Tensor) -> bool:
+    """Whether all that keeps a tensor from being described is that its memory holds the numbers with another sign."""
+    return tensor.is_neg() and tensor.layout is _STRIDED and tensor.dtype in DTYPES and not tensor.is_nested
+
+
 def kind_of(tensor: torch.Tensor) -> str:
     """What keeps a tensor from being described: "complex64", "sparse_coo", "nested" ..."""
     if tensor.is_nested:
@@ -241,7 +246,8 @@ class StorageTable:
         where a small part is read, because a write is going to build on it."""
         code = modelled(tensor)
         if not code:
-            self.unmodelled = weightier(self.unmodelled, kind_of(tensor))
+            if not is_negated(tensor):
+                self.unmodelled = weightier(self.unmodelled, kind_of(tensor))
             return ABSENT
         storage = tensor.untyped_storage()
         entry = self._storages.get(storage._cdata)
