@@ -36,7 +36,8 @@ const Table& table() {
           matmul_rules(),      convolution_rules(), pool_rules(),      pad_rules(),      resample_rules(),
           grid_rules(),        recurrent_rules(),   choice_rules(),    norm_rules(),     softmax_loss_rules(),
           attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     count_rules(),
-          movement_rules(),    factory_rules(),     optimizer_rules(), quantize_rules(), special_rules()})
+          movement_rules(),    factory_rules(),     optimizer_rules(), quantize_rules(), special_rules(),
+          sign_rules(),        gamma_rules(),       bessel_rules(),    copy_rules(),     linear_algebra_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
@@ -59,7 +60,8 @@ constexpr std::string_view kComplex[] = {" on complex64", " on complex128"};
 const Table& on_complex() {
   static const Table built = [] {
     Table made;
-    for (const Rule& rule : complex_rules()) add_rule(made, rule);
+    for (const auto family : {complex_rules(), fft_rules()})
+      for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
   return built;

@@ -59,6 +59,9 @@ std::span<const Rule> activation_rules();
 std::span<const Rule> piecewise_rules();
 std::span<const Rule> function_rules();
 std::span<const Rule> special_rules();
+std::span<const Rule> sign_rules();
+std::span<const Rule> gamma_rules();
+std::span<const Rule> bessel_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
 std::span<const Rule> convolution_rules();
@@ -76,9 +79,12 @@ std::span<const Rule> choice_rules();
 std::span<const Rule> mask_rules();
 std::span<const Rule> count_rules();
 std::span<const Rule> movement_rules();
+std::span<const Rule> copy_rules();
+std::span<const Rule> linear_algebra_rules();
 std::span<const Rule> factory_rules();
 // "NAME on complex64" and "NAME on complex128": the operations on complex tensors.
 std::span<const Rule> complex_rules();
+std::span<const Rule> fft_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> quantize_rules();
 // "plumbline::" in place of "aten::": what join.h writes for the collectives of several ranks.

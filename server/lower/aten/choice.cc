@@ -7,14 +7,14 @@ namespace plumbline {
 namespace {
 
 // The first `kept` along a dimension, by falling or by rising value, and where they lie: a choice.
-void choose(Call& call, std::size_t dim, std::int64_t kept, bool falling) {
-  const Expr x = call.tensor("self");
+struct Chosen {
+  Expr values, index;
+};
+
+// Of these the last `given`.
+Chosen choose(Call& call, Expr x, std::size_t dim, std::int64_t kept, std::int64_t given, bool falling) {
   Emitter& emitter = call.emitter();
-  if (x.rank() == 0 && kept == 1) {
-    call.returns(0, x);
-    call.returns(1, emitter.constant(0, Format::kInt64));
-    return;
-  }
+  if (x.rank() == 0 && kept == 1) return {x, emitter.constant(0, Format::kInt64)};
   if (x.rank() == 0 || x.count() == 0) call.unsupported("no elements");
   if (kept < 1 || kept > x.size(dim)) call.unsupported("no elements");
   Shape shape = x.shape();
@@ -23,8 +23,10 @@ void choose(Call& call, std::size_t dim, std::int64_t kept, bool falling) {
   Attributes attributes;
   attributes.dims = {static_cast<std::int64_t>(dim)};
   attributes.size = kept;
-  const Expr chosen = emitter.arithmetic(Primitive::kArgsort, {falling ? x : -x}, shape, attributes);
+  Expr chosen = emitter.arithmetic(Primitive::kArgsort, {falling ? x : -x}, shape, attributes);
   emitter.graph().nodes[chosen.id].result = Format::kInt64;
+  if (given < kept) chosen = narrow(chosen, dim, kept - given, given);
+  shape[dim] = given;
   const InIntegers integers(emitter);
   Expr position = chosen * static_cast<double>(strides[dim]);
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -35,19 +37,45 @@ void choose(Call& call, std::size_t dim, std::int64_t kept, bool falling) {
   }
   const Expr column = reshape(x, {x.count(), 1}), rows = reshape(position, {position.count()});
   call.decides_index(chosen, {column, rows, strides[dim], sizes[dim]});
-  call.returns(0, reshape(gather_rows(column, rows), shape));
-  call.returns(1, chosen + 0.0);  // What its readers see is the target's choice, in the result too.
+  // What the index's readers see is the target's choice, in the result too.
+  return {reshape(gather_rows(column, rows), shape), chosen + 0.0};
 }
 
 void lower_topk(Call& call) {
-  const std::size_t rank = call.tensor("self").rank();
-  choose(call, call.dim("dim", rank, -1), call.integer("k", 0), call.boolean("largest", true));
+  const Expr x = call.tensor("self");
+  const std::int64_t k = call.integer("k", 0);
+  const Chosen first = choose(call, x, call.dim("dim", x.rank(), -1), k, k, call.boolean("largest", true));
+  call.returns(0, first.values);
+  call.returns(1, first.index);
 }
 
 void lower_sort(Call& call) {
   const Expr x = call.tensor("self");
   const std::size_t dim = call.dim("dim", x.rank(), -1);
-  choose(call, dim, x.rank() == 0 ? 1 : x.size(dim), call.boolean("descending", false));
+  const std::int64_t all = x.rank() == 0 ? 1 : x.size(dim);
+  const Chosen sorted = choose(call, x, dim, all, all, call.boolean("descending", false));
+  call.returns(0, sorted.values);
+  call.returns(1, sorted.index);
+}
+
+// The kth smallest along a dimension, where it lies, too.
+void give_ranked(Call& call, Expr x, std::size_t dim, std::int64_t k) {
+  const Chosen ranked = choose(call, x, dim, k, 1, false);
+  call.returns(0, reshape(ranked.values, call.result_shape(0)));
+  if (call.wants(1)) call.returns(1, reshape(ranked.index, call.result_shape(1)));
+}
+
+void lower_kth_value(Call& call) {
+  const Expr x = call.tensor("self");
+  give_ranked(call, x, call.dim("dim", x.rank(), -1), call.integer("k", 1));
+}
+
+// The lower one of two in the middle.
+void lower_median(Call& call) {
+  Expr x = call.tensor("self");
+  if (!call.has("dim")) x = reshape(x, {x.count()});
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  give_ranked(call, x, dim, x.rank() == 0 ? 1 : (x.size(dim) + 1) / 2);
 }
 
 // How many elements lie in each of equal parts of [min, max], the last one with its upper end. Parts are computed and
@@ -115,6 +143,9 @@ std::span<const Rule> choice_rules() {
   static const Rule kRules[] = {
       {"topk", {"default"}, lower_topk, kFunctional, kIndex},
       {"sort", {"default", "stable"}, lower_sort, kFunctional, kIndex},
+      {"kthvalue", {"default"}, lower_kth_value, kFunctional, kIndex},
+      {"median", {"dim"}, lower_median, kFunctional, kIndex},
+      {"median", {"default"}, lower_median},
       {"histc", {"default"}, lower_histogram, kOut | kObserved},
       {"_grouped_mm", {"default"}, lower_grouped_mm},
   };

@@ -4,16 +4,13 @@
 //
 // The common mistake: a rule for real numbers that is applied to both parts adds a real operand to the imaginary part,
 // too. By parts go operations alone whose every operand is complex, or an index or mask.
+#include "server/lower/aten/complex.h"
+
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
 namespace plumbline {
 namespace {
-
-struct Complex {
-  Expr re;
-  std::optional<Expr> im;  // Absent: a real number.
-};
 
 // Real numbers are computed with in the format of the complex ones.
 Expr floating(Call& call, Expr x) { return is_integer(x.format()) ? cast(x, call.emitter().compute()) : x; }
@@ -28,7 +25,9 @@ Expr part(Expr view, std::int64_t index) {
   return reshape(narrowed, shape);
 }
 
-Complex operand(Call& call, std::string_view name) {
+}  // namespace
+
+Complex complex_operand(Call& call, std::string_view name) {
   if (call.is_list(name)) {
     const std::vector<Expr> views = call.tensors(name);
     if (views.size() != 1) call.unsupported("argument '" + std::string(name) + "' is no complex tensor");
@@ -72,6 +71,8 @@ Complex operator/(const Complex& a, const Complex& b) {
   return {(x * c + y * d) / size, (y * c - x * d) / size};
 }
 
+namespace {
+
 // Shape of the result's parts.
 Shape parts_shape(const Call& call) {
   Shape shape = call.result_shape();
@@ -79,6 +80,8 @@ Shape parts_shape(const Call& call) {
   shape.pop_back();
   return shape;
 }
+
+}  // namespace
 
 void give(Call& call, const Complex& x) {
   Emitter& emitter = call.emitter();
@@ -93,24 +96,34 @@ void give(Call& call, const Complex& x) {
   call.returns(assemble(emitter, call.result_shape(), std::nullopt, {re, im}, {real, imaginary_part}, format));
 }
 
-void lower_mul(Call& call) { give(call, operand(call, "self") * operand(call, "other")); }
-void lower_div(Call& call) { give(call, operand(call, "self") / operand(call, "other")); }
-void lower_neg(Call& call) { give(call, -operand(call, "self")); }
+Expr joined(Expr a, Expr b, std::size_t dim) {
+  Shape shape = a.shape();
+  shape[dim] *= 2;
+  const Shape strides = row_major_strides(shape);
+  return assemble(*a.emitter, shape, std::nullopt, {a, b},
+                  {{a.shape(), strides, 0}, {b.shape(), strides, a.size(dim) * strides[dim]}}, a.format());
+}
+
+namespace {
+
+void lower_mul(Call& call) { give(call, complex_operand(call, "self") * complex_operand(call, "other")); }
+void lower_div(Call& call) { give(call, complex_operand(call, "self") / complex_operand(call, "other")); }
+void lower_neg(Call& call) { give(call, -complex_operand(call, "self")); }
 void lower_reciprocal(Call& call) {
-  give(call, Complex{call.emitter().constant(1), std::nullopt} / operand(call, "self"));
+  give(call, Complex{call.emitter().constant(1), std::nullopt} / complex_operand(call, "self"));
 }
 
 // self + alpha other, or the difference.
 Complex scaled(Call& call, std::string_view name) {
-  const Complex x = operand(call, name);
-  return call.has("alpha") && call.known_number("alpha") != 1.0 ? operand(call, "alpha") * x : x;
+  const Complex x = complex_operand(call, name);
+  return call.has("alpha") && call.known_number("alpha") != 1.0 ? complex_operand(call, "alpha") * x : x;
 }
-void lower_add(Call& call) { give(call, operand(call, "self") + scaled(call, "other")); }
-void lower_sub(Call& call) { give(call, operand(call, "self") - scaled(call, "other")); }
-void lower_rsub(Call& call) { give(call, operand(call, "other") - scaled(call, "self")); }
+void lower_add(Call& call) { give(call, complex_operand(call, "self") + scaled(call, "other")); }
+void lower_sub(Call& call) { give(call, complex_operand(call, "self") - scaled(call, "other")); }
+void lower_rsub(Call& call) { give(call, complex_operand(call, "other") - scaled(call, "self")); }
 
 void lower_conj(Call& call) {
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   give(call, {x.re, -imaginary(call, x)});
 }
 
@@ -119,22 +132,22 @@ void lower_power(Call& call) {
   const auto complex_exponent = call.complex_number("exponent");
   const double exponent = complex_exponent && complex_exponent->imag() == 0 ? complex_exponent->real()
                                                                             : call.known_number("exponent").value_or(0);
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   if (exponent != 1 && exponent != 2) call.unsupported("a power that is no square");
   give(call, exponent == 1 ? x : x * x);
 }
 
 Expr absolute(Call& call, const Complex& x) { return sqrt(square(x.re) + square(imaginary(call, x))); }
-void lower_abs(Call& call) { call.returns(absolute(call, operand(call, "self"))); }
+void lower_abs(Call& call) { call.returns(absolute(call, complex_operand(call, "self"))); }
 
 void lower_angle(Call& call) {
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   call.returns(binary(Primitive::kAtan2, imaginary(call, x), x.re));
 }
 
 // z / |z|, and 0 of 0.
 void lower_sgn(Call& call) {
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   const Expr size = absolute(call, x), zero = equal(size, 0);
   const Expr divisor = select(zero, call.emitter().constant(1), size);
   give(call, {x.re / divisor, imaginary(call, x) / divisor});
@@ -147,7 +160,7 @@ void lower_polar(Call& call) {
 }
 
 void lower_exp(Call& call) {
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   const Expr size = exp(x.re), angle = imaginary(call, x);
   give(call, {size * unary(Primitive::kCos, angle), size * unary(Primitive::kSin, angle)});
 }
@@ -156,13 +169,13 @@ void lower_complex(Call& call) { give(call, {call.tensor("real"), call.tensor("i
 
 void lower_where(Call& call) {
   const Expr condition = call.tensor("condition");
-  const Complex a = operand(call, "self"), b = operand(call, "other");
+  const Complex a = complex_operand(call, "self"), b = complex_operand(call, "other");
   give(call, {select(condition, a.re, b.re), select(condition, imaginary(call, a), imaginary(call, b))});
 }
 
 void lower_masked_fill(Call& call) {
   const Expr mask = call.tensor("mask");
-  const Complex x = operand(call, "self"), value = operand(call, "value");
+  const Complex x = complex_operand(call, "self"), value = complex_operand(call, "value");
   give(call, {select(mask, value.re, x.re), select(mask, imaginary(call, value), imaginary(call, x))});
 }
 
@@ -178,23 +191,23 @@ void give_copied(Call& call, const Complex& x, bool to_complex) {
 }
 
 void lower_copy(Call& call) {
-  const Complex x = operand(call, "self");
+  const Complex x = complex_operand(call, "self");
   give_copied(call, x, call.result_shape().size() == x.re.rank() + 1);
 }
-void lower_copy_from(Call& call) { give_copied(call, operand(call, "src"), call.is_list("self")); }
+void lower_copy_from(Call& call) { give_copied(call, complex_operand(call, "src"), call.is_list("self")); }
 
 template <int value>
 void lower_filled_with(Call& call) {
   const std::size_t rank = call.has("size")       ? call.integers("size").size()
-                           : call.is_list("self") ? operand(call, "self").re.rank()
+                           : call.is_list("self") ? complex_operand(call, "self").re.rank()
                                                   : call.result_shape().size() - 1;
   if (call.result_shape().size() != rank + 1) call.unsupported("a result that is not complex");
   give(call, {call.emitter().constant(value), std::nullopt});
 }
 void lower_zero(Call& call) { give(call, {call.emitter().constant(0), std::nullopt}); }
-void lower_fill(Call& call) { give(call, operand(call, "value")); }
-void lower_scalar_tensor(Call& call) { give(call, operand(call, "s")); }
-void lower_full(Call& call) { give(call, operand(call, "fill_value")); }
+void lower_fill(Call& call) { give(call, complex_operand(call, "value")); }
+void lower_scalar_tensor(Call& call) { give(call, complex_operand(call, "s")); }
+void lower_full(Call& call) { give(call, complex_operand(call, "fill_value")); }
 
 // Both parts by the rule of the operation on real numbers.
 void lower_by_parts(Call& call) {
@@ -204,26 +217,23 @@ void lower_by_parts(Call& call) {
   give(call, {call.of_part(*real.rule, 0), call.of_part(*real.rule, 1)});
 }
 
+void lower_constant_pad(Call& call) {
+  if (call.real("value", 0) != 0) call.unsupported("padding with other numbers than 0");
+  lower_by_parts(call);
+}
+
 // A sum, divided by its number of terms.
 void lower_mean(Call& call) {
   const Match sum = find_rule("aten::sum.dim_IntList");
   const Complex total{call.of_part(*sum.rule, 0), call.of_part(*sum.rule, 1)};
-  const auto terms = static_cast<double>(operand(call, "self").re.count()) / static_cast<double>(total.re.count());
+  const auto terms =
+      static_cast<double>(complex_operand(call, "self").re.count()) / static_cast<double>(total.re.count());
   give(call, total / Complex{call.emitter().constant(terms), std::nullopt});
-}
-
-// Two matrices side by side, or one above the other.
-Expr joined(Expr a, Expr b, std::size_t dim) {
-  Shape shape = a.shape();
-  shape[dim] *= 2;
-  const Shape strides = row_major_strides(shape);
-  return assemble(*a.emitter, shape, std::nullopt, {a, b},
-                  {{a.shape(), strides, 0}, {b.shape(), strides, a.size(dim) * strides[dim]}}, a.format());
 }
 
 // Each part of a product is one sum of twice as many terms.
 void lower_mm(Call& call) {
-  const Complex a = operand(call, "self"), b = operand(call, "mat2");
+  const Complex a = complex_operand(call, "self"), b = complex_operand(call, "mat2");
   if (!a.im || !b.im || a.re.rank() < 2 || a.re.rank() != b.re.rank()) call.unsupported("shapes");
   const std::size_t last = a.re.rank() - 1;
   give(call, {matmul(joined(a.re, -*a.im, last), joined(b.re, *b.im, last - 1)),
@@ -287,6 +297,8 @@ std::span<const Rule> complex_rules() {
       {"flip", {"default"}, lower_by_parts},
       {"repeat", {"default"}, lower_by_parts},
       {"roll", {"default"}, lower_by_parts},
+      {"constant_pad_nd", {"default"}, lower_constant_pad},
+      {"diagonal_backward", {"default"}, lower_by_parts},
       {"tril", {"default"}, lower_by_parts, kBoth},
       {"triu", {"default"}, lower_by_parts, kBoth},
   };

@@ -62,6 +62,20 @@ void lower_searchsorted(Call& call) {
   call.returns(places_among(call, call.tensor("sorted_sequence"), reshape(call.operand("self"), call.result_shape())));
 }
 
+// Whether each element is one of the others.
+void lower_is_in(Call& call) {
+  const Expr x = call.operand(call.has("elements") ? "elements" : "element");
+  const Expr others = call.operand(call.has("test_elements") ? "test_elements" : "test_element");
+  if (x.count() * others.count() > kComparisonsMax || others.count() == 0) call.unsupported("so many comparisons");
+  Expr found =
+      reduce(Primitive::kAmax,
+             compare(Primitive::kEqual, reshape(x, {x.count(), 1}), reshape(others, {1, others.count()})), {1});
+  Node& node = call.emitter().graph().nodes[found.id];
+  node.result = node.compute = Format::kBool;
+  if (call.boolean("invert", false)) found = logical_not(found);
+  call.returns(reshape(found, call.result_shape()));
+}
+
 // The coordinates of a triangle's elements, row by row.
 template <bool lower>
 void lower_triangle_indices(Call& call) {
@@ -91,6 +105,7 @@ std::span<const Rule> count_rules() {
       {"bincount", {"default"}, lower_bincount},
       {"bucketize", {"Tensor", "Scalar"}, lower_bucketize, kOut | kObserved},
       {"searchsorted", {"Tensor", "Scalar"}, lower_searchsorted, kOut | kObserved},
+      {"isin", {"Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"}, lower_is_in, kOut},
       {"tril_indices", {"default"}, lower_triangle_indices<true>},
       {"triu_indices", {"default"}, lower_triangle_indices<false>},
   };

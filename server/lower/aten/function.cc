@@ -141,6 +141,36 @@ void lower_running(Call& call) {
   call.returns(assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), x.format()));
 }
 
+// The largest (or smallest) so far along a dimension, and the last place that holds it.
+template <bool largest>
+void lower_running_extreme(Call& call) {
+  const Expr x = call.tensor("self");
+  Emitter& emitter = call.emitter();
+  if (x.rank() == 0) {
+    call.returns(0, x);
+    call.returns(1, emitter.constant(0, Format::kInt64));
+    return;
+  }
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const std::int64_t n = x.size(dim);
+  if (n < 1 || n > kChainMax) call.unsupported("a chain of " + std::to_string(n) + " elements");
+  const Shape shape = x.shape(), strides = row_major_strides(shape);
+  Expr best = narrow(x, dim, 0, 1), place = expand(emitter.constant(0, Format::kInt64), best.shape());
+  std::vector<Expr> values{best}, places{place};
+  std::vector<View> views{{best.shape(), strides, 0}};
+  for (std::int64_t i = 1; i < n; ++i) {
+    const Expr next = narrow(x, dim, i, 1);
+    const Expr taken = compare(largest ? Primitive::kGreaterEqual : Primitive::kLessEqual, next, best);
+    best = select(taken, next, best);
+    place = select(taken, emitter.constant(static_cast<double>(i), Format::kInt64), place);
+    values.push_back(best);
+    places.push_back(place);
+    views.push_back({best.shape(), strides, i * strides[dim]});
+  }
+  call.returns(0, assemble(emitter, shape, std::nullopt, values, views, x.format()));
+  call.returns(1, assemble(emitter, shape, std::nullopt, places, views, Format::kInt64));
+}
+
 // Points [..., p, m] and [..., r, m], as differences [..., p, r, m].
 Expr differences(Call& call) {
   const Expr a = call.tensor("x1"), b = call.tensor("x2");
@@ -237,6 +267,8 @@ void lower_pdist_backward(Call& call) {
 
 std::span<const Rule> function_rules() {
   static const Rule kRules[] = {
+      {"cummax", {"default"}, lower_running_extreme<true>, kOut},
+      {"cummin", {"default"}, lower_running_extreme<false>, kOut},
       {"log2", {"default"}, lower_log2, kPointwise},
       {"log10", {"default"}, lower_log10, kPointwise},
       {"exp2", {"default"}, lower_exp2, kInPlace | kOut},

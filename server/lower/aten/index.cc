@@ -126,9 +126,85 @@ void lower_scatter_add(Call& call) {
   call.returns(reshape(sums, call.result_shape()));
 }
 
+// Comparisons of every index with every place that it may name.
+constexpr std::int64_t kComparisonsMax = 1 << 22;
+// Factors that are multiplied one after the other.
+constexpr std::int64_t kFactorsMax = 256;
+
+// What elements of x become by those of `source` whose index, along `dim`, names them; all three have the same size
+// but along it.
+Expr reduced_into(Call& call, Expr x, Expr source, Expr index, std::size_t dim) {
+  Emitter& emitter = call.emitter();
+  const std::string how = call.text("reduce", "");
+  const bool with_self = call.boolean("include_self", true);
+  const std::int64_t places = x.size(dim), n = index.size(dim);
+  if (places * index.count() > kComparisonsMax || index.count() == 0) call.unsupported("so many comparisons");
+  Shape spread = index.shape(), along(spread.size() + 1, 1), column = x.shape();
+  spread.insert(spread.begin() + static_cast<std::ptrdiff_t>(dim), 1);
+  along[dim] = places;
+  column.insert(column.begin() + static_cast<std::ptrdiff_t>(dim) + 1, 1);
+  // [..., places, n, ...]: whether the index names the place.
+  const Expr named = in_integers(emitter, [&] {
+    return compare(Primitive::kEqual, reshape(index, spread), iota(emitter, along, 0, 1, Format::kInt64));
+  });
+  const auto over = static_cast<std::int64_t>(dim) + 1;
+  const Expr terms = reshape(source, spread), self = reshape(x, column);
+  const Expr hits = sum(cast(named, Format::kFloat64), {over});
+  const Expr untouched = equal(hits, 0);
+  const auto where_named = [&](double otherwise) {
+    return select(named, terms, emitter.constant(otherwise, x.format()));
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Expr made = self;
+  if (how == "sum" || how == "mean") {
+    made = sum(where_named(0), {over});
+    if (with_self) made = made + self;
+    made = cast(made, x.format());
+    if (how == "mean") made = made / maximum(with_self ? hits + 1.0 : hits, emitter.constant(1));
+  } else if (how == "amax" || how == "amin") {
+    const bool largest = how == "amax";
+    made = reduce(largest ? Primitive::kAmax : Primitive::kAmin, where_named(largest ? -kInfinity : kInfinity), {over});
+    if (with_self) made = largest ? maximum(self, made) : minimum(self, made);
+  } else if (how == "prod") {
+    if (n > kFactorsMax) call.unsupported("so many factors");
+    made = with_self ? self : expand(emitter.constant(1), column);
+    const Expr factors = where_named(1);
+    const ComputeIn own(emitter, x.format());
+    for (std::int64_t i = 0; i < n; ++i) made = made * narrow(factors, dim + 1, i, 1);
+  } else {
+    call.unsupported("reduce = '" + how + "'");
+  }
+  return reshape(cast(select(untouched, self, made), x.format()), x.shape());
+}
+
 void lower_scatter_reduce(Call& call) {
-  if (call.text("reduce", "") != "sum" || !call.boolean("include_self", true)) call.unsupported("but for sums");
-  lower_scatter_add(call);
+  if (call.text("reduce", "") == "sum" && call.boolean("include_self", true)) {
+    lower_scatter_add(call);
+    return;
+  }
+  const Expr x = row(call.tensor("self")), index = row(call.tensor("index")), source = row(call.tensor("src"));
+  if (!is_float(x.format()) || index.rank() != x.rank() || source.rank() != x.rank()) call.unsupported("shapes");
+  if (index.count() == 0) {
+    call.returns(reshape(x, call.result_shape()));
+    return;
+  }
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  Shape reached = index.shape();
+  reached[dim] = x.size(dim);
+  const Expr made = reduced_into(call, cut(x, reached), cut(source, index.shape()), index, dim);
+  const View part{reached, row_major_strides(x.shape()), 0};
+  call.returns(reshape(assemble(call.emitter(), x.shape(), x, {made}, {part}, x.format()), call.result_shape()));
+}
+
+// The same with one index for each row of the source.
+void lower_index_reduce(Call& call) {
+  const Expr x = row(call.tensor("self")), source = row(call.tensor("source")), index = flat(call.tensor("index"));
+  if (!is_float(x.format()) || source.rank() != x.rank() || x.count() == 0) call.unsupported("shapes");
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  Shape along(x.rank(), 1);
+  along[dim] = index.count();
+  const Expr each = expand(reshape(index, along), source.shape());
+  call.returns(reshape(reduced_into(call, x, source, each, dim), call.result_shape()));
 }
 
 // x with the elements at `position` replaced. Which of several wins is the kernel's affair: where they are not all the
@@ -165,6 +241,26 @@ void lower_scatter(Call& call) {
     return;
   }
   call.returns(reshape(replaced(x, cut(row(call.tensor("src")), index.shape()), position), call.result_shape()));
+}
+
+// Each number where the maximum of a pool lay, zeros elsewhere.
+void lower_max_unpool(Call& call) {
+  const Expr x = call.tensor("self"), index = call.tensor("indices");
+  const Shape shape = call.result_shape();
+  const std::size_t spatial = call.base().find("3d") == std::string_view::npos ? 2 : 3;
+  if (x.count() == 0 || x.rank() < spatial || shape.size() != x.rank()) call.unsupported("no elements");
+  std::int64_t to = 1, from = 1;
+  for (std::size_t d = shape.size() - spatial; d < shape.size(); ++d) {
+    to *= shape[d];
+    from *= x.size(d);
+  }
+  Emitter& emitter = call.emitter();
+  const std::int64_t images = x.count() / from;
+  const Expr position = in_integers(emitter, [&] {
+    return reshape(index, {images, from}) + iota(emitter, {images, 1}, 0, static_cast<double>(to), Format::kInt64);
+  });
+  const Expr zeros = expand(emitter.constant(0, x.format()), {count(shape)});
+  call.returns(reshape(replaced(zeros, flat(x), flat(position)), shape));
 }
 
 void lower_index_add(Call& call) {
@@ -416,6 +512,9 @@ std::span<const Rule> index_rules() {
       {"scatter", {"value"}, lower_scatter, kInPlace | kOut},
       {"scatter", {"src"}, lower_scatter, kInPlace | kOut},
       {"scatter_reduce", {"two"}, lower_scatter_reduce, kInPlace | kObserved},
+      {"max_unpool2d", {"default"}, lower_max_unpool, kOut},
+      {"max_unpool3d", {"default"}, lower_max_unpool, kOut},
+      {"index_reduce", {"default"}, lower_index_reduce, kInPlace | kOut | kObserved},
       {"index_fill", {"int_Scalar", "int_Tensor"}, lower_index_fill, kInPlace},
       {"index_copy", {"default"}, lower_index_copy, kInPlace | kOut},
       {"unfold_backward", {"default"}, lower_unfold_backward},

@@ -1,6 +1,7 @@
 // Copies, joins, cuts and casts: nothing is computed (ATen: native/TensorShape.cpp, native/Copy.cpp).
 #include <algorithm>
 
+#include "server/lower/aten/cut.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
@@ -99,71 +100,6 @@ void lower_stack(Call& call) {
   }
   call.returns(assemble(call.emitter(), shape, std::nullopt, tensors, std::move(views), format));
 }
-
-struct Range {
-  std::int64_t start = 0, step = 1, length = 0;
-};
-
-// Python's slice of a dimension of `size`.
-Range range_of(Call& call, std::int64_t size) {
-  Range range;
-  const auto bounded = [&](std::int64_t i) { return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size); };
-  range.start = bounded(call.integer("start", 0));
-  const std::int64_t end = bounded(call.integer("end", size));
-  range.step = call.integer("step", 1);
-  if (range.step <= 0)
-    throw LowerError("argument 'step': at least 1 was expected, found " + std::to_string(range.step));
-  range.length = end > range.start ? (end - range.start + range.step - 1) / range.step : 0;
-  return range;
-}
-
-// The part of `shape` that a slice reads.
-View slice_view(Call& call, const Shape& shape) {
-  const std::size_t dim = call.dim("dim", shape.size(), 0);
-  const Range range = range_of(call, shape[dim]);
-  View view{shape, row_major_strides(shape), 0};
-  view.offset = range.start * view.strides[dim];
-  view.sizes[dim] = range.length;
-  view.strides[dim] *= range.step;
-  if (range.length == 0) view.offset = 0;
-  return view;
-}
-
-// The part of `shape` with coordinate `index` along a dimension.
-View select_view(Call& call, const Shape& shape) {
-  const std::size_t dim = call.dim("dim", shape.size(), 0);
-  std::int64_t index = call.integer("index", 0);
-  if (index < 0) index += shape[dim];
-  if (index < 0 || index >= shape[dim])
-    throw LowerError("argument 'index': below " + std::to_string(shape[dim]) + " was expected, found " +
-                     std::to_string(index));
-  View view{shape, row_major_strides(shape), 0};
-  view.offset = index * view.strides[dim];
-  view.sizes.erase(view.sizes.begin() + static_cast<std::ptrdiff_t>(dim));
-  view.strides.erase(view.strides.begin() + static_cast<std::ptrdiff_t>(dim));
-  return view;
-}
-
-// The diagonals of `shape`, along a last dimension of their own.
-View diagonal_view(Call& call, const Shape& shape) {
-  const std::size_t row = call.dim("dim1", shape.size(), 0), column = call.dim("dim2", shape.size(), 1);
-  const std::int64_t offset = call.integer("offset", 0);
-  if (row == column) call.unsupported("a diagonal of one dimension");
-  const std::int64_t down = std::max<std::int64_t>(0, -offset), right = std::max<std::int64_t>(0, offset);
-  const std::int64_t length = std::max<std::int64_t>(0, std::min(shape[row] - down, shape[column] - right));
-  const Shape strides = row_major_strides(shape);
-  View view{{}, {}, length > 0 ? down * strides[row] + right * strides[column] : 0};
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (d == row || d == column) continue;
-    view.sizes.push_back(shape[d]);
-    view.strides.push_back(strides[d]);
-  }
-  view.sizes.push_back(length);
-  view.strides.push_back(strides[row] + strides[column]);
-  return view;
-}
-
-using ViewOf = View (*)(Call&, const Shape&);
 
 // The gradient of a cut: zeros around it.
 template <ViewOf view_of>
@@ -308,10 +244,10 @@ std::span<const Rule> movement_rules() {
       {"_chunk_cat", {"default"}, lower_chunk_cat, kOut},
       {"slice_backward", {"default"}, lower_cut_backward<slice_view>},
       {"select_backward", {"default"}, lower_cut_backward<select_view>},
-      {"diagonal_backward", {"default"}, lower_cut_backward<diagonal_view>},
+      {"diagonal_backward", {"default"}, lower_cut_backward<main_diagonal_view>},
       {"slice_scatter", {"default"}, lower_cut_replaced<slice_view>},
       {"select_scatter", {"default"}, lower_cut_replaced<select_view>},
-      {"diagonal_scatter", {"default"}, lower_cut_replaced<diagonal_view>},
+      {"diagonal_scatter", {"default"}, lower_cut_replaced<main_diagonal_view>},
       {"constant_pad_nd", {"default"}, lower_constant_pad},
       {"repeat", {"default"}, lower_repeat},
       {"tril", {"default"}, lower_triangle<true>, kInPlace | kOut},

@@ -169,6 +169,73 @@ void lower_huber_loss_backward(Call& call) {
   call.returns(minimum(maximum(difference, -delta), delta) * gradient);
 }
 
+// log(1 + exp(-target self)), each step rounded to the elements' own format.
+void lower_soft_margin_loss(Call& call) {
+  const Expr x = call.tensor("self");
+  const ComputeIn own(call.emitter(), x.format());
+  call.returns(reduced(call, held(log1p, held(exp, -x * call.tensor("target")))));
+}
+void lower_soft_margin_loss_backward(Call& call) {
+  const Expr x = call.tensor("self"), y = call.tensor("target");
+  const ComputeIn own(call.emitter(), x.format());
+  const Expr z = held(exp, -y * x);
+  call.returns(y * z * -mean_factor(call, x) / (z + 1.0) * call.tensor("grad_output"));
+}
+
+// Of each row: sum over the classes j but the target t of max(0, margin - x_t + x_j)^p, over the number of classes.
+struct Margins {
+  Expr hinge, own;  // [rows, classes]: what is above 0; whether the class is the target.
+  Expr weight;      // [rows, 1], or a number: with p = 2, twice the weight is the square's slope.
+  bool squared;
+};
+
+Margins margins_of(Call& call, Expr x) {
+  Emitter& emitter = call.emitter();
+  const Expr target = call.tensor("target");
+  const double p = call.real("p", 1);
+  if (p != 1 && p != 2) call.unsupported("p is not 1 or 2");
+  const std::int64_t rows = x.size(0), classes = x.size(1);
+  const Expr index = reshape(target, {rows});
+  const Expr column = iota(emitter, {1, classes}, 0, 1, Format::kInt64),
+             first = iota(emitter, {rows}, 0, static_cast<double>(classes), Format::kInt64);
+  const Expr own = compare(Primitive::kEqual, column, reshape(index, {rows, 1}));
+  Expr place = first;
+  {
+    const ComputeIn integers(emitter, Format::kInt64);
+    place = first + index;
+  }
+  const Expr of_target = gather_rows(reshape(x, {x.count(), 1}), place), zero = emitter.constant(0);
+  const Expr above = call.operand_or("margin", 1) - of_target + x;
+  Expr weight = emitter.constant(1);
+  if (call.has("weight")) weight = gather_rows(reshape(call.tensor("weight"), {classes, 1}), index);
+  return {select(own, zero, maximum(above, zero)), own, weight, p == 2};
+}
+
+// Rows of one alone are a vector.
+Expr as_rows(Expr x) { return x.rank() < 2 ? reshape(x, {1, x.count()}) : x; }
+
+void lower_multi_margin_loss(Call& call) {
+  const Expr x = as_rows(call.tensor("self"));
+  const Margins margins = margins_of(call, x);
+  const Expr terms = (margins.squared ? square(margins.hinge) : margins.hinge) * margins.weight;
+  const Expr losses = sum(terms, {1}) / static_cast<double>(x.size(1));
+  call.returns(reshape(reduced(call, losses), call.result_shape()));
+}
+
+void lower_multi_margin_loss_backward(Call& call) {
+  const Expr x = as_rows(call.tensor("self"));
+  Emitter& emitter = call.emitter();
+  const Margins margins = margins_of(call, x);
+  const double rows = call.integer("reduction", 1) == 1 ? static_cast<double>(x.size(0)) : 1;
+  const Expr scale = margins.weight * (1.0 / (rows * static_cast<double>(x.size(1))));
+  const Expr slope = margins.squared ? 2.0 * margins.hinge : cast(positive(margins.hinge), emitter.compute());
+  Expr gradient = call.tensor("grad_output");
+  if (gradient.rank() > 0) gradient = reshape(gradient, {gradient.count(), 1});
+  const Expr others = slope * scale;
+  const Expr all = select(margins.own, -sum(others, {1}), others) * gradient;
+  call.returns(reshape(all, call.result_shape()));
+}
+
 // Some loops round the scale to the elements' own format.
 void lower_native_dropout_backward(Call& call) {
   const Expr scale = call.operand("scale", call.result_format());
@@ -198,6 +265,10 @@ std::span<const Rule> piecewise_rules() {
       {"smooth_l1_loss_backward", {"default"}, lower_smooth_l1_loss_backward},
       {"huber_loss", {"default"}, lower_huber_loss},
       {"huber_loss_backward", {"default"}, lower_huber_loss_backward},
+      {"soft_margin_loss", {"default"}, lower_soft_margin_loss, kOut},
+      {"soft_margin_loss_backward", {"default"}, lower_soft_margin_loss_backward},
+      {"multi_margin_loss", {"default"}, lower_multi_margin_loss, kOut},
+      {"multi_margin_loss_backward", {"default"}, lower_multi_margin_loss_backward},
       {"native_dropout_backward", {"default"}, lower_native_dropout_backward},
   };
   return kRules;

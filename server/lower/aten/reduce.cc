@@ -48,6 +48,21 @@ void lower_sum(Call& call) {
   call.returns(squeezed(made, dims, call.boolean("keepdim", false)));
 }
 
+// Missing numbers count as 0.
+void lower_nansum(Call& call) {
+  const Expr x = converted(call);
+  if (!is_float(x.format())) call.unsupported("sums of integers");
+  const auto dims = call.dims("dim", x.rank());
+  const Expr present = select(compare(Primitive::kNotEqual, x, x), x.emitter->constant(0, x.format()), x);
+  call.returns(squeezed(sum(present, dims), dims, call.boolean("keepdim", false)));
+}
+
+void lower_count_nonzero(Call& call) {
+  const Expr x = cast(not_equal(call.tensor("self"), 0), Format::kInt64);
+  const auto dims = call.dims("dim", x.rank());
+  call.returns(squeezed(whole_total(Primitive::kSum, x, dims, Format::kInt64), dims, false));
+}
+
 // 16-bit means are taken in fp32 and rounded once (mean_out, native/ReduceOps.cpp).
 void lower_mean(Call& call) {
   const Expr x = converted(call);
@@ -210,6 +225,8 @@ std::span<const Rule> reduce_rules() {
   static const Rule kRules[] = {
       {"sum", {"default", "dim_IntList"}, lower_sum, kOut},
       {"sum", {"IntList"}, lower_sum, kOut},
+      {"nansum", {"default"}, lower_nansum, kOut},
+      {"count_nonzero", {"default", "dim_IntList"}, lower_count_nonzero, kOut},
       {"mean", {"default", "dim"}, lower_mean, kOut},
       {"amax", {"default"}, lower_extreme<kAmax>, kOut},
       {"amin", {"default"}, lower_extreme<kAmin>, kOut},

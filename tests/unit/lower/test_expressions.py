@@ -8,7 +8,9 @@ import pytest
 import torch
 from complex_expressions import complex_expressions
 from core_expressions import core_expressions
+from further_expressions import further_expressions
 from image_expressions import Expression, image_expressions
+from matrix_expressions import matrix_expressions
 from test_against_torch import LOCAL, WHOLE, assert_below, check
 
 import plumbline
@@ -16,8 +18,10 @@ from plumbline import daemon
 
 
 def every_expression(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
-    complexes = complex_expressions(dtype, seed) if dtype in (torch.float64, torch.float32) else {}
-    return image_expressions(dtype, seed) | core_expressions(dtype, seed) | complexes
+    every = image_expressions(dtype, seed) | core_expressions(dtype, seed) | further_expressions(dtype, seed)
+    if dtype in (torch.float64, torch.float32):
+        every |= complex_expressions(dtype, seed) | matrix_expressions(dtype, seed)
+    return every
 
 
 EXACT = every_expression()

@@ -1,0 +1,90 @@
+"""Copies of views, signs, missing numbers, ranks, reductions by index and special functions, with their gradients."""
+
+import torch
+import torch.nn.functional as F
+from image_expressions import Expression, differentiated
+from torch import Tensor
+
+
+def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return (2 * torch.randn(*shape, generator=draw)).to(dtype).requires_grad_()
+
+    x, y, cube, vector = normal(4, 6), normal(4, 6), normal(2, 3, 4), normal(5)
+    inside = (1.8 * torch.rand(4, 6, generator=draw) - 0.9).to(dtype).requires_grad_()
+    above = (0.2 + 8 * torch.rand(4, 6, generator=draw)).to(dtype).requires_grad_()
+    holes = torch.where(y.detach() > 1, torch.nan, x.detach()).requires_grad_()
+    index = torch.tensor([[0, 1, 1, 3, 2, 0], [2, 1, 0, 0, 2, 3]])
+    rows, labels = torch.tensor([2, 0, 2]), torch.tensor([1, 4, 0, 5])
+    plain, mask = x.detach(), x.detach().sign()
+    functions = {
+        "expand-copy": (lambda: torch.expand_copy(x[:, :1], (4, 6)) * y, [x, y]),
+        "permute-copy": (lambda: torch.permute_copy(cube, (2, 0, 1)) * torch.transpose_copy(cube, 0, 2).mT, [cube]),
+        "shape-copies": (lambda: torch.t_copy(x) * torch.squeeze_copy(torch.unsqueeze_copy(y, 1), 1).t(), [x, y]),
+        "cut-copies": (
+            lambda: torch.select_copy(x, 0, 2) * torch.slice_copy(y, 0, 1, 4, 2)[0] * torch.unbind_copy(x, 0)[3],
+            [x, y],
+        ),
+        "unfold-copy": (lambda: torch.unfold_copy(x, 1, 3, 2), [x]),
+        "diagonals": (lambda: torch.diag_embed(cube, 1, 0, 2).sum(1) + torch.diagonal_copy(cube).sum(), [cube]),
+        "trace": (lambda: x.trace() * y[0], [x, y]),
+        "blocks": (lambda: torch.block_diag(x, vector, cube[0], vector[0]), [x, vector, cube]),
+        "channel-shuffle": (lambda: F.channel_shuffle(x.view(1, 4, 6), 2).square(), [x]),
+        "copysign": (lambda: torch.copysign(x, y) + torch.copysign(y, -1.5), [x, y]),
+        "nan-to-num": (lambda: holes.nan_to_num(0.5) * (x / 0.0).detach().nan_to_num(posinf=3.0, neginf=-2.0), [holes]),
+        "fmax": (lambda: torch.fmax(holes, y) + torch.fmin(x, holes), [x, y, holes]),
+        "hypot": (lambda: torch.hypot(x, y) + torch.hypot(x, x * 0), [x, y]),
+        "ldexp": (lambda: torch.ldexp(x, index[0]), [x]),
+        "round-decimals": (lambda: x.detach().round(decimals=1) * y + y.detach().round(decimals=-1), [y]),
+        "nansum": (lambda: holes.nansum(1) * x.nansum() + holes.nanmean(1), [x, holes]),
+        "kth": (lambda: x.kthvalue(2, 0)[0] * y.kthvalue(4, 1, keepdim=True)[0], [x, y]),
+        "median": (lambda: x.median(1)[0] * y.median(0, keepdim=True)[0][:, :4] + x.median(), [x, y]),
+        "cummax": (lambda: x.cummax(1)[0] + y.cummin(0)[0], [x, y]),
+        **{
+            f"scatter-{how}{'' if own else '-others'}": (
+                lambda how=how, own=own: x.scatter_reduce(0, index, y[:2], how, include_self=own), [x, y],
+            )
+            for how in ("sum", "mean", "amax", "amin", "prod") for own in (True, False)
+        },
+        **{
+            f"rows-{how}": (lambda how=how: x.index_reduce(0, rows, y[:3], how), [x, y])
+            for how in ("mean", "amax", "amin", "prod")
+        },
+        "unpool": (
+            lambda: F.max_unpool2d(*F.max_pool2d(x[None, None], 2, return_indices=True), 2) * y,
+            [x, y],
+        ),
+        "soft-margin": (
+            lambda: F.soft_margin_loss(x, y.detach().sign()) + F.soft_margin_loss(y, mask, reduction="none"),
+            [x, y],
+        ),
+        "multi-margin": (
+            lambda: (
+                F.multi_margin_loss(x, labels)
+                + F.multi_margin_loss(y, labels, p=2, margin=0.7, weight=inside.detach()[0].abs(), reduction="none")
+            ),
+            [x, y],
+        ),
+        "lgamma": (lambda: above.lgamma() + x.lgamma(), [x, above]),
+        "digamma": (lambda: above.digamma() * y, [above, y]),
+        "mvlgamma": (lambda: (above + 2).mvlgamma(3), [above]),
+        "polygamma": (lambda: torch.polygamma(1, above) + torch.polygamma(2, above + 1), [above]),
+        "erfinv": (lambda: inside.erfinv(), [inside]),
+    }  # fmt: skip
+    if dtype in (torch.float64, torch.float32):  # Of narrower elements the series are added up in their own format.
+        functions |= {
+            "bessel": (lambda: torch.i0(x) * torch.special.i0e(y) + torch.i0(30 * above.detach()).log(), [x, y]),
+            "bessel-1": (lambda: torch.special.i1(x) + torch.special.i1e(y), [x, y]),
+        }
+    expressions = {name: differentiated(function, *inputs) for name, (function, inputs) in functions.items()}
+    expressions["outcomes"] = lambda: {
+        "signbit": torch.signbit(plain * torch.tensor([0.0, -0.0, 1, 1, 1, 1], dtype=dtype)),
+        "infinite": torch.isposinf(plain / 0) ^ torch.isneginf(plain / 0),
+        "heaviside": torch.heaviside(plain.round(), vector.detach()[:1]),
+        "angle": plain.angle(),
+        "counts": torch.stack([(plain > 0).count_nonzero(), (plain.round() * 1.0).count_nonzero(0)[0]]),
+        "isin": torch.isin(index, labels) ^ torch.isin(index, labels, invert=True),
+    }
+    return expressions
