@@ -50,7 +50,8 @@ auto in_argument(std::string_view name, Read read) {
 }  // namespace
 
 Call::Call(Emitter& emitter, Storage& storage, const TraceOp& op, std::string_view base, std::string_view overload,
-           std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made)
+           std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made,
+           std::function<Expr(std::size_t)> observe)
     : emitter_(emitter),
       storage_(storage),
       op_(op),
@@ -58,7 +59,8 @@ Call::Call(Emitter& emitter, Storage& storage, const TraceOp& op, std::string_vi
       overload_(overload),
       arguments_(std::move(arguments)),
       outputs_(std::move(outputs)),
-      made_(made) {}
+      made_(made),
+      observe_(std::move(observe)) {}
 
 void Call::unsupported(const std::string& what) const { throw Unsupported(op_.name + ": " + what); }
 
@@ -214,6 +216,11 @@ std::vector<std::int64_t> Call::dims(std::string_view name, std::size_t rank) co
 
 std::size_t Call::dim(std::string_view name, std::size_t rank, std::int64_t otherwise) const {
   return static_cast<std::size_t>(wrapped(integer(name, otherwise), rank));
+}
+
+Expr Call::observed(std::size_t output) {
+  if (!observe_ || !wants(output)) unsupported("result " + std::to_string(output) + " was not observed");
+  return observe_(outputs_[output]);
 }
 
 bool Call::wants(std::size_t output) const {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <complex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,7 +22,8 @@ struct Rule;
 class Call {
  public:
   Call(Emitter& emitter, Storage& storage, const TraceOp& op, std::string_view base, std::string_view overload,
-       std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made);
+       std::vector<TraceArgument> arguments, std::vector<std::size_t> outputs, std::map<std::size_t, NodeId>& made,
+       std::function<Expr(std::size_t)> observe = nullptr);
 
   Emitter& emitter() { return emitter_; }
   const TraceOp& op() const { return op_; }
@@ -62,6 +64,8 @@ class Call {
   bool wants(std::size_t output) const;
   Format result_format(std::size_t output = 0) const;
   Shape result_shape(std::size_t output = 0) const;
+  // What was observed of an output, as a leaf that is compared with nothing: where iterations start that end elsewhere.
+  Expr observed(std::size_t output);
   // Gives output i, rounded to its format. The shape must be the one that the trace states. Outputs that the trace
   // does not want are dropped.
   void returns(std::size_t output, Expr node);
@@ -115,6 +119,7 @@ class Call {
   std::vector<TraceArgument> arguments_;
   std::vector<std::size_t> outputs_;
   std::map<std::size_t, NodeId>& made_;
+  std::function<Expr(std::size_t)> observe_;  // By index of the result.
   std::optional<NodeId> decided_;
   std::optional<Grid> grid_;
   std::optional<Choice> choice_;

@@ -38,7 +38,8 @@ struct Node {
   std::uint32_t origin = 0;           // Index into Graph::origins; 0 for leaves.
 };
 
-// A node whose value the step did not compute, or which an opaque operation computed (an anchor).
+// A node whose value the step did not compute, or an anchor: one that an opaque operation computed, or from which an
+// iteration starts that ends elsewhere.
 struct GraphLeaf {
   NodeId node = 0;
   LeafRole role = LeafRole::kData;

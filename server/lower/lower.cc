@@ -242,6 +242,7 @@ class Lowering {
         contradiction = std::string(" (") + error.what() + ")";
       }
       if (!modelled) {
+        std::erase_if(graph_.leaves, [this](const GraphLeaf& leaf) { return emitter_.fresh(leaf.node); });
         emitter_.roll_back();
         storage_.take_missing();
         made.clear();
@@ -338,7 +339,15 @@ class Lowering {
         throw Unsupported("a result whose element type is not modelled");
     std::vector<std::size_t> outputs = results_where(op, match.writes_arguments);
     if (!match.foreach) {
-      Call call(emitter_, storage_, op, match.rule->name, match.overload, op.arguments, std::move(outputs), made);
+      const auto observe = [&](std::size_t i) {
+        const TensorRef& tensor = op.results[i].tensor;
+        Bytes content = payload(op.results[i].observed, tensor.format, count(tensor.view.sizes), "observed result");
+        if (!content) throw Unsupported(op.name + ": result " + std::to_string(i) + " was not observed");
+        const std::string name = op.name + " result " + std::to_string(i);
+        return Expr{&emitter_, add_leaf(tensor.view.sizes, tensor.format, LeafRole::kData, name, true, content)};
+      };
+      Call call(emitter_, storage_, op, match.rule->name, match.overload, op.arguments, std::move(outputs), made,
+                observe);
       match.rule->lower(call);
       grid_ = call.grid();
       choice_ = call.choice();

@@ -37,7 +37,8 @@ const Table& table() {
           grid_rules(),        recurrent_rules(),   choice_rules(),    norm_rules(),     softmax_loss_rules(),
           attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     count_rules(),
           movement_rules(),    factory_rules(),     optimizer_rules(), quantize_rules(), special_rules(),
-          sign_rules(),        gamma_rules(),       bessel_rules(),    copy_rules(),     linear_algebra_rules()})
+          sign_rules(),        gamma_rules(),       bessel_rules(),    copy_rules(),     linear_algebra_rules(),
+          spectral_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
