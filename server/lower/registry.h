@@ -62,6 +62,7 @@ std::span<const Rule> special_rules();
 std::span<const Rule> sign_rules();
 std::span<const Rule> gamma_rules();
 std::span<const Rule> bessel_rules();
+std::span<const Rule> polynomial_rules();
 std::span<const Rule> reduce_rules();
 std::span<const Rule> matmul_rules();
 std::span<const Rule> convolution_rules();

@@ -110,6 +110,29 @@ void lower_blocks(Call& call) {
   call.returns(assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), format));
 }
 
+// Reversed along a dimension: a window cannot say it, since strides are never negative.
+Expr reversed(Expr x, std::size_t dim) {
+  const Expr front = exchanged(x, 0, dim);
+  const std::int64_t rows = front.size(0);
+  const Expr order = iota(*x.emitter, {rows}, static_cast<double>(rows - 1), -1, Format::kInt64);
+  return exchanged(reshape(gather_rows(reshape(front, {rows, x.count() / rows}), order), front.shape()), 0, dim);
+}
+
+// By quarters of a turn in the plane of two dimensions.
+void lower_rotated(Call& call) {
+  const Expr x = call.tensor("self");
+  std::vector<std::int64_t> plane = call.integers("dims");
+  if (plane.empty()) plane = {0, 1};
+  if (plane.size() != 2 || x.rank() < 2 || x.count() == 0) call.unsupported("shapes");
+  const std::size_t a = wrapped_dim(call, plane[0], x.rank()), b = wrapped_dim(call, plane[1], x.rank());
+  const std::int64_t turns = ((call.integer("k", 1) % 4) + 4) % 4;
+  Expr made = x;
+  if (turns == 1) made = exchanged(reversed(x, b), a, b);
+  if (turns == 2) made = reversed(reversed(x, a), b);
+  if (turns == 3) made = exchanged(reversed(x, a), a, b);
+  call.returns(made);
+}
+
 // Channels in `groups` rows are read column by column.
 void lower_channel_shuffle(Call& call) {
   const Expr x = call.tensor("self");
@@ -140,6 +163,7 @@ std::span<const Rule> copy_rules() {
       {"diag_embed", {"default"}, lower_diagonals, kOut},
       {"trace", {"default"}, lower_trace, kOut},
       {"block_diag", {"default"}, lower_blocks, kOut},
+      {"rot90", {"default"}, lower_rotated, kOut},
       {"channel_shuffle", {"default"}, lower_channel_shuffle, kOut},
       {"native_channel_shuffle", {"default"}, lower_channel_shuffle},
   };

@@ -67,6 +67,7 @@ void lower_local_scalar_dense(Call& call) {
 std::span<const Rule> factory_rules() {
   static const Rule kRules[] = {
       {"zeros", {"default"}, lower_filled_with<0>},
+      {"_efficientzerotensor", {"default"}, lower_filled_with<0>},
       {"ones", {"default"}, lower_filled_with<1>},
       {"zeros_like", {"default"}, lower_filled_with<0>},
       {"ones_like", {"default"}, lower_filled_with<1>},

@@ -1,4 +1,4 @@
-// The gamma function's kin, and the inverse of the error function (ATen: native/Math.h). What is written here is exact
+// The gamma function's kin, and the error function's (ATen: native/Math.h). What is written here is exact
 // to fp64's last places, and rounds in more places than kernels do, so that what is allowed covers them.
 #include <array>
 #include <cmath>
@@ -156,9 +156,64 @@ void lower_polygamma(Call& call) {
   call.returns(select(pole, number(x, scale * kInfinity), value));
 }
 
+// Hurwitz' zeta function, the sum of (q + k)^-s, for s > 1 and q > 0: as in polygamma.
+void lower_zeta(Call& call) {
+  constexpr int kTerms = 12;
+  const Expr s = call.operand("self"), q = call.operand("other");
+  Emitter& emitter = call.emitter();
+  const Expr inside = logical_and(s > 1.0, q > 0.0), one = emitter.constant(1);
+  const Expr order = select(inside, s, emitter.constant(2)), z = select(inside, q, one);
+  const auto power = [&](Expr base) { return binary(Primitive::kPow, base, -order); };
+  Expr sum = power(z);
+  for (int k = 1; k < kTerms; ++k) sum = sum + power(z + static_cast<double>(k));
+  const Expr w = z + double{kTerms}, squared = square(1.0 / w), last = power(w);
+  Expr series = emitter.constant(0), factor = 0.5 * order, powers = 1.0 / w;
+  for (std::size_t j = 0; j < kBernoulli.size(); ++j) {
+    series = series + kBernoulli[j] * factor * powers;
+    const auto n = static_cast<double>(2 * (j + 1));
+    factor = factor * (order + (n - 1)) * (order + n) / ((n + 1) * (n + 2));
+    powers = powers * squared;
+  }
+  const Expr value = sum + last * (w / (order - 1.0) + 0.5 + series);
+  // Elsewhere there are poles, and sums that are not worked out here.
+  const Expr outside = select(equal(s, 1), emitter.constant(kInfinity), emitter.constant(kNaN));
+  call.returns(expand(select(inside, value, outside), call.result_shape()));
+}
+
+// exp(x^2) erfc(x): near 0 as it is written; farther, a sum over equal steps of an integral, with what its pole adds
+// (Matta and Reichel, "Uniform computation of the error function and other related functions", 1971).
+Expr scaled_erfc(Expr x) {
+  constexpr double kStep = 0.5, kNear = 1;
+  constexpr int kTerms = 13;
+  const Expr t = abs(x), near = t < kNear;
+  const Expr small = select(near, t, number(x, 0)), large = select(near, number(x, 2), t), squared = square(large);
+  Expr sum = 1.0 / squared;
+  for (int n = 1; n < kTerms; ++n) {
+    const double node = (n * kStep) * (n * kStep);
+    sum = sum + 2 * std::exp(-node) / (squared + node);
+  }
+  const Expr pole = large < std::numbers::pi / kStep, inside = select(pole, large, number(x, 1));
+  const Expr correction = 2.0 * exp(square(inside)) / (1.0 - exp(2 * std::numbers::pi / kStep * inside));
+  const Expr integral = large * sum * (kStep / std::numbers::pi);
+  const Expr above = select(near, exp(square(small)) * (1.0 - unary(Primitive::kErf, small)),
+                            select(pole, integral + correction, integral));
+  return select(x < 0.0, 2.0 * exp(square(x)) - above, above);
+}
+
+void lower_scaled_erfc(Call& call) { call.returns(scaled_erfc(call.tensor("self"))); }
+
+// log of the normal distribution: below -1 by the scaled erfc, which does not underflow.
+void lower_log_normal(Call& call) {
+  const Expr x = call.tensor("self"), below = x < -1.0;
+  const Expr tail = select(below, x * -std::sqrt(0.5), number(x, 1));
+  const Expr rest = select(below, number(x, 1), x * std::sqrt(0.5));
+  call.returns(
+      select(below, log(0.5 * scaled_erfc(tail)) - square(tail), log1p(-0.5 * (1.0 - unary(Primitive::kErf, rest)))));
+}
+
 // Giles' approximation ("Approximating the erfinv function", GPU Computing Gems, 2010), then Newton's steps.
-void lower_inverse_erf(Call& call) {
-  const Expr x = call.tensor("self"), one = number(x, 1);
+Expr inverse_erf(Expr x) {
+  const Expr one = number(x, 1);
   const Expr inside = compare(Primitive::kLess, abs(x), one), z = select(inside, x, number(x, 0));
   const Expr w = -log((1.0 - z) * (1.0 + z));
   const Expr centre = polynomial(w - 2.5, {1.50140941, 0.246640727, -0.00417768164, -0.00125372503, 0.00021858087,
@@ -170,7 +225,12 @@ void lower_inverse_erf(Call& call) {
     y = y - (unary(Primitive::kErf, y) - z) * exp(square(y)) * (std::sqrt(std::numbers::pi) / 2);
   const Expr edge = equal(abs(x), 1);
   const Expr outside = select(edge, x * kInfinity, number(x, kNaN));
-  call.returns(select(inside, y, outside));
+  return select(inside, y, outside);
+}
+
+void lower_inverse_erf(Call& call) { call.returns(inverse_erf(call.tensor("self"))); }
+void lower_inverse_normal(Call& call) {
+  call.returns(inverse_erf(2.0 * call.tensor("self") - 1.0) * std::numbers::sqrt2);
 }
 
 }  // namespace
@@ -181,6 +241,10 @@ std::span<const Rule> gamma_rules() {
       {"mvlgamma", {"default"}, lower_multivariate, kInPlace | kOut},
       {"digamma", {"default"}, lower_digamma, kInPlace | kOut},
       {"polygamma", {"default"}, lower_polygamma, kInPlace | kOut},
+      {"special_zeta", {"default", "self_scalar", "other_scalar"}, lower_zeta, kOut},
+      {"special_erfcx", {"default"}, lower_scaled_erfc, kOut},
+      {"special_log_ndtr", {"default"}, lower_log_normal, kOut},
+      {"special_ndtri", {"default"}, lower_inverse_normal, kOut},
       {"erfinv", {"default"}, lower_inverse_erf, kInPlace | kOut},
   };
   return kRules;

@@ -376,11 +376,11 @@ struct Indexed {
   std::size_t start = 0, index_rank = 0;
 };
 
-Indexed indexed(Call& call, const Shape& sizes) {
+Indexed indexed(Call& call, const Shape& sizes, const std::vector<std::optional<Expr>>& given) {
   Indexed made;
   std::vector<std::size_t> where;
   std::size_t d = 0;
-  for (const std::optional<Expr>& index : call.optional_tensors("indices")) {
+  for (const std::optional<Expr>& index : given) {
     const std::size_t own =
         index && (index->format() == Format::kBool || index->format() == Format::kUInt8) ? index->rank() : 1;
     if (own == 0 || d + own > sizes.size()) call.unsupported("indices of more dimensions than there are");
@@ -403,6 +403,8 @@ Indexed indexed(Call& call, const Shape& sizes) {
   made.sizes.insert(made.sizes.end(), sizes.begin() + static_cast<std::ptrdiff_t>(d), sizes.end());
   return made;
 }
+
+Indexed indexed(Call& call, const Shape& sizes) { return indexed(call, sizes, call.optional_tensors("indices")); }
 
 // Where the elements of self[indices] lie in self, in the shape of the result: the indexed dimensions become the
 // broadcast shape of the indices, in place when they are neighbours, otherwise in front. `rows`: trues of each mask.
@@ -448,6 +450,35 @@ void lower_index(Call& call) {
   const std::int64_t rows = from.masks.empty() ? 0 : shape.at(from.start + from.index_rank - 1);
   const Expr position = indexed_positions(call, from, rows);
   call.returns(reshape(gather_rows(column(x), flat(position)), position.shape()));
+}
+
+// Indices that need not lie within x, and a mask of those that count: what compilers write in place of a branch.
+std::vector<std::optional<Expr>> clamped_indices(Call& call, const Shape& sizes) {
+  std::vector<std::optional<Expr>> indices = call.optional_tensors("indices");
+  Emitter& emitter = call.emitter();
+  const ComputeIn integers(emitter, Format::kInt64);
+  for (std::size_t d = 0; d < indices.size(); ++d)
+    if (indices[d])
+      indices[d] = minimum(maximum(*indices[d], emitter.constant(-static_cast<double>(sizes.at(d)))),
+                           emitter.constant(static_cast<double>(sizes.at(d) - 1)));
+  return indices;
+}
+
+void lower_masked_index(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.count() == 0) call.unsupported("no elements");
+  const Expr position = indexed_positions(call, indexed(call, x.shape(), clamped_indices(call, x.shape())), 0);
+  const Expr read = reshape(gather_rows(column(x), flat(position)), position.shape());
+  call.returns(select(call.tensor("mask"), read, call.stored("fill")));
+}
+
+void lower_masked_index_add(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.count() == 0) call.unsupported("no elements");
+  const Expr position = indexed_positions(call, indexed(call, x.shape(), clamped_indices(call, x.shape())), 0);
+  const Expr zero = call.emitter().constant(0, x.format());
+  const Expr values = expand(select(call.tensor("mask"), call.tensor("values"), zero), position.shape());
+  call.returns(accumulated_elements(x, values, position, x.format()));
 }
 
 // The trues of masks beside other indices, whose last dimension they have to fit.
@@ -525,6 +556,8 @@ std::span<const Rule> index_rules() {
       {"index_put", {"default"}, lower_index_put, kInPlace | kObserved},
       {"_index_put_impl", {"default"}, lower_index_put, kOnlyInPlace | kObserved},
       {"flip", {"default"}, lower_flip},
+      {"_unsafe_masked_index", {"default"}, lower_masked_index},
+      {"_unsafe_masked_index_put_accumulate", {"default"}, lower_masked_index_add},
       {"_unsafe_index", {"Tensor"}, lower_index, kObserved},
       {"_unsafe_index_put", {"default"}, lower_index_put, kObserved},
   };

@@ -1,4 +1,6 @@
 // Matrix products (ATen: native/LinearAlgebra.cpp, native/Linear.cpp).
+#include <algorithm>
+
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -42,6 +44,35 @@ void lower_dot(Call& call) {
   call.returns(reshape(matmul(reshape(a, {1, a.count()}), column(b)), {}));
 }
 
+// The sum of a batch's products. Of 16-bit numbers each is rounded before the next is added.
+void lower_addbmm(Call& call) {
+  const Expr a = call.tensor("batch1"), b = call.tensor("batch2");
+  if (call.result_format() != call.emitter().compute() || a.rank() != 3 || a.count() == 0 || b.count() == 0)
+    call.unsupported("16-bit numbers, or an empty product");
+  const std::int64_t batch = a.size(0), n = a.size(1), m = a.size(2), p = b.size(2);
+  with_bias(call, reshape(permute(a, {1, 0, 2}), {n, batch * m}), reshape(b, {batch * m, p}));
+}
+
+// The sum over some dimensions of the product of three tensors, in which dimensions of 1 are put.
+void lower_trilinear(Call& call) {
+  if (call.result_format() != call.emitter().compute()) call.unsupported("16-bit numbers");
+  const auto spread = [&](const char* name, const char* dims) {
+    const Expr x = call.tensor(name);
+    std::vector<std::int64_t> put = call.integers(dims);
+    std::ranges::sort(put);
+    Shape shape = x.shape();
+    for (const std::int64_t dim : put) {
+      if (dim < 0 || dim > static_cast<std::int64_t>(shape.size())) call.unsupported("shapes");
+      shape.insert(shape.begin() + dim, 1);
+    }
+    return reshape(x, shape);
+  };
+  const Expr product = spread("i1", "expand1") * spread("i2", "expand2") * spread("i3", "expand3");
+  std::vector<std::int64_t> over = call.integers("sumdim");
+  std::ranges::sort(over);
+  call.returns(reshape(sum(product, over), call.result_shape()));
+}
+
 // x W^T + bias, the leading dimensions of x taken as rows.
 void lower_linear(Call& call) {
   const Expr x = call.tensor("input"), weight = call.tensor("weight");
@@ -63,6 +94,8 @@ std::span<const Rule> matmul_rules() {
       {"bmm", {"default"}, lower_mm, kOut},
       {"addmm", {"default"}, lower_addmm, kInPlace | kOut},
       {"baddbmm", {"default"}, lower_baddbmm, kInPlace | kOut},
+      {"addbmm", {"default"}, lower_addbmm, kInPlace | kOut},
+      {"_trilinear", {"default"}, lower_trilinear, kOut},
       {"mv", {"default"}, lower_mv, kOut},
       {"addmv", {"default"}, lower_addmv, kInPlace | kOut},
       {"dot", {"default"}, lower_dot, kOut},

@@ -175,6 +175,12 @@ void lower_norm(Call& call) {
   call.returns(squeezed(norm(x, order, dims), dims, call.boolean("keepdim", false)));
 }
 
+// The norm of a difference, which is held in the operands' own format.
+void lower_distance(Call& call) {
+  const Expr a = call.tensor("self"), b = call.tensor("other"), d = cast(a - b, call.result_format());
+  call.returns(reshape(norm(d, call.real("p", 2), all_dims(d)), {}));
+}
+
 // Parts along a dimension whose norm is above the limit are scaled down to it (native/cpu/RenormKernel.cpp).
 void lower_renorm(Call& call) {
   const Expr x = call.tensor("self");
@@ -243,6 +249,7 @@ std::span<const Rule> reduce_rules() {
       {"std_mean", {"default", "dim", "correction"}, lower_variance_mean<true>},
       {"linalg_vector_norm", {"default"}, lower_norm, kOut},
       {"norm", {"Scalar", "ScalarOpt_dim", "ScalarOpt_dtype", "ScalarOpt_dim_dtype"}, lower_norm, kForeach},
+      {"dist", {"default"}, lower_distance, kOut},
       {"renorm", {"default"}, lower_renorm, kInPlace | kOut},
       {"cumsum", {"default"}, lower_cumsum, kInPlace | kOut},
       {"any", {"default", "dim", "dims"}, lower_quantifier<kAmax>},

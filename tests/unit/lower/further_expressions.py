@@ -13,6 +13,7 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
         return (2 * torch.randn(*shape, generator=draw)).to(dtype).requires_grad_()
 
     x, y, cube, vector = normal(4, 6), normal(4, 6), normal(2, 3, 4), normal(5)
+    slope, square = normal(3, 1, 1), normal(2, 4, 4)
     inside = (1.8 * torch.rand(4, 6, generator=draw) - 0.9).to(dtype).requires_grad_()
     above = (0.2 + 8 * torch.rand(4, 6, generator=draw)).to(dtype).requires_grad_()
     holes = torch.where(y.detach() > 1, torch.nan, x.detach()).requires_grad_()
@@ -32,6 +33,12 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
         "trace": (lambda: x.trace() * y[0], [x, y]),
         "blocks": (lambda: torch.block_diag(x, vector, cube[0], vector[0]), [x, vector, cube]),
         "channel-shuffle": (lambda: F.channel_shuffle(x.view(1, 4, 6), 2).square(), [x]),
+        "rotated": (lambda: x.rot90() * y.rot90(3, (1, 0)) + x.rot90(2).mT, [x, y]),
+        "distance": (lambda: torch.dist(x, y) * torch.dist(x, y[0], 1) + torch.dist(x, y, float("inf")), [x, y]),
+        "masked-reads": (
+            lambda: torch.ops.aten._unsafe_masked_index(x, index[:, :4] < 2, [index[:, :4] + 1, index[:, 2:] - 1], 0.5),
+            [x],
+        ),
         "copysign": (lambda: torch.copysign(x, y) + torch.copysign(y, -1.5), [x, y]),
         "nan-to-num": (lambda: holes.nan_to_num(0.5) * (x / 0.0).detach().nan_to_num(posinf=3.0, neginf=-2.0), [holes]),
         "fmax": (lambda: torch.fmax(holes, y) + torch.fmin(x, holes), [x, y, holes]),
@@ -77,8 +84,34 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
         functions |= {
             "bessel": (lambda: torch.i0(x) * torch.special.i0e(y) + torch.i0(30 * above.detach()).log(), [x, y]),
             "bessel-1": (lambda: torch.special.i1(x) + torch.special.i1e(y), [x, y]),
+            "products-of-three": (
+                lambda: F.bilinear(x, y, x.detach()[0] * slope + torch.zeros(6, 1, dtype=dtype)),
+                [x, y, slope],
+            ),
+            "batch-sum": (lambda: torch.addbmm(x[:3, :4], cube, square, beta=0.5, alpha=1.5), [x, cube, square]),
+            "zeta": (lambda: torch.special.zeta(above.detach() + 1.2, above) * y, [above, y]),
+            "erfcx": (lambda: torch.special.erfcx(x) + torch.special.erfcx(2 * y.abs()), [x, y]),
+            "normal": (lambda: torch.special.log_ndtr(2 * x) + torch.special.ndtri(inside.abs()), [x, inside]),
         }
     expressions = {name: differentiated(function, *inputs) for name, (function, inputs) in functions.items()}
+    degrees = torch.arange(6).to(dtype)
+    special = torch.special
+    polynomials = (
+        *(special.chebyshev_polynomial_t, special.chebyshev_polynomial_u, special.chebyshev_polynomial_v),
+        *(special.chebyshev_polynomial_w, special.shifted_chebyshev_polynomial_t),
+        *(special.shifted_chebyshev_polynomial_u, special.shifted_chebyshev_polynomial_v),
+        *(special.shifted_chebyshev_polynomial_w, special.hermite_polynomial_h, special.hermite_polynomial_he),
+        *(special.laguerre_polynomial_l, special.legendre_polynomial_p),
+    )
+    if dtype in (torch.float64, torch.float32):
+        expressions["polynomials"] = lambda: {f.__name__: f(inside.detach(), degrees) for f in polynomials}
+        expressions["bessel-others"] = lambda: {
+            **({"j0": special.bessel_j0(plain), "j1": special.bessel_j1(plain * 5)} if dtype == torch.float32 else {}),
+            "k0": special.modified_bessel_k0(above.detach()), "k1": special.modified_bessel_k1(above.detach()),
+            "k0-scaled": special.scaled_modified_bessel_k0(above.detach()),
+            "k1-scaled": special.scaled_modified_bessel_k1(above.detach()),
+            "spherical": special.spherical_bessel_j0(plain),
+        }  # fmt: skip
     expressions["outcomes"] = lambda: {
         "signbit": torch.signbit(plain * torch.tensor([0.0, -0.0, 1, 1, 1, 1], dtype=dtype)),
         "infinite": torch.isposinf(plain / 0) ^ torch.isneginf(plain / 0),

@@ -44,6 +44,12 @@ def matrix_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dic
         "qr": (lambda: linalg.qr(tall)[0].square() @ linalg.qr(tall)[1], [tall]),
         "qr-square": (lambda: linalg.qr(a)[1].square() + linalg.qr(a)[0], [a]),
         "qr-stack": (lambda: linalg.qr(stack)[1], [stack]),
+        "least-squares": (lambda: linalg.lstsq(tall, a[:1].mT.repeat(2, 2)[:6]).solution, [tall, a]),
+        "least-norm": (lambda: linalg.lstsq(wide, b[:3]).solution, [wide, b]),
+        "pseudo-inverse": (
+            lambda: linalg.pinv(tall) @ tall.flip(0)[:, :2] + linalg.pinv(stack)[0] @ tall[:4, :2],
+            [tall, stack],
+        ),
         "eigenvalues": (lambda: linalg.eigvalsh(definite()), [a]),
         "eigenvectors": (lambda: linalg.eigh(definite())[1].square() @ b, [a, b]),
         "eigen-stack": (lambda: linalg.eigh(stack + stack.mT, UPLO="U")[0], [stack]),
