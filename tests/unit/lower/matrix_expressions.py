@@ -47,7 +47,7 @@ def matrix_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dic
         "least-squares": (lambda: linalg.lstsq(tall, a[:1].mT.repeat(2, 2)[:6]).solution, [tall, a]),
         "least-norm": (lambda: linalg.lstsq(wide, b[:3]).solution, [wide, b]),
         "pseudo-inverse": (
-            lambda: linalg.pinv(tall) @ tall.flip(0)[:, :2] + linalg.pinv(stack)[0] @ tall[:4, :2],
+            lambda: linalg.pinv(tall.detach()) @ tall.flip(0)[:, :2] + linalg.pinv(stack)[0] @ tall[:4, :2],
             [tall, stack],
         ),
         "eigenvalues": (lambda: linalg.eigvalsh(definite()), [a]),
