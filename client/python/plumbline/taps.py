@@ -171,6 +171,8 @@ class Taps:
         self._watched.clear()
         self._left.clear()
         self._references.clear()
+        self._optimizers.clear()
+        self.names.clear()
 
     def _observe(self, tensor: torch.Tensor, weight: float) -> Term:
         window, payload = self._recorder.observe(described(tensor))
@@ -324,8 +326,9 @@ class Taps:
     # Optimizers.
 
     def _follow_optimizer(self, optimizer: Any) -> None:
-        def before(*_: Any) -> None:
+        def before(_: Any, args: Any, kwargs: Any) -> Any:
             self._guarded(self._optimizer_starts)
+            return self._apart(args), {key: self._apart([value])[0] for key, value in kwargs.items()}
 
         def after(*_: Any) -> None:
             self._guarded(self._optimizer_ends)
@@ -337,13 +340,27 @@ class Taps:
         original = optimizer.step
 
         def step(*args: Any, **kwargs: Any) -> Any:
-            before()
+            args, kwargs = before(optimizer, args, kwargs)
             result = original(*args, **kwargs)
             after()
             return result
 
         optimizer.step = step
         self._undo.append(lambda: delattr(optimizer, "step"))
+
+    def _apart(self, arguments: Iterable[Any]) -> tuple[Any, ...]:
+        """An optimizer's arguments, of which the closure runs forward and backward: these are not the optimizer's."""
+        return tuple(self._aside(value) if callable(value) else value for value in arguments)
+
+    def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluate(*args: Any, **kwargs: Any) -> Any:
+            self._recorder.sites.optimizer = False
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self._guarded(self._optimizer_starts)
+
+        return evaluate
 
     def _optimizer_starts(self) -> None:
         self._flush_gradients()
