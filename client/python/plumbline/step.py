@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _push_mode
 
 from .capture import recorder
 from .compiled import CompiledRegions
@@ -120,6 +120,8 @@ class StepCapture:
             self._entered = False
             if self.gate is not None:
                 self.gate.reopen()
+            if self.recorder not in _get_current_dispatch_mode_stack():  # It left with the thread that entered it.
+                _push_mode(self.recorder)
             self.recorder.__exit__(None, None, None)
         if kind is not None:
             self.recorder.fail("exception", f"the step raised {kind.__name__}")
@@ -170,9 +172,17 @@ class StepCapture:
             self._holds_lock = False
             _active.release()
         self._named.clear()
+        self._models.clear()  # They live no longer for having been captured.
+        self._optimizers.clear()
         if self.failure is not None:
             self.recorder.records.clear()
             self.recorder.arena.release()
+
+    def drop(self, failure: CaptureFailed) -> None:
+        """Ends the capture within the step: what follows runs as if never watched."""
+        if self.failure is None:
+            self.recorder.failure = failure
+        self._retire()
 
     def _retire(self) -> None:
         """Leaves the dispatch mode early, once the capture has failed: what follows runs as if never watched."""

@@ -18,10 +18,12 @@ from . import compiler
 from . import ranks as ranks_of
 from .budget import checked_budget
 from .device import device_profile
+from .disabled import NOT_SAMPLED, Disabled, NotSampled
 from .errors import PlumblineError, TypeIIError
 from .job import open_request
 from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
+from .plan import CaptureFailed
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
 from .taps import Guard, checked_guard, tensors_of
@@ -40,21 +42,6 @@ MISSED_REASONS_MAX = 64
 
 
 _NEVER = 1 << 62
-
-
-class _NotSampled:
-    """What step() gives for a step that is not audited."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        return None
-
-
-_NOT_SAMPLED = _NotSampled()
 
 
 class _SampledStep:
@@ -150,16 +137,49 @@ class Audit:
         )
         _open.add(self)
 
-    def step(self) -> _NotSampled | _ProbeStep | _SampledStep | PacedStep:
+    def step(self) -> NotSampled | _ProbeStep | _SampledStep | PacedStep:
         """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
         was found TYPE_II since."""
         number = self._step
         self._step = number + 1
         pace = self._pace
         if pace is None:
-            return _NOT_SAMPLED if number < self._next else self._begin(number)
+            return NOT_SAMPLED if number < self._next else self._begin(number)
         self._measure(pace)
-        return PacedStep(pace, _NOT_SAMPLED if number < self._next else self._begin(number))
+        return PacedStep(pace, NOT_SAMPLED if number < self._next else self._begin(number))
+
+    @property
+    def judged_together(self) -> bool:
+        """Whether other ranks have a part in the verdicts."""
+        return self._ranks > 1
+
+    @property
+    def due(self) -> bool:
+        """Whether step() has more to do for the next step than to count it, as skip() does."""
+        return self._pace is not None or self._step >= self._next
+
+    def skip(self) -> None:
+        """Counts a step that runs outside of step()."""
+        self._step += 1
+
+    def follow(self, models: Iterable[torch.nn.Module], optimizers: Iterable[Any]) -> None:
+        """What the following steps train, in place of what watch() was given."""
+        self._models = [unwrapped(model) for model in models]
+        self._optimizers = [unwrapped_optimizer(optimizer) for optimizer in optimizers]
+
+    def captures_by(self, mode: Any) -> bool:
+        """Whether this is the dispatch mode of the step that is running."""
+        return self._capture is not None and self._capture.recorder is mode
+
+    @property
+    def missed_reason(self) -> str:
+        """Why the last of the missed() was dropped."""
+        return self._missed[-1] if self._missed else ""
+
+    def drop(self, reason: str, message: str) -> None:
+        """Gives up the step that is running; it counts as missed, and errors() says why."""
+        if self._capture is not None:
+            self._capture.drop(CaptureFailed(reason, message))
 
     def tap(self, name: str, tensor: torch.Tensor) -> None:
         """Names a result of this step to be judged, with its present content. Does nothing on other steps."""
@@ -250,7 +270,7 @@ class Audit:
                 )
             )
 
-    def _begin(self, number: int) -> _NotSampled | _ProbeStep | _SampledStep:
+    def _begin(self, number: int) -> NotSampled | _ProbeStep | _SampledStep:
         alarm, self._alarm = self._alarm, None
         if alarm is not None:
             self._next = self._due
@@ -258,7 +278,7 @@ class Audit:
         transport = self._transport
         if transport is None:
             self._next = _NEVER
-            return _NOT_SAMPLED
+            return NOT_SAMPLED
         outputs, self._outputs_next = self._outputs or self._outputs_next, False
         self._due = self._next = number + self._every
         for _ in range(transport.take_lost()):
@@ -268,10 +288,10 @@ class Audit:
             reason = "already_judged"  # A run that started again under its old name.
         if transport.refusal is not None:
             self.close(0)
-            return _NOT_SAMPLED
+            return NOT_SAMPLED
         if reason:
             self._miss(reason)
-            return _NOT_SAMPLED
+            return NOT_SAMPLED
         if self._unprobed and compiler.in_use():
             return _ProbeStep(self)
         assert transport.plan is not None
@@ -400,52 +420,6 @@ class Audit:
                 self._next = -1
 
 
-class _Disabled:
-    """An audit that does nothing: PLUMBLINE_DISABLE=1."""
-
-    sampled = False
-    identity = audit_pb2.Identity()
-
-    def step(self) -> _NotSampled:
-        return _NOT_SAMPLED
-
-    def tap(self, name: str, tensor: torch.Tensor) -> None:
-        return None
-
-    def guard(self, name: str, minimum: float | None = None, maximum: float | None = None) -> None:
-        return None
-
-    def state(self, name: str, holder: Any) -> None:
-        return None
-
-    def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
-        return None
-
-    def on_verdict(self, listener: Callable[[Verdict], None]) -> None:
-        return None
-
-    def verdicts(self) -> list[Verdict]:
-        return []
-
-    def errors(self) -> dict[int, PlumblineError]:
-        return {}
-
-    def missed(self) -> int:
-        return 0
-
-    def flush(self, timeout: float | None = 60.0) -> bool:
-        return True
-
-    def close(self, timeout: float = EXIT_WAIT_S) -> None:
-        return None
-
-    def __enter__(self) -> _Disabled:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        return None
-
-
 def watch(
     model: torch.nn.Module | list[torch.nn.Module],
     optimizer: Any = None,
@@ -468,7 +442,7 @@ def watch(
     record_golden: str | None = None,
     scope: str | Iterable[Pattern] | None = None,
     budget: float | str | tuple[float, str] | None = None,
-) -> Audit | _Disabled:
+) -> Audit | Disabled:
     """Starts the audit of a training run.
 
     model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", by default
@@ -503,7 +477,7 @@ def watch(
     turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
     if os.environ.get("PLUMBLINE_DISABLE", "") not in ("", "0"):
-        return _Disabled()
+        return Disabled()
     for name, value, allowed in (
         ("capture", capture, ("leaves", "outputs")),
         ("on_type_ii", on_type_ii, ("log", "raise", "ignore")),
@@ -566,6 +540,7 @@ def _after_fork() -> None:
     for audit in list(_open):
         audit._transport = None
         audit._next = _NEVER
+        audit.drop("forked", "the step is another process's")
     _open.clear()
 
 
