@@ -8,15 +8,18 @@ for batch in loader:
 print(plumbline.compare(target, reference))
 """
 
-from . import mapping, testing
-from .compare import compare
-from .definition import define
-from .errors import PlumblineError, TypeIIError
-from .job import VERSION as __version__
-from .recorded import compile_backend
-from .schema import PERTURBING_OPS
-from .verdict import Place, TapVerdict, Verdict
-from .watch import Audit, watch
+from .starting import starts_a_program
+
+if not starts_a_program():
+    from . import mapping, testing
+    from .compare import compare
+    from .definition import define
+    from .errors import PlumblineError, TypeIIError
+    from .job import VERSION as __version__
+    from .recorded import compile_backend
+    from .schema import PERTURBING_OPS
+    from .verdict import Place, TapVerdict, Verdict
+    from .watch import Audit, watch
 
 __all__ = [
     "PERTURBING_OPS",
