@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 import plumbline
 from plumbline import daemon
+from plumbline.integrations.accelerate import audited
 from plumbline.integrations.transformers import AuditCallback
 
 STEPS = 3
@@ -79,16 +81,43 @@ def test_a_trainer_that_raises_leaves_nothing_behind(server: str, tmp_path: Path
     audited.close()
 
 
-def test_accelerate(server: str) -> None:
+def prepared() -> tuple[Accelerator, nn.Module, torch.optim.Optimizer, Any, Any]:
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
     optimizer = torch.optim.AdamW(net.parameters())
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     data = torch.utils.data.TensorDataset(torch.randn(16, 8), torch.randn(16, 4))
-    net, optimizer, scheduler, batches = accelerator.prepare(
-        net, optimizer, scheduler, torch.utils.data.DataLoader(data, batch_size=4)
-    )
+    batches = torch.utils.data.DataLoader(data, batch_size=2)
+    return accelerator, *accelerator.prepare(net, optimizer, scheduler, batches)
+
+
+def train(
+    accelerator: Accelerator, net: nn.Module, optimizer: torch.optim.Optimizer, scheduler: Any, batches: Any
+) -> None:
+    for x, y in batches:
+        with accelerator.accumulate(net):
+            accelerator.backward((net(x) - y).square().mean())
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+
+
+def test_a_loop_that_accelerate_prepared(server: str) -> None:
+    plain, watched = prepared(), prepared()
+    train(*plain)
+    with audited(watched[0], server, job="prepared", every=1) as steps:
+        train(*watched)
+    assert steps.steps == 4 and not steps.errors() and not steps.missed
+    assert [verdict.verdict for verdict in steps.verdicts()] == ["TYPE_I"] * 4
+    assert all("update:0.weight" in verdict.taps for verdict in steps.verdicts())
+    assert all(torch.equal(a, b) for a, b in zip(plain[1].parameters(), watched[1].parameters(), strict=True))
+
+
+def test_what_accelerate_wraps_is_watched(server: str) -> None:
+    accelerator, net, optimizer, scheduler, batches = prepared()
     audit = plumbline.watch(net, optimizer, server, job="accelerate", every=1)
     for x, y in batches:
         with audit.step(), accelerator.accumulate(net):
@@ -98,9 +127,10 @@ def test_accelerate(server: str) -> None:
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-    assert audit.flush() and not audit.errors()
+        assert audit.flush()
+    assert not audit.errors()
     verdicts = audit.verdicts()
-    assert [verdict.verdict for verdict in verdicts] == ["TYPE_I"] * 4
+    assert [verdict.verdict for verdict in verdicts] == ["TYPE_I"] * 8
     updated = ["update:0.weight" in {tap.name for tap in verdict.message.taps} for verdict in verdicts]
-    assert updated == [False, True, False, True]
+    assert updated == [False, True] * 4
     audit.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -30,11 +30,24 @@ NOT_SAMPLED = NotSampled()
 class Disabled:
     """An audit that does nothing."""
 
-    sampled = False
+    sampled = due = judged_together = False
+    missed_reason = ""
     identity = audit_pb2.Identity()
 
     def step(self) -> NotSampled:
         return NOT_SAMPLED
+
+    def skip(self) -> None:
+        return None
+
+    def follow(self, models: Iterable[torch.nn.Module], optimizers: Iterable[Any]) -> None:
+        return None
+
+    def captures_by(self, mode: Any) -> bool:
+        return False
+
+    def drop(self, reason: str, message: str) -> None:
+        return None
 
     def tap(self, name: str, tensor: torch.Tensor) -> None:
         return None

@@ -19,15 +19,16 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack
 
 from ..errors import PlumblineError
+from ..verdict import Verdict
 from ..watch import Audit
-from ..wrappers import unwrapped
+from ..wrappers import unwrapped, unwrapped_optimizer
 from .doorway import Doorway
 from .observed import follow_compiler, follow_engine, follow_optimizers
 from .programs import Optimizers, models_of, parameters_of
@@ -44,19 +45,23 @@ class Steps:
     """Follows the optimizers of this process from now on. `start(models, optimizers, step)` opens an audit of what is
     trained from that step on. With `wait` the training waits for each verdict. Audited is one thread: the first that
     trains, and after its end the next one. The methods are for the main thread; what they observe is the training's.
+    `optimizers` are those that were made before, `first` is the first step's number.
     """
 
-    def __init__(self, start: Start, wait: bool = False) -> None:
+    def __init__(self, start: Start, wait: bool = False, optimizers: Iterable[Any] = (), first: int = 0) -> None:
         self.audits: list[Audit] = []
         self.steps = 0  # Of the thread that is audited.
         self.missed: Counter[str] = Counter()  # Of steps that were to be audited: why they were not.
         self.elsewhere = 0  # Steps of optimizers in other threads.
-        self.unfinished: int | None = None  # A step that was open when the program came to its end.
+        self._unfinished: int | None = None  # A step that was open when the program came to its end.
         self.refusal: PlumblineError | None = None
         self._start = start
         self._wait = wait
+        self._first = first
         self._audit: Audit | None = None
         self._optimizers = Optimizers()
+        for optimizer in optimizers:
+            self._optimizers.note(unwrapped_optimizer(optimizer))
         self._trained: list[weakref.ref[torch.optim.Optimizer]] = []  # By the audit, as far as they live.
         self._parameters = 0  # How many these have.
         self._models: list[weakref.ref[torch.nn.Module]] = []
@@ -84,13 +89,31 @@ class Steps:
         alive = self._thread is not None and self._thread.is_alive() and not self._mine()
         if self._step is not None and (alive or not self._ended):
             self._drop("unfinished", f"the program {f'raised {type(error).__name__}' if error else 'ended'} within it")
-            self.unfinished = self.steps if error is None else None
+            self._unfinished = self._first + self.steps if error is None else None
         self.steps += self._ended
         self._guarded(self._end)()
         self._off = True
         self._doorway.close()
         for undo in reversed(self._undo):
             undo()
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until every step captured so far has its verdict or error; False if `timeout` seconds pass first."""
+        return all([audit.flush(timeout) for audit in self.audits])
+
+    def close(self) -> None:
+        for audit in self.audits:
+            audit.close()
+
+    def verdicts(self) -> list[Verdict]:
+        return [verdict for audit in self.audits for verdict in audit.verdicts()]
+
+    def errors(self) -> dict[int, PlumblineError]:
+        """By step. A step that was open when the program came to its end is none."""
+        found = {step: error for audit in self.audits for step, error in sorted(audit.errors().items())}
+        if self._unfinished is not None:
+            found.pop(self._unfinished, None)
+        return found
 
     # What the training does.
 
@@ -235,7 +258,7 @@ class Steps:
             self._trained, self._parameters = trained, parameters
             self._models = [weakref.ref(model) for model in models]
         if self._audit is None:
-            self._audit = self._start(models, optimizers, self.steps)
+            self._audit = self._start(models, optimizers, self._first + self.steps)
             self.audits.append(self._audit)
         else:
             self._audit.follow(models, optimizers)

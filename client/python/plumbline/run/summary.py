@@ -23,12 +23,10 @@ _MISSED = {
 
 def lines_of(steps: Steps) -> Iterator[str]:
     """Waits for the verdicts that are still to come. Of ranks that are judged together the first one speaks."""
-    audits = steps.audits
-    if any(audit.judged_together and audit.identity.rank > 0 for audit in audits):
+    if any(audit.judged_together and audit.identity.rank > 0 for audit in steps.audits):
         return
-    waiting = sum(not audit.flush(FLUSH_S_MAX) for audit in audits)
-    verdicts = [verdict for audit in audits for verdict in audit.verdicts()]
-    errors = [entry for audit in audits for entry in sorted(audit.errors().items()) if entry[0] != steps.unfinished]
+    answered = steps.flush(FLUSH_S_MAX)
+    verdicts, errors = steps.verdicts(), list(steps.errors().items())
     counts = Counter(verdict.verdict for verdict in verdicts)
     if verdicts:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
@@ -45,7 +43,7 @@ def lines_of(steps: Steps) -> Iterator[str]:
         yield f"{_steps(len(errors))} with an error, the first of them step {errors[0][0]}: {errors[0][1]}"
     for reason, count in steps.missed.most_common():
         yield f"{_steps(count)} not audited: {_MISSED.get(reason, reason)}"
-    if waiting:
+    if not answered:
         yield "not all verdicts were there after a minute; `plumb verdicts` lists them"
     if steps.elsewhere and verdicts:
         yield f"{_steps(steps.elsewhere)} in other threads, which are not audited"
