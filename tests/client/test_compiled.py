@@ -249,3 +249,22 @@ def test_an_error_in_a_region_reaches_the_job_and_nothing_else_does(daemon: Reco
     assert audit.flush(10)
     assert daemon.step_numbers() == [1, 3]
     audit.close()
+
+
+def test_what_the_default_backend_compiles_is_audited_by_its_operations(server: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.LayerNorm(8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with plumbline.watch(model, optimizer, server=server, job="default-backend", every=1) as audit:
+        compiled = torch.compile(model)
+        x = torch.randn(3, 4)
+        for _ in range(3):
+            with audit.step():
+                optimizer.zero_grad()
+                compiled(x).square().mean().backward()
+                optimizer.step()
+        assert audit.flush()
+        verdicts = audit.verdicts()
+    assert verdicts and all(verdict.verdict == "TYPE_I" for verdict in verdicts)
+    assert all(verdict.coverage.opaque == 0 for verdict in verdicts), verdicts[0].explain()
+    torch._dynamo.reset()

@@ -16,6 +16,7 @@ from .errors import PlumblineError
 from .job import open_request
 from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
+from .recorded import record_default_backend
 from .repeat import Content, changed_content, leaf_content
 from .step import StepCapture
 from .taps import Guard, checked_guard
@@ -67,6 +68,7 @@ def compare(
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
+    record_default_backend()
     mapping = mapping or {}
     check_mapping(mapping)
     if isinstance(modules, str):

@@ -3,6 +3,7 @@ as operations of the step and not as one unknown."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import weakref
@@ -77,17 +78,57 @@ class _RecordingBackend:
         return aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph)(module, inputs)
 
     def _inductor(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+        return _recording_inductor()(module, inputs, config_patches=self._options or None)
 
-        def inner_compile(graph: torch.fx.GraphModule, examples: Any, **given: Any) -> Any:
-            recorded = _record(graph)
-            code = compile_fx_inner(graph, examples, **given)
-            code.plumbline_graph = recorded  # Found by who follows its calls.
-            return code
 
+def record_default_backend() -> None:
+    """From now on torch.compile's own backend keeps its graphs, too, as compile_backend("inductor") does: what is
+    compiled later is audited in its operations. Inductor itself is loaded by who uses it."""
+    wrapper = getattr(torch, "_TorchCompileInductorWrapper", None)
+    if wrapper is None or getattr(wrapper.__call__, "records_graphs", False):
+        return
+    original = wrapper.__call__
+
+    @functools.wraps(original)
+    def compile_module(*args: Any, **kwargs: Any) -> Any:
+        _recording_inductor()
+        return original(*args, **kwargs)
+
+    compile_module.records_graphs = True  # type: ignore[attr-defined]
+    wrapper.__call__ = compile_module
+
+
+def _recording_inductor() -> Callable[..., Any]:
+    """Inductor's entry, which keeps each graph with the code that is made of it."""
+    from torch._inductor import compile_fx as inductor
+
+    if getattr(inductor.compile_fx, "records_graphs", False):
+        return inductor.compile_fx
+    original = inductor.compile_fx
+
+    @functools.wraps(original)
+    def compile_fx(*args: Any, inner_compile: Any = inductor.compile_fx_inner, **kwargs: Any) -> Any:
+        # It calls itself, with what it was given.
+        inner = inner_compile if getattr(inner_compile, "records_graphs", False) else _recording(inner_compile)
         # A cached pair of graphs would be loaded without being compiled, and so without being seen.
         with torch._functorch.config.patch(enable_autograd_cache=False):
-            return compile_fx(module, inputs, inner_compile=inner_compile, config_patches=self._options or None)
+            return original(*args, inner_compile=inner, **kwargs)
+
+    compile_fx.records_graphs = True  # type: ignore[attr-defined]
+    inductor.compile_fx = compile_fx
+    return compile_fx
+
+
+def _recording(compile_inner: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compile_inner)
+    def inner_compile(graph: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        recorded = _record(graph)
+        code = compile_inner(graph, *args, **kwargs)
+        code.plumbline_graph = recorded  # Found by who follows its calls.
+        return code
+
+    inner_compile.records_graphs = True  # type: ignore[attr-defined]
+    return inner_compile
 
 
 def _record(graph: torch.fx.GraphModule) -> RecordedGraph | None:

@@ -24,6 +24,7 @@ from .job import open_request
 from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
 from .plan import CaptureFailed
+from .recorded import record_default_backend
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
 from .taps import Guard, checked_guard, tensors_of
@@ -478,6 +479,7 @@ def watch(
     """
     if os.environ.get("PLUMBLINE_DISABLE", "") not in ("", "0"):
         return Disabled()
+    record_default_backend()
     for name, value, allowed in (
         ("capture", capture, ("leaves", "outputs")),
         ("on_type_ii", on_type_ii, ("log", "raise", "ignore")),

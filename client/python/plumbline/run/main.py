@@ -54,9 +54,11 @@ def _followed(options: dict[str, Any], wait: bool) -> list[Steps]:
     try:
         with _fork_handlers_off():
             importlib.reload(sys.modules["plumbline"])  # With all that it leaves out as long as PyTorch is not there.
+        from ..recorded import record_default_backend
         from ..watch import watch
         from .steps import Steps
 
+        record_default_backend()  # The program may compile before its first step.
         opened = 0
 
         def start(models: list[Any], optimizers: list[Any], step: int) -> Any:
