@@ -48,8 +48,12 @@ Expr log_gamma_above(Expr z) {
   return select(near, stirling - steps, stirling);
 }
 
-// x with the nearest integer taken away: sines of multiples of pi are those of this, but for the sign.
-Expr from_integer(Expr x) { return x - unary(Primitive::kRound, x); }
+// x with the nearest integer taken away: sines of multiples of pi are those of this, but for the sign. (No rounding of
+// x to a grid, which programs may share or not.)
+Expr from_integer(Expr x) {
+  const Expr rest = binary(Primitive::kFmod, x, number(x, 1));
+  return select(rest > 0.5, rest - 1.0, select(rest < -0.5, rest + 1.0, rest));
+}
 
 // log |Gamma(x)|: below 1/2 by log(pi / |sin(pi x)|) - log Gamma(1 - x).
 Expr log_gamma(Expr x) {
