@@ -38,7 +38,7 @@ const Table& table() {
           attention_rules(),   index_rules(),       bag_rules(),       mask_rules(),     count_rules(),
           movement_rules(),    factory_rules(),     optimizer_rules(), quantize_rules(), special_rules(),
           sign_rules(),        gamma_rules(),       bessel_rules(),    copy_rules(),     linear_algebra_rules(),
-          spectral_rules(),    polynomial_rules()})
+          orthogonal_rules(),  spectral_rules(),    polynomial_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();

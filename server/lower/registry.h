@@ -82,6 +82,7 @@ std::span<const Rule> count_rules();
 std::span<const Rule> movement_rules();
 std::span<const Rule> copy_rules();
 std::span<const Rule> linear_algebra_rules();
+std::span<const Rule> orthogonal_rules();
 std::span<const Rule> spectral_rules();
 std::span<const Rule> factory_rules();
 // "NAME on complex64" and "NAME on complex128": the operations on complex tensors.

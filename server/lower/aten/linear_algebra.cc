@@ -2,120 +2,15 @@
 // getrf, geqrf). Each element of a factor is written as the one sum of products that defines it, divided once: blocked
 // and recursive algorithms add the same terms in another order (Higham, "Accuracy and Stability of Numerical
 // Algorithms", 2002, chapters 8 to 10 and 19).
-//
-// Matrices are [batch, rows, columns] here, whatever the dimensions in front are.
 #include <algorithm>
 
+#include "server/lower/aten/matrices.h"
 #include "server/lower/registry.h"
 #include "server/lower/spatial.h"
 #include "server/lower/view.h"
 
 namespace plumbline {
 namespace {
-
-// Every row or column is a step of its own: the graph has about as many nodes as this squared.
-constexpr std::int64_t kRowsMax = 48;
-
-Expr matrices(Call& call, Expr x) {
-  if (x.rank() < 2 || x.count() == 0) call.unsupported("no matrices");
-  const std::int64_t rows = x.size(x.rank() - 2), columns = x.size(x.rank() - 1);
-  if (std::min(rows, columns) > kRowsMax) call.unsupported("more than " + std::to_string(kRowsMax) + " rows");
-  return reshape(x, {x.count() / (rows * columns), rows, columns});
-}
-
-void require_square(Call& call, Expr a) {
-  if (a.size(1) != a.size(2)) call.unsupported("a matrix that is not square");
-}
-
-Expr rows_of(Expr x, std::int64_t start, std::int64_t count) { return narrow(x, 1, start, count); }
-Expr columns_of(Expr x, std::int64_t start, std::int64_t count) { return narrow(x, 2, start, count); }
-Expr block(Expr x, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-  return columns_of(rows_of(x, row, rows), column, columns);
-}
-
-// Rows (along 1) or columns (along 2), one after the other.
-Expr stacked(const std::vector<Expr>& parts, std::size_t dim) {
-  if (parts.size() == 1) return parts[0];
-  Shape shape = parts[0].shape();
-  shape[dim] = 0;
-  for (const Expr& part : parts) shape[dim] += part.size(dim);
-  const Shape strides = row_major_strides(shape);
-  std::vector<View> views;
-  std::int64_t start = 0;
-  for (const Expr& part : parts) {
-    views.push_back({part.shape(), strides, start * strides[dim]});
-    start += part.size(dim);
-  }
-  return assemble(*parts[0].emitter, shape, std::nullopt, parts, std::move(views), parts[0].format());
-}
-
-// As the node's own format: assembled parts are held in it.
-Expr held_as(Expr x, Format format) { return cast(x, format); }
-
-// c - a b, one sum.
-Expr reduced_by(Expr c, Expr a, Expr b) { return matmul(-a, b, c); }
-
-// X of A X = B for a triangular A. Divisions may be products with a reciprocal.
-Expr substituted(Expr a, Expr b, bool upper, bool unit) {
-  const std::int64_t n = a.size(1);
-  const Format own = b.format();
-  std::vector<Expr> known;  // From the first row that was solved on.
-  for (std::int64_t step = 0; step < n; ++step) {
-    const std::int64_t i = upper ? n - 1 - step : step;
-    Expr row = rows_of(b, i, 1);
-    if (step > 0) {
-      std::vector<Expr> before(known);
-      if (upper) std::reverse(before.begin(), before.end());
-      row = reduced_by(row, block(a, i, 1, upper ? i + 1 : 0, step), stacked(before, 1));
-    }
-    if (!unit) row = row * (1.0 / block(a, i, 1, i, 1));
-    known.push_back(held_as(row, own));
-  }
-  if (upper) std::reverse(known.begin(), known.end());
-  return stacked(known, 1);
-}
-
-// Solves with a triangular matrix, the one of op(A) X = B or, not `left`, of X op(A) = B.
-Expr triangular_solution(Expr a, Expr b, bool upper, bool left, bool transpose, bool unit) {
-  const bool turned = transpose == left;  // X op(A) = B is op(A)^T X^T = B^T.
-  const Expr matrix = turned ? transposed(a) : a;
-  const bool above = turned ? !upper : upper;
-  return left ? substituted(matrix, b, above, unit) : transposed(substituted(matrix, transposed(b), above, unit));
-}
-
-// Two stacks of matrices with the same dimensions in front, as the broader one has.
-struct Broadcast {
-  Expr a, b;
-};
-Broadcast broadcast(Call& call, Expr a, Expr b) {
-  if (a.rank() < 2 || b.rank() < 2) call.unsupported("a vector");
-  Shape front;
-  const Shape first = a.shape(), second = b.shape();
-  const std::size_t rank = std::max(first.size(), second.size()) - 2;
-  for (std::size_t d = 0; d < rank; ++d) {
-    const auto at = [&](const Shape& shape) {
-      const std::size_t skipped = rank + 2 - shape.size();
-      return d < skipped ? 1 : shape[d - skipped];
-    };
-    front.push_back(std::max(at(first), at(second)));
-  }
-  const auto spread = [&](Expr x) {
-    Shape shape = front;
-    shape.push_back(x.size(x.rank() - 2));
-    shape.push_back(x.size(x.rank() - 1));
-    return matrices(call, expand(x, shape));
-  };
-  return {spread(a), spread(b)};
-}
-
-void give_matrix(Call& call, std::size_t output, Expr x) {
-  if (call.wants(output)) call.returns(output, reshape(x, call.result_shape(output)));
-}
-// That no step failed: a matrix that cannot be factored gives no numbers to compare.
-void give_success(Call& call, std::size_t output) {
-  if (call.wants(output))
-    call.returns(output, expand(call.emitter().constant(0, Format::kInt32), call.result_shape(output)));
-}
 
 void lower_solve_triangular(Call& call) {
   const auto [a, b] = broadcast(call, call.tensor("self"), call.tensor("B"));
@@ -148,8 +43,8 @@ Expr cholesky(Expr a) {
     const Expr root = sqrt(rows_of(column, 0, 1));
     std::vector<Expr> parts;
     if (j > 0) parts.push_back(expand(emitter.constant(0, own), {batch, j, 1}));
-    parts.push_back(held_as(root, own));
-    if (j + 1 < n) parts.push_back(held_as(rows_of(column, 1, n - j - 1) * (1.0 / root), own));
+    parts.push_back(cast(root, own));
+    if (j + 1 < n) parts.push_back(cast(rows_of(column, 1, n - j - 1) * (1.0 / root), own));
     columns.push_back(stacked(parts, 1));
   }
   return stacked(columns, 2);
@@ -168,12 +63,6 @@ void lower_cholesky(Call& call) {
 Expr solved_by_cholesky(Expr factor, Expr b, bool upper) {
   const Expr between = triangular_solution(factor, b, upper, true, upper, false);
   return triangular_solution(factor, between, upper, true, !upper, false);
-}
-
-Expr identity(Emitter& emitter, std::int64_t batch, std::int64_t rows, std::int64_t columns, Format format) {
-  const Expr ones = expand(emitter.constant(1, format), {batch, std::min(rows, columns)});
-  const View diagonal{ones.shape(), {rows * columns, columns + 1}, 0};
-  return assemble(emitter, {batch, rows, columns}, std::nullopt, {ones}, {diagonal}, format);
 }
 
 void lower_cholesky_solve(Call& call) {
@@ -256,11 +145,11 @@ Elimination eliminated(Expr a, bool pivots) {
       }
       made.at.push_back(away);
       const Expr pivot = rows_of(column, 0, 1);
-      parts.push_back(held_as(pivot, own));
+      parts.push_back(cast(pivot, own));
       std::vector<Expr> below;
       if (j > 0) below.push_back(zeros(j));
       below.push_back(expand(emitter.constant(1, own), {batch, 1, 1}));
-      if (j + 1 < rows) below.push_back(held_as(rows_of(column, 1, rows - j - 1) * (1.0 / pivot), own));
+      if (j + 1 < rows) below.push_back(cast(rows_of(column, 1, rows - j - 1) * (1.0 / pivot), own));
       const Expr made_column = stacked(below, 1);
       lower = lower ? stacked({*lower, made_column}, 2) : made_column;
       if (j + 1 < k) parts.push_back(zeros(k - j - 1));
@@ -492,92 +381,6 @@ void lower_log_determinant(Call& call) {
   give_pivots(call, 3, made);
 }
 
-// I - factor d d^T, d [batch, rows, 1].
-struct Reflection {
-  Expr direction, factor;
-};
-Expr reflected(const Reflection& by, Expr x) {
-  return x - by.factor * by.direction * matmul(transposed(by.direction), x);
-}
-
-struct Orthogonal {
-  Expr q, r;  // [batch, m, columns], [batch, columns, n].
-};
-
-// Q R by Householder's reflections, with so many columns of Q. The last row of a square matrix needs none.
-Orthogonal orthogonal(Expr a, std::int64_t columns) {
-  const std::int64_t batch = a.size(0), m = a.size(1), n = a.size(2), k = std::min(m, n);
-  Emitter& emitter = *a.emitter;
-  const Format own = a.format();
-  Expr work = a;
-  std::vector<Reflection> reflections;
-  for (std::int64_t j = 0; j < std::min(k, m - 1); ++j) {
-    const Expr part = block(work, j, m - j, j, n - j), column = columns_of(part, 0, 1), head = rows_of(column, 0, 1);
-    const Expr length = reduce(Primitive::kNorm, column, {1, 2});
-    const Expr still = equal(reduce(Primitive::kNorm, rows_of(column, 1, m - j - 1), {1, 2}), 0);
-    const Expr turned = select(head < 0.0, length, -length);  // What the head becomes.
-    const Expr first = head - turned;
-    const Expr direction = stacked({held_as(first, own), rows_of(column, 1, m - j - 1)}, 1);
-    const Expr factor = select(still, emitter.constant(0), -1.0 / (first * select(still, emitter.constant(1), turned)));
-    reflections.push_back({direction, factor});
-    Expr rest = reflected(reflections.back(), part);
-    const View corner{{batch, 1, 1}, {(m - j) * (n - j), 1, 1}, 0};
-    const View below{{batch, m - j - 1, 1}, {(m - j) * (n - j), n - j, 1}, n - j};
-    const Expr zeros = expand(emitter.constant(0, own), {batch, m - j - 1, 1});
-    rest = assemble(emitter, {batch, m - j, n - j}, held_as(rest, own),
-                    {held_as(select(still, head, turned), own), zeros}, {corner, below}, own);
-    work =
-        j == 0 ? rest : assemble(emitter, {batch, m, n}, work, {rest}, {{rest.shape(), {m * n, n, 1}, j * n + j}}, own);
-  }
-  Expr q = identity(emitter, batch, m, columns, own);
-  for (std::size_t j = reflections.size(); j-- > 0;) {
-    const auto row = static_cast<std::int64_t>(j);
-    const Expr part = held_as(reflected(reflections[j], rows_of(q, row, m - row)), own);
-    q = j == 0 ? part
-               : assemble(emitter, {batch, m, columns}, q, {part},
-                          {{part.shape(), {m * columns, columns, 1}, row * columns}}, own);
-  }
-  return {q, rows_of(work, 0, columns)};
-}
-
-void lower_qr(Call& call) {
-  const Expr a = matrices(call, call.tensor("A"));
-  const std::string mode = call.text("mode", "reduced");
-  const Orthogonal made = orthogonal(a, mode == "complete" ? a.size(1) : std::min(a.size(1), a.size(2)));
-  if (mode != "r") give_matrix(call, 0, made.q);
-  give_matrix(call, 1, made.r);
-}
-
-// X with the least norm among those of the least |A X - B|, for an A of full rank. (Of another rank, R's diagonal has
-// zeros, and nothing is known.)
-Expr least_squares(Expr a, Expr b) {
-  if (a.size(1) >= a.size(2)) {
-    const Orthogonal made = orthogonal(a, a.size(2));
-    return substituted(made.r, matmul(transposed(made.q), b), true, false);
-  }
-  const Orthogonal made = orthogonal(transposed(a), a.size(1));
-  return matmul(made.q, triangular_solution(made.r, b, true, true, true, false));
-}
-
-void lower_least_squares(Call& call) {
-  const Expr whole = call.tensor("self"), right = call.tensor("b");
-  if (right.rank() != whole.rank()) call.unsupported("vectors");
-  const auto [a, b] = broadcast(call, whole, right);
-  const Expr x = least_squares(a, b);
-  give_matrix(call, 0, x);
-  if (call.wants(1) && count(call.result_shape(1)) > 0) give_matrix(call, 1, sum(square(matmul(a, x) - b), {1}));
-  if (call.wants(2)) {
-    const auto rank = static_cast<double>(std::min(a.size(1), a.size(2)));
-    call.returns(2, expand(call.emitter().constant(rank, Format::kInt64), call.result_shape(2)));
-  }
-  if (call.wants(3) && count(call.result_shape(3)) > 0) call.unsupported("singular values");
-}
-
-void lower_pseudo_inverse(Call& call) {
-  const Expr a = matrices(call, call.tensor("self"));
-  give_matrix(call, 0, least_squares(a, identity(call.emitter(), a.size(0), a.size(1), a.size(1), a.format())));
-}
-
 }  // namespace
 
 std::span<const Rule> linear_algebra_rules() {
@@ -595,9 +398,6 @@ std::span<const Rule> linear_algebra_rules() {
       {"linalg_inv_ex", {"default"}, lower_inverse, kObserved},
       {"_linalg_det", {"default"}, lower_determinant, kObserved},
       {"_linalg_slogdet", {"default"}, lower_log_determinant, kObserved},
-      {"linalg_lstsq", {"default"}, lower_least_squares, kObserved},
-      {"linalg_pinv", {"atol_rtol_tensor"}, lower_pseudo_inverse, kObserved},
-      {"linalg_qr", {"default"}, lower_qr, kObserved},
   };
   return kRules;
 }

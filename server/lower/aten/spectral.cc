@@ -7,24 +7,16 @@
 //
 // Kernels are stable in norm: they give the factors of a matrix that is off by some last places of the norm of A. The
 // last step therefore starts from (A + |A|) - |A|, and rounds as its own products do.
-//
-// Matrices are [batch, rows, columns] here, whatever the dimensions in front are.
-#include <algorithm>
-
+#include "server/lower/aten/matrices.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kRowsMax = 512;
+constexpr std::int64_t kIteratedRowsMax = 512;
 constexpr int kExactSteps = 2;
 
-Expr as_matrices(Call& call, Expr x) {
-  if (x.rank() < 2 || x.count() == 0) call.unsupported("no matrices");
-  const std::int64_t rows = x.size(x.rank() - 2), columns = x.size(x.rank() - 1);
-  if (std::max(rows, columns) > kRowsMax) call.unsupported("more than " + std::to_string(kRowsMax) + " rows");
-  return reshape(x, {x.count() / (rows * columns), rows, columns});
-}
+Expr as_matrices(Call& call, Expr x) { return matrices(call, x, kIteratedRowsMax); }
 
 // The diagonal of square matrices, as rows [batch, 1, n].
 Expr diagonal(Expr x) {
