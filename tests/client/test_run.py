@@ -126,8 +126,8 @@ def test_what_a_program_raises_is_printed_as_ever(server: str) -> None:
 
 def test_why_nothing_was_audited(server: str, tmp_path: Path) -> None:
     assert audited(["ends.py", "never"], server).said == [
-        "nothing was audited: no optimizer of PyTorch stepped in this process (processes that it started are not"
-        " followed)"
+        "nothing was audited: no optimizer of PyTorch stepped in this process (compiled steps and further processes are"
+        " not followed)"
     ]
     assert audited(["ends.py", "says"], server).said == ["nothing was audited: the program did not import PyTorch"]
     away = audited(["ends.py", "trains"], f"unix:{tmp_path}/nobody").said

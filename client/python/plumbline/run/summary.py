@@ -53,7 +53,7 @@ def _why_nothing(steps: Steps, failed: bool) -> str:
     if steps.refusal is not None:
         return str(steps.refusal)
     if not steps.steps and not steps.elsewhere:
-        return "no optimizer of PyTorch stepped in this process (processes that it started are not followed)"
+        return "no optimizer of PyTorch stepped in this process (compiled steps and further processes are not followed)"
     if not steps.steps:
         return f"the optimizers stepped in threads that are not audited ({_steps(steps.elsewhere)})"
     if failed:
