@@ -30,6 +30,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
+from .autocasting import AutocastState
 from .collectives import Call, call_of
 from .convolutions import summation
 from .draws import record_dropout
@@ -107,6 +108,7 @@ class Recorder(TorchDispatchMode):
         self.failure: CaptureFailed | None = None
         self.lock = threading.RLock()
         self.silence = _Silence()
+        self.autocast = AutocastState()
         # By storage: called once, before the storage is written.
         self.before_write: dict[int, Callable[[], None]] = {}
         # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
@@ -189,7 +191,11 @@ class Recorder(TorchDispatchMode):
                 if func.namespace == "fsdp":  # Written in Python, one for all devices.
                     return func._op_dk(torch._C._dispatch_key_parse(args[1].device.type.upper()), *args, **kwargs)
                 return func.decompose(*args, **kwargs)
-        out = func(*args, **kwargs)
+        if info.casts_inside:
+            with self.autocast.as_called():
+                out = func(*args, **kwargs)
+        else:
+            out = func(*args, **kwargs)
         if viewed is not None and viewed[0] == FORWARD and self.failure is None:
             try:
                 with self.lock:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .autocasting import CASTING_OPS
+
 # torch dtype -> DType of trace.proto. Any other dtype is not modelled, and operations on it are opaque.
 DTYPES: dict[torch.dtype, int] = {
     torch.float64: 1,
@@ -100,7 +102,7 @@ class OperatorInfo:
     """One operator overload."""
 
     __slots__ = (
-        "arguments", "base", "composite", "fresh", "func", "kind", "last_result_decision", "lowered",
+        "arguments", "base", "casts_inside", "composite", "fresh", "func", "kind", "last_result_decision", "lowered",
         "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side", "result_decision",
         "wanted", "writes",
     )  # fmt: skip
@@ -127,6 +129,7 @@ class OperatorInfo:
         ]
         returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
         self.kind = self._kind(namespace, returns_tensors)
+        self.casts_inside = schema.name in CASTING_OPS
         self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
         # Set from the capture plan (see capture.Plan.info).
         self.lowered = False

@@ -106,6 +106,7 @@ class StepCapture:
                 self.gate.install()
             if self._modules:
                 self.taps.follow_modules(self._modules, self.recorder.sites.path)
+            self.recorder.autocast.enter()
             self.recorder.__enter__()
             self._entered = True
         except Exception as error:
@@ -163,6 +164,7 @@ class StepCapture:
 
     def _undo(self) -> None:
         self._compiler.leave()
+        self.recorder.autocast.leave()
         self.recorder.sites.on_root = None
         if self.gate is not None:
             self.gate.uninstall()

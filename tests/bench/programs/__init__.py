@@ -1,0 +1,1 @@
+"""Healthy training programs as people write them, one file a family."""
