@@ -96,12 +96,13 @@ void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::
   if (!taps.empty()) plan->push_back(signs_probe(name, taps, seed));
 }
 
-// Scalar taps one by one; gradients together; a user's few tensor taps one by one; the rest together. What was enclosed
-// is asked of mathematics alone, where another program is `compared` (null: none) and did not settle it.
+// Scalar taps one by one; gradients, updates, optimizers' state and buffers together; a user's few tensor taps one by
+// one. What was enclosed is asked of mathematics alone, where another program is `compared` (null: none) and did not
+// settle it.
 std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed,
                                const MatchedReference* compared, std::uint64_t seed) {
   std::vector<Probe> plan;
-  std::vector<ProbeTap> gradients, named, others, enclosed_taps;
+  std::vector<ProbeTap> gradients, updates, buffers, state, named, enclosed_taps;
   std::vector<std::size_t> settled;
   for (std::size_t index : values.taps) {
     const GraphTap& tap = graph.taps[index];
@@ -123,8 +124,10 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
       gradients.push_back(probed);
     } else if (tap.kind == TapKind::kValue) {
       named.push_back(probed);
+    } else if (tap.kind == TapKind::kUpdate) {
+      updates.push_back(probed);
     } else {
-      others.push_back(probed);
+      (tap.name.starts_with("buffer:") ? buffers : state).push_back(probed);
     }
   }
   if (named.size() <= kTensorProbesMax) {
@@ -133,7 +136,9 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
     add_group("signs(values)", named, seed ^ 0x51, &plan);
   }
   add_group("signs(gradients)", gradients, seed ^ 0x52, &plan);
-  add_group("signs(others)", others, seed ^ 0x53, &plan);
+  add_group("signs(updates)", updates, seed ^ 0x53, &plan);
+  add_group("signs(state)", state, seed ^ 0x56, &plan);
+  add_group("signs(buffers)", buffers, seed ^ 0x57, &plan);
   if (!enclosed_taps.empty()) {
     std::vector<ProbeTap> beside;
     beside.reserve(settled.size());

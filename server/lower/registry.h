@@ -69,6 +69,7 @@ std::span<const Rule> convolution_rules();
 std::span<const Rule> pool_rules();
 std::span<const Rule> pad_rules();
 std::span<const Rule> recurrent_rules();
+std::span<const Rule> packed_rules();
 std::span<const Rule> resample_rules();
 std::span<const Rule> grid_rules();
 std::span<const Rule> norm_rules();

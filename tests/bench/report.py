@@ -92,6 +92,12 @@ def report_operators(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure(small, seed)
 
 
+def report_programs(small: bool, seed: int | None) -> tuple[str, dict]:
+    from programs.report import measure
+
+    return measure(small, seed)
+
+
 REPORTS = {
     "scenarios": report_scenarios,
     "overhead": report_overhead,
@@ -103,6 +109,7 @@ REPORTS = {
     "equivalence": report_equivalence,
     "gpu": report_gpu,
     "operators": report_operators,
+    "programs": report_programs,
 }
 
 
@@ -111,7 +118,8 @@ def is_wrong(figures: dict) -> bool:
     power = min(figures.get("flagged", 0), figures.get("located", 0)) < 0.95 * figures.get("mutants", 0)
     scenarios = figures.get("correct") != figures.get("scenarios")
     claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold")
-    wrong = figures.get("controls_missed", 0) + (figures.get("false_type_ii", 0) if "operators" in figures else 0)
+    wrong = figures.get("controls_missed", 0) + figures.get("unjudged", 0) + figures.get("bitwise_changed", 0)
+    wrong += figures.get("false_type_ii", 0) if {"operators", "programs"} & figures.keys() else 0
     return power or scenarios or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 

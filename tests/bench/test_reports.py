@@ -48,6 +48,10 @@ KEYS = {
     "operators": [
         *("operators", "samples", "false_type_ii", "controls_missed", "inconclusive", "opaque_samples_pct"),
     ],
+    "programs": [
+        *("programs", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
+        *("false_type_ii", "unjudged", "bitwise_changed"),
+    ],
     "speed": [
         "verdict_vs_fp64",
         "paired_vs_fp64",

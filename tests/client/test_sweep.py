@@ -393,6 +393,9 @@ def ranks(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
         *(F.max_unpool2d(pooled, places, 2), F.max_unpool3d(deep, depths, (1, 1, 2))),
         *(F.soft_margin_loss(x, y.detach().sign()), F.multi_margin_loss(x, i)),
         F.bilinear(x, y, torch.ones(2, 8, 8, dtype=x.dtype)),
+        nn.utils.rnn.pack_padded_sequence(x.view(2, 3, 8), torch.tensor([3, 2]), True).data,
+        F.affine_grid(x.view(8, 2, 3), [8, 1, 4, 4], align_corners=False),
+        *(torch.ops.aten._is_all_true(x > 0), torch.ops.aten._is_any_true(x > 0)),
         torch.addbmm(x[:2, :2], x.view(4, 2, 6), y.view(4, 6, 2)),
     ]
 

@@ -57,7 +57,7 @@ Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judg
   finding.taps = {index};
   finding.elements = static_cast<std::uint64_t>(count(tap.shape));
   finding.proven = true;
-  finding.execution = answer_of(judged, tap.scale);
+  finding.execution = answer_of(judged, tap);
   if (judged.worst < 0) return finding;
   finding.worst_element = judged.element;
   finding.low = judged.centre - judged.radius;
@@ -145,9 +145,8 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   for (const auto& [index, one] : judged) {
     Finding finding = finding_of(graph, index, one);
     const Answer& found = finding.execution;
-    // Where worst cases say nothing, chance may: left to the envelopes of first order. To updates those would add the
-    // freedom of the gradients themselves.
-    if (!outlives_step(graph.taps[index].kind) && found.vacuous() && found.deviation <= found.envelope) continue;
+    // Where worst cases say nothing, chance may: left to the envelopes of first order.
+    if (found.vacuous() && found.deviation <= found.envelope) continue;
     enclosed[index] = true;
     bounds->findings.push_back(std::move(finding));
   }

@@ -274,7 +274,7 @@ std::map<std::size_t, Answer> compare_updates(const PairedSide& target, const Pa
   }
   std::map<std::size_t, Answer> answers;
   for (const auto& [pair, elements] : found) {
-    const Answer answer = answer_of(elements, target.graph.taps[pairs[pair].target].scale);
+    const Answer answer = answer_of(elements, target.graph.taps[pairs[pair].target]);
     if (elements.finite && !answer.vacuous()) answers[pair] = answer;
   }
   return answers;

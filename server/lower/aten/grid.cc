@@ -209,11 +209,53 @@ void lower_grid_sampler_backward(Call& call) {
   call.returns(1, assemble(emitter, shape, std::nullopt, {cast(x, own), cast(y, own)}, {even, odd}, own));
 }
 
+// Along one axis of the grid: from -1 to 1, the pixels' middles or, where corners are aligned, the first and last
+// one's.
+Expr base_axis(Emitter& emitter, std::int64_t size, bool corners, Format format) {
+  const auto n = static_cast<double>(size);
+  const Expr place = iota(emitter, {size}, 0, 1, Format::kInt64);
+  if (size == 1) return expand(emitter.constant(0, format), {1});
+  const Expr aligned = place * (2 / (n - 1)) - 1.0;
+  return corners ? aligned : aligned * ((n - 1) / n);
+}
+
+// Points of a regular grid, [points, dimensions + 1] with a 1, mapped by theta [images, dimensions, dimensions + 1].
+// The product is a matrix's: under autocast its operands are in 16 bits.
+void lower_affine_grid(Call& call) {
+  const Expr theta = call.tensor("theta");
+  const Shape size = call.integers("size"), shape = call.result_shape();
+  const std::size_t dims = size.size() < 2 ? 0 : size.size() - 2;
+  if (theta.rank() != 3 || dims < 2 || dims > 3 || count(shape) == 0) call.unsupported("shapes");
+  Emitter& emitter = call.emitter();
+  const Format format = call.result_format();
+  const bool corners = call.boolean("align_corners", false);
+  const Shape points(size.begin() + 2, size.end());
+  Shape columns = points;
+  columns.push_back(static_cast<std::int64_t>(dims) + 1);
+  const Shape strides = row_major_strides(columns);
+  std::vector<Expr> pieces;
+  std::vector<View> views;
+  for (std::size_t d = 0; d <= dims; ++d) {  // x first.
+    Shape along(dims, 1);
+    if (d < dims) along[dims - 1 - d] = points[dims - 1 - d];
+    const Expr axis = d < dims ? reshape(base_axis(emitter, points[dims - 1 - d], corners, theta.format()), along)
+                               : emitter.constant(1, theta.format());
+    pieces.push_back(cast(cast(expand(axis, points), theta.format()), format));
+    View view{points, strides, static_cast<std::int64_t>(d)};
+    view.strides.pop_back();
+    views.push_back(view);
+  }
+  const Expr base = assemble(emitter, columns, std::nullopt, pieces, std::move(views), format);
+  const Expr flat = reshape(base, {1, count(points), static_cast<std::int64_t>(dims) + 1});
+  call.returns(reshape(matmul(flat, transposed(cast(theta, format))), shape));
+}
+
 }  // namespace
 
 std::span<const Rule> grid_rules() {
   static const Rule kRules[] = {
       {"grid_sampler_2d", {"default"}, lower_grid_sampler},
+      {"affine_grid_generator", {"default"}, lower_affine_grid, kOut},
       {"grid_sampler_2d_backward", {"default"}, lower_grid_sampler_backward},
   };
   return kRules;

@@ -252,6 +252,8 @@ std::span<const Rule> reduce_rules() {
       {"dist", {"default"}, lower_distance, kOut},
       {"renorm", {"default"}, lower_renorm, kInPlace | kOut},
       {"cumsum", {"default"}, lower_cumsum, kInPlace | kOut},
+      {"_is_any_true", {"default"}, lower_quantifier<kAmax>},
+      {"_is_all_true", {"default"}, lower_quantifier<kAmin>},
       {"any", {"default", "dim", "dims"}, lower_quantifier<kAmax>},
       {"all", {"default", "dim", "dims"}, lower_quantifier<kAmin>},
   };

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 from image_expressions import Expression, differentiated
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[str, Expression]:
@@ -39,6 +39,9 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
             lambda: torch.ops.aten._unsafe_masked_index(x, index[:, :4] < 2, [index[:, :4] + 1, index[:, 2:] - 1], 0.5),
             [x],
         ),
+        "affine-grid": (lambda: F.affine_grid(cube.view(2, 2, 6)[..., :3], [2, 1, 3, 4], align_corners=False), [cube]),
+        "affine-grid-3": (lambda: F.affine_grid(cube[:1], [1, 1, 2, 3, 4], align_corners=True), [cube]),
+        "packed": (lambda: nn.utils.rnn.pack_padded_sequence(cube, torch.tensor([3, 2]), True).data.square(), [cube]),
         "copysign": (lambda: torch.copysign(x, y) + torch.copysign(y, -1.5), [x, y]),
         "nan-to-num": (lambda: holes.nan_to_num(0.5) * (x / 0.0).detach().nan_to_num(posinf=3.0, neginf=-2.0), [holes]),
         "fmax": (lambda: torch.fmax(holes, y) + torch.fmin(x, holes), [x, y, holes]),
@@ -118,6 +121,7 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
         "heaviside": torch.heaviside(plain.round(), vector.detach()[:1]),
         "angle": plain.angle(),
         "counts": torch.stack([(plain > 0).count_nonzero(), (plain.round() * 1.0).count_nonzero(0)[0]]),
+        "quantified": torch.ops.aten._is_all_true(plain > -9) ^ torch.ops.aten._is_any_true(plain > 9),
         "isin": torch.isin(index, labels) ^ torch.isin(index, labels, invert=True),
     }
     return expressions
