@@ -96,7 +96,6 @@ def unsigned(scale: float) -> dict[str, Tensor]:
 # What is called, with the factor that makes a bug of it; the operation that must be named as opaque.
 OPAQUE: dict[str, tuple[Callable[[float], dict[str, Tensor]], str]] = {
     "custom operator": (lambda s: trained(lambda x: scaled_sin(x, 2.0), s), "plumbline_test::scaled_sin"),
-    "complex spectrum": (lambda s: {"y": torch.fft.rfft(normal(1, 16) * s).abs()}, "aten::_fft_r2c"),
     "complex sine": (lambda s: sine(normal(1, 4, 8) * s), "aten::sin.default on complex64"),
     "sparse": (sparse_product, "aten::_sparse_addmm.default on sparse_coo"),
     "nested": (nested, "aten::mul.Tensor on nested"),

@@ -284,7 +284,7 @@ WRONG_FORMULAS: dict[str, tuple[Callable[..., object], str, str]] = {
     "calls itself": (calls_itself, "a formula of other operations", "calls ownlib::rms_norm.default"),
     "reads a number": (lambda x, weight, eps: x * x.sum().item(), "a formula of tensors", "reads a number"),
     "decides by content": (lambda x, weight, eps: x if x.sum() > 0 else -x, "a formula of tensors", "reads a number"),
-    "not modelled": (lambda x, weight, eps: torch.special.bessel_j0(x), "that are modelled", "bessel_j0.default"),
+    "not modelled": (lambda x, weight, eps: torch.special.bessel_y0(x), "that are modelled", "bessel_y0.default"),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from plumbline import daemon
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = HERE / "programs"
+SCRIPTS = HERE / "scripts"
 LIMIT_S = 300
 TORCHRUN = ["-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"]
 
@@ -42,7 +42,7 @@ def start(command: list[str], server: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        cwd=PROGRAMS,
+        cwd=SCRIPTS,
     )
 
 
@@ -96,7 +96,7 @@ def test_ranks_that_torchrun_starts_are_judged_together(server: str) -> None:
 
 def test_a_module_in_place_of_a_script(server: str) -> None:
     plain, watched = (
-        end(start([*command, "-m", "programs.ends", "trains"], server))
+        end(start([*command, "-m", "scripts.ends", "trains"], server))
         for command in ([], ["-m", "plumbline", "run", "--every", "2"])
     )
     assert plain.status == watched.status == 0, watched.errors
