@@ -101,7 +101,8 @@ struct IllegalValue {
   double low = 0, high = 0, observed = 0;
 };
 
-// The gradient, update or state of a parameter that both programs have, which one of them does not give.
+// The gradient, update or state of a parameter that both programs have, or other state that both hold, which one of
+// them does not give.
 struct MissingTap {
   std::string tap;
   // In the program that has it: where it leaves what the other computes, or the parameter's first use if the other has
@@ -109,6 +110,7 @@ struct MissingTap {
   NodeId node = 0;
   bool in_reference = false;
   bool unused = false;  // The other program never takes the parameter.
+  bool held = false;    // Of no parameter: the other program leaves it as it was.
 };
 
 // What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.

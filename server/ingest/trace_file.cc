@@ -10,11 +10,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ball/format.h"
 #include "plumbline/v1/archive.pb.h"
 #include "server/ingest/assembler.h"
 #include "server/ingest/frames.h"
@@ -69,6 +71,16 @@ int checksum(int descriptor, std::uint64_t bytes, XXH64_canonical_t* sum) {
   return 0;
 }
 
+// A whole number by itself, as an optimizer's count of its steps: no rounding moves it away from its pair's, and a pair
+// that counts in Python has none.
+bool is_counter(const Trace& trace, const TraceLeaf& leaf) {
+  const auto payload = trace.payloads.find(leaf.payload);
+  if (leaf.count != 1 || leaf.format == Format::kUnknown || payload == trace.payloads.end()) return false;
+  double value = 0;
+  decode(leaf.format, payload->second->data(), 1, &value);
+  return std::isfinite(value) && value == std::trunc(value);
+}
+
 std::function<bool(PayloadId)> kept_payloads(const Trace& trace, TraceContent content) {
   // What a run begins with is compared with what its pair begins with.
   if (content == TraceContent::kWhole || trace.identity.step == 0) return [](PayloadId) { return true; };
@@ -76,7 +88,7 @@ std::function<bool(PayloadId)> kept_payloads(const Trace& trace, TraceContent co
   std::unordered_map<ValueId, PayloadId> of_value;
   for (const TraceLeaf& leaf : trace.leaves) {
     of_value[leaf.value] = leaf.payload;
-    if (persistent(leaf.role)) left_out->insert(leaf.payload);
+    if (persistent(leaf.role) && !is_counter(trace, leaf)) left_out->insert(leaf.payload);
   }
   for (const TraceLeaf& leaf : trace.leaves) {  // A payload that another leaf names as well.
     if (!persistent(leaf.role)) left_out->erase(leaf.payload);

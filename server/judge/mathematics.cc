@@ -39,7 +39,7 @@ bool decide_structure(const JudgeInput& input, Verdict* verdict) {
   const MissingTap& first = missing.front();
   std::vector<std::string> names;
   for (const MissingTap& tap : missing)
-    if (tap.in_reference == first.in_reference) names.push_back(tap.tap);
+    if (tap.in_reference == first.in_reference && tap.held == first.held) names.push_back(tap.tap);
   verdict->suspect = place_of(first.in_reference ? *input.reference : *input.graph, first.node);
   verdict->suspect_in_reference = first.in_reference;
   verdict->suspect_detail = first.unused ? "the parameter's first use, which has no counterpart"
@@ -47,7 +47,8 @@ bool decide_structure(const JudgeInput& input, Verdict* verdict) {
   decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kStructure,
          std::string(first.in_reference ? "The reference" : "The target") + " gives " + joined(names) + ", and the " +
              (first.in_reference ? "target" : "reference") +
-             ", which has the same parameters, does not: a branch was cut, or a parameter left out.");
+             (first.held ? ", which holds it too, leaves it as it was."
+                         : ", which has the same parameters, does not: a branch was cut, or a parameter left out."));
   verdict->deciding_tap = first.tap;
   return true;
 }

@@ -1,6 +1,7 @@
 #include "server/bound/findings/localize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -115,8 +116,9 @@ class Search {
   // Whether the suspect is one of several places where values begin to differ, with nothing to tell them apart.
   bool ambiguous() const { return ambiguous_; }
 
-  // The first operation that makes something else of `value`, on the way to the failing tap.
-  std::optional<NodeId> departure_from(const Array& value) {
+  // The first operation that makes something else of `value`, on the way to the failing tap: of what the other program
+  // does not have, where it has not all of it.
+  std::optional<NodeId> departure_from(const Array& value, bool others_lack) {
     std::vector<NodeId> open = side_.failing;
     std::set<NodeId> seen(open.begin(), open.end()), departures;
     while (!open.empty()) {
@@ -130,7 +132,7 @@ class Search {
       }
     }
     for (NodeId id : departures)
-      if (agreement(id) == Agreement::kDiffers) return id;
+      if (others_lack ? agreement(id) == Agreement::kDiffers : !equal(side_.replay.value(id), value)) return id;
     return std::nullopt;
   }
 
@@ -168,7 +170,18 @@ class Search {
     // Leaves are shared, but for a draw that was moved to another distribution.
     if (fresh && (node.primitive != Primitive::kLeaf || draws_.count(id) != 0) && value)
       known->second = other_.of(node, value);
+    if (fresh && known->second == Agreement::kDiffers && is_additive_mask(node)) known->second = Agreement::kAgrees;
     return known->second;
+  }
+
+  // Zero and minus infinity by a condition that the other program has: another way to fill by it.
+  bool is_additive_mask(const Node& node) {
+    if (node.primitive != Primitive::kSelect || agreement(node.inputs[0]) != Agreement::kAgrees) return false;
+    const auto number = [&](std::size_t input, double wanted) {
+      const Array& value = side_.replay.value(node.inputs[input]);
+      return value && value.count() == 1 && value.materialize().item() == wanted;
+    };
+    return (number(1, 0) && number(2, -HUGE_VAL)) || (number(1, -HUGE_VAL) && number(2, 0));
   }
 
   bool known_scaling(const Node& node) const {
@@ -263,11 +276,12 @@ Suspicion most_suspect(const LocalizeSide& target, const LocalizeSide& reference
   const std::optional<Suspicion> lacking = in_reference.run();
   std::optional<Suspicion> suspicion = in_target.run();
   if (!suspicion) suspicion = in_target.run_on_small_difference();
+  if (!suspicion && target.failing.size() == 1)
+    if (const auto departure =
+            in_reference.departure_from(target.replay.value(target.failing.front()), lacking.has_value()))
+      return {*departure, "the reference does this, and the target nothing in its place", false, true};
   if (!suspicion && !lacking)
     return {target.failing.front(), "everything before it agrees with the reference up to the grouping of sums"};
-  if (!suspicion && target.failing.size() == 1)
-    if (const auto departure = in_reference.departure_from(target.replay.value(target.failing.front())))
-      return {*departure, "the reference does this, and the target nothing in its place", false, true};
   if (!suspicion) return {lacking->node, "the reference does this, and the target nothing in its place", false, true};
   if (!lacking || suspicion->normalisation) return *suspicion;
   // Each may go on with the other's operation: the one that does so sooner does something before it. The same operands

@@ -91,8 +91,23 @@ bool zero(const GraphTap& tap) {
   return true;
 }
 
+LeafValue content(const Graph& graph, const std::string& leaf) {
+  const auto found = std::ranges::find(graph.leaves, leaf, &GraphLeaf::name);
+  if (found == graph.leaves.end() || !found->bytes) return {};
+  return {found->format, found->bytes, graph.nodes[found->node].shape};
+}
+
+// Whether `graph` changes what a tap of the leaf's name is of, and the other program, which holds it, leaves it alone.
+bool changes_alone(const Graph& graph, const GraphTap& tap, const Graph& other) {
+  const auto held = std::ranges::find(other.leaves, tap.name, &GraphLeaf::name);
+  if (held == other.leaves.end() || !persistent(held->role)) return false;
+  if (count(other.nodes[held->node].shape) != count(tap.shape)) return false;
+  const LeafValue own = content(graph, tap.name), before = own ? own : content(other, tap.name);
+  return before && !bitwise_equal(static_cast<Array>(before.reshape(tap.shape)), observed_value(tap));
+}
+
 // Taps of `graph` that the other program should have: of a parameter that it has, and of a sort that it gives of
-// others.
+// others; of state that it holds as well.
 void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bounds* bounds) {
   std::set<std::string> names, sorts;
   for (const GraphTap& tap : other.taps) {
@@ -103,7 +118,12 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
   }
   for (const GraphTap& tap : graph.taps) {
     const std::string parameter = parameter_of(graph, tap);
-    if (parameter.empty() || names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
+    if (names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
+    if (parameter.empty()) {
+      if (tap.kind == TapKind::kState && changes_alone(graph, tap, other))
+        bounds->missing_taps.push_back({tap.name, tap.terms.front().node, in_reference, false, true});
+      continue;
+    }
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
     // Where the other program never takes the parameter, the first that does is the place.
     const std::optional<NodeId> use = first_use(other, parameter) ? std::nullopt : first_use(graph, parameter);

@@ -130,6 +130,22 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Asked& before)
   return asked;
 }
 
+// Confirms of updates and state that differ beyond their radii, which count no freedom of constants, the one that does
+// most, by a functional of it; where what is confirmed says so already, none.
+void confirm_updates(const BoundsInput& input, const Gap& gap, Asked* asked) {
+  const auto sure = [](const Answer& answer) { return answer.failed() && answer.confirmed; };
+  if (std::ranges::any_of(asked->answers, sure)) return;
+  std::pair<const std::size_t, Answer>* worst = nullptr;
+  for (auto& update : asked->updates)
+    if (update.second.failed() && (worst == nullptr || !(update.second.margin() <= worst->second.margin())))
+      worst = &update;
+  if (worst == nullptr) return;
+  const std::vector<Probe> probe{gap.probe(*gap.find(worst->first))};
+  std::vector<Answer> answer = gap.ask(probe);
+  confirm(input, gap, probe, &answer);
+  worst->second.confirmed = sure(answer.front());
+}
+
 // Probes of the taps that are not finite all over, of which none was planned.
 std::vector<Probe> unprobed(const Gap& gap, const std::vector<Probe>& probes,
                             const std::map<std::size_t, Answer>& updates, std::size_t taps) {
@@ -447,6 +463,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   compare_observed(input, matched.pairs, bounds);
   note_jumps(input, replays, bounds->match, matched.pairs, asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
+  confirm_updates(input, gap, &asked);
   const bool other_pattern =
       std::ranges::any_of(matched.pairs, [&](const PairedTap& pair) { return !gap.same_pattern(pair); });
   const bool failed = asked.failed() || other_pattern;
