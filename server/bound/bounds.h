@@ -125,7 +125,8 @@ struct Bounds {
   std::vector<Finding> findings;
   std::vector<RangeFinding> range;
   std::vector<IllegalValue> illegal_values;  // Observed values outside of their enclosures: PROVEN.
-  std::uint64_t products_by_rows = 0;        // Observed ones of which not every element was looked at.
+  std::vector<NodeId> unjudged;  // Observed results of operations told by a formula, whose enclosures say nothing.
+  std::uint64_t products_by_rows = 0;  // Observed ones of which not every element was looked at.
   std::vector<NodeId> illegal_decisions;
   std::vector<GuardFinding> guards;
   std::vector<HazardFinding> hazards;

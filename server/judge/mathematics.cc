@@ -222,7 +222,9 @@ void add_other_number(const Graph& graph, const Graph& reference, Verdict* verdi
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node &a = graph.nodes[id], &b = reference.nodes[id];
     if (a.primitive != b.primitive || a.inputs != b.inputs || a.shape != b.shape) return;
-    if (!other && a.primitive == Primitive::kConstant && a.attributes.scalar != b.attributes.scalar) other = id;
+    const double ours = a.attributes.scalar, theirs = b.attributes.scalar;
+    const bool same = ours == theirs || (std::isnan(ours) && std::isnan(theirs));
+    if (!other && a.primitive == Primitive::kConstant && !same) other = id;
   }
   if (!other) return;
   const Place place = place_of(graph, *other);

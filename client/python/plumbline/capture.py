@@ -375,7 +375,10 @@ class Recorder(TorchDispatchMode):
 
     def observe_input(self, tensor: torch.Tensor, window: Window, site: Site) -> Window:
         """A window on a tensor's present content, `window` or another, whose value is a leaf's or observed."""
-        index = (self.made or {}).get(window[0])
+        if self.made is None:
+            records = enumerate(self.records)
+            self.made = {result[0][0]: i for i, record in records if record[0] == "op" for result in record[3]}
+        index = self.made.get(window[0])
         if index is None or not tensor.numel():
             return window
         results = self.records[index][3]

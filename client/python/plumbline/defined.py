@@ -1,5 +1,5 @@
-"""Calls of operations whose mathematics the user told (definition.py), in a captured step. Each is written down as the
-operations of its formula, from its real inputs, which are observed, to its real results, which are observed, too."""
+"""Calls of operations whose mathematics the user told (definition.py), or plumbline.formulas tells, in a captured step. Each
+is written down as the operations of its formula, from its real inputs to its real results, which are observed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .capture import Pending, Recorder
-from .definition import Definition, definitions
+from .definition import UNTOLD, WORKSPACE, Definition, definitions
 from .errors import PlumblineError
+from .formulas import formulas
 from .plan import CaptureFailed
 from .schema import COLLECTIVE, RANDOM, SCALAR, OperatorInfo
 from .shadow import NotReplayable, Parts, Shadow
+from .storages import UNWRITTEN
 
 ERRORS_MAX = 16  # Of one step.
 
@@ -25,20 +27,22 @@ class DefinedCalls:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.errors: list[str] = []  # Why definitions could not be followed, each once.
-        recorder.made = {}
+        self.errors: list[str] = []  # Why the user's definitions could not be followed, each once.
 
     def begins(self, info: OperatorInfo, pending: Pending, args: Any, kwargs: Any) -> DefinedCall | None:
         """Before the operation runs; `pending`: its arguments' windows. None: it has no definition."""
         definition = definitions.get(info.func)
         if definition is None:
-            return None
+            definition = formulas.get(info.name)
+            if definition is None or (info.lowered and not (definition.instead and definition.instead(*args))):
+                return None
         if pending[2]:
-            return self.fails(definition.error(f"expected tensors that are modelled, found {pending[2]}"))
+            return self.fails(definition, definition.error(f"expected tensors that are modelled, found {pending[2]}"))
         return DefinedCall(self._recorder, self, definition, info, pending, args, kwargs)
 
-    def fails(self, error: PlumblineError) -> None:
-        if str(error) not in self.errors and len(self.errors) < ERRORS_MAX:
+    def fails(self, definition: Definition, error: PlumblineError) -> None:
+        """What is told here and does not fit these arguments is an operation that is not known, and no error."""
+        if definition.by_user and str(error) not in self.errors and len(self.errors) < ERRORS_MAX:
             self.errors.append(str(error))
 
 
@@ -95,7 +99,7 @@ class DefinedCall:
         finally:
             shadow.close()
         shadow.roll_back(mark)
-        self._calls.fails(problem)
+        self._calls.fails(self._definition, problem)
         recorder._emit(self._info, self._pending, written)
 
     def _given(self, shadow: Shadow) -> tuple[list[Any], dict[str, Any]]:
@@ -109,8 +113,16 @@ class DefinedCall:
             return given
 
         names = {argument.name: index for index, argument in enumerate(self._info.arguments)}
-        args = [stand_in(given, self._windows[index]) for index, given in enumerate(self._args)]
-        return args, {key: stand_in(given, self._windows[names[key]]) for key, given in self._kwargs.items()}
+
+        def given_as(name: str, given: Any) -> Any:
+            if name in self._definition.numbers and isinstance(given, torch.Tensor):
+                if given.device.type != "cpu":
+                    raise NotReplayable(f"{name} on a device")
+                return given.tolist()
+            return stand_in(given, self._windows[names[name]])
+
+        args = [given_as(self._info.arguments[index].name, given) for index, given in enumerate(self._args)]
+        return args, {name: given_as(name, given) for name, given in self._kwargs.items()}
 
 
 class _FormulaShadow(Shadow):
@@ -134,7 +146,7 @@ class _FormulaShadow(Shadow):
                 f"expected {len(written)} result{'' if len(written) == 1 else 's'}, as the operation has, found {found}"
             )
         for position, (result, (tensor, _)) in enumerate(zip(results, written, strict=True)):
-            if tensor is None and result is None:
+            if (tensor is None and result is None) or result in (UNTOLD, WORKSPACE):
                 continue
             right = isinstance(result, torch.Tensor) and tensor is not None
             if not right or (result.dtype, result.shape) != (tensor.dtype, tensor.shape):
@@ -142,10 +154,16 @@ class _FormulaShadow(Shadow):
                     f"result {position}: expected {_text(tensor)}, as the operation gave, found {_text(result)}"
                 )
         with self._recorder.storages.unconfirmed():
-            sources = [None if result is None else self._recorder.storages.read(result) for result in results]
-        for source, (tensor, _) in zip(sources, written, strict=True):
+            sources = [
+                self._recorder.storages.read(result) if isinstance(result, torch.Tensor) else None for result in results
+            ]
+        for source, result, (tensor, _) in zip(sources, results, written, strict=True):
             if source is not None:
                 self.give(source, tensor, observed=True)
+            elif result is UNTOLD:
+                self._recorder.storages.adopt(tensor).unwritten = True
+            elif result is WORKSPACE:
+                self._recorder.storages.write_leaf(tensor, UNWRITTEN, "")
 
     def _part(self, func: Any, args: Any, kwargs: Any) -> Any:
         """One operation of the formula."""

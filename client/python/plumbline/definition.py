@@ -1,9 +1,9 @@
-"""The mathematics of operations that the audit does not model, as the user tells it."""
+"""The mathematics of operations that the audit does not model: as the user tells it, and as plumbline.formulas does."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,21 +15,39 @@ Formula = Callable[..., Any]
 # PyTorch's own operations: what they compute is not the user's to say.
 _NOT_THE_USERS = ("aten", "prim", "prims", "c10d", "_c10d_functional", "profiler", "inductor", "fsdp")
 
-definitions: dict[Any, Definition] = {}  # By operator overload.
+# In place of a result of which a formula says nothing, as a place among equal numbers; of one that nothing but the
+# operation's derivative reads, whose formula does without it.
+UNTOLD, WORKSPACE = object(), object()
+
+definitions: dict[Any, Definition] = {}  # The user's, by operator overload.
 
 
 class Definition:
-    """An operation's mathematics. Raises PlumblineError where the formula cannot be one of it."""
+    """An operation's mathematics."""
 
-    def __init__(self, name: str, formula: Formula) -> None:
-        self.func = _registered(name)
+    def __init__(
+        self,
+        func: Any,
+        formula: Formula,
+        by_user: bool = True,
+        numbers: Sequence[str] = (),
+        instead: Callable[..., bool] | None = None,
+    ) -> None:
+        self.func = func
         self.formula = formula
+        self.by_user = by_user
+        self.numbers = frozenset(numbers)  # Tensors on the host that the formula takes as lists of their numbers.
+        self.instead = instead  # Of an operation that is modelled: with which arguments it is not.
         schema = self.func._schema
         self.name = f"{schema.name}.{schema.overload_name or 'default'}"
         self._positional = [argument for argument in schema.arguments if not argument.kwarg_only]
         self._named = [argument for argument in schema.arguments if argument.kwarg_only]
+
+    def checked(self) -> Definition:
+        """Raises PlumblineError where the formula cannot be one of the operation."""
         self._check_schema()
         self._check_formula()
+        return self
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """What the formula gives for the operation's arguments, those with defaults included."""
@@ -87,16 +105,14 @@ def define(name: str, formula: Formula, *, backward: Formula | Mapping[str, Form
     where the formula cannot be one of the operation; what shows when the operation runs only, the step tells
     (Audit.errors(); compare() raises it), and the operation stays one that is not known.
     """
-    made = [Definition(name, formula)]
+    made = [Definition(registered(name), formula).checked()]
     if backward is not None and not isinstance(backward, Mapping):
         backward = {f"{name.split('.')[0]}_backward": backward}
-    made += [Definition(other, its_formula) for other, its_formula in (backward or {}).items()]
-    import torch._subclasses.fake_tensor  # noqa: F401 Takes a while, which no step shall.
-
+    made += [Definition(registered(other), its_formula).checked() for other, its_formula in (backward or {}).items()]
     definitions.update((definition.func, definition) for definition in made)
 
 
-def _registered(name: str) -> Any:
+def registered(name: str) -> Any:
     """The operator overload of a name."""
     if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
         raise PlumblineError(f"define: expected the name of an operation such as 'mylib::rms_norm', found {name!r}")

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_curren
 from .capture import recorder
 from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
-from .definition import definitions
+from .defined import DefinedCalls
 from .gate import Gate
 from .mapping import Side
 from .payload import Pool
@@ -49,10 +49,7 @@ class StepCapture:
     ) -> None:
         self.recorder = recorder(plan, pool, outputs, ranks)
         self.recorder.perturbing = perturbing
-        if definitions:
-            from .defined import DefinedCalls
-
-            self.recorder.defined = DefinedCalls(self.recorder)
+        self.recorder.defined = DefinedCalls(self.recorder)
         self.taps = Taps(self.recorder, self._retire, guards or {})
         self.gate = None if part is None else Gate(self.recorder, self.taps, part)
         self.taps.gate = self.gate

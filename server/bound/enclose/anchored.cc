@@ -142,7 +142,13 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
     for (std::size_t i = 0; i < found.size(); ++i)
       if (found[i] && found[i]->finite) judged.emplace(members[i], *found[i]);
   }
+  // What an operation gave whose own audit says nothing is no ground to go on from: left to the envelopes as well.
+  std::vector<bool> doubtful(graph.nodes.size(), false);
+  for (NodeId node : bounds->unjudged) doubtful[node] = true;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    for (NodeId input : graph.nodes[id].inputs) doubtful[id] = doubtful[id] || doubtful[input];
   for (const auto& [index, one] : judged) {
+    if (std::ranges::any_of(nodes_of(graph.taps[index]), [&](NodeId node) { return bool{doubtful[node]}; })) continue;
     Finding finding = finding_of(graph, index, one);
     const Answer& found = finding.execution;
     // Where worst cases say nothing, chance may: left to the envelopes of first order.

@@ -101,11 +101,11 @@ void ObservedNodes::check(const Replay& anchored, Enclosures* enclosures, Bounds
   for (const ChainGroup& group : groups_) {
     const NodeId first = nodes_[group.members.front()];
     if (group.chain)
-      std::ranges::copy(check_chain(group, enclosures), std::back_inserter(found));
+      std::ranges::copy(check_chain(group, enclosures, bounds), std::back_inserter(found));
     else if (large_product(first, *enclosures) && !suspicious(first, anchored))
       ++bounds->products_by_rows;
     else
-      found.push_back(check_whole(first, anchored, enclosures));
+      found.push_back(check_whole(first, anchored, enclosures, bounds));
   }
   std::erase_if(found, [](const IllegalValue& illegal) { return illegal.elements == 0; });
   std::ranges::sort(found, {}, &IllegalValue::node);
@@ -140,13 +140,23 @@ bool ObservedNodes::suspicious(NodeId id, const Replay& anchored) const {
   return Elements(graph_, id, {}, *input_.profile).count_illegal(seen, exact, error) > 0;
 }
 
-IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures) const {
+// What a formula tells is judged there alone: what comes after it goes on from what was observed.
+void ObservedNodes::leave_unjudged(NodeId id, Bounds* bounds) const {
+  if (graph_.origins[graph_.nodes[id].origin].defined) bounds->unjudged.push_back(id);
+}
+
+IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures,
+                                        Bounds* bounds) const {
   const Enclosure enclosure = enclosures->take(id);
-  if (enclosure.exploded) return {};
+  if (enclosure.exploded) {
+    leave_unjudged(id, bounds);
+    return {};
+  }
   return Elements(graph_, id, anchors_.at(id), *input_.profile).check(0, anchored.computed(id), enclosure.radius);
 }
 
-std::vector<IllegalValue> ObservedNodes::check_chain(const ChainGroup& group, Enclosures* enclosures) const {
+std::vector<IllegalValue> ObservedNodes::check_chain(const ChainGroup& group, Enclosures* enclosures,
+                                                     Bounds* bounds) const {
   const TiledChain& chain = *group.chain;
   std::vector<Elements> members;
   for (std::size_t index : group.members)
@@ -161,7 +171,10 @@ std::vector<IllegalValue> ObservedNodes::check_chain(const ChainGroup& group, En
   const std::vector<bool> exploded = enclosed.exploded();
   std::vector<IllegalValue> found;
   for (std::size_t k = 0; k < members.size(); ++k) {
-    if (exploded[chain.ends[k]]) continue;
+    if (exploded[chain.ends[k]]) {
+      leave_unjudged(nodes_[group.members[k]], bounds);
+      continue;
+    }
     IllegalValue& whole = found.emplace_back();
     for (const std::vector<IllegalValue>& part : parts) Elements::join(part[k], &whole);
   }

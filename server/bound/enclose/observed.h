@@ -19,14 +19,15 @@ class ObservedNodes {
 
   // Nodes whose enclosures `check` takes.
   const std::vector<NodeId>& wanted() const { return wanted_; }
-  // Sets illegal_values, in the order in which they were computed, and products_by_rows.
+  // Sets illegal_values, in the order in which they were computed, unjudged and products_by_rows.
   void check(const Replay& anchored, Enclosures* enclosures, Bounds* bounds) const;
 
  private:
   bool large_product(NodeId id, const Enclosures& enclosures) const;
   bool suspicious(NodeId id, const Replay& anchored) const;  // Deserves a look at every element.
-  IllegalValue check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures) const;
-  std::vector<IllegalValue> check_chain(const ChainGroup& group, Enclosures* enclosures) const;
+  IllegalValue check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures, Bounds* bounds) const;
+  std::vector<IllegalValue> check_chain(const ChainGroup& group, Enclosures* enclosures, Bounds* bounds) const;
+  void leave_unjudged(NodeId id, Bounds* bounds) const;
 
   const BoundsInput& input_;
   const Graph& graph_;

@@ -17,13 +17,17 @@ bool is_number(const Node& node) {
          !std::isnan(node.attributes.scalar);
 }
 
-// As the kernel takes it: beside elements of 16 bits in fp32. Some loops round it to the elements' own format, which is
-// charged. What its format does not hold stays as written, and is the range's affair.
+// As a kernel of this format takes it: beside elements of 16 bits in fp32. Some loops round it to the elements' own
+// format, which is charged. What its format does not hold stays as written, and is the range's affair.
+double taken(Format format, double written) {
+  if (!is_float(format) || !std::isfinite(written)) return written;
+  const double rounded = round_to(compute_format(format), written);
+  return std::isfinite(rounded) ? rounded : written;
+}
+
 double taken(const Node& node) {
   const double written = node.attributes.scalar;
-  if (!is_float(node.compute) || !is_float(node.result) || !std::isfinite(written)) return written;
-  const double rounded = round_to(compute_format(node.compute), written);
-  return std::isfinite(rounded) ? rounded : written;
+  return is_float(node.result) ? taken(node.compute, written) : written;
 }
 
 // A formula's own number may be another in the kernel, by as much as it was moved.
@@ -56,6 +60,10 @@ Numbers numbers_of(const Graph& graph) {
   Numbers numbers;
   for (const Node& node : graph.nodes)
     if (is_number(node)) numbers[taken(node)].numbers.insert(node.attributes.scalar);
+  for (const Draw& draw : graph.draws)
+    for (const Draw::Parameter& parameter : draw.place)
+      if (!parameter.node && !std::isnan(parameter.number))
+        numbers[taken(graph.nodes[draw.leaf].result, parameter.number)].numbers.insert(parameter.number);
   for (const GraphLeaf& leaf : graph.leaves) {
     if (!leaf.bytes || !is_float(leaf.format) || count(graph.nodes[leaf.node].shape) != 1) continue;
     double value = 0;
@@ -65,22 +73,31 @@ Numbers numbers_of(const Graph& graph) {
   return numbers;
 }
 
+// What `written`, taken as `number`, is replayed as.
+double shared_number(const Numbers& ours, const Numbers& theirs, double number, double written) {
+  const auto other = theirs.find(number);
+  if (other == theirs.end()) return written;
+  Written all = ours.at(number);
+  all.numbers.insert(other->second.numbers.begin(), other->second.numbers.end());
+  all.held = all.held || other->second.held;
+  return all.held ? number : *std::ranges::min_element(all.numbers, {}, digits);
+}
+
 void settle(Graph* graph, const Numbers& ours, const Numbers& theirs) {
   const std::set<NodeId> arguments(graph->arguments.begin(), graph->arguments.end());
   for (NodeId id = 0; id < graph->nodes.size(); ++id) {
     const Node& node = graph->nodes[id];
     if (!is_number(node)) continue;
-    const double number = taken(node);
-    const auto other = theirs.find(number);
-    if (other == theirs.end()) continue;
-    Written all = ours.at(number);
-    all.numbers.insert(other->second.numbers.begin(), other->second.numbers.end());
-    all.held = all.held || other->second.held;
-    const double shared = all.held ? number : *std::ranges::min_element(all.numbers, {}, digits);
+    const double shared = shared_number(ours, theirs, taken(node), node.attributes.scalar);
     if (shared == node.attributes.scalar) continue;
     replace(graph, id, shared, arguments.count(id) == 0);
     graph->rounded_numbers = true;
   }
+  for (Draw& draw : graph->draws)
+    for (Draw::Parameter& parameter : draw.place)
+      if (!parameter.node && !std::isnan(parameter.number))
+        parameter.number =
+            shared_number(ours, theirs, taken(graph->nodes[draw.leaf].result, parameter.number), parameter.number);
 }
 
 }  // namespace
