@@ -1,5 +1,5 @@
-"""Calls of operations whose mathematics the user told (definition.py), or plumbline.formulas tells, in a captured step. Each
-is written down as the operations of its formula, from its real inputs to its real results, which are observed."""
+"""Calls of operations whose mathematics the user told (definition.py), or plumbline.formulas tells, in a captured step.
+Each is written down as the operations of its formula, from its real inputs to its real results, which are observed."""
 
 from __future__ import annotations
 
