@@ -4,16 +4,10 @@ import json
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scenario"))
-from equivalence.known_open import OPEN as OPEN_PAIRS
-from open import OPEN as OPEN_SCENARIOS
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -65,11 +59,11 @@ KEYS = {
 }
 
 
-def report(name: str, statuses: tuple[int, ...] = (0,)) -> tuple[str, dict]:
+def report(name: str) -> tuple[str, dict]:
     environment = {"PLUMBLINE_BUILD": str(ROOT / "build" / "release"), **os.environ}
     command = [str(ROOT / "tests" / "report"), name, "--small"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, check=False)
-    assert done.returncode in statuses, f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     table, _, last = done.stdout.rstrip("\n").rpartition("\n")
     assert table.strip(), "no table above the figures"
     return table, json.loads(last)
@@ -77,19 +71,16 @@ def report(name: str, statuses: tuple[int, ...] = (0,)) -> tuple[str, dict]:
 
 @pytest.mark.parametrize("name", KEYS)
 def test_report(name: str) -> None:
-    # Reports count what is known and open as wrong; the tests of scenarios and pairs name it.
-    known = {"scenarios": OPEN_SCENARIOS, "equivalence": OPEN_PAIRS}.get(name)
-    _, figures = report(name, statuses=(0, 1) if known else (0,))
+    _, figures = report(name)
     assert list(figures) == KEYS[name]
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
-        wrong = figures["false_type_ii"] + figures["missed_type_ii"] + figures["inconclusive"]
-        assert figures["scenarios"] - figures["correct"] == wrong <= len(OPEN_SCENARIOS)
-        assert figures["scenarios"] - figures["cause_correct"] <= len(OPEN_SCENARIOS)
+        assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]
+        assert figures["false_type_ii"] == figures["missed_type_ii"] == figures["inconclusive"] == 0
     if name == "equivalence":
         assert figures["pairs"] > 150 and figures["broken"] == 0
         assert min(figures["rewrites"], figures["mutations"]) >= 60
-        assert figures["false_type_ii"] + figures["missed"] == 0 or OPEN_PAIRS
+        assert figures["false_type_ii"] == figures["wrong_proven"] == figures["missed"] == 0
     if name == "power":
         assert figures["mutants"] >= 15
         assert figures["fp32_paired_resolution"] <= 1e-12

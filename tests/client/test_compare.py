@@ -1,7 +1,10 @@
 """Comparing two programs through a real daemon."""
 
+import functools
 import subprocess
 import sys
+import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,3 +211,35 @@ def test_a_parameter_that_only_the_reference_uses(server: str) -> None:
     assert verdict.suspect is not None
     assert verdict.suspect.op == "aten::add.Tensor"  # Of the reference: the target has none.
     assert "the target goes on without it" in verdict.suspect_detail
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.scale = nn.Linear(4, 3), nn.Parameter(torch.tensor(2.6593))
+
+
+def scaled_step(model: Scaled, cut: bool) -> dict[str, Tensor]:
+    factor = model.scale.exp()
+    (model.embed(torch.ones(2, 4)) * (factor.item() if cut else factor)).square().mean().backward()
+    return {f"grad:{name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("how", ["closure", "partial", "default", "method"])
+def test_parameters_outside_of_what_is_called_are_named_by_the_model_that_is_held(how: str, server: str) -> None:
+    def program(cut: bool) -> Callable[[], dict[str, Tensor]]:
+        torch.manual_seed(5)
+        model = Scaled()
+        if how == "closure":
+            return lambda: scaled_step(model, cut)
+        if how == "partial":
+            return functools.partial(scaled_step, model, cut=cut)
+        if how == "default":
+            return lambda own=model: scaled_step(own, cut)
+        model.step = types.MethodType(lambda own: scaled_step(own, cut), model)
+        return model.step
+
+    verdict = plumbline.compare(program(cut=True), program(cut=False), server)
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "STRUCTURE"), verdict.explain()
+    assert "grad:scale" in verdict.sentence
+    assert plumbline.compare(program(cut=False), program(cut=False), server).verdict == "TYPE_I"

@@ -2,7 +2,6 @@
 
 import pytest
 from judge import Result, cases, judge
-from open import OPEN
 from scenario import TYPE_I, Case, scenarios
 
 CASES = [case for s in scenarios() for case in cases(s, count=1)]
@@ -26,28 +25,13 @@ def named(case: Case) -> str:
     return f"{case.name} size {case.size} seed {case.seed}"
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name not in OPEN], ids=named)
+@pytest.mark.parametrize("case", CASES, ids=named)
 def test_label(case: Case, server: str) -> None:
     result = judge(case, server)
     wrong = complaint(result)
     assert not wrong, f"{wrong}\n{result.verdict.explain()}"
     if case.scenario.says is not None:
         case.scenario.says(case.variant, result.verdict)
-
-
-def is_right(case: Case, server: str) -> bool:
-    try:
-        test_label(case, server)
-    except Exception:  # A scenario that cannot run yet is open, too.
-        return False
-    return True
-
-
-@pytest.mark.parametrize("name", OPEN)
-def test_what_is_open_is_still_wrong(name: str, server: str) -> None:
-    affected = [case for case in CASES if case.name == name]
-    assert affected, "no variant has this name"
-    assert not all(is_right(case, server) for case in affected), "right now: take it out of open.py"
 
 
 def test_families_are_as_many_as_promised() -> None:

@@ -13,6 +13,7 @@ import torch
 from . import daemon
 from .device import device_profile
 from .errors import PlumblineError
+from .held import held_modules
 from .job import open_request
 from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
@@ -49,8 +50,9 @@ def compare(
     asks for the exact mathematics of the target alone. Taps are what the callables return; nothing runs backward by
     itself. The reference runs first, and torch's random state is then set back, so that the target draws as if it ran
     alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
-    named by the first module that each callable calls. The few derivatives that PyTorch computes in another order while
-    it is watched (PERTURBING_OPS) are compared as they are computed then.
+    named by the first module that each callable calls, or by the model that this is a part of where the callable holds
+    it (in its closure, say). The few derivatives that PyTorch computes in another order while it is watched
+    (PERTURBING_OPS) are compared as they are computed then.
 
     Where the audit lacks the result of an operation (one that is modelled, but not with its arguments), both callables
     run once more, from the same random state, and that is observed. A second run must find the same data, parameters
@@ -226,6 +228,7 @@ class _Run:
             guards=guards,
             side=self.side,
             modules=modules,
+            holders=held_modules(program),
             perturbing=True,
         )
         with step:

@@ -14,6 +14,7 @@ from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
 from .defined import DefinedCalls
 from .gate import Gate
+from .held import holder_of
 from .mapping import Side
 from .payload import Pool
 from .plan import CaptureFailed, Plan
@@ -46,6 +47,7 @@ class StepCapture:
         modules: Sequence[str] = (),
         ranks: int = 1,
         perturbing: bool = False,
+        holders: Sequence[torch.nn.Module] = (),
     ) -> None:
         self.recorder = recorder(plan, pool, outputs, ranks)
         self.recorder.perturbing = perturbing
@@ -59,6 +61,7 @@ class StepCapture:
         self._automatic_taps = automatic_taps
         self._side = side
         self._modules = modules
+        self._holders = list(holders)
         self._named: list[torch.Tensor] = []
         self._entered = False
         self._holds_lock = False
@@ -90,13 +93,14 @@ class StepCapture:
             self.recorder.fail("concurrent_capture", "another step of this process is being captured")
             return self
         try:
-            for model in self._models:
+            # Of several models that a callable holds the calls tell which comes first; one is named before it is read.
+            for model in self._models or (self._holders if len(self._holders) == 1 else []):
                 self._name_model(model)
             for optimizer in self._optimizers:
                 self._name_state(optimizer)
             self._name_states()
             self._compiler.enter()
-            self.recorder.sites.on_root = self._name_model
+            self.recorder.sites.on_root = self._name_root
             if self._automatic_taps:
                 self.taps.install(self._optimizers)
             if self.gate is not None:
@@ -173,6 +177,7 @@ class StepCapture:
         self._named.clear()
         self._models.clear()  # They live no longer for having been captured.
         self._optimizers.clear()
+        self._holders.clear()
         if self.failure is not None:
             self.recorder.records.clear()
             self.recorder.arena.release()
@@ -188,6 +193,10 @@ class StepCapture:
         if self.failure is not None and self._entered and _get_current_dispatch_mode() is self.recorder:
             self._entered = False
             self.recorder.__exit__(None, None, None)
+
+    def _name_root(self, module: torch.nn.Module) -> None:
+        """Names a module that runs outermost, by the model that it is a part of where that is known."""
+        self._name_model(holder_of(module, self._holders))
 
     def _name_model(self, model: torch.nn.Module) -> None:
         """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""

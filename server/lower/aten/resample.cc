@@ -22,20 +22,19 @@ std::size_t spatial_of(Call& call) {
   return name.find("3d") == std::string_view::npos ? 2 : 3;
 }
 
-// Source elements for each result element, as kernels form it: in their compute format.
+// Source elements for each result element. Kernels form it in their compute format.
 double scale_of(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions) {
   constexpr const char* kNames[] = {"scales_d", "scales_h", "scales_w"};
   const char* name = spatial == 1 ? "scales" : kNames[3 - spatial + dim];
-  const Format format = call.emitter().compute();
-  if (call.has(name) && call.real(name) > 0) return round_to(format, 1.0 / call.real(name));
-  return round_to(format, static_cast<double>(size) / static_cast<double>(positions));
+  if (call.has(name) && call.real(name) > 0) return 1.0 / call.real(name);
+  return static_cast<double>(size) / static_cast<double>(positions);
 }
 
 // floor(p scale), or floor((p + 1/2) scale) in the exact form.
 Resampling nearest(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions) {
   const Format format = call.emitter().compute();
   const double half = call.base().find("exact") == std::string_view::npos ? 0 : 0.5;
-  const double scale = scale_of(call, dim, spatial, size, positions);
+  const double scale = round_to(format, scale_of(call, dim, spatial, size, positions));
   Resampling made{{size, 1, positions, {}}, std::nullopt};
   for (std::int64_t p = 0; p < positions; ++p) {
     const double source = std::floor(round_to(format, (static_cast<double>(p) + half) * scale));
@@ -45,20 +44,22 @@ Resampling nearest(Call& call, std::size_t dim, std::size_t spatial, std::int64_
 }
 
 // Where results read between source elements: at s = (p + half) scale - half, half being 1/2, or 0 with the scale of
-// (size - 1) / (positions - 1) where corners are aligned.
+// (size - 1) / (positions - 1) where corners are aligned. The scale is the exact quotient and its rounding in the
+// kernel an error, as another program may have its coefficients from elsewhere. Floors are those that the kernel takes:
+// where they differ from exact ones, s is an integer, or as good as one, and both give the same weights.
 struct Coordinates {
   Coordinates(Call& call, std::size_t dim, std::size_t spatial, std::int64_t size, std::int64_t positions)
       : format(call.emitter().compute()), half(call.boolean("align_corners", false) ? 0 : 0.5), positions(positions) {
     scale = scale_of(call, dim, spatial, size, positions);
-    if (half == 0)
-      scale = positions > 1 ? round_to(format, static_cast<double>(size - 1) / static_cast<double>(positions - 1)) : 0;
+    if (half == 0) scale = positions > 1 ? static_cast<double>(size - 1) / static_cast<double>(positions - 1) : 0;
   }
   Expr sources(Emitter& emitter) const {
     const Expr scaled = iota(emitter, {positions}, half, 1, format) * scale;
     return half == 0 ? scaled : scaled - half;
   }
   double floor(std::int64_t p) const {
-    return std::floor(round_to(format, round_to(format, (static_cast<double>(p) + half) * scale) - half));
+    const double scaled = round_to(format, (static_cast<double>(p) + half) * round_to(format, scale));
+    return std::floor(round_to(format, scaled - half));
   }
 
   Format format;
