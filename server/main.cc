@@ -38,6 +38,10 @@ ABSL_FLAG(std::string, memory_limit, "", "Memory for steps and audits, such as 8
 ABSL_FLAG(std::string, trace_quota, "10GiB",
           "Disk for traces: half of it for those of reference runs, half for those of TYPE_II verdicts; the oldest are "
           "evicted.");
+ABSL_FLAG(
+    std::string, disk_reserve, "256MiB",
+    "Free space of the data directory's disk that is left to verdicts: no trace and no golden step is written that "
+    "would take of it.");
 ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
 ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step waits for its reference's step.");
@@ -90,6 +94,9 @@ absl::Status read_memory(DaemonOptions* options) {
   const auto quota = plumbline::parse_bytes(absl::GetFlag(FLAGS_trace_quota));
   if (!quota.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace-quota: ", quota.status().message()));
   options->trace_quota_bytes = *quota;
+  const auto reserve = plumbline::parse_bytes(absl::GetFlag(FLAGS_disk_reserve));
+  if (!reserve.ok()) return absl::InvalidArgumentError(absl::StrCat("--disk-reserve: ", reserve.status().message()));
+  options->disk_reserve_bytes = *reserve;
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/ingest/disk.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -190,6 +191,7 @@ absl::Status GoldenStore::begin(const v1::GoldenHeader& header) {
   if (auto written = write_at(created, 0, bytes, file); !written.ok()) return written;
   fs::rename(file + ".part", file, error);
   if (error) return absl::UnavailableError(StrCat("cannot create ", file, ": ", error.message()));
+  if (auto synced = sync_directories(fs::path(file).parent_path().string(), directory_); !synced.ok()) return synced;
   known_[file] = {header, {}, bytes.size()};
   return absl::OkStatus();
 }
@@ -201,6 +203,7 @@ absl::Status GoldenStore::append(const std::string& project, const std::string& 
   v1::GoldenRecord record;
   *record.mutable_step() = to_proto(step);
   const std::string bytes = sealed(record), file = path(project, name);
+  if (auto room = check_reserve(directory_, bytes.size(), reserve_); !room.ok()) return room;
   const File grown(file, O_RDWR);
   if (grown.descriptor < 0) return disk_error("open", file);
   if (auto written = write_at(grown, (*golden)->end, bytes, file); !written.ok()) return written;

@@ -30,7 +30,9 @@ class GoldenStore {
  public:
   using Sink = std::function<bool(const std::string& bytes)>;  // False: it takes no more.
 
-  explicit GoldenStore(std::string directory) : directory_(std::move(directory)) {}
+  // Nothing is written that would leave less than `reserve_bytes` of the file system.
+  explicit GoldenStore(std::string directory, std::uint64_t reserve_bytes = 0)
+      : directory_(std::move(directory)), reserve_(reserve_bytes) {}
 
   // Makes a golden run, or finds the one that the same run of the same job began. ALREADY_EXISTS: another did;
   // INVALID_ARGUMENT: the name; DATA_LOSS: its file is damaged.
@@ -66,6 +68,7 @@ class GoldenStore {
   absl::StatusOr<Golden*> find(const std::string& project, const std::string& name);
 
   const std::string directory_;
+  const std::uint64_t reserve_;
   std::mutex mutex_;
   std::map<std::string, Golden> known_;  // By path.
 };

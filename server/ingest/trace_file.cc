@@ -233,11 +233,14 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
       return disk_error("write", part, error);
     }
   }
+  // What is kept for a verdict is on disk before the verdict says so; a reference's trace that a power loss takes is
+  // missed where it is looked for.
+  const bool durable = content == TraceContent::kWhole;
   XXH64_canonical_t sum;
   if (checksum(file.descriptor, bytes, &sum) != 0 ||
       pwrite(file.descriptor, sum.digest, kChecksumBytes, static_cast<off_t>(bytes)) !=
           static_cast<ssize_t>(kChecksumBytes) ||
-      rename(part.c_str(), path.c_str()) != 0) {
+      (durable && fsync(file.descriptor) != 0) || rename(part.c_str(), path.c_str()) != 0) {
     const int error = errno;
     unlink(part.c_str());
     return disk_error("write", part, error);

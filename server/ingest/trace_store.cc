@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/ingest/disk.h"
 
 namespace plumbline {
 namespace {
@@ -22,6 +23,13 @@ using absl::StrCat;
 fs::path path_of(const std::string& directory, const StepIdentity& step) {
   return fs::path(directory) / StrCat("p_", step.project) / StrCat("j_", step.job) / StrCat("r_", step.run) /
          std::to_string(step.rank) / StrCat(step.step, ".trace");
+}
+
+// What its file takes at most, but for what the payloads are not.
+std::uint64_t payload_bytes(const Trace& trace) {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, payload] : trace.payloads) bytes += payload->size();
+  return bytes;
 }
 
 bool identity_of(const fs::path& directory, const fs::path& file, StepIdentity* step) {
@@ -41,14 +49,15 @@ bool identity_of(const fs::path& directory, const fs::path& file, StepIdentity* 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TraceStore>> TraceStore::open(const std::string& directory, std::uint64_t quota_bytes,
-                                                             TraceContent content) {
-  std::unique_ptr<TraceStore> store(new TraceStore(directory, quota_bytes, content));
+                                                             TraceContent content, std::uint64_t reserve_bytes) {
+  std::unique_ptr<TraceStore> store(new TraceStore(directory, quota_bytes, content, reserve_bytes));
   if (auto scanned = store->scan(); !scanned.ok()) return scanned;
   return store;
 }
 
-TraceStore::TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content)
-    : directory_(std::move(directory)), quota_(quota_bytes), content_(content) {}
+TraceStore::TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content,
+                       std::uint64_t reserve_bytes)
+    : directory_(std::move(directory)), quota_(quota_bytes), content_(content), reserve_(reserve_bytes) {}
 
 absl::Status TraceStore::scan() {
   const std::lock_guard lock(mutex_);
@@ -93,8 +102,17 @@ absl::Status TraceStore::put(const TraceRecord& record) {
   fs::create_directories(path.parent_path(), error);
   if (error)
     return absl::UnavailableError(StrCat("cannot create ", path.parent_path().string(), ": ", error.message()));
+  std::uint64_t payloads = payload_bytes(*record.trace);
+  if (record.reference != nullptr) payloads += payload_bytes(*record.reference);
+  if (auto room = check_reserve(directory_, payloads, reserve_); !room.ok()) return room;
   const auto bytes = write_trace_file(record, content_, path.string());
   if (!bytes.ok()) return bytes.status();
+  if (content_ == TraceContent::kWhole) {
+    if (auto synced = sync_directories(path.parent_path().string(), directory_); !synced.ok()) {
+      fs::remove(path, error);
+      return synced;
+    }
+  }
 
   const std::lock_guard lock(mutex_);
   const std::string id = step.id();

@@ -23,12 +23,13 @@ class TraceStore {
  public:
   enum class State { kPresent, kEvicted, kAbsent };
 
-  // Opens or creates the directory; files that a crash left half-written are removed.
+  // Opens or creates the directory; files that a crash left half-written are removed. Nothing is written that would
+  // leave less than `reserve_bytes` of the file system.
   static absl::StatusOr<std::unique_ptr<TraceStore>> open(const std::string& directory, std::uint64_t quota_bytes,
-                                                          TraceContent content);
+                                                          TraceContent content, std::uint64_t reserve_bytes = 0);
 
-  // Keeps a trace, in place of an earlier one of the same identity. RESOURCE_EXHAUSTED: larger than the whole quota
-  // (it counts as evicted).
+  // Keeps a trace, in place of an earlier one of the same identity; TraceContent::kWhole: it survives power loss when
+  // this returns OK. RESOURCE_EXHAUSTED: larger than the whole quota (it counts as evicted), or the disk is full.
   absl::Status put(const TraceRecord& record);
   State state(const StepIdentity& step) const;
   bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
@@ -43,7 +44,7 @@ class TraceStore {
     StepIdentity step;
     std::uint64_t bytes = 0;
   };
-  TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content);
+  TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content, std::uint64_t reserve_bytes);
   absl::Status scan();
   void evict_to(std::uint64_t bytes);  // With the lock held.
   void remember_evicted(const std::string& id);
@@ -51,6 +52,7 @@ class TraceStore {
   const std::string directory_;
   const std::uint64_t quota_;
   const TraceContent content_;
+  const std::uint64_t reserve_;
   mutable std::mutex mutex_;
   std::list<Entry> entries_;  // Oldest first.
   std::map<std::string, std::list<Entry>::iterator> by_id_;

@@ -25,8 +25,9 @@ using Boundaries = Histogram::BucketBoundaries;
 
 constexpr char kOther[] = "other";
 
-constexpr std::array<std::string_view, 8> kDropReasons = {
-    "queue_full", "disconnected", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid", kOther};
+constexpr std::array<std::string_view, 9> kDropReasons = {"queue_full",    "disconnected", "not_stored",
+                                                          "perturbing_op", "memory_limit", "stream_ended",
+                                                          "draining",      "invalid",      kOther};
 // The audit's passes as bounds and judge name them; what is left of the total is the judgement itself.
 constexpr std::array<std::string_view, 11> kPhases = {"lower",  "replay",  "range",   "interval", "adjoint", "pairing",
                                                       "policy", "hazards", "rounded", "total",    kOther};

@@ -49,7 +49,7 @@ class Metrics {
   void add_steps(const std::string& project, const std::string& job, StepOutcome outcome, std::int64_t steps = 1);
 
   // Steps that were dropped, by the reason of StepBegin.missed_reasons or one of ours: "queue_full", "disconnected",
-  // "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid"; any other counts as "other".
+  // "not_stored", "perturbing_op", "memory_limit", "stream_ended", "draining", "invalid"; any other counts as "other".
   void add_dropped_steps(std::string_view reason, std::int64_t steps = 1);
 
   // Counts the steps that a client dropped before the one at hand: steps_total{outcome="missed"} and, by reason,

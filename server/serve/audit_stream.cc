@@ -297,7 +297,7 @@ void AuditStream::answered(const StepAnswer& answer) {
     *response.mutable_verdict() = answer.verdict;
   } else {
     response.mutable_error()->set_step(answer.step.step);
-    *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field);
+    *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field, answer.retry_after());
   }
   if (answer.durable) durable_step_ = std::max(durable_step_, answer.step.step);
   send(response);

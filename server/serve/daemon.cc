@@ -96,18 +96,19 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                        [](const std::string& line) { spdlog::error("{}", line); }},
       *std::move(devices));
   if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
-  auto store = open_sqlite_store(options.data_dir);
+  auto store = open_sqlite_store(options.data_dir, {"", [](const std::string& line) { spdlog::error("{}", line); }});
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
-  auto references =
-      TraceStore::open(options.data_dir + "/traces", options.trace_quota_bytes / 2, TraceContent::kPaired);
+  auto references = TraceStore::open(options.data_dir + "/traces", options.trace_quota_bytes / 2, TraceContent::kPaired,
+                                     options.disk_reserve_bytes);
   if (!references.ok()) return references.status();
   state->references = *std::move(references);
-  auto kept = TraceStore::open(options.data_dir + "/kept", options.trace_quota_bytes / 2, TraceContent::kWhole);
+  auto kept = TraceStore::open(options.data_dir + "/kept", options.trace_quota_bytes / 2, TraceContent::kWhole,
+                               options.disk_reserve_bytes);
   if (!kept.ok()) return kept.status();
   state->kept = *std::move(kept);
-  state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden");
+  state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
 
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),

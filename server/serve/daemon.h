@@ -23,6 +23,7 @@ struct DaemonOptions {
   int threads = 1;  // Of all cpu workers together.
   std::uint64_t memory_bytes = 0;
   std::uint64_t trace_quota_bytes = 0;
+  std::uint64_t disk_reserve_bytes = 0;  // Of the data directory's file system, for verdicts alone.
   absl::Duration reference_timeout = absl::Seconds(60);
   std::string version;
 };

@@ -4,7 +4,8 @@
 
 namespace plumbline {
 
-google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field) {
+google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field,
+                                  std::optional<absl::Duration> retry_after) {
   google::rpc::Status wire;
   wire.set_code(static_cast<int>(status.code()));
   wire.set_message(std::string(status.message()));
@@ -13,6 +14,13 @@ google::rpc::Status to_rpc_status(const absl::Status& status, const std::string&
     auto* violation = details.add_field_violations();
     violation->set_field(field);
     violation->set_description(std::string(status.message()));
+    wire.add_details()->PackFrom(details);
+  }
+  if (retry_after) {
+    google::rpc::RetryInfo details;
+    details.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(*retry_after));
+    details.mutable_retry_delay()->set_nanos(
+        static_cast<std::int32_t>(absl::ToInt64Nanoseconds(*retry_after % absl::Seconds(1))));
     wire.add_details()->PackFrom(details);
   }
   return wire;

@@ -8,13 +8,16 @@ namespace plumbline {
 namespace {
 
 constexpr std::size_t kGroupMax = 256;
+constexpr std::chrono::minutes kReportEvery{1};
 
 }  // namespace
 
-CommitQueue::CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed)
+CommitQueue::CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed,
+                         std::function<void(const std::string&)> trouble)
     : connection_(connection),
       pending_max_(pending_max),
       committed_(std::move(committed)),
+      trouble_(std::move(trouble)),
       writer_([this] { run(); }) {}
 
 CommitQueue::~CommitQueue() {
@@ -50,35 +53,51 @@ void CommitQueue::run() {
         pending_.pop_front();
       }
     }
-    commit(group);
+    report(commit(group), group.size());
     for (Item& item : group) item.done(item.answer);
   }
 }
 
-void CommitQueue::commit(std::deque<Item>& group) {
-  auto fail_all = [&](const absl::Status& status) {
+void CommitQueue::report(const absl::Status& status, std::size_t records) {
+  const auto now = std::chrono::steady_clock::now();
+  if (status.ok()) {
+    if (refused_ > 0 && trouble_) {
+      trouble_(absl::StrCat("the verdict database takes records again; ", refused_, " were refused meanwhile"));
+    }
+    refused_ = 0;
+    return;
+  }
+  const bool due = refused_ == 0 || now - reported_ >= kReportEvery;
+  refused_ += records;
+  if (!due) return;
+  reported_ = now;
+  if (trouble_) {
+    trouble_(absl::StrCat(std::string(status.message()), "; ", refused_,
+                          " records were refused so far, and jobs are told to send their steps again"));
+  }
+}
+
+absl::Status CommitQueue::commit(std::deque<Item>& group) {
+  const auto fail_all = [&](const absl::Status& status) {
+    if (connection_->in_transaction()) connection_->run("ROLLBACK").IgnoreError();
     for (Item& item : group) item.answer = status;
+    return status;
   };
   if (auto begun = connection_->run("BEGIN IMMEDIATE"); !begun.ok()) return fail_all(begun);
   for (Item& item : group) {
-    if (auto marked = connection_->run("SAVEPOINT change"); !marked.ok()) {
-      if (connection_->in_transaction()) connection_->run("ROLLBACK").IgnoreError();
-      return fail_all(marked);
-    }
+    if (auto marked = connection_->run("SAVEPOINT change"); !marked.ok()) return fail_all(marked);
     const absl::Status changed = item.change(&item.answer);
     if (!changed.ok()) {
       item.answer = changed;
       // Some errors (disk full, I/O) end the whole transaction in SQLite itself: nothing of the group is left then.
       if (!connection_->in_transaction()) return fail_all(changed);
-      connection_->run("ROLLBACK TO change").IgnoreError();
+      if (auto undone = connection_->run("ROLLBACK TO change"); !undone.ok()) return fail_all(undone);
     }
-    connection_->run("RELEASE change").IgnoreError();
+    if (auto released = connection_->run("RELEASE change"); !released.ok()) return fail_all(released);
   }
-  if (auto ended = connection_->run("COMMIT"); !ended.ok()) {
-    if (connection_->in_transaction()) connection_->run("ROLLBACK").IgnoreError();
-    return fail_all(ended);
-  }
+  if (auto ended = connection_->run("COMMIT"); !ended.ok()) return fail_all(ended);
   committed_();
+  return absl::OkStatus();
 }
 
 }  // namespace plumbline

@@ -2,12 +2,13 @@
 // once a group.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -22,8 +23,10 @@ class CommitQueue {
   using Change = std::function<absl::Status(absl::Status* answer)>;
   using Done = std::function<void(const absl::Status&)>;
 
-  // `committed` runs on the writer thread after each commit, before the callbacks of its changes.
-  CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed);
+  // Both run on the writer thread: `committed` after each commit, before the callbacks of its changes; `trouble` with a
+  // line for the log when commits begin to fail, once a minute while they do, and when they succeed again.
+  CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed,
+              std::function<void(const std::string&)> trouble);
   ~CommitQueue();  // Commits what is queued first.
 
   // Thread-safe. Calls `done` exactly once: on the writer thread, or here with RESOURCE_EXHAUSTED when the queue is
@@ -38,15 +41,20 @@ class CommitQueue {
   };
 
   void run();
-  void commit(std::deque<Item>& group);
+  absl::Status commit(std::deque<Item>& group);  // Of the group as a whole.
+  void report(const absl::Status& status, std::size_t records);
 
   SqliteConnection* const connection_;
   const std::size_t pending_max_;
   const std::function<void()> committed_;
+  const std::function<void(const std::string&)> trouble_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Item> pending_;
   bool stopping_ = false;
+  // Of the writer thread: since when commits fail, and how many records they did not take.
+  std::size_t refused_ = 0;
+  std::chrono::steady_clock::time_point reported_;
   std::thread writer_;  // Last: it uses all of the above.
 };
 

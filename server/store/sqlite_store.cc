@@ -149,12 +149,13 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
 class SqliteStore final : public VerdictStore {
  public:
   SqliteStore(Descriptor lock, std::unique_ptr<SqliteConnection> connection, Statements statements,
-              SqliteConnection reader)
+              SqliteConnection reader, std::function<void(const std::string&)> trouble)
       : lock_(std::move(lock)),
         connection_(std::move(connection)),
         statements_(std::move(statements)),
         queries_(std::move(reader)),
-        queue_(connection_.get(), kPendingMax, [this] { notify(); }) {}
+        queue_(
+            connection_.get(), kPendingMax, [this] { notify(); }, std::move(trouble)) {}
 
   void open_run(const StepIdentity& run, Done done) override {
     queue_.push([this, run, time = now_us()](absl::Status*) { return touch_run(run, time); }, std::move(done));
@@ -300,7 +301,7 @@ absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::strin
   Statements statements;
   if (auto prepared = statements.prepare(*connection); !prepared.ok()) return prepared;
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(connection), std::move(statements),
-                                       std::move(*reader));
+                                       std::move(*reader), std::move(options.trouble));
 }
 
 }  // namespace plumbline

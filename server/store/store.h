@@ -97,6 +97,8 @@ class VerdictStore {
 
 struct SqliteOptions {
   std::string vfs;  // Name of a registered SQLite VFS, for tests; empty: the platform's.
+  // Takes lines for the log: that the database does not take records, and that it does again. May be empty.
+  std::function<void(const std::string&)> trouble;
 };
 
 // Opens or creates `data_dir`/verdicts.db (format: server/store/FORMAT.md) and locks the directory against a second

@@ -9,11 +9,14 @@
 #include "server/bound/pair/golden.h"
 #include "server/pipeline/audit.h"
 #include "server/store/encode.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 namespace {
 
 using absl::StrCat;
+
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);  // Of a step that the disk did not take.
 
 StepIdentity reference_step(const Run& run, std::int64_t step) {
   StepIdentity identity = *run.reference;
@@ -37,6 +40,11 @@ void mark_reference_missing(const std::string& why, const std::string& name, Ver
 }
 
 }  // namespace
+
+std::optional<absl::Duration> StepAnswer::retry_after() const {
+  const bool final = error.ok() || durable || absl::IsInvalidArgument(error) || absl::IsAlreadyExists(error);
+  return final ? std::nullopt : std::make_optional(kRetryDelay);
+}
 
 StepPipeline::StepPipeline(Parts parts, Options options)
     : parts_(parts), options_(std::move(options)), expirer_([this] { expire_loop(); }) {}
@@ -92,6 +100,14 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
       lock.unlock();
       return conflict(digest);
     }
+  }
+  if (auto judged = unstored_.find(id, trace.digest)) {
+    {
+      const std::lock_guard lock(mutex_);
+      step->done.push_back(std::move(done));
+      steps_[id] = step;
+    }
+    return store_verdict(step, std::move(judged));
   }
   const auto digest = parts_.store->digest_of(trace.identity);
   const auto last_durable = parts_.store->last_durable_step(trace.identity);
@@ -174,7 +190,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
                           [this, step](const StepAnswer& answer) { finish(step, answer); });
   }
   if (wait_for.empty()) return;
-  pairing_.wait(wait_for, absl::Now() + options_.reference_timeout,
+  pairing_.wait(wait_for, steady_now() + options_.reference_timeout,
                 [this, ticket = *ticket](bool) { parts_.workers->make_ready(ticket); });
   bool stopped = false;
   {
@@ -275,15 +291,17 @@ void StepPipeline::audit_step(Step& step) const {
   }
   record.profile = run.profile_name;
   record.alpha = run.alpha;
-  record.previous_step = run.memory.step;
-  record.previous_digests = run.memory.digests.left;
-  record.previous_untouched = run.memory.digests.untouched;
+  if (run.memory.step < trace.identity.step) {  // A step that is judged again is not judged against itself.
+    record.previous_step = run.memory.step;
+    record.previous_digests = run.memory.digests.left;
+    record.previous_untouched = run.memory.digests.untouched;
+  }
   if (run.reference) made.missing = load_reference(step, &record);
   if (!run.golden.empty()) made.wrong = load_golden(run, &record);
   if (made.wrong) return;
-  const absl::Time start = absl::Now();
+  const absl::Time start = steady_now();
   made.verdict = audit(record, *run.profile, ObservedProducts::kRowsFirst, &made.memory);
-  made.seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  made.seconds = absl::ToDoubleSeconds(steady_now() - start);
   if (run.record_golden.empty()) return;
   try {
     made.golden = golden_step(trace, *run.profile);
@@ -329,44 +347,49 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   if (!run.record_golden.empty() && !step->given) record_golden_step(run, *made, &verdict);
   if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) keep_trace(made->record, &verdict);
 
-  const bool wants_outputs =
+  auto judged = std::make_shared<JudgedStep>();
+  judged->wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
-  const VerdictRecord wire = to_proto(verdict);
-  parts_.store->append(wire, {trace.missed, trace.missed_reasons},
-                       [this, step, wire, wants_outputs, verdict = std::move(verdict)](const absl::Status& status) {
-                         if (status.ok() && parts_.metrics != nullptr) {
-                           const Trace& stored = *step->trace();
-                           parts_.metrics->add_verdict(verdict);
-                           parts_.metrics->add_missed(stored.identity.project, stored.identity.job, stored.missed,
-                                                      stored.missed_reasons);
-                         }
-                         finish(step, {.step = step->trace()->identity,
-                                       .error = status,
-                                       .field = "",
-                                       .verdict = wire,
-                                       .durable = status.ok(),
-                                       .wants_outputs = wants_outputs});
-                       });
+  judged->wire = to_proto(verdict);
+  judged->verdict = std::move(verdict);
+  store_verdict(step, std::move(judged));
+}
+
+void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged) {
+  const Trace& trace = *step->trace();
+  const VerdictRecord& wire = judged->wire;
+  parts_.store->append(wire, {trace.missed, trace.missed_reasons}, [this, step, judged](const absl::Status& status) {
+    const Trace& of = *step->trace();
+    if (status.ok()) {
+      unstored_.remove(of.identity.id());
+    } else {
+      unstored_.put(of.identity.id(), judged);
+    }
+    if (status.ok() && parts_.metrics != nullptr) {
+      parts_.metrics->add_verdict(judged->verdict);
+      parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
+    }
+    finish(step, {.step = of.identity,
+                  .error = status,
+                  .field = "",
+                  .verdict = judged->wire,
+                  .durable = status.ok(),
+                  .wants_outputs = judged->wants_outputs});
+  });
 }
 
 void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {
   const absl::Status error(violation.code, violation.message());
-  if (parts_.metrics != nullptr) {
-    parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
-    parts_.metrics->add_missed(step.project, step.job, missed.steps, missed.reasons);
-  }
   parts_.store->append_error(
-      step, error, missed, [step, error, field = violation.field, done = std::move(done)](const absl::Status& stored) {
-        done({step, error, field, {}, stored.ok()});
+      step, error, missed,
+      [this, step, error, missed, field = violation.field, done = std::move(done)](const absl::Status& stored) {
+        if (!stored.ok()) return done({step, stored, "", {}, false});
+        if (parts_.metrics != nullptr) {
+          parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
+          parts_.metrics->add_missed(step.project, step.job, missed.steps, missed.reasons);
+        }
+        done({step, error, field, {}, true});
       });
-}
-
-void StepPipeline::count_missed(const StepIdentity& step, const Missed& missed) const {
-  if (parts_.metrics == nullptr || missed.steps <= 0) return;
-  parts_.metrics->add_steps(step.project, step.job, StepOutcome::kMissed, missed.steps);
-  const auto named = std::min<std::int64_t>(missed.steps, static_cast<std::int64_t>(missed.reasons.size()));
-  for (std::int64_t i = 0; i < named; ++i) parts_.metrics->add_dropped_steps(missed.reasons[i]);
-  if (missed.steps > named) parts_.metrics->add_dropped_steps("other", missed.steps - named);
 }
 
 void StepPipeline::finish(const std::shared_ptr<Step>& step, StepAnswer answer) {
@@ -402,10 +425,10 @@ void StepPipeline::expire_loop() {
     if (next == absl::InfiniteFuture()) {
       wake_.wait(lock);
     } else {
-      wake_.wait_until(lock, absl::ToChronoTime(next));
+      wake_.wait_for(lock, absl::ToChronoNanoseconds(std::max(next - steady_now(), absl::ZeroDuration())));
     }
     lock.unlock();
-    pairing_.expire(absl::Now());
+    pairing_.expire(steady_now());
     lock.lock();
   }
 }

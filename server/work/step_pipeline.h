@@ -24,12 +24,16 @@
 #include "server/work/pairing.h"
 #include "server/work/run_registry.h"
 #include "server/work/serial_executor.h"
+#include "server/work/unstored.h"
 #include "server/work/workers.h"
 
 namespace plumbline {
 
 // What became of a step. `durable` unless the store itself failed or the daemon gave up on it.
 struct StepAnswer {
+  // When the client may send the step again, which is neither stored nor refused; nullopt: the answer is final.
+  std::optional<absl::Duration> retry_after() const;
+
   StepIdentity step;
   absl::Status error;  // OK: `verdict` holds.
   std::string field;   // At fault; may be empty.
@@ -65,7 +69,8 @@ class StepPipeline {
   // A whole step. Idempotent on identity and digest: a step with a verdict is answered with it again, one that is being
   // audited is answered when that is done; another digest is ALREADY_EXISTS, and recorded.
   void submit(std::shared_ptr<Run> run, AssembledStep step, Done done);
-  // A step that cannot be audited: recorded, then answered.
+  // A step that cannot be audited: recorded, then answered. What the disk does not take is no final answer: the client
+  // sends the step again, and what was judged once is stored then.
   void refuse(const StepIdentity& step, Violation violation, Missed missed, Done done);
 
   // Stops waiting for references and ranks, then for new ones too.
@@ -121,14 +126,15 @@ class StepPipeline {
   Violation load_golden(const Run& run, TraceRecord* record) const;
   void record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const;
   void keep_trace(const TraceRecord& record, Verdict* verdict) const;
-  void count_missed(const StepIdentity& step, const Missed& missed) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
+  void store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged);
   void finish(const std::shared_ptr<Step>& step, StepAnswer answer);
   void expire_loop();
 
   const Parts parts_;
   const Options options_;
   Pairing pairing_;
+  Unstored unstored_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::shared_ptr<Step>> steps_;  // In flight, by id.

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "server/ingest/join.h"
+#include "server/work/steady.h"
 #include "server/work/step_pipeline.h"
 
 namespace plumbline {
@@ -80,13 +80,13 @@ void StepPipeline::gather(std::shared_ptr<Step> step, Done done) {
     }
   }
   if (answer_rank_from_store(*step, done)) return;
-  if (trace.identity.step < step->run->last_step) {
+  if (trace.identity.step < step->run->last_step && !unstored_.holds(id)) {
     return record_refusal(trace.identity,
                           invalid("step_begin.step", StrCat("a step after ", step->run->last_step, ", the run's last"),
                                   trace.identity.step),
                           {trace.missed, trace.missed_reasons}, std::move(done));
   }
-  step->run->last_step = trace.identity.step;
+  step->run->last_step = std::max(step->run->last_step, trace.identity.step);
 
   RankGroup& group = groups_[id];
   const bool first = group.steps.empty();
@@ -113,7 +113,7 @@ void StepPipeline::gather(std::shared_ptr<Step> step, Done done) {
   }
   if (stopped) return close_group(id, "the daemon was stopped before it arrived");
   if (!first) return;
-  pairing_.wait(waiting_key(id), absl::Now() + options_.reference_timeout, [this, id](bool arrived) {
+  pairing_.wait(waiting_key(id), steady_now() + options_.reference_timeout, [this, id](bool arrived) {
     if (arrived) return;
     parts_.disk->post([this, id] {
       close_group(id, StrCat("it did not arrive within ", absl::FormatDuration(options_.reference_timeout),

@@ -26,6 +26,9 @@ class RecordingDaemon:
         self.wanted: Callable[[int], list[str]] = lambda step: []  # Operations whose results a step lacks.
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None  # Code, field, description.
         self.step_error = ""
+        self.retries: dict[int, int] = {}  # By step: how often it is not stored, and so wanted again.
+        self.retry_status = status_pb2.Status()
+        self.again: list[list[audit_pb2.AuditRequest]] = []  # Frames of the steps in `resent`.
         self.grant = threading.Event()  # Cleared: credit runs out after the first window.
         self.grant.set()
         self._server: grpc.Server | None = None
@@ -97,9 +100,15 @@ class RecordingDaemon:
                     self.steps.append(frames)
                 else:
                     self.resent.append(number)
+                    self.again.append(frames)
                 frames = []
                 response = audit_pb2.AuditResponse()
-                if self.step_error:
+                unstored = self.retries.get(number, 0) > 0
+                if unstored:
+                    self.retries[number] -= 1
+                    response.error.step = number
+                    response.error.status.CopyFrom(self.retry_status)
+                elif self.step_error:
                     response.error.step = number
                     response.error.status.code = grpc.StatusCode.INVALID_ARGUMENT.value[0]
                     response.error.status.message = self.step_error
@@ -109,4 +118,5 @@ class RecordingDaemon:
                     for name in self.wanted(number):
                         response.verdict.wanted.add(op=name)
                 yield response
-                yield audit_pb2.AuditResponse(ack=audit_pb2.Ack(received=received, credit=credit, durable_step=number))
+                durable = -1 if unstored else number
+                yield audit_pb2.AuditResponse(ack=audit_pb2.Ack(received=received, credit=credit, durable_step=durable))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ QUEUED_BYTES_MAX = 2 << 30
 # Steps that were received but not yet judged are kept for a resend, as long as there is room.
 RETAINED_STEPS_MAX = 4
 RETAINED_BYTES_MAX = 1 << 30
+# Of a step that the daemon could not store.
+RETRY_S_MIN = 0.05
+RETRY_S_MAX = 60.0
 
 _REFUSALS = {
     grpc.StatusCode.ALREADY_EXISTS,
@@ -56,6 +60,8 @@ class Step:
     scope: audit_pb2.Scope | None = None
     end: int = 0  # Bytes of the stream up to its StepEnd; 0: not yet sent on this stream.
     received: bool = False
+    resend_at: float | None = None  # time.monotonic() at which the daemon wants it again; None: it does not.
+    unstored: PlumblineError | None = None  # What the daemon said then.
 
 
 class Transport:
@@ -88,7 +94,7 @@ class Transport:
         self._queue: deque[Step] = deque()  # Not yet sent.
         self._flying: deque[Step] = deque()  # Sent, or being sent; not yet answered.
         self._retired: deque[Step] = deque()  # Answered while being sent: the sender lets go of them.
-        self._unanswered: set[int] = set()
+        self._unanswered: dict[int, list[str]] = {}  # By step: why those were missed that it tells of.
         self._paces: deque[audit_pb2.Pace] = deque(maxlen=8)
         self._closing = False
         self._call: Any = None
@@ -96,7 +102,7 @@ class Transport:
         self._sent = 0
         self._epoch = 0  # Counts streams: a sender of an earlier one stops.
         self._failures = 0
-        self._lost = 0
+        self._lost: list[str] = []
         self.plan: Plan | None = None
         self.connected = False
         self.refusal: PlumblineError | None = None  # The daemon refused the job: there will be no stream.
@@ -119,15 +125,17 @@ class Transport:
         if self.plan is None or not self.connected:
             return "disconnected"
         with self._changed:
-            waiting = [*self._queue, *(step for step in self._flying if not step.received)]
+            unstored = (step for step in self._flying if step.resend_at is not None or not step.received)
+            waiting = [*self._queue, *unstored]
             if len(waiting) >= QUEUED_STEPS_MAX or sum(step.arena.bytes for step in waiting) >= QUEUED_BYTES_MAX:
                 return "queue_full"
         return ""
 
-    def take_lost(self) -> int:
-        """Steps that were sent and then lost, since the last call."""
+    def take_lost(self) -> list[str]:
+        """Why steps have no verdict, one reason for each, since the last call: those that were sent and then lost, and
+        those that the lost ones would have reported as missed."""
         with self._changed:
-            lost, self._lost = self._lost, 0
+            lost, self._lost = self._lost, []
             return lost
 
     def idle(self) -> bool:
@@ -149,7 +157,8 @@ class Transport:
     def send(self, step: Step) -> None:
         with self._changed:
             self._queue.append(step)
-            self._unanswered.add(step.step)
+            unnamed = ["other"] * (step.missed - len(step.missed_reasons))
+            self._unanswered[step.step] = [*step.missed_reasons, *unnamed]
             self._changed.notify_all()
 
     def wait_answered(self, timeout: float | None) -> bool:
@@ -169,6 +178,9 @@ class Transport:
             self._epoch += 1
             self._changed.notify_all()
             call = self._call
+            given_up = [step for step in self._flying if step.unstored is not None]
+        for step in given_up:
+            _guarded(self._callbacks[1], step.step, step.unstored)
         if call is not None:
             call.cancel()
         if threading.current_thread() is not self._thread:
@@ -265,12 +277,12 @@ class Transport:
         """Puts the steps of a broken stream back into the queue: the daemon answers those that it knows already with
         the verdict on disk. Steps that were let go of for room, and have no answer, are lost."""
         for step in reversed(self._flying):
-            step.end, step.received = 0, False
+            step.end, step.received, step.resend_at = 0, False, None
             self._queue.appendleft(step)
         self._flying.clear()
         kept = {step.step for step in self._queue}
-        self._lost += len(self._unanswered - kept)
-        self._unanswered &= kept
+        for number in [number for number in self._unanswered if number not in kept]:
+            self._give_up(number, "disconnected")
 
     def _requests(self, handle: str, epoch: int) -> Iterator[bytes]:
         """Messages of one stream, on gRPC's sending thread."""
@@ -286,19 +298,16 @@ class Transport:
             yield frame
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._paces or self._closing or self._epoch != epoch)
-                if self._epoch != epoch or not (self._queue or self._paces):
-                    return
-                pace = self._paces.popleft() if self._paces else None
-                if pace is None:
-                    step = self._queue.popleft()
-                    self._flying.append(step)
-            if pace is not None:
-                frame = audit_pb2.AuditRequest(pace=pace).SerializeToString()
+                following = self._next(epoch)
+            if following is None:
+                return
+            if isinstance(following, audit_pb2.Pace):
+                frame = audit_pb2.AuditRequest(pace=following).SerializeToString()
                 if not self._spend(len(frame), epoch):
                     return
                 yield frame
                 continue
+            step = following
             device = self._pool.device if self._pool is not None else None
             if device is not None and self._device_answered != epoch:
                 frame = device_frame(device)
@@ -319,6 +328,34 @@ class Transport:
                 if step in self._retired:
                     self._retired.remove(step)
                     step.arena.release()
+
+    def _next(self, epoch: int) -> Step | audit_pb2.Pace | None:
+        """Waits for what is to be sent next; None: nothing more on this stream, which stays open until every step has
+        its answer, since the daemon may want one again."""
+        while self._epoch == epoch:
+            if self._paces:
+                return self._paces.popleft()
+            if (step := self._due()) is not None:
+                step.end, step.received, step.resend_at = 0, False, None
+                return step
+            if self._queue:
+                self._flying.append(self._queue.popleft())
+                return self._flying[-1]
+            if self._closing and not self._unanswered:
+                return None
+            self._changed.wait(self._until_due())
+        return None
+
+    def _due(self) -> Step | None:
+        """A sent step that the daemon wants again now. What it could not store comes before what it has not seen."""
+        now = time.monotonic()
+        due = (step for step in self._flying if step.end and step.resend_at is not None and step.resend_at <= now)
+        return next(due, None)
+
+    def _until_due(self) -> float | None:
+        """Seconds until the next such step; None: there is none."""
+        due = [step.resend_at for step in self._flying if step.end and step.resend_at is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _frames(self, step: Step, memory: shared.SharedMemory | None, epoch: int) -> Iterator[bytes]:
         """The messages of a step. One that cannot be encoded is given up, and with it the stream that holds a part."""
@@ -342,7 +379,7 @@ class Transport:
                 for steps in (self._flying, self._queue, self._retired):
                     if step in steps:
                         steps.remove(step)
-                self._unanswered.discard(step.step)
+                self._unanswered.pop(step.step, None)
                 self._changed.notify_all()
             step.arena.release()
             _guarded(self._callbacks[1], step.step, PlumblineError(f"the step cannot be sent: {error}"))
@@ -368,8 +405,10 @@ class Transport:
             self._answered(response.verdict.step)
         elif event == "error":
             status = response.error.status
-            _guarded(on_error, response.error.step, from_status(status))
-            self._answered(response.error.step)
+            delay = retry_delay(status)
+            if delay is None or not self._resend(response.error.step, delay, from_status(status)):
+                _guarded(on_error, response.error.step, from_status(status))
+                self._answered(response.error.step)
         elif event == "region" and response.region.region == cuda.REGION:
             self._device_known(response.region.status)
         elif event == "region":
@@ -401,11 +440,31 @@ class Transport:
                 step = kept.pop(0)
                 self._flying.remove(step)
                 step.arena.release()
+                if step.resend_at is not None:
+                    self._give_up(step.step, "not_stored")
             self._changed.notify_all()
+
+    def _resend(self, number: int, delay: float, error: PlumblineError) -> bool:
+        """The daemon could not store a step's answer: it gets the step again. False: it is no longer here, and lost."""
+        with self._changed:
+            step = next((step for step in self._flying if step.step == number), None)
+            if step is None:
+                self._give_up(number, "not_stored")
+                return False
+            if step.unstored is None:
+                log.warning("plumbline: step %d is sent again: %s", number, error)
+            step.resend_at = time.monotonic() + min(max(delay, RETRY_S_MIN), RETRY_S_MAX)
+            step.unstored = error
+            self._changed.notify_all()
+            return True
+
+    def _give_up(self, number: int, reason: str) -> None:
+        if number in self._unanswered:
+            self._lost += [reason, *self._unanswered.pop(number)]
 
     def _answered(self, number: int) -> None:
         with self._changed:
-            self._unanswered.discard(number)
+            self._unanswered.pop(number, None)
             for step in [step for step in self._flying if step.step == number]:
                 self._flying.remove(step)
                 if step.end:
@@ -440,6 +499,17 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
 def wanted_of(message: audit_pb2.CapturePlan | verdict_pb2.Verdict) -> set[tuple[str, bool]]:
     """Operations whose results are asked for: by name, and whether they lie inside of compiled regions."""
     return {(result.op, result.fused) for result in message.wanted}
+
+
+def retry_delay(status: Any) -> float | None:
+    """Seconds after which the daemon wants to be asked again; None: its answer is final."""
+    from google.rpc import error_details_pb2
+
+    info = error_details_pb2.RetryInfo()
+    for detail in status.details:
+        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
+            return float(info.retry_delay.ToTimedelta().total_seconds())
+    return None
 
 
 def from_status(status: Any) -> PlumblineError:

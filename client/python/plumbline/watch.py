@@ -282,8 +282,8 @@ class Audit:
             return NOT_SAMPLED
         outputs, self._outputs_next = self._outputs or self._outputs_next, False
         self._due = self._next = number + self._every
-        for _ in range(transport.take_lost()):
-            self._miss("disconnected")
+        for lost in transport.take_lost():
+            self._miss(lost)
         reason = "capture_nested" if self._capture is not None else transport.room()
         if not reason and number <= transport.last_durable_step:
             reason = "already_judged"  # A run that started again under its old name.

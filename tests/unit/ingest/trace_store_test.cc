@@ -1,12 +1,27 @@
 #include "server/ingest/trace_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "tests/unit/ingest/frames_of_a_step.h"
 #include "tests/unit/ingest/temporary_directory.h"
+
+namespace {
+std::vector<std::string> synced;  // Paths, in order.
+}  // namespace
+
+// In place of the C library's: it syncs, and remembers what.
+extern "C" int fsync(int descriptor) {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  if (readlink(link.c_str(), path, sizeof(path) - 1) > 0) synced.push_back(path);
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
 
 namespace plumbline {
 namespace {
@@ -90,6 +105,29 @@ TEST(TraceStore, CannotBeWherAFileIs) {
   std::ofstream(directory.path + "/file") << "x";
   const auto store = TraceStore::open(directory.path + "/file/traces", 10, TraceContent::kPaired);
   EXPECT_TRUE(absl::IsPermissionDenied(store.status())) << store.status();
+}
+
+TEST(TraceStore, WhatItKeepsIsOnDiskBeforeItSaysSo) {
+  const TemporaryDirectory directory;
+  auto store = TraceStore::open(directory.path + "/kept", 1 << 20, TraceContent::kWhole);
+  ASSERT_TRUE(store.ok());
+  synced.clear();
+  ASSERT_TRUE((*store)->put(record_of(3)).ok());
+  const std::string kept = directory.path + "/kept", run = kept + "/p_p/j_j/r_r/0";
+  // The file under the name that it had before it was renamed, then the names, up to the store's own directory.
+  EXPECT_EQ(synced, (std::vector<std::string>{run + "/3.trace.part", run, kept + "/p_p/j_j/r_r", kept + "/p_p/j_j",
+                                              kept + "/p_p", kept}));
+}
+
+TEST(TraceStore, LeavesTheDisksReserve) {
+  const TemporaryDirectory directory;
+  auto store = TraceStore::open(directory.path, 1 << 20, TraceContent::kWhole, std::uint64_t{1} << 62);
+  ASSERT_TRUE(store.ok());
+  const absl::Status refused = (*store)->put(record_of(0));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_NE(refused.message().find("--disk-reserve"), std::string::npos) << refused;
+  EXPECT_EQ((*store)->state(step_of_run(0)), State::kAbsent);
+  EXPECT_EQ((*store)->used_bytes(), 0u);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Loss cut_power(bool disk_syncs, std::size_t verdicts, std::uint64_t seed) {
   std::mutex mutex;
   std::set<std::string> acknowledged;
   {
-    auto store = open_sqlite_store(dir + "/before", {"power_loss"});
+    auto store = open_sqlite_store(dir + "/before", {"power_loss", {}});
     EXPECT_TRUE(store.ok()) << store.status();
     if (!store.ok()) return loss;
     bool cut = false;

@@ -3,6 +3,7 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,7 @@ struct Platter {
 std::mutex mutex;
 std::map<std::string, Platter> disk;  // By file name without directory.
 bool disk_syncs = true;
+std::atomic<int> write_error{SQLITE_OK};
 
 void put(const Change& change, std::string* content) {
   if (change.truncates) {
@@ -59,6 +61,7 @@ int read_file(sqlite3_file* file, void* data, int size, sqlite3_int64 offset) {
   return real(file)->pMethods->xRead(real(file), data, size, offset);
 }
 int write_file(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) {
+  if (const int code = write_error.load(); code != SQLITE_OK) return code;
   {
     std::lock_guard lock(mutex);
     disk[*of(file)->name].pending.push_back(
@@ -143,7 +146,10 @@ void reset_power_loss_vfs(bool syncs) {
   std::lock_guard lock(mutex);
   disk.clear();
   disk_syncs = syncs;
+  write_error = SQLITE_OK;
 }
+
+void fail_writes(int code) { write_error = code; }
 
 void lose_power(const std::string& dir, std::mt19937_64& random) {
   std::filesystem::create_directories(dir);

@@ -29,7 +29,7 @@ class PipelineFixture : public ::testing::Test {
     workers_ = std::make_unique<Workers>(std::move(workers), std::move(devices));
     disk_ = std::make_unique<SerialExecutor>();
     runs_ = std::make_unique<RunRegistry>();
-    auto store = open_sqlite_store(directory_.path);
+    auto store = open_sqlite_store(directory_.path, {vfs_, {}});
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     auto references = TraceStore::open(directory_.path + "/traces", 1u << 30, TraceContent::kPaired);
@@ -102,6 +102,7 @@ class PipelineFixture : public ::testing::Test {
   test::FakeBoard board_{1 << 30};
   std::int64_t device_bytes_ = 0;  // 0: no device.
   int host_workers_ = 1;
+  std::string vfs_;  // Of the store; empty: the platform's.
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<VerdictStore> store_;
   std::unique_ptr<TraceStore> references_, kept_;

@@ -1,0 +1,82 @@
+"""Steps whose answers the daemon could not store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import recording_daemon
+import torch
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+import plumbline
+from plumbline import transport
+
+
+def unstored() -> status_pb2.Status:
+    status = status_pb2.Status(code=8, message="disk is full")
+    status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=10_000_000)))
+    return status
+
+
+class Trial:
+    def __init__(self, folder: Path) -> None:
+        self.daemon = recording_daemon.RecordingDaemon(f"unix:{folder}/d.sock", lowered=())
+        self.daemon.start()
+        self.model = torch.nn.Linear(2, 2)
+        self.audit = plumbline.watch(self.model, None, self.daemon.address, job="j", every=1)
+
+    def step(self) -> None:
+        with self.audit.step():
+            self.model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[Trial]:
+    trial = Trial(tmp_path)
+    yield trial
+    trial.audit.close(0)
+    trial.daemon.stop()
+
+
+def test_a_step_that_was_not_stored_is_sent_again(trial: Trial) -> None:
+    trial.daemon.retries = {0: 2, 1: 1}
+    trial.daemon.retry_status = unstored()
+    for _ in range(3):
+        trial.step()
+    assert trial.audit.flush(30)
+    assert sorted(verdict.step for verdict in trial.audit.verdicts()) == [0, 1, 2]
+    assert trial.audit.errors() == {} and trial.audit.missed() == 0
+    assert trial.daemon.step_numbers() == [0, 1, 2] and sorted(trial.daemon.resent) == [0, 0, 1]
+    assert trial.daemon.violations == []
+    for number, again in zip(trial.daemon.resent, trial.daemon.again, strict=True):
+        assert again == trial.daemon.steps[number]
+
+
+def test_while_nothing_is_stored_steps_are_missed_and_counted(trial: Trial) -> None:
+    steps = 3 * transport.QUEUED_STEPS_MAX
+    trial.daemon.retries = dict.fromkeys(range(steps), 10**9)
+    trial.daemon.retry_status = unstored()
+    for _ in range(steps):
+        trial.step()
+        trial.audit.flush(0.05)
+    kept = steps - trial.audit.missed()
+    assert 0 < kept <= transport.QUEUED_STEPS_MAX
+    trial.daemon.retries = {}
+    assert trial.audit.flush(30)
+    assert len(trial.audit.verdicts()) == kept
+    trial.step()
+    assert trial.audit.flush(30)
+    assert trial.daemon.steps[-1][0].step_begin.missed == steps - kept
+    assert trial.audit.missed() == 0 and trial.audit.errors() == {}
+
+
+def test_what_is_given_up_at_the_end_is_an_error(trial: Trial) -> None:
+    trial.daemon.retries = {0: 10**9}
+    trial.daemon.retry_status = unstored()
+    trial.step()
+    assert not trial.audit.flush(0.3)
+    trial.audit.close(0)
+    assert str(trial.audit.errors()[0]).startswith("disk is full")
