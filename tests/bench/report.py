@@ -31,6 +31,7 @@ def report_scenarios(small: bool, seed: int | None) -> tuple[str, dict]:
 
 
 def report_overhead(small: bool, seed: int | None) -> tuple[str, dict]:
+    from captured import measure_captured
     from overhead import measure
     from rotation import measure_rotation
 
@@ -38,7 +39,8 @@ def report_overhead(small: bool, seed: int | None) -> tuple[str, dict]:
     text, figures = measure(small)
     os.sched_setaffinity(0, affinity)  # Which measuring narrows.
     more, rotating = measure_rotation(small)
-    return f"{text}\n\n{more}", {**figures, **rotating}
+    captured, per_operation = measure_captured(small)
+    return f"{text}\n\n{more}\n\n{captured}", {**figures, **rotating, **per_operation}
 
 
 def report_speed(small: bool, seed: int | None) -> tuple[str, dict]:

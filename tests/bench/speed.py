@@ -8,6 +8,7 @@
   ingest_shm_ratio   the same with the payload in shared memory / memcpy of the payload
   memory_ratio       growth of the daemon's peak resident memory / parameters and activations of the step in fp32
   llama_...          the same of one whole step of a Llama-like model of 25 million parameters
+  compare_seconds_.. compare() of two callables of a two-layer network: small starts a daemon for it, running has one
 
 Both sides may use all cores. Times are medians of repetitions in turns.
 """
@@ -43,6 +44,8 @@ LIMITS = {
     "llama_paired_vs_fp64": ("<=", 6.0),
     "llama_two_programs_vs_fp64": ("<=", 6.0),
     "llama_memory_ratio": ("<=", 4.0),
+    "compare_seconds_small": ("<=", 0.3),
+    "compare_seconds_running": ("<=", 0.03),
 }
 
 
@@ -216,12 +219,44 @@ def measure_ingest(small: bool) -> tuple[dict[str, float], list[str]]:
     return {"ingest_grpc_ratio": ours / bare, "ingest_shm_ratio": shared / memcpy}, lines
 
 
+def measure_compare(small: bool) -> tuple[dict[str, float], list[str]]:
+    os.environ.setdefault("PLUMBLINED", str(binary("plumblined")))
+    torch.manual_seed(0)
+    net, data = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)), torch.randn(5, 8)
+
+    def seconds(server: str | None) -> float:
+        start = time.perf_counter()
+        verdict = plumbline.compare(lambda: {"y": net(data)}, lambda: {"y": net[2](net[0](data).tanh())}, server)
+        if verdict.verdict != "TYPE_I":
+            raise RuntimeError(f"two programs that are the same: {verdict}")
+        return time.perf_counter() - start
+
+    first = seconds(None)  # Measures the processor too, once in a process.
+    repetitions = 3 if small else 11
+    alone = [seconds(None) for _ in range(repetitions)]
+    with running() as daemon:
+        seconds(daemon.address)
+        with_daemon = [seconds(daemon.address) for _ in range(repetitions)]
+    lines = [
+        "compare() of two callables of a two-layer network",
+        f"  a process's first one             {first:9.3f} s",
+        f"  that starts a daemon              {statistics.median(alone):9.3f} s  [{min(alone):.3f}, {max(alone):.3f}]",
+        f"  with a running daemon             {statistics.median(with_daemon):9.3f} s"
+        f"  [{min(with_daemon):.3f}, {max(with_daemon):.3f}]",
+    ]
+    figures = {
+        "compare_seconds_small": statistics.median(alone),
+        "compare_seconds_running": statistics.median(with_daemon),
+    }
+    return figures, lines
+
+
 def measure(small: bool) -> tuple[str, dict]:
     figures, lines = {}, []
-    for part in (measure_gpt, measure_ingest, measure_llama):
+    for part in (measure_gpt, measure_ingest, measure_llama, measure_compare):
         found, more = part(small)
         figures |= found
         lines += [*more, ""]
     for name, (relation, limit) in LIMITS.items():
-        lines.append(f"{name:21} {figures[name]:8.2f}   must end {relation} {limit}")
+        lines.append(f"{name:23} {figures[name]:8.3f}   must end {relation} {limit}")
     return "\n".join(lines), {name: round(figures[name], 3) for name in LIMITS}

@@ -19,7 +19,7 @@ KEYS = {
     "overhead": [
         *("idle_pct", "sampled_1_in_100_pct", "audited_step_ratio", "bitwise_identical"),
         *("rotate_time_ratio", "rotate_time_ratio_error", "rotate_processor_ratio"),
-        *("rotate_modules", "rotate_modules_audited", "rotate_bitwise_identical"),
+        *("rotate_modules", "rotate_modules_audited", "rotate_bitwise_identical", "capture_us_per_op"),
     ],
     "power": [
         *("mutants", "flagged", "located"),
@@ -55,6 +55,7 @@ KEYS = {
         "ingest_shm_ratio",
         "memory_ratio",
         *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_two_programs_vs_fp64", "llama_memory_ratio"),
+        *("compare_seconds_small", "compare_seconds_running"),
     ],
 }
 

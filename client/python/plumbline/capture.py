@@ -57,6 +57,8 @@ from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
 
+_DESCRIBED = frozenset((OPERATION, RANDOM, SCALAR))  # Kinds of operations whose arguments are described.
+
 # Numbers so common in programs that being equal to one read from a tensor says nothing.
 _TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
 
@@ -70,6 +72,8 @@ Written = tuple[torch.Tensor | None, str]
 
 class _Unset:
     """Marks an argument that was left to its default."""
+
+    __slots__ = ()  # So that the garbage collector need not follow it.
 
 
 UNSET = _Unset()
@@ -153,7 +157,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.failure is not None or self.silence.depth or torch._C._get_dispatch_mode(_FAKE) is not None:
+        if self.failure is not None or self.silence.depth or _get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)
         for kind in types:
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
@@ -164,7 +168,8 @@ class Recorder(TorchDispatchMode):
             if self._scattered and func is torch.ops.aten.copy_.default and self._delivers(*args[:2]):
                 return func(*args, **kwargs)
             info = self.plan.info(func)
-            if info.kind == OPERATION or info.kind == RANDOM or info.kind == SCALAR:
+            kind = info.kind
+            if kind in _DESCRIBED:
                 with self.lock:
                     if self.storages.place is not None and not info.composite:
                         kept, shown = self._kept(info, args, kwargs)
@@ -174,10 +179,10 @@ class Recorder(TorchDispatchMode):
                         pending = (site, self._before(info, *shown), self.storages.unmodelled)
                         if self.defined is not None and kept is None:
                             call = self.defined.begins(info, pending, args, kwargs)
-            elif info.kind == COLLECTIVE:
+            elif kind == COLLECTIVE:
                 with self.lock:
                     self._collective(info, args, kwargs)
-            elif info.kind == VIEW:
+            elif kind == VIEW:
                 if info.base == "detach" and was_computed(args[0]):
                     with self.lock:
                         self.storages.read(args[0])  # While it is still known that it was computed.
@@ -202,7 +207,7 @@ class Recorder(TorchDispatchMode):
                     self.storages.note_part(args[0], out, info.name, *viewed[1:])
             except Exception as error:
                 self.guard(error)
-        elif info.kind != VIEW and self.failure is None:
+        elif kind != VIEW and self.failure is None:
             try:
                 with self.lock:
                     seen = out
@@ -246,7 +251,10 @@ class Recorder(TorchDispatchMode):
         for index, argument in enumerate(info.arguments):
             if index < given:
                 value = args[index]
-            elif kwargs and argument.name in kwargs:
+            elif not kwargs:
+                values += [UNSET] * (len(info.arguments) - index)
+                break
+            elif argument.name in kwargs:
                 value = kwargs[argument.name]
             else:
                 values.append(UNSET)
@@ -279,10 +287,11 @@ class Recorder(TorchDispatchMode):
 
     def _read(self, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo) -> Window:
         """Window of an argument that the operation is going to write, after those who wait for its content."""
-        if not modelled(tensor):
+        replaced = argument.out or (info.overwrites and index == 0)
+        if (replaced or self.before_write or not info.lowered) and not modelled(tensor):
             return self.storages.read(tensor)
         self.announce_write(tensor)
-        if argument.out or (info.overwrites and index == 0):
+        if replaced:
             return self.storages.read_for_overwrite(tensor)
         # What lies in memory that was never written is no input of an operation whose formula is not known.
         entry = None if info.lowered else self.storages.entry(tensor)
@@ -346,25 +355,29 @@ class Recorder(TorchDispatchMode):
 
     def _emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
         (phase, module, source), values, unmodelled = pending
-        if unmodelled or not all(tensor is None or modelled(tensor) for tensor, _ in written):
+        codes = _codes(written)
+        if unmodelled or 0 in codes:
             info, written = as_own(self, info, unmodelled, written)
+            codes = _codes(written)
         observe = self.outputs or not info.lowered or info.wanted or info.result_decision
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
+        anything = False
         for position, (tensor, name) in enumerate(written):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
-            window, count, base = self.storages.write(tensor, bool(name))
+            anything = True
+            window, count, base = self.storages.write(tensor, bool(name), codes[position])
             payload = 0
-            if window[0] and tensor.numel():
+            if (observe or position == last or info.positive_side) and tensor.numel():
                 if observe or position == last:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
                 if info.positive_side and not decision:
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))
             results.append((window, count, base, name, payload))
-        if any(result[0][0] for result in results):
+        if anything:
             self.append_op(("op", info, values, results, phase, source, module, decision, *more))
 
     def append_op(self, record: tuple[Any, ...]) -> None:
@@ -481,9 +494,8 @@ class Recorder(TorchDispatchMode):
         """The tensors that the operation wrote: returned fresh ones first, then written arguments."""
         written: list[Written] = []
         if info.fresh:
-            many = len(info.func._schema.returns) > 1
             for index in info.fresh:
-                item = out[index] if many else out
+                item = out[index] if info.returns_many else out
                 for tensor in item if isinstance(item, (tuple, list)) else (item,):
                     # Some operations return a view without saying so (_unsafe_view): nothing was written.
                     viewed = tensor is not None and has_view(tensor) and self.storages.entry(tensor) is not None
@@ -557,6 +569,11 @@ class Recorder(TorchDispatchMode):
         return window, self.storages.payload(self.arena.copy_tensor(tensor))
 
 
+def _codes(written: list[Written]) -> list[int]:
+    """DTypes of what was written: 0 where it cannot be described, -1 where there is nothing."""
+    return [-1 if tensor is None else modelled(tensor) for tensor, _ in written]
+
+
 class _CompilerSafeRecorder(Recorder):
     """For programs that use torch.compile: the compiler must not trace the recorder itself."""
 
@@ -567,6 +584,8 @@ def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> R
     """A recorder for one step of this program."""
     return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs, ranks)
 
+
+_get_dispatch_mode = torch._C._get_dispatch_mode
 
 # Shapes are being worked out on tensors without content, as DTensor does before it computes.
 _FAKE = torch._C._TorchDispatchModeKey.FAKE

@@ -49,7 +49,7 @@ def private(*flags: str) -> Iterator[str]:
     program = binary()
     with tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
         path, output = pathlib.Path(scratch) / "d.sock", pathlib.Path(scratch) / "log"
-        command = [program, f"--listen=unix:{path}", f"--data-dir={scratch}/data", "--metrics-listen=127.0.0.1:0"]
+        command = [program, f"--listen=unix:{path}", f"--data-dir={scratch}/data"]
         with output.open("wb") as log:
             process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
         try:

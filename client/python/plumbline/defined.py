@@ -31,7 +31,7 @@ class DefinedCalls:
 
     def begins(self, info: OperatorInfo, pending: Pending, args: Any, kwargs: Any) -> DefinedCall | None:
         """Before the operation runs; `pending`: its arguments' windows. None: it has no definition."""
-        definition = definitions.get(info.func)
+        definition = definitions.get(info.func) if definitions else None
         if definition is None:
             definition = formulas.get(info.name)
             if definition is None or (info.lowered and not (definition.instead and definition.instead(*args))):

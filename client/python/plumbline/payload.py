@@ -23,6 +23,7 @@ ALIGNMENT = 64
 STAGED = ("cuda",)  # Kinds of devices whose content may stay there until the daemon takes it.
 
 Content = memoryview | Staged
+_HOST = torch.device("cpu")
 
 
 class Pool:
@@ -136,9 +137,11 @@ class Arena:
 
     def copy_storage(self, storage: torch.UntypedStorage, start: int, count: int, on_host: bool = False) -> Content:
         """Copies bytes [start, start + count) of a storage on any device."""
-        if not on_host and (content := self._staged(storage.data_ptr() + start, count, storage.device)) is not None:
-            return content
-        if storage.device.type == "cpu":
+        if self._pool.staging_bytes and not on_host:
+            content = self._staged(storage.data_ptr() + start, count, storage.device)
+            if content is not None:
+                return content
+        if storage.device == _HOST:
             return self.copy_memory(storage.data_ptr() + start, count)
         with torch._C._DisableTorchDispatch():
             flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
@@ -148,6 +151,8 @@ class Arena:
     def copy_tensor(self, tensor: torch.Tensor) -> Content:
         """Copies a tensor's elements, row-major."""
         count = tensor.numel() * tensor.element_size()
+        if tensor.is_cpu and tensor.is_contiguous() and not self._pool.staging_bytes:
+            return self.copy_memory(tensor.data_ptr(), count)
         with torch._C._DisableTorchDispatch():
             tensor = tensor.detach().contiguous()
         if (content := self._staged(tensor.data_ptr(), count, tensor.device)) is not None:

@@ -48,7 +48,8 @@ class Plan:
         self.step_bytes_max = step_bytes_max
         self.region_chunk_bytes_max = region_chunk_bytes_max  # 0: the daemon takes no shared memory.
         self.cuda_regions = cuda_regions
-        self._infos: dict[Any, OperatorInfo] = {}
+        self._infos: dict[int, tuple[Any, OperatorInfo]] = {}  # By the address of an operation, which is held.
+        self._special: dict[tuple[Any, str], OperatorInfo] = {}
 
     def wanting(self, wanted: Iterable[tuple[str, bool]]) -> Plan:
         """This plan, or one that asks for the results of these operations too."""
@@ -57,12 +58,12 @@ class Plan:
             return self
         plan = copy.copy(self)
         plan.wanted = wanted
-        plan._infos = {}
+        plan._infos, plan._special = {}, {}
         return plan
 
     def info(self, func: Any) -> OperatorInfo:
-        info = self._infos.get(func)
-        if info is None:
+        known = self._infos.get(id(func))  # Hashing an operation takes longer.
+        if known is None:
             if not isinstance(func, torch._ops.OpOverload):
                 raise CaptureFailed("higher_order_op", f"{func}: a higher-order operation is not followed")
             info = OperatorInfo(func)
@@ -72,12 +73,12 @@ class Plan:
             info.positive_side = info.name in self.positive_side
             info.result_decision = info.name in self.result_decision
             info.last_result_decision = info.name in self.last_result_decision
-            self._infos[func] = info
-        return info
+            known = self._infos[id(func)] = (func, info)
+        return known[1]
 
     def of_kind(self, info: OperatorInfo, kind: str) -> OperatorInfo:
         """The operation on tensors of a kind that cannot be described: one of its own."""
-        special = self._infos.get((info.func, kind))
+        special = self._special.get((info.func, kind))
         if special is None:
             special = copy.copy(info)
             special.name = f"{info.name} on {kind}"
@@ -85,5 +86,5 @@ class Plan:
             special.wanted = (special.name, False) in self.wanted
             special.lowered_in_regions = False
             special.positive_side = special.result_decision = special.last_result_decision = False
-            self._infos[(info.func, kind)] = special
+            self._special[(info.func, kind)] = special
         return special

@@ -104,7 +104,7 @@ class OperatorInfo:
     __slots__ = (
         "arguments", "base", "casts_inside", "composite", "fresh", "func", "kind", "last_result_decision", "lowered",
         "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side", "result_decision",
-        "wanted", "writes",
+        "returns_many", "wanted", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -127,6 +127,7 @@ class OperatorInfo:
             for index, value in enumerate(schema.returns)
             if "Tensor" in str(value.type) and value.alias_info is None
         ]
+        self.returns_many = len(schema.returns) > 1
         returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
         self.kind = self._kind(namespace, returns_tensors)
         self.casts_inside = schema.name in CASTING_OPS

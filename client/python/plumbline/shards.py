@@ -18,6 +18,8 @@ class Part(NamedTuple):
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """The part of a distributed tensor that this rank holds; any other tensor itself."""
+    if type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter:
+        return tensor
     held = getattr(tensor, "_local_tensor", None)
     return held if isinstance(held, torch.Tensor) else tensor
 

@@ -6,7 +6,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 
 import torch
 
@@ -24,21 +24,39 @@ _LIBRARY = tuple(
 )
 _SITE_PACKAGES = tuple(os.path.join(sysconfig.get_path(key), "") for key in ("purelib", "platlib"))
 
-# Whether a code object is the user's. Code objects are few; those of a notebook's cells may die, hence the bound.
-_user_code: dict[CodeType, str] = {}
-_USER_CODE_MAX = 65536
+LIBRARY, USER, MODULE_CALL, ENGINE_CALL = range(4)
 
 
-def _user_file(code: CodeType) -> str:
-    """Base name of the file of a user's code object; empty for Python's, PyTorch's and our own. Remembered."""
-    if len(_user_code) >= _USER_CODE_MAX:
-        _user_code.clear()
-    name = _user_code[code] = _file_of(code)
-    return name
+class _Code:
+    """What a walk over the stack wants to know of a code object."""
+
+    __slots__ = ("code", "file", "kind", "lines")
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code  # Held, so that its address means no other.
+        self.file = user_file(code.co_filename)
+        self.kind = _CALLS.get(code, USER if self.file else LIBRARY)
+        self.lines: dict[int, str] = {}  # By instruction, as Python works a line out anew each time: "train.py:41".
+
+    def line(self, frame: FrameType) -> str:
+        instruction = frame.f_lasti
+        line = self.lines.get(instruction)
+        if line is None:
+            line = self.lines[instruction] = f"{self.file}:{frame.f_lineno}"
+        return line
 
 
-def _file_of(code: CodeType) -> str:
-    return user_file(code.co_filename)
+# By address: hashing a code object hashes all of its constants. Those of a notebook's cells may die, hence the bound.
+_codes: dict[int, _Code] = {}
+_CODES_MAX = 65536
+
+
+def _code_of(code: CodeType) -> _Code:
+    """What is known of a code object, for the first time."""
+    if len(_codes) >= _CODES_MAX:
+        _codes.clear()
+    known = _codes[id(code)] = _Code(code)
+    return known
 
 
 def user_file(path: str) -> str:
@@ -56,8 +74,10 @@ _LIBRARY_IN_SITE_PACKAGES = tuple(path for path in _LIBRARY if path.startswith(_
 
 
 # What every call of a module runs in, and what every run of the autograd engine is called from.
-_MODULE_CALL = torch.nn.Module._call_impl.__code__
-_ENGINE_CALLS = {torch.autograd.graph._engine_run_backward.__code__}
+_CALLS = {
+    torch.nn.Module._call_impl.__code__: MODULE_CALL,
+    torch.autograd.graph._engine_run_backward.__code__: ENGINE_CALL,
+}
 
 
 def uncompiled(name: str) -> str:
@@ -119,7 +139,7 @@ class Sites:
     def current(self) -> tuple[int, str, str]:
         """(phase, module, source) of the operation being dispatched."""
         if self.optimizer:
-            return OPTIMIZER, "", self._walk()[1]
+            return OPTIMIZER, "", _user_line(sys._getframe(1))
         node = torch._C._current_autograd_node()
         if node is None:
             site = self._walk()
@@ -137,7 +157,7 @@ class Sites:
         known = self._by_sequence.get(node._sequence_nr())
         if known is None and node.name().endswith("AccumulateGrad"):
             module, source = self._last_backward  # The line that adds up gradients is the one that calls backward.
-            return BACKWARD, module, self._walk()[1] or source
+            return BACKWARD, module, _user_line(sys._getframe(1)) or source
         if known is None:  # Part of the operation before it.
             known = self._last_backward
         else:
@@ -146,34 +166,38 @@ class Sites:
 
     def _walk(self, until_backward: bool = False) -> Site:
         """Path of the innermost named module that is running, and the innermost line of the user's code."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         module = source = ""
         running: torch.nn.Module | None = None
         while frame is not None:
             code = frame.f_code
-            if code is _MODULE_CALL:
+            known = _codes.get(id(code)) or _code_of(code)
+            if known.kind == LIBRARY:
+                pass
+            elif known.kind == MODULE_CALL:
                 running = frame.f_locals["self"]
                 name = self._name_of(running)
                 if name is not None:
                     module = name
                     break
-            elif until_backward and code in _ENGINE_CALLS:
+            elif known.kind == USER:
+                if not source:
+                    source = known.line(frame)
+            elif until_backward:
                 break
-            elif not source:
-                name = _user_code.get(code)
-                if name is None:
-                    name = _user_file(code)
-                if name:
-                    source = f"{name}:{frame.f_lineno}"
             frame = frame.f_back
         if running is not None and frame is None and self.on_root is not None:
             self.on_root(running)  # The outermost.
             return self._walk(until_backward)
-        while frame is not None and not source:
-            name = _user_code.get(frame.f_code)
-            if name is None:
-                name = _user_file(frame.f_code)
-            if name:
-                source = f"{name}:{frame.f_lineno}"
-            frame = frame.f_back
-        return module, source
+        return module, source or _user_line(frame)
+
+
+def _user_line(frame: FrameType | None) -> str:
+    """The innermost line of the user's code, from a frame outwards."""
+    while frame is not None:
+        code = frame.f_code
+        known = _codes.get(id(code)) or _code_of(code)
+        if known.kind == USER:
+            return known.line(frame)
+        frame = frame.f_back
+    return ""

@@ -105,7 +105,7 @@ def weightier(kind: str, other: str) -> str:
 
 def described(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or of complex numbers the view as real ones."""
-    return stand_ins(tensor)[0] if kind_of(tensor) in COMPLEX else tensor
+    return stand_ins(tensor)[0] if tensor.is_complex() and kind_of(tensor) in COMPLEX else tensor
 
 
 def stand_ins(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -269,7 +269,7 @@ class StorageTable:
                 self._materialise(entry, storage, code)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
-        window = (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+        window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
         return self._told(window, storage, tensor) if self._parts else window
 
     def note_part(self, whole: torch.Tensor, part: Any, operation: str, module: str, source: str) -> None:
@@ -396,7 +396,7 @@ class StorageTable:
             payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
             value = entry.spans[(low, high, code)] = self.fresh_value()
             self._records.append(("leaf", value, code, high - low, entry.role, self._leaf_name(entry), payload, None))
-        return (value, code, tensor.shape, tensor.stride(), 0)
+        return (value, code, tuple(tensor.shape), tensor.stride(), 0)
 
     def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
         """The storage is read as another type: an operation of its own, whose result is observed."""
@@ -421,16 +421,17 @@ class StorageTable:
             self._confirm(entry, tensor, storage)
         if not entry.value:
             if tensor.numel() * tensor.element_size() == storage.nbytes():
-                return (0, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+                return (0, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
             anonymous = entry.role == DATA and not entry.name
             self._materialise(entry, storage, code, UNWRITTEN if entry.unwritten and anonymous else 0)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
-        return (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+        return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
 
-    def write(self, tensor: torch.Tensor, in_place: bool = False) -> tuple[Window, int, int]:
-        """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before."""
-        code = modelled(tensor)
+    def write(self, tensor: torch.Tensor, in_place: bool = False, code: int = 0) -> tuple[Window, int, int]:
+        """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before.
+        `code`: its DType where that is known."""
+        code = code or modelled(tensor)
         if not code:
             return ABSENT, 0, 0
         storage = tensor.untyped_storage()
@@ -446,7 +447,7 @@ class StorageTable:
             # PyTorch counts a write in place once the operation has returned to autograd.
             entry.seen, entry.version, entry.content = self.epoch, _version(tensor) + in_place, None
             self.computed.append(entry)
-        window = (entry.value, code, tensor.shape, tensor.stride(), tensor.storage_offset())
+        window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
         return window, count, base
 
     def write_leaf(self, tensor: torch.Tensor, role: int, name: str) -> None:
