@@ -157,7 +157,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.failure is not None or self.silence.depth or _get_dispatch_mode(_FAKE) is not None:
+        if self.failure is not None or self.silence.depth or torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)
         for kind in types:
             if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
@@ -584,8 +584,6 @@ def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> R
     """A recorder for one step of this program."""
     return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs, ranks)
 
-
-_get_dispatch_mode = torch._C._get_dispatch_mode
 
 # Shapes are being worked out on tensors without content, as DTensor does before it computes.
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
