@@ -23,19 +23,22 @@ void pull_back_none(const Attributes&, Inputs, const Array&, const Array&, std::
 
 Bound radius_zero(const Attributes&, Inputs, std::span<const Bound>, const Array&) { return {}; }
 
-// Rounded to nearest, a scalar is off by what it is off, in the compute format or in the result's: one event, shared by
-// all elements. In other roundings: either neighbour.
+// Rounded to nearest, a scalar is off by what it is off, in the compute format or in the result's, or by what the
+// kernel's own may be off (scalar2): one event, shared by all elements. In other roundings: either neighbour.
 Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
   const double c = attributes.scalar;
   const double computed = round_to(arithmetic.compute, c), held = round_to(arithmetic.result, computed);
-  const double own = arithmetic.compute == Format::kFloat64 ? 0 : attributes.scalar2;
+  const double own = attributes.scalar2;
   if (c != c || (computed == c && held == c && own == 0)) return {};
   if (arithmetic.profile->rounding == Rounding::kNearest && !arithmetic.profile->flush_subnormals) {
     const double off = std::max({std::fabs(computed - c), std::fabs(held - c), own});
     return {Array::full(out.shape(), std::fabs(c) < kInfinity ? off * (1 + 0x1p-20) : 0.0)};
   }
-  return computed == c && own == 0 ? with_storage_rounding(arithmetic, out, {})
-                                   : linear_error(arithmetic, out, {1, 0, true});
+  if (computed == c && own == 0) return with_storage_rounding(arithmetic, out, {});
+  Bound error = linear_error(arithmetic, out, {1, 0, true});
+  loop::map(
+      error.values, [own] PLUMBLINE_HOST_DEVICE(double e) { return (e + own) * (1 + 0x1p-20); }, error.values);
+  return error;
 }
 
 // A range start + i step of exactly held integers is exact. Otherwise, in units of u, for the worse of start + i step

@@ -91,6 +91,13 @@ Expr Emitter::constant(double value, Format format) {
   return made;
 }
 
+Expr Emitter::inexact_constant(double value, double off) {
+  Attributes attributes;
+  attributes.scalar = value;
+  attributes.scalar2 = off;
+  return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
+}
+
 Expr Emitter::window(Expr x, const View& wanted) {
   const View view = canonical(wanted);
   const Node& source = node(x.id);

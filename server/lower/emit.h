@@ -70,6 +70,8 @@ class Emitter {
   // A scalar in `format`, one node an operation.
   Expr constant(double value, Format format);
   Expr constant(double value) { return constant(value, compute_); }
+  // A scalar for which the kernel may take another, at most `off` away.
+  Expr inexact_constant(double value, double off);
 
   // The elements that `view` reads from x's row-major elements. Nothing is emitted when that is x itself; windows of
   // windows become one window where strides can say it; equal windows are one node.

@@ -30,10 +30,11 @@ double taken(const Node& node) {
   return is_float(node.result) ? taken(node.compute, written) : written;
 }
 
-// A formula's own number may be another in the kernel, by as much as it was moved.
+// A formula's own number may be another in the kernel, by as much as it was moved; in fp64 it is that number.
 void replace(Graph* graph, NodeId id, double number, bool own) {
-  Attributes& attributes = graph->nodes[id].attributes;
-  if (own && graph->nodes[id].primitive == Primitive::kConstant)
+  Node& node = graph->nodes[id];
+  Attributes& attributes = node.attributes;
+  if (own && node.primitive == Primitive::kConstant && node.compute != Format::kFloat64)
     attributes.scalar2 = std::fabs(attributes.scalar - number);
   attributes.scalar = number;
 }
