@@ -12,6 +12,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/reflection.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
@@ -42,6 +43,9 @@ ABSL_FLAG(
     std::string, disk_reserve, "256MiB",
     "Free space of the data directory's disk that is left to verdicts: no trace and no golden step is written that "
     "would take of it.");
+ABSL_FLAG(std::vector<std::string>, retention, {},
+          "What is kept, a list of KIND=LIMIT: verdicts=90d (an age), verdicts=1000000, verdicts=20GiB (of the "
+          "database), errors and runs by age or number, golden by all three; the oldest go. Empty: everything.");
 ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
 ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step waits for its reference's step.");
@@ -104,6 +108,15 @@ absl::Status read_flags(DaemonOptions* options) {
   if (auto status = read_listen(options); !status.ok()) return status;
   if (auto status = read_workers(options); !status.ok()) return status;
   if (auto status = read_memory(options); !status.ok()) return status;
+  const auto keep = plumbline::parse_retention(absl::GetFlag(FLAGS_retention));
+  if (!keep.ok()) return absl::InvalidArgumentError(absl::StrCat("--retention: ", keep.status().message()));
+  options->keep = *keep;
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (absl::EndsWith(flag->Filename(), "server/main.cc")) {
+      options->flags.emplace_back(std::string(name), flag->CurrentValue());
+    }
+  }
+  std::sort(options->flags.begin(), options->flags.end());
   options->data_dir = absl::GetFlag(FLAGS_data_dir);
   options->metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options->reference_timeout = absl::GetFlag(FLAGS_reference_timeout);

@@ -175,13 +175,19 @@ absl::Status Client::reproduce(const std::string& id, const Source& file, const 
 }
 
 absl::StatusOr<std::vector<v1::GoldenSummary>> Client::golden(const std::string& project) {
-  grpc::ClientContext context;
+  std::vector<v1::GoldenSummary> all;
   v1::ListGoldenRequest request;
   request.set_project(project);
-  v1::ListGoldenResponse response;
-  const grpc::Status status = archive_->ListGolden(&context, request, &response);
-  if (!status.ok()) return status_of(status);
-  return std::vector<v1::GoldenSummary>(response.golden().begin(), response.golden().end());
+  request.set_page_size(1000);
+  do {
+    grpc::ClientContext context;
+    v1::ListGoldenResponse page;
+    const grpc::Status status = archive_->ListGolden(&context, request, &page);
+    if (!status.ok()) return status_of(status);
+    for (v1::GoldenSummary& golden : *page.mutable_golden()) all.push_back(std::move(golden));
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  return all;
 }
 
 absl::Status Client::export_golden(const v1::GoldenName& golden, const Sink& sink) {

@@ -320,32 +320,72 @@ absl::Status GoldenStore::export_to(const std::string& project, const std::strin
 
 absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, const std::string& project,
                                                       const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  // Read and copied without the lock, under a name of its own: steps are judged and recorded meanwhile.
   const auto golden = scan(file, "the file", true);
   if (!golden.ok()) return golden.status();
   const std::string owner = project.empty() ? golden->header.project() : project;
   const std::string taken = name.empty() ? golden->header.name() : name;
   if (auto checked = check_names(owner, taken); !checked.ok()) return checked;
-  const std::string target = path(owner, taken);
+  const std::string target = path(owner, taken), folder = fs::path(target).parent_path().string();
   std::error_code error;
-  if (fs::exists(target, error)) {
-    return absl::AlreadyExistsError(
-        StrCat("there is a ", called(taken), " in project ", owner, ": name another one, or remove it"));
+  fs::create_directories(folder, error);
+  if (auto room = check_reserve(directory_, golden->end, reserve_); !room.ok()) return room;
+  const std::string copy = StrCat(target, ".", ++imports_, ".part");
+  fs::copy_file(file, copy, fs::copy_options::overwrite_existing, error);
+  absl::Status written =
+      error ? absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message())) : absl::OkStatus();
+  if (written.ok()) {
+    const File part(copy, O_RDWR);  // Without the last record, which counts.
+    written = part.descriptor < 0 ? disk_error("open", target) : write_at(part, golden->end, "", target);
   }
-  fs::create_directories(fs::path(target).parent_path(), error);
-  fs::copy_file(file, target + ".part", fs::copy_options::overwrite_existing, error);
-  if (error) return absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message()));
-  {
-    const File part(target + ".part", O_RDWR);  // Without the last record, which counts.
-    if (part.descriptor < 0) return disk_error("open", target);
-    if (auto written = write_at(part, golden->end, "", target); !written.ok()) return written;
+  if (written.ok()) {
+    const std::lock_guard lock(mutex_);
+    if (fs::exists(target, error)) {
+      written = absl::AlreadyExistsError(
+          StrCat("there is a ", called(taken), " in project ", owner, ": name another one, or remove it"));
+    } else {
+      fs::rename(copy, target, error);
+      if (error) written = absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message()));
+    }
   }
-  fs::rename(target + ".part", target, error);
-  if (error) return absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message()));
+  if (written.ok()) written = sync_directories(folder, directory_);
+  if (!written.ok()) {
+    fs::remove(copy, error);
+    return written;
+  }
   v1::GoldenSummary summary = summary_of(*golden);
   summary.mutable_header()->set_project(owner);
   summary.mutable_header()->set_name(taken);
   return summary;
+}
+
+std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes) {
+  struct Kept {
+    fs::path path;
+    std::uint64_t bytes;
+  };
+  std::multimap<std::chrono::system_clock::time_point, Kept> kept;  // Oldest first.
+  std::uint64_t total = 0;
+  const std::lock_guard lock(mutex_);
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;  // A file that vanished meanwhile.
+    if (it->path().extension() != ".golden") continue;
+    const auto written = std::chrono::file_clock::to_sys(it->last_write_time(ignored));
+    total += kept.emplace(written, Kept{it->path(), it->file_size(ignored)})->second.bytes;
+  }
+  std::size_t removed = 0;
+  while (!kept.empty()) {
+    const auto& [written, oldest] = *kept.begin();
+    const bool many = count > 0 && kept.size() > static_cast<std::size_t>(count);
+    if (written >= time && !many && (bytes == 0 || total <= bytes)) break;
+    total -= oldest.bytes;
+    known_.erase(oldest.path.string());
+    fs::remove(oldest.path, error);
+    kept.erase(kept.begin());
+    ++removed;
+  }
+  return removed;
 }
 
 absl::Status GoldenStore::remove(const std::string& project, const std::string& name) {

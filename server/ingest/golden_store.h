@@ -7,6 +7,8 @@
 // crash left of a last record is cut off.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -54,6 +56,10 @@ class GoldenStore {
                                            const std::string& name);
   absl::Status remove(const std::string& project, const std::string& name);  // NOT_FOUND
 
+  // Removes golden runs that were not written since `time`, then the least recently written ones until at most `count`
+  // of them and `bytes` are left (0: no limit). How many.
+  std::size_t expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes);
+
  private:
   using Key = std::pair<std::int32_t, std::int64_t>;  // Rank and step.
   struct Golden {
@@ -71,6 +77,7 @@ class GoldenStore {
   const std::uint64_t reserve_;
   std::mutex mutex_;
   std::map<std::string, Golden> known_;  // By path.
+  std::atomic<std::uint64_t> imports_ = 0;
 };
 
 }  // namespace plumbline

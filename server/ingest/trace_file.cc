@@ -22,6 +22,7 @@
 #include "server/ingest/frames.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/limits.h"
+#include "server/ingest/step_memory.h"
 
 namespace plumbline {
 namespace {
@@ -129,14 +130,7 @@ v1::TraceHeader header_of(const TraceRecord& record) {
   header.set_profile(record.profile);
   header.set_alpha(record.alpha);
   if (record.golden != nullptr) *header.mutable_golden() = to_proto(*record.golden);
-  if (record.previous_step >= 0) {
-    header.mutable_previous()->set_step(record.previous_step);
-    for (const auto& [name, digest] : record.previous_digests) {
-      v1::TraceHeader::Memory::Digest* left = header.mutable_previous()->add_digests();
-      left->set_name(name);
-      left->set_digest(digest);
-    }
-  }
+  if (record.previous_step >= 0) *header.mutable_previous() = memory_of(record);
   return header;
 }
 
@@ -286,10 +280,7 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
   record.reference_name = header.reference_name();
   record.profile = header.profile();
   record.alpha = header.alpha();
-  if (header.has_previous()) {
-    record.previous_step = header.previous().step();
-    for (const auto& left : header.previous().digests()) record.previous_digests[left.name()] = left.digest();
-  }
+  if (header.has_previous()) remember(header.previous(), &record);
   return record;
 }
 

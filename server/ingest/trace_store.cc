@@ -79,7 +79,9 @@ absl::Status TraceStore::scan() {
     Entry entry;
     if (!identity_of(directory_, it->path(), &entry.step)) continue;
     entry.bytes = it->file_size(ignored);
-    found.emplace_back(it->last_write_time(ignored), std::move(entry));
+    const fs::file_time_type written = it->last_write_time(ignored);
+    entry.written = std::chrono::file_clock::to_sys(written);
+    found.emplace_back(written, std::move(entry));
   }
   if (error) return absl::PermissionDeniedError(StrCat("cannot read ", directory_, ": ", error.message()));
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
@@ -125,7 +127,7 @@ absl::Status TraceStore::put(const TraceRecord& record) {
   }
   if (evicted_ids_.erase(id) > 0) evicted_.remove(id);
   used_ += *bytes;
-  by_id_[id] = entries_.insert(entries_.end(), {step, *bytes});
+  by_id_[id] = entries_.insert(entries_.end(), {step, *bytes, std::chrono::system_clock::now()});
   evict_to(quota_);
   if (by_id_.count(id) == 0) {
     return absl::ResourceExhaustedError(
@@ -136,17 +138,46 @@ absl::Status TraceStore::put(const TraceRecord& record) {
 
 void TraceStore::evict_to(std::uint64_t bytes) {
   while (used_ > bytes && !entries_.empty()) {
-    const Entry entry = std::move(entries_.front());
-    entries_.pop_front();
-    const std::string id = entry.step.id();
-    std::error_code ignored;  // Gone already is as good.
-    fs::remove(path_of(directory_, entry.step), ignored);
-    used_ -= entry.bytes;
-    by_id_.erase(id);
-    const auto run = runs_.find(entry.step.run_id());
-    if (--run->second == 0) runs_.erase(run);
+    const std::string id = entries_.front().step.id();
+    remove(entries_.begin());
     remember_evicted(id);
   }
+}
+
+void TraceStore::remove(std::list<Entry>::iterator entry) {
+  std::error_code ignored;  // Gone already is as good.
+  fs::remove(path_of(directory_, entry->step), ignored);
+  used_ -= entry->bytes;
+  by_id_.erase(entry->step.id());
+  const auto run = runs_.find(entry->step.run_id());
+  if (--run->second == 0) runs_.erase(run);
+  entries_.erase(entry);
+}
+
+std::size_t TraceStore::remove_job(const std::string& project, const std::string& job) {
+  const std::lock_guard lock(mutex_);
+  std::size_t removed = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto here = entry++;
+    if (here->step.project != project || here->step.job != job) continue;
+    remove(here);
+    ++removed;
+  }
+  return removed;
+}
+
+std::size_t TraceStore::remove_before(std::chrono::system_clock::time_point time) {
+  const std::lock_guard lock(mutex_);
+  std::size_t removed = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto here = entry++;
+    if (here->written >= time) continue;
+    const std::string id = here->step.id();
+    remove(here);
+    remember_evicted(id);
+    ++removed;
+  }
+  return removed;
 }
 
 void TraceStore::remember_evicted(const std::string& id) {

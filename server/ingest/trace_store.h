@@ -4,6 +4,7 @@
 // DIRECTORY/evicted remembers which, a line each, so that "evicted" and "never existed" stay apart over restarts.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -34,7 +35,10 @@ class TraceStore {
   State state(const StepIdentity& step) const;
   bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
   absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.
-  std::string path(const StepIdentity& step) const;                  // Of the step's file, whether it is there or not.
+  // Removes the traces of a job, or those that were written before `time`; as if they had never been. How many.
+  std::size_t remove_job(const std::string& project, const std::string& job);
+  std::size_t remove_before(std::chrono::system_clock::time_point time);
+  std::string path(const StepIdentity& step) const;  // Of the step's file, whether it is there or not.
   std::uint64_t used_bytes() const;
 
   static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.
@@ -43,10 +47,13 @@ class TraceStore {
   struct Entry {
     StepIdentity step;
     std::uint64_t bytes = 0;
+    std::chrono::system_clock::time_point written;
   };
   TraceStore(std::string directory, std::uint64_t quota_bytes, TraceContent content, std::uint64_t reserve_bytes);
   absl::Status scan();
-  void evict_to(std::uint64_t bytes);  // With the lock held.
+  // With the lock held.
+  void evict_to(std::uint64_t bytes);
+  void remove(std::list<Entry>::iterator entry);
   void remember_evicted(const std::string& id);
 
   const std::string directory_;

@@ -1,8 +1,5 @@
 #include "server/serve/archive_service.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -13,9 +10,11 @@
 #include "client/cpp/format.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
+#include "server/serve/paging.h"
 #include "server/serve/query_status.h"
 #include "server/serve/reproducer_script.h"
 #include "server/store/encode.h"
+#include "server/store/page_token.h"
 
 namespace plumbline {
 namespace {
@@ -23,37 +22,6 @@ namespace {
 using absl::StrCat;
 
 constexpr std::uint64_t kGoldenBytesMax = std::uint64_t{4} << 30;  // Of a file that is imported.
-
-// A file of its own in `directory`, removed at the end of the scope.
-class ScratchFile {
- public:
-  explicit ScratchFile(const std::string& directory) : path_(directory + "/XXXXXX") {
-    const int descriptor = mkstemp(path_.data());
-    ok_ = descriptor >= 0;
-    if (ok_) close(descriptor);
-    file_.open(path_, std::ios::binary);
-  }
-  ~ScratchFile() {
-    if (ok_) unlink(path_.c_str());
-  }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-
-  bool append(const std::string& bytes) {
-    file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return file_.good();
-  }
-  bool close_file() {
-    file_.close();
-    return ok_ && !file_.fail();
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  std::ofstream file_;
-  bool ok_ = false;
-};
 
 std::string project_of(const v1::GoldenName& name) { return name.project().empty() ? "default" : name.project(); }
 
@@ -119,38 +87,46 @@ absl::StatusOr<std::string> ArchiveService::kept_path(const std::string& id) con
                                     outcome_name(verdict->verdict()), ": TYPE_II verdicts keep theirs"));
 }
 
-absl::StatusOr<ArchiveService::Asked> ArchiveService::receive(
-    const std::function<bool(v1::ReplayRequest*)>& read) const {
+absl::StatusOr<ArchiveService::Sent> ArchiveService::receive(grpc::ServerContext* context,
+                                                             const std::function<bool(v1::ReplayRequest*)>& read) {
+  auto upload = uploads_.begin(context);
+  if (!upload.ok()) return upload.status();
   v1::ReplayRequest request;
   if (!read(&request)) return absl::InvalidArgumentError("id: expected a verdict's id or a file, found none");
-  const std::string id = request.id(), asked_profile = request.profile();
+  Sent sent{request.id(), request.profile(), nullptr};
+  if (!sent.id.empty()) return sent;
+  sent.file = std::make_unique<ScratchFile>(options_.scratch);
+  std::uint64_t bytes = 0;
+  do {
+    (*upload)->progress();
+    bytes += request.data().size();
+    if (bytes > 2 * options_.step_bytes_max) {  // A step's and its reference's.
+      return absl::ResourceExhaustedError(
+          StrCat("the file is larger than the ", 2 * options_.step_bytes_max, " bytes that --memory-limit leaves it"));
+    }
+    if (!sent.file->append(request.data())) return no_room(options_.scratch);
+    request.Clear();
+  } while (read(&request));
+  if (!sent.file->close_file()) return no_room(options_.scratch);
+  return sent;
+}
+
+absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Sent& sent) const {
   absl::StatusOr<TraceRecord> record = TraceRecord{};
-  if (!id.empty()) {
-    const auto path = kept_path(id);
+  if (!sent.id.empty()) {
+    const auto path = kept_path(sent.id);
     if (!path.ok()) return path.status();
     record = read_trace_file(*path);
     if (absl::IsNotFound(record.status())) {  // Evicted meanwhile.
-      return absl::NotFoundError(StrCat("the trace of ", id, " was evicted (--trace-quota)"));
+      return absl::NotFoundError(StrCat("the trace of ", sent.id, " was evicted (--trace-quota)"));
     }
   } else {
-    ScratchFile file(options_.scratch);
-    std::uint64_t bytes = 0;
-    do {
-      bytes += request.data().size();
-      if (bytes > 2 * options_.step_bytes_max) {  // A step's and its reference's.
-        return absl::ResourceExhaustedError(StrCat("the file is larger than the ", 2 * options_.step_bytes_max,
-                                                   " bytes that --memory-limit leaves it"));
-      }
-      if (!file.append(request.data())) return no_room(options_.scratch);
-      request.Clear();
-    } while (read(&request));
-    if (!file.close_file()) return no_room(options_.scratch);
-    record = read_trace_file(file.path(), options_.step_bytes_max);
+    record = read_trace_file(sent.file->path(), options_.step_bytes_max);
   }
   if (!record.ok()) return record.status();
   Asked asked{*std::move(record), nullptr};
-  if (!asked_profile.empty() || asked.record.profile.empty()) {
-    asked.record.profile = asked_profile.empty() ? "ieee" : asked_profile;
+  if (!sent.profile.empty() || asked.record.profile.empty()) {
+    asked.record.profile = sent.profile.empty() ? "ieee" : sent.profile;
   }
   asked.profile = parts_.profiles->find(asked.record.profile);
   if (asked.profile == nullptr) {
@@ -206,10 +182,12 @@ grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportT
   });
 }
 
-grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1::ReplayRequest>* reader,
+grpc::Status ArchiveService::Replay(grpc::ServerContext* context, grpc::ServerReader<v1::ReplayRequest>* reader,
                                     v1::Explanation* response) {
+  const auto sent = receive(context, [reader](v1::ReplayRequest* request) { return reader->Read(request); });
+  if (!sent.ok()) return query_status(sent.status());
   return in_turn([&] {
-    auto asked = receive([reader](v1::ReplayRequest* request) { return reader->Read(request); });
+    auto asked = read_asked(*sent);
     if (!asked.ok()) return asked.status();
     // Shared with a task that may outlive the call.
     auto held = std::make_shared<Asked>(*std::move(asked));
@@ -227,10 +205,12 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext*, grpc::ServerReader<v1:
   });
 }
 
-grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
+grpc::Status ArchiveService::Reproduce(grpc::ServerContext* context,
                                        grpc::ServerReaderWriter<v1::ReproducerChunk, v1::ReplayRequest>* stream) {
+  const auto sent = receive(context, [stream](v1::ReplayRequest* request) { return stream->Read(request); });
+  if (!sent.ok()) return query_status(sent.status());
   return in_turn([&] {
-    auto asked = receive([stream](v1::ReplayRequest* request) { return stream->Read(request); });
+    auto asked = read_asked(*sent);
     if (!asked.ok()) return asked.status();
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto made = std::make_shared<ReproducerScript>();
@@ -262,8 +242,26 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext*,
 grpc::Status ArchiveService::ListGolden(grpc::ServerContext*, const v1::ListGoldenRequest* request,
                                         v1::ListGoldenResponse* response) {
   return in_turn([&] {
-    for (v1::GoldenSummary& golden : parts_.golden->list(request->project()))
+    const auto size = page_size(request->page_size());
+    if (!size.ok()) return size.status();
+    const std::string question = StrCat("golden ", request->project());
+    std::string after;
+    if (!request->page_token().empty()) {
+      auto place = read_page_token(question, request->page_token());
+      if (!place.ok()) return place.status();
+      after = *std::move(place);
+    }
+    std::string last;
+    for (v1::GoldenSummary& golden : parts_.golden->list(request->project())) {
+      std::string place = StrCat(golden.header().project(), std::string(1, '\0'), golden.header().name());
+      if (place <= after) continue;
+      if (response->golden_size() == *size) {
+        response->set_next_page_token(make_page_token(question, last));
+        break;
+      }
+      last = std::move(place);
       *response->add_golden() = std::move(golden);
+    }
     return absl::OkStatus();
   });
 }
@@ -279,22 +277,31 @@ grpc::Status ArchiveService::ExportGolden(grpc::ServerContext*, const v1::Golden
   });
 }
 
-grpc::Status ArchiveService::ImportGolden(grpc::ServerContext*, grpc::ServerReader<v1::ImportGoldenRequest>* reader,
+grpc::Status ArchiveService::ImportGolden(grpc::ServerContext* context,
+                                          grpc::ServerReader<v1::ImportGoldenRequest>* reader,
                                           v1::GoldenSummary* response) {
-  return in_turn([&] {
-    v1::ImportGoldenRequest request;
+  v1::ImportGoldenRequest request;
+  ScratchFile file(options_.scratch);
+  std::string project, name;
+  const auto receive = [&] {
+    auto upload = uploads_.begin(context);
+    if (!upload.ok()) return upload.status();
     if (!reader->Read(&request)) return absl::InvalidArgumentError("data: expected a file, found none");
-    const std::string project = request.project(), name = request.name();
-    ScratchFile file(options_.scratch);
+    project = request.project();
+    name = request.name();
     std::uint64_t bytes = 0;
     do {
+      (*upload)->progress();
       bytes += request.data().size();
       if (bytes > kGoldenBytesMax) {
         return absl::ResourceExhaustedError(StrCat("the file is larger than ", kGoldenBytesMax, " bytes"));
       }
       if (!file.append(request.data())) return no_room(options_.scratch);
     } while (reader->Read(&request));
-    if (!file.close_file()) return no_room(options_.scratch);
+    return file.close_file() ? absl::OkStatus() : no_room(options_.scratch);
+  };
+  if (const absl::Status received = receive(); !received.ok()) return query_status(received);
+  return in_turn([&] {
     auto imported = parts_.golden->import(file.path(), project, name);
     if (imported.ok()) *response = *std::move(imported);
     return imported.status();

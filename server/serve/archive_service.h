@@ -1,11 +1,13 @@
 // plumbline.v1.ArchiveService: what is kept of steps, and audits of it again. Synchronous: its calls are rare, and wait
-// for disks and workers; so many of them at a time as kCallsMax.
+// for disks and workers; kCallsMax of them at a time, and kUploadsMax whose files are still coming.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -13,6 +15,8 @@
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/profile/profile_registry.h"
+#include "server/serve/scratch_file.h"
+#include "server/serve/uploads.h"
 #include "server/store/store.h"
 #include "server/work/workers.h"
 
@@ -20,7 +24,9 @@ namespace plumbline {
 
 class ArchiveService final : public v1::ArchiveService::Service {
  public:
-  static constexpr int kCallsMax = 8;
+  static constexpr int kCallsMax = 8;                      // That work at one time.
+  static constexpr int kUploadsMax = 8;                    // Files that are received, before their calls work.
+  static constexpr std::chrono::seconds kUploadPause{30};  // Within which a client sends the next part.
 
   // All must outlive the service.
   struct Parts {
@@ -58,6 +64,12 @@ class ArchiveService final : public v1::ArchiveService::Service {
   void drain();
 
  private:
+  // What a client asks about: a verdict's trace, or that of a file.
+  struct Sent {
+    std::string id;
+    std::string profile;
+    std::unique_ptr<ScratchFile> file;
+  };
   // A record that a call names or sends, and the profile that it asks for.
   struct Asked {
     TraceRecord record;
@@ -67,7 +79,9 @@ class ArchiveService final : public v1::ArchiveService::Service {
   void leave();
   grpc::Status in_turn(const std::function<absl::Status()>& call);  // Counts the call.
   absl::StatusOr<std::string> kept_path(const std::string& id) const;
-  absl::StatusOr<Asked> receive(const std::function<bool(v1::ReplayRequest*)>& read) const;
+  // Before a call has its turn: clients may send as slowly as they like without holding others up.
+  absl::StatusOr<Sent> receive(grpc::ServerContext* context, const std::function<bool(v1::ReplayRequest*)>& read);
+  absl::StatusOr<Asked> read_asked(const Sent& sent) const;
   // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name.
   absl::StatusOr<std::string> on_worker(const TraceRecord& record, std::function<void()> compute);
 
@@ -77,6 +91,7 @@ class ArchiveService final : public v1::ArchiveService::Service {
   std::condition_variable changed_;
   int calls_ = 0;
   bool draining_ = false;
+  Uploads uploads_{kUploadsMax, kUploadPause};
 };
 
 }  // namespace plumbline

@@ -11,10 +11,13 @@
 #include "server/pipeline/audit.h"
 #include "server/serve/audit_stream.h"
 #include "server/serve/status.h"
+#include "server/work/run_memory.h"
 
 namespace plumbline {
 
 namespace {
+
+constexpr std::size_t kClientBytesMax = 64;  // Of a client's version.
 
 bool over_unix_socket(const grpc::CallbackServerContext& context) { return absl::StartsWith(context.peer(), "unix:"); }
 
@@ -53,27 +56,42 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.budget = {request->budget().step_share(), request->budget().bytes_per_second()};
   open.ranks = request->ranks();
   open.replicated = request->replicated();
-  parts_.disk->post([this, open, reactor, response, regions_allowed = over_unix_socket(*context)] {
+  parts_.disk->post([this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
+                     regions_allowed = over_unix_socket(*context)]() mutable {
     std::shared_ptr<Run> run;
+    if (!parts_.runs->known(open.identity)) {
+      auto memory = remembered(open);
+      if (!memory.ok()) return reactor->Finish(to_grpc_status(memory.status()));
+      open.memory = *std::move(memory);
+    }
     if (const auto wrong = check_golden(open)) return reactor->Finish(to_grpc_status(wrong));
     if (const auto wrong = parts_.runs->open(open, &run)) return reactor->Finish(to_grpc_status(wrong));
     if (const auto wrong = begin_golden(*run)) return reactor->Finish(to_grpc_status(wrong));
     const auto last = parts_.store->last_durable_step(run->judged(-1));
     if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
     response->set_last_durable_step(*last);
-    parts_.store->open_run(run->identity, [this, run, reactor, response, regions_allowed](const absl::Status& status) {
-      if (!status.ok()) return reactor->Finish(to_grpc_status(status));
-      response->set_handle(run->handle);
-      response->mutable_identity()->set_project(run->identity.project);
-      response->mutable_identity()->set_job(run->identity.job);
-      response->mutable_identity()->set_run(run->identity.run);
-      response->mutable_identity()->set_rank(run->identity.rank);
-      *response->mutable_plan() = plan(*run, regions_allowed);
-      response->set_server_version(options_.version);
-      reactor->Finish(grpc::Status::OK);
-    });
+    parts_.store->open_run(run->identity, "", client,
+                           [this, run, reactor, response, regions_allowed](const absl::Status& status) {
+                             if (!status.ok()) return reactor->Finish(to_grpc_status(status));
+                             response->set_handle(run->handle);
+                             response->mutable_identity()->set_project(run->identity.project);
+                             response->mutable_identity()->set_job(run->identity.job);
+                             response->mutable_identity()->set_run(run->identity.run);
+                             response->mutable_identity()->set_rank(run->identity.rank);
+                             *response->mutable_plan() = plan(*run, regions_allowed);
+                             response->set_server_version(options_.version);
+                             reactor->Finish(grpc::Status::OK);
+                           });
   });
   return reactor;
+}
+
+absl::StatusOr<StepMemory> AuditService::remembered(const RunRegistry::Request& open) const {
+  StepIdentity judged = open.identity;
+  if (open.ranks > 1) judged.rank = 0;
+  const auto bytes = parts_.store->memory_of(judged);
+  if (!bytes.ok()) return bytes.status();
+  return memory_from(*bytes);
 }
 
 Violation AuditService::check_golden(const RunRegistry::Request& open) const {

@@ -65,6 +65,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
 
  private:
   v1::CapturePlan plan(const Run& run, bool regions_allowed) const;
+  absl::StatusOr<StepMemory> remembered(const RunRegistry::Request& open) const;
   Violation check_golden(const RunRegistry::Request& open) const;
   Violation begin_golden(const Run& run) const;
 

@@ -49,6 +49,7 @@ struct Daemon::State {
   std::unique_ptr<ArchiveService> archive;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<MetricsServer> metrics_server;
+  std::unique_ptr<Housekeeping> housekeeping;
   std::vector<int> ports;
   bool drained = false;
 };
@@ -75,6 +76,38 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceWorker>>> open_devices(const Da
     devices.push_back(*std::move(device));
   }
   return devices;
+}
+
+v1::ServerInfo server_info(const DaemonOptions& options) {
+  v1::ServerInfo info;
+  info.set_version(options.version);
+  info.set_commit(options.commit);
+  info.mutable_started()->set_seconds(absl::ToUnixSeconds(absl::Now()));
+  const std::pair<const char*, std::uint64_t> all[] = {{"message_bytes_max", limits::kMessageBytesMax},
+                                                       {"chunk_bytes_max", limits::kChunkBytesMax},
+                                                       {"region_chunk_bytes_max", limits::kRegionChunkBytesMax},
+                                                       {"step_bytes_max", options.memory_bytes / limits::kStepShare},
+                                                       {"audit_bytes_max", limits::audit_bytes(options.memory_bytes)},
+                                                       {"steps_queued_max", limits::kStepsQueuedMax},
+                                                       {"runs_max", limits::kRunsMax},
+                                                       {"ranks_max", limits::kRanksMax},
+                                                       {"ranks_joined_max", limits::kRanksJoinedMax},
+                                                       {"identity_bytes_max", limits::kIdentityBytesMax},
+                                                       {"missed_reasons_max", limits::kMissedReasonsMax},
+                                                       {"records_queued_max", VerdictStore::kPendingMax},
+                                                       {"page_bytes_max", VerdictStore::kPageBytesMax},
+                                                       {"queries_at_one_time_max", VerdictStore::kReaders}};
+  for (const auto& [name, value] : all) {
+    auto* limit = info.add_limits();
+    limit->set_name(name);
+    limit->set_value(static_cast<std::uint64_t>(value));
+  }
+  for (const auto& [name, value] : options.flags) {
+    auto* flag = info.add_flags();
+    flag->set_name(name);
+    flag->set_value(value);
+  }
+  return info;
 }
 
 }  // namespace
@@ -123,7 +156,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           options.workers.cuda.empty() ? nullptr : cuda_memory_opener()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
-  state->verdicts = std::make_unique<VerdictService>(state->store.get(), state->kept.get());
+  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
+      state->store.get(), state->kept.get(), state->references.get(), &state->runs, server_info(options)});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles},
@@ -176,6 +210,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
     }
     state->metrics_server = *std::move(served);
   }
+  state->housekeeping = std::make_unique<Housekeeping>(
+      Housekeeping::Parts{state->store.get(), state->kept.get(), state->references.get(), state->golden.get(),
+                          [](const std::string& line) { spdlog::error("{}", line); }},
+      options.keep);
   return std::unique_ptr<Daemon>(new Daemon(std::move(state)));
 }
 
@@ -200,6 +238,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.audits->wait_for_streams(absl::InfiniteFuture());
   state.server.reset();
   state.metrics_server.reset();
+  state.housekeeping.reset();
   state.disk->flush();    // It may still give work to the workers.
   state.workers.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
   state.disk->flush();    // Nothing of it speaks to the store any more.

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/serve/address.h"
+#include "server/serve/housekeeping.h"
 #include "server/serve/worker_flags.h"
 
 namespace plumbline {
@@ -25,7 +27,10 @@ struct DaemonOptions {
   std::uint64_t trace_quota_bytes = 0;
   std::uint64_t disk_reserve_bytes = 0;  // Of the data directory's file system, for verdicts alone.
   absl::Duration reference_timeout = absl::Seconds(60);
+  KeepRules keep;
   std::string version;
+  std::string commit;
+  std::vector<std::pair<std::string, std::string>> flags;  // Names and values, none of them a secret.
 };
 
 class Daemon {

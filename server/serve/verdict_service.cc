@@ -3,17 +3,26 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
-#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/cpp/format.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/serve/paging.h"
+#include "server/serve/query_pool.h"
 #include "server/serve/query_status.h"
 #include "server/serve/watch.h"
 #include "server/store/encode.h"
@@ -23,24 +32,60 @@
 namespace plumbline {
 namespace {
 
-constexpr int kPageDefault = 100;
-constexpr int kPageMax = 1000;
-constexpr int kQueriesMax = 1024;                     // Waiting for the disk; past it: RESOURCE_EXHAUSTED.
+constexpr int kQueriesMax = 1024;                     // Waiting for their turn; past it: RESOURCE_EXHAUSTED.
+constexpr int kThreads = VerdictStore::kReaders - 1;  // One more connection is for watches.
+constexpr std::chrono::seconds kQueryTime{30};        // Of a call without a deadline.
 constexpr std::size_t kWatchesMax = 256;              // At one time; the same.
 constexpr std::chrono::milliseconds kDrainWait{500};  // For watchers to take the message that is being written.
 constexpr char kDefaultProject[] = "default";
 
-absl::StatusOr<int> page_size(int asked) {
-  if (asked < 0 || asked > kPageMax) {
-    return absl::InvalidArgumentError(absl::StrCat("page_size: expected 0 to ", kPageMax, ", found ", asked));
+absl::StatusOr<Order> order_of(const std::string& text) {
+  const std::map<std::string, Order::Key> keys = {{"", Order::Key::kSequence},
+                                                  {"sequence", Order::Key::kSequence},
+                                                  {"time", Order::Key::kTime},
+                                                  {"step", Order::Key::kStep},
+                                                  {"surprise", Order::Key::kSurprise}};
+  absl::string_view key = text;
+  Order order;
+  order.descending = absl::ConsumeSuffix(&key, " desc");
+  const auto found = keys.find(std::string(key));
+  if (found == keys.end() || (key.empty() && order.descending)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("order_by: expected sequence, time, step or surprise, perhaps with \" desc\", found \"",
+                     text.substr(0, 64), "\""));
   }
-  return asked == 0 ? kPageDefault : asked;
+  order.key = found->second;
+  return order;
 }
 
 absl::Status check(const v1::Filter& filter) {
   if (!v1::Outcome_IsValid(filter.verdict())) {
     return absl::InvalidArgumentError(
         absl::StrCat("filter.verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found ", filter.verdict()));
+  }
+  if (!v1::Cause_IsValid(filter.cause())) {
+    return absl::InvalidArgumentError(absl::StrCat("filter.cause: expected a Cause, found ", filter.cause()));
+  }
+  if (!v1::Grade_IsValid(filter.grade())) {
+    return absl::InvalidArgumentError(absl::StrCat("filter.grade: expected a Grade, found ", filter.grade()));
+  }
+  if (filter.has_rank() && filter.rank() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("filter.rank: expected 0 or more, found ", filter.rank()));
+  }
+  if (filter.has_surprise_min() && std::isnan(filter.surprise_min())) {
+    return absl::InvalidArgumentError("filter.surprise_min: expected a number, found NaN");
+  }
+  using Time = google::protobuf::util::TimeUtil;
+  const auto valid = [](const google::protobuf::Timestamp& time) {
+    return time.seconds() >= Time::kTimestampMinSeconds && time.seconds() <= Time::kTimestampMaxSeconds &&
+           time.nanos() >= 0 && time.nanos() < 1'000'000'000;
+  };
+  for (const auto& [name, given, time] : {std::tuple{"time_min", filter.has_time_min(), filter.time_min()},
+                                          std::tuple{"time_max", filter.has_time_max(), filter.time_max()}}) {
+    if (given && !valid(time)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("filter.", name, ": expected a time, found ", time.seconds(), " s and ", time.nanos(), " ns"));
+    }
   }
   if (filter.step_min() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("filter.step_min: expected 0 or more, found ", filter.step_min()));
@@ -59,43 +104,62 @@ absl::Status check(const v1::Filter& filter) {
 
 class VerdictService::Impl final : public v1::VerdictService::CallbackService {
  public:
-  Impl(VerdictStore* store, const TraceStore* kept) : store_(store), kept_(kept) {}
+  explicit Impl(Parts parts) : parts_(std::move(parts)), store_(parts_.store) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
-    return answer(context, [this, request, response] { return list_jobs(*request, response); });
+    return answer(context, [=, this](const Stop& stop) { return list_jobs(*request, stop, response); });
   }
 
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                    v1::JobSummary* response) override {
-    return answer(context, [this, request, response] {
-      if (request->job().empty()) return absl::InvalidArgumentError("job: expected a job's name, found none");
-      return take(store_->job(request->project().empty() ? kDefaultProject : request->project(), request->job()),
-                  response);
-    });
+    return answer(context, [=, this](const Stop&) { return take(find_job(*request), response); });
+  }
+
+  grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context, const v1::ListRunsRequest* request,
+                                     v1::ListRunsResponse* response) override {
+    return answer(context, [=, this](const Stop& stop) { return list_runs(*request, stop, response); });
+  }
+
+  grpc::ServerUnaryReactor* ListErrors(grpc::CallbackServerContext* context, const v1::ListErrorsRequest* request,
+                                       v1::ListErrorsResponse* response) override {
+    return answer(context, [=, this](const Stop& stop) { return list_errors(*request, stop, response); });
+  }
+
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context, const v1::DeleteJobRequest* request,
+                                      v1::DeleteJobResponse* response) override {
+    return answer(context, [=, this](const Stop&) { return delete_job(*request, response); });
+  }
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
+                                          v1::ServerInfo* response) override {
+    *response = parts_.info;
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
   }
 
   grpc::ServerUnaryReactor* ListVerdicts(grpc::CallbackServerContext* context, const v1::ListVerdictsRequest* request,
                                          v1::ListVerdictsResponse* response) override {
-    return answer(context, [this, request, response] { return list_verdicts(*request, response); });
+    return answer(context, [=, this](const Stop& stop) { return list_verdicts(*request, stop, response); });
   }
 
   grpc::ServerUnaryReactor* GetVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                        v1::Verdict* response) override {
-    return answer(context, [this, request, response] { return get_verdict(request->id(), response); });
+    return answer(context, [=, this](const Stop&) { return get_verdict(request->id(), response); });
   }
 
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const v1::GetStatsRequest* request,
                                      v1::Stats* response) override {
-    return answer(context, [this, request, response] {
+    return answer(context, [=, this](const Stop& stop) {
       if (auto checked = check(request->filter()); !checked.ok()) return checked;
-      return take(store_->stats(request->filter()), response);
+      return take(store_->stats(request->filter(), {}, stop), response);
     });
   }
 
   grpc::ServerUnaryReactor* ExplainVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                            v1::Explanation* response) override {
-    return answer(context, [this, request, response] {
+    return answer(context, [=, this](const Stop&) {
       if (auto got = get_verdict(request->id(), response->mutable_verdict()); !got.ok()) return got;
       response->set_text(explain_verdict(response->verdict()));
       return absl::OkStatus();
@@ -124,6 +188,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   }
 
   void drain() {
+    stopping_ = true;
     std::unique_lock lock(mutex_);
     draining_ = true;
     for (const auto& watch : open_watches()) {
@@ -138,23 +203,45 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   }
 
  private:
-  // Runs `work` on the disk's thread, then ends the call with what it returned. gRPC keeps request and response alive
-  // until the call is finished.
+  // Runs `work` on a thread for queries, then ends the call with what it returned. gRPC keeps context, request and
+  // response alive until the call is finished. What its client left, or has no time for any more, is given up.
   template <typename Work>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    if (waiting_.fetch_add(1) >= kQueriesMax) {
-      --waiting_;
+    using Clock = std::chrono::system_clock;  // gRPC's deadlines are of it.
+    const Stop stop = [this, context, deadline = std::min(context->deadline(), Clock::now() + kQueryTime)] {
+      return stopping_ || Clock::now() >= deadline || context->IsCancelled();
+    };
+    const bool posted = pool_.post([this, context, reactor, stop, work = std::move(work)] {
+      absl::Status status = absl::CancelledError();
+      try {
+        if (!stop()) status = work(stop);
+      } catch (const std::exception& failure) {  // Of memory, above all.
+        status = absl::InternalError(failure.what());
+      }
+      if (absl::IsCancelled(status) && stopping_) status = absl::UnavailableError("draining");
+      if (absl::IsCancelled(status) && !context->IsCancelled()) {
+        status = absl::DeadlineExceededError("the query took too long; ask for less at a time");
+      }
+      reactor->Finish(query_status(status));
+    });
+    if (!posted) {
       reactor->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
                        absl::StrCat("expected at most ", kQueriesMax, " queries at one time")});
-      return reactor;
     }
-    disk_.post([this, reactor, work = std::move(work)] {
-      const grpc::Status status = query_status(work());
-      --waiting_;
-      reactor->Finish(status);
-    });
     return reactor;
+  }
+
+  // The job that a request names by `project` and `job`.
+  template <typename Request>
+  absl::StatusOr<v1::JobSummary> find_job(const Request& request) const {
+    if (request.job().empty()) return absl::InvalidArgumentError("job: expected a job's name, found none");
+    return store_->job(project_of(request), request.job());
+  }
+
+  template <typename Request>
+  static std::string project_of(const Request& request) {
+    return request.project().empty() ? kDefaultProject : request.project();
   }
 
   template <typename Message>
@@ -173,11 +260,11 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   // Verdicts stay as they were when their step was judged; traces do not.
   void note_eviction(v1::Verdict* verdict) const {
     StepIdentity step;
-    if (kept_ == nullptr || verdict->trace() != v1::KEPT || !parse_id(verdict->id(), &step)) return;
-    if (kept_->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::EVICTED);
+    if (parts_.kept == nullptr || verdict->trace() != v1::KEPT || !parse_id(verdict->id(), &step)) return;
+    if (parts_.kept->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::EVICTED);
   }
 
-  absl::Status list_jobs(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) const {
+  absl::Status list_jobs(const v1::ListJobsRequest& request, const Stop& stop, v1::ListJobsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
     const std::string question = "jobs " + request.project();
@@ -189,39 +276,122 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       project = place->substr(0, slash);
       if (slash != std::string::npos) job = place->substr(slash + 1);
     }
-    auto found = store_->jobs(request.project(), project, job, *size);
+    auto found = store_->jobs(request.project(), project, job, *size, {}, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
     const v1::JobSummary& last = found->back();
-    const auto rest = store_->jobs(request.project(), last.project(), last.job(), 1);
+    const auto rest = store_->jobs(request.project(), last.project(), last.job(), 1, {}, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, last.project() + "/" + last.job()));
     for (v1::JobSummary& summary : *found) *response->add_jobs() = std::move(summary);
     return absl::OkStatus();
   }
 
-  absl::Status list_verdicts(const v1::ListVerdictsRequest& request, v1::ListVerdictsResponse* response) const {
+  absl::Status list_verdicts(const v1::ListVerdictsRequest& request, const Stop& stop,
+                             v1::ListVerdictsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
     if (auto checked = check(request.filter()); !checked.ok()) return checked;
-    const std::string question = "verdicts " + request.filter().SerializeAsString();
-    std::int64_t after = 0;
+    const auto order = order_of(request.order_by());
+    if (!order.ok()) return order.status();
+    const std::string question =
+        absl::StrCat("verdicts ", request.order_by(), " ", request.filter().SerializeAsString());
+    std::optional<ListPlace> after;
     if (!request.page_token().empty()) {
       const auto place = read_page_token(question, request.page_token());
       if (!place.ok()) return place.status();
-      std::from_chars(place->data(), place->data() + place->size(), after);  // Ours: it was checked.
+      const std::vector<std::string> parts = absl::StrSplit(*place, ' ');
+      after.emplace();
+      (void)absl::SimpleAtoi(parts.front(), &after->sequence);  // Ours: it was checked.
+      if (parts.size() > 1) after->key = parts[1];
     }
-    auto found = store_->list(request.filter(), after, *size, /*whole=*/false);
+    auto found = store_->list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, {}, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
-    const std::int64_t last = found->back().sequence;
-    const auto rest = store_->list(request.filter(), last, 1, /*whole=*/false);
+    const ListPlace last{found->back().sequence, found->back().key};
+    const auto rest = store_->list(request.filter(), *order, &last, 1, /*whole=*/false, {}, stop);
     if (!rest.ok()) return rest.status();
-    if (!rest->empty()) response->set_next_page_token(make_page_token(question, absl::StrCat(last)));
+    if (!rest->empty()) {
+      response->set_next_page_token(make_page_token(question, absl::StrCat(last.sequence, " ", last.key)));
+    }
     for (StoredVerdict& stored : *found) {
       note_eviction(&stored.verdict);
       *response->add_verdicts() = std::move(stored.verdict);
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status list_runs(const v1::ListRunsRequest& request, const Stop& stop, v1::ListRunsResponse* response) const {
+    const auto size = page_size(request.page_size());
+    if (!size.ok()) return size.status();
+    if (const auto job = find_job(request); !job.ok()) return job.status();
+    const std::string project = project_of(request);
+    const std::string question = absl::StrCat("runs ", project, "/", request.job());
+    v1::RunSummary after;
+    after.set_rank(-1);
+    if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
+    auto found = store_->runs(project, request.job(), after.run(), after.rank(), *size + 1, {}, stop);
+    if (!found.ok()) return found.status();
+    if (found->size() > static_cast<std::size_t>(*size)) {
+      found->pop_back();
+      after.set_run(found->back().run());
+      after.set_rank(found->back().rank());
+      response->set_next_page_token(make_page_token(question, after.SerializeAsString()));
+    }
+    for (v1::RunSummary& run : *found) *response->add_runs() = std::move(run);
+    return absl::OkStatus();
+  }
+
+  absl::Status list_errors(const v1::ListErrorsRequest& request, const Stop& stop,
+                           v1::ListErrorsResponse* response) const {
+    const auto size = page_size(request.page_size());
+    if (!size.ok()) return size.status();
+    if (const auto job = find_job(request); !job.ok()) return job.status();
+    const std::string project = project_of(request);
+    const std::string question = absl::StrCat("errors ", project, "/", request.job());
+    v1::RefusedStep after;
+    after.set_rank(-1);
+    if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
+    auto found = store_->errors(project, request.job(), after, *size, {}, stop);
+    if (!found.ok() || found->empty()) return found.status();
+    after.set_run(found->back().run());
+    after.set_rank(found->back().rank());
+    after.set_step(found->back().step());
+    after.set_digest(found->back().digest());
+    const auto rest = store_->errors(project, request.job(), after, 1, {}, stop);
+    if (!rest.ok()) return rest.status();
+    if (!rest->empty()) response->set_next_page_token(make_page_token(question, after.SerializeAsString()));
+    for (v1::RefusedStep& error : *found) *response->add_errors() = std::move(error);
+    return absl::OkStatus();
+  }
+
+  // Where the page before ended; left as it is for the first page.
+  template <typename Message>
+  static absl::Status read_message_token(const std::string& question, const std::string& token, Message* after) {
+    if (token.empty()) return absl::OkStatus();
+    const auto place = read_page_token(question, token);
+    if (!place.ok()) return place.status();
+    if (!after->ParseFromString(*place)) return absl::InvalidArgumentError("page_token: expected one of this list");
+    return absl::OkStatus();
+  }
+
+  absl::Status delete_job(const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) const {
+    auto job = find_job(request);
+    if (!job.ok()) return job.status();
+    const std::string project = project_of(request);
+    if (parts_.runs != nullptr && !parts_.runs->forget_job(project, request.job())) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "job: expected one without a stream, found that one is open on a run of \"", request.job(), "\""));
+    }
+    std::promise<absl::Status> removed;
+    store_->remove_job(
+        project, request.job(), [this] { return stopping_.load(); },
+        [&](const absl::Status& status) { removed.set_value(status); });
+    if (absl::Status status = removed.get_future().get(); !status.ok()) return status;
+    for (TraceStore* const traces : {parts_.kept, parts_.references}) {
+      if (traces != nullptr) response->set_traces(response->traces() + traces->remove_job(project, request.job()));
+    }
+    *response->mutable_removed() = *std::move(job);
     return absl::OkStatus();
   }
 
@@ -241,18 +411,18 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     forgot_.notify_all();
   }
 
+  const Parts parts_;
   VerdictStore* const store_;
-  const TraceStore* const kept_;
-  std::atomic<int> waiting_{0};
+  std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable forgot_;
   std::map<grpc::CallbackServerContext*, std::shared_ptr<Watch>> watches_;
   bool draining_ = false;
-  SerialExecutor disk_;  // Last: its thread uses all of the above.
+  SerialExecutor disk_;  // For watches. It and the pool are last: their threads use all of the above.
+  QueryPool pool_{kThreads, kQueriesMax};
 };
 
-VerdictService::VerdictService(VerdictStore* store, const TraceStore* kept)
-    : impl_(std::make_unique<Impl>(store, kept)) {}
+VerdictService::VerdictService(Parts parts) : impl_(std::make_unique<Impl>(std::move(parts))) {}
 VerdictService::~VerdictService() = default;
 grpc::Service* VerdictService::service() { return impl_.get(); }
 void VerdictService::drain() { impl_->drain(); }

@@ -1,4 +1,4 @@
-// plumbline.v1.VerdictService: what operators ask. Reads of the store run on one thread of the service's own, never in
+// plumbline.v1.VerdictService: what operators ask. Reads of the store run on threads of the service's own, never in
 // gRPC's.
 #pragma once
 
@@ -7,21 +7,29 @@
 #include "plumbline/v1/query.grpc.pb.h"
 #include "server/ingest/trace_store.h"
 #include "server/store/store.h"
+#include "server/work/run_registry.h"
 
 namespace plumbline {
 
 class VerdictService {
  public:
-  // Both must outlive the service; `kept` (traces of TYPE_II verdicts) may be null.
-  explicit VerdictService(VerdictStore* store, const TraceStore* kept = nullptr);
+  // All must outlive the service; all but the store may be null.
+  struct Parts {
+    VerdictStore* store = nullptr;
+    TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
+    TraceStore* references = nullptr;
+    RunRegistry* runs = nullptr;
+    v1::ServerInfo info = {};
+  };
+  explicit VerdictService(Parts parts);
   ~VerdictService();
 
   // For ServerBuilder::RegisterService.
   grpc::Service* service();
 
   // Ends every WatchVerdicts with UNAVAILABLE ("draining"), so that Server::Shutdown does not wait for them; later
-  // watches are refused alike. Waits up to half a second for watchers that do not read, then cancels them. Call before
-  // Server::Shutdown.
+  // watches are refused alike, and queries that run are given up. Waits up to half a second for watchers that do not
+  // read, then cancels them. Call before Server::Shutdown.
   void drain();
 
  private:

@@ -1,11 +1,13 @@
 #include "server/store/queries.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "server/store/encode.h"
+#include "server/store/filter.h"
 #include "server/store/run_coverage.h"
 
 namespace plumbline {
@@ -23,35 +25,16 @@ void set_time(std::int64_t time_us, google::protobuf::Timestamp* time) {
   time->set_nanos(static_cast<std::int32_t>(time_us % 1'000'000) * 1000);
 }
 
-// The conditions of a filter, and the values of their parameters.
-struct Where {
-  std::string sql = "TRUE";
-  std::vector<std::variant<std::string, std::int64_t>> values;
-
-  explicit Where(const v1::Filter& filter) {
-    if (!filter.project().empty()) add("project=?", filter.project());
-    if (!filter.job().empty()) add("job=?", filter.job());
-    if (!filter.run().empty()) add("run=?", filter.run());
-    if (filter.verdict() != v1::OUTCOME_UNSPECIFIED) add("outcome=?", static_cast<std::int64_t>(filter.verdict()));
-    if (filter.step_min() != 0) add("step>=?", filter.step_min());
-    if (filter.step_max() != 0) add("step<=?", filter.step_max());
+// Everything of a query, one row after the other, until `each` says that it has enough.
+template <typename Each>
+absl::Status rows(SqliteStatement& statement, const Each& each) {
+  for (;;) {
+    auto row = statement.step();
+    if (!row.ok()) return row.status();
+    if (!*row) return absl::OkStatus();
+    if (!each(statement)) return absl::OkStatus();
   }
-
-  void add(const char* condition, std::variant<std::string, std::int64_t> value) {
-    absl::StrAppend(&sql, " AND ", condition);
-    values.push_back(std::move(value));
-  }
-
-  void bind(SqliteStatement& statement) const {
-    for (const auto& value : values) {
-      if (const auto* text = std::get_if<std::string>(&value)) {
-        statement.bind(std::string_view(*text));
-      } else {
-        statement.bind(std::get<std::int64_t>(value));
-      }
-    }
-  }
-};
+}
 
 // Several statements that see the same commits.
 class ReadTransaction {
@@ -70,20 +53,47 @@ class ReadTransaction {
 
 }  // namespace
 
-absl::StatusOr<std::int64_t> Queries::last_durable_step(const StepIdentity& run) const {
+absl::StatusOr<std::optional<std::string>> PointQueries::owner_of(const StepIdentity& run) const {
   std::lock_guard lock(mutex_);
-  auto statement =
-      connection_.prepare(absl::StrCat("SELECT max(coalesce((SELECT max(step) FROM verdicts WHERE ", kSameRun,
-                                       "), -1), coalesce((SELECT max(step) FROM errors WHERE ", kSameRun, "), -1))"));
+  auto statement = connection_.prepare("SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1");
   if (!statement.ok()) return statement.status();
-  bind_run(*statement, run);
+  statement->bind(run.project).bind(run.job).bind(run.run);
+  auto row = statement->step();
+  if (!row.ok()) return row.status();
+  if (!*row) return std::optional<std::string>();
+  return std::optional<std::string>(statement->text(0));
+}
+
+absl::StatusOr<std::int64_t> PointQueries::last_durable_step(const StepIdentity& run) const {
+  std::lock_guard lock(mutex_);
+  auto statement = connection_.prepare(absl::StrCat("SELECT last_step FROM runs WHERE ", kSameRun));
+  if (!statement.ok()) return statement.status();
   bind_run(*statement, run);
   auto row = statement->step();
   if (!row.ok()) return row.status();
   return *row ? statement->integer(0) : -1;
 }
 
-absl::StatusOr<std::optional<std::string>> Queries::digest_of(const StepIdentity& step) const {
+absl::StatusOr<bool> PointQueries::was_refused(const StepIdentity& step) const {
+  std::lock_guard lock(mutex_);
+  auto statement = connection_.prepare(absl::StrCat("SELECT 1 FROM errors WHERE ", kSameStep, " AND digest=''"));
+  if (!statement.ok()) return statement.status();
+  bind_run(*statement, step);
+  statement->bind(step.step);
+  return statement->step();
+}
+
+absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) const {
+  std::lock_guard lock(mutex_);
+  auto statement = connection_.prepare(absl::StrCat("SELECT memory FROM memories WHERE ", kSameRun));
+  if (!statement.ok()) return statement.status();
+  bind_run(*statement, run);
+  auto row = statement->step();
+  if (!row.ok()) return row.status();
+  return *row ? statement->text(0) : std::string();
+}
+
+absl::StatusOr<std::optional<std::string>> PointQueries::digest_of(const StepIdentity& step) const {
   std::lock_guard lock(mutex_);
   auto statement = connection_.prepare(absl::StrCat("SELECT digest FROM verdicts WHERE ", kSameStep));
   if (!statement.ok()) return statement.status();
@@ -95,7 +105,7 @@ absl::StatusOr<std::optional<std::string>> Queries::digest_of(const StepIdentity
   return std::optional<std::string>(statement->text(0));
 }
 
-absl::StatusOr<v1::Verdict> Queries::get(const std::string& id) const {
+absl::StatusOr<v1::Verdict> PointQueries::get(const std::string& id) const {
   StepIdentity step;
   if (!parse_id(id, &step)) {
     return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
@@ -115,150 +125,293 @@ absl::StatusOr<v1::Verdict> Queries::get(const std::string& id) const {
   return verdict;
 }
 
-absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filter, std::int64_t after_sequence,
-                                                         int limit, bool whole) const {
-  const Where where(filter);
-  std::lock_guard lock(mutex_);
+absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filter, const Order& order,
+                                                         const ListPlace* after, int limit, bool whole,
+                                                         const Visibility& seen, const Stop& stop) const {
+  Where where(filter, seen);
+  if (after != nullptr) where.add_after(order, *after);
+  const auto connection = readers_.take(stop);
   auto statement =
-      connection_.prepare(absl::StrCat("SELECT sequence, summary", whole ? ", detail" : "", " FROM verdicts WHERE ",
-                                       where.sql, " AND sequence>? ORDER BY sequence LIMIT ?"));
+      connection->prepare(absl::StrCat("SELECT sequence, ", order_key(order), ", summary", whole ? ", detail" : "",
+                                       " FROM verdicts WHERE ", where.sql, " ", order_sql(order), " LIMIT ?"));
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
-  statement->bind(after_sequence).bind(limit);
+  statement->bind(limit);
 
   std::vector<StoredVerdict> found;
   std::size_t bytes = 0;
-  for (;;) {
-    auto row = statement->step();
-    if (!row.ok()) return row.status();
-    if (!*row) return found;
-    const std::string serialized = whole ? statement->text(1) + statement->text(2) : statement->text(1);
+  bool parsed = true;
+  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+    const std::string serialized = whole ? row.text(2) + row.text(3) : row.text(2);
     bytes += serialized.size() + 8;  // Tag and length in the answer.
-    if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return found;
+    if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return false;
     StoredVerdict& stored = found.emplace_back();
-    stored.sequence = statement->integer(0);
-    if (!stored.verdict.ParseFromString(serialized)) {
-      return absl::DataLossError(absl::StrCat("the stored verdict of sequence ", stored.sequence, " cannot be parsed"));
+    stored.sequence = row.integer(0);
+    if (order.key == Order::Key::kSurprise) {
+      stored.key = absl::StrFormat("%.17g", row.real(1));
+    } else if (order.key != Order::Key::kSequence) {
+      stored.key = absl::StrCat(row.integer(1));
     }
+    return parsed = stored.verdict.ParseFromString(serialized);
+  });
+  if (!read.ok()) return read;
+  if (!parsed) {
+    return absl::DataLossError(
+        absl::StrCat("the stored verdict of sequence ", found.back().sequence, " cannot be parsed"));
   }
+  return found;
 }
 
 absl::StatusOr<std::int64_t> Queries::last_sequence() const {
-  std::lock_guard lock(mutex_);
-  return connection_.integer("SELECT coalesce(max(sequence), 0) FROM verdicts");
+  // Not the largest that is there: the newest verdict may have been removed.
+  const auto connection = readers_.take({});
+  return connection->integer("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name='verdicts'), 0)");
 }
 
-absl::Status Queries::summarize(v1::JobSummary* summary) const {
-  const auto ask = [&](std::string_view sql, auto&& each) -> absl::Status {
-    auto statement = connection_.prepare(sql);
-    if (!statement.ok()) return statement.status();
-    statement->bind(summary->project()).bind(summary->job());
-    for (;;) {
-      auto row = statement->step();
-      if (!row.ok()) return row.status();
-      if (!*row) return absl::OkStatus();
-      each(*statement);
+namespace {
+
+constexpr char kJobColumns[] =
+    "SELECT project, job, first_seen_us, last_seen_us, type_i, type_ii, inconclusive, missed, errors FROM jobs WHERE ";
+
+// One job; statements see the same commits within a read transaction.
+class Summary {
+ public:
+  // `row`: of kJobColumns.
+  Summary(const SqliteConnection& connection, const Visibility& seen, const SqliteStatement& row, v1::JobSummary* job)
+      : connection_(connection), seen_(seen), job_(*job) {
+    const auto count = [&](int column) { return static_cast<std::uint64_t>(row.integer(column)); };
+    job_.set_project(row.text(0));
+    job_.set_job(row.text(1));
+    set_time(row.integer(2), job_.mutable_first_seen());
+    set_time(row.integer(3), job_.mutable_last_seen());
+    set_steps(count(4), count(5), count(6));
+    job_.set_missed(count(7));
+    job_.set_errors(count(8));
+    whole_ = seen.whole(job_.project());
+  }
+
+  absl::Status finish() {
+    if (!whole_) {
+      if (auto counted = count_own(); !counted.ok()) return counted;
     }
-  };
-  absl::Status status =
-      ask("SELECT run, min(first_seen_us) AS seen FROM runs WHERE project=? AND job=? GROUP BY run ORDER BY seen, run",
-          [&](SqliteStatement& row) { summary->add_runs(row.text(0)); });
-  if (!status.ok()) return status;
-  status = ask("SELECT outcome, count(*) FROM verdicts WHERE project=? AND job=? GROUP BY outcome",
-               [&](SqliteStatement& row) {
-                 const auto count = static_cast<std::uint64_t>(row.integer(1));
-                 summary->set_steps(summary->steps() + count);
-                 if (row.integer(0) == v1::TYPE_I) summary->set_type_i(count);
-                 if (row.integer(0) == v1::TYPE_II) summary->set_type_ii(count);
-                 if (row.integer(0) == v1::INCONCLUSIVE) summary->set_inconclusive(count);
-               });
-  if (!status.ok()) return status;
-  status = ask("SELECT coalesce(sum(missed), 0) FROM gaps WHERE project=? AND job=?",
-               [&](SqliteStatement& row) { summary->set_missed(static_cast<std::uint64_t>(row.integer(0))); });
-  if (!status.ok()) return status;
-  status = ask("SELECT count(*) FROM errors WHERE project=? AND job=?",
-               [&](SqliteStatement& row) { summary->set_errors(static_cast<std::uint64_t>(row.integer(0))); });
-  if (!status.ok()) return status;
-  status = add_run_coverage(connection_, summary->project(), summary->job(), "", summary->mutable_coverage());
-  if (!status.ok()) return status;
+    absl::Status status =
+        ask("run, min(first_seen_us) AS seen, count(*) OVER ()", "runs",
+            absl::StrCat("GROUP BY run ORDER BY seen DESC, run DESC LIMIT ", VerdictStore::kRunsListedMax),
+            [&](SqliteStatement& run) {
+              job_.add_runs(run.text(0));
+              job_.set_runs_total(static_cast<std::uint64_t>(run.integer(2)));
+              return true;
+            });
+    if (!status.ok()) return status;
+    std::reverse(job_.mutable_runs()->begin(), job_.mutable_runs()->end());
+    status = add_run_coverage(connection_, job_.project(), job_.job(), "", seen_, job_.mutable_coverage());
+    if (!status.ok()) return status;
+    return find_worst();
+  }
 
-  const auto take_worst = [&](SqliteStatement& row) {
-    summary->set_worst_verdict_id(absl::StrCat(summary->project(), "/", summary->job(), "/", row.text(0), "/",
-                                               row.integer(1), "/", row.integer(2)));
-  };
-  status = ask(absl::StrCat("SELECT run, rank, step FROM verdicts WHERE project=? AND job=? AND outcome=",
-                            static_cast<int>(v1::TYPE_II), " ORDER BY sequence LIMIT 1"),
-               take_worst);
-  if (!status.ok() || !summary->worst_verdict_id().empty()) return status;
-  return ask(
-      "SELECT run, rank, step FROM verdicts WHERE project=? AND job=? AND coalesce(surprise, margin) IS NOT NULL "
-      "ORDER BY surprise DESC, margin DESC, sequence LIMIT 1",
-      take_worst);
-}
+ private:
+  void set_steps(std::uint64_t type_i, std::uint64_t type_ii, std::uint64_t inconclusive) {
+    job_.set_type_i(type_i);
+    job_.set_type_ii(type_ii);
+    job_.set_inconclusive(inconclusive);
+    job_.set_steps(type_i + type_ii + inconclusive);
+  }
+
+  // Rows of the job that may be seen.
+  template <typename Each>
+  absl::Status ask(const std::string& columns, const std::string& table, const std::string& rest, const Each& each) {
+    auto statement = connection_.prepare(absl::StrCat("SELECT ", columns, " FROM ", table, " WHERE project=? AND job=?",
+                                                      whole_ ? "" : absl::StrCat(" AND ", owned(table)), " ", rest));
+    if (!statement.ok()) return statement.status();
+    statement->bind(job_.project()).bind(job_.job());
+    if (!whole_) statement->bind(seen_.owner);
+    return rows(*statement, each);
+  }
+
+  // What the row says is of everybody's runs.
+  absl::Status count_own() {
+    const auto number = [](const SqliteStatement& row, int column) {
+      return static_cast<std::uint64_t>(row.integer(column));
+    };
+    absl::Status status = ask("min(first_seen_us), max(last_seen_us)", "runs", "", [&](SqliteStatement& row) {
+      set_time(row.integer(0), job_.mutable_first_seen());
+      set_time(row.integer(1), job_.mutable_last_seen());
+      return true;
+    });
+    if (!status.ok()) return status;
+    status = ask("coalesce(sum(outcome=1), 0), coalesce(sum(outcome=2), 0), coalesce(sum(outcome=3), 0)", "verdicts",
+                 "", [&](SqliteStatement& row) {
+                   set_steps(number(row, 0), number(row, 1), number(row, 2));
+                   return true;
+                 });
+    if (!status.ok()) return status;
+    status = ask("coalesce(sum(missed), 0)", "gaps", "", [&](SqliteStatement& row) {
+      job_.set_missed(number(row, 0));
+      return true;
+    });
+    if (!status.ok()) return status;
+    return ask("count(*)", "errors", "", [&](SqliteStatement& row) {
+      job_.set_errors(number(row, 0));
+      return true;
+    });
+  }
+
+  absl::Status find_worst() {
+    const bool fault = job_.type_ii() > 0;
+    return ask("run, rank, step", "verdicts",
+               fault
+                   ? absl::StrCat("AND outcome=", static_cast<int>(v1::TYPE_II), " ORDER BY sequence LIMIT 1")
+                   : "AND coalesce(surprise, margin) IS NOT NULL ORDER BY surprise DESC, margin DESC, sequence LIMIT 1",
+               [&](SqliteStatement& row) {
+                 job_.set_worst_verdict_id(absl::StrCat(job_.project(), "/", job_.job(), "/", row.text(0), "/",
+                                                        row.integer(1), "/", row.integer(2)));
+                 return false;
+               });
+  }
+
+  const SqliteConnection& connection_;
+  const Visibility& seen_;
+  v1::JobSummary& job_;
+  bool whole_ = true;
+};
+
+}  // namespace
 
 absl::StatusOr<std::vector<v1::JobSummary>> Queries::jobs(const std::string& project, const std::string& after_project,
-                                                          const std::string& after_job, int limit) const {
-  std::lock_guard lock(mutex_);
-  const ReadTransaction transaction(connection_);
+                                                          const std::string& after_job, int limit,
+                                                          const Visibility& seen, const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
-  auto statement = connection_.prepare(
-      absl::StrCat("SELECT project, job, min(first_seen_us), max(last_seen_us) FROM runs WHERE ",
-                   project.empty() ? "?=''" : "project=?",
-                   " AND (project, job) > (?, ?) GROUP BY project, job ORDER BY project, job LIMIT ?"));
+  Where where;
+  if (!project.empty()) where.add("project=?", project);
+  where.add("(project, job)>(?, ?)", after_project);
+  where.values.emplace_back(after_job);
+  where.see(seen, "jobs");
+  auto statement = connection->prepare(absl::StrCat(kJobColumns, where.sql, " ORDER BY project, job LIMIT ?"));
   if (!statement.ok()) return statement.status();
-  statement->bind(project).bind(after_project).bind(after_job).bind(limit);
+  where.bind(*statement);
+  statement->bind(limit);
   std::vector<v1::JobSummary> found;
   std::size_t bytes = 0;
-  for (;;) {
-    auto row = statement->step();
-    if (!row.ok()) return row.status();
-    if (!*row) return found;
+  absl::Status summed;
+  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+    if (stop && stop()) summed = absl::CancelledError("the query was given up");
     v1::JobSummary summary;
-    summary.set_project(statement->text(0));
-    summary.set_job(statement->text(1));
-    set_time(statement->integer(2), summary.mutable_first_seen());
-    set_time(statement->integer(3), summary.mutable_last_seen());
-    if (auto summed = summarize(&summary); !summed.ok()) return summed;
+    if (summed.ok()) summed = Summary(*connection, seen, row, &summary).finish();
     bytes += summary.ByteSizeLong() + 8;
-    if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return found;
+    if (!summed.ok() || (!found.empty() && bytes > VerdictStore::kPageBytesMax)) return false;
     found.push_back(std::move(summary));
-  }
+    return true;
+  });
+  if (!read.ok()) return read;
+  if (!summed.ok()) return summed;
+  return found;
 }
 
-absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const std::string& job) const {
-  std::lock_guard lock(mutex_);
-  const ReadTransaction transaction(connection_);
+absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const std::string& job,
+                                            const Visibility& seen) const {
+  const auto connection = readers_.take({});
+  const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
-  auto statement =
-      connection_.prepare("SELECT min(first_seen_us), max(last_seen_us) FROM runs WHERE project=? AND job=?");
+  Where where;
+  where.add("project=?", project);
+  where.add("job=?", job);
+  where.see(seen, "jobs");
+  auto statement = connection->prepare(absl::StrCat(kJobColumns, where.sql));
   if (!statement.ok()) return statement.status();
-  statement->bind(project).bind(job);
+  where.bind(*statement);
   auto row = statement->step();
   if (!row.ok()) return row.status();
-  if (!*row || statement->is_null(0)) {
-    return absl::NotFoundError(absl::StrCat("there is no job \"", job, "\" in project \"", project, "\""));
-  }
+  if (!*row) return absl::NotFoundError(absl::StrCat("there is no job \"", job, "\" in project \"", project, "\""));
   v1::JobSummary summary;
-  summary.set_project(project);
-  summary.set_job(job);
-  set_time(statement->integer(0), summary.mutable_first_seen());
-  set_time(statement->integer(1), summary.mutable_last_seen());
-  if (auto summed = summarize(&summary); !summed.ok()) return summed;
+  if (auto summed = Summary(*connection, seen, *statement, &summary).finish(); !summed.ok()) return summed;
   return summary;
 }
 
-absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter) const {
-  const Where where(filter);
+absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& project, const std::string& job,
+                                                          const std::string& after_run, std::int32_t after_rank,
+                                                          int limit, const Visibility& seen, const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  Where where;
+  where.add("project=?", project);
+  where.add("job=?", job);
+  where.add("(run, rank)>(?, ?)", after_run);
+  where.values.emplace_back(std::int64_t{after_rank});
+  where.see(seen, "runs");
+  auto statement = connection->prepare(
+      absl::StrCat("SELECT run, rank, first_seen_us, last_seen_us, last_step, client, owner FROM runs WHERE ",
+                   where.sql, " ORDER BY run, rank LIMIT ?"));
+  if (!statement.ok()) return statement.status();
+  where.bind(*statement);
+  statement->bind(limit);
+  std::vector<v1::RunSummary> found;
+  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+    v1::RunSummary& run = found.emplace_back();
+    run.set_run(row.text(0));
+    run.set_rank(static_cast<std::int32_t>(row.integer(1)));
+    set_time(row.integer(2), run.mutable_first_seen());
+    set_time(row.integer(3), run.mutable_last_seen());
+    run.set_last_step(row.integer(4));
+    run.set_client_version(row.text(5));
+    run.set_owner(row.text(6));
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
+absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& project, const std::string& job,
+                                                             const v1::RefusedStep& after, int limit,
+                                                             const Visibility& seen, const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  Where where;
+  where.add("project=?", project);
+  where.add("job=?", job);
+  where.add("(run, rank, step, digest)>(?, ?, ?, ?)", after.run());
+  where.values.emplace_back(std::int64_t{after.rank()});
+  where.values.emplace_back(after.step());
+  where.values.emplace_back(after.digest());
+  where.see(seen, "errors");
+  auto statement =
+      connection->prepare(absl::StrCat("SELECT run, rank, step, digest, code, message, time_us FROM errors WHERE ",
+                                       where.sql, " ORDER BY run, rank, step, digest LIMIT ?"));
+  if (!statement.ok()) return statement.status();
+  where.bind(*statement);
+  statement->bind(limit);
+  std::vector<v1::RefusedStep> found;
+  std::size_t bytes = 0;
+  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+    v1::RefusedStep error;
+    error.set_run(row.text(0));
+    error.set_rank(static_cast<std::int32_t>(row.integer(1)));
+    error.set_step(row.integer(2));
+    error.set_digest(row.text(3));
+    error.mutable_status()->set_code(static_cast<std::int32_t>(row.integer(4)));
+    error.mutable_status()->set_message(row.text(5));
+    set_time(row.integer(6), error.mutable_time());
+    bytes += error.ByteSizeLong() + 8;
+    if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return false;
+    found.push_back(std::move(error));
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
+absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const {
+  const Where where(filter, seen);
   v1::Stats stats;
-  std::lock_guard lock(mutex_);
-  const ReadTransaction transaction(connection_);
+  const auto connection = readers_.take(stop);
+  const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
 
   if (!filter.project().empty() && !filter.job().empty()) {
-    auto added = add_run_coverage(connection_, filter.project(), filter.job(), filter.run(), stats.mutable_coverage());
+    auto added =
+        add_run_coverage(*connection, filter.project(), filter.job(), filter.run(), seen, stats.mutable_coverage());
     if (!added.ok()) return added;
   }
-  auto sums = connection_.prepare(absl::StrCat(
+  auto sums = connection->prepare(absl::StrCat(
       "SELECT outcome, count(*), sum(operations), sum(opaque), sum(audit_seconds), max(margin), count(margin), "
       "max(surprise), count(surprise) FROM verdicts WHERE ",
       where.sql, " GROUP BY outcome"));
@@ -292,7 +445,7 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter) const {
   // Of an even number, the lower one: one that some verdict has.
   const auto median = [&](const char* column, std::int64_t count) -> absl::StatusOr<double> {
     if (count == 0) return kNone;
-    auto statement = connection_.prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",
+    auto statement = connection->prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",
                                                       column, " IS NOT NULL ORDER BY ", column, " LIMIT 1 OFFSET ?"));
     if (!statement.ok()) return statement.status();
     where.bind(*statement);

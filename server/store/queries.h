@@ -1,4 +1,4 @@
-// What the store answers, on one connection that cannot write. Thread-safe: one query at a time.
+// What the store answers, on connections that cannot write. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -6,33 +6,53 @@
 #include <string>
 #include <vector>
 
+#include "server/store/readers.h"
 #include "server/store/sqlite.h"
 #include "server/store/store.h"
 
 namespace plumbline {
 
-// Each method as VerdictStore documents it.
-class Queries {
+// What a step's admission asks: single rows by their keys, on a connection of their own, for which no query of an
+// operator is waited for. Each method as VerdictStore documents it.
+class PointQueries {
  public:
-  explicit Queries(SqliteConnection connection) : connection_(std::move(connection)) {}
+  explicit PointQueries(SqliteConnection connection) : connection_(std::move(connection)) {}
 
+  absl::StatusOr<std::optional<std::string>> owner_of(const StepIdentity& run) const;
   absl::StatusOr<std::int64_t> last_durable_step(const StepIdentity& run) const;
+  absl::StatusOr<bool> was_refused(const StepIdentity& step) const;
   absl::StatusOr<std::optional<std::string>> digest_of(const StepIdentity& step) const;
+  absl::StatusOr<std::string> memory_of(const StepIdentity& run) const;
   absl::StatusOr<v1::Verdict> get(const std::string& id) const;
-  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, std::int64_t after_sequence, int limit,
-                                                  bool whole) const;
-  absl::StatusOr<std::int64_t> last_sequence() const;
-  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
-                                                   const std::string& after_job, int limit) const;
-  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job) const;
-  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const;
 
  private:
-  // With the mutex held and a read transaction open.
-  absl::Status summarize(v1::JobSummary* summary) const;
-
   mutable std::mutex mutex_;
   SqliteConnection connection_;
+};
+
+// What operators ask: several at a time.
+class Queries {
+ public:
+  explicit Queries(std::vector<SqliteConnection> connections) : readers_(std::move(connections)) {}
+
+  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order, const ListPlace* after,
+                                                  int limit, bool whole, const Visibility& seen,
+                                                  const Stop& stop) const;
+  absl::StatusOr<std::int64_t> last_sequence() const;
+  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
+                                                   const std::string& after_job, int limit, const Visibility& seen,
+                                                   const Stop& stop) const;
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job, const Visibility& seen) const;
+  absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
+                                                   const std::string& after_run, std::int32_t after_rank, int limit,
+                                                   const Visibility& seen, const Stop& stop) const;
+  absl::StatusOr<std::vector<v1::RefusedStep>> errors(const std::string& project, const std::string& job,
+                                                      const v1::RefusedStep& after, int limit, const Visibility& seen,
+                                                      const Stop& stop) const;
+  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const;
+
+ private:
+  mutable Readers readers_;
 };
 
 }  // namespace plumbline

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "plumbline/v1/verdict.pb.h"
 
 namespace plumbline {
@@ -59,19 +60,26 @@ class Union {
 }  // namespace
 
 absl::Status add_run_coverage(const SqliteConnection& connection, const std::string& project, const std::string& job,
-                              std::string run, google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage) {
+                              std::string run, const Visibility& seen,
+                              google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage) {
+  const bool whole = seen.whole(project);
+  const char* const owned = whole ? "" : " AND owner=?";
   if (run.empty()) {
-    auto last = connection.prepare("SELECT run FROM runs WHERE project=? AND job=? ORDER BY last_seen_us DESC LIMIT 1");
+    auto last = connection.prepare(
+        absl::StrCat("SELECT run FROM runs WHERE project=? AND job=?", owned, " ORDER BY last_seen_us DESC LIMIT 1"));
     if (!last.ok()) return last.status();
     last->bind(project).bind(job);
+    if (!whole) last->bind(seen.owner);
     auto row = last->step();
     if (!row.ok()) return row.status();
     if (!*row) return absl::OkStatus();
     run = last->text(0);
   }
-  auto ranks = connection.prepare("SELECT rank FROM runs WHERE project=? AND job=? AND run=? ORDER BY rank");
+  auto ranks = connection.prepare(
+      absl::StrCat("SELECT rank FROM runs WHERE project=? AND job=? AND run=?", owned, " ORDER BY rank"));
   if (!ranks.ok()) return ranks.status();
   ranks->bind(project).bind(job).bind(run);
+  if (!whole) ranks->bind(seen.owner);
   for (;;) {
     auto row = ranks->step();
     if (!row.ok()) return row.status();

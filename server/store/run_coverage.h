@@ -6,12 +6,15 @@
 #include "absl/status/status.h"
 #include "plumbline/v1/query.pb.h"
 #include "server/store/sqlite.h"
+#include "server/store/visibility.h"
 
 namespace plumbline {
 
 // Adds the coverage of each rank of a run whose steps state their modules; of the job's last run where `run` is empty.
+// Of runs that may not be seen: nothing.
 absl::Status add_run_coverage(const SqliteConnection& connection, const std::string& project, const std::string& job,
-                              std::string run, google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage);
+                              std::string run, const Visibility& seen,
+                              google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage);
 
 inline constexpr int kCoverageVerdictsMax = 256;
 inline constexpr int kLeftOutMax = 64;

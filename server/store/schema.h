@@ -9,9 +9,10 @@
 namespace plumbline {
 
 inline constexpr int kApplicationId = 0x504C4D42;  // "PLMB".
-inline constexpr int kSchemaVersion = 2;
+inline constexpr int kSchemaVersion = 3;
 
-// A connection that writes: WAL, synchronous=FULL, tables made. Errors as open_sqlite_store() documents them.
+// A connection that writes: WAL, synchronous=FULL, tables made or brought to our version, each version in a transaction
+// of its own. A database that is refused is not written to. Errors as open_sqlite_store() documents them.
 absl::StatusOr<SqliteConnection> open_writer(const std::string& path, const std::string& vfs);
 
 // A connection that reads what open_writer() has prepared, and cannot write.

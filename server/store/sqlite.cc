@@ -27,6 +27,9 @@ absl::Status sqlite_status(int code, std::string_view doing, std::string_view me
     case SQLITE_LOCKED:
       status = absl::StatusCode::kUnavailable;
       break;
+    case SQLITE_INTERRUPT:
+      status = absl::StatusCode::kCancelled;
+      break;
     default:
       break;
   }
@@ -103,10 +106,11 @@ std::size_t SqliteStatement::bytes(int column) const {
 
 bool SqliteStatement::is_null(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
 
-absl::StatusOr<SqliteConnection> SqliteConnection::open(const std::string& path, const std::string& vfs) {
+absl::StatusOr<SqliteConnection> SqliteConnection::open(const std::string& path, const std::string& vfs, Mode mode) {
   sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                   vfs.empty() ? nullptr : vfs.c_str());
+  const int flags = mode == Mode::kReadOnly ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &raw, flags | SQLITE_OPEN_NOMUTEX, vfs.empty() ? nullptr : vfs.c_str());
   SqliteConnection connection;
   connection.connection_.reset(raw);
   if (code != SQLITE_OK) {
@@ -115,6 +119,13 @@ absl::StatusOr<SqliteConnection> SqliteConnection::open(const std::string& path,
   sqlite3_busy_timeout(raw, 5000);
   sqlite3_extended_result_codes(raw, 1);
   return connection;
+}
+
+void SqliteConnection::set_stop(const std::function<bool()>* stop) const {
+  constexpr int kEvery = 4000;  // Instructions of SQLite's machine: well below a millisecond.
+  const auto ask = [](void* asked) { return (*static_cast<const std::function<bool()>*>(asked))() ? 1 : 0; };
+  sqlite3_progress_handler(connection_.get(), stop == nullptr ? 0 : kEvery, stop == nullptr ? nullptr : +ask,
+                           const_cast<std::function<bool()>*>(stop));
 }
 
 absl::StatusOr<SqliteStatement> SqliteConnection::prepare(std::string_view sql) const {

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 namespace plumbline {
 
 // FULL is RESOURCE_EXHAUSTED, CORRUPT and NOTADB are DATA_LOSS, CANTOPEN, PERM, READONLY and AUTH are
-// PERMISSION_DENIED, BUSY and LOCKED are UNAVAILABLE, anything else is INTERNAL.
+// PERMISSION_DENIED, BUSY and LOCKED are UNAVAILABLE, INTERRUPT is CANCELLED, anything else is INTERNAL.
 absl::Status sqlite_status(int code, std::string_view doing, std::string_view message);
 
 // A prepared statement. bind() takes parameters in order, from the first; reset() readies it for the next use.
@@ -51,8 +52,14 @@ class SqliteStatement {
 
 class SqliteConnection {
  public:
-  // Opens or creates a database file.
-  static absl::StatusOr<SqliteConnection> open(const std::string& path, const std::string& vfs);
+  enum class Mode { kReadOnly, kCreate };
+
+  // Opens a database file; kCreate: to write, and creates it where it is not there.
+  static absl::StatusOr<SqliteConnection> open(const std::string& path, const std::string& vfs, Mode mode);
+
+  // Whether to give up, asked every few thousand steps of a statement on this connection, which then ends with
+  // CANCELLED. The function must outlive its use; null: never. An object for a scope, below, sets and unsets it.
+  void set_stop(const std::function<bool()>* stop) const;
 
   absl::StatusOr<SqliteStatement> prepare(std::string_view sql) const;
   absl::Status run(const std::string& sql) const;  // One or more statements without results of interest.
@@ -66,6 +73,20 @@ class SqliteConnection {
     void operator()(sqlite3* connection) const { sqlite3_close_v2(connection); }
   };
   std::unique_ptr<sqlite3, Close> connection_;
+};
+
+// Lets the statements of a scope be given up.
+class SqliteStop {
+ public:
+  SqliteStop(const SqliteConnection& connection, const std::function<bool()>& stop) : connection_(connection) {
+    if (stop) connection_.set_stop(&stop);
+  }
+  ~SqliteStop() { connection_.set_stop(nullptr); }
+  SqliteStop(const SqliteStop&) = delete;
+  SqliteStop& operator=(const SqliteStop&) = delete;
+
+ private:
+  const SqliteConnection& connection_;
 };
 
 // Resets a statement at the end of a scope, so that no read transaction is left open.

@@ -15,6 +15,7 @@
 #include "server/store/commit_queue.h"
 #include "server/store/encode.h"
 #include "server/store/queries.h"
+#include "server/store/removal.h"
 #include "server/store/schema.h"
 #include "server/store/store.h"
 
@@ -71,20 +72,25 @@ absl::Status sync_directory(const std::string& data_dir) {
 
 // The statements of the writer thread.
 struct Statements {
-  SqliteStatement open_run, digest, insert_verdict, clear_error, insert_error, insert_gap;
+  SqliteStatement touch_run, open_run, owner, digest, insert_verdict, clear_error, insert_error, insert_gap, remember;
 
   absl::Status prepare(const SqliteConnection& connection) {
     const std::pair<SqliteStatement*, const char*> all[] = {
-        {&open_run,
-         "INSERT INTO runs VALUES(?,?,?,?,?,?) ON CONFLICT DO UPDATE SET "
-         "first_seen_us=min(first_seen_us, excluded.first_seen_us),"
+        {&touch_run,
+         "INSERT INTO runs(project, job, run, rank, first_seen_us, last_seen_us, owner) VALUES(?,?,?,?,?,?,?) "
+         "ON CONFLICT DO UPDATE SET first_seen_us=min(first_seen_us, excluded.first_seen_us),"
          "last_seen_us=max(last_seen_us, excluded.last_seen_us)"},
+        {&open_run, "UPDATE runs SET client=? WHERE project=? AND job=? AND run=? AND rank=?"},
+        {&remember, "INSERT INTO memories VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET memory=excluded.memory"},
+        {&owner, "SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1"},
         {&digest, "SELECT digest FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? AND step=?"},
         {&insert_verdict,
          "INSERT INTO verdicts(project, job, run, rank, step, outcome, grade, cause, margin, digest, time_us,"
          "audit_seconds, operations, opaque, summary, detail, surprise) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&clear_error, "DELETE FROM errors WHERE project=? AND job=? AND run=? AND rank=? AND step=? AND digest=''"},
-        {&insert_error, "INSERT OR REPLACE INTO errors VALUES(?,?,?,?,?,?,?,?,?)"},
+        {&insert_error,
+         "INSERT INTO errors VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET code=excluded.code,"
+         "message=excluded.message, time_us=excluded.time_us"},
         {&insert_gap,
          "INSERT INTO gaps VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET missed=excluded.missed,"
          "reasons=excluded.reasons WHERE excluded.missed > missed"},
@@ -107,7 +113,7 @@ struct VerdictRow {
   StepIdentity step;
   v1::Verdict keys;  // Without texts, taps and contributors.
   std::int64_t time_us = 0;
-  std::string summary, detail;
+  std::string summary, detail, memory;
 };
 
 absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
@@ -149,23 +155,39 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
 class SqliteStore final : public VerdictStore {
  public:
   SqliteStore(Descriptor lock, std::unique_ptr<SqliteConnection> connection, Statements statements,
-              SqliteConnection reader, std::function<void(const std::string&)> trouble)
+              SqliteConnection reader, std::vector<SqliteConnection> readers,
+              std::function<void(const std::string&)> trouble)
       : lock_(std::move(lock)),
         connection_(std::move(connection)),
         statements_(std::move(statements)),
-        queries_(std::move(reader)),
+        points_(std::move(reader)),
+        queries_(std::move(readers)),
         queue_(
             connection_.get(), kPendingMax, [this] { notify(); }, std::move(trouble)) {}
 
-  void open_run(const StepIdentity& run, Done done) override {
-    queue_.push([this, run, time = now_us()](absl::Status*) { return touch_run(run, time); }, std::move(done));
+  void open_run(const StepIdentity& run, const std::string& owner, const std::string& client, Done done) override {
+    queue_.push([this, run, owner, client,
+                 time = now_us()](absl::Status* answer) { return write_open_run(run, owner, client, time, answer); },
+                std::move(done));
   }
 
-  void append(const v1::Verdict& verdict, const Missed& missed, Done done) override {
+  void append(const v1::Verdict& verdict, const Missed& missed, const std::string& memory, Done done) override {
     auto row = make_row(verdict);
+    if (row.ok()) row->memory = memory;
     queue_.push([this, row = std::move(row), missed](
                     absl::Status* answer) { return row.ok() ? write_verdict(*row, missed, answer) : row.status(); },
                 std::move(done));
+  }
+
+  void expire(const Retention& retention, std::int64_t now, Stop stop, Done done) override {
+    in_steps([this, retention, now] { return expire_some(*connection_, retention, now); }, std::move(stop),
+             std::move(done));
+  }
+
+  void remove_job(const std::string& project, const std::string& job, Stop stop, Done done) override {
+    if (const auto known = queries_.job(project, job, {}); !known.ok()) return done(known.status());
+    in_steps([this, project, job] { return remove_some(*connection_, project, job); }, std::move(stop),
+             std::move(done));
   }
 
   void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed, Done done) override {
@@ -180,25 +202,45 @@ class SqliteStore final : public VerdictStore {
   }
 
   absl::StatusOr<std::int64_t> last_durable_step(const StepIdentity& run) const override {
-    return queries_.last_durable_step(run);
+    return points_.last_durable_step(run);
   }
+  absl::StatusOr<std::optional<std::string>> owner_of(const StepIdentity& run) const override {
+    return points_.owner_of(run);
+  }
+  absl::StatusOr<bool> was_refused(const StepIdentity& step) const override { return points_.was_refused(step); }
+  absl::StatusOr<std::string> memory_of(const StepIdentity& run) const override { return points_.memory_of(run); }
   absl::StatusOr<std::optional<std::string>> digest_of(const StepIdentity& step) const override {
-    return queries_.digest_of(step);
+    return points_.digest_of(step);
   }
-  absl::StatusOr<v1::Verdict> get(const std::string& id) const override { return queries_.get(id); }
-  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, std::int64_t after_sequence, int limit,
-                                                  bool whole) const override {
-    return queries_.list(filter, after_sequence, limit, whole);
+  absl::StatusOr<v1::Verdict> get(const std::string& id) const override { return points_.get(id); }
+  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order, const ListPlace* after,
+                                                  int limit, bool whole, const Visibility& seen,
+                                                  const Stop& stop) const override {
+    return queries_.list(filter, order, after, limit, whole, seen, stop);
   }
   absl::StatusOr<std::int64_t> last_sequence() const override { return queries_.last_sequence(); }
   absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
-                                                   const std::string& after_job, int limit) const override {
-    return queries_.jobs(project, after_project, after_job, limit);
+                                                   const std::string& after_job, int limit, const Visibility& seen,
+                                                   const Stop& stop) const override {
+    return queries_.jobs(project, after_project, after_job, limit, seen, stop);
   }
-  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job) const override {
-    return queries_.job(project, job);
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job,
+                                     const Visibility& seen) const override {
+    return queries_.job(project, job, seen);
   }
-  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const override { return queries_.stats(filter); }
+  absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
+                                                   const std::string& after_run, std::int32_t after_rank, int limit,
+                                                   const Visibility& seen, const Stop& stop) const override {
+    return queries_.runs(project, job, after_run, after_rank, limit, seen, stop);
+  }
+  absl::StatusOr<std::vector<v1::RefusedStep>> errors(const std::string& project, const std::string& job,
+                                                      const v1::RefusedStep& after, int limit, const Visibility& seen,
+                                                      const Stop& stop) const override {
+    return queries_.errors(project, job, after, limit, seen, stop);
+  }
+  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const override {
+    return queries_.stats(filter, seen, stop);
+  }
 
   std::uint64_t subscribe(std::function<void()> listener) override {
     std::lock_guard lock(listeners_mutex_);
@@ -217,10 +259,46 @@ class SqliteStore final : public VerdictStore {
     for (const auto& [handle, listener] : listeners_) listener();
   }
 
+  // Commits `some` again and again, others in between, until it says that there is no more.
+  void in_steps(std::function<absl::StatusOr<bool>()> some, Stop stop, Done done) {
+    auto more = std::make_shared<bool>(false);
+    queue_.push(
+        [some, more](absl::Status*) {
+          const auto left = some();
+          *more = left.ok() && *left;
+          return left.status();
+        },
+        [this, some, more, stop, done](const absl::Status& status) {
+          if (!status.ok() || !*more) return done(status);
+          if (stop && stop()) return done(absl::CancelledError("not everything was removed"));
+          in_steps(some, stop, done);
+        });
+  }
+
   // The rest runs on the writer thread.
 
-  absl::Status touch_run(const StepIdentity& run, std::int64_t time_us) {
-    statements_.open_run.bind(run.project).bind(run.job).bind(run.run).bind(run.rank).bind(time_us).bind(time_us);
+  // `owner` is that of a new row alone.
+  absl::Status touch_run(const StepIdentity& run, std::int64_t time_us, const std::string& owner = "") {
+    statements_.touch_run.bind(run.project).bind(run.job).bind(run.run).bind(run.rank).bind(time_us).bind(time_us);
+    return statements_.touch_run.bind(owner).run();
+  }
+
+  absl::Status write_open_run(const StepIdentity& run, const std::string& owner, const std::string& client,
+                              std::int64_t time_us, absl::Status* answer) {
+    std::optional<std::string> first;
+    {
+      const SqliteReset reset(statements_.owner);
+      statements_.owner.bind(run.project).bind(run.job).bind(run.run);
+      auto found = statements_.owner.step();
+      if (!found.ok()) return found.status();
+      if (*found) first = statements_.owner.text(0);
+    }
+    if (first && *first != owner) {
+      *answer = absl::PermissionDeniedError(absl::StrCat("run \"", run.run, "\" was opened by another user"));
+      return absl::OkStatus();
+    }
+    if (auto status = touch_run(run, time_us, owner); !status.ok()) return status;
+    statements_.open_run.bind(client).bind(run.project).bind(run.job).bind(run.run).bind(run.rank);
     return statements_.open_run.run();
   }
 
@@ -272,13 +350,17 @@ class SqliteStore final : public VerdictStore {
         .bind_blob(row.summary)
         .bind_blob(row.detail)
         .bind(row.keys.has_surprise() ? row.keys.surprise() : kNotAsked);
-    return statements_.insert_verdict.run();
+    if (auto status = statements_.insert_verdict.run(); !status.ok() || row.memory.empty()) return status;
+    statements_.remember.bind(row.step.project).bind(row.step.job).bind(row.step.run).bind(row.step.rank);
+    statements_.remember.bind_blob(row.memory);
+    return statements_.remember.run();
   }
 
   // In the order of construction; the queue, first to go, uses all of the others.
   Descriptor lock_;
   std::unique_ptr<SqliteConnection> connection_;
   Statements statements_;
+  PointQueries points_;
   Queries queries_;
   std::mutex listeners_mutex_;
   std::map<std::uint64_t, std::function<void()>> listeners_;
@@ -296,12 +378,18 @@ absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::strin
   if (!writer.ok()) return writer.status();
   auto reader = open_reader(path, options.vfs);
   if (!reader.ok()) return reader.status();
+  std::vector<SqliteConnection> readers;
+  for (int i = 0; i < VerdictStore::kReaders; ++i) {
+    auto another = open_reader(path, options.vfs);
+    if (!another.ok()) return another.status();
+    readers.push_back(*std::move(another));
+  }
   if (auto synced = sync_directory(data_dir); !synced.ok()) return synced;
   auto connection = std::make_unique<SqliteConnection>(std::move(*writer));
   Statements statements;
   if (auto prepared = statements.prepare(*connection); !prepared.ok()) return prepared;
   return std::make_unique<SqliteStore>(std::move(*lock), std::move(connection), std::move(statements),
-                                       std::move(*reader), std::move(options.trouble));
+                                       std::move(*reader), std::move(readers), std::move(options.trouble));
 }
 
 }  // namespace plumbline

@@ -140,6 +140,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->budget = request.budget;
     run->ranks = ranks;
     run->replicated = request.replicated;
+    run->memory = request.memory;
     handles_[run->handle] = id;
     if (reference) ++referenced_[reference->run_id()];
     found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
@@ -226,15 +227,33 @@ bool RunRegistry::make_room() {
   for (const std::string& id : ages_) {
     const auto found = runs_.find(id);
     if (found->second.streaming) continue;
-    const Run& run = *found->second.run;
-    if (found->second.keep_traces) unreference(id);
-    if (run.reference) unreference(run.reference->run_id());
-    handles_.erase(run.handle);
-    ages_.erase(found->second.age);
-    runs_.erase(found);
+    forget(found);
     return true;
   }
   return false;
+}
+
+void RunRegistry::forget(std::map<std::string, Entry>::iterator found) {
+  const Run& run = *found->second.run;
+  if (found->second.keep_traces) unreference(found->first);
+  if (run.reference) unreference(run.reference->run_id());
+  handles_.erase(run.handle);
+  ages_.erase(found->second.age);
+  runs_.erase(found);
+}
+
+bool RunRegistry::forget_job(const std::string& project, const std::string& job) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::map<std::string, Entry>::iterator> of_job;
+  for (auto entry = runs_.begin(); entry != runs_.end(); ++entry) {
+    const StepIdentity& run = entry->second.run->identity;
+    if (run.project != project || run.job != job) continue;
+    if (entry->second.streaming) return false;
+    of_job.push_back(entry);
+  }
+  for (const auto& entry : of_job) forget(entry);
+  wanted_.erase(StrCat(project, "/", job));
+  return true;
 }
 
 void RunRegistry::unreference(const std::string& id) {

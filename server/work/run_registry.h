@@ -56,6 +56,7 @@ class RunRegistry {
     Budget budget;
     std::int32_t ranks = 0;  // 0: 1.
     bool replicated = false;
+    StepMemory memory;  // Of a run that this daemon has not seen yet: what it left with an earlier one.
   };
 
   // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,
@@ -76,6 +77,9 @@ class RunRegistry {
   bool keeps_traces(const StepIdentity& run) const;
   bool known(const StepIdentity& run) const;
 
+  // Forgets all runs of a job. False: one of them has a stream, and none is forgotten.
+  bool forget_job(const std::string& project, const std::string& job);
+
  private:
   struct Entry {
     std::shared_ptr<Run> run;
@@ -86,6 +90,7 @@ class RunRegistry {
   Violation check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference) const;
   std::string fresh_handle();
   bool make_room();
+  void forget(std::map<std::string, Entry>::iterator found);
   void unreference(const std::string& id);
 
   mutable std::mutex mutex_;

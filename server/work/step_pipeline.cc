@@ -9,6 +9,7 @@
 #include "server/bound/pair/golden.h"
 #include "server/pipeline/audit.h"
 #include "server/store/encode.h"
+#include "server/work/run_memory.h"
 #include "server/work/steady.h"
 
 namespace plumbline {
@@ -125,7 +126,8 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   // A rank may be ahead of the step that all ranks have sent.
   const bool joined = !trace.rank_digests.empty();
   const std::int64_t last = joined ? *last_durable : std::max(*last_durable, step->run->last_step);
-  if (trace.identity.step < last) {
+  // The last durable step has no verdict here only if that was removed since: it was judged once.
+  if (trace.identity.step < last || trace.identity.step == *last_durable) {
     return record_refusal(
         trace.identity,
         invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step), missed,
@@ -210,6 +212,8 @@ std::string StepPipeline::lost_reference(const StepIdentity& wanted) const {
   const auto digest = parts_.store->digest_of(wanted);
   if (digest.ok() && *digest) return "its trace was not kept: the run was not opened as a reference";
   // Traces are kept before their verdicts are, and steps come in ascending order.
+  const auto refused = parts_.store->was_refused(wanted);
+  if (refused.ok() && *refused) return "the step was refused";
   const auto last = parts_.store->last_durable_step(wanted);
   if (last.ok() && *last >= wanted.step) return "the run has passed it: the step was not sampled, or was refused";
   return "";
@@ -348,6 +352,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) keep_trace(made->record, &verdict);
 
   auto judged = std::make_shared<JudgedStep>();
+  if (!step->given) judged->memory = to_bytes(run.memory);
   judged->wants_outputs =
       verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
   judged->wire = to_proto(verdict);
@@ -358,24 +363,25 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged) {
   const Trace& trace = *step->trace();
   const VerdictRecord& wire = judged->wire;
-  parts_.store->append(wire, {trace.missed, trace.missed_reasons}, [this, step, judged](const absl::Status& status) {
-    const Trace& of = *step->trace();
-    if (status.ok()) {
-      unstored_.remove(of.identity.id());
-    } else {
-      unstored_.put(of.identity.id(), judged);
-    }
-    if (status.ok() && parts_.metrics != nullptr) {
-      parts_.metrics->add_verdict(judged->verdict);
-      parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
-    }
-    finish(step, {.step = of.identity,
-                  .error = status,
-                  .field = "",
-                  .verdict = judged->wire,
-                  .durable = status.ok(),
-                  .wants_outputs = judged->wants_outputs});
-  });
+  parts_.store->append(
+      wire, {trace.missed, trace.missed_reasons}, judged->memory, [this, step, judged](const absl::Status& status) {
+        const Trace& of = *step->trace();
+        if (status.ok()) {
+          unstored_.remove(of.identity.id());
+        } else {
+          unstored_.put(of.identity.id(), judged);
+        }
+        if (status.ok() && parts_.metrics != nullptr) {
+          parts_.metrics->add_verdict(judged->verdict);
+          parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
+        }
+        finish(step, {.step = of.identity,
+                      .error = status,
+                      .field = "",
+                      .verdict = judged->wire,
+                      .durable = status.ok(),
+                      .wants_outputs = judged->wants_outputs});
+      });
 }
 
 void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {

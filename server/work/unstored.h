@@ -17,7 +17,8 @@ namespace plumbline {
 
 struct JudgedStep {
   VerdictRecord wire;
-  Verdict verdict;  // The same, for the metrics.
+  Verdict verdict;     // The same, for the metrics.
+  std::string memory;  // What the run remembers once it is stored; empty: what it did before.
   bool wants_outputs = false;
 };
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import grpc
 import pytest
+from google.protobuf import timestamp_pb2
 from query_support import inconclusive, query_stub, send, type_i, type_ii
 from stream_client import Client, StepFrames
 from stream_daemon import DaemonProcess
@@ -88,7 +89,11 @@ def test_filters_and_pages(client: Client, run: str, job: str) -> None:
     ("request_fields", "field"),
     [
         ({"page_size": -1}, "page_size"),
-        ({"page_size": 1001}, "page_size"),
+        ({"order_by": "margin"}, "order_by"),
+        ({"order_by": " desc"}, "order_by"),
+        ({"filter": query_pb2.Filter(rank=-1)}, "filter.rank"),
+        ({"filter": query_pb2.Filter(surprise_min=math.nan)}, "filter.surprise_min"),
+        ({"filter": query_pb2.Filter(time_min=timestamp_pb2.Timestamp(nanos=-1))}, "filter.time_min"),
         ({"page_token": "garbage"}, "page_token"),
         ({"page_token": "A" * 4096}, "page_token"),
         ({"filter": query_pb2.Filter(step_min=-1)}, "filter.step_min"),

@@ -21,7 +21,7 @@ class QueryServer {
     auto store = open_sqlite_store(dir_);
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = std::move(*store);
-    service_ = std::make_unique<VerdictService>(store_.get());
+    service_ = std::make_unique<VerdictService>(VerdictService::Parts{store_.get()});
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address(), grpc::InsecureServerCredentials());
     builder.RegisterService(service_->service());

@@ -94,8 +94,6 @@ TEST_F(VerdictServiceTest, NamesTheFieldAtFault) {
     return bad.field_violations(0).field();
   };
   v1::ListVerdictsRequest request;
-  request.set_page_size(1001);
-  EXPECT_EQ(violation(request), "page_size");
   request.set_page_size(-1);
   EXPECT_EQ(violation(request), "page_size");
   request.Clear();

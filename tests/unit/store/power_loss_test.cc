@@ -14,6 +14,8 @@
 namespace plumbline {
 namespace {
 
+constexpr std::size_t kWaitingMax = 2000;
+
 struct Loss {
   std::size_t acknowledged = 0;
   std::size_t lost = 0;  // Acknowledged before the power failed, and not there after.
@@ -38,17 +40,24 @@ Loss cut_power(bool disk_syncs, std::size_t verdicts, std::uint64_t seed) {
     EXPECT_TRUE(store.ok()) << store.status();
     if (!store.ok()) return loss;
     bool cut = false;
+    std::size_t appended = 0;
     std::vector<std::thread> writers;
     for (int writer = 0; writer < 4; ++writer) {
       writers.emplace_back([&, writer] {
         for (std::int64_t step = 0;; ++step) {
           const v1::Verdict verdict = to_proto(sample_verdict("job" + std::to_string(writer), step));
-          (*store)->append(verdict, {}, [&, id = verdict.id()](const absl::Status& status) {
+          (*store)->append(verdict, {}, "", [&, id = verdict.id()](const absl::Status& status) {
             std::lock_guard lock(mutex);
             if (status.ok()) acknowledged.insert(id);
           });
           if (step % 7 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
-          std::lock_guard lock(mutex);
+          std::unique_lock lock(mutex);
+          ++appended;
+          while (!cut && appended > acknowledged.size() + kWaitingMax) {  // What waits is committed at the end, too.
+            lock.unlock();
+            std::this_thread::sleep_for(std::chrono::microseconds(500));
+            lock.lock();
+          }
           if (cut) return;
         }
       });

@@ -38,7 +38,7 @@ inline absl::Status own(const absl::Status& status) { return {status.code(), sta
 // Appends and waits for the answer.
 inline absl::Status append(VerdictStore& store, const v1::Verdict& verdict, const Missed& missed = {}) {
   std::promise<absl::Status> answer;
-  store.append(verdict, missed, [&](const absl::Status& status) { answer.set_value(own(status)); });
+  store.append(verdict, missed, "", [&](const absl::Status& status) { answer.set_value(own(status)); });
   return answer.get_future().get();
 }
 
@@ -51,7 +51,7 @@ inline absl::Status append_error(VerdictStore& store, const StepIdentity& step, 
 
 inline absl::Status open_run(VerdictStore& store, const StepIdentity& run) {
   std::promise<absl::Status> answer;
-  store.open_run(run, [&](const absl::Status& status) { answer.set_value(own(status)); });
+  store.open_run(run, "", "1.0", [&](const absl::Status& status) { answer.set_value(own(status)); });
   return answer.get_future().get();
 }
 

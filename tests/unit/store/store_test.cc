@@ -11,51 +11,12 @@
 #include <thread>
 
 #include "google/protobuf/util/message_differencer.h"
-#include "tests/unit/store/sample.h"
+#include "tests/unit/store/store_fixture.h"
 
 namespace plumbline {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
-
-class StoreTest : public testing::Test {
- protected:
-  StoreTest() {
-    std::string pattern = testing::TempDir() + "plumbline-store-XXXXXX";
-    dir_ = mkdtemp(pattern.data());
-    reopen();
-  }
-  ~StoreTest() override {
-    store_.reset();
-    std::filesystem::remove_all(dir_);
-  }
-
-  void reopen() {
-    store_.reset();
-    auto opened = open_sqlite_store(dir_);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    store_ = std::move(*opened);
-  }
-
-  std::vector<std::int64_t> steps(const v1::Filter& filter) {
-    std::vector<std::int64_t> found;
-    const auto listed = store_->list(filter, 0, 1000, false);
-    EXPECT_TRUE(listed.ok()) << listed.status();
-    for (const StoredVerdict& stored : *listed) found.push_back(stored.verdict.step());
-    return found;
-  }
-
-  void execute(const std::string& sql) {
-    sqlite3* connection = nullptr;
-    ASSERT_EQ(sqlite3_open((dir_ + "/verdicts.db").c_str(), &connection), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
-        << sqlite3_errmsg(connection);
-    sqlite3_close(connection);
-  }
-
-  std::string dir_;
-  std::unique_ptr<VerdictStore> store_;
-};
 
 TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
   Verdict sample = sample_verdict("a", 7, Outcome::kTypeII, std::numeric_limits<double>::infinity());
@@ -173,10 +134,11 @@ TEST_F(StoreTest, VerdictTakesThePlaceOfAnError) {
   const StepIdentity step = sample_verdict("a", 3).identity;
   ASSERT_TRUE(
       append_error(*store_, step, absl::ResourceExhaustedError("memory"), {2, {"queue_full", "queue_full"}}).ok());
-  EXPECT_EQ(*store_->last_durable_step(step), 3);
+  EXPECT_TRUE(*store_->was_refused(step));
   EXPECT_EQ(*store_->digest_of(step), std::nullopt);
   EXPECT_EQ(store_->job("default", "a")->errors(), 1u);
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 3)), {2, {"queue_full", "queue_full"}}).ok());
+  EXPECT_FALSE(*store_->was_refused(step));
   const auto job = store_->job("default", "a");
   EXPECT_EQ(job->errors(), 0u);
   EXPECT_EQ(job->steps(), 1u);
@@ -193,9 +155,13 @@ TEST_F(StoreTest, KnowsTheLastDurableStepOfEachRank) {
   EXPECT_EQ(*store_->last_durable_step(run), 5);
   run.rank = 1;
   EXPECT_EQ(*store_->last_durable_step(run), -1);
-  run.step = 9;
+  run.step = INT64_MAX;
   ASSERT_TRUE(append_error(*store_, run, absl::InvalidArgumentError("bad")).ok());
-  EXPECT_EQ(*store_->last_durable_step(run), 9);
+  EXPECT_EQ(*store_->last_durable_step(run), -1) << "a refused step may have any number";
+  reopen();
+  EXPECT_EQ(*store_->last_durable_step(run), -1);
+  run.rank = 0;
+  EXPECT_EQ(*store_->last_durable_step(run), 5);
 }
 
 TEST_F(StoreTest, SummarizesJobs) {
@@ -355,7 +321,7 @@ TEST_F(StoreTest, ListenersMissNothing) {
 TEST_F(StoreTest, DestructorCommitsWhatIsQueued) {
   std::atomic<int> answered = 0;
   for (std::int64_t step = 0; step < 500; ++step) {
-    store_->append(to_proto(sample_verdict("a", step)), {}, [&](const absl::Status& status) {
+    store_->append(to_proto(sample_verdict("a", step)), {}, "", [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       ++answered;
     });
@@ -378,36 +344,6 @@ TEST_F(StoreTest, RefusesADirectoryThatCannotBeWritten) {
   EXPECT_NE(under_file.status().message().find("--data-dir"), std::string::npos);
   const auto kernel = open_sqlite_store("/proc/plumbline");
   EXPECT_EQ(kernel.status().code(), absl::StatusCode::kPermissionDenied) << kernel.status();
-}
-
-// The tables as version 1 made them, with a verdict of that time.
-TEST_F(StoreTest, UpgradesVersionOne) {
-  v1::Verdict old = to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.9, kNotAsked));
-  ASSERT_TRUE(append(*store_, old).ok());
-  store_.reset();
-  execute(
-      "DROP INDEX verdicts_by_surprise; ALTER TABLE verdicts DROP COLUMN surprise;"
-      "CREATE INDEX verdicts_by_margin ON verdicts(project, job, margin); PRAGMA user_version=1");
-  reopen();
-  const auto got = store_->get("default/a/run-1/0/1");
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_FALSE(got->has_surprise());
-  EXPECT_EQ(got->margin(), 0.9);
-  EXPECT_TRUE(std::isnan(store_->stats({})->surprise_max()));
-  EXPECT_EQ(store_->job("default", "a")->worst_verdict_id(), "default/a/run-1/0/1") << "by margin, without any other";
-  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.1, 0))).ok());
-  EXPECT_EQ(store_->job("default", "a")->worst_verdict_id(), "default/a/run-1/0/2");
-  reopen();
-  EXPECT_EQ(store_->stats({})->surprise_max(), 0);
-  EXPECT_EQ(store_->stats({})->verdicts(), 2u);
-}
-
-TEST_F(StoreTest, RefusesANewerFormat) {
-  store_.reset();
-  execute("PRAGMA user_version=3");
-  const auto opened = open_sqlite_store(dir_);
-  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(opened.status().message().find("version 3"), std::string::npos) << opened.status();
 }
 
 TEST_F(StoreTest, RefusesAnotherApplicationsDatabase) {

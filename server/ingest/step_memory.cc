@@ -1,0 +1,38 @@
+#include "server/ingest/step_memory.h"
+
+namespace plumbline {
+namespace {
+
+using Digests = google::protobuf::RepeatedPtrField<v1::TraceHeader::Memory::Digest>;
+
+void write(const std::map<std::string, std::string>& digests, Digests* wire) {
+  for (const auto& [name, digest] : digests) {
+    v1::TraceHeader::Memory::Digest* of = wire->Add();
+    of->set_name(name);
+    of->set_digest(digest);
+  }
+}
+
+std::map<std::string, std::string> read(const Digests& wire) {
+  std::map<std::string, std::string> digests;
+  for (const auto& of : wire) digests[of.name()] = of.digest();
+  return digests;
+}
+
+}  // namespace
+
+v1::TraceHeader::Memory memory_of(const TraceRecord& record) {
+  v1::TraceHeader::Memory memory;
+  memory.set_step(record.previous_step);
+  write(record.previous_digests, memory.mutable_digests());
+  write(record.previous_untouched, memory.mutable_untouched());
+  return memory;
+}
+
+void remember(const v1::TraceHeader::Memory& memory, TraceRecord* record) {
+  record->previous_step = memory.step();
+  record->previous_digests = read(memory.digests());
+  record->previous_untouched = read(memory.untouched());
+}
+
+}  // namespace plumbline

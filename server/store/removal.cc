@@ -1,0 +1,180 @@
+#include "server/store/removal.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/store/filter.h"
+
+namespace plumbline {
+namespace {
+
+constexpr std::int64_t kRowsMax = 500;
+constexpr int kPagesMax = 1024;  // Given back to the file system at a time: 4 MiB.
+
+// Removes the rows of a table that match, and the gaps that were told with those steps. `key`: columns that name a row.
+// How many.
+absl::StatusOr<std::int64_t> remove_rows(const SqliteConnection& connection, const std::string& table,
+                                         const std::string& key, const std::string& order, const Where& where,
+                                         std::int64_t limit) {
+  auto removal = connection.prepare(absl::StrCat("DELETE FROM ", table, " WHERE (", key, ") IN (SELECT ", key, " FROM ",
+                                                 table, " WHERE ", where.sql, " ", order,
+                                                 " LIMIT ?) RETURNING project, job, run, rank, step"));
+  if (!removal.ok()) return removal.status();
+  where.bind(*removal);
+  removal->bind(limit);
+  std::vector<StepIdentity> steps;  // SQLite has removed all rows before it returns the first.
+  for (;;) {
+    auto row = removal->step();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    steps.push_back({removal->text(0), removal->text(1), removal->text(2),
+                     static_cast<std::int32_t>(removal->integer(3)), removal->integer(4)});
+  }
+  auto gap = connection.prepare("DELETE FROM gaps WHERE project=? AND job=? AND run=? AND rank=? AND step=?");
+  if (!gap.ok()) return gap.status();
+  for (const StepIdentity& step : steps) {
+    gap->bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step);
+    if (auto removed = gap->run(); !removed.ok()) return removed;
+  }
+  return static_cast<std::int64_t>(steps.size());
+}
+
+absl::StatusOr<std::int64_t> remove_verdicts(const SqliteConnection& connection, const Where& where,
+                                             const std::string& order, std::int64_t limit) {
+  return remove_rows(connection, "verdicts", "sequence", order, where, limit);
+}
+
+absl::StatusOr<std::int64_t> remove_errors(const SqliteConnection& connection, const Where& where,
+                                           const std::string& order, std::int64_t limit) {
+  return remove_rows(connection, "errors", "project,job,run,rank,step,digest", order, where, limit);
+}
+
+Where before(const std::string& column, absl::Duration age, std::int64_t now_us) {
+  Where where;
+  where.add(absl::StrCat(column, "<?"), now_us - absl::ToInt64Microseconds(age));
+  return where;
+}
+
+// Bytes of the database that hold something.
+absl::StatusOr<std::uint64_t> used_bytes(const SqliteConnection& connection) {
+  std::int64_t values[3];
+  const char* const pragmas[] = {"PRAGMA page_count", "PRAGMA freelist_count", "PRAGMA page_size"};
+  for (int i = 0; i < 3; ++i) {
+    const auto value = connection.integer(pragmas[i]);
+    if (!value.ok()) return value.status();
+    values[i] = *value;
+  }
+  return static_cast<std::uint64_t>((values[0] - values[1]) * values[2]);
+}
+
+absl::StatusOr<std::int64_t> expire_verdicts(const SqliteConnection& connection, const KeepLimits& limits,
+                                             std::int64_t now_us) {
+  if (limits.age != absl::InfiniteDuration()) {
+    const auto old = remove_verdicts(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
+    if (!old.ok() || *old > 0) return old;
+  }
+  if (limits.count > 0) {
+    const auto held = connection.integer("SELECT coalesce(sum(type_i+type_ii+inconclusive), 0) FROM jobs");
+    if (!held.ok()) return held.status();
+    if (*held > limits.count) {
+      return remove_verdicts(connection, {}, "ORDER BY sequence", std::min(kRowsMax, *held - limits.count));
+    }
+  }
+  if (limits.bytes > 0) {
+    const auto used = used_bytes(connection);
+    if (!used.ok()) return used.status();
+    if (*used > limits.bytes) return remove_verdicts(connection, {}, "ORDER BY sequence", kRowsMax / 10);
+  }
+  return 0;
+}
+
+absl::StatusOr<std::int64_t> expire_errors(const SqliteConnection& connection, const KeepLimits& limits,
+                                           std::int64_t now_us) {
+  if (limits.age != absl::InfiniteDuration()) {
+    const auto old = remove_errors(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
+    if (!old.ok() || *old > 0) return old;
+  }
+  if (limits.count == 0) return 0;
+  const auto held = connection.integer("SELECT coalesce(sum(errors), 0) FROM jobs");
+  if (!held.ok()) return held.status();
+  if (*held <= limits.count) return 0;
+  return remove_errors(connection, {}, "ORDER BY time_us", std::min(kRowsMax, *held - limits.count));
+}
+
+// Of the rows that `where` matches: verdicts, then errors, then gaps, then runs.
+absl::StatusOr<std::int64_t> remove_matching(const SqliteConnection& connection, const Where& where) {
+  for (const auto remove : {remove_verdicts, remove_errors}) {
+    const auto removed = remove(connection, where, "", kRowsMax);
+    if (!removed.ok() || *removed > 0) return removed;
+  }
+  for (const char* const table : {"gaps", "runs"}) {
+    auto removal = connection.prepare(absl::StrCat("DELETE FROM ", table, " WHERE ", where.sql));
+    if (!removal.ok()) return removal.status();
+    where.bind(*removal);
+    if (auto removed = removal->run(); !removed.ok()) return removed;
+  }
+  return 0;
+}
+
+absl::StatusOr<std::int64_t> expire_runs(const SqliteConnection& connection, const KeepLimits& limits,
+                                         std::int64_t now_us) {
+  std::optional<Where> due;
+  if (limits.age != absl::InfiniteDuration()) due = before("last_seen_us", limits.age, now_us);
+  if (limits.count > 0) {
+    const auto held = connection.integer("SELECT count(*) FROM runs");
+    if (!held.ok()) return held.status();
+    if (*held > limits.count) due = Where();
+  }
+  if (!due) return 0;
+  auto oldest = connection.prepare(
+      absl::StrCat("SELECT project, job, run, rank FROM runs WHERE ", due->sql, " ORDER BY last_seen_us LIMIT 1"));
+  if (!oldest.ok()) return oldest.status();
+  due->bind(*oldest);
+  const auto row = oldest->step();
+  if (!row.ok()) return row.status();
+  if (!*row) return 0;
+  Where run;
+  run.add("project=?", oldest->text(0));
+  run.add("job=?", oldest->text(1));
+  run.add("run=?", oldest->text(2));
+  run.add("rank=?", oldest->integer(3));
+  oldest->reset();
+  const auto removed = remove_matching(connection, run);
+  if (!removed.ok()) return removed;
+  return std::max<std::int64_t>(*removed, 1);  // The run itself.
+}
+
+absl::StatusOr<bool> give_back(const SqliteConnection& connection, bool more) {
+  auto given = connection.run(absl::StrCat("PRAGMA incremental_vacuum(", kPagesMax, ")"));
+  if (!given.ok()) return given;
+  return more;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> expire_some(const SqliteConnection& connection, const Retention& retention, std::int64_t now_us) {
+  const struct {
+    const KeepLimits& limits;
+    absl::StatusOr<std::int64_t> (*expire)(const SqliteConnection&, const KeepLimits&, std::int64_t);
+  } kinds[] = {{retention.verdicts, expire_verdicts}, {retention.errors, expire_errors}, {retention.runs, expire_runs}};
+  for (const auto& kind : kinds) {
+    const auto removed = kind.expire(connection, kind.limits, now_us);
+    if (!removed.ok()) return removed.status();
+    if (*removed > 0) return give_back(connection, true);
+  }
+  return give_back(connection, false);
+}
+
+absl::StatusOr<bool> remove_some(const SqliteConnection& connection, const std::string& project,
+                                 const std::string& job) {
+  Where where;
+  where.add("project=?", project);
+  where.add("job=?", job);
+  const auto removed = remove_matching(connection, where);
+  if (!removed.ok()) return removed.status();
+  return give_back(connection, *removed > 0);
+}
+
+}  // namespace plumbline
