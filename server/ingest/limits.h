@@ -9,6 +9,7 @@ namespace plumbline::limits {
 // Messages.
 inline constexpr std::uint64_t kChunkBytesMax = 1u << 20;                        // Of TensorData.data.
 inline constexpr std::uint64_t kMessageBytesMax = kChunkBytesMax + (64u << 10);  // Of one AuditRequest.
+inline constexpr std::uint64_t kBatchBytesMax = 256u << 10;                      // Of one that holds several frames.
 inline constexpr std::uint64_t kRegionChunkBytesMax = 8u
                                                       << 20;  // Of a chunk in shared memory: a millisecond of copying.
 inline constexpr std::size_t kRegionsMax = 8;                 // Of a stream: each holds a descriptor.
@@ -49,6 +50,7 @@ inline constexpr std::uint64_t kBufferShare = 8;             // Buffers that wai
 inline constexpr std::uint64_t kMemoryBytesMin = 64u << 20;  // Smallest --memory-limit.
 
 static_assert(kChunkBytesMax < kMessageBytesMax, "a chunk must fit its message");
+static_assert(kBatchBytesMax < kMessageBytesMax);
 static_assert(kWindowBytesMin >= 2 * kMessageBytesMax, "a client must be able to send while an Ack is on its way");
 static_assert(kWindowBytesMin <= kWindowBytesMax);
 // What is left for audits.

@@ -168,6 +168,8 @@ void AuditStream::take_frame() {
       ack_due_ = true;  // Tells the client that the memory is its own again.
     } else if (request_.has_pace()) {
       steer(request_.pace());
+    } else if (request_.has_batch()) {
+      return take_batch();
     } else {
       result = assembler_->add(request_);
     }
@@ -178,6 +180,34 @@ void AuditStream::take_frame() {
     received_ += read_.Length();
     read_.Clear();
   }
+  if (take(std::move(result))) next_frame();
+}
+
+void AuditStream::take_batch() {
+  const auto& frames = request_.batch().frames();
+  if (read_.Length() > limits::kBatchBytesMax) {
+    return end(to_grpc_status(
+        invalid("batch", StrCat("at most ", limits::kBatchBytesMax, " bytes of message"), StrCat(read_.Length()))));
+  }
+  for (; batch_next_ < frames.size(); ++batch_next_) {
+    const v1::AuditRequest& frame = frames[batch_next_];
+    if (frame.has_open() || frame.has_region() || frame.has_drop_region() || frame.has_pace() || frame.has_batch()) {
+      return end(to_grpc_status(invalid("batch.frames", "frames of a step", StrCat("frame ", frame.frame_case()))));
+    }
+    if (frame.has_step_end() && batch_next_ + 1 < frames.size()) {  // Steps are few, and counted between messages.
+      return end(to_grpc_status(invalid("batch.frames", "step_end as the last", StrCat("frame ", batch_next_))));
+    }
+    if (frame.has_step_end()) ack_due_ = true;
+    if (!take(assembler_->add(frame))) return;  // One that has to wait is read again with all of the batch.
+    if (ending_) return;
+  }
+  batch_next_ = 0;
+  received_ += read_.Length();
+  read_.Clear();
+  next_frame();
+}
+
+bool AuditStream::take(TraceAssembler::Result result) {
   if (const auto read = regions_.take_bytes_read(); service_->parts().metrics != nullptr) {
     if (read.memory > 0) service_->parts().metrics->add_ingest_bytes(Transport::kSharedMemory, read.memory);
     if (read.device > 0) service_->parts().metrics->add_ingest_bytes(Transport::kCudaIpc, read.device);
@@ -194,7 +224,7 @@ void AuditStream::take_frame() {
           if (!stream->ending_ && stream->assembler_ != nullptr) stream->take_frame();
         });
       });
-      return;
+      return false;
     case TraceAssembler::Progress::kStepDone:
       submit_step();
       break;
@@ -202,9 +232,10 @@ void AuditStream::take_frame() {
       refuse_step(std::move(result.violation));
       break;
     case TraceAssembler::Progress::kStreamFailed:
-      return end(to_grpc_status(result.violation));
+      end(to_grpc_status(result.violation));
+      return false;
   }
-  next_frame();
+  return true;
 }
 
 void AuditStream::add_region(const v1::Region& region) {

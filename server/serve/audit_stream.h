@@ -36,7 +36,9 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   // All with the lock held.
   void open();
-  void take_frame();  // Of read_: into the assembler.
+  void take_frame();                         // Of read_: into the assembler.
+  void take_batch();                         // Of request_: the same of its frames, from batch_next_ on.
+  bool take(TraceAssembler::Result result);  // What became of a frame. False: nothing behind it may be taken now.
   void add_region(const v1::Region& region);
   void steer(const v1::Pace& pace);
   void next_frame();  // Reads on, unless too much is unanswered.
@@ -72,6 +74,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   SharedRegions regions_;
   std::unique_ptr<TraceAssembler> assembler_;
   std::optional<Steering> steering_;  // Where the run has a budget.
+  int batch_next_ = 0;                // Frames of the batch in read_ that were taken.
   std::uint64_t received_ = 0;
   std::uint64_t credit_ = 0;
   std::int64_t durable_step_ = -1;

@@ -405,6 +405,48 @@ def test_frames_out_of_order_end_the_stream(client: Client, run: str, frames: li
     assert len(stream.violations()) == 1
 
 
+def batch(*frames: audit_pb2.AuditRequest) -> audit_pb2.AuditRequest:
+    return frame(batch=audit_pb2.Batch(frames=frames))
+
+
+def test_frames_in_batches_are_a_step_like_any(client: Client, run: str) -> None:
+    stream = client.stream(run)
+    first, second = StepFrames(0).frames(), StepFrames(1).frames()
+    stream.send(batch(*first[:3]), first[3], batch(*first[4:]))
+    assert stream.next("verdict").step == 0
+    stream.send(batch(*second))
+    verdict = stream.next("verdict")
+    assert (verdict.step, verdict.verdict) == (1, verdict_pb2.TYPE_I)
+
+
+def test_what_is_wrong_in_a_batch_harms_its_step_alone(client: Client, run: str) -> None:
+    stream = client.stream(run)
+    wrong = StepFrames(0)
+    wrong.leaf.leaf.count = -1
+    stream.send(batch(*wrong.frames()))
+    assert stream.next("error").step == 0
+    stream.send(batch(*StepFrames(1).frames()))
+    assert stream.next("verdict").step == 1
+
+
+@pytest.mark.parametrize(
+    ("frames", "name"),
+    [
+        ([batch(*StepFrames(0).frames())], "batch.frames"),
+        ([frame(open=audit_pb2.Open(handle="again"))], "batch.frames"),
+        ([frame(pace=audit_pb2.Pace(step=1))], "batch.frames"),
+        ([*StepFrames(0).frames(), StepFrames(1).begin()], "batch.frames"),
+        ([StepFrames(0).begin(), *data(1, bytes(300 << 10))], "batch"),
+    ],
+    ids=["a batch", "open", "pace", "behind the step's end", "too many bytes"],
+)
+def test_batches_that_are_none_end_the_stream(client: Client, run: str, frames: list, name: str) -> None:
+    stream = client.stream(run)
+    stream.send(batch(*frames))
+    assert stream.end() == grpc.StatusCode.INVALID_ARGUMENT
+    assert [field for field, _ in stream.violations()] == [name]
+
+
 def test_first_frame_is_not_open(client: Client) -> None:
     stream = Stream(client.channel, None)
     stream.send(StepFrames(0).begin())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -59,6 +60,7 @@ def _code_of(code: CodeType) -> _Code:
     return known
 
 
+@functools.lru_cache(maxsize=4096)
 def user_file(path: str) -> str:
     """Base name of a user's file; empty for Python's, PyTorch's and our own."""
     if path.startswith("<frozen") or path.startswith("<string>"):

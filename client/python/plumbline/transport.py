@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from . import cuda, shared
-from .encode import device_frame, encode_step, open_frame, region_frame
+from .encode import batched, device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError
 from .pace import OwnThreads
 from .payload import Arena, Pool
@@ -361,7 +361,7 @@ class Transport:
         """The messages of a step. One that cannot be encoded is given up, and with it the stream that holds a part."""
         assert self.plan is not None
         try:
-            yield from encode_step(
+            frames = encode_step(
                 step.records,
                 step.step,
                 step.outputs,
@@ -373,6 +373,7 @@ class Transport:
                 self.plan.region_chunk_bytes_max,
                 self._pool.device if self._pool is not None and self._device_epoch == epoch else None,
             )
+            yield from batched(frames, self.plan.batch_bytes_max)
         except Exception as error:
             log.exception("plumbline: step %d cannot be sent", step.step)
             with self._changed:
@@ -493,6 +494,7 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         plan.region_chunk_bytes_max,
         plan.cuda_regions,
         wanted_of(plan),
+        plan.batch_bytes_max,
     )
 
 
