@@ -49,8 +49,6 @@ def running(*flags: str, cores: set[int] | None = None) -> Iterator[Daemon]:
     with tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
         path, log = Path(scratch) / "d.sock", Path(scratch) / "log"
         command = [str(binary("plumblined")), f"--listen=unix:{path}", f"--data-dir={scratch}/data", *flags]
-        if not any(flag.startswith("--metrics-listen") for flag in flags):
-            command.append("--metrics-listen=127.0.0.1:0")
         with log.open("wb") as out:
             process = subprocess.Popen(
                 command,
