@@ -26,11 +26,14 @@ constexpr std::size_t kMapped = SIZE_MAX;
 #else
 constexpr std::size_t kMapped = std::size_t{1} << 18;
 #endif
+constexpr std::size_t kHugeFrom = std::size_t{1} << 22;
 
 void* allocate(std::size_t bytes) {
   if (bytes < kMapped) return ::operator new(bytes, kAlignment);
   void* const buffer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) throw std::bad_alloc();
+  // A fault for each small page takes as long as filling it. (Whether huge ones can be had is the system's business.)
+  if (bytes >= kHugeFrom) madvise(buffer, bytes, MADV_HUGEPAGE);
   return buffer;
 }
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kernels/array.h"
 #include "kernels/ball/format.h"
 #include "kernels/ball/scalar.h"
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/sort.h"
@@ -96,14 +98,20 @@ using scalar::Copy;
 
 template <class F, class... Arrays>
 void map(Array& out, const F& f, const Arrays&... inputs) {
-  internal::apply(
-      out.data(), view_of(out), f, [](double& to, double value) { to = value; }, inputs...);
+  if constexpr (std::is_same_v<F, Copy>)
+    copy(out.data(), view_of(out), inputs...);
+  else
+    internal::apply(
+        out.data(), view_of(out), f, [](double& to, double value) { to = value; }, inputs...);
 }
 
 template <class F, class... Arrays>
 void map_add(Array& out, const F& f, const Arrays&... inputs) {
-  internal::apply(
-      out.data(), view_of(out), f, [](double& to, double value) { to += value; }, inputs...);
+  if constexpr (std::is_same_v<F, Copy>)
+    add(out.data(), view_of(out), inputs...);
+  else
+    internal::apply(
+        out.data(), view_of(out), f, [](double& to, double value) { to += value; }, inputs...);
 }
 
 using scalar::Max;

@@ -115,7 +115,8 @@ Array evaluate_assemble(const Attributes& attributes, const Shape& shape, Inputs
     if (is_injective(attributes.views[p])) {
       loop::map(window, loop::Copy{}, in[p + first]);
     } else {
-      cpu::map(window, loop::Copy{}, in[p + first]);
+      cpu::map(
+          window, [](double x) { return x; }, in[p + first]);  // In row-major order, unlike a copy.
     }
   }
   return out;

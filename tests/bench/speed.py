@@ -9,6 +9,7 @@
   memory_ratio       growth of the daemon's peak resident memory / parameters and activations of the step in fp32
   llama_...          the same of one whole step of a Llama-like model of 25 million parameters
   compare_seconds_.. compare() of two callables of a two-layer network: small starts a daemon for it, running has one
+  resnet_...         the same of a ResNet-50-like network, images of 64 pixels; the second program convolves in halves
 
 Both sides may use all cores. Times are medians of repetitions in turns.
 """
@@ -22,12 +23,16 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from gpt import GPT
 from llama import LLAMA_25M, LLAMA_SMALL, Llama
 from private_daemon import Daemon, binary, running
+from resnet import RESNET_50, RESNET_SMALL, ResNet, set_parts
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plumbline
@@ -46,6 +51,9 @@ LIMITS = {
     "llama_memory_ratio": ("<=", 4.0),
     "compare_seconds_small": ("<=", 0.3),
     "compare_seconds_running": ("<=", 0.03),
+    "resnet_verdict_vs_fp64": ("<=", 4.0),
+    "resnet_two_programs_vs_fp64": ("<=", 8.0),
+    "resnet_memory_ratio": ("<=", 8.0),
 }
 
 
@@ -74,9 +82,26 @@ def finish(tensor: torch.Tensor) -> None:
         torch.cuda.synchronize()
 
 
-def train_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.Tensor, parts: int = 1) -> None:
+Losses = Callable[[torch.nn.Module, Any, int], Iterable[torch.Tensor]]  # Of a model and a batch, in so many parts.
+
+
+def language_losses(model: torch.nn.Module, tokens: torch.Tensor, parts: int) -> Iterable[torch.Tensor]:
     for part in tokens.chunk(parts):
-        loss = F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()) / parts
+        yield F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()) / parts
+
+
+def image_losses(
+    model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor], parts: int
+) -> Iterable[torch.Tensor]:
+    images, labels = batch
+    set_parts(model, parts)
+    yield F.cross_entropy(model(images.to(next(model.parameters()).dtype)), labels)
+
+
+def train_step(
+    losses: Losses, model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, parts: int
+) -> None:
+    for loss in losses(model, batch, parts):
         loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -99,11 +124,12 @@ def phase_seconds(port: int) -> dict[str, float]:
 def audited(
     daemon: Daemon,
     model: torch.nn.Module,
-    batches: list[torch.Tensor],
+    batches: list,
     run: str,
     reference: str | None,
     fp64_s: list[float],
     parts: int = 1,
+    losses: Losses = language_losses,
 ) -> list:
     """Trains a copy of the model, each step audited and waited for, then run in fp64 by PyTorch; returns the verdicts
     and appends the seconds of the latter."""
@@ -112,15 +138,16 @@ def audited(
     model = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     audit = plumbline.watch(model, optimizer, daemon.address, job="speed", run=run, every=1, reference=reference)
-    for tokens in batches:
+    some = next(model.parameters())
+    for batch in batches:
         with audit.step():
-            train_step(model, optimizer, tokens, parts)
+            train_step(losses, model, optimizer, batch, parts)
         if not audit.flush(300):
             raise RuntimeError("no verdict within 300 s")
-        finish(tokens)
+        finish(some)
         start = time.perf_counter()
-        train_step(wide, wide_optimizer, tokens)
-        finish(tokens)
+        train_step(losses, wide, wide_optimizer, batch, 1)
+        finish(some)
         fp64_s.append(time.perf_counter() - start)
     if audit.errors() or len(audit.verdicts()) != len(batches):
         raise RuntimeError(f"{len(audit.verdicts())} verdicts of {len(batches)} steps; errors: {audit.errors()}")
@@ -128,50 +155,83 @@ def audited(
     return audit.verdicts()[1:]  # The first one warms up.
 
 
+@dataclass(frozen=True)
+class Training:
+    """What is trained: `batches` are the losses' arguments, `size` says how large each is."""
+
+    name: str
+    model: torch.nn.Module
+    batches: list
+    size: str
+    losses: Losses = language_losses
+
+
+def tokens_of(name: str, model: torch.nn.Module, vocabulary: int, size: tuple[int, int], repetitions: int) -> Training:
+    draw = torch.Generator().manual_seed(1)
+    batches = [torch.randint(0, vocabulary, size, generator=draw) for _ in range(repetitions)]
+    return Training(name, model, batches, f"{size[0]} x {size[1] - 1} tokens")
+
+
 def measure_gpt(small: bool) -> tuple[dict[str, float], list[str]]:
     shape = {"width": 64, "layers": 2, "heads": 2} if small else {"width": 256, "layers": 4, "heads": 4}
     torch.manual_seed(0)
-    return measure_audits("GPT", GPT(**shape), 256, (4, 65) if small else (8, 65), 3 if small else 5)
+    return measure_audits(tokens_of("GPT", GPT(**shape), 256, (4, 65) if small else (8, 65), 3 if small else 5))
 
 
 def measure_llama(small: bool) -> tuple[dict[str, float], list[str]]:
     shape = LLAMA_SMALL if small else LLAMA_25M
     torch.manual_seed(0)
-    figures, lines = measure_audits(
-        "Llama", Llama(**shape), shape["vocabulary"], (4, shape["time"] + 1), 3 if small else 5
-    )
+    size = (4, shape["time"] + 1)
+    figures, lines = measure_audits(tokens_of("Llama", Llama(**shape), shape["vocabulary"], size, 3 if small else 5))
     names = ("verdict_vs_fp64", "paired_vs_fp64", "two_programs_vs_fp64", "memory_ratio")
     return {f"llama_{name}": figures[name] for name in names}, lines
 
 
-def measure_audits(
-    name: str, model: torch.nn.Module, vocabulary: int, size: tuple[int, int], repetitions: int
-) -> tuple[dict[str, float], list[str]]:
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+def measure_resnet(small: bool) -> tuple[dict[str, float], list[str]]:
+    shape, pixels = (RESNET_SMALL, 16) if small else (RESNET_50, 64)
+    torch.manual_seed(0)
+    model = ResNet(**shape)
     draw = torch.Generator().manual_seed(1)
-    batches = [torch.randint(0, vocabulary, size, generator=draw) for _ in range(repetitions)]
+    batches = [
+        (torch.randn(4, 3, pixels, pixels, generator=draw), torch.randint(0, shape["classes"], (4,), generator=draw))
+        for _ in range(3 if small else 4)
+    ]
+    figures, lines = measure_audits(
+        Training("ResNet", model, batches, f"4 images of {pixels} x {pixels} pixels", image_losses)
+    )
+    names = ("verdict_vs_fp64", "two_programs_vs_fp64", "memory_ratio")
+    return {f"resnet_{name}": figures[name] for name in names}, lines
+
+
+def measure_audits(training: Training) -> tuple[dict[str, float], list[str]]:
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    model, batches = training.model, training.batches
     with Activations() as activations:
-        model(batches[0][:, :-1])
+        list(training.losses(copy.deepcopy(model), batches[0], 1))
     step_bytes = activations.bytes() + sum(p.numel() * 4 for p in model.parameters())
 
     port = free_port()
     with running(f"--metrics-listen=127.0.0.1:{port}") as daemon:
-        before_bytes = daemon.peak_bytes()
-        audited(daemon, model, batches[:1], "warm", None, [])
-        warm_s = phase_seconds(port)["replay"]
         fp64_s: list[float] = []
-        exact = audited(daemon, model, batches, "exact", None, fp64_s)
+
+        def run(name: str, reference: str | None, parts: int = 1) -> list:
+            return audited(daemon, model, batches, name, reference, fp64_s, parts, training.losses)
+
+        before_bytes = daemon.peak_bytes()
+        audited(daemon, model, batches[:1], "warm", None, [], 1, training.losses)
+        warm_s = phase_seconds(port)["replay"]
+        exact = run("exact", None)
         replay_s = (phase_seconds(port)["replay"] - warm_s) / len(batches)
         grown_bytes = daemon.peak_bytes() - before_bytes
-        paired = audited(daemon, model, batches, "paired", "exact", fp64_s)
-        two_programs = audited(daemon, model, batches, "halves", "exact", fp64_s, parts=2)
+        paired = run("paired", "exact")
+        two_programs = run("halves", "exact", parts=2)
     fp64 = statistics.median(fp64_s)
     verdict = statistics.median(v.audit_seconds for v in exact)
     pair = statistics.median(v.audit_seconds for v in paired)
     two = statistics.median(v.audit_seconds for v in two_programs)
     parameters = sum(p.numel() for p in model.parameters())
     lines = [
-        f"{name} of {parameters / 1e6:.2f} million parameters, {size[0]} x {size[1] - 1} tokens, "
+        f"{training.name} of {parameters / 1e6:.2f} million parameters, {training.size}, "
         f"{torch.get_num_threads()} cores",
         f"  the step in fp64, PyTorch         {fp64 * 1e3:9.1f} ms",
         f"  its replay                        {replay_s * 1e3:9.1f} ms",
@@ -253,7 +313,7 @@ def measure_compare(small: bool) -> tuple[dict[str, float], list[str]]:
 
 def measure(small: bool) -> tuple[str, dict]:
     figures, lines = {}, []
-    for part in (measure_gpt, measure_ingest, measure_llama, measure_compare):
+    for part in (measure_gpt, measure_ingest, measure_llama, measure_resnet, measure_compare):
         found, more = part(small)
         figures |= found
         lines += [*more, ""]

@@ -56,6 +56,7 @@ KEYS = {
         "memory_ratio",
         *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_two_programs_vs_fp64", "llama_memory_ratio"),
         *("compare_seconds_small", "compare_seconds_running"),
+        *("resnet_verdict_vs_fp64", "resnet_two_programs_vs_fp64", "resnet_memory_ratio"),
     ],
 }
 

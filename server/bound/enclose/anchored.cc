@@ -30,6 +30,17 @@ Overrides observed_anchors(const Graph& graph) {
   return anchors;
 }
 
+// Choices that are made among values which `anchors` change: the others come out as they did.
+void anchor_choices(const Graph& graph, const Overrides& choices, Overrides* anchors) {
+  std::vector<bool> changed(graph.nodes.size(), false);  // As consumers see it.
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const auto& inputs = graph.nodes[id].inputs;
+    changed[id] = std::ranges::any_of(inputs, [&](NodeId input) { return bool{changed[input]}; });
+    if (const auto choice = choices.find(id); choice != choices.end() && changed[id]) anchors->insert(*choice);
+    changed[id] = changed[id] || anchors->count(id) != 0;
+  }
+}
+
 // The elements of a tap from `begin` on: its terms' exact values and the radii around them, against what was observed.
 Comparison judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
   std::vector<ComparedTerm> exact, observed;
@@ -105,7 +116,7 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   Overrides anchors = observed_anchors(graph);
   if (anchors.empty()) return enclosed;
   anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
-  anchors.insert(decisions.choices.begin(), decisions.choices.end());  // Observed values tie where exact ones do not.
+  anchor_choices(graph, decisions.choices, &anchors);  // Observed values tie where exact ones do not.
   const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
 
   // A decision is observed wherever it is made: between two of them lies the whole network.

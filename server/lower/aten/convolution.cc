@@ -1,6 +1,8 @@
 // Convolutions as matrix products (ATen: native/Convolution.cpp): the patches that a kernel meets are one overlapping
 // window on the padded input. Spatial dimensions: one to three.
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "server/lower/registry.h"
 
@@ -58,34 +60,104 @@ Expr spaced(Expr x, const Sizes& before, const Sizes& after, const Sizes& gap) {
   return assemble(*x.emitter, shape, std::nullopt, {x}, {view}, x.format());
 }
 
-// [n, groups, channels / groups * taps, positions]: what each tap of a kernel of `taps` meets at each of `positions`.
-Expr patches(Expr padded, std::int64_t groups, const Sizes& taps, const Sizes& tap_step, const Sizes& positions,
-             const Sizes& position_step) {
-  const Shape shape = padded.shape(), strides = row_major_strides(shape);
-  View view{{shape[0], shape[1]}, {strides[0], strides[1]}, 0};
-  std::int64_t tap_count = 1, position_count = 1;
-  for (std::size_t d = 0; d < taps.size(); ++d) {
-    view.sizes.push_back(taps[d]);
-    view.strides.push_back(tap_step[d] * strides[d + 2]);
-    tap_count *= taps[d];
-  }
-  for (std::size_t d = 0; d < taps.size(); ++d) {
-    view.sizes.push_back(positions[d]);
-    view.strides.push_back(position_step[d] * strides[d + 2]);
-    position_count *= positions[d];
-  }
-  return reshape(padded.emitter->window(padded, view),
-                 {shape[0], groups, shape[1] / groups * tap_count, position_count});
-}
-
 Sizes spatial_of(const Shape& shape) { return {shape.begin() + 2, shape.end()}; }
 
 Sizes ones(std::size_t n) { return Sizes(n, 1); }
 
-// What the forward product meets: [n, groups, inputs of a group * taps, positions].
-Expr forward_patches(const Expr& input, const Expr& weight, const Geometry& g, const Sizes& positions) {
+std::int64_t product_of(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Matrices of `groups`, which have no dimension of their own where there is but one: adjoints know plain matrices.
+Shape matrices(std::int64_t groups, std::int64_t rows, std::int64_t columns) {
+  return groups == 1 ? Shape{rows, columns} : Shape{groups, rows, columns};
+}
+
+// What each tap of a kernel meets at each position, read from a padded tensor.
+struct Patches {
+  Expr padded;
+  std::int64_t groups;
+  Sizes taps, tap_step, positions, position_step;
+
+  std::int64_t samples() const { return padded.size(0); }
+  std::int64_t channels() const { return padded.size(1) / groups; }  // Of a group.
+
+  // [groups, channels * taps, samples * positions], or channels within taps.
+  Expr of_batch(bool taps_first = false) const {
+    View view{{groups}, {strides().group}, 0};
+    add_kernel(&view, taps_first);
+    add(&view, {samples()}, {strides().sample});
+    add(&view, positions, strides().positions);
+    return reshape(padded.emitter->window(padded, view),
+                   matrices(groups, channels() * product_of(taps), samples() * product_of(positions)));
+  }
+
+  // [samples, groups, channels * taps, positions]: no copy where a kernel of one tap walks step by step.
+  Expr of_each(bool taps_first = false) const {
+    View view{{samples(), groups}, {strides().sample, strides().group}, 0};
+    add_kernel(&view, taps_first);
+    add(&view, positions, strides().positions);
+    Shape shape = matrices(groups, channels() * product_of(taps), product_of(positions));
+    shape.insert(shape.begin(), samples());
+    return reshape(padded.emitter->window(padded, view), shape);
+  }
+
+  // [samples, groups, taps, channels, positions]
+  Expr of_samples() const {
+    const Strides at = strides();
+    View view{{samples(), groups}, {at.sample, at.group}, 0};
+    add(&view, taps, at.taps);
+    add(&view, {channels()}, {at.channel});
+    add(&view, positions, at.positions);
+    return reshape(padded.emitter->window(padded, view),
+                   {samples(), groups, product_of(taps), channels(), product_of(positions)});
+  }
+
+ private:
+  struct Strides {
+    std::int64_t sample, group, channel;
+    Sizes taps, positions;
+  };
+
+  Strides strides() const {
+    const Shape of = row_major_strides(padded.shape());
+    Strides at{of[0], of[1] * channels(), of[1], {}, {}};
+    for (std::size_t d = 0; d < taps.size(); ++d) {
+      at.taps.push_back(tap_step[d] * of[d + 2]);
+      at.positions.push_back(position_step[d] * of[d + 2]);
+    }
+    return at;
+  }
+
+  void add_kernel(View* view, bool taps_first) const {
+    const Strides at = strides();
+    if (!taps_first) add(view, {channels()}, {at.channel});
+    add(view, taps, at.taps);
+    if (taps_first) add(view, {channels()}, {at.channel});
+  }
+
+  static void add(View* view, const Sizes& sizes, const Sizes& strides) {
+    view->sizes.insert(view->sizes.end(), sizes.begin(), sizes.end());
+    view->strides.insert(view->strides.end(), strides.begin(), strides.end());
+  }
+};
+
+// What the forward product meets.
+Patches forward_patches(const Expr& input, const Expr& weight, const Geometry& g, const Sizes& positions) {
   const Expr padded = spaced(input, g.padding, g.padding, ones(g.spatial));
-  return patches(padded, g.groups, spatial_of(weight.shape()), g.dilation, positions, g.stride);
+  return {padded, g.groups, spatial_of(weight.shape()), g.dilation, positions, g.stride};
+}
+
+// [groups, channels, samples * positions] of an image-like tensor, and back: of what a product of whole batches takes
+// and gives.
+Expr gathered(const Expr& x, std::int64_t groups) {
+  const std::int64_t n = x.size(0), channels = x.size(1), positions = x.count() / (n * channels);
+  return reshape(exchanged(reshape(x, {n, channels, positions}), 0, 1),
+                 matrices(groups, channels / groups, n * positions));
+}
+
+Expr spread(const Expr& x, const Shape& shape) {
+  return reshape(exchanged(reshape(x, {shape[1], shape[0], x.count() / (shape[0] * shape[1])}), 0, 1), shape);
 }
 
 Sizes positions_of(const Shape& input, const Expr& weight, const Geometry& g) {
@@ -102,19 +174,27 @@ Sizes positions_of(const Shape& input, const Expr& weight, const Geometry& g) {
 // Of each output channel; kernels begin their sums with it.
 using Bias = std::optional<Expr>;
 
-// As it lies beside a product of [batch, groups, channels, positions].
+// As it lies beside a product of [groups, channels, ...].
 Bias beside(const Bias& bias, const Geometry& g) {
-  return bias ? Bias(reshape(*bias, {1, g.groups, bias->count() / g.groups, 1})) : Bias();
+  return bias ? Bias(reshape(*bias, matrices(g.groups, bias->count() / g.groups, 1))) : Bias();
+}
+
+// kernels [groups, rows, channels * taps] with what they meet, as an image-like tensor of `shape`. Small images are
+// taken together, so that kernels are read once and no product is small.
+Expr applied(const Expr& kernels, const Patches& patches, bool taps_first, const Bias& bias, const Shape& shape) {
+  constexpr std::int64_t kPositionsMin = 64;
+  if (product_of(patches.positions) >= kPositionsMin || patches.samples() == 1)
+    return reshape(matmul(kernels, patches.of_each(taps_first), bias), shape);
+  return spread(matmul(kernels, patches.of_batch(taps_first), bias), shape);
 }
 
 Expr convolved(const Expr& input, const Expr& weight, const Bias& bias, const Geometry& g) {
   const Sizes positions = positions_of(input.shape(), weight, g);
   const std::int64_t outputs = weight.size(0);
-  const Expr columns = forward_patches(input, weight, g, positions);
-  const Expr rows = reshape(weight, {1, g.groups, outputs / g.groups, weight.count() / outputs});
+  const Expr rows = reshape(weight, matrices(g.groups, outputs / g.groups, weight.count() / outputs));
   Shape shape{input.size(0), outputs};
   shape.insert(shape.end(), positions.begin(), positions.end());
-  return reshape(matmul(rows, columns, beside(bias, g)), shape);
+  return applied(rows, forward_patches(input, weight, g, positions), false, beside(bias, g), shape);
 }
 
 // Without a library that has arithmetic in a 16-bit format (oneDNN on processors below AVX-512, or switched off), a
@@ -171,10 +251,9 @@ Expr input_gradient(Call& call, const Expr& dy, const Shape& shape, const Expr& 
   Emitter& emitter = *dy.emitter;
   const std::int64_t outputs = weight.size(0), inner = weight.size(1), each_group = outputs / g.groups;
   const Sizes taps = spatial_of(weight.shape());
-  std::int64_t tap_count = 1;
+  const std::int64_t tap_count = product_of(taps);
   Sizes before, after;
   for (std::size_t d = 0; d < g.spatial; ++d) {
-    tap_count *= taps[d];
     const std::int64_t reach = g.dilation[d] * (taps[d] - 1);
     // Padding of the forward pass cuts the gradient's border; what the last position left over is met by zeros.
     before.push_back(reach);
@@ -185,38 +264,40 @@ Expr input_gradient(Call& call, const Expr& dy, const Shape& shape, const Expr& 
   Expr padded = spaced(dy, before, after, g.stride);
   for (std::size_t d = 0; d < g.spatial; ++d)
     padded = narrow(padded, d + 2, g.padding[d], padded.size(d + 2) - g.padding[d]);
-  const Expr columns = patches(padded, g.groups, taps, g.dilation, spatial_of(shape), ones(g.spatial));
-  // weight [g, o, c, taps] as rows of taps, last tap first, then [g, c, o, taps].
-  const Expr by_tap = transposed(reshape(weight, {outputs * inner, tap_count}));
-  const Expr backwards = iota(emitter, {tap_count}, static_cast<double>(tap_count - 1), -1, Format::kInt64);
-  const Expr reversed = transposed(gather_rows(by_tap, backwards));
-  const Expr grouped = exchanged(reshape(reversed, {g.groups, each_group, inner, tap_count}), 1, 2);
+  const Patches patches{padded, g.groups, taps, g.dilation, spatial_of(shape), ones(g.spatial)};
+  // weight [outputs, inner, taps] as rows of taps, [taps, outputs * inner], last tap first.
+  Expr by_tap = permute(reshape(weight, {outputs, inner, tap_count}), {2, 0, 1});
+  if (tap_count > 1)
+    by_tap = gather_rows(reshape(by_tap, {tap_count, outputs * inner}),
+                         iota(emitter, {tap_count}, static_cast<double>(tap_count - 1), -1, Format::kInt64));
+  const Expr of_groups = exchanged(reshape(by_tap, {tap_count, g.groups, each_group, inner}), 0, 1);
   if (adds_in_parts(call, dy)) {
-    const std::int64_t positions = columns.size(3), terms = each_group * tap_count + (bias ? 1 : 0);
-    const Expr each_tap = exchanged(reshape(columns, {shape[0], g.groups, each_group, tap_count, positions}), 2, 3);
-    const Expr part = part_of(terms, matmul(permute(grouped, {0, 3, 1, 2}), each_tap));
+    const std::int64_t terms = each_group * tap_count + (bias ? 1 : 0);
+    const Expr part = part_of(terms, matmul(transposed(of_groups), patches.of_samples()));
     const Expr held = part.emitter->rounded(part, dy.format());
     return reshape(sum_of_taps(dy.format(), bias ? with_bias(held, *bias, g) : held), shape);
   }
-  const Expr rows = reshape(grouped, {1, g.groups, inner, each_group * tap_count});
-  return reshape(matmul(rows, columns, beside(bias, g)), shape);
+  const Expr rows = transposed(reshape(of_groups, matrices(g.groups, tap_count * each_group, inner)));
+  return applied(rows, patches, true, beside(bias, g), shape);
 }
 
 Expr weight_gradient(Call& call, const Expr& dy, const Expr& input, const Expr& weight, const Geometry& g) {
   const Sizes positions = spatial_of(dy.shape());
-  const Expr columns = forward_patches(input, weight, g, positions);  // [n, g, k, p]
+  const Patches patches = forward_patches(input, weight, g, positions);
   const std::int64_t n = input.size(0), outputs = weight.size(0), each_group = outputs / g.groups;
-  const std::int64_t p = columns.size(3), k = columns.size(2);
   if (adds_in_parts(call, dy)) {
-    const Expr each_sample =
-        part_of(n * p, matmul(reshape(dy, {n, g.groups, each_group, p}), exchanged(columns, 2, 3)));
-    return reshape(sum_of_samples(dy.format(), each_sample), weight.shape());
+    const std::int64_t p = product_of(positions);
+    const Expr left = reshape(dy, {n, g.groups, each_group, p});
+    // [n, groups, outputs, taps, channels]
+    const Expr columns = patches.of_samples();
+    const std::int64_t inner = columns.size(3), tap_count = columns.size(2);
+    const Expr right = reshape(columns, {n, g.groups, tap_count * inner, p});
+    const Expr each_sample = part_of(n * p, matmul(left, transposed(right)));
+    const Expr by_channel = exchanged(reshape(each_sample, {n, g.groups, each_group, tap_count, inner}), 3, 4);
+    return reshape(sum_of_samples(dy.format(), by_channel), weight.shape());
   }
   // Batch and positions are summed by one product.
-  const Expr left =
-      reshape(permute(reshape(dy, {n, g.groups, each_group, p}), {1, 2, 0, 3}), {g.groups, each_group, n * p});
-  const Expr right = reshape(permute(columns, {1, 0, 3, 2}), {g.groups, n * p, k});
-  return reshape(matmul(left, right), weight.shape());
+  return reshape(matmul(gathered(dy, g.groups), transposed(patches.of_batch())), weight.shape());
 }
 
 // What a convolution by the weight gives `wide`.
