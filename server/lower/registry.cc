@@ -55,18 +55,28 @@ const Table& written_by_us() {
   return built;
 }
 
-// What ends the names of operations on complex tensors.
-constexpr std::string_view kComplex[] = {" on complex64", " on complex128"};
-
 const Table& on_complex() {
   static const Table built = [] {
     Table made;
-    for (const auto family : {complex_rules(), fft_rules()})
+    for (const auto family : {complex_rules(), complex_copy_rules(), fft_rules()})
       for (const Rule& rule : family) add_rule(made, rule);
     return made;
   }();
   return built;
 }
+
+const Table& on_half_complex() {
+  static const Table built = [] {
+    Table made;
+    for (const Rule& rule : complex_copy_rules()) add_rule(made, rule);
+    return made;
+  }();
+  return built;
+}
+
+// What ends the names of operations on complex tensors.
+constexpr std::pair<std::string_view, const Table& (*)()> kComplex[] = {
+    {" on complex64", on_complex}, {" on complex128", on_complex}, {" on complex32", on_half_complex}};
 
 constexpr std::string_view kNamespace = "aten::", kOurs = "plumbline::";
 
@@ -80,8 +90,8 @@ Match find_in(const Table& rules, const std::string& name) {
 Match find_rule(const std::string& operation) {
   if (operation.starts_with(kNamespace)) {
     const std::string name = operation.substr(kNamespace.size());
-    for (const std::string_view suffix : kComplex)
-      if (name.ends_with(suffix)) return find_in(on_complex(), name.substr(0, name.size() - suffix.size()));
+    for (const auto& [suffix, rules] : kComplex)
+      if (name.ends_with(suffix)) return find_in(rules(), name.substr(0, name.size() - suffix.size()));
     return find_in(table(), name);
   }
   if (operation.starts_with(kOurs)) return find_in(written_by_us(), operation.substr(kOurs.size()));
@@ -91,8 +101,8 @@ Match find_rule(const std::string& operation) {
 std::vector<std::pair<std::string, const Rule*>> all_operations() {
   std::vector<std::pair<std::string, const Rule*>> names;
   for (const auto& [name, match] : table()) names.emplace_back(std::string(kNamespace) + name, match.rule);
-  for (const std::string_view suffix : kComplex)
-    for (const auto& [name, match] : on_complex())
+  for (const auto& [suffix, rules] : kComplex)
+    for (const auto& [name, match] : rules())
       names.emplace_back(std::string(kNamespace) + name + std::string(suffix), match.rule);
   return names;
 }

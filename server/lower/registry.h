@@ -86,8 +86,9 @@ std::span<const Rule> linear_algebra_rules();
 std::span<const Rule> orthogonal_rules();
 std::span<const Rule> spectral_rules();
 std::span<const Rule> factory_rules();
-// "NAME on complex64" and "NAME on complex128": the operations on complex tensors.
+// "NAME on complex64" and "NAME on complex128": the operations on complex tensors. "NAME on complex32": copies alone.
 std::span<const Rule> complex_rules();
+std::span<const Rule> complex_copy_rules();
 std::span<const Rule> fft_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> quantize_rules();

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch._prims
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.testing._internal.common_methods_invocations import op_db, python_ref_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
@@ -140,15 +141,24 @@ def operators(names: set[str] | None = None) -> Iterator[OpInfo]:
             yield operator
 
 
+def _have_content(values: Any) -> bool:
+    tensors = [x for x in pytree.tree_leaves(values) if _is_tensor(x)]
+    return not any(x.is_meta or isinstance(x, FakeTensor) for x in tensors)
+
+
 @contextlib.contextmanager
 def _prims_in_operations() -> Iterator[None]:
     """References are written in operations that take no derivatives; each has an implementation in ones that do, but
-    for the one of conversions, which cuts the gradient."""
+    for the one of conversions, which cuts the gradient. PyTorch works out shapes by references, too: as they are."""
     prims = {name: prim for name, prim in vars(torch._prims).items() if hasattr(prim, "impl_aten")}
+
+    def replaced(prim: Any, other: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: (other if _have_content((args, kwargs)) else prim)(*args, **kwargs)
+
     try:
         for name, prim in prims.items():
-            setattr(torch._prims, name, prim.impl_aten)
-        torch._prims.convert_element_type = torch.Tensor.to
+            setattr(torch._prims, name, replaced(prim, prim.impl_aten))
+        torch._prims.convert_element_type = replaced(prims["convert_element_type"], torch.Tensor.to)
         yield
     finally:
         for name, prim in prims.items():

@@ -121,6 +121,7 @@ def is_wrong(figures: dict) -> bool:
     scenarios = figures.get("correct") != figures.get("scenarios")
     claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold")
     wrong = figures.get("controls_missed", 0) + figures.get("unjudged", 0) + figures.get("bitwise_changed", 0)
+    wrong += figures.get("left_without_reason", 0)
     wrong += figures.get("false_type_ii", 0) if {"operators", "programs"} & figures.keys() else 0
     return power or scenarios or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from operators_open import LEFT_OVER, SERIES
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -40,7 +41,8 @@ KEYS = {
         *("plumbline_correct", "labelled", "latent_named_pct", "broken"),
     ],
     "operators": [
-        *("operators", "samples", "false_type_ii", "controls_missed", "inconclusive", "opaque_samples_pct"),
+        *("operators", "samples", "opaque_samples_pct", "inconclusive_pct", "false_type_ii", "controls_missed"),
+        *("inconclusive", "left_without_reason"),
     ],
     "programs": [
         *("programs", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
@@ -73,7 +75,7 @@ def report(name: str) -> tuple[str, dict]:
 
 @pytest.mark.parametrize("name", KEYS)
 def test_report(name: str) -> None:
-    _, figures = report(name)
+    text, figures = report(name)
     assert list(figures) == KEYS[name]
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
@@ -96,8 +98,10 @@ def test_report(name: str) -> None:
         assert figures["bound_mutants_caught"] == figures["bound_mutants"] > 40
     if name == "operators":
         assert figures["operators"] > 40 and figures["samples"] > 60
-        assert figures["false_type_ii"] == figures["controls_missed"] == 0
-        assert figures["inconclusive"] <= 0.01 * figures["samples"]
+        assert figures["false_type_ii"] == figures["controls_missed"] == figures["left_without_reason"] == 0
+        assert figures["opaque_samples_pct"] <= 3 and figures["inconclusive_pct"] <= 1
+        left = text.partition(LEFT_OVER)[2]
+        assert "NO REASON IS KNOWN" not in left and SERIES in left  # special.i0e in bf16 is among the small cases.
     if name == "overhead":
         assert figures["bitwise_identical"] is figures["rotate_bitwise_identical"] is True
         assert figures["rotate_modules_audited"] == figures["rotate_modules"]

@@ -55,6 +55,11 @@ CASES: dict[str, tuple[Program, Program, Program]] = {
         one(product_apart),
         one(lambda: product_apart(-1.0)),
     ),
+    "halves": (
+        one(lambda: parts(A.chalf()).float() * 2),
+        one(lambda: torch.stack([RE.half(), IM.half()], -1).float() * 2),
+        one(lambda: torch.stack([RE.half(), -IM.half()], -1).float() * 2),
+    ),
     "quotient": (
         one(lambda: parts(A / B)),
         one(quotient_apart),

@@ -278,6 +278,9 @@ def counted(x: Tensor, y: Tensor, i: Tensor) -> list[Tensor]:
     """Integers that count and repeat, and what is written on a diagonal."""
     diagonal = x.diagonal_scatter(y[:, 0])
     return [
+        *(*x.nanmedian(1), *y.mode(1), *torch.unique(x.detach().round(), True, True, True), i.unique()),
+        *(*torch.unique_consecutive(i, True, True), i.unique_consecutive(dim=0)),
+        *(torch.nonzero_static(x.detach() > 0, size=9), torch.ops.aten._unique(i, True, True)[1]),
         *(i.bincount(minlength=8), y.repeat_interleave(2, 0), torch.repeat_interleave(i)),
         *(torch.tril_indices(4, 5), torch.triu_indices(4, 5, 1), diagonal, x.diagonal(1) * 2.0),
         torch.ops.aten.diagonal_backward(y.detach()[0, :5], [6, 5], 0, 0, 1),

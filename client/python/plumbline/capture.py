@@ -33,7 +33,7 @@ from . import compiler, foreign
 from .autocasting import AutocastState
 from .collectives import Call, call_of
 from .convolutions import summation
-from .draws import record_dropout
+from .draws import RECORDED
 from .payload import Arena, Pool
 from .plan import CaptureFailed, Plan
 from .regions import Region, collective
@@ -332,8 +332,8 @@ class Recorder(TorchDispatchMode):
         if kind == SCALAR:
             self._number_read(pending, out)
             return
-        if info.base == "native_dropout":
-            return record_dropout(self, info, pending, out, *args, **kwargs)
+        if info.base in RECORDED:
+            return RECORDED[info.base](self, info, pending, out, *args, **kwargs)
         written = self._written(info, args, kwargs, out)
         if kind == RANDOM:
             for tensor, _ in written:

@@ -68,8 +68,24 @@ class DefinedCall:
         self._args = args
         self._kwargs = kwargs
         given = [args[i] if i < len(args) else kwargs.get(a.name) for i, a in enumerate(info.arguments)]
+        self._measured: dict[str, Any] | PlumblineError = {}
+        try:
+            self._measured = self._measure()
+        except PlumblineError as error:
+            self._measured = error
+        except Exception as error:
+            self._measured = definition.error(f"expected arguments that can be measured, found it {_raised(error)}")
         # By argument: windows on what it held, all observed.
         self._windows = [self._observed(*pair) for pair in zip(given, pending[1], strict=True)]
+
+    def _measure(self) -> dict[str, Any]:
+        if self._definition.measured is None:
+            return {}
+        for value in _flat([*self._args, *self._kwargs.values()]):
+            if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+                raise self._definition.error("expected tensors on the host, whose size is measured")
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            return self._definition.measure(self._args, self._kwargs)
 
     def _observed(self, given: Any, value: Any) -> Any:
         if isinstance(given, torch.Tensor):
@@ -85,6 +101,8 @@ class DefinedCall:
         shadow = _FormulaShadow(recorder, self._site, self._definition)
         mark = shadow.mark([tensor for tensor, _ in written])
         try:
+            if isinstance(self._measured, PlumblineError):
+                raise self._measured
             with _outside_of_dispatch():
                 shadow.run(self._given(shadow), written)
             return
@@ -95,7 +113,7 @@ class DefinedCall:
         except PlumblineError as error:
             problem = error
         except Exception as error:
-            problem = self._definition.error(f"expected a formula of tensors, found that it {_raised(error)}")
+            problem = self._definition.error(f"expected a formula of tensors, found it {_raised(error)}")
         finally:
             shadow.close()
         shadow.roll_back(mark)
@@ -122,7 +140,7 @@ class DefinedCall:
             return stand_in(given, self._windows[names[name]])
 
         args = [given_as(self._info.arguments[index].name, given) for index, given in enumerate(self._args)]
-        return args, {name: given_as(name, given) for name, given in self._kwargs.items()}
+        return args, {name: given_as(name, given) for name, given in self._kwargs.items()} | self._measured
 
 
 class _FormulaShadow(Shadow):
@@ -140,6 +158,10 @@ class _FormulaShadow(Shadow):
         with Parts(self._part):
             out = self._definition.call(*given[0], **given[1])
         results = [self._mine(result) for result in _flat(out)]
+        # Of nothing there is nothing to say, as of a buffer that a kernel might have used.
+        for position, (result, (tensor, _)) in enumerate(zip(results, written, strict=False)):
+            if tensor is not None and not tensor.numel() and isinstance(result, torch.Tensor) and not result.numel():
+                results[position] = WORKSPACE
         found = ", ".join(_text(result) for result in results)
         if len(results) != len(written):
             raise self._definition.error(
@@ -168,6 +190,8 @@ class _FormulaShadow(Shadow):
     def _part(self, func: Any, args: Any, kwargs: Any) -> Any:
         """One operation of the formula."""
         inner = definitions.get(func)
+        if inner is None:
+            inner = self._told_here(func, args)
         if inner in self._active:
             raise self._definition.error(f"expected a formula of other operations, found that it calls {inner.name}")
         args, kwargs = self._mine(args), self._mine(kwargs)
@@ -197,6 +221,14 @@ class _FormulaShadow(Shadow):
                     )
         with self._recorder.storages.unconfirmed():
             return self.operation(func, args, kwargs, self._site, {})
+
+    def _told_here(self, func: Any, args: Any) -> Definition | None:
+        """The formula of an operation that the daemon does not model."""
+        info = self._recorder.plan.info(func)
+        inner = formulas.get(info.name)
+        if inner is None or inner.measured is not None or inner.numbers or inner in self._active:
+            return None
+        return None if info.lowered and not (inner.instead and inner.instead(*args)) else inner
 
     def _mine(self, values: Any) -> Any:
         """Stand-ins for the real tensors among the arguments: what the formula brought along is data."""

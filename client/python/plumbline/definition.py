@@ -32,12 +32,15 @@ class Definition:
         by_user: bool = True,
         numbers: Sequence[str] = (),
         instead: Callable[..., bool] | None = None,
+        measured: Callable[..., dict[str, Any]] | None = None,
     ) -> None:
         self.func = func
         self.formula = formula
         self.by_user = by_user
         self.numbers = frozenset(numbers)  # Tensors on the host that the formula takes as lists of their numbers.
         self.instead = instead  # Of an operation that is modelled: with which arguments it is not.
+        # Given the real arguments, on the host: numbers that say how many terms of a series the formula needs.
+        self.measured = measured
         schema = self.func._schema
         self.name = f"{schema.name}.{schema.overload_name or 'default'}"
         self._positional = [argument for argument in schema.arguments if not argument.kwarg_only]
@@ -50,9 +53,15 @@ class Definition:
         return self
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """What the formula gives for the operation's arguments, those with defaults included."""
-        values = [*args, *(kwargs.get(a.name, a.default_value) for a in self._positional[len(args) :])]
-        return self.formula(*values, **{a.name: kwargs.get(a.name, a.default_value) for a in self._named})
+        """What the formula gives for the operation's arguments, those with defaults included, and for what was
+        measured."""
+        named = {a.name: kwargs.pop(a.name, a.default_value) for a in self._named}
+        values = [*args, *(kwargs.pop(a.name, a.default_value) for a in self._positional[len(args) :])]
+        return self.formula(*values, **named, **kwargs)
+
+    def measure(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The numbers that the formula asks for; empty where it asks for none."""
+        return {} if self.measured is None else self.measured(*args, **kwargs)
 
     def error(self, text: str) -> PlumblineError:
         return PlumblineError(f"define({self.func._schema.name!r}): {text}")

@@ -1,4 +1,4 @@
-"""Dropout that draws and computes in one operation: its mask is a leaf, the rest is what its derivative does, too."""
+"""Operations that draw and compute at once: what they draw is a leaf, the rest is an operation without chance."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .storages import UNWRITTEN
+
 if TYPE_CHECKING:
     from .capture import Pending, Recorder
     from .schema import OperatorInfo
 
 SCALED = torch.ops.aten.native_dropout_backward.default  # x * mask * scale
+
+
+MUL, LEAKY = torch.ops.aten.mul.Tensor, torch.ops.aten.leaky_relu.default
 
 
 def dropout_scale(p: float) -> float:
@@ -31,3 +36,28 @@ def record_dropout(
     recorder._random(mask, info, pending)
     values = [x, recorder.storages.read(mask), 1.0 if train is False else dropout_scale(p)]
     recorder._emit(recorder.plan.info(SCALED), (site, values, unmodelled), [(result, "")])
+
+
+def record_rrelu(
+    recorder: Recorder,
+    info: OperatorInfo,
+    pending: Pending,
+    out: Any,
+    input: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> None:
+    """Slopes are drawn where the input is not positive, and are 1 elsewhere."""
+    site, (x, *_), unmodelled = pending
+    if training:
+        recorder._random(noise, info, pending)
+        recorder._emit(recorder.plan.info(MUL), (site, [x, recorder.storages.read(noise)], unmodelled), [(out, "")])
+    else:
+        recorder.storages.write_leaf(noise, UNWRITTEN, "")  # Nothing but the derivative is given it, and leaves it.
+        recorder._emit(recorder.plan.info(LEAKY), (site, [x, (lower + upper) / 2], unmodelled), [(out, "")])
+
+
+RECORDED = {"native_dropout": record_dropout, "rrelu_with_noise": record_rrelu}  # By operation.

@@ -90,7 +90,7 @@ def kind_of(tensor: torch.Tensor) -> str:
 
 
 # Kinds of tensors that are described by their views as real numbers; many operations on these are modelled.
-COMPLEX = ("complex64", "complex128")
+COMPLEX = ("complex64", "complex128", "complex32")
 
 
 def has_view(tensor: torch.Tensor) -> bool:

@@ -242,6 +242,20 @@ void lower_mm(Call& call) {
 
 }  // namespace
 
+std::span<const Rule> complex_copy_rules() {
+  static const Rule kRules[] = {
+      {"clone", {"default"}, lower_copy},
+      {"_to_copy", {"default"}, lower_copy},
+      {"contiguous", {"default"}, lower_copy},
+      {"copy", {"default"}, lower_copy_from, kInPlace},
+      {"zeros", {"default"}, lower_filled_with<0>},
+      {"zeros_like", {"default"}, lower_filled_with<0>},
+      {"new_zeros", {"default"}, lower_filled_with<0>},
+      {"zero", {"default"}, lower_zero, kOnlyInPlace},
+  };
+  return kRules;
+}
+
 std::span<const Rule> complex_rules() {
   constexpr unsigned kBoth = kInPlace | kOut;
   static const Rule kRules[] = {
@@ -263,17 +277,9 @@ std::span<const Rule> complex_rules() {
       {"exp", {"default"}, lower_exp, kBoth},
       {"where", {"self"}, lower_where, kOut},
       {"masked_fill", {"Scalar", "Tensor"}, lower_masked_fill, kInPlace},
-      {"clone", {"default"}, lower_copy},
-      {"_to_copy", {"default"}, lower_copy},
-      {"contiguous", {"default"}, lower_copy},
-      {"copy", {"default"}, lower_copy_from, kInPlace},
-      {"zeros", {"default"}, lower_filled_with<0>},
       {"ones", {"default"}, lower_filled_with<1>},
-      {"zeros_like", {"default"}, lower_filled_with<0>},
       {"ones_like", {"default"}, lower_filled_with<1>},
-      {"new_zeros", {"default"}, lower_filled_with<0>},
       {"new_ones", {"default"}, lower_filled_with<1>},
-      {"zero", {"default"}, lower_zero, kOnlyInPlace},
       {"fill", {"Scalar", "Tensor"}, lower_fill, kInPlace},
       {"full", {"default"}, lower_full},
       {"scalar_tensor", {"default"}, lower_scalar_tensor},

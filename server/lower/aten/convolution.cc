@@ -314,10 +314,24 @@ Shape wide_shape(Call& call, const Expr& input, const Expr& weight, const Geomet
   for (std::size_t d = 0; d < g.spatial; ++d)
     shape.push_back((input.size(d + 2) - 1) * g.stride[d] - 2 * g.padding[d] +
                     g.dilation[d] * (weight.size(d + 2) - 1) + extra[d] + 1);
-  if (std::any_of(shape.begin(), shape.end(), [](std::int64_t size) { return size < 1; }) ||
-      narrow_shape(shape, weight, g) != input.shape())
+  const Shape read = narrow_shape(shape, weight, g);
+  if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 1; }) || read[1] != input.size(1) ||
+      !std::ranges::equal(read, input.shape(), std::greater_equal<>()))
     call.unsupported("output_padding");
   return shape;
+}
+
+// Zeros behind each dimension, up to `shape`: where output_padding is a stride or more, the convolution that a
+// transposed one turns round has positions of which it got nothing.
+Expr padded_to(Expr x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return assemble(*x.emitter, shape, std::nullopt, {x}, {{x.shape(), row_major_strides(shape), 0}}, x.format());
+}
+
+Expr cut_to(Expr x, const Shape& shape) {
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    if (x.size(d) != shape[d]) x = narrow(x, d, 0, shape[d]);
+  return x;
 }
 
 void lower_convolution(Call& call) {
@@ -325,7 +339,8 @@ void lower_convolution(Call& call) {
   const Geometry g = geometry_of(call, input, weight);
   const Bias bias = call.optional_tensor("bias");
   if (call.boolean("transposed", false)) {
-    call.returns(input_gradient(call, input, wide_shape(call, input, weight, g), weight, bias, g));
+    const Shape wide = wide_shape(call, input, weight, g);
+    call.returns(input_gradient(call, padded_to(input, narrow_shape(wide, weight, g)), wide, weight, bias, g));
   } else {
     call.returns(convolved(input, weight, bias, g));
   }
@@ -340,10 +355,12 @@ void lower_convolution_backward(Call& call) {
     throw LowerError("argument 'grad_output': shape " + to_string(expected) + " was expected, found " +
                      to_string(dy.shape()));
   if (call.wants(0))
-    call.returns(0, transposed ? convolved(dy, weight, {}, g) : input_gradient(call, dy, input.shape(), weight, {}, g));
+    call.returns(0, transposed ? cut_to(convolved(dy, weight, {}, g), input.shape())
+                               : input_gradient(call, dy, input.shape(), weight, {}, g));
   if (call.wants(1))
-    call.returns(
-        1, transposed ? weight_gradient(call, input, dy, weight, g) : weight_gradient(call, dy, input, weight, g));
+    call.returns(1, transposed
+                        ? weight_gradient(call, padded_to(input, narrow_shape(expected, weight, g)), dy, weight, g)
+                        : weight_gradient(call, dy, input, weight, g));
   if (call.wants(2)) {
     std::vector<std::int64_t> dims{0};
     for (std::size_t d = 0; d < g.spatial; ++d) dims.push_back(static_cast<std::int64_t>(d + 2));

@@ -1,4 +1,5 @@
-// Counts, and places told by counts (ATen: native/Repeat.cpp, native/SummaryOps.cpp, native/Bucketization.cpp).
+// Counts, and places told by counts (ATen: native/Repeat.cpp, native/SummaryOps.cpp, native/Bucketization.cpp,
+// native/Unique.cpp).
 #include "server/lower/mask.h"
 #include "server/lower/registry.h"
 #include "server/lower/spatial.h"
@@ -97,6 +98,58 @@ void lower_triangle_indices(Call& call) {
   call.returns(assemble(emitter, shape, std::nullopt, coordinates, {first, second}, Format::kInt64));
 }
 
+// Of rows [n, width] the first of each run of equal ones, which run each row of `order` is in (output 1), and how long
+// each run is (output 2). How many runs there are the trace tells.
+void give_runs(Call& call, Expr rows, std::optional<Expr> order) {
+  Emitter& emitter = call.emitter();
+  const std::int64_t n = rows.size(0), width = rows.size(1);
+  const Shape shape = call.result_shape();
+  const std::int64_t runs = width == 0 ? 0 : count(shape) / width;
+  if (n == 0 || runs == 0) call.unsupported("no elements");
+  const Expr differs = n == 1 ? expand(emitter.constant(0, Format::kBool), {0, 1})
+                              : compare(Primitive::kNotEqual, narrow(rows, 0, 1, n - 1), narrow(rows, 0, 0, n - 1));
+  const InIntegers integers(emitter);
+  Expr begins = expand(emitter.constant(1, Format::kBool), {1});
+  if (n > 1) {
+    const Expr any = reshape(reduce(Primitive::kAmax, cast(differs, Format::kInt64), {1}), {n - 1});
+    begins = assemble(emitter, {n}, std::nullopt, {cast(begins, Format::kInt64), any},
+                      {{{1}, {1}, 0}, {{n - 1}, {1}, 1}}, Format::kInt64);
+    begins = not_equal(begins, 0);
+  }
+  call.returns(0, reshape(gather_rows(rows, chosen(begins, runs)), shape));
+  const Expr run = limited(running(limited(cast(begins, Format::kInt64), 1)) - 1.0, n);
+  if (call.wants(1) && count(call.result_shape(1)) != 0) {
+    Expr which = run;
+    if (order) which = reshape(scatter_add(reshape(run, {n, 1}), *order, n, Format::kInt64), {n});
+    call.returns(1, reshape(limited(which, n), call.result_shape(1)));
+  }
+  if (call.wants(2) && count(call.result_shape(2)) != 0) {
+    const Expr ones = expand(emitter.constant(1), {n, 1});
+    call.returns(2, reshape(limited(scatter_add(ones, run, runs, Format::kInt64), n), call.result_shape(2)));
+  }
+}
+
+// Along a dimension, or of all elements.
+void lower_unique_consecutive(Call& call) {
+  const Expr x = call.tensor("self");
+  if (!call.has("dim") || x.rank() < 2) return give_runs(call, reshape(x, {x.count(), 1}), std::nullopt);
+  if (call.dim("dim", x.rank(), 0) != 0) call.unsupported("runs along a later dimension");
+  give_runs(call, reshape(x, {x.size(0), x.size(0) == 0 ? 0 : x.count() / x.size(0)}), std::nullopt);
+}
+
+void lower_unique(Call& call) {
+  const Expr x = call.tensor("self");
+  const std::int64_t n = x.count();
+  if (n == 0) call.unsupported("no elements");
+  const Expr flat = reshape(x.format() == Format::kBool ? cast(x, Format::kInt64) : x, {n});
+  Attributes along;
+  along.dims = {0};
+  along.size = n;
+  const Expr order = call.emitter().arithmetic(Primitive::kArgsort, {-flat}, {n}, along);
+  call.emitter().graph().nodes[order.id].result = Format::kInt64;
+  give_runs(call, gather_rows(reshape(flat, {n, 1}), order), order);
+}
+
 }  // namespace
 
 std::span<const Rule> count_rules() {
@@ -106,6 +159,9 @@ std::span<const Rule> count_rules() {
       {"bucketize", {"Tensor", "Scalar"}, lower_bucketize, kOut | kObserved},
       {"searchsorted", {"Tensor", "Scalar"}, lower_searchsorted, kOut | kObserved},
       {"isin", {"Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"}, lower_is_in, kOut},
+      {"_unique2", {"default"}, lower_unique},
+      {"_unique", {"default"}, lower_unique},
+      {"unique_consecutive", {"default"}, lower_unique_consecutive},
       {"tril_indices", {"default"}, lower_triangle_indices<true>},
       {"triu_indices", {"default"}, lower_triangle_indices<false>},
   };

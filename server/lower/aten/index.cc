@@ -352,7 +352,8 @@ void lower_unfold_backward(Call& call) {
 // Elements replaced, or added to, by their row-major number.
 void lower_put(Call& call) {
   const Expr x = call.tensor("self"), index = call.tensor("index"), source = call.tensor("source");
-  if (index.count() == 0 || index.count() != source.count()) call.unsupported("shapes");
+  if (index.count() != source.count()) call.unsupported("shapes");
+  if (index.count() == 0) return call.returns(x);
   const Expr position = in_integers(call.emitter(), [&] { return wrapped_index(flat(index), x.count()); });
   const Expr values = flat(source);
   call.returns(call.boolean("accumulate", false) ? accumulated_elements(x, values, position, x.format())

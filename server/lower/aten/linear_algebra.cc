@@ -381,23 +381,38 @@ void lower_log_determinant(Call& call) {
   give_pivots(call, 3, made);
 }
 
+// Of matrices without elements: there is nothing to factor, and it succeeds; a determinant is the empty product.
+template <void (*lower)(Call&)>
+void unless_empty(Call& call) {
+  const Expr a = call.tensor(call.has("A") ? "A" : call.has("LU_data") ? "LU_data" : call.has("LU") ? "LU" : "self");
+  if (a.count() != 0) return lower(call);
+  const bool determinant = call.base().ends_with("det");
+  for (std::size_t output = 0; output < 4; ++output) {
+    if (!call.wants(output)) continue;
+    const Shape shape = call.result_shape(output);
+    const Format format = call.result_format(output);
+    if (count(shape) != 0 && !is_integer(format) && !determinant) call.unsupported("no matrices");
+    call.returns(output, expand(call.emitter().constant(determinant && output == 0 ? 1 : 0, format), shape));
+  }
+}
+
 }  // namespace
 
 std::span<const Rule> linear_algebra_rules() {
   static const Rule kRules[] = {
       {"linalg_solve_triangular", {"default"}, lower_solve_triangular, kOut | kObserved},
       {"triangular_solve", {"default"}, lower_old_triangular_solve, kObserved},
-      {"linalg_cholesky_ex", {"default"}, lower_cholesky, kObserved},
+      {"linalg_cholesky_ex", {"default"}, unless_empty<lower_cholesky>, kObserved},
       {"cholesky_solve", {"default"}, lower_cholesky_solve, kOut | kObserved},
       {"cholesky_inverse", {"default"}, lower_cholesky_inverse, kOut | kObserved},
-      {"linalg_lu_factor_ex", {"default"}, lower_lu_factor, kObserved},
-      {"linalg_lu", {"default"}, lower_lu, kObserved},
+      {"linalg_lu_factor_ex", {"default"}, unless_empty<lower_lu_factor>, kObserved},
+      {"linalg_lu", {"default"}, unless_empty<lower_lu>, kObserved},
       {"lu_unpack", {"default"}, lower_lu_unpack, kObserved},
       {"linalg_lu_solve", {"default"}, lower_lu_solve, kOut | kObserved},
-      {"_linalg_solve_ex", {"default"}, lower_solve, kObserved},
-      {"linalg_inv_ex", {"default"}, lower_inverse, kObserved},
-      {"_linalg_det", {"default"}, lower_determinant, kObserved},
-      {"_linalg_slogdet", {"default"}, lower_log_determinant, kObserved},
+      {"_linalg_solve_ex", {"default"}, unless_empty<lower_solve>, kObserved},
+      {"linalg_inv_ex", {"default"}, unless_empty<lower_inverse>, kObserved},
+      {"_linalg_det", {"default"}, unless_empty<lower_determinant>, kObserved},
+      {"_linalg_slogdet", {"default"}, unless_empty<lower_log_determinant>, kObserved},
   };
   return kRules;
 }

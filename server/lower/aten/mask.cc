@@ -43,11 +43,10 @@ void lower_masked_select(Call& call) {
   call.returns(reshape(kept, call.result_shape()));
 }
 
-// The coordinates of what is not 0.
-void lower_nonzero(Call& call) {
-  const Expr x = call.tensor("self");
+// The coordinates of each element, [elements, dimensions].
+Expr coordinates_of(Call& call, Expr x) {
   Emitter& emitter = call.emitter();
-  const Shape shape = x.shape(), result = call.result_shape();
+  const Shape shape = x.shape();
   const auto rank = static_cast<std::int64_t>(shape.size());
   if (rank == 0 || x.count() == 0) call.unsupported("no dimension");
   std::vector<Expr> coordinates;
@@ -58,8 +57,29 @@ void lower_nonzero(Call& call) {
     coordinates.push_back(column(expand(iota(emitter, along, 0, 1, Format::kInt64), shape)));
     views.push_back({{x.count(), 1}, {rank, 1}, d});
   }
-  const Expr all = assemble(emitter, {x.count(), rank}, std::nullopt, coordinates, std::move(views), Format::kInt64);
-  call.returns(kept_rows(all, not_equal(x, 0), result.at(0)));
+  return assemble(emitter, {x.count(), rank}, std::nullopt, coordinates, std::move(views), Format::kInt64);
+}
+
+// The coordinates of what is not 0.
+void lower_nonzero(Call& call) {
+  const Expr x = call.tensor("self");
+  call.returns(kept_rows(coordinates_of(call, x), not_equal(x, 0), call.result_shape().at(0)));
+}
+
+// So many of these, and another number in rows that are left.
+void lower_static_nonzero(Call& call) {
+  const Expr x = call.tensor("self");
+  Emitter& emitter = call.emitter();
+  const std::int64_t rows = call.result_shape().at(0);
+  if (rows == 0) call.unsupported("no rows");
+  const Expr coordinates = coordinates_of(call, x), place = places(not_equal(x, 0));
+  const InIntegers integers(emitter);
+  const Expr inside = select(compare(Primitive::kLess, place, emitter.constant(static_cast<double>(rows))), place,
+                             emitter.constant(-1));
+  const Expr one = expand(emitter.constant(1), {x.count(), 1});
+  const Expr found = not_equal(scatter_add(one, inside, rows, Format::kInt64), 0);
+  const Expr listed = scatter_add(coordinates, inside, rows, Format::kInt64);
+  call.returns(select(found, listed, emitter.constant(call.real("fill_value", -1))));
 }
 
 }  // namespace
@@ -70,6 +90,7 @@ std::span<const Rule> mask_rules() {
       {"masked_scatter_backward", {"default"}, lower_masked_scatter_backward},
       {"masked_select", {"default"}, lower_masked_select, kOut},
       {"nonzero", {"default"}, lower_nonzero, kOut},
+      {"nonzero_static", {"default"}, lower_static_nonzero},
   };
   return kRules;
 }

@@ -6,6 +6,8 @@
 namespace plumbline {
 namespace {
 
+constexpr std::int64_t kBatchMax = 256;  // Of products that are rounded one by one.
+
 void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
 
 // alpha a b + beta self. BLAS libraries begin the sum with the bias, others end with it. beta = 0 ignores
@@ -47,15 +49,29 @@ void lower_dot(Call& call) {
 // The sum of a batch's products. Of 16-bit numbers each is rounded before the next is added.
 void lower_addbmm(Call& call) {
   const Expr a = call.tensor("batch1"), b = call.tensor("batch2");
-  if (call.result_format() != call.emitter().compute() || a.rank() != 3 || a.count() == 0 || b.count() == 0)
-    call.unsupported("16-bit numbers, or an empty product");
+  if (a.rank() != 3 || b.rank() != 3) call.unsupported("shapes");
   const std::int64_t batch = a.size(0), n = a.size(1), m = a.size(2), p = b.size(2);
-  with_bias(call, reshape(permute(a, {1, 0, 2}), {n, batch * m}), reshape(b, {batch * m, p}));
+  if (call.result_format() == call.emitter().compute() || batch == 0)
+    return with_bias(call, reshape(permute(a, {1, 0, 2}), {n, batch * m}), reshape(b, {batch * m, p}));
+  if (batch > kBatchMax) call.unsupported("so many products of 16-bit numbers");
+  const Format own = call.result_format();
+  std::optional<Expr> alpha, total;
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) alpha = call.operand("alpha", own);
+  const std::optional<double> beta = call.has("beta") ? call.known_number("beta") : 1.0;
+  if (beta != 0.0) {
+    const Expr self = call.tensor("self");
+    total = expand(beta == 1.0 ? self : cast(call.operand("beta", own) * self, own), {n, p});
+  }
+  for (std::int64_t i = 0; i < batch; ++i) {
+    const Expr left = reshape(narrow(a, 0, i, 1), {n, m}), right = reshape(narrow(b, 0, i, 1), {m, p});
+    total = cast(matmul(left, right, total, alpha), own);
+  }
+  call.returns(*total);
 }
 
-// The sum over some dimensions of the product of three tensors, in which dimensions of 1 are put.
+// The sum over some dimensions of the product of three tensors, in which dimensions of 1 are put. Of 16-bit numbers
+// three sums are rounded each: what the third tensor does not have, what is left but one dimension, that one.
 void lower_trilinear(Call& call) {
-  if (call.result_format() != call.emitter().compute()) call.unsupported("16-bit numbers");
   const auto spread = [&](const char* name, const char* dims) {
     const Expr x = call.tensor(name);
     std::vector<std::int64_t> put = call.integers(dims);
@@ -67,10 +83,24 @@ void lower_trilinear(Call& call) {
     }
     return reshape(x, shape);
   };
-  const Expr product = spread("i1", "expand1") * spread("i2", "expand2") * spread("i3", "expand3");
+  const Expr first = spread("i1", "expand1"), second = spread("i2", "expand2"), third = spread("i3", "expand3");
   std::vector<std::int64_t> over = call.integers("sumdim");
   std::ranges::sort(over);
-  call.returns(reshape(sum(product, over), call.result_shape()));
+  const Format own = call.result_format();
+  if (own == call.emitter().compute())
+    return call.returns(reshape(sum(first * second * third, over), call.result_shape()));
+  const std::vector<std::int64_t> put = call.integers("expand3");
+  const std::int64_t last = call.integer("unroll_dim", 1);
+  std::vector<std::int64_t> early, late;
+  for (const std::int64_t dim : over)
+    if (dim != last) (std::ranges::find(put, dim) != put.end() ? early : late).push_back(dim);
+  Expr made = cast(sum(first * second, early), own);
+  made = cast(sum(made * third, late), own);
+  if (std::ranges::find(over, last) != over.end()) {
+    const ComputeIn narrow_format(call.emitter(), own);
+    made = sum(made, {last});
+  }
+  call.returns(reshape(made, call.result_shape()));
 }
 
 // x W^T + bias, the leading dimensions of x taken as rows.

@@ -156,7 +156,7 @@ Expr per_channel(Expr vector, const Expr& x) {
   return reshape(vector, shape);
 }
 
-// Whether these tensors lie in memory row by row, or all channels last.
+// Whether these tensors lie in memory row by row, or all channels last, which images and volumes alone can.
 bool in_one_layout(Call& call, std::initializer_list<std::string_view> names) {
   bool rows = true, channels_last = true;
   for (const TraceArgument& argument : call.op().arguments) {
@@ -166,7 +166,7 @@ bool in_one_layout(Call& call, std::initializer_list<std::string_view> names) {
     const View view = canonical(tensor->view);
     View last{view.sizes, row_major_strides(view.sizes), view.offset};
     rows = rows && view == canonical(last);
-    if (view.sizes.size() < 3) {
+    if (view.sizes.size() != 4 && view.sizes.size() != 5) {
       channels_last = false;
       continue;
     }
@@ -196,14 +196,16 @@ void lower_batch_norm(Call& call) {
   const Shape channels{x.size(1)};
   const auto running_mean = call.optional_tensor("running_mean"), running_var = call.optional_tensor("running_var");
   const double eps = call.real("eps");
+  const auto steps_of = [&](Format moments) { return stepwise_format(call, x, moments, {"input"}); };
   Expr mean, rstd;
+  Format inner{};
   if (training) {
     const auto dims = batch_dims(x);
     const double n = static_cast<double>(x.count() / std::max<std::int64_t>(1, x.size(1)));
     mean = sum(x, dims) / n;
     rstd = reduce(Primitive::kVarianceRsqrt, x, dims, eps);
     const Format saved = call.wants(1) ? call.result_format(1) : call.emitter().compute();
-    const Format inner = stepwise_format(call, x, saved, {"input"});
+    inner = steps_of(saved);
     const auto squares = [&] {
       const ComputeIn steps(call.emitter(), inner);
       return square(x - mean);
@@ -229,8 +231,10 @@ void lower_batch_norm(Call& call) {
     if (call.wants(2)) call.returns(2, reshape(rstd, channels));
   } else {
     if (!running_mean || !running_var) call.unsupported("evaluation without running moments");
+    inner = steps_of(running_mean->format());
     mean = per_channel(*running_mean, x);
-    rstd = 1.0 / sqrt(per_channel(*running_var, x) + eps);
+    const ComputeIn steps(call.emitter(), inner);
+    rstd = 1.0 / held(sqrt, per_channel(*running_var, x) + eps);
     // They stay as they are, and the saved moments are empty.
     call.writes("running_mean", *running_mean);
     call.writes("running_var", *running_var);
@@ -238,8 +242,14 @@ void lower_batch_norm(Call& call) {
       if (call.wants(i) && count(call.result_shape(i)) == 0)
         call.returns(i, expand(call.emitter().constant(0), call.result_shape(i)));
   }
-  // x a + (bias - mean a), a = rstd weight: not centred, so that a large mean costs digits.
   const auto weight = call.optional_tensor("weight"), bias = call.optional_tensor("bias");
+  if (inner != call.emitter().compute()) {  // ((x - mean) rstd) weight + bias, each step rounded.
+    const ComputeIn steps(call.emitter(), inner);
+    const Expr normal = (x - mean) * rstd;
+    const Expr scaled = weight ? normal * per_channel(*weight, x) : normal;
+    return call.returns(0, bias ? scaled + per_channel(*bias, x) : scaled);
+  }
+  // x a + (bias - mean a), a = rstd weight: not centred, so that a large mean costs digits.
   const Expr a = weight ? rstd * per_channel(*weight, x) : rstd;
   call.returns(0, x * a + (bias ? per_channel(*bias, x) - mean * a : -(mean * a)));
 }

@@ -77,6 +77,15 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
             ),
             [x, y],
         ),
+        "products-of-three": (
+            lambda: F.bilinear(x, y, x.detach()[0] * slope + torch.zeros(6, 1, dtype=dtype)),
+            [x, y, slope],
+        ),
+        "batch-sum": (lambda: torch.addbmm(x[:3, :4], cube, square, beta=0.5, alpha=1.5), [x, cube, square]),
+        "empty-batch-sum": (lambda: torch.addbmm(x[:3, :4], cube[..., :0], square[:, :0, :], beta=0.5) * 2, [x]),
+        "mode": (lambda: x.mode(1).values + y.mode(1, True)[0].sum(), [x, y]),
+        "median-of-numbers": (lambda: holes.nanmedian(1).values * holes.nanmedian(0, True)[0].sum(), [holes]),
+        "put-nothing": (lambda: x.put(rows[:0], y[0, :0]) * 2, [x]),
         "lgamma": (lambda: above.lgamma() + x.lgamma(), [x, above]),
         "digamma": (lambda: above.digamma() * y, [above, y]),
         "mvlgamma": (lambda: (above + 2).mvlgamma(3), [above]),
@@ -87,11 +96,6 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
         functions |= {
             "bessel": (lambda: torch.i0(x) * torch.special.i0e(y) + torch.i0(30 * above.detach()).log(), [x, y]),
             "bessel-1": (lambda: torch.special.i1(x) + torch.special.i1e(y), [x, y]),
-            "products-of-three": (
-                lambda: F.bilinear(x, y, x.detach()[0] * slope + torch.zeros(6, 1, dtype=dtype)),
-                [x, y, slope],
-            ),
-            "batch-sum": (lambda: torch.addbmm(x[:3, :4], cube, square, beta=0.5, alpha=1.5), [x, cube, square]),
             "zeta": (lambda: torch.special.zeta(above.detach() + 1.2, above) * y, [above, y]),
             "erfcx": (lambda: torch.special.erfcx(x) + torch.special.erfcx(2 * y.abs()), [x, y]),
             "normal": (lambda: torch.special.log_ndtr(2 * x) + torch.special.ndtri(inside.abs()), [x, inside]),
@@ -115,6 +119,14 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
             "k1-scaled": special.scaled_modified_bessel_k1(above.detach()),
             "spherical": special.spherical_bessel_j0(plain),
         }  # fmt: skip
+    repeated = (plain / 2).round()
+    expressions["runs"] = lambda: {
+        "frequent": (plain / 2).round().mode(1)[0],
+        **{f"unique-{i}": out for i, out in enumerate(torch.unique(repeated, True, True, True))},
+        **{f"run-{i}": out for i, out in enumerate(torch.unique_consecutive(repeated, True, True))},
+        **{f"run-of-rows-{i}": out for i, out in enumerate(torch.unique_consecutive(index // 3, True, True, 0))},
+        "listed": torch.cat([torch.nonzero_static(plain > 0, size=size, fill_value=7) for size in (3, 30)]),
+    }
     expressions["outcomes"] = lambda: {
         "signbit": torch.signbit(plain * torch.tensor([0.0, -0.0, 1, 1, 1, 1], dtype=dtype)),
         "infinite": torch.isposinf(plain / 0) ^ torch.isneginf(plain / 0),

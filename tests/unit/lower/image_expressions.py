@@ -28,7 +28,7 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
 
     x, y, volume, line = normal(2, 4, 6, 7), normal(4, 3, 3, 2), normal(1, 2, 4, 5, 6), normal(2, 3, 9)
     weight, bias, far = normal(4), normal(4), (normal(2, 4, 6, 7) + 50).detach().requires_grad_()
-    rows, experts = normal(10, 8), normal(3, 8, 16)
+    rows, experts, scale = normal(10, 8), normal(3, 8, 16), normal(9)
 
     def up(source: Tensor, mode: str, **options: object) -> Callable[[], Tensor]:
         return lambda: F.interpolate(source, mode=mode, **options)  # type: ignore[arg-type]
@@ -88,6 +88,11 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
             lambda: F.conv_transpose2d(x, y, None, (3, 1), (0, 2), (1, 0), groups=2, dilation=(1, 2)),
             [x, y],
         ),
+        # output_padding beyond the stride, which a dilation allows.
+        "transposed-padded": (
+            lambda: F.conv_transpose2d(x, y, weight[:3], (3, 2), (1, 2), (2, 3), dilation=4),
+            [x, y, weight],
+        ),
         "transposed-1d": (lambda: F.conv_transpose1d(line, y[:3, :, :, 0], None, 2), [line, y]),
         "group-norm": (lambda: F.group_norm(x, 2, weight, bias), [x, weight, bias]),
         "group-norm-far": (lambda: F.group_norm(far, 2), [far]),
@@ -96,6 +101,25 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
             lambda: F.batch_norm(far, weight.detach() + 40, bias.detach().abs(), weight),
             [far, weight],
         ),
+        # What is not contiguous in memory, kernels compute otherwise.
+        **{
+            f"batch-norm-turned-{training}": (
+                lambda training=training: F.batch_norm(
+                    far.transpose(2, 3), weight.detach() + 40, bias.detach().abs() + 0.3, weight, bias, training
+                ),
+                [far, weight, bias],
+            )
+            for training in (False, True)
+        },
+        **{
+            f"batch-norm-turned-lines-{training}": (
+                lambda training=training: F.batch_norm(
+                    line.transpose(1, 2), scale.detach() * 2, scale.detach().abs() + 0.3, scale, None, training
+                ),
+                [line, scale],
+            )
+            for training in (False, True)
+        },
         "mish": (lambda: F.mish(x * 3), [x]),
         "topk": (lambda: x.topk(2, 1).values * x[:, :2].topk(3, -1, largest=False).values.sum(-1, True), [x]),
         "sort": (lambda: x.sort(1, descending=True).values + x.sort(dim=2, stable=True).values, [x]),
@@ -105,7 +129,9 @@ def image_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict
     }
     expressions = {name: differentiated(function, *inputs) for name, (function, inputs) in functions.items()}
     expressions["histogram"] = lambda: {
-        "out": torch.histc(line.detach(), 5, -1, 1) + torch.histc(torch.arange(5).to(dtype), 5, 0, 4)
+        "out": torch.histc(line.detach(), 5, -1, 1) + torch.histc(torch.arange(5).to(dtype), 5, 0, 4),
+        "own range": torch.histc(line.detach(), 4) + torch.histc(torch.ones(3, dtype=dtype), 4),
+        "of nothing": torch.histc(line.detach()[:0], 4) + 1,
     }
     if dtype == torch.float64:
         del expressions["grouped"]  # Not for fp64.

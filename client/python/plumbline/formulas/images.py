@@ -17,12 +17,12 @@ from .register import derivative, of
 @of("grid_sampler_3d.default")
 def grid_sampler_3d(x: Tensor, grid: Tensor, kind: int, padding: int, align: bool) -> Tensor:
     n, c, *sizes = x.shape
+    if kind == 2:
+        return _cubic_samples(x, grid, padding, align)
     places = [_coordinate(grid[..., i], size, padding, align) for i, size in enumerate(reversed(sizes))][::-1]
     flat = x.reshape(n, c, -1)
     if kind == 1:
         return _read(flat, [place.round() for place in places], sizes)
-    if kind != 0:
-        raise PlumblineError("an interpolation of volumes that is not linear")
     low = [place.detach().floor() for place in places]
     total: Any = 0
     for corner in range(8):
@@ -40,30 +40,38 @@ def grid_sampler_3d_backward(
     gradient: Tensor, x: Tensor, grid: Tensor, kind: int, padding: int, align: bool, wanted: list[bool]
 ) -> list[Tensor | None]:
     found = derivative(
-        lambda a, b: grid_sampler_3d(a, b, kind, padding, align), [x, grid], [bool(wanted[0]), kind == 0], gradient
+        lambda a, b: grid_sampler_3d(a, b, kind, padding, align), [x, grid], [bool(wanted[0]), kind != 1], gradient
     )
     return [found[0], torch.zeros_like(grid) if found[1] is None else found[1]]
 
 
 @of("grid_sampler_2d.default", instead=lambda x, grid, kind, *_: kind == 2)
 def grid_sampler_2d(x: Tensor, grid: Tensor, kind: int, padding: int, align: bool) -> Tensor:
-    """The cubic interpolation, by Keys' kernel with a = -3/4; the others are modelled."""
+    """The cubic interpolation; the others are modelled."""
+    return _cubic_samples(x, grid, padding, align)
+
+
+def _cubic_samples(x: Tensor, grid: Tensor, padding: int, align: bool) -> Tensor:
+    """By Keys' kernel with a = -3/4, of four elements along each dimension."""
     n, c, *sizes = x.shape
-    places = [_element(grid[..., 1 - axis], sizes[axis], align) for axis in range(2)]
+    dims = len(sizes)
+    places = [_element(grid[..., dims - 1 - axis], sizes[axis], align) for axis in range(dims)]
     low = [place.detach().floor() for place in places]
     weights = [_cubic(place - start) for place, start in zip(places, low, strict=True)]
     flat = x.reshape(n, c, -1)
-    total: Any = 0
-    for i in range(4):
-        row: Any = 0
-        for j in range(4):
-            ends = [
-                _padded(low[0] + (i - 1), sizes[0], padding, align),
-                _padded(low[1] + (j - 1), sizes[1], padding, align),
-            ]
-            row = row + _read(flat, ends, sizes) * weights[1][j].unsqueeze(1)
-        total = total + row * weights[0][i].unsqueeze(1)
-    return total
+
+    def total(ends: list[Tensor]) -> Any:
+        """Over the dimensions behind those whose elements are chosen."""
+        axis = len(ends)
+        if axis == dims:
+            return _read(flat, ends, sizes)
+        found: Any = 0
+        for i in range(4):
+            end = _padded(low[axis] + (i - 1), sizes[axis], padding, align)
+            found = found + total([*ends, end]) * weights[axis][i].unsqueeze(1)
+        return found
+
+    return total([])
 
 
 def _cubic(t: Tensor) -> list[Tensor]:

@@ -1,11 +1,14 @@
-"""Losses: of several classes at once, and of sequences that are not aligned."""
+"""Losses: of several classes at once, of sequences that are not aligned, of a linear layer's scores."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..definition import WORKSPACE
@@ -50,6 +53,57 @@ def _multilabel(x: Tensor, target: Tensor, reduction: int) -> Tensor:
     held = margins * (1 - is_target).unsqueeze(-2) * counts.unsqueeze(-1)
     loss = held.sum((-2, -1)) / x.shape[-1]
     return loss if reduction == 0 else loss.mean() if reduction == 1 else loss.sum()
+
+
+# Of a linear layer's scores, which are made chunk by chunk, and with them the gradients.
+
+with contextlib.suppress(ImportError):  # PyTorch 2.15 and later have it, and register it when it is first called.
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")
+
+
+@of("torch_nn::_linear_cross_entropy_batch_chunked.default")
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    classes: Tensor | None,
+    reduction: str,
+    ignored: int,
+    smoothing: float,
+    chunk: int,
+    policy: str,
+    accumulated: torch.dtype,
+    retain: bool,
+    *wanted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    given = [x, weight] if bias is None else [x, weight, bias]
+
+    def loss(*inputs: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(*inputs), target, classes, None, ignored, None, reduction, smoothing)
+
+    found = loss(*given)
+    gradients = derivative(loss, given, wanted[: len(given)], torch.ones_like(found))
+    held = [
+        x.new_zeros((0,) * dims) if gradient is None else gradient
+        for gradient, dims in zip([*gradients, None][:3], (2, 2, 1), strict=True)
+    ]
+    return found, held[0], held[1], held[2]
+
+
+@of("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction.default")
+def linear_cross_entropies(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    classes: Tensor | None,
+    ignored: int,
+    chunk: int,
+    policy: str,
+    accumulated: torch.dtype,
+) -> Tensor:
+    return F.cross_entropy(F.linear(x, weight, bias), target, classes, ignore_index=ignored, reduction="none")
 
 
 # Connectionist temporal classification, by the recursion of Graves et al. 2006 over the logarithms of probabilities.

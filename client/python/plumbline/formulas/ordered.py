@@ -1,4 +1,4 @@
-"""What hangs on the order of numbers: places among sorted ones, medians, counts between edges."""
+"""What hangs on the order of numbers: places among sorted ones, a median, counts between edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..definition import UNTOLD
 from .register import of, small
 
 # Places among sorted numbers.
@@ -44,14 +43,6 @@ def nanmedian(x: Tensor) -> Tensor:
     return _middle(x.flatten(), 0).reshape(())
 
 
-@of("nanmedian.dim")
-def nanmedian_dim(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Any]:
-    if x.dim() == 0:
-        return x.clone(), UNTOLD
-    found = _middle(x, dim)
-    return (found if keepdim else found.squeeze(dim)), UNTOLD
-
-
 def _middle(x: Tensor, dim: int) -> Tensor:
     numbers = x.isnan().logical_not()
     count = numbers.sum(dim, keepdim=True)
@@ -59,29 +50,74 @@ def _middle(x: Tensor, dim: int) -> Tensor:
     return torch.where(count == 0, math.nan, ordered.gather(dim, (count - 1).clamp(min=0) // 2))
 
 
-@of("mode.default")
-def mode(x: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Any]:
-    """The smallest of the most frequent numbers."""
-    if x.dim() == 0:
-        return x.clone(), UNTOLD
-    rows = x.movedim(dim, -1)
-    small(*rows.shape, rows.shape[-1])
-    counts = (rows.unsqueeze(-1) == rows.unsqueeze(-2)).sum(-1)
-    found = rows.masked_fill(counts < counts.amax(-1, keepdim=True), math.inf).amin(-1)
-    return (found.unsqueeze(dim) if keepdim else found), UNTOLD
-
-
 # Counts between edges.
 
 
 @of("histogram.bins_tensor")
 def histogram(x: Tensor, edges: Tensor, *, weight: Tensor | None, density: bool) -> tuple[Tensor, Tensor]:
-    flat = x.flatten()
-    small(flat.shape[0], edges.shape[0])
-    above = flat >= edges[:-1].unsqueeze(1)
-    below = torch.cat([flat < edges[1:-1].unsqueeze(1), flat <= edges[-1:].unsqueeze(1)])
-    inside = above.logical_and(below)
-    held = torch.where(inside, torch.ones_like(flat) if weight is None else weight.flatten(), 0).sum(1)
+    return _counted(x.reshape(-1, 1), [edges], weight, density), edges.clone()
+
+
+@of("histogram.bin_ct")
+def histogram_of_equal_parts(
+    x: Tensor, bins: int, *, range: list[float] | None, weight: Tensor | None, density: bool
+) -> tuple[Tensor, Tensor]:
+    (edges,) = _edges(x.reshape(-1, 1), [bins], range)
+    return _counted(x.reshape(-1, 1), [edges], weight, density), edges
+
+
+@of("_histogramdd_bin_edges.default")
+def histogram_edges(
+    x: Tensor, bins: list[int], *, range: list[float] | None, weight: Tensor | None, density: bool
+) -> list[Tensor]:
+    return _edges(x.reshape(-1, x.shape[-1]), bins, range)
+
+
+@of("_histogramdd_from_bin_cts.default")
+def histogram_by_counts(
+    x: Tensor, bins: list[int], *, range: list[float] | None, weight: Tensor | None, density: bool
+) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    return _counted(rows, _edges(rows, bins, range), weight, density)
+
+
+@of("_histogramdd_from_bin_tensors.default")
+def histogram_by_edges(x: Tensor, bins: list[Tensor], *, weight: Tensor | None, density: bool) -> Tensor:
+    return _counted(x.reshape(-1, x.shape[-1]), bins, weight, density)
+
+
+def _edges(rows: Tensor, bins: list[int], ends: list[float] | None) -> list[Tensor]:
+    """Of equal parts of the range, which is the numbers' own where none is given; by coordinate."""
+    found = []
+    for axis, count in enumerate(bins):
+        if ends:
+            low, high = (
+                torch.full((), end, dtype=rows.dtype, device=rows.device) for end in ends[2 * axis : 2 * axis + 2]
+            )
+        elif rows.shape[0] == 0:
+            low, high = torch.zeros_like(rows.sum()), torch.ones_like(rows.sum())
+        else:
+            low, high = rows[:, axis].amin(), rows[:, axis].amax()
+        one = low == high
+        low, high = torch.where(one, low - 0.5, low), torch.where(one, high + 0.5, high)
+        share = torch.arange(1, count, dtype=rows.dtype, device=rows.device) / count
+        found.append(torch.cat([low.reshape(1), low + (high - low) * share, high.reshape(1)]))
+    return found
+
+
+def _counted(rows: Tensor, edges: list[Tensor], weight: Tensor | None, density: bool) -> Tensor:
+    """How many rows [n, coordinates], or the sum of their weights, lie between edges of each coordinate."""
+    small(rows.shape[0], *(each.shape[0] for each in edges))
+    held = torch.ones_like(rows[:, 0]) if weight is None else weight.flatten()
+    for axis, each in enumerate(edges):
+        place = rows[:, axis]
+        above = place >= each[:-1].unsqueeze(1)
+        below = torch.cat([place < each[1:-1].unsqueeze(1), place <= each[-1:].unsqueeze(1)])
+        held = torch.where(above.logical_and(below), held.unsqueeze(-2), 0)
+    found = held.sum(-1)
     if density:
-        held = held / held.sum() / (edges[1:] - edges[:-1])
-    return held, edges.clone()
+        found = found / found.sum()
+        for axis, each in enumerate(edges):
+            width = each[1:] - each[:-1]
+            found = found / width.reshape(-1, *[1] * (len(edges) - 1 - axis))
+    return found

@@ -50,7 +50,7 @@ def as_strided_scatter(x: Tensor, source: Tensor, size: list[int], stride: list[
     return whole
 
 
-@of("_chunk_cat.default")
+@of("_chunk_cat.default", instead=lambda tensors, dim, chunks: dim != 0)
 def chunk_cat(tensors: list[Tensor], dim: int, chunks: int) -> Tensor:
     return torch._decomp.decomposition_table[torch.ops.aten._chunk_cat.default](tensors, dim, chunks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,15 +18,22 @@ formulas: dict[str, Definition] = {}  # By name, "aten::add.Tensor".
 
 
 def of(
-    *names: str, numbers: Sequence[str] = (), instead: Callable[..., bool] | None = None
+    *names: str,
+    numbers: Sequence[str] = (),
+    instead: Callable[..., bool] | None = None,
+    measured: Callable[..., dict[str, Any]] | None = None,
 ) -> Callable[[Formula], Formula]:
-    """Registers the formula of operations of aten. `numbers`: Definition.numbers; `instead`: Definition.instead."""
+    """Registers the formula of operations, of aten where a name has no other namespace; those that this PyTorch lacks
+    are passed over. `numbers`, `instead`, `measured`: as in Definition."""
 
     def register(formula: Formula) -> Formula:
         for name in names:
-            base, _, overload = name.partition(".")
-            func = getattr(getattr(torch.ops.aten, base), overload)
-            formulas[f"aten::{name}"] = Definition(func, formula, by_user=False, numbers=numbers, instead=instead)
+            namespace, _, own = name.rpartition("::")
+            base, _, overload = own.partition(".")
+            func = getattr(getattr(getattr(torch.ops, namespace or "aten"), base, None), overload, None)
+            if func is not None:
+                full = f"{namespace or 'aten'}::{own}"
+                formulas[full] = Definition(func, formula, False, numbers, instead, measured)
         return formula
 
     return register
