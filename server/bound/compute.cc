@@ -96,20 +96,30 @@ void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::
   if (!taps.empty()) plan->push_back(signs_probe(name, taps, seed));
 }
 
+// A few taps one by one, more together.
+void add_few(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t group_seed, std::uint64_t seed,
+             std::vector<Probe>* plan) {
+  if (taps.size() > kTensorProbesMax) return add_group(name, taps, group_seed, plan);
+  for (const ProbeTap& tap : taps) add_group(tap.name, {tap}, seed ^ (tap.index + 1), plan);
+}
+
 // Scalar taps one by one; gradients, updates, optimizers' state and buffers together; a user's few tensor taps one by
 // one. What was enclosed is asked of mathematics alone, where another program is `compared` (null: none) and did not
 // settle it.
 std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, const std::vector<bool>& enclosed,
                                const MatchedReference* compared, std::uint64_t seed) {
   std::vector<Probe> plan;
-  std::vector<ProbeTap> gradients, updates, buffers, state, named, enclosed_taps;
+  std::vector<ProbeTap> gradients, updates, buffers, state, named, enclosed_taps, valued;
   std::vector<std::size_t> settled;
   for (std::size_t index : values.taps) {
     const GraphTap& tap = graph.taps[index];
     const bool scalar = count(tap.shape) == 1;
     if (count(tap.shape) == 0) continue;
     const bool of_mathematics = enclosed[index] && (outlives_step(tap.kind) || !scalar);
-    if (of_mathematics && compared == nullptr) continue;
+    if (of_mathematics && compared == nullptr) {
+      if (tap.reference) valued.push_back(values.probed(index));  // The value that was given is still to be asked.
+      continue;
+    }
     if (of_mathematics && compared->updates.count(index) != 0) {
       settled.push_back(index);
       continue;
@@ -130,20 +140,17 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
       (tap.name.starts_with("buffer:") ? buffers : state).push_back(probed);
     }
   }
-  if (named.size() <= kTensorProbesMax) {
-    for (const ProbeTap& tap : named) add_group(tap.name, {tap}, seed ^ (tap.index + 1), &plan);
-  } else {
-    add_group("signs(values)", named, seed ^ 0x51, &plan);
-  }
-  add_group("signs(gradients)", gradients, seed ^ 0x52, &plan);
-  add_group("signs(updates)", updates, seed ^ 0x53, &plan);
-  add_group("signs(state)", state, seed ^ 0x56, &plan);
-  add_group("signs(buffers)", buffers, seed ^ 0x57, &plan);
+  add_few("all values", named, seed ^ 0x51, seed, &plan);
+  add_few("all values given", valued, seed ^ 0x58, seed, &plan);
+  add_group("all gradients", gradients, seed ^ 0x52, &plan);
+  add_group("all updates", updates, seed ^ 0x53, &plan);
+  add_group("all state", state, seed ^ 0x56, &plan);
+  add_group("all buffers", buffers, seed ^ 0x57, &plan);
   if (!enclosed_taps.empty()) {
     std::vector<ProbeTap> beside;
     beside.reserve(settled.size());
     for (std::size_t index : settled) beside.push_back(values.probed(index));
-    plan.push_back(signs_probe("signs(updates and state)", enclosed_taps, seed ^ 0x54, beside));
+    plan.push_back(signs_probe("all updates and state", enclosed_taps, seed ^ 0x54, beside));
     plan.back().of_mathematics = true;
   }
   for (std::size_t index : values.overflown) {
@@ -305,7 +312,8 @@ void answer_from(std::size_t from, const Asked& asked, const std::vector<bool>& 
   for (std::size_t p = from; p < asked.probes.size(); ++p) {
     const Probe& probe = asked.probes[p];
     if (probe.of_mathematics) continue;
-    const bool judged = probe.parts.size() == 1 && enclosed[probe.parts.front().tap];
+    const bool judged =
+        std::ranges::all_of(probe.parts, [&](const Probe::Part& part) { return bool{enclosed[part.tap]}; });
     answer(probe, asked.measured[p], asked.envelopes[p], lambda, !judged, &bounds->findings[asked.first + p]);
   }
 }

@@ -31,6 +31,7 @@ std::optional<Kind> kind_of(std::string_view name) {
       {"reduce_scatter", {From::kAll, true, false, true, true, false}},
       {"reduce_scatter_flat", {From::kAll, true, true, true, true, false}},
       {"all_to_all", {From::kSlot, true, false, false, false, false}},
+      {"point_to_point", {From::kRoot, false, false, false, false, false}},
       {"all_to_all_flat", {From::kAll, true, true, false, false, false}},
   };
   const auto found = kKinds.find(name);
@@ -72,6 +73,7 @@ std::optional<CollectiveCall> collective_call(const TraceOp& op) {
   call.part = static_cast<int>(argument<std::int64_t>(op, "part", 0));
   call.reduction = argument<std::string>(op, "reduction", "");
   call.root = argument<std::int64_t>(op, "root", -1);
+  call.tag = argument<std::int64_t>(op, "tag", -1);
   call.splits = argument<std::vector<std::int64_t>>(op, "splits", {});
   const auto kind = kind_of(call.kind);
   if (!kind || call.group.empty() || call.number < 0 || kind->reduces == call.reduction.empty()) return std::nullopt;

@@ -16,7 +16,8 @@ struct CollectiveCall {
   bool send = false;
   std::string kind;  // "all_reduce", ...
   std::vector<std::int64_t> group;
-  std::int64_t number = 0;
+  std::int64_t tag = -1;    // Of messages from one rank to another; -1: a collective.
+  std::int64_t number = 0;  // Among the calls of one group and tag.
   int part = 0;
   std::string reduction;             // "sum", ...; empty: none.
   std::int64_t root = -1;            // Rank; -1: none.

@@ -61,6 +61,7 @@ class Join {
     try {
       collect_calls();
       compare_calls();
+      collect_names();
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_leaves(rank);
       add_ops();
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) add_taps(rank);
@@ -82,7 +83,10 @@ class Join {
     std::map<int, std::vector<std::int64_t>> splits;
     std::string source;
   };
-  using Key = std::pair<std::vector<std::int64_t>, std::int64_t>;  // Group, number of the call.
+  using Channel = std::pair<std::vector<std::int64_t>, std::int64_t>;  // Group, tag.
+  using Key = std::pair<Channel, std::int64_t>;                        // And the number of the call.
+
+  static Key key_of(const CollectiveCall& call) { return {{call.group, call.tag}, call.number}; }
 
   void collect_calls() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -94,7 +98,7 @@ class Join {
             throw Fault{StrCat("rank ", rank, " calls ", describe(*call), " with rank ", member, ", and the run has ",
                                ranks_.size(), " ranks"),
                         op.source};
-        auto [side, fresh] = calls_[{call->group, call->number}].try_emplace(rank);
+        auto [side, fresh] = calls_[key_of(*call)].try_emplace(rank);
         if (fresh) {
           side->second.call = *call;
           side->second.source = op.source;
@@ -109,6 +113,7 @@ class Join {
   }
 
   static std::string describe(const CollectiveCall& call) {
+    if (call.tag >= 0) return StrCat("message from rank ", call.root, ", tag ", call.tag);
     return StrCat(call.kind, call.reduction.empty() ? "" : StrCat(" (", call.reduction, ")"));
   }
 
@@ -133,7 +138,7 @@ class Join {
 
   void compare_calls() {
     for (const auto& [key, sides] : calls_) {
-      for (const std::int64_t member : key.first) {
+      for (const std::int64_t member : key.first.first) {
         if (sides.count(static_cast<std::size_t>(member)) != 0) continue;
         const auto& [rank, side] = *sides.begin();
         throw Fault{StrCat("rank ", rank, " makes call ", key.second, " of its group, ", describe(side), ", and rank ",
@@ -151,10 +156,34 @@ class Join {
     }
   }
 
-  std::size_t calls_of(const std::vector<std::int64_t>& group, std::size_t rank) const {
+  std::size_t calls_of(const Channel& channel, std::size_t rank) const {
     std::size_t calls = 0;
-    for (const auto& [key, sides] : calls_) calls += key.first == group ? sides.count(rank) : 0;
+    for (const auto& [key, sides] : calls_) calls += key.first == channel ? sides.count(rank) : 0;
     return calls;
+  }
+
+  // Names.
+
+  void collect_names() {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      for (const TraceLeaf& leaf : ranks_[rank]->leaves)
+        if (persistent(leaf.role) && leaf.count > 0) holders_[leaf.name].insert(rank);
+      for (const TraceTap& tap : ranks_[rank]->taps)
+        if (tap.kind != TapKind::kValue) holders_[tap.name].insert(rank);
+    }
+  }
+
+  bool held_elsewhere(std::size_t rank, const std::string& name) const {
+    const auto holders = holders_.find(name);
+    return holders != holders_.end() && holders->second.size() > holders->second.count(rank);
+  }
+
+  // What one rank alone holds keeps its name, as the stages of a pipeline do: it is that of a run without ranks.
+  std::string name_of(std::size_t rank, const std::string& name) const {
+    const std::size_t colon = name.find(':');
+    const std::string parameter = StrCat("param:", colon == std::string::npos ? name : name.substr(colon + 1));
+    const bool alone = holders_.count(name) != 0 && !held_elsewhere(rank, name) && !held_elsewhere(rank, parameter);
+    return alone ? name : of_rank(rank, name);
   }
 
   // Leaves and payloads.
@@ -201,7 +230,8 @@ class Join {
       TraceLeaf taken = leaf;
       taken.value = at_[rank].values[leaf.value] = fresh_value();
       taken.payload = take_payload(rank, leaf.payload);
-      taken.name = of_rank(rank, leaf.name);
+      const bool nothing = leaf.count == 0 && held_elsewhere(rank, leaf.name);  // Of what others hold in parts.
+      taken.name = nothing ? StrCat("rank", rank, "/", leaf.name) : name_of(rank, leaf.name);
       added.emplace_back(kind, joined_.leaves.size());
       joined_.leaves.push_back(std::move(taken));
     }
@@ -274,13 +304,18 @@ class Join {
     const auto [first, last] = ops_.equal_range(recipe);
     for (auto it = first; it != last; ++it) {
       if (it->second.first == rank) continue;
-      const TraceOp& known = joined_.ops[it->second.second];
+      TraceOp& known = joined_.ops[it->second.second];
       bool same = same_content(rank, op.decision, known.decision);
-      for (std::size_t i = 0; same && i < op.results.size(); ++i)
-        same = same_content(rank, op.results[i].observed, known.results[i].observed);
+      for (std::size_t i = 0; same && i < op.results.size(); ++i) {
+        // Ranks are told to observe results at different times: what one alone observed contradicts nothing.
+        const PayloadId own = op.results[i].observed, other = known.results[i].observed;
+        same = own == 0 || other == 0 || same_content(rank, own, other);
+      }
       if (!same) continue;
-      for (std::size_t i = 0; i < op.results.size(); ++i)
+      for (std::size_t i = 0; i < op.results.size(); ++i) {
         at_[rank].values[op.results[i].tensor.value] = known.results[i].tensor.value;
+        if (known.results[i].observed == 0) known.results[i].observed = take_payload(rank, op.results[i].observed);
+      }
       return true;
     }
     return false;
@@ -328,7 +363,7 @@ class Join {
       add_op(rank, mapped(rank, op));
       return true;
     }
-    auto& sides = calls_.at({call->group, call->number});
+    auto& sides = calls_.at(key_of(*call));
     TraceOp plain = mapped(rank, op);
     if (call->send) {
       plain.name = "plumbline::send.default";
@@ -419,10 +454,11 @@ class Join {
       if (rank > 0 && merged(rank, tap, taken)) continue;
       for (TraceTap::Term& term : taken.terms) term.observed = take_payload(rank, term.observed);
       taken.reference = take_payload(rank, tap.reference);
-      if (rank == 0 && local_by_nature(tap) && !on_all_ranks(tap)) {
+      const bool alone = tap.kind == TapKind::kLoss && !held_elsewhere(rank, tap.name);
+      if (rank == 0 && local_by_nature(tap) && !alone && !on_all_ranks(tap)) {
         taken.name = StrCat("rank0/", tap.name);
       } else {
-        taken.name = of_rank(rank, tap.name);
+        taken.name = name_of(rank, tap.name);
       }
       joined_.taps.push_back(std::move(taken));
     }
@@ -475,6 +511,7 @@ class Join {
   ValueId last_value_ = 0;
   PayloadId last_payload_ = 0;
   std::map<Key, std::map<std::size_t, Side>> calls_;
+  std::map<std::string, std::set<std::size_t>> holders_;  // By name: of leaves that persist and of taps.
   std::multimap<std::tuple<LeafRole, Format, std::int64_t, std::string>, std::size_t> leaves_;
   std::multimap<std::string, std::pair<std::size_t, std::size_t>> ops_;  // Recipe to rank and index.
   std::map<std::string, TensorRef> reductions_;

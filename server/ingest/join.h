@@ -4,12 +4,13 @@
 // A client whose run has several ranks writes a collective as operations of these two kinds, and the join turns them
 // into operations that lowering models (lower/collective.cc):
 //
-//   plumbline::send.KIND(input, group, call, part, reduction, root, splits) -> its content, flat, a fresh value
-//   plumbline::receive.KIND(group, call, part, reduction, root) -> what was written
+//   plumbline::send.KIND(input, group, call, part, reduction, root, tag, splits) -> its content, flat, a fresh value
+//   plumbline::receive.KIND(group, call, part, reduction, root, tag) -> what was written
 //
 // KIND is all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all (one tensor a rank),
-// or all_gather_flat, reduce_scatter_flat, all_to_all_flat (one tensor for all ranks). `group` holds the ranks, `call`
-// counts the calls of the group in this step from 0, `part` the tensors of one call, `root` is a rank.
+// or all_gather_flat, reduce_scatter_flat, all_to_all_flat (one tensor for all ranks), or point_to_point, whose group
+// is a sender (the root) and a receiver. `group` holds the ranks, `tag` is that of a message and -1 otherwise, `call`
+// counts the calls of a group and tag in this step from 0, `part` the tensors of one call, `root` is a rank.
 //
 // Rank 0's names stay; those of rank r become "rankR/NAME". What ranks hold or compute alike is taken once: leaves of
 // one name and content, operations on the same inputs with the same observed results, taps of the same content. What

@@ -16,8 +16,12 @@ View row_major(const Shape& sizes) { return {sizes, row_major_strides(sizes), 0}
 
 std::size_t bytes_of(Format format) { return static_cast<std::size_t>(traits(format).bytes); }
 
+// A part is a box of the whole, or, where it tells one start for another number of sizes, a range of its elements.
+bool is_range(const TracePart& part) { return part.start.size() != part.whole.size(); }
+
 // The elements of the whole, row-major, that a part is.
 View box_of(const TracePart& part) {
+  if (is_range(part)) return {part.view.sizes, {1}, part.start[0]};
   View box{part.view.sizes, row_major_strides(part.whole), 0};
   for (std::size_t d = 0; d < part.start.size(); ++d) box.offset += part.start[d] * box.strides[d];
   return box;
@@ -33,6 +37,7 @@ std::string text_of(const TracePart& part) {
 bool same_box(const TracePart& a, const TracePart& b) { return a.start == b.start && a.view.sizes == b.view.sizes; }
 
 bool apart(const TracePart& a, const TracePart& b) {
+  if (a.start.size() != b.start.size()) return false;
   for (std::size_t d = 0; d < a.start.size(); ++d)
     if (a.start[d] + a.view.sizes[d] <= b.start[d] || b.start[d] + b.view.sizes[d] <= a.start[d]) return true;
   return false;
@@ -224,6 +229,7 @@ TraceOp whole_op(const std::vector<const TraceTap*>& taps, std::size_t term, con
   op.name = "plumbline::whole.default";
   op.arguments = {{"parts", std::move(parts)}, {"offsets", std::move(offsets)}};
   op.results = {{whole, count(whole.view.sizes), 0, "", 0}};
+  if (is_range(*taps[0]->part)) op.results[0].tensor.view = row_major({count(whole.view.sizes)});
   return op;
 }
 

@@ -100,6 +100,14 @@ Violation read_part(const v1::Part& wire, const std::string& field, const Shape&
                     TracePart* part) {
   part->whole.assign(wire.whole().begin(), wire.whole().end());
   part->start.assign(wire.start().begin(), wire.start().end());
+  // A range of the flattened whole.
+  if (part->start.size() == 1 && sizes.size() == 1 && part->whole.size() != 1) {
+    std::int64_t elements = 0;
+    if (auto wrong = count_elements(part->whole, field + ".whole", elements_max, &elements)) return wrong;
+    if (part->start[0] >= 0 && part->start[0] <= elements - sizes[0]) return {};
+    return invalid(field + ".start[0]", StrCat("a range of ", sizes[0], " within the whole's ", elements),
+                   part->start[0]);
+  }
   const std::string dimensions = StrCat(sizes.size(), " sizes, as many as the part has");
   if (part->whole.size() != sizes.size()) return invalid(field + ".whole", dimensions, wire.whole_size());
   if (part->start.size() != sizes.size()) return invalid(field + ".start", dimensions, wire.start_size());

@@ -358,6 +358,14 @@ TapVerdict tap_verdict(const Finding& finding) {
   return tap;
 }
 
+WantedOutputs wanted_outputs(const JudgeInput& input, const Verdict& verdict) {
+  if (input.outputs) return WantedOutputs::kNone;
+  if (verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution) return WantedOutputs::kNext;
+  const bool open = std::ranges::any_of(
+      input.bounds->findings, [](const Finding& finding) { return !finding.proven && finding.execution.vacuous(); });
+  return open ? WantedOutputs::kAlways : WantedOutputs::kNone;
+}
+
 }  // namespace
 
 Verdict judge(const JudgeInput& input) {
@@ -408,6 +416,7 @@ Verdict judge(const JudgeInput& input) {
   if (verdict.grade == Grade::kMatch) add_latent_difference(input, &verdict);
   add_notes(input, &verdict);
   add_surprise(bounds, &verdict);
+  verdict.outputs = wanted_outputs(input, verdict);
   verdict.advice = advice(input, verdict);
   verdict.phase_seconds = bounds.seconds;
   return verdict;

@@ -89,6 +89,13 @@ struct Hazard {
   std::string sentence;
 };
 
+// What the steps that follow are to be captured with.
+enum class WantedOutputs : std::uint8_t {
+  kNone,
+  kNext,   // Those of the next step: an execution looks illegal, and they would confirm or clear it.
+  kAlways  // Those of all sampled steps: leaves alone leave elements open.
+};
+
 struct Verdict {
   StepIdentity identity;
   std::int64_t time_unix_us = 0;  // Set by the daemon when the verdict is stored.
@@ -116,6 +123,7 @@ struct Verdict {
   std::string digest;
   std::string backend;
   bool trace_kept = false;
+  WantedOutputs outputs = WantedOutputs::kNone;
   std::vector<WantedResult> wanted;       // Results that the audit lacked, of this step's own trace.
   std::vector<std::string> rank_digests;  // Of the ranks whose traces were audited as one; empty: one alone.
 };

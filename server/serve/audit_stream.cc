@@ -323,6 +323,13 @@ void AuditStream::refuse_step(Violation violation) {
 void AuditStream::answered(const StepAnswer& answer) {
   --unanswered_;
   if (steering_ && answer.memory_share > 0) steering_->audited(answer.verdict.audit_seconds(), answer.memory_share);
+  // Before the answer: who waited for that captures the next step as this one asks.
+  if (answer.outputs != WantedOutputs::kNone) {
+    v1::AuditResponse control;
+    control.mutable_control()->set_outputs_next(answer.outputs == WantedOutputs::kNext);
+    control.mutable_control()->set_outputs(answer.outputs == WantedOutputs::kAlways);
+    send(control);
+  }
   v1::AuditResponse response;
   if (answer.error.ok()) {
     *response.mutable_verdict() = answer.verdict;
@@ -332,11 +339,6 @@ void AuditStream::answered(const StepAnswer& answer) {
   }
   if (answer.durable) durable_step_ = std::max(durable_step_, answer.step.step);
   send(response);
-  if (answer.wants_outputs) {
-    v1::AuditResponse control;
-    control.mutable_control()->set_outputs_next(true);
-    send(control);
-  }
   ack_due_ = true;  // After the answer itself.
   write_next();
   if (read_paused_) {

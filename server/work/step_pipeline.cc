@@ -353,8 +353,6 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 
   auto judged = std::make_shared<JudgedStep>();
   if (!step->given) judged->memory = to_bytes(run.memory);
-  judged->wants_outputs =
-      verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution && !trace.outputs;
   judged->wire = to_proto(verdict);
   judged->verdict = std::move(verdict);
   store_verdict(step, std::move(judged));
@@ -380,7 +378,7 @@ void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_
                       .field = "",
                       .verdict = judged->wire,
                       .durable = status.ok(),
-                      .wants_outputs = judged->wants_outputs});
+                      .outputs = judged->verdict.outputs});
       });
 }
 

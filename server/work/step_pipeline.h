@@ -39,8 +39,8 @@ struct StepAnswer {
   std::string field;   // At fault; may be empty.
   VerdictRecord verdict;
   bool durable = false;
-  double memory_share = 0;     // What its audit was taken to need, of what one may take; 0: that was not asked.
-  bool wants_outputs = false;  // An execution looks illegal: the next step's outputs would confirm or clear it.
+  double memory_share = 0;  // What its audit was taken to need, of what one may take; 0: that was not asked.
+  WantedOutputs outputs = WantedOutputs::kNone;
 };
 
 class StepPipeline {

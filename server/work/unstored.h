@@ -19,7 +19,6 @@ struct JudgedStep {
   VerdictRecord wire;
   Verdict verdict;     // The same, for the metrics.
   std::string memory;  // What the run remembers once it is stored; empty: what it did before.
-  bool wants_outputs = false;
 };
 
 class Unstored {

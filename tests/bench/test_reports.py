@@ -45,8 +45,8 @@ KEYS = {
         *("inconclusive", "left_without_reason"),
     ],
     "programs": [
-        *("programs", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
-        *("false_type_ii", "unjudged", "bitwise_changed"),
+        *("programs", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
+        *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "bitwise_changed"),
     ],
     "speed": [
         "verdict_vs_fp64",

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -27,7 +28,9 @@ class Case:
 
     run: str
     reference: str = "whole"
-    style: str = "ddp"  # DistributedDataParallel; "by_hand"; "fsdp": fully_shard; "tensor": layers cut over the ranks.
+    # DistributedDataParallel; "by_hand"; "fsdp": fully_shard; "classic": FullyShardedDataParallel; "tensor": layers cut
+    # over the ranks.
+    style: str = "ddp"
     foreach: bool = True
     half: bool = False  # bf16 weights, gradients and messages.
     bug: str = ""
@@ -64,6 +67,9 @@ CASES = [
     Case("sharded_again", reference="sharded", style="fsdp", foreach=False),
     Case("sharded_twice", style="fsdp", bug="twice", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("sharded_sum", style="fsdp", bug="sum", outcome="TYPE_II", cause="MATHEMATICS"),
+    Case("classic", style="classic"),
+    Case("classic_again", reference="sharded", style="classic", foreach=False),
+    Case("classic_twice", style="classic", bug="twice", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("tensor", style="tensor"),
     Case("tensor_mixed", style="tensor", bug="mixed", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("shard_skips", style="fsdp", bug="rank_skips", since=1, outcome="TYPE_II", cause="MATHEMATICS"),
@@ -117,6 +123,12 @@ def train(rank: int, server: str, case: Case) -> dict[str, Any]:
     outer = model
     if case.style == "ddp":
         outer = nn.parallel.DistributedDataParallel(model, forward_sync_buffers=not case.bug)
+    elif case.style == "classic":
+        wrap = ModuleWrapPolicy({nn.Linear})
+        outer = FullyShardedDataParallel(
+            model, use_orig_params=True, auto_wrap_policy=wrap, device_id=torch.device("cpu")
+        )
+        optimizer = sgd(outer, case.foreach)
     elif case.style != "by_hand":
         shard(model, case)
         optimizer = sgd(model, case.foreach)
@@ -154,6 +166,7 @@ def train(rank: int, server: str, case: Case) -> dict[str, Any]:
                 if audit is not None:
                     audit.tap("first", model.layers[0].weight)
                 optimizer.zero_grad()
+        # Of classic FSDP each rank's own share.
         whole = (p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters())
         result: dict[str, Any] = {"weights": [p.detach().float().numpy().copy() for p in whole]}
         if audit is not None:
@@ -196,7 +209,8 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
         assert train_whole(server, "whole_bf16", half=True) == ["TYPE_I"] * STEPS
     ended = {case.run: train(rank, server, case) for case in CASES}
     ended["plain"] = train(rank, "", CASES[0])
-    ended["sharded_plain"] = train(rank, "", next(case for case in CASES if case.run == "sharded"))
+    for run in ("sharded", "classic"):
+        ended[f"{run}_plain"] = train(rank, "", next(case for case in CASES if case.run == run))
     results.put((rank, ended))
     dist.barrier()
     dist.destroy_process_group()
@@ -228,7 +242,7 @@ def test_two_ranks(tmp_path: Path) -> None:
             assert case.says in ended["verdicts"][case.since][4], (case, ended["verdicts"][case.since][4])
         if case.ranks is None:
             assert by_rank[0][case.run]["verdicts"] == by_rank[1][case.run]["verdicts"]
-    for one, other in (("plain", "ddp"), ("sharded_plain", "sharded")):
+    for one, other in (("plain", "ddp"), ("sharded_plain", "sharded"), ("classic_plain", "classic")):
         for plain, watched in zip(by_rank[0][one]["weights"], by_rank[0][other]["weights"], strict=True):
             assert (plain == watched).all()
     assert all((a == b).all() for a, b in zip(by_rank[0]["ddp"]["weights"], by_rank[1]["ddp"]["weights"], strict=True))

@@ -235,7 +235,7 @@ def test_taps_are_those_of_a_watched_loop(server: str) -> None:
     with followed(server, "taps") as steps:
         two_optimizers_of_one_model()
     taps = steps.audits[0].verdicts()[-1].taps
-    assert {"loss", "signs(gradients)", "update:0.weight", "update:2.bias", "state:2.weight.exp_avg"} <= set(taps)
+    assert {"loss", "all gradients", "update:0.weight", "update:2.bias", "state:2.weight.exp_avg"} <= set(taps)
 
 
 def test_what_a_closure_runs_is_no_optimizer_s(daemon: RecordingDaemon) -> None:

@@ -521,15 +521,13 @@ def test_bits_of_what_is_not_run_again(program: Callable[[Tensor, Tensor], list[
         assert torch.equal(bits(mine), bits(theirs))
 
 
+def several_zeros(x: Tensor, y: Tensor, i: Tensor) -> Tensor:
+    """Of several zeros the derivative is 0 unwatched, and -0 here and there otherwise."""
+    return (x * (i.view(6, 1) > 2)).prod()
+
+
 @pytest.mark.parametrize(
-    "program",
-    [
-        lambda x, y, i: x.prod(1),
-        lambda x, y, i: (x * (x > -2)).prod(),
-        lambda x, y, i: x.cumprod(1),
-        lambda x, y, i: x.masked_fill(i.view(6, 1) > 2, y[0, 0]),
-    ],
-    ids=["prod.dim", "prod", "cumprod", "masked_fill"],
+    "program", [several_zeros, lambda x, y, i: x.masked_fill(i.view(6, 1) > 2, y[0, 0])], ids=["prod", "masked_fill"]
 )
 def test_perturbing_operations_end_the_capture(program: Program) -> None:
     expected = run(program, *inputs(torch.float32, 5))

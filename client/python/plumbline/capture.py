@@ -34,6 +34,7 @@ from .autocasting import AutocastState
 from .collectives import Call, call_of
 from .convolutions import summation
 from .draws import RECORDED
+from .hidden import HiddenDerivatives
 from .payload import Arena, Pool
 from .plan import CaptureFailed, Plan
 from .regions import Region, collective
@@ -50,9 +51,10 @@ from .schema import (
     ArgumentInfo,
     OperatorInfo,
 )
+from .shards import part_of
 from .sites import FORWARD, Sites
 from .standins import as_own, read_stand_ins
-from .storages import ABSENT, StorageTable, Window, has_view, modelled, stand_ins, was_computed
+from .storages import ABSENT, DATA, StorageTable, Window, has_view, modelled, stand_ins, was_computed
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
@@ -117,13 +119,14 @@ class Recorder(TorchDispatchMode):
         self.before_write: dict[int, Callable[[], None]] = {}
         # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
         self.defined: Any = None
+        self.hidden = HiddenDerivatives(self)
         self.made: dict[int, int] | None = None
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
         # Called with what a reduction over ranks is about to read.
         self.on_reduction: Callable[[list[torch.Tensor]], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
         self._reads: set[Window] = set()
-        self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by group.
+        self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by channel.
         self._shared: tuple[Call, int, Site] | None = None  # The last collective, where it is tied.
         self._scattered: dict[int, int] = {}  # Storages that a reduce-scatter writes, and its group's size.
         self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
@@ -243,7 +246,7 @@ class Recorder(TorchDispatchMode):
             return []
         if not self.perturbing and 0 <= info.perturbing < len(args) and torch.is_grad_enabled():
             cause = args[info.perturbing]
-            if isinstance(cause, torch.Tensor) and cause.requires_grad:
+            if isinstance(cause, torch.Tensor) and cause.requires_grad and not self.hidden.takes(info, args):
                 raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
         values: list[Any] = []
         read = self.storages.read
@@ -335,13 +338,20 @@ class Recorder(TorchDispatchMode):
         if info.base in RECORDED:
             return RECORDED[info.base](self, info, pending, out, *args, **kwargs)
         written = self._written(info, args, kwargs, out)
+        if info.constant and not info.lowered and not any(type(value) is Edge for value in pending[1]):
+            for tensor, _ in written:  # Data, though it is made within the step.
+                if tensor is not None and modelled(tensor):
+                    self.storages.write_leaf(tensor, DATA, "")
+            return
         if kind == RANDOM:
             for tensor, _ in written:
                 for part in [] if tensor is None else [tensor] if modelled(tensor) else stand_ins(tensor):
                     self._random(part, info, pending)
             return
         if written:
-            self._emit(info, pending, written, "", summation(info.name, args))
+            self.emit(info, pending, written, "", summation(info.name, args))
+        if info.perturbing >= 0 and self.hidden.on and torch.is_grad_enabled() and not self.perturbing:
+            self.hidden.note(info, args, pending[1][0], out)
 
     def _number_read(self, pending: Pending, number: Any) -> None:
         """What Python was told, and may compute later arguments from."""
@@ -353,7 +363,7 @@ class Recorder(TorchDispatchMode):
         if number not in _TRIVIAL and math.isfinite(number):
             self._scalars[(type(number), number)] = window
 
-    def _emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
+    def emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
         (phase, module, source), values, unmodelled = pending
         codes = _codes(written)
         if unmodelled or 0 in codes:
@@ -432,8 +442,8 @@ class Recorder(TorchDispatchMode):
         """Sends what this rank gives to a collective, and awaits what it gets."""
         if call.reduction and self.on_reduction is not None:
             self.on_reduction(call.sends)
-        number = self._calls.get(tuple(call.group), 0)
-        self._calls[tuple(call.group)] = number + 1
+        number = self._calls.get(call.channel, 0)
+        self._calls[call.channel] = number + 1
         site = phase, module, source = self.sites.current()
         for part, tensor in enumerate(call.sends):
             window, count = self.storages.read(tensor), tensor.numel()
@@ -518,35 +528,23 @@ class Recorder(TorchDispatchMode):
         if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return
-        self._copy_leaf(tensor, values[0], RANDOM_LEAF, name, site)
+        self.copy_leaf(tensor, values[0], RANDOM_LEAF, name, site)
 
-    def _copy_leaf(
+    def copy_leaf(
         self, tensor: torch.Tensor, before: Window, role: int, name: str, site: tuple[int, str, str]
-    ) -> None:
-        """Writes a leaf of its own, with the tensor's content, into the tensor."""
+    ) -> Window:
+        """Writes a leaf of its own, with the tensor's content, into the tensor. Returns a window on the leaf."""
+        part = part_of(tensor)
         code, count = modelled(tensor), tensor.numel()
         payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
         value = self.storages.fresh_value()
-        self.records.append(("leaf", value, code, count, role, name, payload, None))
         strides = tuple(math.prod(tensor.shape[axis + 1 :]) for axis in range(tensor.dim()))
         source = (value, code, tuple(tensor.shape), strides, 0)
+        shared = None if part is None else (part, source)
+        self.records.append(("leaf", value, code, count, role, name, payload, shared))
         pending = (site, [before, source, UNSET], "")
-        self._emit(self.plan.info(torch.ops.aten.copy_.default), pending, [(tensor, "self")])
-
-    def assemble(self, tensor: torch.Tensor, role: int, parts: list[tuple[str, torch.Tensor]]) -> None:
-        """Makes a storage that has no value yet out of named leaves, which together cover it."""
-        if self.storages.adopt(tensor).value:
-            return
-        if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes():
-            raise CaptureFailed("mapping", f"{parts[0][0]!r} comes from a tensor that shares its storage with others")
-        site = (FORWARD, "", "")
-        with torch._C._DisableTorchDispatch():
-            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-        zeros = self.plan.info(torch.ops.aten.zeros.default)
-        values = [[whole.numel()], whole.dtype, *[UNSET] * (len(zeros.arguments) - 2)]
-        self._emit(zeros, (site, values, ""), [(whole, "")])
-        for name, part in parts:
-            self._copy_leaf(part, self.storages.read(part), role, name, site)
+        self.emit(self.plan.info(torch.ops.aten.copy_.default), pending, [(tensor, "self")])
+        return source
 
     # What taps need.
 

@@ -12,7 +12,7 @@ import torch
 from .regions import Region, Share
 from .schema import OperatorInfo
 
-# By base name: kind, and positions of the arguments that are read and written; -1: what is returned.
+# By base name: kind, and positions of the arguments that are read and written; -1: what is returned; -2: nothing is.
 _KINDS: dict[str, tuple[str, int, int]] = {
     "allreduce_": ("all_reduce", 0, 0),
     "allreduce_coalesced_": ("all_reduce", 0, 0),
@@ -37,6 +37,8 @@ _KINDS: dict[str, tuple[str, int, int]] = {
     "reduce_scatter_tensor": ("reduce_scatter_flat", 0, -1),
     "reduce_scatter_tensor_coalesced": ("reduce_scatter_flat", 0, -1),
     "reduce_scatter_tensor_out": ("reduce_scatter_flat", 0, 4),
+    "send": ("point_to_point", 0, -2),
+    "recv_": ("point_to_point", 0, 0),
     "alltoall_": ("all_to_all", 1, 0),
     "alltoall_base_": ("all_to_all_flat", 1, 0),
     "all_to_all_single": ("all_to_all_flat", 0, -1),
@@ -52,6 +54,7 @@ class Call:
     group: list[int]
     reduction: str = ""
     root: int = -1
+    tag: int = -1  # Of a message from one rank to another, which only those of its tag follow; -1: of a collective.
     splits: list[int] = field(default_factory=list)
     sends: list[torch.Tensor] = field(default_factory=list)
     receives: list[torch.Tensor] = field(default_factory=list)
@@ -66,7 +69,12 @@ class Call:
         return Region(f"plumbline::receive.{self.kind}", Share.RECEIVE)
 
     def attributes(self, number: int, part: int) -> list[Any]:
-        return [self.group, number, part, self.reduction, self.root]
+        return [self.group, number, part, self.reduction, self.root, self.tag]
+
+    @property
+    def channel(self) -> tuple[int, ...]:
+        """Calls of one channel are made in one order by all who take part."""
+        return (self.tag, *self.group)
 
 
 def call_of(info: OperatorInfo, args: Any, kwargs: Any) -> Call | None:
@@ -81,6 +89,8 @@ def call_of(info: OperatorInfo, args: Any, kwargs: Any) -> Call | None:
     if group is None:
         return None
     ranks = torch.distributed.get_process_group_ranks(group)
+    if kind == "point_to_point":
+        return _message(values, ranks, _flat(by_position[read]))
     me, root = ranks.index(torch.distributed.get_rank()), values.get("root_rank", values.get("src"))
     call = Call(kind, ranks, root=-1 if root is None else ranks[root], returns=written < 0)
     if "reduce" in kind:
@@ -96,6 +106,20 @@ def call_of(info: OperatorInfo, args: Any, kwargs: Any) -> Call | None:
         splits = values.get("input_split_sizes") or []
         row = sends[0][0].numel() if sends[0].dim() and sends[0].shape[0] else 1
         call.splits = [int(rows) * row for rows in splits]
+    return call
+
+
+def _message(values: dict[str, Any], ranks: list[int], tensors: list[torch.Tensor]) -> Call:
+    """What one rank sends and another receives: a broadcast among two."""
+    me = torch.distributed.get_rank()
+    sends = "dst" in values
+    other = ranks[values["dst" if sends else "src"]]
+    source, target = (me, other) if sends else (other, me)
+    call = Call("point_to_point", [source, target], root=source, tag=int(values["tag"]))
+    if sends:
+        call.sends = tensors
+    else:
+        call.receives = tensors
     return call
 
 

@@ -118,7 +118,7 @@ class DefinedCall:
             shadow.close()
         shadow.roll_back(mark)
         self._calls.fails(self._definition, problem)
-        recorder._emit(self._info, self._pending, written)
+        recorder.emit(self._info, self._pending, written)
 
     def _given(self, shadow: Shadow) -> tuple[list[Any], dict[str, Any]]:
         """The call's arguments, with fake tensors in place of real ones."""

@@ -57,6 +57,7 @@ class Share:
         _Argument("part", OTHER, "int"),
         _Argument("reduction", OTHER),
         _Argument("root", OTHER, "int"),
+        _Argument("tag", OTHER, "int"),
     )
     SEND = (_Argument("input", TENSOR), *RECEIVE, _Argument("splits", OTHER, "List[int]"))
 

@@ -51,7 +51,7 @@ _UNANNOTATED_WRITES = {
 # Operations whose derivative formula asks whether a dispatch mode is active, and then computes in another order: the
 # gradient's bits would change by being watched. By name, the argument whose gradient it is. Found by a sweep of all
 # operations (tests/client/test_sweep.py): prod for its own input, masked_fill for a fill value that is a tensor.
-# cumprod did so in earlier releases.
+# cumprod did so in earlier releases; which of them can be followed all the same: hidden.py.
 PERTURBING_OPS: dict[str, str] = {
     "aten::prod": "self",
     "aten::cumprod": "self",
@@ -102,9 +102,9 @@ class OperatorInfo:
     """One operator overload."""
 
     __slots__ = (
-        "arguments", "base", "casts_inside", "composite", "fresh", "func", "kind", "last_result_decision", "lowered",
-        "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side", "result_decision",
-        "returns_many", "wanted", "writes",
+        "arguments", "base", "casts_inside", "composite", "constant", "fresh", "func", "kind", "last_result_decision",
+        "lowered", "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side",
+        "result_decision", "returns_many", "wanted", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -130,6 +130,14 @@ class OperatorInfo:
         self.returns_many = len(schema.returns) > 1
         returns_tensors = any("Tensor" in str(value.type) for value in schema.returns)
         self.kind = self._kind(namespace, returns_tensors)
+        # What it gives depends on no tensor and on no draw.
+        self.constant = (
+            self.kind == OPERATION
+            and namespace == "aten"
+            and not self.writes
+            and all(argument.kind == OTHER for argument in self.arguments)
+            and torch.Tag.nondeterministic_seeded not in func.tags
+        )
         self.casts_inside = schema.name in CASTING_OPS
         self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
         # Set from the capture plan (see capture.Plan.info).

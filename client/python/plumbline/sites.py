@@ -83,8 +83,10 @@ _CALLS = {
 
 
 def uncompiled(name: str) -> str:
-    """The name that a module, or its parameter, has without torch.compile."""
-    return name.replace("_orig_mod.", "").removesuffix("._orig_mod").removesuffix("_orig_mod")
+    """The name that a module, or its parameter, has without torch.compile and FullyShardedDataParallel."""
+    if "_orig_mod" not in name and "_fsdp_wrapped_module" not in name:
+        return name
+    return ".".join(part for part in name.split(".") if part not in ("_orig_mod", "_fsdp_wrapped_module"))
 
 
 class Sites:

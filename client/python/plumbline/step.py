@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _push_mode
 
+from .assembled import assemble
 from .capture import recorder
 from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
@@ -19,7 +20,7 @@ from .mapping import Side
 from .payload import Pool
 from .plan import CaptureFailed, Plan
 from .scope import MODULES_MAX, Part, whole
-from .shards import local, named
+from .shards import flat_shards, gaps, local, named, part_of
 from .sites import uncompiled
 from .storages import BUFFER, PARAMETER, STATE, described
 from .taps import STATE_TAP, UPDATE, VALUE, Guard, Taps, tensors_of
@@ -202,21 +203,37 @@ class StepCapture:
         """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
         prefix = self.recorder.sites.register(model)
         storages = self.recorder.storages
+        if self.gate is None:
+            self._assemble_flat(model, prefix)
         for name, parameter in model.named_parameters(prefix=prefix):
             name = named(uncompiled(name), parameter)
             if _plain(local(parameter)):
                 self.taps.names.setdefault(parameter, name)
                 audited = self.gate is None or parameter in self.gate.part.parameters
                 self._adopt(parameter, PARAMETER, "param:", name, audited)
-                self._watch(UPDATE, "update:" + name, parameter)
+                if parameter.numel() or part_of(parameter) is None:  # Of which this rank may hold nothing.
+                    self._watch(UPDATE, "update:" + name, parameter)
                 if parameter.grad is not None and _plain(local(parameter.grad)):
-                    storages.adopt_part(parameter.grad, STATE, f"state:{name}.grad").foreign = not audited
+                    storages.adopt_part(parameter.grad, STATE, f"state:{name}.grad", parameter).foreign = not audited
         for name, buffer in model.named_buffers(prefix=prefix):
             name = uncompiled(name)
             if _plain(buffer):
                 owner = name.rpartition(".")[0]
                 self._adopt(buffer, BUFFER, "buffer:", name, self.gate is None or owner in self.gate.part.chosen)
                 self._watch(STATE_TAP, "buffer:" + name, buffer)
+
+    def _assemble_flat(self, model: torch.nn.Module, prefix: str) -> None:
+        """Classic FSDP lays its parameters into one storage: each is a leaf of its own, the storage made of them."""
+        names = {parameter: uncompiled(name) for name, parameter in model.named_parameters(prefix=prefix)}
+        for flat, parameters in flat_shards(model):
+            if not all(parameter in names for parameter in parameters) or not _plain(flat):
+                continue
+            named_parts = [("param:" + names[parameter], parameter) for parameter in parameters]
+            leaves = assemble(self.recorder, flat, PARAMETER, named_parts, gaps(flat, parameters))
+            for parameter, leaf in zip(parameters, leaves, strict=False):
+                self.taps.origins["update:" + names[parameter]] = leaf
+            entry = self.recorder.storages.adopt(flat)
+            entry.origin = (entry.value, entry.dtype)
 
     def _watch(self, kind: int, name: str, tensor: torch.Tensor) -> None:
         if self._automatic_taps:
@@ -232,7 +249,7 @@ class StepCapture:
         if parts is None:
             self.recorder.storages.adopt_part(tensor, role, prefix + name)
         else:
-            self.recorder.assemble(tensor, role, [(prefix + part, view) for part, view in parts])
+            assemble(self.recorder, tensor, role, [(prefix + part, view) for part, view in parts])
 
     def _read_unused(self) -> None:
         """Reads the parameters, buffers and parts of state that the step did not use: the program that it is paired
@@ -273,7 +290,7 @@ class StepCapture:
                     if _plain(local(value)):
                         if not foreign:
                             self._named.append(local(value))
-                        storages.adopt_part(value, STATE, key).foreign = foreign
+                        storages.adopt_part(value, STATE, key, parameter).foreign = foreign
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -232,9 +232,9 @@ class StorageTable:
             entry.role, entry.name = role, name
         return entry
 
-    def adopt_part(self, tensor: torch.Tensor, role: int, name: str) -> Storage:
-        """Meets what this rank holds of a tensor, under the tensor's name."""
-        held, part = local(tensor), part_of(tensor)
+    def adopt_part(self, tensor: torch.Tensor, role: int, name: str, parameter: torch.Tensor | None = None) -> Storage:
+        """Meets what this rank holds of a tensor, under the tensor's name. `parameter`: whose state it is."""
+        held, part = local(tensor), part_of(tensor, parameter)
         entry = self.adopt(held, role, name)
         if part is not None and entry.name == name and not entry.value:
             window = (0, modelled(held), held.shape, held.stride(), held.storage_offset())

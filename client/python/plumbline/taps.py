@@ -60,6 +60,7 @@ class Taps:
         self._in_backward = False
         self._rounds: dict[str, int] = {}  # Gradients of a parameter that were tapped: one for each backward.
         self._watched: dict[tuple[int, str], Watched] = {}
+        self.origins: dict[str, Window] = {}  # By tap: what a parameter was, where that is no window of its storage.
         self._optimizers: list[Any] = []
         self._left: dict[str, tuple[int, list[Term]]] = {}
         self._scaled: dict[int, float] = {}
@@ -209,7 +210,8 @@ class Taps:
 
         def engine(roots: Any, *args: Any, **kwargs: Any) -> Any:
             if self.gate is None:
-                return original(roots, *args, **kwargs)
+                with self._recorder.hidden.around(roots):
+                    return original(roots, *args, **kwargs)
             was_on = self.gate.backward_begins(roots)
             try:
                 return original(roots, *args, **kwargs)
@@ -220,6 +222,8 @@ class Taps:
             torch.autograd._engine_run_backward = original
 
         torch.autograd._engine_run_backward = run
+        if self.gate is None:
+            self._recorder.hidden.enter()
         self._undo.append(undo)
 
     def _roots(self, roots: Any, grads: Any) -> None:
@@ -251,14 +255,14 @@ class Taps:
             if entry is None or entry.leaf or not (entry.value or entry.pending):
                 continue
             for kind in ("grad", "step_grad"):
-                self._note_part(f"{kind}:{name}", parameter.grad)
+                self._note_part(f"{kind}:{name}", parameter.grad, parameter)
             self._grads[name] = (grad, self.gradient_weight)
             key = grad.untyped_storage()._cdata
             previous = self._recorder.before_write.get(key)
             self._recorder.before_write[key] = _chain(previous, lambda name=name: self._flush_gradient(name))
 
-    def _note_part(self, tap: str, tensor: torch.Tensor) -> None:
-        part = part_of(tensor)
+    def _note_part(self, tap: str, tensor: torch.Tensor, parameter: torch.Tensor | None = None) -> None:
+        part = part_of(tensor, parameter)
         if part is not None:
             self._parts[tap] = part
 
@@ -394,7 +398,9 @@ class Taps:
         terms = [(new, 1.0, payload)]
         if kind == UPDATE:
             origin, code = before.origin
-            if origin and code == modelled(held):
+            if name in self.origins:
+                terms.append((self.origins[name], -1.0, 0))
+            elif origin and code == modelled(held):
                 terms.append(((origin, code, *layout), -1.0, 0))
             else:  # Overwritten unread: what it was has no part in it.
                 kind, name = STATE_TAP, "param:" + name.removeprefix("update:")
@@ -410,7 +416,7 @@ class Taps:
             for tap, tensor in tensors_of(f"state:{name}", state, 1) if name is not None else ():
                 entry = self._recorder.storages.entry(local(tensor)) if tensor.layout is torch.strided else None
                 if entry is not None and entry.value and not entry.leaf and not entry.foreign:
-                    self._note_part(tap, tensor)
+                    self._note_part(tap, tensor, parameter)
                     self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
 
 

@@ -116,8 +116,9 @@ class Audit:
         self._step = first_step
         self._due = first_step
         self._next = self._due  # Steps before it leave step() after one comparison.
-        self._outputs = outputs
+        self._outputs = self._outputs_by_user = outputs
         self._outputs_next = False
+        self._too_large = False  # With outputs, for the daemon.
         self._on_type_ii = on_type_ii
         self._automatic_taps = automatic_taps
         self._guards: dict[str, Guard] = {}
@@ -338,6 +339,8 @@ class Audit:
                     limit,
                 )
                 self._miss("step_bytes_max")
+                if capture.recorder.outputs and not self._outputs_by_user:
+                    self._outputs, self._too_large = False, True  # Rather with open answers than with none.
             capture.records.clear()
             capture.recorder.arena.release()
             return
@@ -415,6 +418,8 @@ class Audit:
                 self._due = self._next = max(self._sampled + control.every, self._step)
         if control.slice > 0 and isinstance(self._scope, Rotation):
             self._scope.share = control.slice
+        if control.outputs and not self._too_large:
+            self._outputs = True
         if control.outputs_next:
             self._outputs_next = True
             if self._ranks == 1:

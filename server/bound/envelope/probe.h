@@ -27,7 +27,7 @@ struct Probe {
     std::int64_t elements = 0;  // Of the tap.
     Weights weights;
   };
-  std::string name;  // The tap's name, or "signs(gradient)" ...
+  std::string name;  // The tap's name, or "all gradients" ...
   std::vector<Part> parts;
   double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
   bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.

@@ -72,9 +72,9 @@ bool on_grid(const Graph& graph) {
 }
 
 std::string group_of(TapKind kind) {
-  if (kind == TapKind::kGradient) return "signs(gradients)";
-  if (outlives_step(kind)) return "signs(updates and state)";
-  return "signs(values)";
+  if (kind == TapKind::kGradient) return "all gradients";
+  if (outlives_step(kind)) return "all updates and state";
+  return "all values";
 }
 
 // Scalar taps one by one, the rest by kind. Taps that are not finite in exact arithmetic are in none.

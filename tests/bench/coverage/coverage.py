@@ -142,7 +142,7 @@ class Outcome:
         taps = v.taps.values()
         loss = v.taps.get("loss")
         resolution = "math_resolution" if self.question == "order" else "exec_resolution"
-        gradients = [tap for tap in taps if tap.name.startswith("grad:") or tap.name == "signs(gradients)"]
+        gradients = [tap for tap in taps if tap.name.startswith("grad:") or tap.name == "all gradients"]
         worst = max(gradients, key=lambda tap: _rank(getattr(tap, resolution)), default=None)
         return (
             *head,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,15 +28,26 @@ class Training:
 
 @dataclass(frozen=True)
 class Program:
-    """`build` makes the program anew; what it is given wraps the parts that people run in mixed precision."""
+    """`build` makes the program anew; what it is given wraps the parts that people run in mixed precision. `bug`: where
+    it can be built with a bug, a regular expression for that one's place (see located); empty: it cannot."""
 
     name: str
     kind: str
-    build: Callable[[Cast], Training]
+    build: Callable[..., Training]
+    bug: str = ""
 
-    def training(self, seed: int) -> Training:
+    def training(self, seed: int, wrong: bool = False) -> Training:
         torch.manual_seed(seed)
-        return self.build(_autocast if self.kind == "bf16" else contextlib.nullcontext)
+        cast = _autocast if self.kind == "bf16" else contextlib.nullcontext
+        return self.build(cast, wrong) if self.bug else self.build(cast)
+
+    def located(self, verdict: Any) -> bool:
+        """Whether the suspect, its operation or its line, is the bug's place."""
+        if verdict.suspect is None:
+            return False
+        file, _, line = verdict.suspect.source.partition(":")
+        text = linecache.getline(str(Path(__file__).parent / file), int(line)) if line else ""
+        return re.search(self.bug, f"{verdict.suspect.op} {text}") is not None
 
 
 @contextlib.contextmanager
@@ -45,12 +59,13 @@ def _autocast() -> Iterator[None]:
 PROGRAMS: list[Program] = []
 
 
-def program(bf16: bool = True) -> Callable[[Callable[[Cast], Training]], Callable[[Cast], Training]]:
-    """Registers a function that builds a healthy program, in fp32 and, where people train so, in bf16."""
+def program(bf16: bool = True, wrong: str = "") -> Callable[[Callable[..., Training]], Callable[..., Training]]:
+    """Registers a function that builds a healthy program, in fp32 and, where people train so, in bf16. `wrong`: it
+    takes another argument, whether it is to be built with its bug, whose place this tells."""
 
-    def register(build: Callable[[Cast], Training]) -> Callable[[Cast], Training]:
+    def register(build: Callable[..., Training]) -> Callable[..., Training]:
         for kind in ("fp32", "bf16") if bf16 else ("fp32",):
-            PROGRAMS.append(Program(build.__name__, kind, build))
+            PROGRAMS.append(Program(build.__name__, kind, build, wrong))
         return build
 
     return register

@@ -117,8 +117,8 @@ TEST_P(Updates, OfOneMathematicsAgreeWithoutASweep) {
   EXPECT_TRUE(update->mathematics.passed());
   EXPECT_GT(update->mathematics.deviation, 0);  // The orders round otherwise, in our replays too.
   EXPECT_LT(update->mathematics.envelope, 1e-14);
-  EXPECT_EQ(finding(bounds, "signs(updates and state)"), nullptr);
-  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+  EXPECT_EQ(finding(bounds, "all updates and state"), nullptr);
+  EXPECT_TRUE(finding(bounds, "all gradients")->mathematics.passed());
 }
 
 // The gradients are computed in other ways, what follows them is one program.
@@ -149,7 +149,7 @@ TEST_P(Updates, OfOtherConstantsDiffer) {
 TEST_P(Updates, OfAnotherMathematicsDifferAndAreNamed) {
   const Bounds bounds = paired(program(GetParam(), Form::kLargerRoot), program(GetParam(), Form::kDivideFirst));
   EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.disproved());
-  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+  EXPECT_TRUE(finding(bounds, "all gradients")->mathematics.passed());
   ASSERT_TRUE(bounds.suspicion);
 }
 
@@ -161,10 +161,10 @@ TEST_P(Updates, OfScaledGradientsAreComparedToo) {
     const Bounds bounds = paired(*target, *reference);
     EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.passed());
     EXPECT_LT(finding(bounds, "weight:w")->mathematics.envelope, 1e-14);
-    EXPECT_EQ(finding(bounds, "signs(updates and state)"), nullptr);
+    EXPECT_EQ(finding(bounds, "all updates and state"), nullptr);
   }
   const Bounds bounds = paired(wrong, plain);
-  EXPECT_TRUE(finding(bounds, "signs(gradients)")->mathematics.passed());
+  EXPECT_TRUE(finding(bounds, "all gradients")->mathematics.passed());
   EXPECT_TRUE(finding(bounds, "weight:w")->mathematics.disproved());
 }
 
@@ -173,7 +173,7 @@ TEST_P(Updates, OfScaledGradientsAreComparedToo) {
 TEST_P(Updates, ThatReadTheGradientElsewhereAreNotSettled) {
   const Bounds bounds = paired(program(GetParam(), Form::kOwnGradient), program(GetParam(), Form::kDivideFirst));
   EXPECT_FALSE(finding(bounds, "weight:w")->mathematics.asked);
-  const Finding* signs = finding(bounds, "signs(updates and state)");
+  const Finding* signs = finding(bounds, "all updates and state");
   ASSERT_NE(signs, nullptr);
   EXPECT_TRUE(signs->mathematics.passed());
 }

@@ -130,9 +130,21 @@ TEST(Assembler, APartLiesInItsLeafAndInItsWhole) {
     EXPECT_EQ(refused([](v1::Part*) {}, of_tap), "");
     EXPECT_EQ(refused([](v1::Part* part) { part->set_start(0, 4); }, of_tap), field + ".start[0]");
     EXPECT_EQ(refused([](v1::Part* part) { part->set_start(0, -1); }, of_tap), field + ".start[0]");
+    const auto range = [](std::int64_t start) {
+      return [start](v1::Part* part) {
+        part->add_whole(2);  // Of [5, 2], a range of two elements.
+        part->set_start(0, start);
+      };
+    };
+    EXPECT_EQ(refused(range(8), of_tap), "");
+    EXPECT_EQ(refused(range(9), of_tap), field + ".start[0]");
     EXPECT_EQ(refused([](v1::Part* part) { part->set_whole(0, std::int64_t{1} << 62); }, of_tap),
               field + ".whole.sizes");
-    EXPECT_EQ(refused([](v1::Part* part) { part->add_whole(1); }, of_tap), field + ".whole");
+    const auto longer = [](v1::Part* part) {
+      part->add_whole(1);
+      part->add_start(0);
+    };
+    EXPECT_EQ(refused(longer, of_tap), field + ".whole");
     EXPECT_EQ(refused([](v1::Part* part) { part->clear_start(); }, of_tap), field + ".start");
   }
   const auto tensor = [](v1::Part* part) { return part->mutable_tensor(); };

@@ -30,7 +30,7 @@ GoldenStep step_of_run(std::int64_t step) {
   golden.leaves = {{LeafRole::kParameter, "param:w", Format::kBFloat16, 7, "0:14"}};
   golden.taps = {{"loss", TapKind::kLoss, {}, 0.5, 0.25, {0.5}, {0.75}, "0:8"},
                  {"grad:w", TapKind::kGradient, {40, 50}, HUGE_VAL, 2, {}, {}, "1:8"}};
-  golden.probes = {{"loss", {"loss"}, true, 1e-12, 1e-13, 1e-26}, {"signs(gradients)", {"grad:w"}, false, 1, 2, 3}};
+  golden.probes = {{"loss", {"loss"}, true, 1e-12, 1e-13, 1e-26}, {"all gradients", {"grad:w"}, false, 1, 2, 3}};
   return golden;
 }
 

@@ -22,10 +22,12 @@ struct Rank {
 struct Call {
   std::string kind, reduction = "";
   std::int64_t root = -1;
+  std::int64_t tag = -1;
 };
 
 std::vector<TraceArgument> share(const Call& call, const Integers& group, std::int64_t number, std::int64_t part) {
-  return {{"group", group}, {"call", number}, {"part", part}, {"reduction", call.reduction}, {"root", call.root}};
+  return {{"group", group},    {"call", number}, {"part", part}, {"reduction", call.reduction},
+          {"root", call.root}, {"tag", call.tag}};
 }
 
 TensorRef send(TraceBuilder& b, const Call& call, const Integers& group, std::int64_t number, std::int64_t part,
@@ -84,7 +86,11 @@ void check(const Call& call, const std::vector<Rank>& ranks) {
       const std::string own = "rank" + std::to_string(r) + "/" + name;
       bool apart = false;
       for (const GraphTap& tap : graph.taps) apart = apart || tap.name == own;
-      EXPECT_EQ(apart, r > 0 && !shared);
+      // What one rank alone has keeps its name.
+      bool alone = true;
+      for (std::size_t other = 0; other < ranks.size(); ++other)
+        alone = alone && (other == r || ranks[other].receives.size() <= i);
+      EXPECT_EQ(apart, r > 0 && !shared && !alone);
       EXPECT_EQ(testing::tap_values(graph, apart ? own : name), ranks[r].receives[i]);
     }
 }
@@ -116,6 +122,43 @@ TEST(Collective, Movement) {
   check({"all_to_all_flat"}, {{{{1, 2, 3}}, {{1, 4, 5}}, {1, 2}}, {{{4, 5, 6}}, {{2, 3, 6}}, {2, 1}}});
   check({"reduce_scatter", "sum"}, {{{{1}, {2}}, {{4}}}, {{{3}, {4}}, {{6}}}});
   check({"reduce_scatter_flat", "sum"}, {{{{1, 2}}, {{4}}}, {{{3, 4}}, {{6}}}});
+}
+
+TEST(Collective, MessagesBetweenTwoRanks) {
+  check({"point_to_point", "", 0, 0}, {{{{1, 2}}, {}}, {{}, {{1, 2}}}});
+  check({"point_to_point", "", 1, 7}, {{{}, {{3, 5}}}, {{{3, 5}}, {}}});
+}
+
+// Messages of a tag follow each other in their own order, whatever those of another tag, or the collectives of the same
+// ranks, do meanwhile.
+TEST(Collective, MessagesAreToldApartByTheirTags) {
+  const Integers group = {0, 1};
+  const Call first{"point_to_point", "", 0, 1}, second{"point_to_point", "", 0, 2}, all{"all_reduce", "sum"};
+  TraceBuilder sender, receiver;
+  const TensorRef x = sender.leaf({1}, {3}, kFormat), y = sender.leaf({1}, {5}, kFormat);
+  send(sender, first, group, 0, 0, x);
+  send(sender, second, group, 0, 0, y);
+  send(sender, all, group, 0, 0, x);
+  const TensorRef none{0, kFormat, {{0}, {1}, 0}};
+  send(receiver, all, group, 0, 0, receiver.leaf({1}, {1}, kFormat));
+  for (const Call& call : {second, first}) {
+    send(receiver, call, group, 0, 0, none);
+    receiver.tap(call.tag == 1 ? "x" : "y", receive(receiver, call, group, 0, 0, {call.tag == 1 ? 3.0 : 5.0}));
+  }
+  const Joined result = join_ranks({finished(sender, 0), finished(receiver, 1)}, false);
+  ASSERT_NE(result.trace, nullptr) << result.fault;
+  const Graph graph = lower(*result.trace);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
+  EXPECT_EQ(graph.taps.size(), 2u);
+  for (const GraphTap& tap : graph.taps)
+    EXPECT_EQ(testing::tap_values(graph, tap.name), Values{tap.name.ends_with("x") ? 3.0 : 5.0});
+}
+
+TEST(Collective, AMessageThatNobodyReceivesIsAFault) {
+  const Joined lost = joined({"point_to_point", "", 0, 3}, {{{{1, 2}}, {}}, {}});
+  EXPECT_EQ(lost.trace, nullptr);
+  EXPECT_NE(lost.fault.find("message from rank 0, tag 3"), std::string::npos) << lost.fault;
+  EXPECT_NE(lost.fault.find("rank 1 makes only 0"), std::string::npos) << lost.fault;
 }
 
 TEST(Collective, WhatDoesNotFitIsAFaultThatNamesBothRanks) {

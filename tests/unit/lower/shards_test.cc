@@ -1,6 +1,8 @@
 // Tensors that ranks hold in parts: put together by the join, lowered and evaluated.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "server/ingest/join.h"
 #include "tests/unit/lower/trace_builder.h"
 
@@ -96,6 +98,30 @@ TEST(Shards, ColumnsAndReplicas) {
   // A part that lies transposed in its storage.
   const TracePart transposed{{2, 3}, {0, 0}, {{2, 2}, {1, 2}, 0}};
   expect_whole(*joined(std::vector<Shard>{{{1, 4, 2, 5}, transposed}, {{3, 6}, right}}), {2, 3}, {1, 2, 3, 4, 5, 6});
+}
+
+// As classic FSDP cuts a flattened parameter: within a row, padded to shares of one size.
+TEST(Shards, RangesOfTheFlattenedWhole) {
+  const auto range = [](std::int64_t start, std::int64_t elements) {
+    return TracePart{{2, 3}, {start}, {{elements}, {1}, 0}};
+  };
+  const auto whole = joined({{{1, 2, 3, 4}, range(0, 4)}, {{5, 6}, range(4, 2)}});
+  ASSERT_EQ(whole->taps.size(), 1u);
+  EXPECT_EQ(whole->taps[0].name, "update:w");
+  const Graph graph = lower(*whole);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
+  EXPECT_EQ(graph.taps[0].shape, (Shape{2, 3}));
+  EXPECT_EQ(testing::tap_values(graph, "update:w"), (Values{2, 4, 6, 8, 10, 12}));
+}
+
+TEST(Shards, ARankThatHoldsNothingMayBeTheFirst) {
+  const auto rows = [](std::int64_t start, std::int64_t n) {
+    return TracePart{{1, 2}, {start, 0}, {{n, 2}, {2, 1}, 0}};
+  };
+  const auto whole = joined({{{}, rows(0, 0)}, {{1, 2}, rows(0, 1)}});
+  const auto named = std::ranges::find_if(whole->leaves, [](const TraceLeaf& leaf) { return leaf.name == "param:w"; });
+  ASSERT_NE(named, whole->leaves.end());
+  EXPECT_EQ(named->count, 2);
 }
 
 TEST(Shards, WhatDoesNotMakeUpAWholeStaysApart) {
