@@ -16,6 +16,7 @@
 #include "server/bound/findings/localize.h"
 #include "server/bound/match/correspondence.h"
 #include "server/bound/replay/python_numbers.h"
+#include "server/bound/value/differences.h"
 
 namespace plumbline {
 
@@ -45,6 +46,9 @@ struct Answer {
 
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
+  double tests = 1;         // It was chosen among so many.
+  std::string excuse = {};  // Of a bare value: what else may be the reason, though no formula is (value/values.h).
+
   // It rests on the rounding model: no worst case stands behind it.
   bool statistical() const { return envelope < worst_case; }
   bool beyond_worst_case() const { return !(deviation <= worst_case); }
@@ -59,6 +63,9 @@ struct Answer {
   bool disproved() const { return failed() && python == 0; }
   double margin() const { return deviation == 0 ? 0 : deviation / envelope; }
 };
+
+// How many envelopes of the target's own trace another formula of its mathematics may need (value/values.h).
+inline constexpr double kValueFormulas = 2;
 
 // What was found about one functional of the taps: a scalar tap, a tensor tap as a whole, or a probe.
 struct Finding {
@@ -120,6 +127,13 @@ struct ReferenceFault {
   double deviation = 0, bound = 0;
 };
 
+// Under which a bare reference value is nearest to the target's mathematics (value/readings.h).
+struct ValueReading {
+  std::string words;
+  bool policy = false;
+  Format format = Format::kUnknown;
+};
+
 struct Bounds {
   double alpha = 1e-3;  // Probability of a false alarm that the step may spend.
   std::vector<Finding> findings;
@@ -132,7 +146,9 @@ struct Bounds {
   std::vector<HazardFinding> hazards;
   std::vector<std::size_t> untrained;  // Taps of gradients whose parameter the step left alone (untrained.h).
   std::uint64_t decisions = 0, unstable = 0;
-  bool all_taps_equal_reference = false;  // Bitwise, against bare values or the reference's observed taps.
+  bool all_taps_equal_reference = false;       // Bitwise, against bare values or the reference's observed taps.
+  std::vector<PatternFinding> value_patterns;  // Of bare values: where infinities and NaNs part.
+  std::optional<ValueReading> value_reading;   // None: as the target's own trace.
   // Pairing.
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).

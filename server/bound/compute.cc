@@ -9,6 +9,7 @@
 #include "kernels/sums.h"
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
+#include "server/bound/envelope/answer.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
 #include "server/bound/pair/golden.h"
@@ -18,6 +19,7 @@
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
 #include "server/bound/replay/terms.h"
+#include "server/bound/value/values.h"
 
 namespace plumbline {
 namespace {
@@ -181,19 +183,6 @@ std::vector<Probe> halves_of(const Probe& probe, const Graph& graph, const TapVa
   return halves;
 }
 
-// `extra`: what the deviation may have beside the execution's rounding.
-Answer answer_of(double deviation, const Envelope& envelope, double lambda, double extra, double scale) {
-  const double own = replay_error({&envelope}, lambda);
-  const double worst = envelope.error + envelope.rho + extra;
-  const double chance = statistical(envelope.noise, lambda) + own + extra;
-  Answer answer{true, deviation / scale, (chance < worst ? chance : worst) / scale, worst / scale};
-  // Of our own replay either the whole is charged, or bias and spread.
-  const double own_bias = own < envelope.rho ? replay_error({&envelope}, 0) : own;
-  answer.bias = (envelope.noise.bias + own_bias + extra) / scale;
-  answer.spread = (std::sqrt(envelope.noise.squares) + (own - own_bias) / lambda) / scale;
-  return answer;
-}
-
 // Parts of the deciding envelope by origin: of the bias and, in proportion, of the squares.
 std::vector<double> parts_by_origin(const Answer& answer, const Envelope& envelope, double lambda) {
   if (!answer.statistical()) return envelope.by_origin;
@@ -216,38 +205,17 @@ Finding finding_of(const Probe& probe) {
 
 // What a probe reads of the taps.
 struct Measured {
-  double deviation = 0;               // <x, T - M>
-  double centre = 0, observed = 0;    // <x, M>, <x, T> of one element.
-  bool valued = false;                // All of its taps have a bare reference value R:
-  double value = 0, storage = 0;      // <x, R - M>, what storing R may have moved it;
-  std::optional<double> reference{};  // R, of one element.
+  double deviation = 0;             // <x, T - M>
+  double centre = 0, observed = 0;  // <x, M>, <x, T> of one element.
 };
 
-// `own`: where the target decided otherwise than exact arithmetic, which of the two R followed is not known, and the
-// nearer one counts.
-Measured measure(const Graph& graph, const Probe& probe, const TapValues& values, const Replay* own) {
+Measured measure(const Probe& probe, const TapValues& values) {
   Measured measured;
   measured.deviation = probe_deviation(probe, values);
   if (probe.of_one_element()) {
     measured.centre = probe_value(probe, values, false);
     measured.observed = probe_value(probe, values, true);
   }
-  double deviation = 0, own_deviation = 0;
-  for (const Probe::Part& part : probe.parts) {
-    const GraphTap& tap = graph.taps[part.tap];
-    if (!tap.reference) return measured;
-    const Array r = reference_value(tap), m = values.exact(part.tap).on_host(), w = part.weights.array();
-    const Array n = own ? replayed_value(tap, *own).on_host() : m;
-    for (std::int64_t i = 0; i < w.count(); ++i) {
-      deviation += w.data()[i] * (r.data()[i] - m.data()[i]);
-      own_deviation += w.data()[i] * (r.data()[i] - n.data()[i]);
-      measured.storage += std::fabs(w.data()[i]) * (unit_roundoff(tap.reference_format) * std::fabs(r.data()[i]) +
-                                                    half_smallest_subnormal(tap.reference_format));
-    }
-    if (w.count() == 1) measured.reference = r.item();
-  }
-  measured.valued = true;
-  measured.value = std::fmin(std::fabs(deviation), std::fabs(own_deviation));
   return measured;
 }
 
@@ -262,10 +230,6 @@ void answer(const Probe& probe, const Measured& measured, const Envelope& envelo
     finding->high = measured.centre + radius;
     finding->observed = measured.observed;
   }
-  if (measured.reference) finding->reference = *measured.reference;
-  if (!measured.valued) return;
-  finding->value = answer_of(measured.value, envelope, lambda, measured.storage + envelope.python, probe.scale);
-  finding->value.python = envelope.python / probe.scale;
 }
 
 // The questions of the sweeps, and what was measured and found of each; their findings stand together.
@@ -353,17 +317,17 @@ void add_remainders(const Graph& graph, const Replay& exact, const Replay& round
   std::vector<Finding*> findings;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     Finding& finding = bounds->findings[first_probe + p];
-    if (!finding.execution.failed() && !finding.value.failed()) continue;
+    if (!finding.execution.failed()) continue;
     beyond.push_back(probes[p]);
     findings.push_back(&finding);
   }
   const std::vector<double> remainders = second_order_remainders(graph, exact, rounded, beyond, profile);
-  for (std::size_t p = 0; p < beyond.size(); ++p)
-    for (Answer* answer : {&findings[p]->execution, &findings[p]->value}) {
-      answer->envelope += remainders[p] / beyond[p].scale;
-      answer->worst_case += remainders[p] / beyond[p].scale;
-      answer->bias += remainders[p] / beyond[p].scale;
-    }
+  for (std::size_t p = 0; p < beyond.size(); ++p) {
+    Answer& answer = findings[p]->execution;
+    answer.envelope += remainders[p] / beyond[p].scale;
+    answer.worst_case += remainders[p] / beyond[p].scale;
+    answer.bias += remainders[p] / beyond[p].scale;
+  }
 }
 
 }  // namespace
@@ -419,8 +383,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   }
   Asked asked{{}, {}, {}, bounds.findings.size()};
   const auto ask = [&](Probe probe) {
-    const Replay* own = decisions.differing > 0 ? &exact : nullptr;
-    const Measured measured = probe.of_mathematics ? Measured{} : measure(graph, probe, values, own);
+    const Measured measured = probe.of_mathematics ? Measured{} : measure(probe, values);
     asked.add(std::move(probe), measured, &bounds);
   };
   for (Probe& probe : plan_probes(graph, values, enclosed, compared, input.seed)) ask(std::move(probe));
@@ -433,7 +396,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("hazards");
 
   // Where nothing else is compared, the sweep is the last to read the replay.
-  const bool last = input.reference == nullptr && input.golden == nullptr;
+  const bool valued = has_values(graph);
+  const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
   asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
   if (last) exact = followed = Replay();
@@ -484,20 +448,21 @@ Bounds compute_bounds(const BoundsInput& input) {
   } else if (input.golden != nullptr) {
     pair_with_golden(input, exact, numbers, &bounds);
     watch.lap("pairing");
-  } else {
-    bool any = false, equal = true;
-    for (const GraphTap& tap : graph.taps)
-      if (tap.reference) {
-        any = true;
-        equal = equal && bitwise_equal(observed_value(tap), reference_value(tap));
-      }
-    bounds.all_taps_equal_reference = any && equal;
+  } else if (valued) {
+    bounds.all_taps_equal_reference = std::ranges::all_of(graph.taps, [](const GraphTap& tap) {
+      return !tap.reference || bitwise_equal(observed_value(tap), reference_value(tap));
+    });
+  }
+  if (valued) {
+    if (input.reference != nullptr) numbers = uncertain_numbers(graph, followed, nullptr);
+    judge_values(input, {leaves, exact, followed, decisions, numbers}, &bounds);
+    watch.lap("values");
   }
 
   bool unanswered = false, beyond = false;
   for (const Finding& finding : bounds.findings) {
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
-    beyond = beyond || (!finding.proven && (finding.execution.failed() || finding.value.failed()));
+    beyond = beyond || (!finding.proven && finding.execution.failed());
   }
   if (unanswered || beyond) {
     replay_again();

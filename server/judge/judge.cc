@@ -157,25 +157,66 @@ bool explain_range(const JudgeInput& input, Verdict* verdict) {
   return !input.bounds->range.empty();
 }
 
+std::string read_as(const Bounds& bounds) {
+  return bounds.value_reading ? ", " + bounds.value_reading->words + "," : std::string();
+}
+
+// Infinities and NaNs of a bare reference value that part from those of exact arithmetic.
+bool decide_value_patterns(const JudgeInput& input, Verdict* verdict) {
+  const PatternFinding* found = nullptr;
+  for (const PatternFinding& pattern : input.bounds->value_patterns)
+    if (found == nullptr || (pattern.certain && !found->certain)) found = &pattern;
+  if (found == nullptr) return false;
+  const std::string what = "The reference value of " + found->tap + " is " + number(found->reference) + " at element " +
+                           std::to_string(found->element) + ", where exact arithmetic gives " + number(found->exact);
+  if (found->certain)
+    decide(verdict, Outcome::kTypeII, Grade::kFirstOrder, Cause::kMathematics, what + ": no rounding is the reason.");
+  else
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           what +
+               ". Whether an overflow of another formula is the reason is not known: this needs the reference's "
+               "trace.");
+  verdict->deciding_tap = found->tap;
+  return true;
+}
+
+bool decide_certain_patterns(const JudgeInput& input, Verdict* verdict) {
+  const auto certain = [](const PatternFinding& pattern) { return pattern.certain; };
+  return std::ranges::any_of(input.bounds->value_patterns, certain) && decide_value_patterns(input, verdict);
+}
+
+// Beyond what any formula of the same mathematics may round, and nothing else may be the reason.
+bool accuses(const Answer& answer) {
+  return answer.disproved() && answer.margin() > kValueFormulas && answer.excuse.empty();
+}
+
 bool decide_value(const JudgeInput& input, Verdict* verdict) {
-  const Finding* broken = worst(*input.bounds, value, disproved);
-  if (broken == nullptr) broken = worst(*input.bounds, value, failed);
-  if (broken == nullptr) return false;
-  if (!broken->value.disproved()) {
-    decide_python_numbers(input, *broken, broken->value, verdict);
-  } else if (broken->value.margin() > 10) {
+  const Bounds& bounds = *input.bounds;
+  const Finding* broken = worst(bounds, value, accuses);
+  if (broken != nullptr) {
     decide(verdict, Outcome::kTypeII, broken->value.beyond_worst_case() ? Grade::kFirstOrder : Grade::kStatistical,
            Cause::kMathematics,
            "The reference value of " + broken->name + " lies " + number(broken->value.margin()) +
-               " times further from the exact result than rounding could move it.",
+               " times further from the exact result" + read_as(bounds) + " than rounding could move it.",
            broken, &broken->value);
-  } else {
-    decide(verdict, Outcome::kInconclusive, grade_of(broken->value), Cause::kUnanswered,
-           "The reference value of " + broken->name +
-               " lies just outside of the envelope: this needs the "
-               "reference's trace.",
-           broken, &broken->value);
+    return true;
   }
+  if (const auto& patterns = bounds.value_patterns;
+      std::ranges::any_of(patterns, [](const PatternFinding& pattern) { return !pattern.certain; }))
+    return decide_value_patterns(input, verdict);
+  broken = worst(bounds, value, disproved);
+  if (broken == nullptr) broken = worst(bounds, value, failed);
+  if (broken == nullptr) return false;
+  if (!broken->value.disproved()) {
+    decide_python_numbers(input, *broken, broken->value, verdict);
+    return true;
+  }
+  const std::string open = broken->value.margin() > kValueFormulas
+                               ? " lies outside of the envelope, and " + broken->value.excuse + ":"
+                               : " lies just outside of the envelope:";
+  decide(verdict, Outcome::kInconclusive, grade_of(broken->value), Cause::kUnanswered,
+         "The reference value of " + broken->name + open + " this needs the reference's trace.", broken,
+         &broken->value);
   return true;
 }
 
@@ -306,6 +347,10 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   if (bounds.policy)
     sentence += " They agree once an input is taken as rounded to " + std::string(traits(*bounds.policy).name) +
                 " on one side.";
+  if (bounds.value_reading) {
+    if (bounds.value_reading->policy) cause = Cause::kPrecisionPolicy;
+    sentence += " The reference is what the target computes " + bounds.value_reading->words + ".";
+  }
   if (!bounds.policy_casts.empty()) {
     cause = Cause::kPrecisionPolicy;
     std::vector<std::string> casts;
@@ -348,7 +393,7 @@ TapVerdict tap_verdict(const Finding& finding) {
                   : grade_of(shown);
   const bool proven_failure =
       finding.proven && finding.execution.asked && !(finding.execution.deviation <= finding.execution.envelope);
-  if (finding.mathematics.disproved() || proven_failure || (finding.value.disproved() && finding.value.margin() > 10))
+  if (finding.mathematics.disproved() || proven_failure || accuses(finding.value))
     tap.outcome = Outcome::kTypeII;
   else if (finding.execution.failed() || finding.execution.vacuous() || finding.mathematics.failed() ||
            finding.mathematics.vacuous() || finding.value.failed() || finding.value.vacuous())
@@ -378,10 +423,10 @@ Verdict judge(const JudgeInput& input) {
   // The order matters: what is proven first, then what compares programs, then what only bounds.
   if (!decide_match(input, &verdict) && !decide_invariants(input, &verdict) &&
       !decide_illegal_values(input, &verdict) && !decide_proven_execution(input, &verdict) &&
-      !decide_replicas(input, &verdict) && !decide_range(input, &verdict) && !decide_structure(input, &verdict) &&
-      !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
-      !decide_reference(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict) &&
-      !explain_range(input, &verdict))
+      !decide_replicas(input, &verdict) && !decide_certain_patterns(input, &verdict) &&
+      !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_mathematics(input, &verdict) &&
+      !decide_first_state(input, &verdict) && !decide_reference(input, &verdict) && !decide_value(input, &verdict) &&
+      !decide_execution(input, &verdict) && !explain_range(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

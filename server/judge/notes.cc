@@ -62,11 +62,14 @@ OpenTaps open_taps(const JudgeInput& input) {
   OpenTaps open;
   double elements = 0, of_open = 0;
   for (const Finding& finding : input.bounds->findings) {
-    if (!finding.execution.asked) continue;
+    if (!finding.execution.asked && !finding.value.asked) continue;
     elements += static_cast<double>(finding.elements);
     const bool loss = finding.taps.size() == 1 && input.graph->taps[finding.taps[0]].kind == TapKind::kLoss;
-    if (!finding.execution.vacuous() || !(finding.execution.deviation <= finding.execution.envelope) ||
-        finding.value.asked || loss)
+    const auto contradicted = [](const Answer& answer) {
+      return answer.vacuous() && !(answer.deviation <= answer.envelope);
+    };
+    if (!(finding.execution.vacuous() || finding.value.vacuous()) || contradicted(finding.execution) ||
+        contradicted(finding.value) || loss)
       continue;
     of_open += static_cast<double>(finding.elements);
     open.findings.push_back(&finding);
@@ -80,7 +83,9 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
   if (const OpenTaps open = open_taps(input); !open.findings.empty()) {
     std::vector<std::string> names;
     for (const Finding* finding : open.findings)
-      names.push_back(finding->name + " (by " + number(finding->execution.envelope) + " of its size)");
+      names.push_back(finding->name + " (by " +
+                      number(finding->execution.vacuous() ? finding->execution.envelope : finding->value.envelope) +
+                      " of its size)");
     verdict->notes.push_back(
         number(100 * open.share) +
         " % of the elements are open, since rounding alone could move them that far: " + joined(names));

@@ -43,7 +43,7 @@ Questions questions_of(const Finding& finding, const Bounds& bounds, Outcome out
   };
   const bool reproduced = bounds.explained.value_or(false) && !finding.proven && finding.execution.failed();
   ask(finding.execution, reproduced);
-  ask(finding.value, false);
+  ask(finding.value, outcome != Outcome::kTypeII && finding.value.margin() > 1);
   ask(finding.mathematics, outcome != Outcome::kTypeII);
   return questions;
 }
@@ -71,7 +71,7 @@ double surprise(const Answer& answer, std::uint64_t elements, double alpha) {
   const double beyond = answer.deviation - answer.bias;
   if (!(beyond > 0)) return 0;
   const double x = beyond / answer.spread;
-  return surprise_of(std::log(2) - x * x / 2);
+  return surprise_of(std::log(2 * answer.tests) - x * x / 2);
 }
 
 void add_surprise(const Bounds& bounds, Verdict* verdict) {

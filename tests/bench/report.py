@@ -24,6 +24,10 @@ def report_scenarios(small: bool, seed: int | None) -> tuple[str, dict]:
             result = judge_with_rivals(case, daemon.address)
             results.append(result)
             placed = result.located or case.label != TYPE_II or case.variant in case.scenario.unplaced
+            if not result.values_correct and result.values is not None:
+                hides = "hidden" if result.values.hides(case.label) else "wrong"
+                print(f"{hides} by bare values: {case.name} size {case.size} seed {case.seed}", file=sys.stderr)
+                print(result.values.verdict, file=sys.stderr)
             if not (result.cause_correct and placed):
                 wrong = "wrong" if not result.correct else "wrong cause" if placed else "not located"
                 print(f"{wrong}: {case.name} size {case.size} seed {case.seed}\n{result.verdict}", file=sys.stderr)
@@ -115,15 +119,21 @@ REPORTS = {
 }
 
 
+RIVALS_OF_VALUES = ("assert_close_correct", "fp64_rule_correct", "interval_correct", "perturbation_correct")
+
+
 def is_wrong(figures: dict) -> bool:
     """Whether a report has found that a claim does not hold."""
     power = min(figures.get("flagged", 0), figures.get("located", 0)) < 0.95 * figures.get("mutants", 0)
     scenarios = figures.get("correct") != figures.get("scenarios")
     claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold")
+    false_values = figures.get("values_false_type_i", 0) + figures.get("values_false_type_ii", 0)
     wrong = figures.get("controls_missed", 0) + figures.get("unjudged", 0) + figures.get("bitwise_changed", 0)
     wrong += figures.get("left_without_reason", 0)
     wrong += figures.get("false_type_ii", 0) if {"operators", "programs"} & figures.keys() else 0
-    return power or scenarios or wrong > 0 or any(figures.get(claim) is False for claim in claims)
+    rivals = max((count for key, count in figures.items() if key in RIVALS_OF_VALUES), default=0)
+    values = false_values > 0 or figures.get("values_correct", rivals) < rivals
+    return power or scenarios or values or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ KEYS = {
     "scenarios": [
         *("scenarios", "correct", "false_type_ii", "missed_type_ii", "inconclusive"),
         *("cause_correct", "located", "bugs"),
+        *("values_correct", "values_false_type_i", "values_false_type_ii", "values_inconclusive"),
         *("assert_close_correct", "fp64_rule_correct", "interval_correct", "perturbation_correct"),
     ],
     "overhead": [
@@ -81,6 +82,9 @@ def test_report(name: str) -> None:
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]
         assert figures["false_type_ii"] == figures["missed_type_ii"] == figures["inconclusive"] == 0
+        rivals = ("assert_close_correct", "fp64_rule_correct", "interval_correct", "perturbation_correct")
+        assert figures["values_false_type_i"] == figures["values_false_type_ii"] == 0
+        assert figures["values_correct"] >= max(figures[rule] for rule in rivals)
     if name == "equivalence":
         assert figures["pairs"] > 150 and figures["broken"] == 0
         assert min(figures["rewrites"], figures["mutations"]) >= 60

@@ -204,14 +204,13 @@ def test_channels_last_is_another_layout_of_the_same(server: str) -> None:
     assert local.verdict == "TYPE_I", local.explain()
 
 
-def test_draws_without_a_recorded_mask_accuse_nobody(server: str) -> None:
+def test_draws_of_another_seed_accuse_nobody(server: str) -> None:
     def program(seed: int) -> Program:
         torch.manual_seed(seed)
         return drawn()
 
     verdict = plumbline.compare(lambda: program(6), lambda: program(7), server=server)
     assert verdict.verdict != "TYPE_II", verdict.explain()
-    assert verdict.coverage.opaque > 0, verdict.coverage
 
 
 @pytest.mark.parametrize("program", [strided, empty, scalars, drawn, image_step], ids=lambda program: program.__name__)

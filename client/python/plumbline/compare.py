@@ -46,13 +46,14 @@ def compare(
 ) -> Verdict:
     """Runs two callables, each of which returns a dict of tap name to tensor, and judges the target against the other.
 
-    Each call is captured whole, as one step. A dict of tensors in place of the reference is taken as bare values; None
-    asks for the exact mathematics of the target alone. Taps are what the callables return; nothing runs backward by
-    itself. The reference runs first, and torch's random state is then set back, so that the target draws as if it ran
-    alone. Random draws of the two are matched by module and order, whatever their bits. The parameters of modules are
-    named by the first module that each callable calls, or by the model that this is a part of where the callable holds
-    it (in its closure, say). The few derivatives that PyTorch computes in another order while it is watched
-    (PERTURBING_OPS) are compared as they are computed then.
+    Each call is captured whole, as one step. A dict of tensors in place of the reference is taken as bare values,
+    each of a tap of that name (of a gradient "grad:..." that the target does not give, as of one that is zero);
+    None asks for the exact mathematics of the target alone. Taps are what the callables return; nothing runs
+    backward by itself. The reference runs first, and torch's random state is then set back, so that the target
+    draws as if it ran alone. Random draws of the two are matched by module and order, whatever their bits. The
+    parameters of modules are named by the first module that each callable calls, or by the model that this is a
+    part of where the callable holds it (in its closure, say). The few derivatives that PyTorch computes in another
+    order while it is watched (PERTURBING_OPS) are compared as they are computed then.
 
     Where the audit lacks the result of an operation (one that is modelled, but not with its arguments), both callables
     run once more, from the same random state, and that is observed. A second run must find the same data, parameters
@@ -241,6 +242,10 @@ class _Run:
                 for part, view in self.side.tap(name, tensor):
                     step.tap(part, view)
             if values is not None:
+                for name, value in values.items():
+                    # A gradient that the program does not give is none. (Other names are errors.)
+                    if name not in taps and name.startswith("grad:") and isinstance(value, torch.Tensor):
+                        step.tap(name, torch.zeros_like(value))
                 step.reference(values)
         if step.failure is not None:
             raise PlumblineError(f"{self._name}: {step.failure} ({step.failure.reason})", step.failure.reason)

@@ -13,8 +13,6 @@
 namespace plumbline {
 namespace {
 
-// Far above the error of two replays in fp64, far below a rounding of the formats that programs compute in.
-constexpr double kReplayError = 0x1p-38;
 // Beyond the freedom of items: what it grows to on its way to a decision.
 constexpr double kGrowth = 16;
 // A jump counts as often as the other outcome may change what it is divided by.
@@ -46,8 +44,8 @@ double relative_size(const Array& freedom, const Array& value) {
 
 // By node: how far its value may be off, relative to its size: the replays' own error, and more as far as items are
 // free.
-std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms) {
-  std::vector<double> loose(side.graph.nodes.size(), kReplayError);
+std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms, double error) {
+  std::vector<double> loose(side.graph.nodes.size(), error);
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
     if (const auto free = freedoms.find(id); free != freedoms.end() && side.replay.has(id))
       loose[id] = std::fmax(loose[id], kGrowth * relative_size(free->second, side.replay.value(id)));
@@ -56,11 +54,11 @@ std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms) {
   return loose;
 }
 
-std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms) {
+std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms, double error) {
   std::map<NodeId, const GraphDecision::Choice*> choices;
   for (const GraphDecision& decision : side.graph.decisions)
     if (decision.choice) choices[decision.node] = &*decision.choice;
-  const std::vector<double> loose = looseness(side, freedoms);
+  const std::vector<double> loose = looseness(side, freedoms, error);
   ExactElements exact(side, freedoms, loose);
   const std::vector<bool> used = used_by_taps(side.graph);
   std::vector<Decision> decisions;
@@ -114,11 +112,11 @@ std::optional<Agreed> agree(const Margins& ours, const Margins& theirs, bool neg
 class Sharing {
  public:
   Sharing(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
-          const Freedoms& reference_freedoms)
+          const Freedoms& reference_freedoms, double error)
       : target_(target),
         reference_(reference),
-        ours_(decisions_of(target, target_freedoms)),
-        theirs_(decisions_of(reference, reference_freedoms)),
+        ours_(decisions_of(target, target_freedoms, error)),
+        theirs_(decisions_of(reference, reference_freedoms, error)),
         matched_(ours_.size(), false) {}
 
   SharedDecisions run() {
@@ -301,8 +299,8 @@ class Sharing {
 }  // namespace
 
 SharedDecisions share_decisions(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
-                                const Freedoms& reference_freedoms) {
-  return Sharing(target, target_freedoms, reference, reference_freedoms).run();
+                                const Freedoms& reference_freedoms, double error) {
+  return Sharing(target, target_freedoms, reference, reference_freedoms, error).run();
 }
 
 }  // namespace plumbline

@@ -24,8 +24,11 @@ struct SharedDecisions {
 };
 
 // `target` and `reference`: replays on one copy of what both share, each by its own decisions but for what an earlier
-// call gave. `freedoms`: of the items that each program has alone.
+// call gave. `freedoms`: of the items that each program has alone. `error`: how far computed values may be off,
+// relative to their size: of two replays in fp64, far above their error and far below a rounding of the formats that
+// programs compute in.
+inline constexpr double kReplayError = 0x1p-38;
 SharedDecisions share_decisions(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
-                                const Freedoms& reference_freedoms);
+                                const Freedoms& reference_freedoms, double error = kReplayError);
 
 }  // namespace plumbline

@@ -218,14 +218,34 @@ TEST_F(Judge, StateThatDiffersAtTheFirstStepIsALeafMismatch) {
   EXPECT_EQ(judge(first).outcome, Outcome::kTypeI);
 }
 
-TEST_F(Judge, ABareValueNeedsTenEnvelopesToAccuse) {
-  loss().value = {true, 5e-5, 1e-5};
+TEST_F(Judge, ABareValueMustBeBeyondEveryFormulaToAccuse) {
+  loss().value = {true, 1.5e-5, 1e-5};
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
-  loss().value = {true, 2e-4, 1e-5};
+  loss().value = {true, 3e-5, 1e-5};
   EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  loss().value.excuse = "decisions near a tie may have come out otherwise in the reference";
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  EXPECT_NE(judged().sentence.find("near a tie"), std::string::npos);
   loss().value = {true, 0.9e-5, 1e-5};
   EXPECT_EQ(judged().outcome, Outcome::kTypeI);
   EXPECT_EQ(judged().math_resolution, 1e-5);
+}
+
+TEST_F(Judge, WhatASpecialReadingExplainsIsAPolicyOfPrecision) {
+  loss().value = {true, 0.9e-5, 1e-5};
+  bounds_.value_reading = {"if its parameters went through bf16", true, Format::kBFloat16};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().cause, Cause::kPrecisionPolicy);
+  EXPECT_NE(judged().sentence.find("went through bf16"), std::string::npos);
+}
+
+TEST_F(Judge, AnInfinityThatNoRoundingMakesAccuses) {
+  loss().value = {true, 0, 1e-5};
+  bounds_.value_patterns = {{"loss", 0, 1, HUGE_VAL, 1.0, false}};
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  bounds_.value_patterns[0].certain = true;
+  EXPECT_EQ(judged().outcome, Outcome::kTypeII);
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);
 }
 
 TEST_F(Judge, BitwiseEqualityIsAMatch) {
