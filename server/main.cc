@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/cpu/parallel.h"
 #include "server/ingest/limits.h"
@@ -48,6 +50,12 @@ ABSL_FLAG(std::vector<std::string>, retention, {},
           "database), errors and runs by age or number, golden by all three; the oldest go. Empty: everything.");
 ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
+ABSL_FLAG(absl::Duration, audit_timeout, absl::Minutes(5), "For the audit of one step; beyond, it is INCONCLUSIVE.");
+ABSL_FLAG(absl::Duration, orphan_timeout, absl::Seconds(10), "For the audit of a step whose client has left.");
+ABSL_FLAG(std::uint32_t, max_streams, 1024, "Streams at a time.");
+ABSL_FLAG(absl::Duration, open_timeout, absl::Seconds(10), "For a stream's first frame, and for taking its end.");
+ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(60),
+          "For the frames of one step, and a second more for each MiB of it that came.");
 ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step waits for its reference's step.");
 
 namespace {
@@ -120,10 +128,27 @@ absl::Status read_flags(DaemonOptions* options) {
   options->data_dir = absl::GetFlag(FLAGS_data_dir);
   options->metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options->reference_timeout = absl::GetFlag(FLAGS_reference_timeout);
+  options->audit_timeout = absl::GetFlag(FLAGS_audit_timeout);
+  options->orphan_timeout = absl::GetFlag(FLAGS_orphan_timeout);
+  options->streams_max = absl::GetFlag(FLAGS_max_streams);
+  options->open_timeout = absl::GetFlag(FLAGS_open_timeout);
+  options->step_timeout = absl::GetFlag(FLAGS_step_timeout);
   options->profiles = absl::GetFlag(FLAGS_profiles);
   if (options->profiles.empty()) options->profiles = plumbline::installed_profiles();
   options->version = PLUMBLINE_VERSION;
   return absl::OkStatus();
+}
+
+// Ends the process if it drains for longer: some work, such as one large product, cannot be interrupted. What was
+// answered is durable, and what was not is sent again.
+void cut_after(absl::Duration timeout) {
+  const absl::Duration last = timeout + std::max(absl::Seconds(1), timeout / 10);
+  std::thread([last] {
+    absl::SleepFor(last);
+    spdlog::error("cut off: an audit went on beyond --drain-timeout");
+    spdlog::default_logger()->flush();
+    std::_Exit(1);
+  }).detach();
 }
 
 }  // namespace
@@ -166,6 +191,7 @@ int main(int argc, char** argv) {
   sigwait(&signals, &received);
   spdlog::info("{}: draining for at most {}", received == SIGTERM ? "SIGTERM" : "SIGINT",
                absl::FormatDuration(absl::GetFlag(FLAGS_drain_timeout)));
+  cut_after(absl::GetFlag(FLAGS_drain_timeout));
   const bool clean = (*daemon)->drain(absl::GetFlag(FLAGS_drain_timeout));
   spdlog::info("stopped{}", clean ? "" : "; what was not finished in time will be sent again by its job");
   return 0;

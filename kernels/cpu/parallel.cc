@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/cancel.h"
+
 namespace plumbline::cpu {
 namespace {
 
@@ -117,6 +119,7 @@ int threads() { return Pool::instance().limit(); }
 
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   if (n <= 0) return;
+  if (!inside_parallel_region) cancel_point();
   if (n < 2 * grain || n < 2 || inside_parallel_region) {
     body(0, n);
     return;

@@ -110,10 +110,14 @@ TraceAssembler::Result TraceAssembler::add(const Chunk& chunk, ByteSource* sourc
     ++frames_;
     return {};
   }
-  const std::uint64_t left = options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_);
-  std::uint64_t needed = 0;
-  if (auto wrong = payloads_.check(chunk, left, &needed)) return fail(std::move(wrong));
-  if (auto charged = charge(needed); charged.progress != Progress::kTaken) return charged;
+  const std::uint64_t held = bytes_ - payload_bytes_ + payloads_.announced();
+  const std::uint64_t left = options_.step_bytes_max - std::min(options_.step_bytes_max, held);
+  if (auto wrong = payloads_.check(chunk, left)) return fail(std::move(wrong));
+  // What has come, not what was announced: who announces and sends nothing takes nothing from others.
+  const bool first = !payloads_.total(chunk.payload);
+  const std::uint64_t bytes = chunk.size + (first ? limits::kPayloadEntryBytes : 0);
+  if (auto charged = charge(bytes); charged.progress != Progress::kTaken) return charged;
+  payload_bytes_ += chunk.size;
   ++frames_;
   const std::uint64_t taken = payloads_.add(chunk, source);
   if (taken < chunk.size) {
@@ -140,7 +144,7 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
   open_ = true;
   failed_ = false;
   frames_ = 1;
-  bytes_ = 0;
+  bytes_ = payload_bytes_ = 0;
   step_ = begin.step();
   missed_ = begin.missed();
   missed_reasons_.assign(begin.missed_reasons().begin(), begin.missed_reasons().end());
@@ -163,7 +167,9 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
   }
   trace_->missed = missed_;
   trace_->missed_reasons = missed_reasons_;
-  if (begin.step() < 0) return fail(invalid("step_begin.step", "0 or more", begin.step()));
+  if (begin.step() < 0 || begin.step() > limits::kStepMax) {
+    return fail(invalid("step_begin.step", StrCat("0 to ", limits::kStepMax), begin.step()));
+  }
   for (int i = 0; i < begin.missed_reasons_size(); ++i) {
     if (auto wrong = check_text(begin.missed_reasons(i), StrCat("step_begin.missed_reasons[", i, "]"), false)) {
       return fail(std::move(wrong));
@@ -526,8 +532,10 @@ TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
     case MemoryBudget::Answer::kDeadlock:
       break;
   }
-  return fail(exhausted("step", StrCat("all open steps together take more than the ", options_.budget->limit(),
-                                       " bytes that --memory-limit leaves for them")));
+  Violation full = exhausted("step", StrCat("all open steps together take more than the ", options_.budget->limit(),
+                                            " bytes that --memory-limit leaves for them"));
+  full.of_the_moment = true;
+  return fail(std::move(full));
 }
 
 TraceAssembler::Result TraceAssembler::fail(Violation violation) {

@@ -55,6 +55,8 @@ class TraceAssembler {
   // A data frame whose bytes are read straight from where they were received. They are read only if it is taken.
   Result add(const Chunk& chunk, ByteSource* source);
   AssembledStep take_step() { return std::move(done_); }
+  // Fails the open step by what is not its own fault: the daemon's.
+  Result abandon(Violation violation) { return fail(std::move(violation)); }
 
   bool in_step() const { return open_; }
   std::int64_t step() const { return trace_ ? trace_->identity.step : step_; }
@@ -102,7 +104,8 @@ class TraceAssembler {
   std::int64_t missed_ = 0;
   std::vector<std::string> missed_reasons_;
   std::uint64_t frames_ = 0;
-  std::uint64_t bytes_ = 0;  // Of the open step.
+  std::uint64_t bytes_ = 0;          // Of the open step.
+  std::uint64_t payload_bytes_ = 0;  // Part of them.
   std::unique_ptr<Trace> trace_;
   Values values_;
   std::unordered_set<std::string> tap_names_;

@@ -17,7 +17,15 @@ inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;  // Credi
 inline constexpr std::uint64_t kWindowBytesMax = 16u << 20;
 inline constexpr std::uint64_t kResponseBytesQueuedMax = 16u << 20;  // Unread by the client: reading stops.
 
+// What a payload takes beside its bytes.
+inline constexpr std::uint64_t kPayloadEntryBytes = 256;
+
+// Time.
+inline constexpr double kWorkPerSecondAndThread = 1e11;            // Multiplications in fp64 that no core exceeds.
+inline constexpr std::uint64_t kStepBytesPerSecondMin = 1u << 20;  // An open step's, beyond --step-timeout.
+
 // One step.
+inline constexpr std::int64_t kStepMax = (std::int64_t{1} << 53) - 1;  // Its number: JSON has none beyond.
 inline constexpr std::int64_t kLeavesMax = 1 << 20;
 inline constexpr std::int64_t kOpsMax = 1 << 20;
 inline constexpr std::int64_t kTapsMax = 1 << 16;

@@ -12,8 +12,7 @@ namespace plumbline {
 
 using absl::StrCat;
 
-Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const {
-  *bytes_needed = 0;
+Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max) const {
   const std::uint64_t size = chunk.size;
   if (chunk.payload == 0) return invalid("data.payload", "an id above 0", 0);
   const char* const size_field = chunk.in_region ? "data.length" : "data.data";
@@ -44,7 +43,6 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max, std::uint
     return exhausted("data.total", StrCat("the payload's ", chunk.total, " bytes are more than the ", bytes_max,
                                           " that are left of the step's share of --memory-limit"));
   }
-  *bytes_needed = chunk.total;
   return {};
 }
 
@@ -63,6 +61,7 @@ std::uint64_t Payloads::add(const Chunk& chunk, ByteSource* source) {
   Payload& payload = payloads_[chunk.payload];
   if (!payload.bytes) {
     payload.total = chunk.total;
+    announced_ += chunk.total;
     payload.bytes = take_buffer(pool_, chunk.total);
   }
   const bool whole = chunk.size == payload.total && chunk.size <= limits::kChunkBytesMax;

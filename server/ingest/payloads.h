@@ -48,14 +48,15 @@ class Payloads {
   // Buffers come from the pool, which may be null.
   explicit Payloads(std::shared_ptr<BufferPool> pool = nullptr) : pool_(std::move(pool)) {}
 
-  // Bytes that this chunk will make allocate: its payload's total for a first chunk, otherwise 0. What is wrong with
-  // the chunk otherwise: its offset, its size, its total. `bytes_max` is what the step may still take.
-  Violation check(const Chunk& chunk, std::uint64_t bytes_max, std::uint64_t* bytes_needed) const;
+  // What is wrong with a chunk: its offset, its size, its total. `bytes_max` is what the step may still take beside
+  // what its payloads will when they are complete.
+  Violation check(const Chunk& chunk, std::uint64_t bytes_max) const;
   // Takes a chunk that was checked; its bytes are the next ones of the stream. Returns how many there were: if fewer
   // than the chunk's size, the payload is of no use any more.
   std::uint64_t add(const Chunk& chunk, ByteSource* source);
 
   std::optional<std::uint64_t> total(PayloadId id) const;  // nullopt: no chunk of it came.
+  std::uint64_t announced() const { return announced_; }   // Bytes of those that are complete or begun, as announced.
   bool complete(PayloadId id) const;
   std::optional<PayloadId> first_incomplete() const;
   std::uint64_t received(PayloadId id) const;
@@ -77,6 +78,7 @@ class Payloads {
   };
   std::shared_ptr<BufferPool> pool_;
   std::map<PayloadId, Payload> payloads_;
+  std::uint64_t announced_ = 0;
 };
 
 }  // namespace plumbline

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@ namespace plumbline {
 namespace {
 
 using Content = std::vector<std::uint8_t>;
+
+constexpr std::size_t kPartsMax = 4096;
 
 View row_major(const Shape& sizes) { return {sizes, row_major_strides(sizes), 0}; }
 
@@ -43,8 +46,10 @@ bool apart(const TracePart& a, const TracePart& b) {
   return false;
 }
 
-// Whether every element of one whole is in one of these parts, or in several that are the same box.
+// Whether every element of one whole is in one of these parts, or in several that are the same box. Each rank has a
+// few: of more, which would take long to compare, it is not asked.
 bool make_up_whole(const std::vector<const TracePart*>& parts) {
+  if (parts.size() > kPartsMax) return false;
   std::int64_t covered = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->whole != parts[0]->whole) return false;
@@ -175,10 +180,11 @@ void add_updates_left_out(const std::map<std::string, const TraceTap*>& updates,
   std::map<std::string, const TraceLeaf*> leaves;
   for (const TraceLeaf& leaf : trace->leaves)
     if (leaf.part) leaves[leaf.name] = &leaf;
+  std::set<std::string> taps;
+  for (const TraceTap& tap : trace->taps) taps.insert(tap.name);
   for (const auto& [name, update] : updates) {
-    const auto named = [&name = name](const TraceTap& tap) { return tap.name == name; };
     const auto leaf = leaves.find(origin_of(*update));
-    if (leaf == leaves.end() || std::any_of(trace->taps.begin(), trace->taps.end(), named)) continue;
+    if (leaf == leaves.end() || taps.count(name) != 0) continue;
     const TensorRef kept{leaf->second->value, leaf->second->format, leaf->second->part->view};
     TraceTap none;
     none.name = name;
@@ -234,6 +240,30 @@ TraceOp whole_op(const std::vector<const TraceTap*>& taps, std::size_t term, con
 }
 
 }  // namespace
+
+std::uint64_t bytes_of_wholes(const std::vector<std::shared_ptr<const Trace>>& ranks) {
+  double bytes = 0;
+  const auto add = [&bytes](const Shape& sizes, Format format) {
+    bytes += static_cast<double>(count(sizes)) * static_cast<double>(bytes_of(format));
+  };
+  std::set<std::string> leaves, taps;
+  for (const auto& trace : ranks) {
+    std::set<ValueId> parts;
+    for (const TraceLeaf& leaf : trace->leaves) {
+      if (!leaf.part) continue;
+      parts.insert(leaf.value);
+      if (leaves.insert(leaf.name).second) add(leaf.part->whole, leaf.format);
+    }
+    for (const TraceTap& tap : trace->taps) {
+      const bool first = tap.part && taps.insert(tap.name).second;
+      for (const TraceTap::Term& term : tap.terms) {
+        if (first) add(tap.part->whole, term.tensor.format);
+        if (tap.part || parts.count(term.tensor.value) != 0) add(term.tensor.view.sizes, term.tensor.format);
+      }
+    }
+  }
+  return static_cast<std::uint64_t>(std::min(bytes, 0x1p62));
+}
 
 std::vector<std::shared_ptr<const Trace>> with_whole_leaves(std::vector<std::shared_ptr<const Trace>> ranks) {
   std::map<std::string, std::vector<Held>> held;

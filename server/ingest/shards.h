@@ -6,12 +6,17 @@
 //   for each term of a tap                    plumbline::whole(parts, offsets) -> the ranks' parts put together
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "server/ingest/trace.h"
 
 namespace plumbline {
+
+// Bytes that putting the parts together makes, beside the traces themselves. A part's strides may be 0: they may be
+// many times what was received.
+std::uint64_t bytes_of_wholes(const std::vector<std::shared_ptr<const Trace>>& ranks);
 
 // The ranks' traces with leaves of the whole in place of their parts. A rank that left its part of a parameter, or of
 // its state, as it was, where another updated its own, gets a tap that says so.

@@ -11,8 +11,9 @@ namespace plumbline {
 
 struct Violation {
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string field;        // "op.arguments[2].tensor.value"; empty when no single field is at fault.
-  std::string description;  // "expected ..., found ...".
+  std::string field;           // "op.arguments[2].tensor.value"; empty when no single field is at fault.
+  std::string description;     // "expected ..., found ...".
+  bool of_the_moment = false;  // The same again may be taken.
 
   bool ok() const { return code == absl::StatusCode::kOk; }
   explicit operator bool() const { return !ok(); }  // True where something is wrong.

@@ -99,17 +99,21 @@ Expr Emitter::inexact_constant(double value, double off) {
 }
 
 Expr Emitter::window(Expr x, const View& wanted) {
-  const View view = canonical(wanted);
-  const Node& source = node(x.id);
-  if (view == row_major_view(source.shape)) return x;
-  const auto reach = extent(view);
-  if (!reach || *reach > x.count())
-    throw LowerError("window of sizes " + to_string(view.sizes) + ", strides " + to_string(view.strides) +
-                     " and offset " + std::to_string(view.offset) + " does not lie in the " +
-                     std::to_string(x.count()) + " elements of its source");
-  if (source.primitive == Primitive::kWindow)
-    if (const auto direct = compose(layout_of_window(source.attributes.view), view))
-      return window({this, source.inputs[0]}, *direct);
+  View view = canonical(wanted);
+  for (;;) {  // To what windows were taken of, as far as one window can say it.
+    const Node& source = node(x.id);
+    if (view == row_major_view(source.shape)) return x;
+    const auto reach = extent(view);
+    if (!reach || *reach > x.count())
+      throw LowerError("window of sizes " + to_string(view.sizes) + ", strides " + to_string(view.strides) +
+                       " and offset " + std::to_string(view.offset) + " does not lie in the " +
+                       std::to_string(x.count()) + " elements of its source");
+    if (source.primitive != Primitive::kWindow) break;
+    const auto direct = compose(layout_of_window(source.attributes.view), view);
+    if (!direct) break;
+    view = canonical(*direct);
+    x = {this, source.inputs[0]};
+  }
 
   WindowKey key{x.id, view.sizes};
   key.second.insert(key.second.end(), view.strides.begin(), view.strides.end());
@@ -144,7 +148,7 @@ bool Emitter::round_in_place(NodeId id, Format format) {
     case Primitive::kAssemble:
     case Primitive::kGatherRows:
       return false;
-    case Primitive::kWindow:
+    case Primitive::kWindow:  // Windows of windows are made within one operation's rule, of which each makes a few.
       if (!free_to_change(made.inputs[0], 1) || !round_in_place(made.inputs[0], format)) return false;
       made.result = made.compute = format;
       return true;

@@ -38,34 +38,62 @@ Expr brought_back(Expr x, Format format) {
   return limited(x - modulus * quotient(x - held.low, modulus), held.low, held.high);
 }
 
+// The operands whose words a window, a choice, ... hands on: [first, last) of the node's inputs. Nothing: it does not.
+std::optional<std::pair<std::size_t, std::size_t>> handed_on(const Node& node) {
+  switch (node.primitive) {
+    case Primitive::kSelect:
+      return std::pair{std::size_t{1}, node.inputs.size()};
+    case Primitive::kGatherRows:
+      return std::pair{std::size_t{0}, std::size_t{1}};
+    case Primitive::kWindow:
+    case Primitive::kCast:
+    case Primitive::kAssemble:
+      return std::pair{std::size_t{0}, node.inputs.size()};
+    default:
+      return std::nullopt;
+  }
+}
+
+Words words_of_exact(Expr x) { return {modulo(x, kWord).id, modulo(quotient(x, kWord), kWord).id}; }
+
 // The words of a number of 64 bits, those of its window, choice, ... from the words of what it reads.
 std::optional<Words> known_words(Expr x) {
   Emitter& emitter = *x.emitter;
-  if (const Words* words = emitter.words(x.id)) return *words;
-  const Node node = emitter.node(x.id);
-  std::size_t first = 0;
-  if (node.primitive == Primitive::kSelect) {
-    first = 1;
-  } else if (node.primitive != Primitive::kWindow && node.primitive != Primitive::kGatherRows &&
-             node.primitive != Primitive::kCast && node.primitive != Primitive::kAssemble) {
-    return std::nullopt;
+  std::vector<NodeId> open{x.id};
+  std::map<NodeId, std::optional<Words>> known{{x.id, std::nullopt}};
+  while (!open.empty()) {
+    const NodeId id = open.back();
+    open.pop_back();
+    if (const Words* words = emitter.words(id)) {
+      known[id] = *words;
+    } else if (range({&emitter, id}).exact()) {
+      known[id] = words_of_exact({&emitter, id});
+    } else {
+      const Node& node = emitter.node(id);
+      const auto operands = handed_on(node);
+      if (!operands) return std::nullopt;
+      for (std::size_t i = operands->first; i < operands->second; ++i)
+        if (known.emplace(node.inputs[i], std::nullopt).second) open.push_back(node.inputs[i]);
+    }
   }
-  const std::size_t last = node.primitive == Primitive::kGatherRows ? 1 : node.inputs.size();
-  Node low = node, high = node;
-  for (std::size_t i = first; i < last; ++i) {
-    const auto words = words_of({&emitter, node.inputs[i]});
-    if (!words) return std::nullopt;
-    low.inputs[i] = words->low;
-    high.inputs[i] = words->high;
+  for (auto& [id, words] : known) {  // In topological order.
+    if (words) continue;
+    const auto [first, last] = *handed_on(emitter.node(id));
+    Node low = emitter.node(id), high = low;
+    for (std::size_t i = first; i < last; ++i) {
+      low.inputs[i] = known.at(emitter.node(id).inputs[i])->low;
+      high.inputs[i] = known.at(emitter.node(id).inputs[i])->high;
+    }
+    words = Words{emitter.add(std::move(low)), emitter.add(std::move(high))};
   }
-  return Words{emitter.add(std::move(low)), emitter.add(std::move(high))};
+  return known.at(x.id);
 }
 
 }  // namespace
 
 std::optional<Words> words_of(Expr x) {
   if (!range(x).exact()) return known_words(x);
-  return Words{modulo(x, kWord).id, modulo(quotient(x, kWord), kWord).id};
+  return words_of_exact(x);
 }
 
 namespace {

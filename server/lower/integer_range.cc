@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace plumbline {
 namespace {
@@ -47,31 +48,37 @@ void IntegerRanges::set(NodeId id, IntegerRange range) {
 
 IntegerRange IntegerRanges::of(NodeId id) {
   if (known_.size() < graph_.nodes.size()) known_.resize(graph_.nodes.size());
-  if (!known_[id]) {
-    IntegerRange range = compute(id);
-    const Format format = graph_.nodes[id].result;
-    if (range.assumed) {
-      const IntegerRange most = is_float(format) ? IntegerRange{-kExactMax, kExactMax} : range_of(format);
-      range.low = std::clamp(range.low, std::max(-kExactMax, most.low), kExactMax);
-      range.high = std::clamp(range.high, -kExactMax, std::min(kExactMax, most.high));
-    }
-    known_[id] = range;
+  if (known_[id]) return *known_[id];
+  std::vector<NodeId> open{id};
+  std::set<NodeId> wanted{id};
+  while (!open.empty()) {
+    const Node& next = graph_.nodes[open.back()];
+    open.pop_back();
+    if (next.result == Format::kBool || is_float(next.result)) continue;  // Whatever their operands are.
+    for (NodeId input : next.inputs)
+      if (!known_[input] && wanted.insert(input).second) open.push_back(input);
   }
+  for (NodeId node : wanted) known_[node] = within_format(compute(node), graph_.nodes[node].result);
   return *known_[id];
+}
+
+IntegerRange IntegerRanges::within_format(IntegerRange range, Format format) {
+  if (!range.assumed) return range;
+  const IntegerRange most = is_float(format) ? IntegerRange{-kExactMax, kExactMax} : range_of(format);
+  range.low = std::clamp(range.low, std::max(-kExactMax, most.low), kExactMax);
+  range.high = std::clamp(range.high, -kExactMax, std::min(kExactMax, most.high));
+  return range;
 }
 
 IntegerRange IntegerRanges::of_leaf(NodeId id) const {
   const IntegerRange all{-kExactMax, kExactMax, true};
-  for (const GraphLeaf& leaf : graph_.leaves) {
-    if (leaf.node != id) continue;
-    if (is_float(leaf.format) || !leaf.bytes) return all;
-    if (leaf.bytes->empty()) return {0, 0};
-    std::vector<double> values(leaf.bytes->size() / static_cast<std::size_t>(traits(leaf.format).bytes));
-    decode(leaf.format, leaf.bytes->data(), static_cast<std::int64_t>(values.size()), values.data());
-    const auto [low, high] = std::ranges::minmax(values);
-    return {low, high};
-  }
-  return all;
+  const auto leaf = std::ranges::lower_bound(graph_.leaves, id, {}, &GraphLeaf::node);  // Made in this order.
+  if (leaf == graph_.leaves.end() || leaf->node != id || is_float(leaf->format) || !leaf->bytes) return all;
+  if (leaf->bytes->empty()) return {0, 0};
+  std::vector<double> values(leaf->bytes->size() / static_cast<std::size_t>(traits(leaf->format).bytes));
+  decode(leaf->format, leaf->bytes->data(), static_cast<std::int64_t>(values.size()), values.data());
+  const auto [low, high] = std::ranges::minmax(values);
+  return {low, high};
 }
 
 IntegerRange IntegerRanges::compute(NodeId id) {

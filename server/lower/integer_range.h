@@ -37,8 +37,10 @@ class IntegerRanges {
   void forget(NodeId first);
 
  private:
-  IntegerRange compute(NodeId id);
+  IntegerRange compute(NodeId id);  // From what is known of its operands.
   IntegerRange of_leaf(NodeId id) const;
+  // What is assumed not to overflow lies within its format.
+  static IntegerRange within_format(IntegerRange range, Format format);
 
   const Graph& graph_;
   std::vector<std::optional<IntegerRange>> known_;

@@ -242,7 +242,8 @@ class Lowering {
         contradiction = std::string(" (") + error.what() + ")";
       }
       if (!modelled) {
-        std::erase_if(graph_.leaves, [this](const GraphLeaf& leaf) { return emitter_.fresh(leaf.node); });
+        while (!graph_.leaves.empty() && emitter_.fresh(graph_.leaves.back().node)) graph_.leaves.pop_back();
+        storage_.roll_back();
         emitter_.roll_back();
         storage_.take_missing();
         made.clear();
@@ -326,8 +327,9 @@ class Lowering {
 
   void note_outputs(const TraceOp& op) {
     OpaqueCall& call = graph_.opaque.back();
-    for (const GraphLeaf& leaf : graph_.leaves)
-      if (leaf.anchor && emitter_.fresh(leaf.node)) call.outputs.push_back(leaf.node);
+    for (auto leaf = graph_.leaves.rbegin(); leaf != graph_.leaves.rend() && emitter_.fresh(leaf->node); ++leaf)
+      if (leaf->anchor) call.outputs.push_back(leaf->node);
+    std::ranges::reverse(call.outputs);
     std::size_t results = 0;
     for (const TraceResult& result : op.results) results += result.tensor.value != 0 ? 1 : 0;
     call.known = call.known && call.outputs.size() == results;

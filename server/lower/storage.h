@@ -2,6 +2,10 @@
 // the node that was written to it and the window through which it was written.
 //
 // The common mistake: a node's elements are row-major in the *written* tensor's shape, not in storage order.
+//
+// A step may write one tensor a hundred thousand times in place. So nothing here recurses along writes, a read looks
+// behind writes that do not concern it, and how far it looks is bounded: beyond that the storage is put together once,
+// for all reads that follow.
 #pragma once
 
 #include <map>
@@ -48,24 +52,33 @@ class Storage {
   // The elements of the window as a node of its shape. Throws TraceError: unknown value, window outside of it.
   Expr read(const TensorRef& tensor);
 
+  // Forgets the nodes that were made since Emitter::begin(), which are about to be taken back.
+  void roll_back();
+
  private:
   struct Value {
     Expr node;
-    View written;
+    std::optional<View> written = std::nullopt;  // Nothing: the node's row-major order is storage order.
     std::int64_t count = 0;
     ValueId base = 0;
-    bool flat = false;  // node's row-major order is storage order.
+    std::optional<Expr> whole = std::nullopt;  // A node whose row-major elements are the storage's.
     std::string unknown;
     std::optional<MissingResult> missing = std::nullopt;
     Format format = Format::kUnknown;  // Of what is missing.
+    ValueId missing_below = 0;         // What is missing among the values that this one was written upon; 0: nothing.
   };
 
-  Value find(ValueId value);
-  // A node whose row-major elements are the storage's.
-  Expr flat(ValueId value);
+  const Value& find(ValueId value) const;
+  // The node that holds all of the storage, if one does already; of what is missing a leaf without content.
+  std::optional<Expr> known_whole(const Value& value);
+  // The storage put together from all writes since the last that is known whole. Kept: the next read starts from it.
+  Expr whole(ValueId id);
+  // The window put together from what its elements were written with; nothing: `whole` is as cheap.
+  std::optional<Expr> pieced(const Value& newest, const View& view);
 
   Emitter& emitter_;
   std::map<ValueId, Value> values_;
+  std::vector<ValueId> put_together_;  // Values whose `whole` was made later than they were, in that order.
   std::vector<MissingResult> read_missing_;
 };
 

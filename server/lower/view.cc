@@ -35,6 +35,20 @@ bool unambiguous(const std::vector<LayoutDimension>& dimensions) {
   return true;
 }
 
+// One past the largest residue modulo `row` that the window reads, where its elements lie in rows of that length
+// without reaching from one into the next; nothing: they do not.
+std::optional<std::int64_t> end_in_row(const View& view, std::int64_t row) {
+  std::int64_t end = view.offset % row + 1;
+  for (std::size_t d = 0; d < view.sizes.size(); ++d)
+    if (view.sizes[d] > 1 && view.strides[d] % row != 0) end += (view.sizes[d] - 1) * view.strides[d];
+  return end <= row ? std::optional(end) : std::nullopt;
+}
+
+bool apart_in_rows(const View& a, const View& b, std::int64_t row) {
+  const auto a_end = end_in_row(a, row), b_end = end_in_row(b, row);
+  return a_end && b_end && (*a_end <= b.offset % row || *b_end <= a.offset % row);
+}
+
 }  // namespace
 
 View row_major_view(const Shape& shape) { return canonical({shape, row_major_strides(shape), 0}); }
@@ -122,6 +136,34 @@ std::optional<View> compose(const Layout& layout, const View& wanted) {
     result.strides[d] = *stride;
   }
   return result;
+}
+
+WriteIndex::WriteIndex(const View& written) : offset_(written.offset) {
+  const Layout layout = layout_of_write(written);
+  dimensions_ = simplify(layout.dimensions);
+  ambiguous_ = !unambiguous(dimensions_);
+}
+
+std::optional<std::int64_t> WriteIndex::find(std::int64_t address) const {
+  std::int64_t left = address - offset_, held = 0;
+  if (left < 0) return std::nullopt;
+  for (const LayoutDimension& d : dimensions_) {
+    const std::int64_t digit = left / d.from;
+    if (digit >= d.size) return std::nullopt;
+    left -= digit * d.from;
+    held += digit * d.to;
+  }
+  return left == 0 ? std::optional(held) : std::nullopt;
+}
+
+bool apart(const View& a, const View& b) {
+  const auto a_end = extent(a), b_end = extent(b);
+  if (!a_end || !b_end) return false;
+  if (*a_end <= b.offset || *b_end <= a.offset) return true;
+  for (const View* view : {&a, &b})
+    for (std::size_t d = 0; d < view->sizes.size(); ++d)
+      if (view->sizes[d] > 1 && view->strides[d] > 1 && apart_in_rows(a, b, view->strides[d])) return true;
+  return false;
 }
 
 std::optional<View> storage_order(const View& written, std::int64_t elements) {

@@ -42,6 +42,42 @@ Layout layout_of_window(const View& window);
 // every stride of `wanted` must advance the layout's dimensions without carries.
 std::optional<View> compose(const Layout& layout, const View& wanted);
 
+// Where a write through a view put an element: its place in the row-major array that was written. Cheap to ask often.
+class WriteIndex {
+ public:
+  explicit WriteIndex(const View& written);
+  bool ambiguous() const {
+    return ambiguous_;
+  }  // An element may have been written more than once: find() says nothing.
+  std::optional<std::int64_t> find(std::int64_t address) const;  // Nothing: the write did not reach it.
+
+ private:
+  std::vector<LayoutDimension> dimensions_;
+  std::int64_t offset_ = 0;
+  bool ambiguous_ = false;
+};
+
+// Whether two windows are known to share no element: they lie behind one another, or beside one another in rows of one
+// length. False: they may share some.
+bool apart(const View& a, const View& b);
+
+// Calls f(address) for each element that the window reads, in row-major order.
+template <class Function>
+void for_each_address(const View& view, Function f) {
+  const std::int64_t elements = count(view.sizes);
+  std::vector<std::int64_t> at(view.sizes.size(), 0);
+  std::int64_t address = view.offset;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    f(address);
+    for (std::size_t d = at.size(); d-- > 0;) {
+      address += view.strides[d];
+      if (++at[d] < view.sizes[d]) break;
+      address -= at[d] * view.strides[d];
+      at[d] = 0;
+    }
+  }
+}
+
 // Where the write covers each of `count` storage elements exactly once: the window on the written array that reads
 // it in storage order.
 std::optional<View> storage_order(const View& written, std::int64_t count);

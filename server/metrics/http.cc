@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/fault/fault.h"
 
 namespace plumbline {
 namespace {
@@ -21,11 +22,16 @@ class Page final : public CivetHandler {
   explicit Page(std::function<Answer()> make) : make_(std::move(make)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
-    const Answer answer = make_();
+    Answer answer{500, "text/plain; charset=utf-8", "internal error\n"};
+    contained("the metrics page", [&] { answer = make_(); }).IgnoreError();
     mg_printf(connection,
               "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
               "Connection: close\r\n\r\n",
-              answer.code, answer.code == 200 ? "OK" : "Service Unavailable", answer.type.c_str(), answer.body.size());
+              answer.code,
+              answer.code == 200   ? "OK"
+              : answer.code == 503 ? "Service Unavailable"
+                                   : "Error",
+              answer.type.c_str(), answer.body.size());
     mg_write(connection, answer.body.data(), answer.body.size());
     return true;
   }

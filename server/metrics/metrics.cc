@@ -206,6 +206,9 @@ struct Metrics::Families {
       counter("plumbline_worker_restarts_total", "Times that a worker's device was opened again after an error.");
   Family<Counter>& spills =
       counter("plumbline_worker_spills_total", "Steps audited on the host although there is a device, by reason.");
+  Counter& faults = counter("plumbline_internal_faults_total",
+                            "Exceptions within the daemon, each of which cost one step or call: the log has them.")
+                        .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
   Family<Gauge>& build_info =
       gauges("plumbline_build_info", "Always 1; its labels tell the version and the backend of this daemon.");
@@ -334,6 +337,10 @@ void Metrics::add_worker_restart(const std::string& worker) {
 }
 
 void Metrics::add_spill(Spill reason) { families_->spills.Add({{"reason", name_of(reason)}}).Increment(); }
+
+void Metrics::set_faults(std::uint64_t faults) {
+  families_->faults.Increment(std::max(0.0, static_cast<double>(faults) - families_->faults.Value()));
+}
 
 void Metrics::on_scrape(std::function<void()> refresh) {
   std::lock_guard lock(families_->refresh_mutex);

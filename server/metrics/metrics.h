@@ -70,6 +70,8 @@ class Metrics {
   void add_worker_restart(const std::string& worker);
   void add_spill(Spill reason);
 
+  void set_faults(std::uint64_t faults);  // Of the daemon's own, since it started (server/fault/fault.h).
+
   // Called before each scrape, one scrape at a time: the place to set the gauges.
   void on_scrape(std::function<void()> refresh);
 

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include "server/bound/compute.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/replay/constants.h"
+#include "server/bound/replay/work.h"
 #include "server/judge/coverage.h"
 #include "server/judge/judge.h"
 #include "server/lower/lower.h"
@@ -36,6 +39,16 @@ Graph lower_reference(const Trace& trace) {
   }
 }
 
+void check_work(const Graph& graph, double most) {
+  const double work = replay_work(graph);
+  if (work <= most) return;
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "computing it again takes %.3g multiplications, more than the %.3g that an audit has time for", work,
+                most);
+  throw std::runtime_error(text);
+}
+
 Verdict judged(const Trace& target, const AuditRequestContext& context) {
   const auto start = std::chrono::steady_clock::now();
   Graph graph = lower(target);
@@ -44,6 +57,8 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   if (paired) reference = lower_reference(*context.reference->trace);
   // A golden run keeps what its program was given as it was written.
   if (context.golden == nullptr) settle_constants(&graph, paired ? &reference : nullptr);
+  check_work(graph, context.work_max);
+  if (paired) check_work(reference, context.work_max);
   const double lowering = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   const Bounds bounds =
@@ -81,6 +96,25 @@ Verdict not_audited(const Trace& target, const std::string& why) {
   return verdict;
 }
 
+// Fills in what every verdict says of its step.
+void complete(const Trace& target, const Profile& profile, const StepMemory* previous, Verdict* verdict,
+              StepMemory* memory) {
+  verdict->identity = target.identity;
+  verdict->digest = target.digest;
+  verdict->rank_digests = target.rank_digests;
+  verdict->profile = profile.name;
+  for (const std::string& field : profile.widened)
+    verdict->notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
+  verdict->backend = "cpu";
+  if (memory != nullptr)
+    *memory = {target.identity.step,
+               digests_after(target, previous == nullptr ? Digests{} : previous->digests.untouched)};
+}
+
+StepMemory previous_of(const TraceRecord& record) {
+  return {record.previous_step, {record.previous_digests, record.previous_untouched}};
+}
+
 }  // namespace
 
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory) {
@@ -95,23 +129,23 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   } catch (const std::exception& error) {
     verdict = not_audited(target, error.what());
   }
-  verdict.identity = target.identity;
-  verdict.digest = target.digest;
-  verdict.rank_digests = target.rank_digests;
-  verdict.profile = context.profile->name;
-  for (const std::string& field : context.profile->widened)
-    verdict.notes.push_back("profile field '" + field + "' is unknown: its widest legal value was taken");
-  verdict.backend = "cpu";
+  complete(target, *context.profile, context.previous, &verdict, memory);
   verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (memory != nullptr)
-    *memory = {target.identity.step,
-               digests_after(target, context.previous == nullptr ? Digests{} : context.previous->digests.untouched)};
   return verdict;
 }
 
-Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory) {
+Verdict audit_given_up(const TraceRecord& record, const Profile& profile, const std::string& why, StepMemory* memory) {
+  Verdict verdict = not_audited(*record.trace, why);
+  const StepMemory previous = previous_of(record);
+  complete(*record.trace, profile, previous.step >= 0 ? &previous : nullptr, &verdict, memory);
+  return verdict;
+}
+
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory,
+              double work_max) {
   AuditRequestContext context;
   context.products = products;
+  context.work_max = work_max;
   context.profile = &profile;
   context.alpha = record.alpha > 0 && record.alpha < 1 ? record.alpha : kDefaultAlpha;
   Reference reference;
@@ -121,7 +155,7 @@ Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProduct
   }
   context.golden = record.golden.get();
   context.golden_name = record.reference_name;
-  const StepMemory previous{record.previous_step, {record.previous_digests, record.previous_untouched}};
+  const StepMemory previous = previous_of(record);
   if (previous.step >= 0) context.previous = &previous;
   return audit(*record.trace, context, memory);
 }

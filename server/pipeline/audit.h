@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -39,13 +40,19 @@ struct AuditRequestContext {
   std::string golden_name;
   const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
   ObservedProducts products = ObservedProducts::kRowsFirst;
+  double work_max = std::numeric_limits<double>::infinity();  // Of one replay (replay_work); beyond: INCONCLUSIVE.
 };
 
 // Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be
 // lowered or evaluated gives INCONCLUSIVE with the reason. `memory` (if not null) receives the digests after the step.
+// Throws GivenUp within a CancelScope (kernels/cpu/cancel.h).
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory);
 // The same of a record, under `profile` whatever it names.
-Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory);
+Verdict audit(const TraceRecord& record, const Profile& profile, ObservedProducts products, StepMemory* memory,
+              double work_max = std::numeric_limits<double>::infinity());
+
+// What is left to say of a step whose audit was given up: INCONCLUSIVE, "The step could not be audited: `why`."
+Verdict audit_given_up(const TraceRecord& record, const Profile& profile, const std::string& why, StepMemory* memory);
 
 // What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
 GoldenStep golden_step(const Trace& trace, const Profile& profile);

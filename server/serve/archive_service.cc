@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/format.h"
+#include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
 #include "server/serve/paging.h"
@@ -55,11 +56,7 @@ void ArchiveService::leave() {
 grpc::Status ArchiveService::in_turn(const std::function<absl::Status()>& call) {
   if (const absl::Status refused = enter(); !refused.ok()) return query_status(refused);
   absl::Status status;
-  try {
-    status = call();
-  } catch (const std::exception& failure) {  // Of memory, above all.
-    status = absl::InternalError(failure.what());
-  }
+  if (absl::Status fault = contained("the archive", [&] { status = call(); }); !fault.ok()) status = std::move(fault);
   leave();
   return query_status(status);
 }

@@ -12,6 +12,7 @@
 #include "server/serve/audit_stream.h"
 #include "server/serve/status.h"
 #include "server/work/run_memory.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 
@@ -23,7 +24,30 @@ bool over_unix_socket(const grpc::CallbackServerContext& context) { return absl:
 
 }  // namespace
 
-AuditService::AuditService(Parts parts, Options options) : parts_(parts), options_(std::move(options)) {}
+AuditService::AuditService(Parts parts, Options options)
+    : parts_(parts), options_(std::move(options)), deadlines_([this] { watch_deadlines(); }) {}
+
+AuditService::~AuditService() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  tick_.notify_all();
+  deadlines_.join();
+}
+
+void AuditService::watch_deadlines() {
+  // A deadline is kept to a tenth of itself.
+  const absl::Duration shortest = std::min(options_.open_timeout, options_.step_timeout);
+  const absl::Duration tick = std::clamp(shortest / 10, absl::Milliseconds(10), absl::Seconds(1));
+  std::unique_lock lock(mutex_);
+  while (!tick_.wait_for(lock, absl::ToChronoMilliseconds(tick), [this] { return stop_; })) {
+    const std::vector<std::shared_ptr<AuditStream>> streams(streams_.begin(), streams_.end());
+    lock.unlock();
+    for (const auto& stream : streams) stream->keep_deadlines(steady_now());
+    lock.lock();
+  }
+}
 
 grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
                                                 v1::Job* response) {
@@ -56,7 +80,8 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.budget = {request->budget().step_share(), request->budget().bytes_per_second()};
   open.ranks = request->ranks();
   open.replicated = request->replicated();
-  parts_.disk->post([this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
+  const auto failed = [reactor](const absl::Status& fault) { reactor->Finish(to_grpc_status(fault)); };
+  const auto work = [this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
                      regions_allowed = over_unix_socket(*context)]() mutable {
     std::shared_ptr<Run> run;
     if (!parts_.runs->known(open.identity)) {
@@ -82,7 +107,8 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
                              response->set_server_version(options_.version);
                              reactor->Finish(grpc::Status::OK);
                            });
-  });
+  };
+  parts_.disk->post(work, failed);
   return reactor;
 }
 
@@ -136,7 +162,7 @@ v1::CapturePlan AuditService::plan(const Run& run, bool regions_allowed) const {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AuditService::Audit(grpc::CallbackServerContext* context) {
-  return AuditStream::start(this, over_unix_socket(*context));
+  return AuditStream::start(this, context, over_unix_socket(*context));
 }
 
 void AuditService::begin_drain() {
@@ -169,9 +195,10 @@ std::uint64_t AuditService::window_bytes() const {
   return std::clamp<std::uint64_t>(left / (2 * streams), limits::kWindowBytesMin, limits::kWindowBytesMax);
 }
 
-void AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
+bool AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
   const std::lock_guard lock(mutex_);
   streams_.insert(stream);
+  return streams_.size() <= options_.streams_max;
 }
 
 void AuditService::remove_stream(const std::shared_ptr<AuditStream>& stream) {

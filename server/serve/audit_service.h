@@ -6,6 +6,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
@@ -41,10 +42,15 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   struct Options {
     std::uint64_t step_bytes_max = 0;
     std::int64_t elements_max = INT64_MAX;
+    std::size_t streams_max = SIZE_MAX;
+    absl::Duration open_timeout = absl::InfiniteDuration();  // For a stream's first frame, and for its client to take
+                                                             // the end of it.
+    absl::Duration step_timeout = absl::InfiniteDuration();  // For an open step's end (audit_stream.h).
     std::string version;
   };
 
   AuditService(Parts parts, Options options);
+  ~AuditService() override;
 
   grpc::ServerUnaryReactor* OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
                                     v1::Job* response) override;
@@ -60,7 +66,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   bool draining() const;
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;
-  void add_stream(const std::shared_ptr<AuditStream>& stream);
+  // False: there are too many.
+  bool add_stream(const std::shared_ptr<AuditStream>& stream);
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
 
  private:
@@ -68,6 +75,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   absl::StatusOr<StepMemory> remembered(const RunRegistry::Request& open) const;
   Violation check_golden(const RunRegistry::Request& open) const;
   Violation begin_golden(const Run& run) const;
+  void watch_deadlines();
 
   const Parts parts_;
   const Options options_;
@@ -75,6 +83,9 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
   bool draining_ = false;
+  bool stop_ = false;
+  std::condition_variable tick_;
+  std::thread deadlines_;  // Last: it uses the others.
 };
 
 }  // namespace plumbline

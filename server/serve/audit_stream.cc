@@ -12,6 +12,7 @@
 #include "server/ingest/limits.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/status.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 
@@ -62,19 +63,25 @@ grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
 
 }  // namespace
 
-AuditStream::AuditStream(AuditService* service, bool regions_allowed)
-    : service_(service), regions_allowed_(regions_allowed), regions_(geteuid(), service->parts().open_device_memory) {}
+AuditStream::AuditStream(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed)
+    : service_(service),
+      context_(context),
+      regions_allowed_(regions_allowed),
+      regions_(geteuid(), service->parts().open_device_memory) {}
 
-AuditStream* AuditStream::start(AuditService* service, bool regions_allowed) {
-  const std::shared_ptr<AuditStream> stream(new AuditStream(service, regions_allowed));
+AuditStream* AuditStream::start(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed) {
+  const std::shared_ptr<AuditStream> stream(new AuditStream(service, context, regions_allowed));
   stream->self_ = stream;
-  service->add_stream(stream);
+  const bool room = service->add_stream(stream);
   const std::lock_guard lock(stream->mutex_);
   if (service->draining()) {
-    stream->end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
+    stream->end_by(absl::UnavailableError("the daemon is draining"));
+  } else if (!room) {
+    stream->end_by(absl::ResourceExhaustedError(
+        StrCat("expected at most ", service->options().streams_max, " streams at a time (--max-streams)")));
   } else {
     stream->grant();
-    stream->StartRead(&stream->read_);
+    stream->read();
   }
   return stream.get();
 }
@@ -89,16 +96,51 @@ void AuditStream::begin_drain() {
   end_if_idle();
 }
 
+void AuditStream::read() {
+  waiting_since_ = steady_now();
+  StartRead(&read_);
+}
+
+void AuditStream::note_arrival() {
+  step_time_ += steady_now() - waiting_since_;
+  waiting_since_ = absl::InfiniteFuture();
+  step_bytes_ += read_.Length();
+}
+
+void AuditStream::keep_deadlines(absl::Time now) {
+  guarded([&] {
+    const absl::Duration waited = now - waiting_since_;  // Below 0 while the client is not waited for.
+    const auto& options = service_->options();
+    if (ending_) {
+      // The context lives as long as OnDone() was not called.
+      if (!finished_ && self_ != nullptr && waited > options.open_timeout) context_->TryCancel();
+    } else if (run_ == nullptr) {
+      if (waited > options.open_timeout)
+        end_by(
+            absl::DeadlineExceededError(StrCat("open: expected within ", absl::FormatDuration(options.open_timeout))));
+    } else if (assembler_->in_step() && waited > absl::ZeroDuration()) {
+      const auto bytes = static_cast<double>(step_bytes_);
+      const absl::Duration most = options.step_timeout + absl::Seconds(bytes / limits::kStepBytesPerSecondMin);
+      if (step_time_ + waited <= most) return;
+      end_by(absl::DeadlineExceededError(StrCat("step_end: expected within ", absl::FormatDuration(most), " for the ",
+                                                step_bytes_, " bytes of step ", assembler_->step(),
+                                                " that came (--step-timeout)")));
+    }
+  });
+}
+
 void AuditStream::OnReadDone(bool ok) {
-  const std::lock_guard lock(mutex_);
-  if (ending_) return;
-  if (!ok) return half_closed();
-  // Never beyond the credit: without any left there is no read.
-  if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
-    metrics->add_ingest_bytes(Transport::kGrpc, read_.Length());
-  }
-  if (run_ == nullptr) return open();
-  take_frame();
+  guarded([&] {
+    if (ending_) return;
+    note_arrival();
+    if (!ok) return half_closed();
+    // Never beyond the credit: without any left there is no read.
+    if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
+      metrics->add_ingest_bytes(Transport::kGrpc, read_.Length());
+    }
+    if (run_ == nullptr) return open();
+    take_frame();
+  });
 }
 
 void AuditStream::open() {
@@ -137,16 +179,21 @@ void AuditStream::open() {
     const auto stream = self.lock();
     if (stream == nullptr) return;
     const auto last = store->last_durable_step(identity);
-    const std::lock_guard lock(stream->mutex_);
-    if (!last.ok()) return stream->end(to_grpc_status(last.status()));
-    stream->durable_step_ = std::max(stream->durable_step_, *last);
-    stream->ack_due_ = true;
-    stream->write_next();
+    stream->guarded([&] {
+      if (!last.ok()) return stream->end(to_grpc_status(last.status()));
+      stream->durable_step_ = std::max(stream->durable_step_, *last);
+      stream->ack_due_ = true;
+      stream->write_next();
+    });
   });
   next_frame();
 }
 
 void AuditStream::take_frame() {
+  if (!assembler_->in_step()) {
+    step_time_ = absl::ZeroDuration();
+    step_bytes_ = 0;
+  }
   TraceAssembler::Result result;
   Chunk chunk;
   bool data = false;
@@ -154,7 +201,7 @@ void AuditStream::take_frame() {
     grpc::ProtoBufferReader reader(&read_);
     data = reader.status().ok() && read_chunk(&reader, read_.Length(), &chunk);
     StreamSource source(&reader);
-    if (data) result = assembler_->add(chunk, &source);
+    if (data) result = assemble([&] { return assembler_->add(chunk, &source); });
   }
   if (!data) {
     if (!parse(&read_, &request_)) {
@@ -171,7 +218,7 @@ void AuditStream::take_frame() {
     } else if (request_.has_batch()) {
       return take_batch();
     } else {
-      result = assembler_->add(request_);
+      result = assemble([&] { return assembler_->add(request_); });
     }
     if (request_.has_step_end()) ack_due_ = true;  // Tells the client that the step is here.
   }
@@ -181,6 +228,15 @@ void AuditStream::take_frame() {
     read_.Clear();
   }
   if (take(std::move(result))) next_frame();
+}
+
+TraceAssembler::Result AuditStream::assemble(const std::function<TraceAssembler::Result()>& add) {
+  TraceAssembler::Result result;
+  const absl::Status fault = contained("a frame", [&] { result = add(); });
+  if (fault.ok()) return result;
+  Violation violation{fault.code(), "step", std::string(fault.message())};
+  if (assembler_->in_step()) return assembler_->abandon(std::move(violation));
+  return {TraceAssembler::Progress::kStreamFailed, std::move(violation)};
 }
 
 void AuditStream::take_batch() {
@@ -198,7 +254,8 @@ void AuditStream::take_batch() {
       return end(to_grpc_status(invalid("batch.frames", "step_end as the last", StrCat("frame ", batch_next_))));
     }
     if (frame.has_step_end()) ack_due_ = true;
-    if (!take(assembler_->add(frame))) return;  // One that has to wait is read again with all of the batch.
+    if (!take(assemble([&] { return assembler_->add(frame); })))
+      return;  // One that has to wait is read again with all of the batch.
     if (ending_) return;
   }
   batch_next_ = 0;
@@ -209,6 +266,7 @@ void AuditStream::take_batch() {
 
 bool AuditStream::take(TraceAssembler::Result result) {
   if (const auto read = regions_.take_bytes_read(); service_->parts().metrics != nullptr) {
+    step_bytes_ += read.memory + read.device;
     if (read.memory > 0) service_->parts().metrics->add_ingest_bytes(Transport::kSharedMemory, read.memory);
     if (read.device > 0) service_->parts().metrics->add_ingest_bytes(Transport::kCudaIpc, read.device);
   }
@@ -220,8 +278,9 @@ bool AuditStream::take(TraceAssembler::Result result) {
         disk->post([self] {
           const auto stream = self.lock();
           if (stream == nullptr) return;
-          const std::lock_guard lock(stream->mutex_);
-          if (!stream->ending_ && stream->assembler_ != nullptr) stream->take_frame();
+          stream->guarded([&] {
+            if (!stream->ending_ && stream->assembler_ != nullptr) stream->take_frame();
+          });
         });
       });
       return false;
@@ -278,7 +337,7 @@ void AuditStream::next_frame() {
   read_paused_ = unanswered_ >= limits::kStepsQueuedMax || response_bytes_ > limits::kResponseBytesQueuedMax;
   if (!read_paused_ && credit_ - received_ <= service_->window_bytes() / 2) grant();
   write_next();
-  if (!read_paused_) StartRead(&read_);
+  if (!read_paused_) read();
 }
 
 void AuditStream::half_closed() {
@@ -294,30 +353,29 @@ void AuditStream::half_closed() {
 
 void AuditStream::submit_step() {
   ++unanswered_;
-  service_->parts().pipeline->submit(run_, assembler_->take_step(),
-                                     [self = weak_from_this()](const StepAnswer& answer) {
-                                       const auto stream = self.lock();
-                                       if (stream == nullptr) return;
-                                       const std::lock_guard lock(stream->mutex_);
-                                       stream->answered(answer);
-                                     });
+  service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(), client_);
+}
+
+StepPipeline::Done AuditStream::answer() {
+  return [self = weak_from_this()](const StepAnswer& answer) {
+    if (const auto stream = self.lock()) stream->guarded([&] { stream->answered(answer); });
+  };
 }
 
 void AuditStream::refuse_step(Violation violation) {
   ++unanswered_;
+  if (violation.of_the_moment) {  // Nothing to keep: the client sends the step again.
+    StepIdentity again = run_->identity;
+    again.step = assembler_->step();
+    return answered({again, absl::Status(violation.code, violation.message()), violation.field, {}, false});
+  }
   if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
     metrics->add_dropped_steps(violation.code == absl::StatusCode::kResourceExhausted ? "memory_limit" : "invalid");
   }
   StepIdentity identity = run_->identity;
   identity.step = assembler_->step();
   service_->parts().pipeline->refuse(identity, std::move(violation),
-                                     {assembler_->missed(), assembler_->missed_reasons()},
-                                     [self = weak_from_this()](const StepAnswer& answer) {
-                                       const auto stream = self.lock();
-                                       if (stream == nullptr) return;
-                                       const std::lock_guard lock(stream->mutex_);
-                                       stream->answered(answer);
-                                     });
+                                     {assembler_->missed(), assembler_->missed_reasons()}, answer());
 }
 
 void AuditStream::answered(const StepAnswer& answer) {
@@ -337,7 +395,7 @@ void AuditStream::answered(const StepAnswer& answer) {
     response.mutable_error()->set_step(answer.step.step);
     *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field, answer.retry_after());
   }
-  if (answer.durable) durable_step_ = std::max(durable_step_, answer.step.step);
+  if (answer.durable && answer.error.ok()) durable_step_ = std::max(durable_step_, answer.step.step);
   send(response);
   ack_due_ = true;  // After the answer itself.
   write_next();
@@ -387,24 +445,28 @@ void AuditStream::write_next() {
 }
 
 void AuditStream::OnWriteDone(bool ok) {
-  const std::lock_guard lock(mutex_);
-  write_busy_ = false;
-  if (!ok) {  // The client is gone.
-    responses_.clear();
-    response_bytes_ = 0;
-    ack_due_ = false;
-    if (!ending_) ending_ = grpc::Status::CANCELLED;
-  }
-  write_next();
-  if (ok && read_paused_) next_frame();
+  guarded([&] {
+    write_busy_ = false;
+    if (!ok) {  // The client is gone.
+      responses_.clear();
+      response_bytes_ = 0;
+      ack_due_ = false;
+      if (!ending_) ending_ = grpc::Status::CANCELLED;
+    }
+    write_next();
+    if (ok && read_paused_) next_frame();
+  });
 }
 
 void AuditStream::end(grpc::Status status) {
   if (ending_) return;
   ending_ = std::move(status);
+  waiting_since_ = steady_now();
   let_go();
   write_next();
 }
+
+void AuditStream::end_by(const absl::Status& fault) { end(to_grpc_status(fault)); }
 
 void AuditStream::end_if_idle() {
   if (ending_ || unanswered_ > 0 || (assembler_ != nullptr && assembler_->in_step())) return;
@@ -423,11 +485,12 @@ void AuditStream::let_go() {
 }
 
 void AuditStream::OnCancel() {
-  const std::lock_guard lock(mutex_);
-  responses_.clear();
-  response_bytes_ = 0;
-  ack_due_ = false;
-  end(grpc::Status::CANCELLED);
+  guarded([&] {
+    responses_.clear();
+    response_bytes_ = 0;
+    ack_due_ = false;
+    end(grpc::Status::CANCELLED);
+  });
 }
 
 void AuditStream::OnDone() {
@@ -435,6 +498,7 @@ void AuditStream::OnDone() {
   {
     const std::lock_guard lock(mutex_);
     let_go();
+    client_->leave();
     self = std::move(self_);
   }
   service_->remove_stream(self);

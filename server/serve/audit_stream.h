@@ -1,5 +1,8 @@
 // One stream of AuditService.Audit: credit, frames into the assembler, whole steps into the pipeline, answers back.
 //
+// An open step holds memory that others may wait for, so it must come on: its time is --step-timeout and a second for
+// each MiB that came. Only the time counts in which the daemon was ready to read.
+//
 // All state is under one mutex; callbacks of gRPC, of the pipeline and of the memory budget come from any thread and
 // none of them blocks. The stream owns itself until gRPC is done with it.
 #pragma once
@@ -9,7 +12,9 @@
 #include <mutex>
 #include <optional>
 
+#include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
+#include "server/fault/fault.h"
 #include "server/ingest/assembler.h"
 #include "server/work/run_registry.h"
 #include "server/work/step_pipeline.h"
@@ -21,10 +26,12 @@ class AuditService;
 class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<AuditStream> {
  public:
-  static AuditStream* start(AuditService* service, bool regions_allowed);
+  static AuditStream* start(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed);
   ~AuditStream() override = default;
 
   void begin_drain();
+  // Ends the stream if it is late: with its first frame, with the rest of a step, or its client with taking its end.
+  void keep_deadlines(absl::Time now);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -32,16 +39,28 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDone() override;
 
  private:
-  AuditStream(AuditService* service, bool regions_allowed);
+  AuditStream(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed);
+
+  // Runs a callback's work with the lock held; what it throws ends this stream alone.
+  template <class Work>
+  void guarded(Work work) {
+    const std::lock_guard lock(mutex_);
+    const absl::Status fault = contained("a stream", work);
+    if (!fault.ok()) contained("a stream's end", [&] { end_by(fault); }).IgnoreError();
+  }
 
   // All with the lock held.
   void open();
   void take_frame();                         // Of read_: into the assembler.
   void take_batch();                         // Of request_: the same of its frames, from batch_next_ on.
   bool take(TraceAssembler::Result result);  // What became of a frame. False: nothing behind it may be taken now.
+  // Gives a frame to the assembler; what that throws costs the open step.
+  TraceAssembler::Result assemble(const std::function<TraceAssembler::Result()>& add);
   void add_region(const v1::Region& region);
   void steer(const v1::Pace& pace);
   void next_frame();  // Reads on, unless too much is unanswered.
+  void read();
+  void note_arrival();  // Of what was asked for by read().
   void half_closed();
   void submit_step();
   void refuse_step(Violation violation);
@@ -50,10 +69,13 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void send(const v1::AuditResponse& response);
   void write_next();
   void end(grpc::Status status);  // Once what is queued has been written.
+  void end_by(const absl::Status& fault);
+  StepPipeline::Done answer();  // Of a step in the pipeline.
   void end_if_idle();
   void let_go();  // Of the run and the open step.
 
   AuditService* const service_;
+  grpc::CallbackServerContext* const context_;
   const bool regions_allowed_;
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
@@ -73,8 +95,13 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   bool holds_run_ = false;
   SharedRegions regions_;
   std::unique_ptr<TraceAssembler> assembler_;
+  const std::shared_ptr<StepClient> client_ = std::make_shared<StepClient>();
   std::optional<Steering> steering_;  // Where the run has a budget.
   int batch_next_ = 0;                // Frames of the batch in read_ that were taken.
+  // Since when the client is waited for: for a frame, or to take the end. InfiniteFuture: it is not.
+  absl::Time waiting_since_ = absl::InfiniteFuture();
+  absl::Duration step_time_ = absl::ZeroDuration();  // Of the open step, without the wait at hand.
+  std::uint64_t step_bytes_ = 0;
   std::uint64_t received_ = 0;
   std::uint64_t credit_ = 0;
   std::int64_t durable_step_ = -1;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/metrics/http.h"
 #include "server/serve/archive_service.h"
@@ -90,6 +91,7 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
                                                        {"audit_bytes_max", limits::audit_bytes(options.memory_bytes)},
                                                        {"steps_queued_max", limits::kStepsQueuedMax},
                                                        {"runs_max", limits::kRunsMax},
+                                                       {"streams_max", options.streams_max},
                                                        {"ranks_max", limits::kRanksMax},
                                                        {"ranks_joined_max", limits::kRanksJoinedMax},
                                                        {"identity_bytes_max", limits::kIdentityBytesMax},
@@ -145,8 +147,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
 
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
-                          &state->runs, state->workers.get(), state->disk.get(), &state->metrics},
-      StepPipeline::Options{options.reference_timeout});
+                          &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory},
+      StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
+                            options.memory_bytes / limits::kIngestShare,
+                            limits::kWorkPerSecondAndThread * options.threads});
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
@@ -155,7 +159,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           // A daemon without a CUDA worker keeps off the devices.
                           options.workers.cuda.empty() ? nullptr : cuda_memory_opener()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
-                            static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.version});
+                            static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
+                            options.open_timeout, options.step_timeout, options.version});
   state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
       state->store.get(), state->kept.get(), state->references.get(), &state->runs, server_info(options)});
   state->archive = std::make_unique<ArchiveService>(
@@ -175,6 +180,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);  // A peer that vanished gives its run back.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);  // Connections that say nothing,
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000);      // and those that ask nothing, end.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);         // Of one connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.RegisterService(state->audits.get());
   builder.RegisterService(state->verdicts->service());
@@ -200,6 +208,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       raw->metrics.set_worker_busy_ratio(raw->workers->take_busy_ratio());
       raw->metrics.set_worker_memory_bytes(raw->workers->memory_used() + raw->memory.used());
       raw->workers->show(&raw->metrics);
+      raw->metrics.set_faults(faults());
     });
     auto served = MetricsServer::start(options.metrics_listen, &state->metrics, [raw]() -> std::string {
       if (raw->audits->draining()) return "draining";
@@ -231,6 +240,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.pipeline->stop_waiting();
   bool clean = state.audits->wait_for_streams(deadline);
   clean = state.workers->drain(deadline) && clean;
+  state.pipeline->give_up();  // What runs yet ends at its next node, and is sent again later.
   state.verdicts->drain();
   state.archive->drain();
   state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));

@@ -27,6 +27,11 @@ struct DaemonOptions {
   std::uint64_t trace_quota_bytes = 0;
   std::uint64_t disk_reserve_bytes = 0;  // Of the data directory's file system, for verdicts alone.
   absl::Duration reference_timeout = absl::Seconds(60);
+  absl::Duration audit_timeout = absl::Minutes(5);
+  absl::Duration orphan_timeout = absl::Seconds(10);
+  absl::Duration open_timeout = absl::Seconds(10);
+  absl::Duration step_timeout = absl::Seconds(60);
+  std::size_t streams_max = 1024;
   KeepRules keep;
   std::string version;
   std::string commit;

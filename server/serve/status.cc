@@ -3,6 +3,11 @@
 #include "google/rpc/error_details.pb.h"
 
 namespace plumbline {
+namespace {
+
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+
+}  // namespace
 
 google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field,
                                   std::optional<absl::Duration> retry_after) {
@@ -13,6 +18,13 @@ google::rpc::Status to_rpc_status(const absl::Status& status, const std::string&
     google::rpc::BadRequest details;
     auto* violation = details.add_field_violations();
     violation->set_field(field);
+    violation->set_description(std::string(status.message()));
+    wire.add_details()->PackFrom(details);
+  }
+  if (absl::IsResourceExhausted(status)) {
+    google::rpc::QuotaFailure details;
+    auto* violation = details.add_violations();
+    violation->set_subject(field.empty() ? "daemon" : field);
     violation->set_description(std::string(status.message()));
     wire.add_details()->PackFrom(details);
   }
@@ -28,8 +40,12 @@ google::rpc::Status to_rpc_status(const absl::Status& status, const std::string&
 
 grpc::Status to_grpc_status(const absl::Status& status, const std::string& field) {
   if (status.ok()) return grpc::Status::OK;
+  // A limit that no field of the call goes beyond is one of the moment.
+  const bool of_the_moment = absl::IsResourceExhausted(status) && field.empty();
+  const bool detailed = of_the_moment || !field.empty();
+  const auto retry_after = of_the_moment ? std::make_optional(kRetryDelay) : std::nullopt;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      field.empty() ? std::string() : to_rpc_status(status, field).SerializeAsString());
+                      detailed ? to_rpc_status(status, field, retry_after).SerializeAsString() : std::string());
 }
 
 grpc::Status to_grpc_status(const Violation& violation) {

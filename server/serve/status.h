@@ -13,7 +13,8 @@
 
 namespace plumbline {
 
-// With google.rpc.BadRequest details when a field is at fault, and google.rpc.RetryInfo where asking again may help.
+// With google.rpc.BadRequest details when a field is at fault, google.rpc.QuotaFailure where a limit was
+// reached, and google.rpc.RetryInfo where asking again may help.
 google::rpc::Status to_rpc_status(const absl::Status& status, const std::string& field,
                                   std::optional<absl::Duration> retry_after = std::nullopt);
 // The same as a stream's or call's end: the details travel in the trailer "grpc-status-details-bin".

@@ -21,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "client/cpp/format.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault.h"
 #include "server/serve/paging.h"
 #include "server/serve/query_pool.h"
 #include "server/serve/query_status.h"
@@ -214,11 +215,10 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     };
     const bool posted = pool_.post([this, context, reactor, stop, work = std::move(work)] {
       absl::Status status = absl::CancelledError();
-      try {
+      const absl::Status fault = contained("a query", [&] {
         if (!stop()) status = work(stop);
-      } catch (const std::exception& failure) {  // Of memory, above all.
-        status = absl::InternalError(failure.what());
-      }
+      });
+      if (!fault.ok()) status = fault;
       if (absl::IsCancelled(status) && stopping_) status = absl::UnavailableError("draining");
       if (absl::IsCancelled(status) && !context->IsCancelled()) {
         status = absl::DeadlineExceededError("the query took too long; ask for less at a time");

@@ -17,7 +17,8 @@ Watch::Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerCont
     : store_(store), disk_(disk), context_(context), request_(request), done_(std::move(done)) {}
 
 void Watch::start() {
-  disk_->post([self = shared_from_this()] { self->begin(); });
+  disk_->post([self = shared_from_this()] { self->begin(); },
+              [self = shared_from_this()](const absl::Status& fault) { self->end(query_status(fault)); });
 }
 
 void Watch::begin() {
@@ -49,7 +50,8 @@ void Watch::begin() {
 void Watch::want() {
   if (is_finished_ || is_fetching_ || is_writing_ || !page_.empty() || !is_stale_) return;
   is_fetching_ = true;
-  disk_->post([self = shared_from_this()] { self->fetch(); });
+  disk_->post([self = shared_from_this()] { self->fetch(); },
+              [self = shared_from_this()](const absl::Status& fault) { self->end(query_status(fault)); });
 }
 
 void Watch::fetch() {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/fault/fault.h"
 
 namespace plumbline {
 namespace {
@@ -54,7 +55,7 @@ void CommitQueue::run() {
       }
     }
     report(commit(group), group.size());
-    for (Item& item : group) item.done(item.answer);
+    for (Item& item : group) contained("the store's thread", [&] { item.done(item.answer); }).IgnoreError();
   }
 }
 
@@ -86,7 +87,9 @@ absl::Status CommitQueue::commit(std::deque<Item>& group) {
   if (auto begun = connection_->run("BEGIN IMMEDIATE"); !begun.ok()) return fail_all(begun);
   for (Item& item : group) {
     if (auto marked = connection_->run("SAVEPOINT change"); !marked.ok()) return fail_all(marked);
-    const absl::Status changed = item.change(&item.answer);
+    absl::Status changed;
+    const absl::Status fault = contained("the store's thread", [&] { changed = item.change(&item.answer); });
+    if (!fault.ok()) changed = fault;
     if (!changed.ok()) {
       item.answer = changed;
       // Some errors (disk full, I/O) end the whole transaction in SQLite itself: nothing of the group is left then.
@@ -96,7 +99,7 @@ absl::Status CommitQueue::commit(std::deque<Item>& group) {
     if (auto released = connection_->run("RELEASE change"); !released.ok()) return fail_all(released);
   }
   if (auto ended = connection_->run("COMMIT"); !ended.ok()) return fail_all(ended);
-  committed_();
+  contained("the store's thread", committed_).IgnoreError();
   return absl::OkStatus();
 }
 

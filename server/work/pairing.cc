@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/fault/fault.h"
+
 namespace plumbline {
 
 void Pairing::wait(const std::string& key, absl::Time deadline, std::function<void(bool arrived)> resume) {
@@ -18,7 +20,7 @@ void Pairing::arrived(const std::string& key) {
     for (auto it = first; it != last; ++it) resumed.push_back(std::move(it->second.resume));
     waiting_.erase(first, last);
   }
-  for (const auto& resume : resumed) resume(true);
+  for (const auto& resume : resumed) contained("pairing", [&] { resume(true); }).IgnoreError();
 }
 
 void Pairing::expire(absl::Time now) {
@@ -34,7 +36,7 @@ void Pairing::expire(absl::Time now) {
       it = waiting_.erase(it);
     }
   }
-  for (const auto& resume : resumed) resume(false);
+  for (const auto& resume : resumed) contained("pairing", [&] { resume(false); }).IgnoreError();
 }
 
 absl::Time Pairing::next_deadline() const {

@@ -125,7 +125,8 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   if (found == runs_.end()) {
     if (auto wrong = check_other_ranks(request, reference)) return wrong;
     if (!make_room()) {
-      return exhausted("identity", StrCat("at most ", limits::kRunsMax, " runs may have a stream at a time"));
+      return exhausted("identity",
+                       StrCat("at most ", limits::kRunsMax, " runs may have a stream or a step under way at a time"));
     }
     auto run = std::make_shared<Run>();
     run->identity = request.identity;
@@ -221,12 +222,13 @@ std::string RunRegistry::fresh_handle() {
   return handle;
 }
 
-// Forgets the run that was opened longest ago and has no stream. False: all have one.
+// Forgets the run that was opened longest ago, of those that have no stream and that no step holds: a run that came
+// back while a step of its former self is under way would not know of it. False: there is none.
 bool RunRegistry::make_room() {
   if (runs_.size() < limits::kRunsMax) return true;
   for (const std::string& id : ages_) {
     const auto found = runs_.find(id);
-    if (found->second.streaming) continue;
+    if (found->second.streaming || found->second.run.use_count() > 1) continue;
     forget(found);
     return true;
   }

@@ -3,6 +3,8 @@
 #include <future>
 #include <utility>
 
+#include "server/fault/fault.h"
+
 namespace plumbline {
 
 SerialExecutor::SerialExecutor() : thread_([this] { loop(); }) {}
@@ -16,10 +18,10 @@ SerialExecutor::~SerialExecutor() {
   thread_.join();
 }
 
-void SerialExecutor::post(std::function<void()> work) {
+void SerialExecutor::post(std::function<void()> work, Failed failed) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.push_back({std::move(work), std::move(failed)});
   }
   wake_.notify_one();
 }
@@ -35,11 +37,12 @@ void SerialExecutor::loop() {
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    auto work = std::move(queue_.front());
+    Task task = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    work();
-    work = nullptr;
+    const absl::Status fault = contained("the disk's thread", task.work);
+    if (!fault.ok() && task.failed) contained("the disk's thread", [&] { task.failed(fault); }).IgnoreError();
+    task = {};
     lock.lock();
   }
 }

@@ -1,5 +1,5 @@
 // One thread that runs what it is given, in order: disk and database work that must not block a stream's callbacks.
-// Thread-safe. The destructor runs what is queued, then joins.
+// Thread-safe. The destructor runs what is queued, then joins. What a task throws ends that task alone (fault.h).
 #pragma once
 
 #include <condition_variable>
@@ -7,6 +7,8 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+
+#include "absl/status/status.h"
 
 namespace plumbline {
 
@@ -16,16 +18,23 @@ class SerialExecutor {
   ~SerialExecutor();
   SerialExecutor(const SerialExecutor&) = delete;
 
-  void post(std::function<void()> work);
+  using Failed = std::function<void(const absl::Status&)>;
+
+  // `failed`, if any, is told if `work` throws, in its place.
+  void post(std::function<void()> work, Failed failed = nullptr);
   // Returns when everything posted before this call has run. Not from within the thread itself.
   void flush();
 
  private:
+  struct Task {
+    std::function<void()> work;
+    Failed failed;
+  };
   void loop();
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<Task> queue_;
   bool stop_ = false;
   std::thread thread_;  // Last: it uses the others.
 };

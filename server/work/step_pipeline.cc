@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/cpu/cancel.h"
 #include "server/bound/pair/golden.h"
+#include "server/fault/fault.h"
 #include "server/pipeline/audit.h"
 #include "server/store/encode.h"
 #include "server/work/run_memory.h"
@@ -40,6 +42,14 @@ void mark_reference_missing(const std::string& why, const std::string& name, Ver
   verdict->sentence = StrCat("Not compared with ", name, ": ", why, ".");
 }
 
+absl::StatusOr<GoldenStep> recorded(const Trace& trace, const Profile& profile) {
+  try {
+    return golden_step(trace, profile);
+  } catch (const std::exception& failure) {
+    return absl::InternalError(failure.what());
+  }
+}
+
 }  // namespace
 
 std::optional<absl::Duration> StepAnswer::retry_after() const {
@@ -59,19 +69,42 @@ StepPipeline::~StepPipeline() {
   expirer_.join();
 }
 
-void StepPipeline::submit(std::shared_ptr<Run> run, AssembledStep assembled, Done done) {
+void StepPipeline::submit(std::shared_ptr<Run> run, AssembledStep assembled, Done done,
+                          std::shared_ptr<const StepClient> client) {
   auto step = std::make_shared<Step>();
   step->run = std::move(run);
   step->assembled = std::move(assembled);
-  parts_.disk->post(
-      [this, step = std::move(step), done = std::move(done)]() mutable { admit(std::move(step), std::move(done)); });
+  const std::vector<Waiter> waiters{{std::move(done), std::move(client)}};
+  parts_.disk->post([this, step, waiters] { admit(step, waiters); },
+                    [this, step, waiters](const absl::Status& fault) { failed(step, fault, waiters); });
 }
 
 void StepPipeline::refuse(const StepIdentity& step, Violation violation, Missed missed, Done done) {
-  parts_.disk->post(
-      [this, step, violation = std::move(violation), missed = std::move(missed), done = std::move(done)]() mutable {
-        record_refusal(step, std::move(violation), std::move(missed), std::move(done));
-      });
+  parts_.disk->post([this, step, violation = std::move(violation), missed = std::move(missed),
+                     done] { record_refusal(step, violation, missed, done); },
+                    [step, done](const absl::Status& fault) {
+                      done({step, fault, "", {}, false});
+                    });
+}
+
+void StepPipeline::failed(const std::shared_ptr<Step>& step, const absl::Status& fault,
+                          const std::vector<Waiter>& waiters) {
+  bool admitted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    admitted = !step->waiters.empty();
+  }
+  if (!admitted) {
+    const std::lock_guard lock(mutex_);
+    step->waiters = waiters;
+  }
+  const Trace& trace = *step->trace();
+  const auto end = [this, step](const StepAnswer& answer) { finish(step, answer); };
+  const absl::Status recorded = contained("a fault's record", [&] {
+    record_refusal(trace.identity, {fault.code(), "", std::string(fault.message())},
+                   {trace.missed, trace.missed_reasons}, end);
+  });
+  if (!recorded.ok()) end({trace.identity, fault, "", {}, false});
 }
 
 void StepPipeline::refuse_other_digest(const Trace& trace, const std::string& known, Done done) {
@@ -83,19 +116,25 @@ void StepPipeline::refuse_other_digest(const Trace& trace, const std::string& kn
   record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons}, std::move(done));
 }
 
-void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
+void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters) {
   const Trace& trace = *step->trace();
-  if (step->run->ranks > 1 && trace.rank_digests.empty()) return gather(std::move(step), std::move(done));
+  if (step->run->ranks > 1 && trace.rank_digests.empty()) return gather(step, std::move(waiters));
+  const auto join = [&](Step& other) {
+    other.waiters.insert(other.waiters.end(), std::make_move_iterator(waiters.begin()),
+                         std::make_move_iterator(waiters.end()));
+  };
   const std::string id = trace.identity.id();
   const Missed missed{trace.missed, trace.missed_reasons};
-  const auto conflict = [&](const std::string& digest) { refuse_other_digest(trace, digest, std::move(done)); };
+  const auto conflict = [&](const std::string& digest) {
+    refuse_other_digest(trace, digest, to_all(std::move(waiters)));
+  };
   {
     std::unique_lock lock(mutex_);
     const auto found = steps_.find(id);
     if (found != steps_.end()) {
       const std::string digest = found->second->trace()->digest;
       if (digest == trace.digest) {
-        found->second->done.push_back(std::move(done));
+        join(*found->second);
         return;
       }
       lock.unlock();
@@ -105,7 +144,7 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   if (auto judged = unstored_.find(id, trace.digest)) {
     {
       const std::lock_guard lock(mutex_);
-      step->done.push_back(std::move(done));
+      join(*step);
       steps_[id] = step;
     }
     return store_verdict(step, std::move(judged));
@@ -114,14 +153,14 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
   const auto last_durable = parts_.store->last_durable_step(trace.identity);
   if (!digest.ok() || !last_durable.ok()) {
     StepAnswer answer{trace.identity, digest.ok() ? last_durable.status() : digest.status(), "", {}, false};
-    return done(answer);
+    return call_back(waiters, answer);
   }
   if (*digest && **digest != trace.digest) return conflict(**digest);
   if (*digest) {
     auto verdict = parts_.store->get(id);
     StepAnswer answer{trace.identity, verdict.status(), "", {}, verdict.ok()};
     if (verdict.ok()) answer.verdict = *std::move(verdict);
-    return done(answer);
+    return call_back(waiters, answer);
   }
   // A rank may be ahead of the step that all ranks have sent.
   const bool joined = !trace.rank_digests.empty();
@@ -131,12 +170,12 @@ void StepPipeline::admit(std::shared_ptr<Step> step, Done done) {
     return record_refusal(
         trace.identity,
         invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step), missed,
-        std::move(done));
+        to_all(std::move(waiters)));
   }
   step->run->last_step = std::max(step->run->last_step, trace.identity.step);
   {
     const std::lock_guard lock(mutex_);
-    step->done.push_back(std::move(done));
+    join(*step);
     steps_[id] = step;
   }
   if (parts_.references != nullptr && !step->given && parts_.runs->keeps_traces(trace.identity)) {
@@ -163,7 +202,10 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   const std::uint64_t most = parts_.workers->memory_max();
   if (most > 0) step->memory_share = static_cast<double>(task.bytes) / static_cast<double>(most);
   task.compute = [this, step] { audit_step(*step); };
-  task.finish = [this, step](const Workers::Ran& ran) { answer_step(step, ran); };
+  task.finish = [this, step](const Workers::Ran& ran) {
+    const absl::Status fault = contained("a step's answer", [&] { answer_step(step, ran); });
+    if (!fault.ok()) failed(step, fault);
+  };
 
   std::string wait_for;
   if (step->run->reference && !step->given) {
@@ -181,13 +223,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) {
     Violation violation{ticket.status().code(), "step", std::string(ticket.status().message())};
-    if (absl::IsUnavailable(ticket.status())) {  // Draining: without an answer the client sends it again.
-      {
-        const std::lock_guard lock(mutex_);
-        step->done.clear();
-      }
-      return finish(step, {trace.identity, ticket.status(), "", {}, false});
-    }
+    if (absl::IsUnavailable(ticket.status())) return drop(step, ticket.status());  // Draining.
     return record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},
                           [this, step](const StepAnswer& answer) { finish(step, answer); });
   }
@@ -200,7 +236,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
     stopped = stop_waiting_;
   }
   if (stopped) pairing_.expire(absl::InfiniteFuture());
-  wake_.notify_all();
+  wake_expirer();
 }
 
 std::string StepPipeline::lost_reference(const StepIdentity& wanted) const {
@@ -303,15 +339,29 @@ void StepPipeline::audit_step(Step& step) const {
   if (run.reference) made.missing = load_reference(step, &record);
   if (!run.golden.empty()) made.wrong = load_golden(run, &record);
   if (made.wrong) return;
-  const absl::Time start = steady_now();
-  made.verdict = audit(record, *run.profile, ObservedProducts::kRowsFirst, &made.memory);
-  made.seconds = absl::ToDoubleSeconds(steady_now() - start);
-  if (run.record_golden.empty()) return;
+  const absl::Time start = steady_now(), deadline = start + options_.audit_timeout;
+  const double work_max = options_.work_per_second * absl::ToDoubleSeconds(options_.audit_timeout);
   try {
-    made.golden = golden_step(trace, *run.profile);
-  } catch (const std::exception& failure) {
-    made.golden = absl::InternalError(failure.what());
+    const CancelScope scope([&] { return wanted(step, deadline); });
+    made.verdict = audit(record, *run.profile, ObservedProducts::kRowsFirst, &made.memory, work_max);
+    if (!run.record_golden.empty()) made.golden = recorded(trace, *run.profile);
+  } catch (const GivenUp&) {
+    made.given_up = steady_now() <= deadline;
+    const std::string why =
+        StrCat("it took longer than ", absl::FormatDuration(options_.audit_timeout), " (--audit-timeout)");
+    made.verdict = audit_given_up(record, *run.profile, why, &made.memory);
+    if (!run.record_golden.empty()) made.golden = absl::DeadlineExceededError(why);
   }
+  made.seconds = absl::ToDoubleSeconds(steady_now() - start);
+}
+
+bool StepPipeline::wanted(const Step& step, absl::Time deadline) const {
+  const absl::Time now = steady_now();
+  if (giving_up_ || now > deadline) return false;
+  const std::lock_guard lock(mutex_);
+  return step.waiters.empty() || std::ranges::any_of(step.waiters, [&](const Waiter& waiter) {
+           return waiter.client == nullptr || now <= waiter.client->left() + options_.orphan_timeout;
+         });
 }
 
 void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers::Ran& ran) {
@@ -326,6 +376,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   } else {
     wrong = made->wrong;
   }
+  if (!wrong && made->given_up) return drop(step, absl::UnavailableError("the audit was given up"));
   if (wrong) {
     return record_refusal(trace.identity, std::move(wrong), {trace.missed, trace.missed_reasons},
                           [this, step](const StepAnswer& answer) { finish(step, answer); });
@@ -363,23 +414,29 @@ void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_
   const VerdictRecord& wire = judged->wire;
   parts_.store->append(
       wire, {trace.missed, trace.missed_reasons}, judged->memory, [this, step, judged](const absl::Status& status) {
-        const Trace& of = *step->trace();
-        if (status.ok()) {
-          unstored_.remove(of.identity.id());
-        } else {
-          unstored_.put(of.identity.id(), judged);
-        }
-        if (status.ok() && parts_.metrics != nullptr) {
-          parts_.metrics->add_verdict(judged->verdict);
-          parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
-        }
-        finish(step, {.step = of.identity,
-                      .error = status,
-                      .field = "",
-                      .verdict = judged->wire,
-                      .durable = status.ok(),
-                      .outputs = judged->verdict.outputs});
+        const absl::Status fault = contained("a stored verdict's answer", [&] { stored(step, judged, status); });
+        if (!fault.ok()) failed(step, fault);
       });
+}
+
+void StepPipeline::stored(const std::shared_ptr<Step>& step, const std::shared_ptr<const JudgedStep>& judged,
+                          const absl::Status& status) {
+  const Trace& of = *step->trace();
+  if (status.ok()) {
+    unstored_.remove(of.identity.id());
+  } else {
+    unstored_.put(of.identity.id(), judged);
+  }
+  if (status.ok() && parts_.metrics != nullptr) {
+    parts_.metrics->add_verdict(judged->verdict);
+    parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
+  }
+  finish(step, {.step = of.identity,
+                .error = status,
+                .field = "",
+                .verdict = judged->wire,
+                .durable = status.ok(),
+                .outputs = judged->verdict.outputs});
 }
 
 void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {
@@ -398,15 +455,32 @@ void StepPipeline::record_refusal(const StepIdentity& step, Violation violation,
 
 void StepPipeline::finish(const std::shared_ptr<Step>& step, StepAnswer answer) {
   answer.memory_share = step->memory_share;
-  std::vector<Done> done;
+  std::vector<Waiter> waiters;
   {
     const std::lock_guard lock(mutex_);
-    steps_.erase(answer.step.id());
-    done.swap(step->done);
+    if (const auto found = steps_.find(answer.step.id()); found != steps_.end() && found->second == step)
+      steps_.erase(found);
+    waiters.swap(step->waiters);
   }
   step->assembled.memory.release();
   step->of_ranks.clear();
-  for (const Done& callback : done) callback(answer);
+  call_back(waiters, answer);
+}
+
+void StepPipeline::drop(const std::shared_ptr<Step>& step, const absl::Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    step->waiters.clear();  // Who has no answer sends the step again.
+  }
+  finish(step, {step->trace()->identity, why, "", {}, false});
+}
+
+void StepPipeline::call_back(const std::vector<Waiter>& waiters, const StepAnswer& answer) {
+  for (const Waiter& waiter : waiters) contained("a step's answer", [&] { waiter.done(answer); }).IgnoreError();
+}
+
+StepPipeline::Done StepPipeline::to_all(std::vector<Waiter> waiters) {
+  return [waiters = std::move(waiters)](const StepAnswer& answer) { call_back(waiters, answer); };
 }
 
 void StepPipeline::stop_waiting() {
@@ -426,15 +500,22 @@ void StepPipeline::expire_loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const absl::Time next = pairing_.next_deadline();
+    const auto changed = [&] { return stop_ || pairing_.next_deadline() != next; };
     if (next == absl::InfiniteFuture()) {
-      wake_.wait(lock);
+      wake_.wait(lock, changed);
     } else {
-      wake_.wait_for(lock, absl::ToChronoNanoseconds(std::max(next - steady_now(), absl::ZeroDuration())));
+      wake_.wait_for(lock, absl::ToChronoNanoseconds(std::max(next - steady_now(), absl::ZeroDuration())), changed);
     }
     lock.unlock();
-    pairing_.expire(steady_now());
+    contained("the deadlines' thread", [&] { pairing_.expire(steady_now()); }).IgnoreError();
     lock.lock();
   }
+}
+
+void StepPipeline::wake_expirer() {
+  // With the lock, or the news may come between the expirer's look at the deadlines and its sleep.
+  { const std::lock_guard lock(mutex_); }
+  wake_.notify_all();
 }
 
 }  // namespace plumbline

@@ -3,6 +3,7 @@
 // Thread-safe. Nothing here blocks the caller: disk work is on one thread, audits are on the workers'.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -24,10 +25,13 @@
 #include "server/work/pairing.h"
 #include "server/work/run_registry.h"
 #include "server/work/serial_executor.h"
+#include "server/work/steady.h"
 #include "server/work/unstored.h"
 #include "server/work/workers.h"
 
 namespace plumbline {
+
+struct Joined;
 
 // What became of a step. `durable` unless the store itself failed or the daemon gave up on it.
 struct StepAnswer {
@@ -43,12 +47,27 @@ struct StepAnswer {
   WantedOutputs outputs = WantedOutputs::kNone;
 };
 
+// Who waits for a step's answer: one that has left needs none.
+class StepClient {
+ public:
+  void leave() { left_ns_ = absl::ToUnixNanos(steady_now()); }
+  // InfiniteFuture: it has not.
+  absl::Time left() const { return left_ns_ == 0 ? absl::InfiniteFuture() : absl::FromUnixNanos(left_ns_); }
+
+ private:
+  std::atomic<std::int64_t> left_ns_ = 0;
+};
+
 class StepPipeline {
  public:
   using Done = std::function<void(const StepAnswer&)>;  // From any thread; must not block.
 
   struct Options {
     absl::Duration reference_timeout = absl::Seconds(60);  // And how long ranks wait for each other.
+    absl::Duration audit_timeout = absl::InfiniteDuration();
+    absl::Duration orphan_timeout = absl::Seconds(10);  // Of an audit, once all who wait for it have left.
+    std::uint64_t step_bytes_max = UINT64_MAX;          // Of what joining a step's ranks makes.
+    double work_per_second = 1e11;                      // Multiplications that no worker exceeds.
   };
   // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null, and `golden` where no run
   // names a golden run.
@@ -61,6 +80,7 @@ class StepPipeline {
     Workers* workers = nullptr;
     SerialExecutor* disk = nullptr;
     Metrics* metrics = nullptr;
+    MemoryBudget* memory = nullptr;  // Of all steps held; null: no budget.
   };
 
   StepPipeline(Parts parts, Options options);
@@ -68,13 +88,17 @@ class StepPipeline {
 
   // A whole step. Idempotent on identity and digest: a step with a verdict is answered with it again, one that is being
   // audited is answered when that is done; another digest is ALREADY_EXISTS, and recorded.
-  void submit(std::shared_ptr<Run> run, AssembledStep step, Done done);
+  // Without an answer where `client` (null: it never does) leaves before there is one.
+  void submit(std::shared_ptr<Run> run, AssembledStep step, Done done,
+              std::shared_ptr<const StepClient> client = nullptr);
   // A step that cannot be audited: recorded, then answered. What the disk does not take is no final answer: the client
   // sends the step again, and what was judged once is stored then.
   void refuse(const StepIdentity& step, Violation violation, Missed missed, Done done);
 
   // Stops waiting for references and ranks, then for new ones too.
   void stop_waiting();
+  // Gives up all audits, those that run too: their steps get no answer.
+  void give_up() { giving_up_ = true; }
   std::size_t in_flight() const;  // Steps taken and not answered yet.
   std::size_t waiting() const { return pairing_.waiting(); }
 
@@ -90,13 +114,18 @@ class StepPipeline {
     StepMemory memory;
     absl::StatusOr<GoldenStep> golden = GoldenStep{};  // Where the run records one.
     double seconds = 0;
+    bool given_up = false;  // Nobody wants it any more.
+  };
+  struct Waiter {
+    Done done;
+    std::shared_ptr<const StepClient> client;
   };
   struct Step {
     std::shared_ptr<Run> run;
     AssembledStep assembled;
     std::unique_ptr<Audit> audit;
     std::shared_ptr<const Trace> trace() const { return assembled.trace; }
-    std::vector<Done> done;
+    std::vector<Waiter> waiters;
     std::vector<MemoryBudget::Reservation> of_ranks;  // What their traces hold, which the joined one shares.
     std::optional<Verdict> given;                     // Without an audit: the ranks' traces make no step.
     double memory_share = 0;
@@ -107,10 +136,18 @@ class StepPipeline {
     std::map<std::int32_t, std::shared_ptr<Step>> steps;
   };
 
-  void admit(std::shared_ptr<Step> step, Done done);  // On the disk thread.
+  // On the disk thread. The waiters are the step's, or those of a step of its identity that is under way.
+  void admit(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters);
+  // Answers a step on whose way something threw.
+  void failed(const std::shared_ptr<Step>& step, const absl::Status& fault, const std::vector<Waiter>& waiters = {});
+  bool wanted(const Step& step, absl::Time deadline) const;  // Its audit.
   // Of a run with several ranks, on the disk thread (step_ranks.cc).
-  void gather(std::shared_ptr<Step> step, Done done);
+  void gather(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters);
   void close_group(const std::string& id, const std::string& missing_because);
+  // The ranks' traces become one on a worker; then the step goes on as one of a single rank does.
+  void join(const std::shared_ptr<Step>& step, std::vector<std::shared_ptr<const Trace>> traces,
+            std::vector<Waiter> waiters);
+  void admit_joined(const std::shared_ptr<Step>& step, const Joined& joined, const absl::Status& ran);
   void give_up_passed(const StepIdentity& judged, std::int32_t rank);
   // Answers from the store. False: the step is not known there.
   bool answer_rank_from_store(const Step& step, const Done& done);
@@ -128,8 +165,15 @@ class StepPipeline {
   void keep_trace(const TraceRecord& record, Verdict* verdict) const;
   void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
   void store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged);
+  void stored(const std::shared_ptr<Step>& step, const std::shared_ptr<const JudgedStep>& judged,
+              const absl::Status& status);
   void finish(const std::shared_ptr<Step>& step, StepAnswer answer);
+  // Calls each back; a callback that throws keeps none from the others.
+  static void call_back(const std::vector<Waiter>& waiters, const StepAnswer& answer);
+  static Done to_all(std::vector<Waiter> waiters);
+  void drop(const std::shared_ptr<Step>& step, const absl::Status& why);  // Without an answer.
   void expire_loop();
+  void wake_expirer();
 
   const Parts parts_;
   const Options options_;
@@ -141,6 +185,7 @@ class StepPipeline {
   std::map<std::string, RankGroup> groups_;             // Of the disk thread; by id of the verdict to be.
   std::map<std::string, std::string> unkept_;  // Traces that could not be kept, by id: why. At most kUnkeptMax.
   bool stop_waiting_ = false;
+  std::atomic<bool> giving_up_ = false;
   bool stop_ = false;
   std::thread expirer_;
 };

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/join.h"
+#include "server/ingest/shards.h"
 #include "server/work/steady.h"
 #include "server/work/step_pipeline.h"
 
@@ -62,29 +63,35 @@ bool StepPipeline::answer_rank_from_store(const Step& step, const Done& done) {
   return true;
 }
 
-void StepPipeline::gather(std::shared_ptr<Step> step, Done done) {
+void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters) {
   const Trace& trace = *step->trace();
   const std::int32_t rank = trace.identity.rank;
   const StepIdentity judged = step->run->judged(trace.identity.step);
   const std::string id = judged.id();
+  const auto join = [&](Step& other) {
+    other.waiters.insert(other.waiters.end(), std::make_move_iterator(waiters.begin()),
+                         std::make_move_iterator(waiters.end()));
+  };
   {
     std::unique_lock lock(mutex_);
     if (const auto found = steps_.find(id); found != steps_.end()) {
-      const std::string digest = found->second->trace()->rank_digests.at(static_cast<std::size_t>(rank));
+      const std::vector<std::string>& digests = found->second->trace()->rank_digests;
+      const auto index = static_cast<std::size_t>(rank);
+      const std::string digest = index < digests.size() ? digests[index] : "of other ranks";
       if (digest.empty() || digest == trace.digest) {
-        found->second->done.push_back(std::move(done));
+        join(*found->second);
         return;
       }
       lock.unlock();
-      return refuse_other_digest(trace, digest, std::move(done));
+      return refuse_other_digest(trace, digest, to_all(std::move(waiters)));
     }
   }
-  if (answer_rank_from_store(*step, done)) return;
+  if (answer_rank_from_store(*step, to_all(waiters))) return;
   if (trace.identity.step < step->run->last_step && !unstored_.holds(id)) {
     return record_refusal(trace.identity,
                           invalid("step_begin.step", StrCat("a step after ", step->run->last_step, ", the run's last"),
                                   trace.identity.step),
-                          {trace.missed, trace.missed_reasons}, std::move(done));
+                          {trace.missed, trace.missed_reasons}, to_all(std::move(waiters)));
   }
   step->run->last_step = std::max(step->run->last_step, trace.identity.step);
 
@@ -93,12 +100,12 @@ void StepPipeline::gather(std::shared_ptr<Step> step, Done done) {
   group.ranks = step->run->ranks;
   if (const auto known = group.steps.find(rank); known != group.steps.end()) {
     const std::string digest = known->second->trace()->digest;
-    if (digest != trace.digest) return refuse_other_digest(trace, digest, std::move(done));
-    known->second->done.push_back(std::move(done));
+    if (digest != trace.digest) return refuse_other_digest(trace, digest, to_all(std::move(waiters)));
+    join(*known->second);
     return;
   }
-  step->done.push_back(std::move(done));
-  group.steps[rank] = std::move(step);
+  join(*step);
+  group.steps[rank] = step;
   const bool complete = group.steps.size() == static_cast<std::size_t>(group.ranks);
   give_up_passed(judged, rank);
   if (complete) {
@@ -106,21 +113,25 @@ void StepPipeline::gather(std::shared_ptr<Step> step, Done done) {
     pairing_.arrived(waiting_key(id));
     return;
   }
+  if (first) {
+    pairing_.wait(waiting_key(id), steady_now() + options_.reference_timeout, [this, id](bool arrived) {
+      if (arrived) return;
+      parts_.disk->post([this, id] {
+        close_group(id, StrCat("it did not arrive within ", absl::FormatDuration(options_.reference_timeout),
+                               "; all ranks must stream to this daemon"));
+      });
+    });
+    wake_expirer();
+  }
+  // Asked once the wait is known: who stops all waits from here on ends this one as well.
   bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
     stopped = stop_waiting_;
   }
-  if (stopped) return close_group(id, "the daemon was stopped before it arrived");
-  if (!first) return;
-  pairing_.wait(waiting_key(id), steady_now() + options_.reference_timeout, [this, id](bool arrived) {
-    if (arrived) return;
-    parts_.disk->post([this, id] {
-      close_group(id, StrCat("it did not arrive within ", absl::FormatDuration(options_.reference_timeout),
-                             "; all ranks must stream to this daemon"));
-    });
-  });
-  wake_.notify_all();
+  if (!stopped) return;
+  close_group(id, "the daemon was stopped before it arrived");
+  pairing_.arrived(waiting_key(id));
 }
 
 void StepPipeline::give_up_passed(const StepIdentity& judged, std::int32_t rank) {
@@ -147,9 +158,10 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
   step->run = first.run;
   std::vector<std::shared_ptr<const Trace>> traces;
   std::vector<std::int32_t> missing;
-  std::vector<Done> waiting;
-  auto unjoined = std::make_shared<Trace>();  // What is known of the step where it cannot be judged.
+  std::vector<Waiter> waiters;
+  auto unjoined = std::make_shared<Trace>();  // What is known of the step before it is joined.
   unjoined->identity = first.run->judged(first.trace()->identity.step);
+  unjoined->digest = first.trace()->digest;
   unjoined->rank_digests.resize(static_cast<std::size_t>(group.ranks));
   for (std::int32_t rank = 0; rank < group.ranks; ++rank) {
     const auto member = group.steps.find(rank);
@@ -162,22 +174,69 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
     unjoined->rank_digests[static_cast<std::size_t>(rank)] = part.trace()->digest;
     unjoined->missed = std::max(unjoined->missed, part.trace()->missed);
     step->of_ranks.push_back(std::move(part.assembled.memory));
-    waiting.insert(waiting.end(), std::make_move_iterator(part.done.begin()), std::make_move_iterator(part.done.end()));
+    waiters.insert(waiters.end(), std::make_move_iterator(part.waiters.begin()),
+                   std::make_move_iterator(part.waiters.end()));
   }
-  if (!missing.empty()) {
-    step->given = without_ranks(missing, missing_because);
-  } else if (Joined joined = join_ranks(traces, step->run->replicated); joined.trace != nullptr) {
-    step->assembled.trace = std::move(joined.trace);
+  step->assembled.trace = std::move(unjoined);
+  if (missing.empty()) return join(step, std::move(traces), std::move(waiters));
+  step->given = without_ranks(missing, missing_because);
+  admit(step, std::move(waiters));
+}
+
+void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shared_ptr<const Trace>> traces,
+                        std::vector<Waiter> waiters) {
+  const Trace& trace = *step->trace();
+  const auto refuse = [&](Violation violation) {
+    record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},
+                   [this, step](const StepAnswer& answer) { finish(step, answer); });
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    step->waiters = std::move(waiters);
+    steps_[trace.identity.id()] = step;  // A rank that sends the step again meanwhile waits for the same answer.
+  }
+  // Tensors that ranks hold in parts are put together: however small the parts are, the whole is what its shape says.
+  const std::uint64_t wholes = bytes_of_wholes(traces);
+  MemoryBudget::Reservation memory(parts_.memory);
+  if (wholes > options_.step_bytes_max || memory.take(wholes) != MemoryBudget::Answer::kGranted) {
+    return refuse(exhausted("step", StrCat("the tensors that its ranks hold in parts take ", wholes,
+                                           " bytes, more than --memory-limit leaves for one step")));
+  }
+  step->of_ranks.push_back(std::move(memory));
+
+  auto joined = std::make_shared<Joined>();
+  Workers::Task task;
+  task.job = StrCat(trace.identity.project, "/", trace.identity.job);
+  task.run = trace.identity.run_id();
+  task.bytes = wholes;
+  task.compute = [joined, traces = std::move(traces), replicated = step->run->replicated] {
+    *joined = join_ranks(traces, replicated);
+  };
+  task.finish = [this, step, joined](const Workers::Ran& ran) {
+    parts_.disk->post([this, step, joined, status = ran.status] { admit_joined(step, *joined, status); },
+                      [this, step](const absl::Status& fault) { failed(step, fault); });
+  };
+  if (const auto ticket = parts_.workers->submit(std::move(task)); !ticket.ok()) {
+    if (absl::IsUnavailable(ticket.status())) return drop(step, ticket.status());  // Draining.
+    refuse({ticket.status().code(), "step", std::string(ticket.status().message())});
+  }
+}
+
+void StepPipeline::admit_joined(const std::shared_ptr<Step>& step, const Joined& joined, const absl::Status& ran) {
+  if (giving_up_) return drop(step, absl::UnavailableError("the daemon is stopping"));
+  if (!ran.ok()) return failed(step, ran);
+  std::vector<Waiter> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    steps_.erase(step->trace()->identity.id());
+    waiters.swap(step->waiters);
+  }
+  if (joined.trace != nullptr) {
+    step->assembled.trace = joined.trace;
   } else {
     step->given = of_fault(joined);
   }
-  if (step->given) {
-    unjoined->digest = first.trace()->digest;
-    step->assembled.trace = std::move(unjoined);
-  }
-  admit(std::move(step), [waiting = std::move(waiting)](const StepAnswer& answer) {
-    for (const Done& done : waiting) done(answer);
-  });
+  admit(step, std::move(waiters));
 }
 
 }  // namespace plumbline

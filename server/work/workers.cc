@@ -1,11 +1,11 @@
 #include "server/work/workers.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/fault/fault.h"
 
 namespace plumbline {
 
@@ -48,27 +48,30 @@ Scheduler::Ran Workers::run(State& state, const Scheduler::Turn& turn) {
   if (turn.why == Why::kNowhere) {
     ran.status = absl::FailedPreconditionError(
         StrCat("no worker is left that can run it", ran.notes.empty() ? "" : "; ", absl::StrJoin(ran.notes, "; ")));
-    state.task.finish(ran);
+    finish(state);
     return Scheduler::Ran::kDone;
   }
   if (options_.metrics != nullptr && (turn.why == Why::kTooLarge || turn.why == Why::kFull)) {
     options_.metrics->add_spill(turn.why == Why::kFull ? Spill::kFull : Spill::kTooLarge);
   }
   ran.backend = scheduler_.places()[turn.place].name;
-  try {
-    if (turn.place >= devices_.size()) {
-      state.task.compute();
-      ran.status = absl::OkStatus();
-    } else if (absl::Status failed = devices_[turn.place]->run(state.task.compute); !failed.ok()) {
+  if (turn.place >= devices_.size()) {
+    ran.status = contained("an audit", state.task.compute);
+  } else {
+    absl::Status failed;
+    ran.status = contained("an audit", [&] { failed = devices_[turn.place]->run(state.task.compute); });
+    if (!failed.ok()) {
       device_failed(turn.place, failed);
       ran.notes.emplace_back(failed.message());
       return Scheduler::Ran::kFailed;
     }
-  } catch (const std::exception& failure) {  // Of host memory, above all: the task's, not the daemon's.
-    ran.status = absl::InternalError(failure.what());
   }
-  state.task.finish(ran);
+  finish(state);
   return Scheduler::Ran::kDone;
+}
+
+void Workers::finish(State& state) {
+  contained("an audit's answer", [&] { state.task.finish(state.ran); }).IgnoreError();
 }
 
 void Workers::device_failed(std::size_t place, const absl::Status& failed) {

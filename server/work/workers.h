@@ -25,7 +25,7 @@ class Workers {
   };
 
   struct Ran {
-    // INTERNAL: the computation threw. FAILED_PRECONDITION: no worker is left that can run it.
+    // INTERNAL: the computation threw (fault.h). FAILED_PRECONDITION: no worker is left that can run it.
     absl::Status status;
     std::string backend;             // "cpu", "cuda:0"
     std::vector<std::string> notes;  // What went wrong on the way.
@@ -36,7 +36,7 @@ class Workers {
     std::uint64_t bytes = 0;
     bool ready = true;
     std::function<void()> compute;           // Where it is called again, from the start, its first results are void.
-    std::function<void(const Ran&)> finish;  // Once, on the same thread. Must not throw.
+    std::function<void(const Ran&)> finish;  // Once, on the same thread. What it throws is lost.
   };
 
   Workers(Options options, std::vector<std::unique_ptr<DeviceWorker>> devices);
@@ -56,6 +56,7 @@ class Workers {
  private:
   struct State;
   Scheduler::Ran run(State& state, const Scheduler::Turn& turn);
+  void finish(State& state);
   void device_failed(std::size_t place, const absl::Status& failed);
 
   const Options options_;

@@ -144,6 +144,10 @@ class Stream:
                     return getattr(response, kind)
         raise AssertionError(f"the stream ended without a {kind}: {self._ended}")
 
+    def received(self) -> None:
+        """Waits until the daemon has taken all that was sent."""
+        self.wait(lambda: any(each.HasField("ack") and each.ack.received >= self.sent for each in self._responses))
+
     def durable(self, step: int) -> None:
         """Waits until the daemon says that the step is on disk."""
 
@@ -175,8 +179,8 @@ def violations(status: status_pb2.Status) -> list[tuple[str, str]]:
     found = []
     for detail in status.details:
         bad = error_details_pb2.BadRequest()
-        assert detail.Unpack(bad)
-        found += [(each.field, each.description) for each in bad.field_violations]
+        if detail.Unpack(bad):
+            found += [(each.field, each.description) for each in bad.field_violations]
     return found
 
 

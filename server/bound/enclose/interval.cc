@@ -50,9 +50,9 @@ Bound Enclosures::unrounded(NodeId id, const Array& stored) const {
 }
 
 bool Enclosures::exactly_seen(NodeId id) const {
+  while (!anchored(id) && graph_.nodes[id].primitive == Primitive::kWindow) id = graph_.nodes[id].inputs[0];
   if (anchored(id)) return !unrounded(id, Array::scalar(1));
-  const Node& node = graph_.nodes[id];
-  return node.primitive == Primitive::kLeaf || (node.primitive == Primitive::kWindow && exactly_seen(node.inputs[0]));
+  return graph_.nodes[id].primitive == Primitive::kLeaf;
 }
 
 Arithmetic Enclosures::arithmetic(NodeId id) const {

@@ -13,6 +13,9 @@
 namespace plumbline {
 namespace {
 
+// Of what is remembered of differing nodes' beginnings: beyond, the first of them stands for all.
+constexpr std::size_t kHistoryMax = 1 << 22;
+
 // Sums, and what moves or regroups their terms.
 bool additive(Primitive primitive) {
   switch (primitive) {
@@ -163,20 +166,33 @@ class Search {
   }
 
  private:
+  // Zero and minus infinity by a condition that the other program has are another way to fill by it.
   Agreement agreement(NodeId id) {
-    const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
+    std::vector<NodeId> masks;  // They agree if the condition of the last of them does.
+    for (;; id = graph_.nodes[id].inputs[0]) {
+      const auto [known, fresh] = agreements_.try_emplace(id, Agreement::kAgrees);
+      if (fresh) known->second = by_value(id);
+      if (!fresh || known->second != Agreement::kDiffers || !is_additive_mask(graph_.nodes[id])) break;
+      masks.push_back(id);
+    }
+    Agreement found = agreements_.at(id);
+    for (auto mask = masks.rbegin(); mask != masks.rend(); ++mask) {
+      if (found == Agreement::kAgrees) agreements_[*mask] = found;
+      found = agreements_[*mask];
+    }
+    return found;
+  }
+
+  Agreement by_value(NodeId id) {
     const Node& node = graph_.nodes[id];
     const Array& value = side_.replay.value(id);
     // Leaves are shared, but for a draw that was moved to another distribution.
-    if (fresh && (node.primitive != Primitive::kLeaf || draws_.count(id) != 0) && value)
-      known->second = other_.of(node, value);
-    if (fresh && known->second == Agreement::kDiffers && is_additive_mask(node)) known->second = Agreement::kAgrees;
-    return known->second;
+    const bool compared = node.primitive != Primitive::kLeaf || draws_.count(id) != 0;
+    return compared && value ? other_.of(node, value) : Agreement::kAgrees;
   }
 
-  // Zero and minus infinity by a condition that the other program has: another way to fill by it.
   bool is_additive_mask(const Node& node) {
-    if (node.primitive != Primitive::kSelect || agreement(node.inputs[0]) != Agreement::kAgrees) return false;
+    if (node.primitive != Primitive::kSelect) return false;
     const auto number = [&](std::size_t input, double wanted) {
       const Array& value = side_.replay.value(node.inputs[input]);
       return value && value.count() == 1 && value.materialize().item() == wanted;
@@ -226,12 +242,15 @@ class Search {
       for (NodeId input : graph_.nodes[id].inputs)
         if (agreement(input) != Agreement::kAgrees && differing.insert(input).second) open.push_back(input);
     }
+    std::size_t held = 0;
     for (NodeId id : differing) {  // In topological order.
+      if (held > kHistoryMax) return *differing.begin();
       std::set<NodeId>& from = history[id];
       for (NodeId input : graph_.nodes[id].inputs)
         if (const auto known = history.find(input); known != history.end())
           from.insert(known->second.begin(), known->second.end());
       if (from.empty()) from.insert(id);
+      held += from.size();
     }
     const std::set<NodeId>& all = history[node];
     const auto same_line = [&](NodeId id) { return source(id) == source(*all.begin()); };

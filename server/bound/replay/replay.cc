@@ -11,6 +11,7 @@
 
 #include "kernels/ball/round.h"
 #include "kernels/checks.h"
+#include "kernels/cpu/cancel.h"
 #include "kernels/cpu/loop.h"
 #include "kernels/operations.h"
 #include "kernels/sums.h"
@@ -250,6 +251,7 @@ struct Replay::State {
   }
 
   Array evaluate(NodeId id) {
+    cancel_point();
     const Node& node = graph->nodes[id];
     if (const auto leaf = packed.find(id); leaf != packed.end()) return leaf->second;
     if (precision == Precision::kJittered && (!is_float(node.result) || decides(node))) return base.value(id);

@@ -154,7 +154,7 @@ TEST(Assembler, APartLiesInItsLeafAndInItsWhole) {
 }
 
 TEST(Assembler, AStepWaitsForMemoryThatAnotherHolds) {
-  MemoryBudget budget(2000000);
+  MemoryBudget budget(1500000);
   auto options = options_of_a_run();
   options.budget = &budget;
   TraceAssembler first(options), second(options);
@@ -162,7 +162,8 @@ TEST(Assembler, AStepWaitsForMemoryThatAnotherHolds) {
   begin.mutable_step_begin()->set_step(1);
   first.add(begin);
   second.add(begin);
-  const auto big = chunk(1, 0, 1500000, "x");
+  const std::string bytes(900000, 'x');
+  const auto big = chunk(1, 0, bytes.size(), bytes);
   EXPECT_EQ(first.add(big).progress, Progress::kTaken);
   EXPECT_EQ(second.add(big).progress, Progress::kWait);
   bool released = false;
@@ -172,7 +173,21 @@ TEST(Assembler, AStepWaitsForMemoryThatAnotherHolds) {
   EXPECT_EQ(first.add(outside).progress, Progress::kStepFailed);  // And so gives its memory back.
   EXPECT_TRUE(released);
   EXPECT_EQ(second.add(big).progress, Progress::kTaken);
-  EXPECT_EQ(budget.used(), 1500000u);
+  EXPECT_EQ(budget.used(), bytes.size() + limits::kPayloadEntryBytes);
+}
+
+TEST(Assembler, WhatWasAnnouncedIsNotTakenFromOthers) {
+  MemoryBudget budget(1500000);
+  auto options = options_of_a_run();
+  options.budget = &budget;
+  options.step_bytes_max = 1500000;
+  TraceAssembler assembler(options);
+  v1::AuditRequest begin;
+  begin.mutable_step_begin()->set_step(1);
+  assembler.add(begin);
+  EXPECT_EQ(assembler.add(chunk(1, 0, 1400000, "x")).progress, Progress::kTaken);
+  EXPECT_EQ(budget.used(), 1 + limits::kPayloadEntryBytes);
+  EXPECT_EQ(assembler.add(chunk(2, 0, 200000, "x")).violation.field, "data.total") << "of its own step it is";
 }
 
 TEST(Assembler, ATraceHoldsItsMemoryUntilItIsGone) {

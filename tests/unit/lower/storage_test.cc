@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <random>
+#include <string>
 
+#include "server/lower/view.h"
 #include "tests/unit/lower/trace_builder.h"
 
 namespace plumbline {
@@ -118,6 +122,87 @@ TEST(Storage, AReferencesParametersMayLackTheirContent) {
   const Graph graph = lower(b.trace);
   EXPECT_EQ(graph.leaves[0].bytes, nullptr);
   EXPECT_EQ(graph.taps[1].terms[0].observed, nullptr);
+}
+
+// Elements [offset, offset + length) of a tensor.
+TensorRef part(const TensorRef& of, std::int64_t offset, std::int64_t length) {
+  return {of.value, of.format, {{length}, {1}, offset}};
+}
+
+TEST(Storage, AHundredThousandWritesOfOneTensorAreOneAssembly) {
+  constexpr std::int64_t kWrites = 100'000;
+  TraceBuilder b;
+  TensorRef x = b.leaf({kWrites}, Values(kWrites, 1));
+  for (std::int64_t i = 0; i < kWrites; ++i)
+    x.value =
+        b.write("aten::mul_.Tensor", {{"self", part(x, i, 1)}, {"other", 2.0}}, {{"self", part(x, i, 1)}})[0].value;
+  b.tap("x", x);
+  const Graph graph = lower(b.trace);
+  EXPECT_LT(nodes_of(graph, Primitive::kAssemble), 200u);
+  EXPECT_EQ(testing::tap_values(graph, "x"), Values(kWrites, 2));
+}
+
+TEST(Storage, ReadsBehindWritesGoToWhatTheyRead) {
+  TraceBuilder b;
+  TensorRef x = b.leaf({4, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  // Columns, which interleave in memory, one after the other from the one before: x[:, t] += x[:, t - 1].
+  for (std::int64_t t = 1; t < 3; ++t) {
+    const TensorRef column{x.value, x.format, {{4}, {3}, t}}, before{x.value, x.format, {{4}, {3}, t - 1}};
+    x.value = b.write("aten::add_.Tensor", {{"self", column}, {"other", before}}, {{"self", column}})[0].value;
+  }
+  b.tap("first", {x.value, x.format, {{4}, {3}, 0}});
+  b.tap("last", {x.value, x.format, {{4}, {3}, 2}});
+  const Graph graph = lower(b.trace);
+  EXPECT_EQ(nodes_of(graph, Primitive::kAssemble), 0u);
+  EXPECT_EQ(testing::tap_values(graph, "first"), (Values{1, 4, 7, 10}));
+  EXPECT_EQ(testing::tap_values(graph, "last"), (Values{6, 15, 24, 33}));
+}
+
+TEST(Storage, AWindowAcrossWritesIsPutTogetherAlone) {
+  TraceBuilder b;
+  const TensorRef before = b.leaf({100}, Values(100, 1));
+  TensorRef x = before;
+  const auto write = [&](std::int64_t offset, std::int64_t length, double factor) {
+    const TensorRef at = part(x, offset, length);
+    x.value = b.write("aten::mul_.Tensor", {{"self", at}, {"other", factor}}, {{"self", at}})[0].value;
+  };
+  write(10, 4, 2);
+  write(12, 4, 3);
+  write(20, 1, 5);
+  b.tap("across", part(x, 8, 9));
+  b.tap("spread", {x.value, x.format, {{3}, {5}, 10}});
+  const Graph graph = lower(b.trace);
+  EXPECT_EQ(testing::tap_values(graph, "across"), (Values{1, 1, 2, 2, 6, 6, 3, 3, 1}));
+  EXPECT_EQ(testing::tap_values(graph, "spread"), (Values{2, 3, 5}));
+  for (const Node& node : graph.nodes) EXPECT_TRUE(node.primitive != Primitive::kAssemble || count(node.shape) < 100);
+}
+
+TEST(Storage, EveryReadOfManyWritesIsRight) {
+  constexpr std::int64_t kElements = 100;  // More than any window below reaches.
+  std::mt19937 random(7);
+  TraceBuilder b;
+  Values expected(kElements);
+  for (std::int64_t i = 0; i < kElements; ++i) expected[i] = static_cast<double>(i);
+  TensorRef x = b.leaf({kElements}, expected);
+  std::map<std::string, Values> taps;
+  const auto view_of = [&] {
+    const std::int64_t rows = 1 + random() % 4, columns = 1 + random() % 5, step = 1 + random() % 3;
+    const std::int64_t row = columns * step + random() % 4;
+    const std::int64_t reach = (rows - 1) * row + (columns - 1) * step;
+    return View{{rows, columns}, {row, step}, static_cast<std::int64_t>(random() % (kElements - reach))};
+  };
+  for (int i = 0; i < 400; ++i) {
+    const TensorRef read{x.value, x.format, view_of()};
+    const std::string name = std::to_string(i);
+    b.tap(name, read);
+    for_each_address(read.view, [&](std::int64_t at) { taps[name].push_back(expected[at]); });
+    const TensorRef at{x.value, x.format, view_of()};
+    x.value = b.write("aten::add_.Scalar", {{"self", at}, {"other", 1.0 + i}}, {{"self", at}})[0].value;
+    for_each_address(at.view, [&](std::int64_t address) { expected[address] += 1.0 + i; });
+  }
+  const Graph graph = lower(b.trace);
+  for (const auto& [name, values] : taps)
+    EXPECT_EQ(testing::tap_values(graph, name), values) << "before write " << name;
 }
 
 }  // namespace

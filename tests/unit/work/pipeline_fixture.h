@@ -38,7 +38,7 @@ class PipelineFixture : public ::testing::Test {
     auto kept = TraceStore::open(directory_.path + "/kept", 1u << 30, TraceContent::kWhole);
     ASSERT_TRUE(kept.ok());
     kept_ = *std::move(kept);
-    StepPipeline::Options options;
+    StepPipeline::Options options = pipeline_options_;
     options.reference_timeout = reference_timeout;
     pipeline_ =
         std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(), nullptr,
@@ -49,6 +49,7 @@ class PipelineFixture : public ::testing::Test {
   void stop() {
     if (disk_ == nullptr) return;
     disk_->flush();
+    pipeline_->give_up();
     workers_.reset();
     store_.reset();
     disk_.reset();
@@ -74,13 +75,15 @@ class PipelineFixture : public ::testing::Test {
     return run;
   }
 
-  std::future<StepAnswer> submit(const std::shared_ptr<plumbline::Run>& run, std::vector<v1::AuditRequest> frames) {
+  std::future<StepAnswer> submit(const std::shared_ptr<plumbline::Run>& run, std::vector<v1::AuditRequest> frames,
+                                 std::shared_ptr<const StepClient> client = nullptr) {
     auto options = options_of_a_run();
     options.run = run->identity;
     TraceAssembler assembler(options);
     EXPECT_EQ(offer(assembler, frames).progress, TraceAssembler::Progress::kStepDone);
     auto answer = std::make_shared<std::promise<StepAnswer>>();
-    pipeline_->submit(run, assembler.take_step(), [answer](const StepAnswer& done) { answer->set_value(done); });
+    pipeline_->submit(
+        run, assembler.take_step(), [answer](const StepAnswer& done) { answer->set_value(done); }, std::move(client));
     return answer->get_future();
   }
 
@@ -96,6 +99,7 @@ class PipelineFixture : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
+  StepPipeline::Options pipeline_options_;
   Profile profile_;
   std::unique_ptr<RunRegistry> runs_;
   std::unique_ptr<SerialExecutor> disk_;

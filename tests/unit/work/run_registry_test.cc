@@ -106,18 +106,22 @@ TEST(RunRegistry, RefusesWhatCannotBe) {
   EXPECT_EQ(runs.open(request("a", "b"), &run).field, "reference_run");
 }
 
-TEST(RunRegistry, ForgetsTheOldestThatHasNoStream) {
+TEST(RunRegistry, ForgetsTheOldestThatNobodyHolds) {
   RunRegistry runs;
-  std::shared_ptr<plumbline::Run> first, second, last;
+  std::shared_ptr<plumbline::Run> first, held, last;
   ASSERT_TRUE(runs.open(request("first"), &first).ok());
   ASSERT_TRUE(runs.acquire(*first));
-  ASSERT_TRUE(runs.open(request("second", "reference"), &second).ok());
-  for (int i = 0; i < limits::kRunsMax - 1; ++i) {
+  ASSERT_TRUE(runs.open(request("held"), &held).ok());  // As a step does that is under way.
+  ASSERT_TRUE(runs.open(request("second", "reference"), &last).ok());
+  const std::string second = last->handle;
+  const StepIdentity reference = *last->reference;
+  for (int i = 0; i < limits::kRunsMax - 2; ++i) {
     ASSERT_TRUE(runs.open(request("run-" + std::to_string(i)), &last).ok());
   }
   EXPECT_NE(runs.find(first->handle), nullptr);
-  EXPECT_EQ(runs.find(second->handle), nullptr);
-  EXPECT_FALSE(runs.keeps_traces(*second->reference));
+  EXPECT_EQ(runs.find(held->handle), held);
+  EXPECT_EQ(runs.find(second), nullptr);
+  EXPECT_FALSE(runs.keeps_traces(reference));
   EXPECT_NE(runs.find(last->handle), nullptr);
 }
 

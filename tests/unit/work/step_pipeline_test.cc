@@ -169,5 +169,39 @@ TEST_F(Pipeline, RecordsARefusal) {
   EXPECT_TRUE(*store_->was_refused(step));
 }
 
+TEST_F(Pipeline, AnAuditBeyondItsTimeIsInconclusive) {
+  pipeline_options_.audit_timeout = absl::Nanoseconds(1);
+  start(absl::InfiniteDuration());
+  const auto run = open("a");
+  for (std::int64_t step = 0; step < 2; ++step) {
+    const StepAnswer answer = submit(run, sum(step)).get();
+    ASSERT_TRUE(answer.error.ok()) << answer.error;
+    EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
+    EXPECT_NE(answer.verdict.sentence().find("--audit-timeout"), std::string::npos) << answer.verdict.sentence();
+    EXPECT_TRUE(answer.durable);
+  }
+}
+
+TEST_F(Pipeline, MoreWorkThanThereIsTimeForIsNotBegun) {
+  pipeline_options_.audit_timeout = absl::Hours(1);
+  pipeline_options_.work_per_second = 1e-6;
+  start(absl::InfiniteDuration());
+  const StepAnswer answer = submit(open("a"), sum(0)).get();
+  EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
+  EXPECT_NE(answer.verdict.sentence().find("multiplications"), std::string::npos) << answer.verdict.sentence();
+}
+
+TEST_F(Pipeline, AnAuditEndsWithoutAnAnswerOnceItsClientHasLeft) {
+  pipeline_options_.orphan_timeout = -absl::Seconds(1);  // At once.
+  start(absl::InfiniteDuration());
+  const auto run = open("a");
+  auto gone = std::make_shared<StepClient>();
+  gone->leave();
+  auto abandoned = submit(run, sum(0), gone);
+  EXPECT_EQ(submit(run, sum(1), std::make_shared<StepClient>()).get().verdict.verdict(), v1::TYPE_I);
+  EXPECT_THROW(abandoned.get(), std::future_error) << "nobody is there to be answered";
+  EXPECT_FALSE(store_->get("p/j/a/0/0").ok()) << "it was not judged, and may be sent again";
+}
+
 }  // namespace
 }  // namespace plumbline
