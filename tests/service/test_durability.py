@@ -38,7 +38,10 @@ def test_a_full_disk_is_answered_with_a_retry_and_logged(new_daemon: Callable[..
             stream.send(*type_i(1).frames())
             error = stream.next("error")
             assert error.step == 1 and "full" in error.status.message
-            assert [detail.type_url.rsplit(".", 1)[1] for detail in error.status.details] == ["RetryInfo"]
+            assert [detail.type_url.rsplit(".", 1)[1] for detail in error.status.details] == [
+                "QuotaFailure",
+                "RetryInfo",
+            ]
             assert "database or disk is full; 1 records were refused so far" in daemon.log()
             (disk / "filler").unlink()
             send(stream, type_i(2), type_i(1))

@@ -338,7 +338,8 @@ class Recorder(TorchDispatchMode):
         if info.base in RECORDED:
             return RECORDED[info.base](self, info, pending, out, *args, **kwargs)
         written = self._written(info, args, kwargs, out)
-        if info.constant and not info.lowered and not any(type(value) is Edge for value in pending[1]):
+        known = self.plan.lowered is not None
+        if known and info.constant and not info.lowered and not any(type(value) is Edge for value in pending[1]):
             for tensor, _ in written:  # Data, though it is made within the step.
                 if tensor is not None and modelled(tensor):
                     self.storages.write_leaf(tensor, DATA, "")

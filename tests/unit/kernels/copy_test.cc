@@ -37,12 +37,13 @@ void expect_copied(const View& to, const View& from) {
   Array source = Array::uninitialized({reach(from)});
   for (std::int64_t i = 0; i < source.count(); ++i) source.data()[i] = static_cast<double>(i);
   std::vector<double> target(static_cast<std::size_t>(reach(to)), -1), expected = target;
-  for_each_run<2>(merged_dimensions<2>(to.sizes, {&to, &from}), 0, count(to.sizes),
-                  [&, dims = merged_dimensions<2>(to.sizes, {&to, &from})](std::int64_t n, const auto& at) {
-                    for (std::int64_t j = 0; j < n; ++j)
-                      expected[static_cast<std::size_t>(at[0] + j * dims.back().strides[0])] =
-                          source.data()[at[1] + j * dims.back().strides[1]];
-                  });
+  if (count(to.sizes) > 0)
+    for_each_run<2>(merged_dimensions<2>(to.sizes, {&to, &from}), 0, count(to.sizes),
+                    [&, dims = merged_dimensions<2>(to.sizes, {&to, &from})](std::int64_t n, const auto& at) {
+                      for (std::int64_t j = 0; j < n; ++j)
+                        expected[static_cast<std::size_t>(at[0] + j * dims.back().strides[0])] =
+                            source.data()[at[1] + j * dims.back().strides[1]];
+                    });
   std::vector<double> sums = target, expected_sums = expected;
   for (std::size_t i = 0; i < sums.size(); ++i)
     if (expected[i] >= 0) expected_sums[i] += sums[i];
