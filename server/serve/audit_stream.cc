@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/status.h"
 
@@ -62,15 +63,20 @@ grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
 
 }  // namespace
 
-AuditStream::AuditStream(AuditService* service, bool regions_allowed)
-    : service_(service), regions_allowed_(regions_allowed), regions_(geteuid(), service->parts().open_device_memory) {}
+AuditStream::AuditStream(AuditService* service, Caller caller)
+    : service_(service),
+      caller_(std::move(caller)),
+      regions_({caller_.peer.user, caller_.peer.process}, service->parts().open_device_memory,
+               service->device_handles()) {}
 
-AuditStream* AuditStream::start(AuditService* service, bool regions_allowed) {
-  const std::shared_ptr<AuditStream> stream(new AuditStream(service, regions_allowed));
+AuditStream* AuditStream::start(AuditService* service, const absl::StatusOr<Caller>& caller) {
+  const std::shared_ptr<AuditStream> stream(new AuditStream(service, caller.ok() ? *caller : Caller{}));
   stream->self_ = stream;
   service->add_stream(stream);
   const std::lock_guard lock(stream->mutex_);
-  if (service->draining()) {
+  if (!caller.ok()) {
+    stream->end(to_grpc_status(caller.status()));
+  } else if (service->draining()) {
     stream->end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
   } else {
     stream->grant();
@@ -112,6 +118,8 @@ void AuditStream::open() {
   }
   const auto& parts = service_->parts();
   run_ = parts.runs->find(request_.open().handle());
+  // Another's handle is as good as none: who has it did not have it from OpenJob.
+  if (run_ != nullptr && !parts.access->handles(caller_, run_->identity.project, run_->owner)) run_ = nullptr;
   if (run_ == nullptr) {
     Violation wrong = invalid("open.handle", "a handle that OpenJob gave", "an unknown one");
     wrong.code = absl::StatusCode::kNotFound;
@@ -144,6 +152,13 @@ void AuditStream::open() {
     stream->write_next();
   });
   next_frame();
+}
+
+// A token may have been revoked, and a role taken back, while the stream was open.
+absl::Status AuditStream::may_stream() const {
+  const Access& access = *service_->parts().access;
+  if (auto valid = access.still(caller_); !valid.ok()) return valid;
+  return access.check(caller_, Role::kStream, run_->identity.project);
 }
 
 void AuditStream::take_frame() {
@@ -240,7 +255,7 @@ bool AuditStream::take(TraceAssembler::Result result) {
 
 void AuditStream::add_region(const v1::Region& region) {
   Violation wrong;
-  if (regions_allowed_) {
+  if (caller_.peer.process > 0) {
     wrong = regions_.add(region);
   } else {
     wrong = invalid("region", "a stream over a unix socket", "another transport");
@@ -293,6 +308,7 @@ void AuditStream::half_closed() {
 }
 
 void AuditStream::submit_step() {
+  if (auto denied = may_stream(); !denied.ok()) return end(to_grpc_status(denied));
   ++unanswered_;
   service_->parts().pipeline->submit(run_, assembler_->take_step(),
                                      [self = weak_from_this()](const StepAnswer& answer) {
@@ -416,7 +432,15 @@ void AuditStream::let_go() {
   }
   assembler_.reset();
   regions_.clear();
-  if (holds_run_) service_->parts().runs->release(*run_);
+  if (holds_run_) {
+    service_->parts().runs->release(*run_);
+    log_event(
+        LogLevel::kInfo, "run_closed",
+        {{"run", run_->identity.run_id()},
+         {"status", ending_ ? absl::StatusCodeToString(static_cast<absl::StatusCode>(ending_->error_code())) : ""},
+         {"last_step", StrCat(durable_step_)},
+         {"bytes", StrCat(received_)}});
+  }
   holds_run_ = false;
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "plumbline/v1/audit.grpc.pb.h"
+#include "server/access/caller.h"
 #include "server/ingest/assembler.h"
 #include "server/work/run_registry.h"
 #include "server/work/step_pipeline.h"
@@ -21,7 +22,7 @@ class AuditService;
 class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<AuditStream> {
  public:
-  static AuditStream* start(AuditService* service, bool regions_allowed);
+  static AuditStream* start(AuditService* service, const absl::StatusOr<Caller>& caller);
   ~AuditStream() override = default;
 
   void begin_drain();
@@ -32,10 +33,11 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDone() override;
 
  private:
-  AuditStream(AuditService* service, bool regions_allowed);
+  AuditStream(AuditService* service, Caller caller);
 
   // All with the lock held.
   void open();
+  absl::Status may_stream() const;
   void take_frame();                         // Of read_: into the assembler.
   void take_batch();                         // Of request_: the same of its frames, from batch_next_ on.
   bool take(TraceAssembler::Result result);  // What became of a frame. False: nothing behind it may be taken now.
@@ -54,7 +56,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void let_go();  // Of the run and the open step.
 
   AuditService* const service_;
-  const bool regions_allowed_;
+  const Caller caller_;
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
   grpc::ByteBuffer read_;

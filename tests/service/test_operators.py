@@ -155,7 +155,7 @@ def _request(run: str, number: int):
 
 def test_a_query_without_time_is_given_up(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as raised:
-        query_stub(client).GetStats(query_pb2.GetStatsRequest(), timeout=0)
+        query_stub(client).GetStats(query_pb2.GetStatsRequest(), timeout=-1)
     assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -169,7 +169,7 @@ def test_uploads_that_stall_hold_nobody(client: Client) -> None:
 
     calls = [stub.Replay.future(stalled()) for _ in range(8)]
     try:
-        assert list(stub.ListGolden(archive_pb2.ListGoldenRequest(), timeout=30).golden) == []
+        stub.ListGolden(archive_pb2.ListGoldenRequest(), timeout=30)
         refused = grpc.StatusCode.OK
         while refused != grpc.StatusCode.RESOURCE_EXHAUSTED:  # All eight have arrived.
             with pytest.raises(grpc.RpcError) as raised:
