@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,15 +24,36 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "commit.h"
 #include "kernels/cpu/parallel.h"
+#include "server/access/policy.h"
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/serve/address.h"
 #include "server/serve/daemon.h"
 #include "server/serve/locate.h"
 
 ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
-          "Where to listen: unix:PATH or HOST:PORT; repeatable. TCP on loopback only, unless --insecure.");
-ABSL_FLAG(bool, insecure, false, "Allow TCP beyond loopback, without encryption or authentication.");
+          "Where to listen: unix:PATH or HOST:PORT; repeatable. TCP needs TLS or, on loopback, --insecure.");
+ABSL_FLAG(bool, insecure, false,
+          "Allow TCP without encryption, on loopback: whoever may run a program here may open runs and see those that "
+          "came this way.");
+ABSL_FLAG(std::string, tls_cert, "",
+          "Certificate of TCP listeners, in PEM; then clients prove who they are by a token or a certificate.");
+ABSL_FLAG(std::string, tls_key, "", "Its private key.");
+ABSL_FLAG(std::string, tls_client_ca, "", "Authorities, in PEM, whose clients alone may connect (mutual TLS).");
+ABSL_FLAG(std::string, socket_mode, "0600",
+          "Permissions of unix sockets, octal: 0660 lets --socket-group in, 0666 all.");
+ABSL_FLAG(std::string, socket_group, "", "Group of unix sockets, by name or number; empty: the daemon's.");
+ABSL_FLAG(
+    std::string, policy, "",
+    "File that says who may do what in which project (proto/plumbline/v1/policy.proto); empty: everybody may open "
+    "runs and sees his own.");
+ABSL_FLAG(std::string, token_file, "",
+          "File of bearer tokens, a line each: NAME SHA256 [EXPIRY]. Read again, as the policy is, at SIGHUP.");
+ABSL_FLAG(std::string, log_format, "text", "\"text\", or \"json\": one object a line.");
+ABSL_FLAG(std::string, log_level, "info", "Least level of what is logged: debug, info, warning or error.");
+ABSL_FLAG(bool, check_config, false, "Check flags, policy and tokens, start nothing: exit status 0 if all is right.");
 ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
           "Verdicts, and the traces of reference runs and of TYPE_II verdicts.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
@@ -68,10 +92,72 @@ int refuse(absl::string_view line) {
   return 1;
 }
 
+// Nothing of what a job sends, and no token, goes over a network unless it is encrypted.
+absl::Status check_safe(const plumbline::Address& address, const std::string& text) {
+  if (address.kind == plumbline::Address::Kind::kUnix) return absl::OkStatus();
+  if (!absl::GetFlag(FLAGS_tls_cert).empty()) return absl::OkStatus();
+  if (!address.loopback) {
+    return absl::InvalidArgumentError(absl::StrCat("--listen: \"", text, "\" is not on loopback and there is no ",
+                                                   "encryption: give --tls-cert and --tls-key"));
+  }
+  if (absl::GetFlag(FLAGS_insecure)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--listen: \"", text, "\" is open to every user of this machine: ",
+                                                 "listen on a unix socket, or give --tls-cert and --tls-key, or "
+                                                 "--insecure"));
+}
+
+absl::Status read_tls(DaemonOptions* options) {
+  options->tls = {absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_client_ca)};
+  options->access = {absl::GetFlag(FLAGS_policy), absl::GetFlag(FLAGS_token_file)};
+  if (!options->tls.given()) return absl::OkStatus();
+  if (auto status = plumbline::check_tls(options->tls); !status.ok()) return status;
+  if (!options->tls.client_ca.empty() || !options->access.token_file.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--tls-cert: expected --token-file or --tls-client-ca beside it, found neither: "
+      "nothing would say who a client is");
+}
+
+absl::Status read_socket(DaemonOptions* options) {
+  const std::string mode = absl::GetFlag(FLAGS_socket_mode), group = absl::GetFlag(FLAGS_socket_group);
+  const char* const end = mode.data() + mode.size();
+  unsigned bits = 0;
+  const auto [parsed, error] = std::from_chars(mode.data(), end, bits, 8);
+  if (error != std::errc() || parsed != end || bits > 0777 || (bits & 0600) != 0600) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--socket-mode: expected permissions from 0600 to 0777, found \"", mode, "\""));
+  }
+  options->socket_mode = bits;
+  if (group.empty()) return absl::OkStatus();
+  const auto number = plumbline::group_number(group);
+  if (!number) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--socket-group: expected a group of this machine, found \"", group, "\""));
+  }
+  options->socket_group = *number;
+  return absl::OkStatus();
+}
+
+absl::Status read_metrics_listen(DaemonOptions* options) {
+  const std::string text = absl::GetFlag(FLAGS_metrics_listen);
+  if (text.empty()) return absl::OkStatus();
+  const auto address = plumbline::parse_address("--metrics-listen", text);
+  if (!address.ok()) return address.status();
+  if (address->kind != plumbline::Address::Kind::kTcp) {
+    return absl::InvalidArgumentError(absl::StrCat("--metrics-listen: expected HOST:PORT, found \"", text, "\""));
+  }
+  if (!address->loopback) {
+    return absl::InvalidArgumentError(absl::StrCat("--metrics-listen: \"", text, "\" is not on loopback and there is ",
+                                                   "no encryption: listen on 127.0.0.1"));
+  }
+  options->metrics_listen = address->text;
+  return absl::OkStatus();
+}
+
 absl::Status read_listen(DaemonOptions* options) {
   for (const std::string& text : absl::GetFlag(FLAGS_listen)) {
-    auto address = plumbline::parse_address(text, absl::GetFlag(FLAGS_insecure));
+    auto address = plumbline::parse_address("--listen", text);
     if (!address.ok()) return address.status();
+    if (auto safe = check_safe(*address, text); !safe.ok()) return safe;
     options->listen.push_back(*std::move(address));
   }
   if (options->listen.empty()) return absl::InvalidArgumentError("--listen: expected an address, found none");
@@ -112,8 +198,31 @@ absl::Status read_memory(DaemonOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status read_log() {
+  const std::string format = absl::GetFlag(FLAGS_log_format), level = absl::GetFlag(FLAGS_log_level);
+  const std::map<std::string, plumbline::LogFormat> formats = {{"text", plumbline::LogFormat::kText},
+                                                               {"json", plumbline::LogFormat::kJson}};
+  const std::map<std::string, plumbline::LogLevel> levels = {{"debug", plumbline::LogLevel::kDebug},
+                                                             {"info", plumbline::LogLevel::kInfo},
+                                                             {"warning", plumbline::LogLevel::kWarning},
+                                                             {"error", plumbline::LogLevel::kError}};
+  if (formats.count(format) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--log-format: expected text or json, found \"", format, "\""));
+  }
+  if (levels.count(level) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-level: expected debug, info, warning or error, found \"", level, "\""));
+  }
+  plumbline::set_log(formats.at(format), levels.at(level));
+  return absl::OkStatus();
+}
+
 absl::Status read_flags(DaemonOptions* options) {
+  if (auto status = read_log(); !status.ok()) return status;
   if (auto status = read_listen(options); !status.ok()) return status;
+  if (auto status = read_tls(options); !status.ok()) return status;
+  if (auto status = read_socket(options); !status.ok()) return status;
+  if (auto status = read_metrics_listen(options); !status.ok()) return status;
   if (auto status = read_workers(options); !status.ok()) return status;
   if (auto status = read_memory(options); !status.ok()) return status;
   const auto keep = plumbline::parse_retention(absl::GetFlag(FLAGS_retention));
@@ -126,7 +235,6 @@ absl::Status read_flags(DaemonOptions* options) {
   }
   std::sort(options->flags.begin(), options->flags.end());
   options->data_dir = absl::GetFlag(FLAGS_data_dir);
-  options->metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options->reference_timeout = absl::GetFlag(FLAGS_reference_timeout);
   options->audit_timeout = absl::GetFlag(FLAGS_audit_timeout);
   options->orphan_timeout = absl::GetFlag(FLAGS_orphan_timeout);
@@ -136,6 +244,7 @@ absl::Status read_flags(DaemonOptions* options) {
   options->profiles = absl::GetFlag(FLAGS_profiles);
   if (options->profiles.empty()) options->profiles = plumbline::installed_profiles();
   options->version = PLUMBLINE_VERSION;
+  options->commit = PLUMBLINE_COMMIT;
   return absl::OkStatus();
 }
 
@@ -156,7 +265,9 @@ void cut_after(absl::Duration timeout) {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("Tells rounding from bugs in training runs: takes their traces, answers with verdicts.");
   absl::FlagsUsageConfig usage;
-  usage.version_string = [] { return std::string("plumblined ") + PLUMBLINE_VERSION + "\n"; };
+  usage.version_string = [] {
+    return std::string("plumblined ") + PLUMBLINE_VERSION + " (" + PLUMBLINE_COMMIT + ")\n";
+  };
   usage.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "server/main.cc"); };
   absl::SetFlagsUsageConfig(usage);
   const std::vector<std::string> given = plumbline::flags_for_absl(argc, argv);
@@ -167,6 +278,12 @@ int main(int argc, char** argv) {
 
   DaemonOptions options;
   if (auto status = read_flags(&options); !status.ok()) return refuse(status.message());
+  if (absl::GetFlag(FLAGS_check_config)) {
+    const auto access = plumbline::Access::open(options.access);
+    if (!access.ok()) return refuse(access.status().message());
+    std::printf("plumblined: the configuration is right\n");
+    return 0;
+  }
   umask(0077);  // Sockets and files are their owner's.
   plumbline::cpu::set_threads(options.threads);
 
@@ -175,6 +292,7 @@ int main(int argc, char** argv) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
@@ -188,7 +306,18 @@ int main(int argc, char** argv) {
   spdlog::default_logger()->flush();
 
   int received = 0;
-  sigwait(&signals, &received);
+  constexpr timespec kTick{1, 0};
+  for (;;) {
+    received = sigtimedwait(&signals, nullptr, &kTick);
+    if (received == SIGTERM || received == SIGINT) break;
+    (*daemon)->tick();
+    if (received != SIGHUP) continue;
+    const absl::Status reloaded = (*daemon)->reload();
+    if (reloaded.ok()) spdlog::info("SIGHUP: policy and tokens were read again");
+    if (!reloaded.ok())
+      spdlog::error("SIGHUP: policy and tokens stay as they were: {}", std::string(reloaded.message()));
+    spdlog::default_logger()->flush();
+  }
   spdlog::info("{}: draining for at most {}", received == SIGTERM ? "SIGTERM" : "SIGINT",
                absl::FormatDuration(absl::GetFlag(FLAGS_drain_timeout)));
   cut_after(absl::GetFlag(FLAGS_drain_timeout));

@@ -15,13 +15,21 @@ struct Client::Watch {
   bool cancelled = false;
 };
 
-Client::Client(const std::string& address) : address_(address), watch_(std::make_unique<Watch>()) {
-  const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+Client::Client(const std::string& address, const Credentials& credentials)
+    : address_(address), token_(credentials.token), watch_(std::make_unique<Watch>()) {
+  const auto channel = grpc::CreateChannel(
+      address, credentials.tls
+                   ? grpc::SslCredentials({credentials.authorities, credentials.key, credentials.certificate})
+                   : grpc::InsecureChannelCredentials());
   stub_ = v1::VerdictService::NewStub(channel);
   archive_ = v1::ArchiveService::NewStub(channel);
 }
 
 Client::~Client() = default;
+
+void Client::introduce(grpc::ClientContext& context) const {
+  if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
+}
 
 absl::Status Client::status_of(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
@@ -37,6 +45,7 @@ absl::StatusOr<Response> Client::call(grpc::Status (v1::VerdictService::Stub::*m
                                                                                        const Request&, Response*),
                                       const Request& request) {
   grpc::ClientContext context;
+  introduce(context);
   context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
@@ -98,6 +107,7 @@ absl::StatusOr<v1::Stats> Client::stats(const v1::Filter& filter) {
 
 absl::Status Client::watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each) {
   grpc::ClientContext context;
+  introduce(context);
   {
     std::lock_guard lock(watch_->mutex);
     if (watch_->cancelled) return absl::OkStatus();
@@ -128,6 +138,7 @@ absl::Status Client::drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::Clie
 
 absl::Status Client::export_trace(const std::string& id, const Sink& sink) {
   grpc::ClientContext context;
+  introduce(context);
   v1::ExportTraceRequest request;
   request.set_id(id);
   return drain(*archive_->ExportTrace(&context, request), context, sink);
@@ -151,6 +162,7 @@ void send_trace(const std::string& id, const Client::Source& file, const std::st
 
 absl::StatusOr<v1::Explanation> Client::replay(const std::string& id, const Source& file, const std::string& profile) {
   grpc::ClientContext context;
+  introduce(context);
   v1::Explanation response;
   const auto writer = archive_->Replay(&context, &response);
   send_trace(id, file, profile, *writer);
@@ -162,6 +174,7 @@ absl::StatusOr<v1::Explanation> Client::replay(const std::string& id, const Sour
 absl::Status Client::reproduce(const std::string& id, const Source& file, const std::string& profile,
                                const Sink& script, const Sink& data) {
   grpc::ClientContext context;
+  introduce(context);
   const auto stream = archive_->Reproduce(&context);
   send_trace(id, file, profile, *stream);
   v1::ReproducerChunk chunk;
@@ -181,6 +194,7 @@ absl::StatusOr<std::vector<v1::GoldenSummary>> Client::golden(const std::string&
   request.set_page_size(1000);
   do {
     grpc::ClientContext context;
+    introduce(context);
     v1::ListGoldenResponse page;
     const grpc::Status status = archive_->ListGolden(&context, request, &page);
     if (!status.ok()) return status_of(status);
@@ -192,11 +206,13 @@ absl::StatusOr<std::vector<v1::GoldenSummary>> Client::golden(const std::string&
 
 absl::Status Client::export_golden(const v1::GoldenName& golden, const Sink& sink) {
   grpc::ClientContext context;
+  introduce(context);
   return drain(*archive_->ExportGolden(&context, golden), context, sink);
 }
 
 absl::StatusOr<v1::GoldenSummary> Client::import_golden(const v1::GoldenName& golden, const Source& file) {
   grpc::ClientContext context;
+  introduce(context);
   v1::GoldenSummary response;
   const auto writer = archive_->ImportGolden(&context, &response);
   v1::ImportGoldenRequest request;
@@ -211,6 +227,7 @@ absl::StatusOr<v1::GoldenSummary> Client::import_golden(const v1::GoldenName& go
 
 absl::Status Client::remove_golden(const v1::GoldenName& golden) {
   grpc::ClientContext context;
+  introduce(context);
   v1::GoldenSummary response;
   return status_of(archive_->RemoveGolden(&context, golden, &response));
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/credentials.h"
 #include "plumbline/v1/archive.grpc.pb.h"
 #include "plumbline/v1/query.grpc.pb.h"
 
@@ -22,7 +23,7 @@ class Client {
   static constexpr std::chrono::seconds kDeadline{30};  // Of each call but watch() and those of the archive.
 
   // `address`: "unix:///run/plumbline.sock", "unix:relative.sock" or "HOST:PORT". Connects with the first call.
-  explicit Client(const std::string& address);
+  explicit Client(const std::string& address, const Credentials& credentials = {});
   ~Client();
 
   // Every page. An empty project: all of them.
@@ -63,11 +64,13 @@ class Client {
   absl::StatusOr<Response> call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                                  Response*),
                                 const Request& request);
+  void introduce(grpc::ClientContext& context) const;  // With the token.
   absl::Status status_of(const grpc::Status& status) const;
   absl::Status drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context, const Sink& sink) const;
 
   struct Watch;
   const std::string address_;
+  const std::string token_;
   std::unique_ptr<v1::VerdictService::Stub> stub_;
   std::unique_ptr<v1::ArchiveService::Stub> archive_;
   std::unique_ptr<Watch> watch_;

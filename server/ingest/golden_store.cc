@@ -114,6 +114,12 @@ absl::Status check_names(const std::string& project, const std::string& name) {
                                            (legal_name(project) ? name : project).substr(0, 200), "\""));
 }
 
+std::string sealed_owner(const std::string& owner) {
+  v1::GoldenRecord record;
+  record.set_owner(owner);
+  return sealed(record);
+}
+
 std::string called(const std::string& name) { return StrCat("golden run '", name, "'"); }
 
 }  // namespace
@@ -151,6 +157,7 @@ absl::StatusOr<GoldenStore::Golden> GoldenStore::scan(const std::string& path, c
       golden.offsets[{record.step().rank(), record.step().step()}] = at;
       ++steps;
     }
+    if (record.record_case() == v1::GoldenRecord::kOwner) golden.owner = record.owner();
     if (record.has_end()) ended = record.end().steps();
     if (!record.has_end()) golden.end = next;
   }
@@ -171,11 +178,11 @@ absl::StatusOr<GoldenStore::Golden*> GoldenStore::find(const std::string& projec
   return &(known_[file] = *std::move(golden));
 }
 
-absl::Status GoldenStore::begin(const v1::GoldenHeader& header) {
+absl::Status GoldenStore::begin(const v1::GoldenHeader& header, const std::string& owner) {
   const std::lock_guard lock(mutex_);
   const auto found = find(header.project(), header.name());
   if (found.ok()) {
-    if ((*found)->header.run() == header.run()) return absl::OkStatus();
+    if ((*found)->header.run() == header.run() && (*found)->owner == owner) return absl::OkStatus();
     return absl::AlreadyExistsError(StrCat(called(header.name()), " was recorded by run ", (*found)->header.run(),
                                            ": choose another name, or remove it (plumb golden remove)"));
   }
@@ -185,14 +192,14 @@ absl::Status GoldenStore::begin(const v1::GoldenHeader& header) {
   fs::create_directories(fs::path(file).parent_path(), error);
   v1::GoldenRecord record;
   *record.mutable_header() = header;
-  const std::string bytes = std::string(kMagic, kMagicBytes) + sealed(record);
+  const std::string bytes = std::string(kMagic, kMagicBytes) + sealed(record) + sealed_owner(owner);
   const File created(file + ".part", O_RDWR | O_CREAT | O_TRUNC);
   if (created.descriptor < 0) return disk_error("create", file);
   if (auto written = write_at(created, 0, bytes, file); !written.ok()) return written;
   fs::rename(file + ".part", file, error);
   if (error) return absl::UnavailableError(StrCat("cannot create ", file, ": ", error.message()));
   if (auto synced = sync_directories(fs::path(file).parent_path().string(), directory_); !synced.ok()) return synced;
-  known_[file] = {header, {}, bytes.size()};
+  known_[file] = {header, owner, {}, bytes.size()};
   return absl::OkStatus();
 }
 
@@ -212,9 +219,11 @@ absl::Status GoldenStore::append(const std::string& project, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status GoldenStore::check(const std::string& project, const std::string& name) {
+absl::StatusOr<std::string> GoldenStore::owner_of(const std::string& project, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  return find(project, name).status();
+  const auto golden = find(project, name);
+  if (!golden.ok()) return golden.status();
+  return (*golden)->owner;
 }
 
 absl::StatusOr<std::shared_ptr<const GoldenStep>> GoldenStore::load(const std::string& project, const std::string& name,
@@ -250,6 +259,7 @@ absl::StatusOr<std::shared_ptr<const GoldenStep>> GoldenStore::load(const std::s
 v1::GoldenSummary GoldenStore::summary_of(const Golden& golden) {
   v1::GoldenSummary summary;
   *summary.mutable_header() = golden.header;
+  summary.set_owner(golden.owner);
   summary.set_steps(golden.offsets.size());
   summary.set_bytes(golden.end);
   for (const auto& [key, offset] : golden.offsets) {
@@ -319,14 +329,16 @@ absl::Status GoldenStore::export_to(const std::string& project, const std::strin
 }
 
 absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, const std::string& project,
-                                                      const std::string& name) {
+                                                      const std::string& name, const std::string& owner,
+                                                      const std::function<absl::Status(const std::string&)>& may) {
   // Read and copied without the lock, under a name of its own: steps are judged and recorded meanwhile.
-  const auto golden = scan(file, "the file", true);
+  auto golden = scan(file, "the file", true);
   if (!golden.ok()) return golden.status();
-  const std::string owner = project.empty() ? golden->header.project() : project;
+  const std::string into = project.empty() ? golden->header.project() : project;
   const std::string taken = name.empty() ? golden->header.name() : name;
-  if (auto checked = check_names(owner, taken); !checked.ok()) return checked;
-  const std::string target = path(owner, taken), folder = fs::path(target).parent_path().string();
+  if (auto checked = check_names(into, taken); !checked.ok()) return checked;
+  if (auto allowed = may(into); !allowed.ok()) return allowed;
+  const std::string target = path(into, taken), folder = fs::path(target).parent_path().string();
   std::error_code error;
   fs::create_directories(folder, error);
   if (auto room = check_reserve(directory_, golden->end, reserve_); !room.ok()) return room;
@@ -336,13 +348,14 @@ absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, c
       error ? absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message())) : absl::OkStatus();
   if (written.ok()) {
     const File part(copy, O_RDWR);  // Without the last record, which counts.
-    written = part.descriptor < 0 ? disk_error("open", target) : write_at(part, golden->end, "", target);
+    written =
+        part.descriptor < 0 ? disk_error("open", target) : write_at(part, golden->end, sealed_owner(owner), target);
   }
   if (written.ok()) {
     const std::lock_guard lock(mutex_);
     if (fs::exists(target, error)) {
       written = absl::AlreadyExistsError(
-          StrCat("there is a ", called(taken), " in project ", owner, ": name another one, or remove it"));
+          StrCat("there is a ", called(taken), " in project ", into, ": name another one, or remove it"));
     } else {
       fs::rename(copy, target, error);
       if (error) written = absl::UnavailableError(StrCat("cannot write ", target, ": ", error.message()));
@@ -353,8 +366,9 @@ absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, c
     fs::remove(copy, error);
     return written;
   }
+  golden->owner = owner;
   v1::GoldenSummary summary = summary_of(*golden);
-  summary.mutable_header()->set_project(owner);
+  summary.mutable_header()->set_project(into);
   summary.mutable_header()->set_name(taken);
   return summary;
 }

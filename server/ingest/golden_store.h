@@ -2,9 +2,9 @@
 //
 // A golden run is at DIRECTORY/p_PROJECT/g_NAME.golden. Format, version 2: the 8 bytes "PLGOLDN2"; then records, each
 // the length of a GoldenRecord (proto/plumbline/v1/archive.proto) as 4 bytes, little-endian, the message, and XXH3-64
-// of it as 8 bytes, big-endian. The first is the header; then come steps, in any order, the later of one step counts.
-// An exported file ends in a record that counts its steps; a file in the directory has none, since it may grow. What a
-// crash left of a last record is cut off.
+// of it as 8 bytes, big-endian. The first is the header; then come its owner and steps, in any order, the later of one
+// step (and of owners) counts. An exported file ends in a record that counts its steps; a file in the directory has
+// none, since it may grow. What a crash left of a last record is cut off.
 #pragma once
 
 #include <atomic>
@@ -37,12 +37,12 @@ class GoldenStore {
       : directory_(std::move(directory)), reserve_(reserve_bytes) {}
 
   // Makes a golden run, or finds the one that the same run of the same job began. ALREADY_EXISTS: another did;
-  // INVALID_ARGUMENT: the name; DATA_LOSS: its file is damaged.
-  absl::Status begin(const v1::GoldenHeader& header);
+  // INVALID_ARGUMENT: the name; DATA_LOSS: its file is damaged. `owner` is whose it is, if it is made.
+  absl::Status begin(const v1::GoldenHeader& header, const std::string& owner);
   // Adds a step, in place of an earlier one.
   absl::Status append(const std::string& project, const std::string& name, const GoldenStep& step);
-  // NOT_FOUND: no such golden run.
-  absl::Status check(const std::string& project, const std::string& name);
+  // Whose it is; empty: that is not known. NOT_FOUND: no such golden run.
+  absl::StatusOr<std::string> owner_of(const std::string& project, const std::string& name);
   // NOT_FOUND: no such golden run, or it does not hold the step.
   absl::StatusOr<std::shared_ptr<const GoldenStep>> load(const std::string& project, const std::string& name,
                                                          std::int32_t rank, std::int64_t step);
@@ -52,8 +52,10 @@ class GoldenStore {
   absl::Status export_to(const std::string& project, const std::string& name, const Sink& sink);
   // Takes the file in under its own project and name, or under those given. INVALID_ARGUMENT: no golden run;
   // FAILED_PRECONDITION: of another version; DATA_LOSS: damaged or cut short; ALREADY_EXISTS: the name is taken.
-  absl::StatusOr<v1::GoldenSummary> import(const std::string& file, const std::string& project,
-                                           const std::string& name);
+  // `may` is asked about the project that it would be in.
+  absl::StatusOr<v1::GoldenSummary> import(const std::string& file, const std::string& project, const std::string& name,
+                                           const std::string& owner,
+                                           const std::function<absl::Status(const std::string& project)>& may);
   absl::Status remove(const std::string& project, const std::string& name);  // NOT_FOUND
 
   // Removes golden runs that were not written since `time`, then the least recently written ones until at most `count`
@@ -64,6 +66,7 @@ class GoldenStore {
   using Key = std::pair<std::int32_t, std::int64_t>;  // Rank and step.
   struct Golden {
     v1::GoldenHeader header;
+    std::string owner;
     std::map<Key, std::uint64_t> offsets;  // Of the steps' records.
     std::uint64_t end = 0;                 // Of the last whole record.
   };

@@ -8,6 +8,7 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -44,8 +45,8 @@ class Memfd final : public Region {
 
 class DeviceRegion final : public Region {
  public:
-  DeviceRegion(std::unique_ptr<SharedDeviceMemory> memory, std::uint64_t size)
-      : Region(size), memory_(std::move(memory)) {}
+  DeviceRegion(std::unique_ptr<SharedDeviceMemory> memory, std::uint64_t size, std::shared_ptr<void> claim)
+      : Region(size), claim_(std::move(claim)), memory_(std::move(memory)) {}
 
   std::size_t piece_bytes() const override { return 4u << 20; }  // Each copy waits for the device.
   std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
@@ -56,10 +57,26 @@ class DeviceRegion final : public Region {
   }
 
  private:
+  const std::shared_ptr<void> claim_;
   const std::unique_ptr<SharedDeviceMemory> memory_;
 };
 
 }  // namespace
+
+bool DeviceHandles::claim(const std::string& handle, pid_t process) {
+  const std::lock_guard lock(mutex_);
+  Claim& claim = claims_[handle];
+  if (claim.times > 0 && claim.process != process) return false;
+  claim.process = process;
+  ++claim.times;
+  return true;
+}
+
+void DeviceHandles::release(const std::string& handle) {
+  const std::lock_guard lock(mutex_);
+  const auto found = claims_.find(handle);
+  if (found != claims_.end() && --found->second.times == 0) claims_.erase(found);
+}
 
 std::size_t RegionReader::append(std::size_t bytes_max, std::vector<std::uint8_t>* to) {
   const std::size_t wanted = std::min(bytes_max, region_->piece_bytes()), before = to->size();
@@ -105,15 +122,25 @@ Violation SharedRegions::open_device(const v1::Region& wire, std::unique_ptr<Reg
   }
   // A handle says nothing of whose it is; what it names dies with its process.
   struct stat process {};
-  if (stat(StrCat("/proc/", wire.process()).c_str(), &process) != 0) {
-    return precondition(invalid("region.process", "a process of this node that is alive", wire.process()));
+  if (stat(StrCat("/proc/", owner_.process).c_str(), &process) != 0) {
+    return precondition(invalid("region.process", "a process of this node that is alive", owner_.process));
   }
-  if (process.st_uid != owner_) {
-    Violation wrong = invalid("region.process", StrCat("a process of the daemon's own user, ", owner_),
-                              StrCat("one of user ", process.st_uid));
+  const auto denied = [](Violation wrong) {
     wrong.code = absl::StatusCode::kPermissionDenied;
     return wrong;
+  };
+  if (process.st_uid != owner_.user) {
+    return denied(invalid("region.process", StrCat("a process of user ", owner_.user, ", who made the connection"),
+                          StrCat("one of user ", process.st_uid)));
   }
+  const std::string handle = wire.cuda().device() + wire.cuda().handle();
+  if (handles_ != nullptr && !handles_->claim(handle, owner_.process)) {
+    return denied(invalid("region.cuda.handle", "memory of the process that connects", "that of another process"));
+  }
+  // Released with the last of its holders, whatever becomes of the memory.
+  const std::shared_ptr<void> claim(nullptr, [handles = handles_, handle](void*) {
+    if (handles != nullptr) handles->release(handle);
+  });
   auto memory = open_device_memory_(wire.cuda().device(), wire.cuda().handle());
   if (!memory.ok()) {
     return precondition(invalid("region.cuda.handle", "memory that a process of this node shares",
@@ -123,7 +150,7 @@ Violation SharedRegions::open_device(const v1::Region& wire, std::unique_ptr<Reg
   if (wire.size() == 0 || wire.size() > size) {
     return invalid("region.size", StrCat("1 to the allocation's ", size, " bytes"), wire.size());
   }
-  *opened = std::make_unique<DeviceRegion>(*std::move(memory), wire.size());
+  *opened = std::make_unique<DeviceRegion>(*std::move(memory), wire.size(), claim);
   return {};
 }
 
@@ -131,7 +158,7 @@ Violation SharedRegions::open_memfd(const v1::Region& wire, std::unique_ptr<Regi
   if (wire.fd() < 0) return invalid("region.fd", "0 or more", wire.fd());
 
   // O_PATH looks at the file without opening it: opening a device or a pipe could do something.
-  const std::string path = StrCat("/proc/", wire.process(), "/fd/", wire.fd());
+  const std::string path = StrCat("/proc/", owner_.process, "/fd/", wire.fd());
   const int looked_at = open(path.c_str(), O_PATH | O_CLOEXEC);
   if (looked_at < 0) {
     Violation wrong =
@@ -147,9 +174,9 @@ Violation SharedRegions::open_memfd(const v1::Region& wire, std::unique_ptr<Regi
       system.f_type != TMPFS_MAGIC || file.st_nlink != 0) {
     return invalid("region.fd", "a memfd", "another kind of file");
   }
-  if (file.st_uid != owner_) {
-    Violation wrong =
-        invalid("region.fd", StrCat("memory of the daemon's own user, ", owner_), StrCat("user ", file.st_uid));
+  if (file.st_uid != owner_.user) {
+    Violation wrong = invalid("region.fd", StrCat("memory of user ", owner_.user, ", who made the connection"),
+                              StrCat("user ", file.st_uid));
     wrong.code = absl::StatusCode::kPermissionDenied;
     return wrong;
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,11 +56,34 @@ class RegionReader final : public ByteSource {
   std::string* const failure_;
 };
 
+// Which process registered which handle of a device's memory: a handle opens that memory for whoever knows it.
+// Thread-safe.
+class DeviceHandles {
+ public:
+  // Until it is released as often. False: another process has registered it.
+  bool claim(const std::string& handle, pid_t process);
+  void release(const std::string& handle);
+
+ private:
+  struct Claim {
+    pid_t process = 0;
+    int times = 0;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Claim> claims_;
+};
+
 class SharedRegions {
  public:
-  // Takes memory of this user alone; of devices where they can be opened.
-  explicit SharedRegions(uid_t owner = geteuid(), OpenDeviceMemory open_device_memory = nullptr)
-      : owner_(owner), open_device_memory_(std::move(open_device_memory)) {}
+  // Whose memory is taken: that of one user and, since descriptors and handles are a process's, of one process, both
+  // as the kernel tells them of the connection. What a client says of itself counts for nothing.
+  struct Owner {
+    uid_t user = geteuid();
+    pid_t process = getpid();
+  };
+  // Takes memory of devices where they can be opened. `handles` may be null.
+  explicit SharedRegions(Owner owner, OpenDeviceMemory open_device_memory = nullptr, DeviceHandles* handles = nullptr)
+      : owner_(owner), open_device_memory_(std::move(open_device_memory)), handles_(handles) {}
   SharedRegions(const SharedRegions&) = delete;
 
   Violation add(const v1::Region& region);
@@ -81,8 +105,9 @@ class SharedRegions {
   Violation open_memfd(const v1::Region& region, std::unique_ptr<Region>* opened) const;
   Violation open_device(const v1::Region& region, std::unique_ptr<Region>* opened) const;
 
-  const uid_t owner_;
+  const Owner owner_;
   const OpenDeviceMemory open_device_memory_;
+  DeviceHandles* const handles_;
   struct Opened {
     std::unique_ptr<Region> region;
     bool device = false;

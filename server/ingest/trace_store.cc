@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "server/ingest/disk.h"
+#include "server/log/log.h"
 
 namespace plumbline {
 namespace {
@@ -141,6 +142,7 @@ void TraceStore::evict_to(std::uint64_t bytes) {
     const std::string id = entries_.front().step.id();
     remove(entries_.begin());
     remember_evicted(id);
+    log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}});
   }
 }
 

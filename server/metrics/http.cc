@@ -12,6 +12,8 @@
 namespace plumbline {
 namespace {
 
+constexpr char kText[] = "text/plain; charset=utf-8";
+
 // An answer made afresh for each GET.
 class Page final : public CivetHandler {
  public:
@@ -62,14 +64,14 @@ bool is_host_and_port(const std::string& address, std::string* host) {
 }  // namespace
 
 struct MetricsServer::State {
-  Page metrics, health;
+  Page metrics, alive, ready;
   NotFound not_found;
   std::string address;
   std::unique_ptr<CivetServer> server;  // Last: its threads use the handlers.
 };
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address, Metrics* metrics,
-                                                                    std::function<std::string()> healthy) {
+                                                                    std::function<std::string()> unready) {
   std::string host;
   if (!is_host_and_port(address, &host)) {
     return absl::InvalidArgumentError(
@@ -79,10 +81,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::s
       new State{Page([metrics] {
                   return Page::Answer{200, "text/plain; version=0.0.4; charset=utf-8", metrics->scrape()};
                 }),
-                Page([healthy = std::move(healthy)] {
-                  const std::string fault = healthy();
-                  return Page::Answer{fault.empty() ? 200 : 503, "text/plain; charset=utf-8",
-                                      fault.empty() ? "ok\n" : fault + "\n"};
+                Page([] {
+                  return Page::Answer{200, kText, "ok\n"};
+                }),
+                Page([unready = std::move(unready)] {
+                  const std::string fault = unready();
+                  return Page::Answer{fault.empty() ? 200 : 503, kText, fault.empty() ? "ok\n" : fault + "\n"};
                 }),
                 NotFound(),
                 {},
@@ -99,7 +103,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::s
   if (ports.empty()) return absl::UnavailableError(absl::StrCat("--metrics-listen: cannot listen on ", address));
   state->address = absl::StrCat(host, ":", ports.front());
   state->server->addHandler("/metrics", state->metrics);
-  state->server->addHandler("/healthz", state->health);
+  state->server->addHandler("/healthz", state->alive);
+  state->server->addHandler("/readyz", state->ready);
   state->server->addHandler("/", state->not_found);
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(state)));
 }

@@ -1,4 +1,4 @@
-// The HTTP side of the daemon: GET /metrics and GET /healthz.
+// The HTTP side of the daemon: GET /metrics, GET /healthz (it is alive) and GET /readyz (it does its work).
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@ namespace plumbline {
 
 class MetricsServer {
  public:
-  // Listens on "HOST:PORT" ("127.0.0.1:9464"; port 0 takes a free one, see address()). `healthy` runs at each
-  // GET /healthz, from any thread, and returns an empty text (answer 200 "ok") or what is wrong (answer 503 with it).
+  // Listens on "HOST:PORT" ("127.0.0.1:9464"; port 0 takes a free one, see address()). `unready` runs at each
+  // GET /readyz, from any thread, and returns an empty text (answer 200 "ok") or what is wrong (answer 503 with it).
   // `metrics` must outlive the server. Errors: INVALID_ARGUMENT (no HOST:PORT), UNAVAILABLE (cannot listen).
   static absl::StatusOr<std::unique_ptr<MetricsServer>> start(const std::string& address, Metrics* metrics,
-                                                              std::function<std::string()> healthy);
+                                                              std::function<std::string()> unready);
   ~MetricsServer();
 
   const std::string& address() const;  // "HOST:PORT" with the real port.

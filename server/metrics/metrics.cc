@@ -210,8 +210,12 @@ struct Metrics::Families {
                             "Exceptions within the daemon, each of which cost one step or call: the log has them.")
                         .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
+  Family<Gauge>& last_type_ii = gauges("plumbline_last_type_ii_timestamp_seconds",
+                                       "When the last TYPE_II verdict was given, in Unix time, by job; 0: never.");
+  Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
+  Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
   Family<Gauge>& build_info =
-      gauges("plumbline_build_info", "Always 1; its labels tell the version and the backend of this daemon.");
+      gauges("plumbline_build_info", "Always 1; its labels tell version, commit and backend of this daemon.");
 
   Bounded<std::pair<std::string, std::string>> jobs{kJobsMax};
   Bounded<std::string> hazard_kinds{kHazardsMax};
@@ -236,8 +240,9 @@ struct Metrics::Families {
   }
 };
 
-Metrics::Metrics(const std::string& version, const std::string& backend) : families_(std::make_unique<Families>()) {
-  families_->build_info.Add({{"version", version}, {"backend", backend}}).Set(1);
+Metrics::Metrics(const std::string& version, const std::string& commit, const std::string& backend)
+    : families_(std::make_unique<Families>()) {
+  families_->build_info.Add({{"version", version}, {"commit", commit}, {"backend", backend}}).Set(1);
   // Series of a fixed set exist from the start: a rate over a series that appears with its first event misses it.
   for (const std::string_view reason : kDropReasons) families_->dropped.Add({{"reason", std::string(reason)}});
   for (const std::string_view phase : kPhases) {
@@ -261,6 +266,10 @@ void Metrics::add_verdict(const Verdict& verdict) {
   labels["verdict"] = name_of(verdict.outcome);
   labels["grade"] = name_of(verdict.grade);
   families_->verdicts.Add(labels).Increment();
+  if (verdict.outcome == Outcome::kTypeII) {
+    families_->last_type_ii.Add(families_->job_labels(verdict.identity.project, verdict.identity.job))
+        .Set(static_cast<double>(verdict.time_unix_us) * 1e-6);
+  }
   add_steps(verdict.identity.project, verdict.identity.job, StepOutcome::kAudited);
 
   observe(families_->surprise, surprise_boundaries(), verdict.surprise);
@@ -284,6 +293,28 @@ void Metrics::add_verdict(const Verdict& verdict) {
   for (const Hazard& hazard : verdict.hazards) {
     const bool admitted = families_->hazard_kinds.admit(hazard.kind);
     families_->hazards.Add({{"kind", admitted ? hazard.kind : kOther}}).Increment();
+  }
+}
+
+void Metrics::open_job(const std::string& project, const std::string& job) {
+  const prometheus::Labels labels = families_->job_labels(project, job);
+  families_->last_type_ii.Add(labels);
+  for (const Outcome outcome : {Outcome::kTypeI, Outcome::kTypeII, Outcome::kInconclusive}) {
+    for (const Grade grade : {Grade::kUnspecified, Grade::kMatch, Grade::kProven, Grade::kExplained, Grade::kFirstOrder,
+                              Grade::kStatistical}) {
+      // An inconclusive verdict has no grade; any other has one, and what is equal bit by bit is no TYPE_II.
+      if ((outcome == Outcome::kInconclusive) != (grade == Grade::kUnspecified)) continue;
+      if (outcome == Outcome::kTypeII && grade == Grade::kMatch) continue;
+      prometheus::Labels of = labels;
+      of["verdict"] = name_of(outcome);
+      of["grade"] = name_of(grade);
+      families_->verdicts.Add(of);
+    }
+  }
+  for (const StepOutcome outcome : {StepOutcome::kAudited, StepOutcome::kRefused, StepOutcome::kMissed}) {
+    prometheus::Labels of = labels;
+    of["outcome"] = name_of(outcome);
+    families_->steps.Add(of);
   }
 }
 
@@ -341,6 +372,12 @@ void Metrics::add_spill(Spill reason) { families_->spills.Add({{"reason", name_o
 void Metrics::set_faults(std::uint64_t faults) {
   families_->faults.Increment(std::max(0.0, static_cast<double>(faults) - families_->faults.Value()));
 }
+
+void Metrics::set_ready(const std::string& check, bool ready) {
+  families_->ready.Add({{"check", check}}).Set(ready ? 1 : 0);
+}
+
+void Metrics::set_disk_free_bytes(std::uint64_t bytes) { families_->disk_free_bytes.Set(static_cast<double>(bytes)); }
 
 void Metrics::on_scrape(std::function<void()> refresh) {
   std::lock_guard lock(families_->refresh_mutex);

@@ -35,7 +35,7 @@ class Metrics {
   static constexpr std::size_t kJobsMax = 200;
   static constexpr std::size_t kHazardsMax = 32;
 
-  Metrics(const std::string& version, const std::string& backend);  // For plumbline_build_info.
+  Metrics(const std::string& version, const std::string& commit, const std::string& backend);  // For build_info.
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -44,6 +44,9 @@ class Metrics {
   // exec_resolution (values that are not finite are left out of the histograms: NaN is "not asked"), step_audit_seconds
   // by verdict.phase_seconds and "total", ops_total, hazards_total.
   void add_verdict(const Verdict& verdict);
+
+  // A job has been opened: its series begin at 0, before anything is counted, so that a rate misses nothing.
+  void open_job(const std::string& project, const std::string& job);
 
   // Counts steps without a verdict: steps_total only.
   void add_steps(const std::string& project, const std::string& job, StepOutcome outcome, std::int64_t steps = 1);
@@ -71,6 +74,9 @@ class Metrics {
   void add_spill(Spill reason);
 
   void set_faults(std::uint64_t faults);  // Of the daemon's own, since it started (server/fault/fault.h).
+  // Whether the daemon does its work, by what may keep it from that ("store", "disk", ...).
+  void set_ready(const std::string& check, bool ready);
+  void set_disk_free_bytes(std::uint64_t bytes);  // Of the data directory's file system.
 
   // Called before each scrape, one scrape at a time: the place to set the gauges.
   void on_scrape(std::function<void()> refresh);

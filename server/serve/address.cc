@@ -1,7 +1,8 @@
 #include "server/serve/address.h"
 
 #include <errno.h>
-#include <grpcpp/security/server_credentials.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <memory>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,37 +21,64 @@ namespace {
 
 using absl::StrCat;
 
-bool is_loopback(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  const in6_addr& six = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == IN_LOOPBACKNET);
+}
+
+// The address that a host resolves to, as a number ("127.0.0.1", "[::1]"); of several the first of IPv4, if there is
+// one.
+absl::StatusOr<std::string> resolve(const std::string& host, bool* loopback) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return absl::InvalidArgumentError(gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
+  const addrinfo* chosen = found;
+  while (chosen != nullptr && chosen->ai_family != AF_INET) chosen = chosen->ai_next;
+  if (chosen == nullptr) chosen = found;
+  char number[NI_MAXHOST] = {};
+  if (getnameinfo(chosen->ai_addr, chosen->ai_addrlen, number, sizeof number, nullptr, 0, NI_NUMERICHOST) != 0) {
+    return absl::InvalidArgumentError("it has no address");
+  }
+  *loopback = is_loopback(*chosen->ai_addr);
+  return chosen->ai_family == AF_INET6 ? StrCat("[", number, "]") : std::string(number);
 }
 
 }  // namespace
 
-absl::StatusOr<Address> parse_address(const std::string& text, bool insecure) {
+absl::StatusOr<Address> parse_address(const std::string& flag, const std::string& text) {
   Address address;
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "unix:")) {
     absl::ConsumePrefix(&rest, "//");
     address.path = std::string(rest);
     if (address.path.empty() || address.path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return absl::InvalidArgumentError(StrCat("--listen: expected unix:PATH with a path of 1 to ",
+      return absl::InvalidArgumentError(StrCat(flag, ": expected unix:PATH with a path of 1 to ",
                                                sizeof(sockaddr_un::sun_path) - 1, " bytes, found \"", text, "\""));
     }
     address.text = StrCat("unix:", address.path);
     return address;
   }
   address.kind = Address::Kind::kTcp;
-  address.text = text;
   const auto colon = rest.rfind(':');
   int port = -1;
   if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 0 ||
       port > 65535) {
-    return absl::InvalidArgumentError(StrCat("--listen: expected unix:PATH or HOST:PORT, found \"", text, "\""));
+    return absl::InvalidArgumentError(StrCat(flag, ": expected unix:PATH or HOST:PORT, found \"", text, "\""));
   }
-  if (!is_loopback(rest.substr(0, colon)) && !insecure) {
-    return absl::InvalidArgumentError(StrCat("--listen: \"", text, "\" is not on loopback and there is no encryption: ",
-                                             "listen on 127.0.0.1 or a unix socket, or give --insecure"));
+  absl::string_view host = rest.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  const auto number = resolve(std::string(host), &address.loopback);
+  if (!number.ok()) {
+    return absl::InvalidArgumentError(
+        StrCat(flag, ": expected a host that resolves, found \"", text, "\": ", number.status().message()));
   }
+  address.text = StrCat(*number, ":", port);
   return address;
 }
 
@@ -74,11 +103,6 @@ absl::Status clear_stale_socket(const std::string& path) {
     return absl::PermissionDeniedError(StrCat("--listen: cannot replace ", path, ": ", strerror(errno)));
   }
   return absl::OkStatus();
-}
-
-std::shared_ptr<grpc::ServerCredentials> credentials_for(const Address& address) {
-  if (address.kind == Address::Kind::kUnix) return grpc::experimental::LocalServerCredentials(UDS);
-  return grpc::InsecureServerCredentials();
 }
 
 absl::StatusOr<std::uint64_t> parse_bytes(const std::string& text) {

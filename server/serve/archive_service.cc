@@ -11,6 +11,7 @@
 #include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
+#include "server/serve/identify.h"
 #include "server/serve/paging.h"
 #include "server/serve/query_status.h"
 #include "server/serve/reproducer_script.h"
@@ -53,10 +54,13 @@ void ArchiveService::leave() {
   --calls_;
 }
 
-grpc::Status ArchiveService::in_turn(const std::function<absl::Status()>& call) {
+grpc::Status ArchiveService::in_turn(const absl::StatusOr<Caller>& caller,
+                                     const std::function<absl::Status(const Caller&)>& call) {
+  if (!caller.ok()) return query_status(caller.status());
   if (const absl::Status refused = enter(); !refused.ok()) return query_status(refused);
   absl::Status status;
-  if (absl::Status fault = contained("the archive", [&] { status = call(); }); !fault.ok()) status = std::move(fault);
+  if (absl::Status fault = contained("the archive", [&] { status = call(*caller); }); !fault.ok())
+    status = std::move(fault);
   leave();
   return query_status(status);
 }
@@ -67,7 +71,8 @@ void ArchiveService::drain() {
   changed_.notify_all();
 }
 
-absl::StatusOr<std::string> ArchiveService::kept_path(const std::string& id) const {
+absl::StatusOr<std::string> ArchiveService::kept_path(const Caller& caller, const std::string& id) const {
+  if (auto seen = check_seen(*parts_.store, *parts_.access, caller, id); !seen.ok()) return seen;
   const auto verdict = parts_.store->get(id);
   if (!verdict.ok()) return verdict.status();
   StepIdentity step;
@@ -84,7 +89,17 @@ absl::StatusOr<std::string> ArchiveService::kept_path(const std::string& id) con
                                     outcome_name(verdict->verdict()), ": TYPE_II verdicts keep theirs"));
 }
 
-absl::StatusOr<ArchiveService::Sent> ArchiveService::receive(grpc::ServerContext* context,
+absl::StatusOr<std::string> ArchiveService::golden_owner(const Caller& caller, const v1::GoldenName& name) const {
+  const std::string project = project_of(name);
+  auto owner = parts_.golden->owner_of(project, name.name());
+  // Whose a damaged one is cannot be read: administrators see to it.
+  if (!owner.ok() && !absl::IsNotFound(owner.status()) && parts_.access->sees(caller, project, ""))
+    return std::string();
+  if (!owner.ok() || parts_.access->sees(caller, project, *owner)) return owner;
+  return absl::NotFoundError(StrCat("there is no golden run '", name.name(), "' in project ", project));
+}
+
+absl::StatusOr<ArchiveService::Sent> ArchiveService::receive(grpc::ServerContext* context, const Caller& caller,
                                                              const std::function<bool(v1::ReplayRequest*)>& read) {
   auto upload = uploads_.begin(context);
   if (!upload.ok()) return upload.status();
@@ -92,6 +107,7 @@ absl::StatusOr<ArchiveService::Sent> ArchiveService::receive(grpc::ServerContext
   if (!read(&request)) return absl::InvalidArgumentError("id: expected a verdict's id or a file, found none");
   Sent sent{request.id(), request.profile(), nullptr};
   if (!sent.id.empty()) return sent;
+  if (auto known = parts_.access->check_known(caller); !known.ok()) return known;
   sent.file = std::make_unique<ScratchFile>(options_.scratch);
   std::uint64_t bytes = 0;
   do {
@@ -108,10 +124,10 @@ absl::StatusOr<ArchiveService::Sent> ArchiveService::receive(grpc::ServerContext
   return sent;
 }
 
-absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Sent& sent) const {
+absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Caller& caller, const Sent& sent) const {
   absl::StatusOr<TraceRecord> record = TraceRecord{};
   if (!sent.id.empty()) {
-    const auto path = kept_path(sent.id);
+    const auto path = kept_path(caller, sent.id);
     if (!path.ok()) return path.status();
     record = read_trace_file(*path);
     if (absl::IsNotFound(record.status())) {  // Evicted meanwhile.
@@ -161,10 +177,10 @@ absl::StatusOr<std::string> ArchiveService::on_worker(const TraceRecord& record,
   return state->ran.backend;
 }
 
-grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportTraceRequest* request,
+grpc::Status ArchiveService::ExportTrace(grpc::ServerContext* context, const v1::ExportTraceRequest* request,
                                          grpc::ServerWriter<v1::FileChunk>* writer) {
-  return in_turn([&] {
-    const auto path = kept_path(request->id());
+  return in_turn(identify(*context, *parts_.access), [&](const Caller& caller) -> absl::Status {
+    const auto path = kept_path(caller, request->id());
     if (!path.ok()) return path.status();
     std::ifstream file(*path, std::ios::binary);
     if (!file) return absl::NotFoundError(StrCat("the trace of ", request->id(), " was evicted (--trace-quota)"));
@@ -181,10 +197,12 @@ grpc::Status ArchiveService::ExportTrace(grpc::ServerContext*, const v1::ExportT
 
 grpc::Status ArchiveService::Replay(grpc::ServerContext* context, grpc::ServerReader<v1::ReplayRequest>* reader,
                                     v1::Explanation* response) {
-  const auto sent = receive(context, [reader](v1::ReplayRequest* request) { return reader->Read(request); });
+  const auto caller = identify(*context, *parts_.access);
+  if (!caller.ok()) return query_status(caller.status());
+  const auto sent = receive(context, *caller, [reader](v1::ReplayRequest* request) { return reader->Read(request); });
   if (!sent.ok()) return query_status(sent.status());
-  return in_turn([&] {
-    auto asked = read_asked(*sent);
+  return in_turn(caller, [&](const Caller& who) -> absl::Status {
+    auto asked = read_asked(who, *sent);
     if (!asked.ok()) return asked.status();
     // Shared with a task that may outlive the call.
     auto held = std::make_shared<Asked>(*std::move(asked));
@@ -204,10 +222,12 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext* context, grpc::ServerRe
 
 grpc::Status ArchiveService::Reproduce(grpc::ServerContext* context,
                                        grpc::ServerReaderWriter<v1::ReproducerChunk, v1::ReplayRequest>* stream) {
-  const auto sent = receive(context, [stream](v1::ReplayRequest* request) { return stream->Read(request); });
+  const auto caller = identify(*context, *parts_.access);
+  if (!caller.ok()) return query_status(caller.status());
+  const auto sent = receive(context, *caller, [stream](v1::ReplayRequest* request) { return stream->Read(request); });
   if (!sent.ok()) return query_status(sent.status());
-  return in_turn([&] {
-    auto asked = read_asked(*sent);
+  return in_turn(caller, [&](const Caller& who) -> absl::Status {
+    auto asked = read_asked(who, *sent);
     if (!asked.ok()) return asked.status();
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto made = std::make_shared<ReproducerScript>();
@@ -236,9 +256,9 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext* context,
   });
 }
 
-grpc::Status ArchiveService::ListGolden(grpc::ServerContext*, const v1::ListGoldenRequest* request,
+grpc::Status ArchiveService::ListGolden(grpc::ServerContext* context, const v1::ListGoldenRequest* request,
                                         v1::ListGoldenResponse* response) {
-  return in_turn([&] {
+  return in_turn(identify(*context, *parts_.access), [&](const Caller& caller) -> absl::Status {
     const auto size = page_size(request->page_size());
     if (!size.ok()) return size.status();
     const std::string question = StrCat("golden ", request->project());
@@ -250,6 +270,7 @@ grpc::Status ArchiveService::ListGolden(grpc::ServerContext*, const v1::ListGold
     }
     std::string last;
     for (v1::GoldenSummary& golden : parts_.golden->list(request->project())) {
+      if (!parts_.access->sees(caller, golden.header().project(), golden.owner())) continue;
       std::string place = StrCat(golden.header().project(), std::string(1, '\0'), golden.header().name());
       if (place <= after) continue;
       if (response->golden_size() == *size) {
@@ -263,9 +284,10 @@ grpc::Status ArchiveService::ListGolden(grpc::ServerContext*, const v1::ListGold
   });
 }
 
-grpc::Status ArchiveService::ExportGolden(grpc::ServerContext*, const v1::GoldenName* request,
+grpc::Status ArchiveService::ExportGolden(grpc::ServerContext* context, const v1::GoldenName* request,
                                           grpc::ServerWriter<v1::FileChunk>* writer) {
-  return in_turn([&] {
+  return in_turn(identify(*context, *parts_.access), [&](const Caller& caller) -> absl::Status {
+    if (auto owner = golden_owner(caller, *request); !owner.ok()) return owner.status();
     return parts_.golden->export_to(project_of(*request), request->name(), [writer](const std::string& bytes) {
       v1::FileChunk chunk;
       chunk.set_data(bytes);
@@ -277,10 +299,13 @@ grpc::Status ArchiveService::ExportGolden(grpc::ServerContext*, const v1::Golden
 grpc::Status ArchiveService::ImportGolden(grpc::ServerContext* context,
                                           grpc::ServerReader<v1::ImportGoldenRequest>* reader,
                                           v1::GoldenSummary* response) {
+  const auto caller = identify(*context, *parts_.access);
+  if (!caller.ok()) return query_status(caller.status());
   v1::ImportGoldenRequest request;
   ScratchFile file(options_.scratch);
   std::string project, name;
-  const auto receive = [&] {
+  const auto receive = [&]() -> absl::Status {
+    if (auto known = parts_.access->check_known(*caller); !known.ok()) return known;
     auto upload = uploads_.begin(context);
     if (!upload.ok()) return upload.status();
     if (!reader->Read(&request)) return absl::InvalidArgumentError("data: expected a file, found none");
@@ -298,16 +323,23 @@ grpc::Status ArchiveService::ImportGolden(grpc::ServerContext* context,
     return file.close_file() ? absl::OkStatus() : no_room(options_.scratch);
   };
   if (const absl::Status received = receive(); !received.ok()) return query_status(received);
-  return in_turn([&] {
-    auto imported = parts_.golden->import(file.path(), project, name);
+  return in_turn(caller, [&](const Caller& who) -> absl::Status {
+    const auto may = [&](const std::string& into) { return parts_.access->check(who, Role::kStream, into); };
+    auto imported = parts_.golden->import(file.path(), project, name, who.name(), may);
     if (imported.ok()) *response = *std::move(imported);
     return imported.status();
   });
 }
 
-grpc::Status ArchiveService::RemoveGolden(grpc::ServerContext*, const v1::GoldenName* request,
+grpc::Status ArchiveService::RemoveGolden(grpc::ServerContext* context, const v1::GoldenName* request,
                                           v1::GoldenSummary* response) {
-  return in_turn([&] {
+  return in_turn(identify(*context, *parts_.access), [&](const Caller& caller) -> absl::Status {
+    const auto owner = golden_owner(caller, *request);
+    if (!owner.ok()) return owner.status();
+    if (!parts_.access->handles(caller, project_of(*request), *owner)) {
+      return absl::PermissionDeniedError(StrCat("name: expected a golden run of ", caller.name(), ", found '",
+                                                request->name(), "', which another recorded"));
+    }
     response->mutable_header()->set_project(project_of(*request));
     response->mutable_header()->set_name(request->name());
     return parts_.golden->remove(project_of(*request), request->name());

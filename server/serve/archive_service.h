@@ -12,6 +12,7 @@
 #include <string>
 
 #include "plumbline/v1/archive.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/profile/profile_registry.h"
@@ -35,6 +36,7 @@ class ArchiveService final : public v1::ArchiveService::Service {
     GoldenStore* golden = nullptr;
     Workers* workers = nullptr;
     const ProfileRegistry* profiles = nullptr;
+    const Access* access = nullptr;
   };
   struct Options {
     std::uint64_t step_bytes_max = UINT64_MAX;
@@ -77,11 +79,15 @@ class ArchiveService final : public v1::ArchiveService::Service {
   };
   absl::Status enter();
   void leave();
-  grpc::Status in_turn(const std::function<absl::Status()>& call);  // Counts the call.
-  absl::StatusOr<std::string> kept_path(const std::string& id) const;
+  // Counts the call, if it is known who makes it.
+  grpc::Status in_turn(const absl::StatusOr<Caller>& caller, const std::function<absl::Status(const Caller&)>& call);
+  absl::StatusOr<std::string> kept_path(const Caller& caller, const std::string& id) const;
   // Before a call has its turn: clients may send as slowly as they like without holding others up.
-  absl::StatusOr<Sent> receive(grpc::ServerContext* context, const std::function<bool(v1::ReplayRequest*)>& read);
-  absl::StatusOr<Asked> read_asked(const Sent& sent) const;
+  absl::StatusOr<Sent> receive(grpc::ServerContext* context, const Caller& caller,
+                               const std::function<bool(v1::ReplayRequest*)>& read);
+  absl::StatusOr<Asked> read_asked(const Caller& caller, const Sent& sent) const;
+  // NOT_FOUND: there is no such golden run that the caller may see.
+  absl::StatusOr<std::string> golden_owner(const Caller& caller, const v1::GoldenName& name) const;
   // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name.
   absl::StatusOr<std::string> on_worker(const TraceRecord& record, std::function<void()> compute);
 

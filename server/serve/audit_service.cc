@@ -4,12 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/pipeline/audit.h"
 #include "server/serve/audit_stream.h"
+#include "server/serve/identify.h"
 #include "server/serve/status.h"
 #include "server/work/run_memory.h"
 #include "server/work/steady.h"
@@ -20,7 +21,13 @@ namespace {
 
 constexpr std::size_t kClientBytesMax = 64;  // Of a client's version.
 
-bool over_unix_socket(const grpc::CallbackServerContext& context) { return absl::StartsWith(context.peer(), "unix:"); }
+void log_refused_run(const v1::Identity& identity, const absl::Status& status) {
+  log_event(LogLevel::kWarning, "run_refused",
+            {{"run", absl::StrCat(identity.project().substr(0, 200), "/", identity.job().substr(0, 200), "/",
+                                  identity.run().substr(0, 200), "/", identity.rank())},
+             {"code", absl::StatusCodeToString(status.code())},
+             {"message", std::string(status.message())}});
+}
 
 }  // namespace
 
@@ -52,17 +59,25 @@ void AuditService::watch_deadlines() {
 grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* context, const v1::OpenJobRequest* request,
                                                 v1::Job* response) {
   auto* reactor = context->DefaultReactor();
-  const auto refuse = [reactor](const absl::Status& status, const std::string& field) {
+  const auto refuse = [reactor, request](const absl::Status& status, const std::string& field) {
+    log_refused_run(request->identity(), status);
     reactor->Finish(to_grpc_status(status, field));
     return reactor;
   };
   if (draining()) return refuse(absl::UnavailableError("the daemon is draining"), "");
+  const auto caller = identify(*context, *parts_.access);
+  if (!caller.ok()) return refuse(caller.status(), "");
 
   RunRegistry::Request open;
   open.identity.project = request->identity().project();
   open.identity.job = request->identity().job();
   open.identity.run = request->identity().run();
   open.identity.rank = request->identity().rank();
+  if (auto denied = parts_.access->check(*caller, Role::kStream, open.identity.project); !denied.ok()) {
+    return refuse(denied, "identity.project");
+  }
+  open.owner = caller->name();
+  open.pairs_with_any = parts_.access->may(*caller, Role::kRead, open.identity.project);
   open.profile_name = request->profile().empty() ? "ieee" : request->profile();
   open.profile = parts_.profiles->find(open.profile_name);
   if (request->has_alpha()) open.alpha = request->alpha();
@@ -82,31 +97,51 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.replicated = request->replicated();
   const auto failed = [reactor](const absl::Status& fault) { reactor->Finish(to_grpc_status(fault)); };
   const auto work = [this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
-                     regions_allowed = over_unix_socket(*context)]() mutable {
+                     caller = *caller]() mutable {
     std::shared_ptr<Run> run;
+    std::string field;
+    const auto wrong_run = [&](const absl::Status& status) {
+      v1::Identity identity;
+      identity.set_project(open.identity.project);
+      identity.set_job(open.identity.job);
+      identity.set_run(open.identity.run);
+      identity.set_rank(open.identity.rank);
+      log_refused_run(identity, status);
+    };
+    if (const auto denied = admit(caller, &open, &field); !denied.ok()) {
+      wrong_run(denied);
+      return reactor->Finish(to_grpc_status(denied, field));
+    }
     if (!parts_.runs->known(open.identity)) {
       auto memory = remembered(open);
       if (!memory.ok()) return reactor->Finish(to_grpc_status(memory.status()));
       open.memory = *std::move(memory);
     }
-    if (const auto wrong = check_golden(open)) return reactor->Finish(to_grpc_status(wrong));
-    if (const auto wrong = parts_.runs->open(open, &run)) return reactor->Finish(to_grpc_status(wrong));
+    if (const auto wrong = check_golden(caller, open)) return reactor->Finish(to_grpc_status(wrong));
+    if (const auto wrong = parts_.runs->open(open, &run)) {
+      wrong_run(absl::Status(wrong.code, wrong.message()));
+      return reactor->Finish(to_grpc_status(wrong));
+    }
     if (const auto wrong = begin_golden(*run)) return reactor->Finish(to_grpc_status(wrong));
     const auto last = parts_.store->last_durable_step(run->judged(-1));
     if (!last.ok()) return reactor->Finish(to_grpc_status(last.status()));
     response->set_last_durable_step(*last);
-    parts_.store->open_run(run->identity, "", client,
-                           [this, run, reactor, response, regions_allowed](const absl::Status& status) {
-                             if (!status.ok()) return reactor->Finish(to_grpc_status(status));
-                             response->set_handle(run->handle);
-                             response->mutable_identity()->set_project(run->identity.project);
-                             response->mutable_identity()->set_job(run->identity.job);
-                             response->mutable_identity()->set_run(run->identity.run);
-                             response->mutable_identity()->set_rank(run->identity.rank);
-                             *response->mutable_plan() = plan(*run, regions_allowed);
-                             response->set_server_version(options_.version);
-                             reactor->Finish(grpc::Status::OK);
-                           });
+    const bool regions_allowed = caller.peer.process > 0;
+    const auto opened = [this, run, reactor, response, regions_allowed](const absl::Status& status) {
+      if (!status.ok()) return reactor->Finish(to_grpc_status(status));
+      if (parts_.metrics != nullptr) parts_.metrics->open_job(run->identity.project, run->identity.job);
+      log_event(LogLevel::kInfo, "run_opened",
+                {{"run", run->identity.run_id()}, {"owner", run->owner}, {"profile", run->profile_name}});
+      response->set_handle(run->handle);
+      response->mutable_identity()->set_project(run->identity.project);
+      response->mutable_identity()->set_job(run->identity.job);
+      response->mutable_identity()->set_run(run->identity.run);
+      response->mutable_identity()->set_rank(run->identity.rank);
+      *response->mutable_plan() = plan(*run, regions_allowed);
+      response->set_server_version(options_.version);
+      reactor->Finish(grpc::Status::OK);
+    };
+    parts_.store->open_run(run->identity, run->owner, client, opened);
   };
   parts_.disk->post(work, failed);
   return reactor;
@@ -120,11 +155,39 @@ absl::StatusOr<StepMemory> AuditService::remembered(const RunRegistry::Request& 
   return memory_from(*bytes);
 }
 
-Violation AuditService::check_golden(const RunRegistry::Request& open) const {
+absl::Status AuditService::admit(const Caller& caller, RunRegistry::Request* open, std::string* field) const {
+  const std::string& project = open->identity.project;
+  const auto owner = parts_.store->owner_of(open->identity);
+  if (!owner.ok()) return owner.status();
+  if (*owner && !parts_.access->handles(caller, project, **owner)) {
+    *field = "identity.run";
+    return absl::PermissionDeniedError(absl::StrCat("identity.run: expected a run that ", caller.name(),
+                                                    " opened, found \"", open->identity.run,
+                                                    "\", which another did: choose another name"));
+  }
+  if (*owner) open->owner = **owner;  // An administrator goes on with another's.
+  std::optional<StepIdentity> reference;
+  if (RunRegistry::reference_of(*open, &reference) || !reference)
+    return absl::OkStatus();  // What is wrong shows later.
+  const auto theirs = parts_.store->owner_of(*reference);
+  if (!theirs.ok()) return theirs.status();
+  if (*theirs && !parts_.access->sees(caller, project, **theirs)) {
+    *field = "reference_run";
+    return absl::PermissionDeniedError(absl::StrCat("reference_run: expected a run that ", caller.name(),
+                                                    " may see, found \"", open->reference_run,
+                                                    "\", which another opened"));
+  }
+  return absl::OkStatus();
+}
+
+Violation AuditService::check_golden(const Caller& caller, const RunRegistry::Request& open) const {
   if (open.golden.empty()) return {};
-  const absl::Status known = parts_.golden->check(open.identity.project, open.golden);
-  if (known.ok()) return {};
-  return {known.code(), "golden", std::string(known.message())};
+  const auto owner = parts_.golden->owner_of(open.identity.project, open.golden);
+  if (!owner.ok()) return {owner.status().code(), "golden", std::string(owner.status().message())};
+  if (parts_.access->sees(caller, open.identity.project, *owner)) return {};
+  return {absl::StatusCode::kPermissionDenied, "golden",
+          absl::StrCat("expected a golden run that ", caller.name(), " may see, found '", open.golden,
+                       "', which another recorded")};
 }
 
 Violation AuditService::begin_golden(const Run& run) const {
@@ -135,7 +198,7 @@ Violation AuditService::begin_golden(const Run& run) const {
   header.set_run(absl::StrCat(run.identity.job, "/", run.identity.run));
   header.set_profile(run.profile_name);
   header.mutable_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
-  const absl::Status begun = parts_.golden->begin(header);
+  const absl::Status begun = parts_.golden->begin(header, run.owner);
   if (begun.ok()) return {};
   return {begun.code(), "record_golden", std::string(begun.message())};
 }
@@ -162,7 +225,7 @@ v1::CapturePlan AuditService::plan(const Run& run, bool regions_allowed) const {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AuditService::Audit(grpc::CallbackServerContext* context) {
-  return AuditStream::start(this, context, over_unix_socket(*context));
+  return AuditStream::start(this, context, identify(*context, *parts_.access));
 }
 
 void AuditService::begin_drain() {

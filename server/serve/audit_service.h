@@ -10,7 +10,9 @@
 
 #include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/ingest/memory_budget.h"
+#include "server/ingest/shared_regions.h"
 #include "server/metrics/metrics.h"
 #include "server/profile/profile_registry.h"
 #include "server/store/store.h"
@@ -38,6 +40,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     Metrics* metrics = nullptr;
     GoldenStore* golden = nullptr;
     OpenDeviceMemory open_device_memory;  // Of clients on this node; may be empty.
+    const Access* access = nullptr;
   };
   struct Options {
     std::uint64_t step_bytes_max = 0;
@@ -63,6 +66,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
 
   const Parts& parts() const { return parts_; }
   const Options& options() const { return options_; }
+  DeviceHandles* device_handles() { return &device_handles_; }
   bool draining() const;
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;
@@ -73,7 +77,9 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
  private:
   v1::CapturePlan plan(const Run& run, bool regions_allowed) const;
   absl::StatusOr<StepMemory> remembered(const RunRegistry::Request& open) const;
-  Violation check_golden(const RunRegistry::Request& open) const;
+  // With the disk: whether the caller may open the run, and be compared with what it names. Says whose the run is.
+  absl::Status admit(const Caller& caller, RunRegistry::Request* open, std::string* field) const;
+  Violation check_golden(const Caller& caller, const RunRegistry::Request& open) const;
   Violation begin_golden(const Run& run) const;
   void watch_deadlines();
 
@@ -82,6 +88,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
+  DeviceHandles device_handles_;
   bool draining_ = false;
   bool stop_ = false;
   std::condition_variable tick_;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/status.h"
 #include "server/work/steady.h"
@@ -63,18 +64,22 @@ grpc::ByteBuffer serialize(const v1::AuditResponse& response) {
 
 }  // namespace
 
-AuditStream::AuditStream(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed)
+AuditStream::AuditStream(AuditService* service, grpc::CallbackServerContext* context, Caller caller)
     : service_(service),
       context_(context),
-      regions_allowed_(regions_allowed),
-      regions_(geteuid(), service->parts().open_device_memory) {}
+      caller_(std::move(caller)),
+      regions_({caller_.peer.user, caller_.peer.process}, service->parts().open_device_memory,
+               service->device_handles()) {}
 
-AuditStream* AuditStream::start(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed) {
-  const std::shared_ptr<AuditStream> stream(new AuditStream(service, context, regions_allowed));
+AuditStream* AuditStream::start(AuditService* service, grpc::CallbackServerContext* context,
+                                const absl::StatusOr<Caller>& caller) {
+  const std::shared_ptr<AuditStream> stream(new AuditStream(service, context, caller.ok() ? *caller : Caller{}));
   stream->self_ = stream;
   const bool room = service->add_stream(stream);
   const std::lock_guard lock(stream->mutex_);
-  if (service->draining()) {
+  if (!caller.ok()) {
+    stream->end_by(caller.status());
+  } else if (service->draining()) {
     stream->end_by(absl::UnavailableError("the daemon is draining"));
   } else if (!room) {
     stream->end_by(absl::ResourceExhaustedError(
@@ -154,6 +159,8 @@ void AuditStream::open() {
   }
   const auto& parts = service_->parts();
   run_ = parts.runs->find(request_.open().handle());
+  // Another's handle is as good as none: who has it did not have it from OpenJob.
+  if (run_ != nullptr && !parts.access->handles(caller_, run_->identity.project, run_->owner)) run_ = nullptr;
   if (run_ == nullptr) {
     Violation wrong = invalid("open.handle", "a handle that OpenJob gave", "an unknown one");
     wrong.code = absl::StatusCode::kNotFound;
@@ -187,6 +194,13 @@ void AuditStream::open() {
     });
   });
   next_frame();
+}
+
+// A token may have been revoked, and a role taken back, while the stream was open.
+absl::Status AuditStream::may_stream() const {
+  const Access& access = *service_->parts().access;
+  if (auto valid = access.still(caller_); !valid.ok()) return valid;
+  return access.check(caller_, Role::kStream, run_->identity.project);
 }
 
 void AuditStream::take_frame() {
@@ -299,7 +313,7 @@ bool AuditStream::take(TraceAssembler::Result result) {
 
 void AuditStream::add_region(const v1::Region& region) {
   Violation wrong;
-  if (regions_allowed_) {
+  if (caller_.peer.process > 0) {
     wrong = regions_.add(region);
   } else {
     wrong = invalid("region", "a stream over a unix socket", "another transport");
@@ -352,6 +366,7 @@ void AuditStream::half_closed() {
 }
 
 void AuditStream::submit_step() {
+  if (auto denied = may_stream(); !denied.ok()) return end(to_grpc_status(denied));
   ++unanswered_;
   service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(), client_);
 }
@@ -480,7 +495,15 @@ void AuditStream::let_go() {
   }
   assembler_.reset();
   regions_.clear();
-  if (holds_run_) service_->parts().runs->release(*run_);
+  if (holds_run_) {
+    service_->parts().runs->release(*run_);
+    log_event(
+        LogLevel::kInfo, "run_closed",
+        {{"run", run_->identity.run_id()},
+         {"status", ending_ ? absl::StatusCodeToString(static_cast<absl::StatusCode>(ending_->error_code())) : ""},
+         {"last_step", StrCat(durable_step_)},
+         {"bytes", StrCat(received_)}});
+  }
   holds_run_ = false;
 }
 

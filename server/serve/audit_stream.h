@@ -14,6 +14,7 @@
 
 #include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
+#include "server/access/caller.h"
 #include "server/fault/fault.h"
 #include "server/ingest/assembler.h"
 #include "server/work/run_registry.h"
@@ -26,7 +27,8 @@ class AuditService;
 class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                           public std::enable_shared_from_this<AuditStream> {
  public:
-  static AuditStream* start(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed);
+  static AuditStream* start(AuditService* service, grpc::CallbackServerContext* context,
+                            const absl::StatusOr<Caller>& caller);
   ~AuditStream() override = default;
 
   void begin_drain();
@@ -39,7 +41,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void OnDone() override;
 
  private:
-  AuditStream(AuditService* service, grpc::CallbackServerContext* context, bool regions_allowed);
+  AuditStream(AuditService* service, grpc::CallbackServerContext* context, Caller caller);
 
   // Runs a callback's work with the lock held; what it throws ends this stream alone.
   template <class Work>
@@ -51,6 +53,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   // All with the lock held.
   void open();
+  absl::Status may_stream() const;
   void take_frame();                         // Of read_: into the assembler.
   void take_batch();                         // Of request_: the same of its frames, from batch_next_ on.
   bool take(TraceAssembler::Result result);  // What became of a frame. False: nothing behind it may be taken now.
@@ -76,7 +79,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   AuditService* const service_;
   grpc::CallbackServerContext* const context_;
-  const bool regions_allowed_;
+  const Caller caller_;
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
   grpc::ByteBuffer read_;

@@ -5,7 +5,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <exception>
@@ -15,10 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/fault/fault.h"
+#include "server/ingest/disk.h"
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/metrics/http.h"
 #include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
+#include "server/serve/unix_listener.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
 
@@ -26,11 +28,17 @@ namespace plumbline {
 
 using absl::StrCat;
 
+namespace {
+
+constexpr std::int64_t kQueuedReadyMax = 256;  // Steps that wait; more is not worked off before jobs drop steps.
+
+}  // namespace
+
 // Destroyed by drain() in the order that it gives; what it leaves knows nothing of one another.
 struct Daemon::State {
   explicit State(const DaemonOptions& options)
       : options(options),
-        metrics(options.version, options.workers.cuda.empty() ? "cpu" : "cuda"),
+        metrics(options.version, options.commit, options.workers.cuda.empty() ? "cpu" : "cuda"),
         memory(options.memory_bytes / limits::kIngestShare) {}
 
   const DaemonOptions options;
@@ -38,6 +46,7 @@ struct Daemon::State {
   MemoryBudget memory;
   ProfileRegistry profiles;
   RunRegistry runs;
+  std::unique_ptr<Access> access;
   std::unique_ptr<TraceStore> references;
   std::unique_ptr<TraceStore> kept;  // Of TYPE_II verdicts.
   std::unique_ptr<GoldenStore> golden;
@@ -49,11 +58,27 @@ struct Daemon::State {
   std::unique_ptr<VerdictService> verdicts;
   std::unique_ptr<ArchiveService> archive;
   std::unique_ptr<grpc::Server> server;
+  std::vector<std::unique_ptr<UnixListener>> sockets;  // Give their connections to the server.
   std::unique_ptr<MetricsServer> metrics_server;
   std::unique_ptr<Housekeeping> housekeeping;
   std::vector<int> ports;
   bool drained = false;
+  bool was_ready = true;
+
+  std::vector<std::pair<std::string, std::string>> readiness() const;
 };
+
+std::vector<std::pair<std::string, std::string>> Daemon::State::readiness() const {
+  std::vector<std::pair<std::string, std::string>> checks;
+  checks.emplace_back("draining", audits->draining() ? "the daemon was told to stop" : "");
+  checks.emplace_back("store", store->takes_records() ? "" : "the last verdicts could not be written; see the log");
+  const absl::Status room = check_reserve(options.data_dir, 0, options.disk_reserve_bytes);
+  checks.emplace_back("disk", std::string(room.message()));
+  checks.emplace_back("workers", workers->any_left() ? "" : "none is left");
+  const std::int64_t queued = workers->queued();
+  checks.emplace_back("queue", queued <= kQueuedReadyMax ? "" : StrCat(queued, " steps wait for a worker"));
+  return checks;
+}
 
 namespace {
 
@@ -116,6 +141,9 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& options) {
   auto state = std::make_unique<State>(options);
+  auto access = Access::open(options.access);
+  if (!access.ok()) return access.status();
+  state->access = *std::move(access);
   try {
     state->profiles = ProfileRegistry::load(options.profiles);
   } catch (const std::exception& failure) {
@@ -128,10 +156,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (!devices.ok()) return devices.status();
   state->workers = std::make_unique<Workers>(
       Workers::Options{options.workers.cpu, limits::audit_bytes(options.memory_bytes), &state->metrics,
-                       [](const std::string& line) { spdlog::error("{}", line); }},
+                       [](const std::string& line) {
+                         log_event(LogLevel::kError, "worker_trouble", {{"message", line}});
+                       }},
       *std::move(devices));
   if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
-  auto store = open_sqlite_store(options.data_dir, {"", [](const std::string& line) { spdlog::error("{}", line); }});
+  auto store = open_sqlite_store(options.data_dir, {"", [](const std::string& line) {
+                                                      log_event(LogLevel::kError, "store_trouble", {{"message", line}});
+                                                    }});
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
@@ -157,15 +189,16 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           &state->memory, BufferPool::create(options.memory_bytes / limits::kBufferShare),
                           &state->metrics, state->golden.get(),
                           // A daemon without a CUDA worker keeps off the devices.
-                          options.workers.cuda.empty() ? nullptr : cuda_memory_opener()},
+                          options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
                             options.open_timeout, options.step_timeout, options.version});
-  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
-      state->store.get(), state->kept.get(), state->references.get(), &state->runs, server_info(options)});
+  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{state->store.get(), state->access.get(),
+                                                                           state->kept.get(), state->references.get(),
+                                                                           &state->runs, server_info(options)});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
-                            &state->profiles},
+                            &state->profiles, state->access.get()},
       ArchiveService::Options{options.memory_bytes / limits::kStepShare, options.data_dir + "/scratch"});
 
   google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.
@@ -190,10 +223,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->ports.resize(options.listen.size(), 0);
   for (std::size_t i = 0; i < options.listen.size(); ++i) {
     const Address& address = options.listen[i];
-    if (address.kind == Address::Kind::kUnix) {
-      if (auto cleared = clear_stale_socket(address.path); !cleared.ok()) return cleared;
+    if (address.kind == Address::Kind::kTcp) {
+      const auto credentials = options.tls.given() ? tls_credentials(options.tls) : grpc::InsecureServerCredentials();
+      builder.AddListeningPort(address.text, credentials, &state->ports[i]);
+      continue;
     }
-    builder.AddListeningPort(address.text, credentials_for(address), &state->ports[i]);
+    auto socket = UnixListener::listen({address.path, options.socket_mode, options.socket_group});
+    if (!socket.ok()) return socket.status();
+    state->sockets.push_back(*std::move(socket));
   }
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) {
@@ -201,6 +238,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
     for (const Address& address : options.listen) absl::StrAppend(&all, all.empty() ? "" : ", ", address.text);
     return absl::UnavailableError(StrCat("--listen: cannot listen on ", all));
   }
+  for (const auto& socket : state->sockets) socket->serve(state->server.get());
   if (!options.metrics_listen.empty()) {
     auto* raw = state.get();
     state->metrics.on_scrape([raw] {
@@ -209,10 +247,17 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       raw->metrics.set_worker_memory_bytes(raw->workers->memory_used() + raw->memory.used());
       raw->workers->show(&raw->metrics);
       raw->metrics.set_faults(faults());
+      for (const auto& [check, fault] : raw->readiness()) raw->metrics.set_ready(check, fault.empty());
+      std::error_code error;
+      const auto space = std::filesystem::space(raw->options.data_dir, error);
+      raw->metrics.set_disk_free_bytes(error ? 0 : space.available);
     });
-    auto served = MetricsServer::start(options.metrics_listen, &state->metrics, [raw]() -> std::string {
-      if (raw->audits->draining()) return "draining";
-      return raw->workers->any_left() ? "" : "no worker is left";
+    auto served = MetricsServer::start(options.metrics_listen, &state->metrics, [raw] {
+      std::string all;
+      for (const auto& [check, fault] : raw->readiness()) {
+        if (!fault.empty()) absl::StrAppend(&all, all.empty() ? "" : "\n", check, ": ", fault);
+      }
+      return all;
     });
     if (!served.ok()) {
       return absl::Status(served.status().code(), StrCat("--metrics-listen: ", served.status().message()));
@@ -221,7 +266,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   }
   state->housekeeping = std::make_unique<Housekeeping>(
       Housekeeping::Parts{state->store.get(), state->kept.get(), state->references.get(), state->golden.get(),
-                          [](const std::string& line) { spdlog::error("{}", line); }},
+                          [](const std::string& line) {
+                            log_event(LogLevel::kError, "retention_trouble", {{"message", line}});
+                          }},
       options.keep);
   return std::unique_ptr<Daemon>(new Daemon(std::move(state)));
 }
@@ -229,6 +276,23 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
 Daemon::Daemon(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Daemon::~Daemon() { drain(absl::ZeroDuration()); }
+
+absl::Status Daemon::reload() { return state_->access->reload(); }
+
+std::vector<std::pair<std::string, std::string>> Daemon::readiness() const { return state_->readiness(); }
+
+void Daemon::tick() {
+  State& state = *state_;
+  std::string wrong;
+  for (const auto& [check, fault] : state.readiness()) {
+    if (!fault.empty()) absl::StrAppend(&wrong, wrong.empty() ? "" : "; ", check, ": ", fault);
+  }
+  const bool ready = wrong.empty();
+  if (ready == state.was_ready) return;
+  state.was_ready = ready;
+  if (auto* health = state.server->GetHealthCheckService(); health != nullptr) health->SetServingStatus(ready);
+  log_event(ready ? LogLevel::kInfo : LogLevel::kError, ready ? "ready" : "not_ready", {{"message", wrong}});
+}
 
 bool Daemon::drain(absl::Duration timeout) {
   State& state = *state_;
@@ -243,6 +307,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.pipeline->give_up();  // What runs yet ends at its next node, and is sent again later.
   state.verdicts->drain();
   state.archive->drain();
+  state.sockets.clear();
   state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
   state.server->Wait();
   state.audits->wait_for_streams(absl::InfiniteFuture());
@@ -255,9 +320,6 @@ bool Daemon::drain(absl::Duration timeout) {
   state.store.reset();    // Commits, and runs the last callbacks: memory that comes back may wake disk work.
   state.disk.reset();
   state.pipeline.reset();
-  for (const Address& address : state.options.listen) {
-    if (address.kind == Address::Kind::kUnix) unlink(address.path.c_str());
-  }
   return clean;
 }
 

@@ -9,16 +9,22 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/access/access.h"
 #include "server/serve/address.h"
 #include "server/serve/housekeeping.h"
+#include "server/serve/tls.h"
 #include "server/serve/worker_flags.h"
 
 namespace plumbline {
 
 struct DaemonOptions {
   std::vector<Address> listen;
+  mode_t socket_mode = 0600;  // Of unix sockets.
+  gid_t socket_group = static_cast<gid_t>(-1);
+  Access::Options access;
+  TlsFiles tls;  // Of TCP listeners; without them nothing is encrypted.
   std::string data_dir;
-  std::string metrics_listen;  // HOST:PORT; empty: none.
+  std::string metrics_listen;  // ADDRESS:PORT; empty: none.
   std::string profiles;        // Directory.
   WorkerList workers{{}, 1};
   DeviceMemory device_memory;
@@ -43,6 +49,15 @@ class Daemon {
   // Starts everything. Errors are one line that names the flag or path at fault.
   static absl::StatusOr<std::unique_ptr<Daemon>> start(const DaemonOptions& options);
   ~Daemon();
+
+  // Reads policy and tokens again; where one is wrong, both stay as they were.
+  absl::Status reload();
+
+  // What keeps it from its work, by check ("store", "disk", "workers", "queue", "draining"); an empty text: nothing.
+  // Blocks on the disk.
+  std::vector<std::pair<std::string, std::string>> readiness() const;
+  // Brings gRPC's health and the metrics up to date; call about once a second.
+  void tick();
 
   // Health to NOT_SERVING, streams told to finish, what is queued audited, all within `timeout`; then everything is
   // closed. True if nothing was cut off.

@@ -22,6 +22,7 @@
 #include "client/cpp/format.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/fault/fault.h"
+#include "server/serve/identify.h"
 #include "server/serve/paging.h"
 #include "server/serve/query_pool.h"
 #include "server/serve/query_status.h"
@@ -105,63 +106,77 @@ absl::Status check(const v1::Filter& filter) {
 
 class VerdictService::Impl final : public v1::VerdictService::CallbackService {
  public:
-  explicit Impl(Parts parts) : parts_(std::move(parts)), store_(parts_.store) {}
+  explicit Impl(Parts parts) : parts_(std::move(parts)), store_(parts_.store), access_(parts_.access) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
-    return answer(context, [=, this](const Stop& stop) { return list_jobs(*request, stop, response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return list_jobs(access_->seen_by(caller), *request, stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                    v1::JobSummary* response) override {
-    return answer(context, [=, this](const Stop&) { return take(find_job(*request), response); });
+    return answer(context, [=, this](const Caller& caller, const Stop&) {
+      return take(find_job(access_->seen_by(caller), *request), response);
+    });
   }
 
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context, const v1::ListRunsRequest* request,
                                      v1::ListRunsResponse* response) override {
-    return answer(context, [=, this](const Stop& stop) { return list_runs(*request, stop, response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return list_runs(access_->seen_by(caller), *request, stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* ListErrors(grpc::CallbackServerContext* context, const v1::ListErrorsRequest* request,
                                        v1::ListErrorsResponse* response) override {
-    return answer(context, [=, this](const Stop& stop) { return list_errors(*request, stop, response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return list_errors(access_->seen_by(caller), *request, stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context, const v1::DeleteJobRequest* request,
                                       v1::DeleteJobResponse* response) override {
-    return answer(context, [=, this](const Stop&) { return delete_job(*request, response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return delete_job(caller, *request, stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
                                           v1::ServerInfo* response) override {
-    *response = parts_.info;
+    const auto caller = identify(*context, *access_);
+    if (caller.ok()) *response = parts_.info;
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(grpc::Status::OK);
+    reactor->Finish(query_status(caller.status()));
     return reactor;
   }
 
   grpc::ServerUnaryReactor* ListVerdicts(grpc::CallbackServerContext* context, const v1::ListVerdictsRequest* request,
                                          v1::ListVerdictsResponse* response) override {
-    return answer(context, [=, this](const Stop& stop) { return list_verdicts(*request, stop, response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return list_verdicts(access_->seen_by(caller), *request, stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* GetVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                        v1::Verdict* response) override {
-    return answer(context, [=, this](const Stop&) { return get_verdict(request->id(), response); });
+    return answer(
+        context, [=, this](const Caller& caller, const Stop&) { return get_verdict(caller, request->id(), response); });
   }
 
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const v1::GetStatsRequest* request,
                                      v1::Stats* response) override {
-    return answer(context, [=, this](const Stop& stop) {
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
       if (auto checked = check(request->filter()); !checked.ok()) return checked;
-      return take(store_->stats(request->filter(), {}, stop), response);
+      return take(store_->stats(request->filter(), access_->seen_by(caller), stop), response);
     });
   }
 
   grpc::ServerUnaryReactor* ExplainVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                            v1::Explanation* response) override {
-    return answer(context, [=, this](const Stop&) {
-      if (auto got = get_verdict(request->id(), response->mutable_verdict()); !got.ok()) return got;
+    return answer(context, [=, this](const Caller& caller, const Stop&) {
+      if (auto got = get_verdict(caller, request->id(), response->mutable_verdict()); !got.ok()) return got;
       response->set_text(explain_verdict(response->verdict()));
       return absl::OkStatus();
     });
@@ -169,9 +184,15 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
 
   grpc::ServerWriteReactor<v1::Verdict>* WatchVerdicts(grpc::CallbackServerContext* context,
                                                        const v1::WatchVerdictsRequest* request) override {
-    auto watch = std::make_shared<Watch>(store_, &disk_, context, *request, [this, context] { forget(context); });
+    const auto caller = identify(*context, *access_);
+    // Asked before each page: what a watcher may see can change while he watches.
+    const auto seen = [access = access_, caller = caller.ok() ? *caller : Caller{}]() -> absl::StatusOr<Visibility> {
+      if (auto valid = access->still(caller); !valid.ok()) return valid;
+      return access->seen_by(caller);
+    };
+    auto watch = std::make_shared<Watch>(store_, &disk_, context, *request, seen, [this, context] { forget(context); });
     Watch* const reactor = watch.get();
-    absl::Status refused = check(request->filter());
+    absl::Status refused = caller.ok() ? check(request->filter()) : caller.status();
     {
       std::lock_guard lock(mutex_);
       if (refused.ok() && draining_) refused = absl::UnavailableError("draining");
@@ -209,14 +230,19 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   template <typename Work>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    auto caller = identify(*context, *access_);
+    if (!caller.ok()) {
+      reactor->Finish(query_status(caller.status()));
+      return reactor;
+    }
     using Clock = std::chrono::system_clock;  // gRPC's deadlines are of it.
     const Stop stop = [this, context, deadline = std::min(context->deadline(), Clock::now() + kQueryTime)] {
       return stopping_ || Clock::now() >= deadline || context->IsCancelled();
     };
-    const bool posted = pool_.post([this, context, reactor, stop, work = std::move(work)] {
+    const bool posted = pool_.post([this, context, reactor, stop, caller = *std::move(caller), work = std::move(work)] {
       absl::Status status = absl::CancelledError();
       const absl::Status fault = contained("a query", [&] {
-        if (!stop()) status = work(stop);
+        if (!stop()) status = work(caller, stop);
       });
       if (!fault.ok()) status = fault;
       if (absl::IsCancelled(status) && stopping_) status = absl::UnavailableError("draining");
@@ -234,9 +260,9 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
 
   // The job that a request names by `project` and `job`.
   template <typename Request>
-  absl::StatusOr<v1::JobSummary> find_job(const Request& request) const {
+  absl::StatusOr<v1::JobSummary> find_job(const Visibility& seen, const Request& request) const {
     if (request.job().empty()) return absl::InvalidArgumentError("job: expected a job's name, found none");
-    return store_->job(project_of(request), request.job());
+    return store_->job(project_of(request), request.job(), seen);
   }
 
   template <typename Request>
@@ -251,7 +277,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status get_verdict(const std::string& id, v1::Verdict* response) const {
+  absl::Status get_verdict(const Caller& caller, const std::string& id, v1::Verdict* response) const {
+    if (auto seen = check_seen(*store_, *access_, caller, id); !seen.ok()) return seen;
     if (auto got = take(store_->get(id), response); !got.ok()) return got;
     note_eviction(response);
     return absl::OkStatus();
@@ -264,7 +291,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     if (parts_.kept->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::EVICTED);
   }
 
-  absl::Status list_jobs(const v1::ListJobsRequest& request, const Stop& stop, v1::ListJobsResponse* response) const {
+  absl::Status list_jobs(const Visibility& seen, const v1::ListJobsRequest& request, const Stop& stop,
+                         v1::ListJobsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
     const std::string question = "jobs " + request.project();
@@ -276,18 +304,18 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       project = place->substr(0, slash);
       if (slash != std::string::npos) job = place->substr(slash + 1);
     }
-    auto found = store_->jobs(request.project(), project, job, *size, {}, stop);
+    auto found = store_->jobs(request.project(), project, job, *size, seen, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
     const v1::JobSummary& last = found->back();
-    const auto rest = store_->jobs(request.project(), last.project(), last.job(), 1, {}, stop);
+    const auto rest = store_->jobs(request.project(), last.project(), last.job(), 1, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, last.project() + "/" + last.job()));
     for (v1::JobSummary& summary : *found) *response->add_jobs() = std::move(summary);
     return absl::OkStatus();
   }
 
-  absl::Status list_verdicts(const v1::ListVerdictsRequest& request, const Stop& stop,
+  absl::Status list_verdicts(const Visibility& seen, const v1::ListVerdictsRequest& request, const Stop& stop,
                              v1::ListVerdictsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
@@ -305,11 +333,11 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       (void)absl::SimpleAtoi(parts.front(), &after->sequence);  // Ours: it was checked.
       if (parts.size() > 1) after->key = parts[1];
     }
-    auto found = store_->list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, {}, stop);
+    auto found = store_->list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, seen, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
     const ListPlace last{found->back().sequence, found->back().key};
-    const auto rest = store_->list(request.filter(), *order, &last, 1, /*whole=*/false, {}, stop);
+    const auto rest = store_->list(request.filter(), *order, &last, 1, /*whole=*/false, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) {
       response->set_next_page_token(make_page_token(question, absl::StrCat(last.sequence, " ", last.key)));
@@ -321,16 +349,17 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status list_runs(const v1::ListRunsRequest& request, const Stop& stop, v1::ListRunsResponse* response) const {
+  absl::Status list_runs(const Visibility& seen, const v1::ListRunsRequest& request, const Stop& stop,
+                         v1::ListRunsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
-    if (const auto job = find_job(request); !job.ok()) return job.status();
+    if (const auto job = find_job(seen, request); !job.ok()) return job.status();
     const std::string project = project_of(request);
     const std::string question = absl::StrCat("runs ", project, "/", request.job());
     v1::RunSummary after;
     after.set_rank(-1);
     if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
-    auto found = store_->runs(project, request.job(), after.run(), after.rank(), *size + 1, {}, stop);
+    auto found = store_->runs(project, request.job(), after.run(), after.rank(), *size + 1, seen, stop);
     if (!found.ok()) return found.status();
     if (found->size() > static_cast<std::size_t>(*size)) {
       found->pop_back();
@@ -342,23 +371,23 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status list_errors(const v1::ListErrorsRequest& request, const Stop& stop,
+  absl::Status list_errors(const Visibility& seen, const v1::ListErrorsRequest& request, const Stop& stop,
                            v1::ListErrorsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
-    if (const auto job = find_job(request); !job.ok()) return job.status();
+    if (const auto job = find_job(seen, request); !job.ok()) return job.status();
     const std::string project = project_of(request);
     const std::string question = absl::StrCat("errors ", project, "/", request.job());
     v1::RefusedStep after;
     after.set_rank(-1);
     if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
-    auto found = store_->errors(project, request.job(), after, *size, {}, stop);
+    auto found = store_->errors(project, request.job(), after, *size, seen, stop);
     if (!found.ok() || found->empty()) return found.status();
     after.set_run(found->back().run());
     after.set_rank(found->back().rank());
     after.set_step(found->back().step());
     after.set_digest(found->back().digest());
-    const auto rest = store_->errors(project, request.job(), after, 1, {}, stop);
+    const auto rest = store_->errors(project, request.job(), after, 1, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, after.SerializeAsString()));
     for (v1::RefusedStep& error : *found) *response->add_errors() = std::move(error);
@@ -375,10 +404,13 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status delete_job(const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) const {
-    auto job = find_job(request);
+  // Of those who may handle every run of it.
+  absl::Status delete_job(const Caller& caller, const v1::DeleteJobRequest& request, const Stop& stop,
+                          v1::DeleteJobResponse* response) const {
+    auto job = find_job(access_->seen_by(caller), request);
     if (!job.ok()) return job.status();
     const std::string project = project_of(request);
+    if (auto allowed = check_handles_all(caller, project, request.job(), stop); !allowed.ok()) return allowed;
     if (parts_.runs != nullptr && !parts_.runs->forget_job(project, request.job())) {
       return absl::FailedPreconditionError(absl::StrCat(
           "job: expected one without a stream, found that one is open on a run of \"", request.job(), "\""));
@@ -393,6 +425,25 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     }
     *response->mutable_removed() = *std::move(job);
     return absl::OkStatus();
+  }
+
+  absl::Status check_handles_all(const Caller& caller, const std::string& project, const std::string& job,
+                                 const Stop& stop) const {
+    if (access_->may(caller, Role::kAdmin, project)) return absl::OkStatus();
+    constexpr int kRunsAtATime = 1000;
+    v1::RunSummary after;
+    after.set_rank(-1);
+    for (;;) {
+      const auto runs = store_->runs(project, job, after.run(), after.rank(), kRunsAtATime, Visibility{}, stop);
+      if (!runs.ok()) return runs.status();
+      for (const v1::RunSummary& run : *runs) {
+        if (access_->handles(caller, project, run.owner())) continue;
+        return absl::PermissionDeniedError(
+            absl::StrCat("job: expected one whose runs are all of ", caller.name(), ", found \"", job, "\""));
+      }
+      if (runs->size() < kRunsAtATime) return absl::OkStatus();
+      after = runs->back();
+    }
   }
 
   std::vector<std::shared_ptr<Watch>> open_watches() const {  // With mutex_ held.
@@ -413,6 +464,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
 
   const Parts parts_;
   VerdictStore* const store_;
+  const Access* const access_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
   std::condition_variable forgot_;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "plumbline/v1/query.grpc.pb.h"
+#include "server/access/access.h"
 #include "server/ingest/trace_store.h"
 #include "server/store/store.h"
 #include "server/work/run_registry.h"
@@ -13,9 +14,10 @@ namespace plumbline {
 
 class VerdictService {
  public:
-  // All must outlive the service; all but the store may be null.
+  // All must outlive the service; all but the store and the access may be null.
   struct Parts {
     VerdictStore* store = nullptr;
+    const Access* access = nullptr;
     TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
     TraceStore* references = nullptr;
     RunRegistry* runs = nullptr;

@@ -13,8 +13,13 @@ constexpr int kPageMax = 64;
 }  // namespace
 
 Watch::Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerContext* context,
-             const v1::WatchVerdictsRequest& request, std::function<void()> done)
-    : store_(store), disk_(disk), context_(context), request_(request), done_(std::move(done)) {}
+             const v1::WatchVerdictsRequest& request, Seen seen, std::function<void()> done)
+    : store_(store),
+      disk_(disk),
+      context_(context),
+      request_(request),
+      seen_(std::move(seen)),
+      done_(std::move(done)) {}
 
 void Watch::start() {
   disk_->post([self = shared_from_this()] { self->begin(); },
@@ -63,7 +68,13 @@ void Watch::fetch() {
     is_stale_ = false;
   }
   const auto last = store_->last_sequence();
-  auto found = last.ok() ? store_->list(request_.filter(), after, kPageMax, /*whole=*/true) : last.status();
+  const auto seen = seen_();
+  const auto list = [&]() -> absl::StatusOr<std::vector<StoredVerdict>> {
+    if (!last.ok()) return last.status();
+    if (!seen.ok()) return seen.status();
+    return store_->list(request_.filter(), after, kPageMax, /*whole=*/true, *seen);
+  };
+  auto found = list();
 
   std::lock_guard lock(mutex_);
   is_fetching_ = false;

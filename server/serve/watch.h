@@ -18,9 +18,11 @@ namespace plumbline {
 
 class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::enable_shared_from_this<Watch> {
  public:
+  using Seen = std::function<absl::StatusOr<Visibility>()>;  // What may be seen now.
+
   // `done` runs once, when gRPC has let go of the call. The caller keeps the watch alive until then.
   Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerContext* context,
-        const v1::WatchVerdictsRequest& request, std::function<void()> done);
+        const v1::WatchVerdictsRequest& request, Seen seen, std::function<void()> done);
 
   void start();                          // Once. Headers go out when everything from then on will be seen.
   void end(const grpc::Status& status);  // From any thread; after the message being written, if there is one.
@@ -43,6 +45,7 @@ class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::en
   SerialExecutor* const disk_;
   grpc::CallbackServerContext* const context_;
   const v1::WatchVerdictsRequest request_;
+  const Seen seen_;
   const std::function<void()> done_;
 
   std::mutex mutex_;

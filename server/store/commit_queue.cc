@@ -63,7 +63,7 @@ void CommitQueue::report(const absl::Status& status, std::size_t records) {
   const auto now = std::chrono::steady_clock::now();
   if (status.ok()) {
     if (refused_ > 0 && trouble_) {
-      trouble_(absl::StrCat("the verdict database takes records again; ", refused_, " were refused meanwhile"));
+      trouble_(absl::StrCat("the verdict database takes records again; ", refused_.load(), " were refused meanwhile"));
     }
     refused_ = 0;
     return;
@@ -73,7 +73,7 @@ void CommitQueue::report(const absl::Status& status, std::size_t records) {
   if (!due) return;
   reported_ = now;
   if (trouble_) {
-    trouble_(absl::StrCat(std::string(status.message()), "; ", refused_,
+    trouble_(absl::StrCat(std::string(status.message()), "; ", refused_.load(),
                           " records were refused so far, and jobs are told to send their steps again"));
   }
 }

@@ -2,6 +2,7 @@
 // once a group.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -33,6 +34,9 @@ class CommitQueue {
   // full.
   void push(Change change, Done done);
 
+  // Whether the last group could not be committed. Thread-safe.
+  bool failing() const { return refused_ > 0; }
+
  private:
   struct Item {
     Change change;
@@ -53,7 +57,7 @@ class CommitQueue {
   std::deque<Item> pending_;
   bool stopping_ = false;
   // Of the writer thread: since when commits fail, and how many records they did not take.
-  std::size_t refused_ = 0;
+  std::atomic<std::size_t> refused_ = 0;
   std::chrono::steady_clock::time_point reported_;
   std::thread writer_;  // Last: it uses all of the above.
 };

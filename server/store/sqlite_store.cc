@@ -242,6 +242,8 @@ class SqliteStore final : public VerdictStore {
     return queries_.stats(filter, seen, stop);
   }
 
+  bool takes_records() const override { return !queue_.failing(); }
+
   std::uint64_t subscribe(std::function<void()> listener) override {
     std::lock_guard lock(listeners_mutex_);
     listeners_.emplace(++last_handle_, std::move(listener));

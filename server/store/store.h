@@ -161,6 +161,9 @@ class VerdictStore {
   virtual absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const = 0;
   absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const { return stats(filter, {}, {}); }
 
+  // Whether records are being stored: not, since the last commit failed.
+  virtual bool takes_records() const = 0;
+
   // Calls `listener` after every commit that added verdicts (list() with the last sequence seen finds them: neither gap
   // nor duplicate). Returns a handle; when unsubscribe returns, the listener does not run and will not. Do not
   // unsubscribe from within a listener.

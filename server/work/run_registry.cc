@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 
 namespace plumbline {
 namespace {
@@ -22,7 +23,9 @@ Violation check_name(const std::string& name, const std::string& field) {
                  StrCat("\"", name.substr(0, 200), "\""));
 }
 
-Violation read_reference(const RunRegistry::Request& request, std::optional<StepIdentity>* reference) {
+}  // namespace
+
+Violation RunRegistry::reference_of(const Request& request, std::optional<StepIdentity>* reference) {
   if (request.reference_run.empty()) return {};
   const std::vector<std::string> parts = absl::StrSplit(request.reference_run, '/');
   if (parts.size() > 2) {
@@ -38,6 +41,15 @@ Violation read_reference(const RunRegistry::Request& request, std::optional<Step
   }
   *reference = identity;
   return {};
+}
+
+namespace {
+
+Violation check_owner(const RunRegistry::Request& request, const Run& run) {
+  if (run.owner == request.owner) return {};
+  return {absl::StatusCode::kPermissionDenied, "identity.run",
+          StrCat("expected a run that ", request.owner, " opened, found \"", request.identity.run,
+                 "\", which another did")};
 }
 
 // What a run, or another rank of it, was opened with must be asked for again.
@@ -112,7 +124,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     return invalid("budget.bytes_per_second", "a finite rate, or 0 for none", StrCat(request.budget.bytes_per_second));
   }
   std::optional<StepIdentity> reference;
-  if (auto wrong = read_reference(request, &reference)) return wrong;
+  if (auto wrong = reference_of(request, &reference)) return wrong;
 
   if (!request.golden.empty() && (reference || !request.record_golden.empty())) {
     return invalid("golden", StrCat("no ", reference ? "reference_run" : "record_golden", " beside it"),
@@ -131,6 +143,8 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     auto run = std::make_shared<Run>();
     run->identity = request.identity;
     run->handle = fresh_handle();
+    run->owner = request.owner;
+    run->pairs_with_any = request.pairs_with_any;
     run->profile = request.profile;
     run->profile_name = request.profile_name;
     run->alpha = request.alpha;
@@ -146,6 +160,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     if (reference) ++referenced_[reference->run_id()];
     found = runs_.emplace(id, Entry{std::move(run), false, false, ages_.insert(ages_.end(), id)}).first;
   } else {
+    if (auto wrong = check_owner(request, *found->second.run)) return wrong;
     if (auto wrong = check_same(request, reference, *found->second.run, "the run")) return wrong;
     ages_.splice(ages_.end(), ages_, found->second.age);
   }
@@ -163,6 +178,7 @@ Violation RunRegistry::check_other_ranks(const Request& request, const std::opti
   for (other.rank = 0; other.rank < limits::kRanksJoinedMax; ++other.rank) {
     const auto found = runs_.find(other.run_id());
     if (found == runs_.end() || other.rank == request.identity.rank) continue;
+    if (auto wrong = check_owner(request, *found->second.run)) return wrong;
     if (found->second.run->ranks <= 1 && request.ranks <= 1) return {};
     return check_same(request, reference, *found->second.run, StrCat("rank ", other.rank, " of the run"));
   }
@@ -229,6 +245,7 @@ bool RunRegistry::make_room() {
   for (const std::string& id : ages_) {
     const auto found = runs_.find(id);
     if (found->second.streaming || found->second.run.use_count() > 1) continue;
+    log_event(LogLevel::kInfo, "run_forgotten", {{"run", id}});
     forget(found);
     return true;
   }

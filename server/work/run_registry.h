@@ -26,6 +26,7 @@ struct Run {
   // Set when the run is opened.
   StepIdentity identity;  // Without step.
   std::string handle;     // Opaque; names the run on a stream.
+  std::string owner;      // Who opened it.
   const Profile* profile = nullptr;
   std::string profile_name;
   double alpha = kDefaultAlpha;
@@ -35,6 +36,7 @@ struct Run {
   Budget budget;
   std::int32_t ranks = 1;  // Judged together.
   bool replicated = false;
+  bool pairs_with_any = false;  // Its owner may see the runs of others, and so be compared with them.
 
   // Of the verdict of a step: all ranks of a run that are judged together have rank 0's.
   StepIdentity judged(std::int64_t step) const;
@@ -47,6 +49,8 @@ class RunRegistry {
  public:
   struct Request {
     StepIdentity identity;
+    std::string owner;
+    bool pairs_with_any = false;
     const Profile* profile = nullptr;
     std::string profile_name;
     double alpha = kDefaultAlpha;
@@ -59,9 +63,11 @@ class RunRegistry {
     StepMemory memory;  // Of a run that this daemon has not seen yet: what it left with an earlier one.
   };
 
-  // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another profile,
-  // alpha or reference than the run was opened with, too many runs with a stream.
+  // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another owner,
+  // profile, alpha or reference than the run was opened with, too many runs with a stream.
   Violation open(const Request& request, std::shared_ptr<Run>* run);
+  // The run that the request names to pair with, if any.
+  static Violation reference_of(const Request& request, std::optional<StepIdentity>* reference);
   std::shared_ptr<Run> find(const std::string& handle) const;
 
   // One stream at a time holds a run. False: another one does.

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cancel.h"
 #include "server/bound/pair/golden.h"
 #include "server/fault/fault.h"
+#include "server/log/log.h"
 #include "server/pipeline/audit.h"
 #include "server/store/encode.h"
 #include "server/work/run_memory.h"
@@ -259,6 +260,10 @@ std::string StepPipeline::load_reference(const Step& step, TraceRecord* record) 
   const StepIdentity wanted = reference_step(*step.run, step.trace()->identity.step);
   record->reference_name = reference_name(wanted);
   if (parts_.references == nullptr) return "this daemon keeps no traces";
+  // Whose it is may have been unknown when the run was opened.
+  const auto owner = parts_.store->owner_of(wanted);
+  if (!owner.ok()) return StrCat("whose it is cannot be read: ", owner.status().message());
+  if (*owner && **owner != step.run->owner && !step.run->pairs_with_any) return "the run is another user's";
   switch (parts_.references->state(wanted)) {
     case TraceStore::State::kEvicted:
       return "its trace was evicted (--trace-quota)";
@@ -431,6 +436,9 @@ void StepPipeline::stored(const std::shared_ptr<Step>& step, const std::shared_p
     parts_.metrics->add_verdict(judged->verdict);
     parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
   }
+  if (status.ok() && judged->verdict.outcome == Outcome::kTypeII) {
+    log_event(LogLevel::kWarning, "type_ii", {{"verdict", of.identity.id()}, {"says", judged->verdict.sentence}});
+  }
   finish(step, {.step = of.identity,
                 .error = status,
                 .field = "",
@@ -444,6 +452,11 @@ void StepPipeline::record_refusal(const StepIdentity& step, Violation violation,
   parts_.store->append_error(
       step, error, missed,
       [this, step, error, missed, field = violation.field, done = std::move(done)](const absl::Status& stored) {
+        log_event(LogLevel::kWarning, "step_refused",
+                  {{"step", step.id()},
+                   {"code", absl::StatusCodeToString(error.code())},
+                   {"message", std::string(error.message())},
+                   {"stored", stored.ok() ? "yes" : std::string(stored.message())}});
         if (!stored.ok()) return done({step, stored, "", {}, false});
         if (parts_.metrics != nullptr) {
           parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);

@@ -49,6 +49,7 @@ KEYS = {
         *("programs", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
         *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "bitwise_changed"),
     ],
+    "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
     "speed": [
         "verdict_vs_fp64",
         "paired_vs_fp64",

@@ -9,43 +9,30 @@ from __future__ import annotations
 import json
 import math
 import re
-import socket
 import subprocess
-import threading
-import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import urllib.error
+from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
-import torch
-from query_support import inconclusive, metrics_address, send, type_i, type_ii
+from observability import (
+    DATASOURCE_YML,
+    PROMETHEUS_YML,
+    RULES_YML,
+    Load,
+    Prometheus,
+    dashboard,
+    get,
+    panels,
+    put_in,
+    queries,
+    rules,
+    rules_tested,
+)
+from query_support import metrics_address, send, type_i, type_ii
 from stream_client import Client, StepFrames
-from stream_daemon import ROOT, DaemonProcess
-
-import plumbline
-
-DASHBOARD = ROOT / "deploy/grafana/dashboards/plumbline.json"
-PROMETHEUS_YML = ROOT / "deploy/prometheus/prometheus.yml"
-DATASOURCE_YML = ROOT / "deploy/grafana/provisioning/datasources/plumbline.yml"
-WAIT_S_MAX = 120.0
-# Grafana's variables: what it would put in for a range of a minute, and for "All".
-VARIABLES = {"$__rate_interval": "20s", "$__range": "60s", "$project": ".*", "$job": ".*"}
-
-
-def dashboard() -> dict[str, Any]:
-    return json.loads(DASHBOARD.read_text())
-
-
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
-
-
-def queries() -> list[tuple[str, str]]:
-    """Title and expression of every target."""
-    return [(panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]]
+from stream_daemon import DaemonProcess
+from test_stream_service import health
 
 
 def test_the_dashboard_is_well_formed() -> None:
@@ -77,18 +64,13 @@ def test_the_dashboard_is_well_formed() -> None:
 
 def test_the_dashboard_shows_every_family(scraped: str) -> None:
     families = set(re.findall(r"^# TYPE (plumbline_\w+)", scraped, re.MULTILINE))
-    assert len(families) == 20
+    assert len(families) == 23
     shown = " ".join(expression for _, expression in queries())
     assert {family for family in families if family not in shown} == set()
 
 
 def test_the_configuration_is_what_prometheus_takes() -> None:
     subprocess.run(["promtool", "check", "config", str(PROMETHEUS_YML)], check=True, capture_output=True)
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.read().decode()
 
 
 @pytest.fixture(scope="module")
@@ -98,59 +80,6 @@ def daemon() -> Iterator[DaemonProcess]:
     daemon.close()
 
 
-class Load:
-    """Two jobs that never stop: a training run through the Python client, and streams of every outcome."""
-
-    def __init__(self, daemon: DaemonProcess) -> None:
-        self._daemon = daemon
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._guard, args=(job,)) for job in (self._train, self._stream)]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert not self._errors, self._errors
-
-    def _guard(self, job: Any) -> None:
-        try:
-            job()
-        except BaseException as error:  # Told by stop(), in the test's own thread.
-            self._errors.append(error)
-
-    def _train(self) -> None:
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        with plumbline.watch(model, optimizer, self._daemon.address, job="training", every=1) as audit:
-            while not self._stop.wait(0.3):
-                with audit.step():
-                    loss = ((model(torch.randn(4, 8)) - 1) ** 2).mean()
-                    audit.reference({"loss": loss.detach().clone()})
-                    loss.backward()
-                    optimizer.step()
-                    optimizer.zero_grad()
-
-    def _stream(self) -> None:
-        client = Client(self._daemon.address)
-        stream = client.stream(job="streams")
-        step = 0
-        while not self._stop.wait(0.3):
-            gap = type_i(step + 3)
-            gap.missed = ["queue_full"]
-            send(stream, type_i(step), inconclusive(step + 1), type_ii(step + 2), gap)
-            broken = StepFrames(step + 4)
-            broken.op.op.arguments[0].tensor.value = 99
-            stream.send(*broken.frames())
-            stream.next("error")
-            step += 5
-        stream.close()
-        client.close()
-
-
 @pytest.fixture(scope="module")
 def load(daemon: DaemonProcess) -> Iterator[Load]:
     load = Load(daemon)
@@ -158,59 +87,11 @@ def load(daemon: DaemonProcess) -> Iterator[Load]:
     load.stop()
 
 
-class Prometheus:
-    """A Prometheus of the test's own, with the configuration that is shipped but for the target and the interval."""
-
-    def __init__(self, target: str, directory: Path) -> None:
-        text = PROMETHEUS_YML.read_text()
-        assert "127.0.0.1:9464" in text and "scrape_interval: 15s" in text
-        text = text.replace("127.0.0.1:9464", target).replace("_interval: 15s", "_interval: 1s")
-        (directory / "prometheus.yml").write_text(text)
-        (directory / "plumbline.rules.yml").write_text((PROMETHEUS_YML.parent / "plumbline.rules.yml").read_text())
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        command = [
-            "prometheus",
-            f"--config.file={directory / 'prometheus.yml'}",
-            f"--storage.tsdb.path={directory / 'data'}",
-            f"--web.listen-address={self.url.removeprefix('http://')}",
-        ]
-        self._log = (directory / "log").open("w+")
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
-
-    def ask(self, expression: str) -> list[dict[str, Any]]:
-        answer = json.loads(get(f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"))
-        assert answer["status"] == "success"
-        return answer["data"]["result"]
-
-    def wait_for(self, expression: str) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + WAIT_S_MAX
-        while True:
-            self._log.seek(0)
-            assert self._process.poll() is None, self._log.read()
-            try:
-                found = self.ask(expression)
-            except OSError:  # It is not up yet.
-                found = []
-            if found:
-                return found
-            assert time.monotonic() < deadline, f"nothing within {WAIT_S_MAX} s: {expression}"
-            time.sleep(0.5)
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-        self._log.close()
-
-
 @pytest.fixture(scope="module")
 def prometheus(daemon: DaemonProcess, load: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     prometheus = Prometheus(metrics_address(daemon), tmp_path_factory.mktemp("prometheus"))
     try:
-        # Every kind of verdict twice at least, at more than one scrape, so that there are rates.
-        for verdict in ("TYPE_I", "TYPE_II", "INCONCLUSIVE"):
-            prometheus.wait_for(f'rate(plumbline_verdicts_total{{verdict="{verdict}"}}[20s]) > 0')
+        prometheus.wait_for_rates()
         yield prometheus
     finally:
         prometheus.close()
@@ -223,10 +104,7 @@ def scraped(daemon: DaemonProcess, prometheus: Prometheus) -> str:
 
 @pytest.mark.parametrize(("title", "expression"), queries())
 def test_every_panel_finds_something(title: str, expression: str, prometheus: Prometheus) -> None:
-    for name, value in VARIABLES.items():
-        expression = expression.replace(name, value)
-    assert "$" not in expression, "a variable that this test does not know"
-    found = prometheus.wait_for(expression)
+    found = prometheus.wait_for(put_in(expression))
     values = [float(series["value"][1]) for series in found]
     assert any(math.isfinite(value) for value in values), f"{title}: {found}"
 
@@ -260,5 +138,88 @@ def test_the_alert_for_type_ii_fires(prometheus: Prometheus) -> None:
     assert (alert["metric"]["project"], alert["metric"]["job"]) == ("default", "streams")
 
 
-def test_health(daemon: DaemonProcess) -> None:
-    assert get(f"http://{metrics_address(daemon)}/healthz") == "ok\n"
+def test_each_alert_is_tested_and_has_a_page_of_the_runbook() -> None:
+    assert rules_tested() == rules()
+    pages = re.findall(r"^## (\w+)$", (RULES_YML.parent / "RUNBOOK.md").read_text(), re.MULTILINE)
+    assert pages == rules()
+    addresses = re.findall(r"runbook_url: '(.*)'", RULES_YML.read_text())
+    assert addresses == [f"RUNBOOK.md#{rule.lower()}" for rule in rules()]
+
+
+def test_the_alert_fires_on_a_jobs_first_type_ii(daemon: DaemonProcess, prometheus: Prometheus) -> None:
+    """Also where the first scrape that sees the job sees its TYPE_II already."""
+    client = Client(daemon.address)
+    for job, steps in (("one-step", [type_ii(0)]), ("later", [type_i(0), type_ii(1)])):
+        stream = client.stream(job=job)
+        send(stream, *steps)
+        stream.close()
+        prometheus.wait_for(f'ALERTS{{alertname="PlumblineTypeII",alertstate="firing",job="{job}"}}')
+    client.close()
+
+
+def test_series_of_a_job_are_there_before_its_first_verdict(daemon: DaemonProcess) -> None:
+    client = Client(daemon.address)
+    client.open(job="waits")
+    page = get(f"http://{metrics_address(daemon)}/metrics")
+    assert 'plumbline_verdicts_total{grade="PROVEN",job="waits",project="default",verdict="TYPE_II"} 0' in page
+    assert 'plumbline_last_type_ii_timestamp_seconds{job="waits",project="default"} 0' in page
+    assert 'plumbline_steps_total{job="waits",outcome="refused",project="default"} 0' in page
+    client.close()
+
+
+def test_build_info_tells_the_commit(scraped: str) -> None:
+    assert re.search(r'^plumbline_build_info\{backend="cpu",commit="(unknown|[0-9a-f]{12})",', scraped, re.MULTILINE)
+
+
+def test_health_and_readiness(daemon: DaemonProcess) -> None:
+    for page in ("healthz", "readyz"):
+        assert get(f"http://{metrics_address(daemon)}/{page}") == "ok\n"
+    client = Client(daemon.address)
+    assert health(client) == "SERVING"
+    client.close()
+
+
+def test_a_daemon_that_cannot_do_its_work_is_alive_but_not_ready(new_daemon: Callable[..., DaemonProcess]) -> None:
+    """A reserve that no disk has."""
+    daemon = new_daemon("--metrics-listen=127.0.0.1:0", "--disk-reserve=4096T", "--log-format=json")
+    while '"event":"not_ready"' not in daemon.log():
+        assert daemon.alive()
+    started = json.loads(daemon.log().splitlines()[0])
+    address = re.search(r"metrics on ([^;\s]+)", started["message"])
+    assert address
+    assert get(f"http://{address.group(1)}/healthz") == "ok\n"
+    with pytest.raises(urllib.error.HTTPError) as unready:
+        get(f"http://{address.group(1)}/readyz")
+    assert unready.value.code == 503 and unready.value.read().startswith(b"disk: ")
+    assert 'plumbline_ready{check="disk"} 0' in get(f"http://{address.group(1)}/metrics")
+    assert 'plumbline_ready{check="store"} 1' in get(f"http://{address.group(1)}/metrics")
+    client = Client(daemon.address)
+    assert health(client) == "NOT_SERVING"
+    client.close()
+
+
+def test_the_log_is_one_object_a_line(new_daemon: Callable[..., DaemonProcess]) -> None:
+    daemon = new_daemon("--log-format=json")
+    client = Client(daemon.address)
+    stream = client.stream(job="logged")
+    broken = StepFrames(1)
+    broken.op.op.arguments[0].tensor.value = 99
+    send(stream, type_ii(0))
+    stream.send(*broken.frames())
+    stream.next("error")
+    stream.close()
+    with pytest.raises(grpc.RpcError):
+        client.open(job="a job")
+    client.close()
+    daemon.terminate()
+    assert daemon.wait() == 0
+    lines = [json.loads(line) for line in daemon.log().splitlines()]
+    assert all({"time", "level"} <= set(line) for line in lines)
+    events = {line["event"]: line for line in lines if "event" in line}
+    run = "default/logged/run/0"
+    assert events["run_opened"]["run"] == run and events["run_opened"]["owner"].startswith("uid:")
+    assert events["type_ii"]["verdict"] == f"{run}/0" and events["type_ii"]["level"] == "warning"
+    assert events["step_refused"]["step"] == f"{run}/1" and events["step_refused"]["code"] == "INVALID_ARGUMENT"
+    assert events["run_closed"]["run"] == run and events["run_closed"]["status"] == "OK"
+    assert events["run_refused"]["run"] == "default/a job/run/0"
+    assert [line["message"].split(":")[0] for line in lines if line.get("message", "").startswith("SIGTERM")]

@@ -153,6 +153,12 @@ def _request(run: str, number: int):
     return audit_pb2.OpenJobRequest(identity=identity)
 
 
+def test_a_query_without_time_is_given_up(client: Client) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        query_stub(client).GetStats(query_pb2.GetStatsRequest(), timeout=-1)
+    assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def test_uploads_that_stall_hold_nobody(client: Client) -> None:
     stub = archive_pb2_grpc.ArchiveServiceStub(client.channel)
     stop = threading.Event()

@@ -184,7 +184,7 @@ def test_memory_of_another_user_is_refused(client: Client, run: str, memory: int
 
 
 def test_only_over_a_unix_socket(tmp_path: Path, memory: int) -> None:
-    flags = ["--listen=127.0.0.1:0", f"--data-dir={tmp_path}/data"]
+    flags = ["--listen=127.0.0.1:0", "--insecure", f"--data-dir={tmp_path}/data"]
     process = subprocess.Popen([binary(), *flags], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -311,7 +311,8 @@ def refused(*flags: str) -> str:
 def test_one_line_errors_of_the_command_line(tmp_path: Path, shared_daemon: DaemonProcess) -> None:
     at = f"--data-dir={tmp_path}/data"
     assert "not on loopback" in refused("--listen=0.0.0.0:7077", at)
-    assert "--insecure" in refused("--listen=example.org:7077", at)
+    assert "--insecure" in refused("--listen=127.0.0.1:7077", at)
+    assert "expected a host that resolves" in refused("--listen=127.0.0.1.invalid:7077", at)
     assert "HOST:PORT" in refused("--listen=nonsense", at)
     for workers, wrong in {
         "cuda": 'entry 1: expected cpu, cpu:N or cuda:N, found "cuda"',
@@ -353,6 +354,7 @@ def test_listens_on_tcp_and_unix_at_once(tmp_path: Path) -> None:
         f"--listen=unix://{tmp_path}/s,127.0.0.1:0",
         "--listen",
         f"unix:{tmp_path}/t",
+        "--insecure",
         f"--data-dir={tmp_path}/data",
         "--workers=cpu:2",
         "--memory-limit=1G",

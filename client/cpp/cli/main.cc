@@ -14,6 +14,11 @@
 ABSL_FLAG(
     std::string, server, "",
     "Address of plumblined: unix:///PATH or HOST:PORT. Default: $PLUMBLINE_SERVER, else unix:///run/plumbline.sock");
+ABSL_FLAG(std::string, token_file, "", "File of a bearer token. Default: $PLUMBLINE_TOKEN, else $PLUMBLINE_TOKEN_FILE");
+ABSL_FLAG(bool, tls, false, "Encrypt TCP, believing the system's authorities. Default: $PLUMBLINE_TLS");
+ABSL_FLAG(std::string, tls_ca, "", "Encrypt TCP, believing these authorities (PEM). Default: $PLUMBLINE_TLS_CA");
+ABSL_FLAG(std::string, tls_cert, "", "Certificate of this client (PEM), for mutual TLS. Default: $PLUMBLINE_TLS_CERT");
+ABSL_FLAG(std::string, tls_key, "", "Its private key. Default: $PLUMBLINE_TLS_KEY");
 ABSL_FLAG(std::string, project, "", "Only of this project");
 ABSL_FLAG(std::string, job, "", "Only of this job");
 ABSL_FLAG(std::string, run, "", "Only of this run");
@@ -64,9 +69,26 @@ int main(int argc, char** argv) {
   absl::FlagsUsageConfig usage;
   usage.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "cli/main.cc"); };
   absl::SetFlagsUsageConfig(usage);
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--token" || absl::StartsWith(argument, "--token=")) {
+      std::cerr << "plumb: --token: expected no secret on a command line, which everybody may read: give "
+                   "--token_file, or $PLUMBLINE_TOKEN\n";
+      return plumbline::kExitError;
+    }
+  }
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   plumbline::PlumbOptions options;
   options.server = server_address();
+  auto credentials = plumbline::read_credentials(
+      {absl::GetFlag(FLAGS_token_file), absl::GetFlag(FLAGS_tls_ca), absl::GetFlag(FLAGS_tls_cert),
+       absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls)},
+      options.server);
+  if (!credentials.ok()) {
+    std::cerr << "plumb: " << credentials.status().message() << "\n";
+    return plumbline::kExitError;
+  }
+  options.credentials = *std::move(credentials);
   options.project = absl::GetFlag(FLAGS_project);
   options.job = absl::GetFlag(FLAGS_job);
   options.run = absl::GetFlag(FLAGS_run);

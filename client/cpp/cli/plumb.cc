@@ -107,7 +107,7 @@ class EndOnSignal {
 
 int watch(const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
   const HoldSignals held;
-  Client client(options.server);
+  Client client(options.server, options.credentials);
   int code = kExitTypeI;
   std::int64_t seen = 0;
   const EndOnSignal end_on_signal(held, client);
@@ -160,11 +160,11 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     return wrong.empty() ? kExitTypeI : fail(err, wrong);
   }
   if (command == "golden") {
-    Client client(options.server);
+    Client client(options.server, options.credentials);
     return golden(client, options, words, out, err);
   }
   if (command == "replay" || command == "export-trace" || command == "reproduce") {
-    Client client(options.server);
+    Client client(options.server, options.credentials);
     if (command == "replay") return replay(client, options, words, out, err);
     if (command == "reproduce") return reproduce(client, options, words, out, err);
     return export_trace(client, words, out, err);
@@ -184,7 +184,7 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
                 absl::StrCat("--verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found \"", options.verdict, "\""));
   }
   if (command == "watch") return watch(options, filter, out, err);
-  Client client(options.server);
+  Client client(options.server, options.credentials);
   if (command == "jobs") return jobs(client, options, out, err);
   if (command == "verdicts") return verdicts(client, options, filter, out, err);
   return explain(client, options, words[0], out, err);

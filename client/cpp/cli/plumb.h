@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/credentials.h"
 #include "plumbline/v1/verdict.pb.h"
 
 namespace plumbline {
@@ -20,6 +21,7 @@ int worse_exit_code(int a, int b);
 
 struct PlumbOptions {
   std::string server;
+  Credentials credentials;
   std::string project, job, run, verdict;
   std::int64_t step_min = 0, step_max = 0;
   bool json = false;

@@ -13,6 +13,7 @@ from .starting import starts_a_program
 if not starts_a_program():
     from . import mapping, testing
     from .compare import compare
+    from .credentials import Tls
     from .definition import define
     from .errors import PlumblineError, TypeIIError
     from .job import VERSION as __version__
@@ -27,6 +28,7 @@ __all__ = [
     "Place",
     "PlumblineError",
     "TapVerdict",
+    "Tls",
     "TypeIIError",
     "Verdict",
     "__version__",

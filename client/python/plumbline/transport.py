@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from . import cuda, shared
+from .credentials import Credentials, checked
 from .encode import batched, device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError
 from .pace import OwnThreads
@@ -80,9 +81,11 @@ class Transport:
         on_control: Callable[[audit_pb2.Control], None],
         pool: Pool | None = None,
         own: OwnThreads | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._own = own or OwnThreads()
         self._address = address
+        self._credentials = checked() if credentials is None else credentials
         self._request = request
         self._pool = pool
         self._shared_epoch = -1  # The stream whose daemon reads the pool's shared memory.
@@ -192,18 +195,20 @@ class Transport:
         backoff = BACKOFF_S_MIN
         while not self._closing:
             options = [("grpc.max_receive_message_length", RESPONSE_BYTES_MAX), ("grpc.enable_http_proxy", 0)]
-            with grpc.insecure_channel(self._address, options=options) as channel:
-                try:
+            try:
+                with self._credentials.channel(self._address, options) as channel:
                     if self._stream(channel):
                         backoff = BACKOFF_S_MIN
-                except grpc.RpcError as error:
-                    refused = self.plan is None and error.code() in _REFUSALS
-                    self._disconnected(error, refused)
-                    if refused:
-                        return
-                except Exception as error:
-                    log.exception("plumbline: transport failed")
-                    self._disconnected(error, refused=False)
+            except grpc.RpcError as error:
+                refused = self.plan is None and error.code() in _REFUSALS
+                self._disconnected(error, refused)
+                if refused:
+                    return
+            except PlumblineError as error:  # Of a file that was readable before.
+                self._disconnected(error, refused=False)
+            except Exception as error:
+                log.exception("plumbline: transport failed")
+                self._disconnected(error, refused=False)
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, backoff * random.uniform(0.5, 1.0))
             backoff = min(backoff * 2, BACKOFF_S_MAX)
@@ -232,7 +237,8 @@ class Transport:
             request_serializer=audit_pb2.OpenJobRequest.SerializeToString,
             response_deserializer=audit_pb2.Job.FromString,
         )
-        job = open_job(self._request, timeout=OPEN_TIMEOUT_S)
+        metadata = self._credentials.metadata()
+        job = open_job(self._request, timeout=OPEN_TIMEOUT_S, metadata=metadata)
         audit = channel.stream_stream(
             "/plumbline.v1.AuditService/Audit",
             request_serializer=None,  # Messages come serialized.
@@ -249,7 +255,7 @@ class Transport:
             self._credit = self._sent = 0
             if self._closing:
                 return True
-            call = self._call = audit(self._requests(job.handle, self._epoch))
+            call = self._call = audit(self._requests(job.handle, self._epoch), metadata=metadata)
             self.connected = True
             self._changed.notify_all()
         for response in call:

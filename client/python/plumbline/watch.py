@@ -17,6 +17,7 @@ import torch
 from . import compiler
 from . import ranks as ranks_of
 from .budget import checked_budget
+from .credentials import Credentials, Tls, checked
 from .device import device_profile
 from .disabled import NOT_SAMPLED, Disabled, NotSampled
 from .errors import PlumblineError, TypeIIError
@@ -104,6 +105,7 @@ class Audit:
         on_type_ii: str,
         automatic_taps: bool = True,
         scope: Patterns | Rotation | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._ranks = max(request.ranks, 1)
         self._models = models
@@ -135,7 +137,7 @@ class Audit:
         self._listeners: list[Callable[[Verdict], None]] = []
         self.identity = request.identity
         self._transport: Transport | None = Transport(
-            server, request, self._on_verdict, self._on_error, self._control, self._pool, own
+            server, request, self._on_verdict, self._on_error, self._control, self._pool, own, credentials
         )
         _open.add(self)
 
@@ -448,6 +450,8 @@ def watch(
     record_golden: str | None = None,
     scope: str | Iterable[Pattern] | None = None,
     budget: float | str | tuple[float, str] | None = None,
+    token: str | None = None,
+    tls: bool | str | os.PathLike[str] | Tls | None = None,
 ) -> Audit | Disabled:
     """Starts the audit of a training run.
 
@@ -478,6 +482,11 @@ def watch(
     budget: what auditing may cost: a share of the training's time such as 0.02, bytes per second such as "50MB/s", or
     both in a tuple. The daemon then decides how often steps are sampled, and how much of the models rotates, from what
     the sampled steps cost; `every` holds until its first decision.
+
+    token: bearer token, for a daemon that asks for one; by default $PLUMBLINE_TOKEN, or what the file
+    $PLUMBLINE_TOKEN_FILE holds. tls: True, the file of the authorities that the daemon's certificate is held against,
+    or Tls(ca, certificate, key); by default what $PLUMBLINE_TLS_CA, _CERT and _KEY name, and none without these. On a
+    unix socket neither is needed.
 
     On a unix socket the daemon reads what was captured from shared memory, where it can; PLUMBLINE_SHARED_MEMORY=0
     turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
@@ -523,8 +532,21 @@ def watch(
         ranks,
         ranks > 1 and any(ranks_of.replicates(item) for item in given),
     )
+    credentials = checked(token, tls)
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
-    audit = Audit(models, optimizers, server, request, every, first_step, capture == "outputs", on_type_ii, scope=part)
+    credentials.check(server)
+    audit = Audit(
+        models,
+        optimizers,
+        server,
+        request,
+        every,
+        first_step,
+        capture == "outputs",
+        on_type_ii,
+        scope=part,
+        credentials=credentials,
+    )
     assert audit._transport is not None
     try:
         audit._transport.wait_open(OPEN_WAIT_S)

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "server/serve/unix_listener.h"
 #include "server/serve/verdict_service.h"
 #include "tests/unit/store/sample.h"
 
@@ -21,12 +22,16 @@ class QueryServer {
     auto store = open_sqlite_store(dir_);
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = std::move(*store);
-    service_ = std::make_unique<VerdictService>(VerdictService::Parts{store_.get()});
+    access_ = *Access::open({});
+    service_ = std::make_unique<VerdictService>(VerdictService::Parts{store_.get(), access_.get()});
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address(), grpc::InsecureServerCredentials());
     builder.RegisterService(service_->service());
     server_ = builder.BuildAndStart();
     EXPECT_NE(server_, nullptr);
+    auto socket = UnixListener::listen({dir_ + "/sock"});
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    socket_ = *std::move(socket);
+    socket_->serve(server_.get());
   }
   ~QueryServer() {
     service_->drain();
@@ -43,6 +48,7 @@ class QueryServer {
     return v1::VerdictService::NewStub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
   }
   void shutdown() {
+    socket_.reset();
     if (server_) server_->Shutdown();
     server_.reset();
   }
@@ -50,8 +56,10 @@ class QueryServer {
  private:
   std::string dir_;
   std::unique_ptr<VerdictStore> store_;
+  std::unique_ptr<Access> access_;
   std::unique_ptr<VerdictService> service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<UnixListener> socket_;
 };
 
 }  // namespace plumbline

@@ -34,6 +34,8 @@ GoldenStep step_of_run(std::int64_t step) {
   return golden;
 }
 
+absl::Status anywhere(const std::string&) { return absl::OkStatus(); }
+
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
@@ -56,7 +58,7 @@ std::string exported(GoldenStore& store, const std::string& name) {
 class GoldenStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(store_.begin(header("a")).ok());
+    ASSERT_TRUE(store_.begin(header("a"), "uid:7").ok());
     for (const int step : {0, 2}) ASSERT_TRUE(store_.append("p", "a", step_of_run(step)).ok());
   }
   std::string path() const { return directory_.path + "/golden/p_p/g_a.golden"; }
@@ -81,10 +83,11 @@ TEST_F(GoldenStoreTest, AStepComesBackAfterARestart) {
 }
 
 TEST_F(GoldenStoreTest, ANameIsOneRuns) {
-  EXPECT_TRUE(store_.begin(header("a")).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(store_.begin(header("a", "job/other"))));
+  EXPECT_TRUE(store_.begin(header("a"), "uid:7").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(store_.begin(header("a", "job/other"), "uid:7")));
+  EXPECT_TRUE(absl::IsAlreadyExists(store_.begin(header("a"), "uid:8")));
   for (const char* name : {"", "..", "a/b", "a b"}) {
-    const absl::Status status = store_.begin(header(name));
+    const absl::Status status = store_.begin(header(name), "uid:7");
     EXPECT_EQ(status.ok(), std::string(name) == "..") << name << status;  // The prefix makes it a name as any other.
   }
 }
@@ -119,27 +122,34 @@ TEST_F(GoldenStoreTest, EveryDamagedByteOfAFileIsNoticed) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     write(file, damaged);
-    EXPECT_FALSE(store_.import(file, "", "b").ok()) << "byte " << i;
+    EXPECT_FALSE(store_.import(file, "", "b", "uid:8", anywhere).ok()) << "byte " << i;
   }
   for (std::size_t size = 0; size < whole.size(); ++size) {
     write(file, whole.substr(0, size));
-    EXPECT_FALSE(store_.import(file, "", "b").ok()) << size << " bytes";
+    EXPECT_FALSE(store_.import(file, "", "b", "uid:8", anywhere).ok()) << size << " bytes";
   }
   write(file, "PLGOLDN1" + whole.substr(8));
-  EXPECT_TRUE(absl::IsFailedPrecondition(store_.import(file, "", "b").status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(store_.import(file, "", "b", "uid:8", anywhere).status()));
   write(file, "something else");
-  EXPECT_TRUE(absl::IsInvalidArgument(store_.import(file, "", "b").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(store_.import(file, "", "b", "uid:8", anywhere).status()));
 }
 
 TEST_F(GoldenStoreTest, ComesBackFromAFile) {
   const std::string file = directory_.path + "/file";
   write(file, exported(store_, "a"));
-  EXPECT_TRUE(absl::IsAlreadyExists(store_.import(file, "", "").status()));
-  const auto imported = store_.import(file, "q", "b");
+  EXPECT_TRUE(absl::IsAlreadyExists(store_.import(file, "", "", "uid:8", anywhere).status()));
+  const auto imported = store_.import(file, "q", "b", "uid:8", anywhere);
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_EQ(imported->steps(), 2u);
   EXPECT_TRUE(store_.load("q", "b", 1, 2).ok());
-  EXPECT_EQ(read(directory_.path + "/golden/p_q/g_b.golden"), read(path()));
+  EXPECT_EQ(read(directory_.path + "/golden/p_q/g_b.golden").compare(0, read(path()).size(), read(path())), 0);
+  EXPECT_EQ(*store_.owner_of("q", "b"), "uid:8") << "not who recorded it elsewhere";
+  GoldenStore again(directory_.path + "/golden");
+  EXPECT_EQ(*again.owner_of("q", "b"), "uid:8");
+  EXPECT_EQ(*again.owner_of("p", "a"), "uid:7");
+  EXPECT_EQ(again.list("q")[0].owner(), "uid:8");
+  const auto nowhere = [](const std::string& project) { return absl::PermissionDeniedError(project); };
+  EXPECT_EQ(store_.import(file, "", "c", "uid:8", nowhere).status(), absl::PermissionDeniedError("p"));
   EXPECT_TRUE(store_.remove("q", "b").ok());
   EXPECT_TRUE(absl::IsNotFound(store_.remove("q", "b")));
   EXPECT_TRUE(absl::IsNotFound(store_.load("q", "b", 1, 2).status()));
@@ -150,7 +160,7 @@ TEST_F(GoldenStoreTest, ADamagedFileIsAnErrorThatNamesIt) {
   damaged[40] = static_cast<char>(damaged[40] ^ 1);
   write(path(), damaged);
   GoldenStore again(directory_.path + "/golden");
-  for (const absl::Status& status : {again.check("p", "a"), again.begin(header("a")),
+  for (const absl::Status& status : {again.owner_of("p", "a").status(), again.begin(header("a"), "uid:7"),
                                      again.append("p", "a", step_of_run(3)), again.load("p", "a", 1, 0).status()}) {
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_NE(status.message().find("golden run 'a' is damaged"), std::string::npos);

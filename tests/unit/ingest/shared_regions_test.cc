@@ -57,7 +57,7 @@ v1::AuditRequest in_region(std::uint64_t payload, std::uint64_t offset, std::uin
   return frame;
 }
 
-std::string refusal(const v1::Region& region, uid_t owner = geteuid()) {
+std::string refusal(const v1::Region& region, SharedRegions::Owner owner = {}) {
   SharedRegions regions(owner);
   return regions.add(region).field;
 }
@@ -66,7 +66,7 @@ TEST(SharedRegions, TakesAMemfdOfTheSameUserAlone) {
   const Memory memory("12345678");
   const v1::Region good = memory.region();
   EXPECT_EQ(refusal(good), "");
-  EXPECT_EQ(refusal(good, geteuid() + 1), "region.fd");
+  EXPECT_EQ(refusal(good, {geteuid() + 1, getpid()}), "region.fd");
   v1::Region wrong = good;
   wrong.set_region(0);
   EXPECT_EQ(refusal(wrong), "region.region");
@@ -75,7 +75,8 @@ TEST(SharedRegions, TakesAMemfdOfTheSameUserAlone) {
   EXPECT_EQ(refusal(wrong), "region.process");
   wrong = good;
   wrong.set_process(INT32_MAX);
-  EXPECT_EQ(refusal(wrong), "region.fd");
+  EXPECT_EQ(refusal(wrong), "") << "what the client says of itself counts for nothing";
+  EXPECT_EQ(refusal(good, {geteuid(), INT32_MAX}), "region.fd");
   wrong = good;
   wrong.set_fd(-1);
   EXPECT_EQ(refusal(wrong), "region.fd");
@@ -116,7 +117,7 @@ TEST(SharedRegions, TakesNoOtherKindOfFile) {
 
 TEST(SharedRegions, AreRegisteredOnceAndNotTooMany) {
   const Memory memory("12345678");
-  SharedRegions regions;
+  SharedRegions regions({});
   for (std::uint32_t id = 1; id <= limits::kRegionsMax; ++id) EXPECT_TRUE(regions.add(memory.region(id)).ok());
   EXPECT_EQ(regions.add(memory.region(1)).field, "region.region");
   EXPECT_EQ(regions.add(memory.region(99)).code, absl::StatusCode::kResourceExhausted);
@@ -148,7 +149,7 @@ class SharedStep : public ::testing::Test {
     EXPECT_EQ(result.progress, Progress::kStepFailed);
     return result.violation.field;
   }
-  SharedRegions regions_;
+  SharedRegions regions_{SharedRegions::Owner{}};
   std::unique_ptr<TraceAssembler> assembler_;
 };
 
@@ -197,7 +198,7 @@ TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
                                                                           {UINT64_MAX, 8, "data.region_offset"},
                                                                           {8, UINT64_MAX - 7, "data.length"},
                                                                           {8, 0, "data.length"}}) {
-    SharedRegions regions;
+    SharedRegions regions({});
     ASSERT_TRUE(regions.add(memory.region()).ok());
     assembler_ = std::make_unique<TraceAssembler>(options_with(regions));
     EXPECT_EQ(field(in_region(1, 0, 8, at, length)), name) << at << " " << length;
@@ -293,7 +294,7 @@ struct FakeDeviceMemory {
   };
 };
 
-std::string refusal_of_device(const v1::Region& region, FakeDeviceMemory& memory, uid_t owner = geteuid()) {
+std::string refusal_of_device(const v1::Region& region, FakeDeviceMemory& memory, SharedRegions::Owner owner = {}) {
   SharedRegions regions(owner, memory.opener());
   const Violation wrong = regions.add(region);
   EXPECT_EQ(memory.open, wrong.ok() ? 1 : 0) << "what is refused is not held";
@@ -304,7 +305,7 @@ TEST(DeviceRegions, SayWhatIsWrongWithAHandle) {
   FakeDeviceMemory memory{"12345678", ""};
   const v1::Region good = memory.region(8);
   EXPECT_EQ(refusal_of_device(good, memory), "");
-  SharedRegions without;
+  SharedRegions without({});
   const Violation none = without.add(good);
   EXPECT_EQ(none.code, absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(none.message(),
@@ -323,18 +324,37 @@ TEST(DeviceRegions, SayWhatIsWrongWithAHandle) {
   wrong = good;
   wrong.set_size(9);
   EXPECT_EQ(refusal_of_device(wrong, memory), "region.size: expected 1 to the allocation's 8 bytes, found 9");
-  wrong.set_process(INT32_MAX);  // Beyond the largest process id of Linux.
-  EXPECT_EQ(refusal_of_device(wrong, memory),
+  // Beyond the largest process id of Linux.
+  EXPECT_EQ(refusal_of_device(good, memory, {geteuid(), INT32_MAX}),
             "region.process: expected a process of this node that is alive, found 2147483647");
   EXPECT_NE(
-      refusal_of_device(good, memory, geteuid() + 1).find("region.process: expected a process of the daemon's own"),
+      refusal_of_device(good, memory, {geteuid() + 1, getpid()}).find("region.process: expected a process of user"),
       std::string::npos);
+}
+
+TEST(DeviceRegions, AreOfTheProcessThatRegisteredThem) {
+  FakeDeviceMemory memory{"12345678", ""};
+  DeviceHandles handles;
+  const pid_t parent = getppid();
+  struct stat process {};
+  ASSERT_EQ(stat(("/proc/" + std::to_string(parent)).c_str(), &process), 0);
+  SharedRegions other({process.st_uid, parent}, memory.opener(), &handles);
+  {
+    SharedRegions first({}, memory.opener(), &handles), second({}, memory.opener(), &handles);
+    ASSERT_TRUE(first.add(memory.region(8)).ok());
+    ASSERT_TRUE(second.add(memory.region(8)).ok());
+    first.clear();
+    const Violation wrong = other.add(memory.region(8));
+    EXPECT_EQ(wrong.code, absl::StatusCode::kPermissionDenied);
+    EXPECT_EQ(wrong.field, "region.cuda.handle");
+  }
+  EXPECT_TRUE(other.add(memory.region(8)).ok()) << "nobody holds it any more";
 }
 
 TEST(DeviceRegions, AreReadLikeMemoryAndClosedWithTheirStream) {
   FakeDeviceMemory memory{"xx12345678", ""};
   {
-    SharedRegions regions(geteuid(), memory.opener());
+    SharedRegions regions({}, memory.opener());
     ASSERT_TRUE(regions.add(memory.region(10)).ok());
     TraceAssembler assembler(options_with(regions));
     ASSERT_EQ(begin_step(assembler), Progress::kTaken);
@@ -354,7 +374,7 @@ TEST(DeviceRegions, AreReadLikeMemoryAndClosedWithTheirStream) {
 
 TEST(DeviceRegions, WhatIsDroppedIsClosedAtOnceAndUnknownToTheNextChunk) {
   FakeDeviceMemory memory{"12345678", ""};
-  SharedRegions regions(geteuid(), memory.opener());
+  SharedRegions regions({}, memory.opener());
   ASSERT_TRUE(regions.add(memory.region(8)).ok());
   TraceAssembler assembler(options_with(regions));
   ASSERT_EQ(begin_step(assembler), Progress::kTaken);

@@ -32,7 +32,7 @@ std::string get(const std::string& address, const std::string& path) {
 }
 
 TEST(MetricsServer, ServesMetricsAndHealth) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   std::atomic<bool> sick = false;
   auto server = MetricsServer::start("127.0.0.1:0", &metrics, [&] { return sick ? "the disk is full" : ""; });
   ASSERT_TRUE(server.ok()) << server.status();
@@ -45,11 +45,12 @@ TEST(MetricsServer, ServesMetricsAndHealth) {
   EXPECT_NE(page.find("Content-Type: text/plain; version=0.0.4"), std::string::npos);
   EXPECT_NE(page.find("plumbline_build_info{"), std::string::npos);
 
-  EXPECT_TRUE(get(address, "/healthz").starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(get(address, "/readyz").starts_with("HTTP/1.1 200 OK\r\n"));
   sick = true;
-  const std::string unhealthy = get(address, "/healthz");
-  EXPECT_TRUE(unhealthy.starts_with("HTTP/1.1 503 "));
-  EXPECT_TRUE(unhealthy.ends_with("\r\n\r\nthe disk is full\n"));
+  const std::string unready = get(address, "/readyz");
+  EXPECT_TRUE(unready.starts_with("HTTP/1.1 503 "));
+  EXPECT_TRUE(unready.ends_with("\r\n\r\nthe disk is full\n"));
+  EXPECT_TRUE(get(address, "/healthz").starts_with("HTTP/1.1 200 OK\r\n")) << "it is alive: nothing is to be restarted";
 
   EXPECT_TRUE(get(address, "/").starts_with("HTTP/1.1 404 "));
   EXPECT_TRUE(get(address, "/etc/passwd").starts_with("HTTP/1.1 404 "));
@@ -58,7 +59,7 @@ TEST(MetricsServer, ServesMetricsAndHealth) {
 }
 
 TEST(MetricsServer, TellsWhyItCannotListen) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   const auto healthy = [] { return std::string(); };
   for (const char* address :
        {"", "9464", "localhost:", "127.0.0.1:http", "127.0.0.1:70000", ":9464", "127.0.0.1:0,127.0.0.1:0"}) {

@@ -37,7 +37,7 @@ std::string value_of(const std::string& page, const std::string& series) {
 }
 
 TEST(Metrics, HasEveryFamilyOfTheDesign) {
-  Metrics metrics("1.2.3", "cpu");
+  Metrics metrics("1.2.3", "c0ffee", "cpu");
   metrics.add_verdict(sample("a"));
   metrics.add_dropped_steps("queue_full");
   metrics.set_worker_up("cpu", true);
@@ -50,11 +50,11 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
         "dropped_steps_total", "build_info"}) {
     EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
   }
-  EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",version="1.2.3"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",commit="c0ffee",version="1.2.3"})"), "1");
 }
 
 TEST(Metrics, CountsAVerdict) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   metrics.add_verdict(sample("a"));
   metrics.add_verdict(sample("a"));
   const std::string page = metrics.scrape();
@@ -80,7 +80,7 @@ TEST(Metrics, CountsAVerdict) {
 }
 
 TEST(Metrics, CountsStepsAndBytes) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   metrics.add_steps("default", "a", StepOutcome::kMissed, 3);
   metrics.add_steps("default", "a", StepOutcome::kRefused);
   metrics.add_steps("default", "a", StepOutcome::kMissed, -5);  // A client's nonsense must not end the process.
@@ -96,7 +96,7 @@ TEST(Metrics, CountsStepsAndBytes) {
 }
 
 TEST(Metrics, CountsWhatAClientDropped) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   metrics.add_missed("default", "a", 5, {"queue_full", "perturbing_op", "queue_full"});
   metrics.add_missed("default", "a", 1, {"queue_full", "queue_full"});  // More reasons than steps.
   metrics.add_missed("default", "a", 0, {"queue_full"});
@@ -108,7 +108,7 @@ TEST(Metrics, CountsWhatAClientDropped) {
 }
 
 TEST(Metrics, InfiniteRatiosAreCountedAndNotSummed) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   Verdict verdict = sample("a");
   metrics.add_verdict(verdict);
   verdict.margin = verdict.surprise = std::numeric_limits<double>::infinity();
@@ -124,7 +124,7 @@ TEST(Metrics, InfiniteRatiosAreCountedAndNotSummed) {
 }
 
 TEST(Metrics, LabelsStayBounded) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   for (std::size_t i = 0; i < Metrics::kJobsMax + 50; ++i) {
     Verdict verdict = sample("job-" + std::to_string(i));
     verdict.hazards[0].kind = "hazard-" + std::to_string(i);
@@ -141,7 +141,7 @@ TEST(Metrics, LabelsStayBounded) {
 }
 
 TEST(Metrics, RefreshesGaugesBeforeAScrape) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   metrics.on_scrape([&] {
     metrics.set_queue_steps(4);
     metrics.set_worker_busy_ratio(0.75);
@@ -154,7 +154,7 @@ TEST(Metrics, RefreshesGaugesBeforeAScrape) {
 }
 
 TEST(Metrics, ThreadsCountTogether) {
-  Metrics metrics("v", "cpu");
+  Metrics metrics("v", "c0ffee", "cpu");
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {

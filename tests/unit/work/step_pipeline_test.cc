@@ -120,6 +120,29 @@ TEST_F(Pipeline, AReferenceThatComesFirstIsThere) {
   EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
 }
 
+TEST_F(Pipeline, AnotherUsersRunIsNoReference) {
+  const auto open_as = [this](const std::string& name, const std::string& owner, const std::string& reference) {
+    RunRegistry::Request request = request_of(name);
+    request.owner = owner;
+    request.reference_run = reference;
+    request.keep_traces = true;
+    std::shared_ptr<plumbline::Run> run;
+    EXPECT_TRUE(runs_->open(request, &run).ok());
+    std::promise<absl::Status> answer;
+    store_->open_run(run->identity, owner, "", [&](const absl::Status& status) { answer.set_value(status); });
+    EXPECT_TRUE(answer.get_future().get().ok());
+    return run;
+  };
+  const auto target = open_as("target", "uid:7", "reference");  // Before anybody has opened that.
+  const auto reference = open_as("reference", "uid:8", "");
+  EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
+  const auto refused = submit(target, sum(0)).get();
+  EXPECT_EQ(refused.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_NE(refused.verdict.sentence().find("the run is another user's"), std::string::npos);
+  const auto own = submit(open_as("own", "uid:8", "reference"), sum(0)).get();
+  EXPECT_EQ(own.verdict.verdict(), v1::TYPE_I) << own.verdict.sentence();
+}
+
 TEST_F(Pipeline, GivesUpOnAReferenceAfterTheTimeout) {
   start(absl::ZeroDuration());
   const auto answer = submit(open("target", "nobody"), sum(0)).get();

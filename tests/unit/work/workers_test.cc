@@ -56,7 +56,7 @@ struct Machine {
                : page.substr(at + series.size() + 2, page.find('\n', at + 1) - at - series.size() - 2);
   }
 
-  Metrics metrics{"v", "cuda"};
+  Metrics metrics{"v", "c0ffee", "cuda"};
   std::mutex mutex;
   std::vector<std::string> reported;
   std::vector<std::unique_ptr<FakeBoard>> boards;
