@@ -133,24 +133,16 @@ def is_wrong(figures: dict) -> bool:
     """Whether a report has found that a claim does not hold."""
     power = min(figures.get("flagged", 0), figures.get("located", 0)) < 0.95 * figures.get("mutants", 0)
     scenarios = figures.get("correct") != figures.get("scenarios")
-<<<<<<< HEAD
-    claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold")
-    false_values = figures.get("values_false_type_i", 0) + figures.get("values_false_type_ii", 0)
-=======
     claims = ("bitwise_identical", "rotate_bitwise_identical", "resolutions_hold", "first_type_ii_alerts")
->>>>>>> main
+    false_values = figures.get("values_false_type_i", 0) + figures.get("values_false_type_ii", 0)
     wrong = figures.get("controls_missed", 0) + figures.get("unjudged", 0) + figures.get("bitwise_changed", 0)
     wrong += figures.get("left_without_reason", 0)
     wrong += figures.get("false_type_ii", 0) if {"operators", "programs"} & figures.keys() else 0
-<<<<<<< HEAD
+    wrong += figures.get("panels", 0) != figures.get("panels_with_data", 0)
+    wrong += figures.get("rules", 0) != figures.get("rules_tested", 0)
     rivals = max((count for key, count in figures.items() if key in RIVALS_OF_VALUES), default=0)
     values = false_values > 0 or figures.get("values_correct", rivals) < rivals
     return power or scenarios or values or wrong > 0 or any(figures.get(claim) is False for claim in claims)
-=======
-    wrong += figures.get("panels", 0) != figures.get("panels_with_data", 0)
-    wrong += figures.get("rules", 0) != figures.get("rules_tested", 0)
-    return power or scenarios or wrong > 0 or any(figures.get(claim) is False for claim in claims)
->>>>>>> main
 
 
 def main() -> int:
