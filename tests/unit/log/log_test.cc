@@ -4,11 +4,20 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
-#include <regex>
+#include <algorithm>
+#include <cctype>
 #include <sstream>
 
 namespace plumbline {
 namespace {
+
+// A line of JSON with every digit of its time made zero.
+std::string at_zero(std::string line) {
+  const auto end = line.begin() + std::min(line.size(), line.find(','));
+  std::replace_if(
+      line.begin(), end, [](unsigned char c) { return std::isdigit(c); }, '0');
+  return line;
+}
 
 class LogTest : public ::testing::Test {
  protected:
@@ -40,15 +49,11 @@ TEST_F(LogTest, JsonIsOneObjectALine) {
   log_event(LogLevel::kWarning, "json", {{"run", "p/j/r/0"}, {"says", "a \"quote\", \\ and \xff"}});
   spdlog::info("a line of {}", "somebody else's");
   ASSERT_EQ(lines().size(), 2u);
-  const std::string time = R"(\{"time":"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z",)";
-  EXPECT_TRUE(std::regex_match(
-      lines()[0],
-      std::regex(time +
-                 R"("level":"warning","event":"json","run":"p/j/r/0","says":"a \\"quote\\", \\\\ and \\u00ff"\})")))
-      << lines()[0];
-  EXPECT_TRUE(
-      std::regex_match(lines()[1], std::regex(time + R"("level":"info","message":"a line of somebody else's"\})")))
-      << lines()[1];
+  EXPECT_EQ(at_zero(lines()[0]),
+            R"({"time":"0000-00-00T00:00:00.000Z","level":"warning","event":"json","run":"p/j/r/0",)"
+            R"("says":"a \"quote\", \\ and \u00ff"})");
+  EXPECT_EQ(at_zero(lines()[1]),
+            R"({"time":"0000-00-00T00:00:00.000Z","level":"info","message":"a line of somebody else's"})");
 }
 
 TEST_F(LogTest, LevelsAreKept) {
