@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -85,6 +86,58 @@ absl::Status Client::verdicts(const v1::Filter& filter, const std::function<void
     request.set_page_token(page->next_page_token());
   } while (!request.page_token().empty());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::Verdict>> Client::verdicts(const v1::Filter& filter, const std::string& order_by,
+                                                          std::size_t count) {
+  std::vector<v1::Verdict> found;
+  v1::ListVerdictsRequest request;
+  *request.mutable_filter() = filter;
+  request.set_order_by(order_by);
+  do {
+    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
+    auto page = call(&v1::VerdictService::Stub::ListVerdicts, request);
+    if (!page.ok()) return page.status();
+    for (v1::Verdict& verdict : *page->mutable_verdicts()) found.push_back(std::move(verdict));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && found.size() < count);
+  return found;
+}
+
+absl::StatusOr<std::vector<v1::RunSummary>> Client::runs(const std::string& project, const std::string& job,
+                                                         std::size_t count) {
+  std::vector<v1::RunSummary> found;
+  v1::ListRunsRequest request;
+  request.set_project(project);
+  request.set_job(job);
+  do {
+    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
+    auto page = call(&v1::VerdictService::Stub::ListRuns, request);
+    if (!page.ok()) return page.status();
+    for (v1::RunSummary& run : *page->mutable_runs()) found.push_back(std::move(run));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && found.size() < count);
+  return found;
+}
+
+absl::StatusOr<std::vector<v1::RefusedStep>> Client::refused(const std::string& project, const std::string& job,
+                                                             std::size_t count) {
+  std::vector<v1::RefusedStep> found;
+  v1::ListErrorsRequest request;
+  request.set_project(project);
+  request.set_job(job);
+  do {
+    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
+    auto page = call(&v1::VerdictService::Stub::ListErrors, request);
+    if (!page.ok()) return page.status();
+    for (v1::RefusedStep& step : *page->mutable_errors()) found.push_back(std::move(step));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && found.size() < count);
+  return found;
+}
+
+absl::StatusOr<v1::ServerInfo> Client::server_info() {
+  return call(&v1::VerdictService::Stub::GetServerInfo, v1::GetServerInfoRequest());
 }
 
 absl::StatusOr<v1::Verdict> Client::verdict(const std::string& id) {

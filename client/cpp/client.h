@@ -33,6 +33,17 @@ class Client {
   // Calls `each` with every verdict that matches, in order of commit, without taps and contributors; page by page.
   absl::Status verdicts(const v1::Filter& filter, const std::function<void(v1::Verdict)>& each);
 
+  // The first `count` that match by an order of ListVerdictsRequest.order_by ("sequence desc": the last committed).
+  absl::StatusOr<std::vector<v1::Verdict>> verdicts(const v1::Filter& filter, const std::string& order_by,
+                                                    std::size_t count);
+
+  // The first `count` of a job's runs and of its refused steps.
+  absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
+                                                   std::size_t count);
+  absl::StatusOr<std::vector<v1::RefusedStep>> refused(const std::string& project, const std::string& job,
+                                                       std::size_t count);
+  absl::StatusOr<v1::ServerInfo> server_info();
+
   absl::StatusOr<v1::Verdict> verdict(const std::string& id);  // "project/job/run/rank/step"
   absl::StatusOr<v1::Explanation> explain(const std::string& id);
   absl::StatusOr<v1::Stats> stats(const v1::Filter& filter);

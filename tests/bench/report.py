@@ -110,6 +110,12 @@ def report_observability(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure()
 
 
+def report_people(small: bool, seed: int | None, pictures: Path | None = None) -> tuple[str, dict]:
+    from people import measure
+
+    return measure(small, pictures)
+
+
 REPORTS = {
     "scenarios": report_scenarios,
     "overhead": report_overhead,
@@ -123,6 +129,7 @@ REPORTS = {
     "operators": report_operators,
     "programs": report_programs,
     "observability": report_observability,
+    "people": report_people,
 }
 
 
@@ -151,10 +158,14 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="fewer and smaller cases")
     parser.add_argument("--seed", type=int, help="of the random cases")
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
     options = parser.parse_args()
-    more = {} if options.pairs is None else {"pairs": options.pairs}
-    if more and options.name != "equivalence":
-        parser.error("--pairs goes with equivalence")
+    more = {}
+    for name, report in (("pairs", "equivalence"), ("pictures", "people")):
+        if getattr(options, name) is not None:
+            more[name] = getattr(options, name)
+            if options.name != report:
+                parser.error(f"--{name} goes with {report}")
     text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
     print(text)

@@ -50,6 +50,7 @@ KEYS = {
         *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "bitwise_changed"),
     ],
     "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
+    "people": ["readme_lines", "page_kb", "page_drawn_ms", "console_errors", "figures_checked", "figures_wrong"],
     "speed": [
         "verdict_vs_fp64",
         "paired_vs_fp64",
@@ -107,6 +108,8 @@ def test_report(name: str) -> None:
         assert figures["opaque_samples_pct"] <= 3 and figures["inconclusive_pct"] <= 1
         left = text.partition(LEFT_OVER)[2]
         assert "NO REASON IS KNOWN" not in left and SERIES in left  # special.i0e in bf16 is among the small cases.
+    if name == "people":
+        assert figures["console_errors"] == figures["figures_wrong"] == 0 and figures["figures_checked"] > 300
     if name == "overhead":
         assert figures["bitwise_identical"] is figures["rotate_bitwise_identical"] is True
         assert figures["rotate_modules_audited"] == figures["rotate_modules"]

@@ -8,47 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/output.h"
+#include "client/cpp/cli/output_file.h"
 #include "client/cpp/format.h"
 
 namespace plumbline {
 namespace {
 
 using absl::StrCat;
-
-// A file that is at its path whole or not at all, and is touched when there is something to write only.
-class OutputFile {
- public:
-  explicit OutputFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {}
-  ~OutputFile() {
-    std::error_code ignored;
-    if (begun_) std::filesystem::remove(part_, ignored);
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  bool begun() const { return begun_; }
-  Client::Sink sink() {
-    return [this](const std::string& bytes) {
-      if (!begun_) file_.open(part_, std::ios::binary | std::ios::trunc);
-      begun_ = true;
-      file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      return file_.good();
-    };
-  }
-  absl::Status commit() {
-    if (!begun_) return absl::OkStatus();
-    file_.close();
-    std::error_code error;
-    if (!file_.fail()) std::filesystem::rename(part_, path_, error);
-    if (file_.fail() || error) return absl::PermissionDeniedError(StrCat("cannot write to ", path_.string()));
-    return absl::OkStatus();
-  }
-
- private:
-  const std::filesystem::path path_, part_;
-  std::ofstream file_;
-  bool begun_ = false;
-};
 
 // A trace that the user names: a verdict's id, or a file that is there.
 struct Named {

@@ -28,7 +28,11 @@ ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: 
 ABSL_FLAG(bool, json, false, "One JSON object a line");
 ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
 ABSL_FLAG(std::string, profile, "", "replay, reproduce: under this device profile instead of the step's own");
-ABSL_FLAG(std::string, o, "", "reproduce: the script to write");
+ABSL_FLAG(std::string, o, "", "reproduce: the script to write; report: the page");
+ABSL_FLAG(std::string, sources, ".",
+          "report, ui, explain: folder under which the programs' lines are looked for, by file name; empty: nowhere");
+ABSL_FLAG(bool, with_reproducer, false, "report: with the script that reproduces the first TYPE_II; takes an audit");
+ABSL_FLAG(int, port, 0, "ui: port of 127.0.0.1 to serve on; 0: a free one");
 ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a signal");
 
 namespace {
@@ -39,6 +43,8 @@ constexpr char kUsage[] =
     "  plumb verdicts             the verdicts that match, oldest first\n"
     "  plumb watch                new verdicts as they come, until a signal ends it\n"
     "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n"
+    "  plumb report JOB -o FILE   one job as a page: an HTML file that needs nothing beside it\n"
+    "  plumb ui                   the same live, for all jobs, on a port of this machine, until a signal ends it\n"
     "  plumb replay FILE|ID       audits a step again: from a file, or from the trace that its TYPE_II verdict keeps;\n"
     "                             with --profile, as another device would be judged\n"
     "  plumb export-trace ID FILE writes the trace that a TYPE_II verdict keeps to a file\n"
@@ -99,6 +105,9 @@ int main(int argc, char** argv) {
   options.past = absl::GetFlag(FLAGS_past);
   options.count = absl::GetFlag(FLAGS_count);
   options.output = absl::GetFlag(FLAGS_o);
+  options.sources = absl::GetFlag(FLAGS_sources);
+  options.with_reproducer = absl::GetFlag(FLAGS_with_reproducer);
+  options.port = absl::GetFlag(FLAGS_port);
   options.profile = absl::GetFlag(FLAGS_profile);
   return plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
 }

@@ -1,17 +1,15 @@
 #include "client/cpp/cli/plumb.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <csignal>
 #include <ostream>
-#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/archive.h"
 #include "client/cpp/cli/formats.h"
 #include "client/cpp/cli/output.h"
+#include "client/cpp/cli/report.h"
+#include "client/cpp/cli/signals.h"
 #include "client/cpp/client.h"
 #include "client/cpp/format.h"
 
@@ -68,49 +66,12 @@ int verdicts(Client& client, const PlumbOptions& options, const v1::Filter& filt
   return code;
 }
 
-// Holds SIGINT and SIGTERM back from every thread that is made from here on; call before gRPC makes its own.
-class HoldSignals {
- public:
-  HoldSignals() {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  }
-  ~HoldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  HoldSignals(const HoldSignals&) = delete;
-  HoldSignals& operator=(const HoldSignals&) = delete;
-
-  const sigset_t& signals() const { return signals_; }
-
- private:
-  sigset_t signals_, before_;
-};
-
-// Waits for one of the signals held back, and cancels the client's watch. The destructor's SIGUSR1 ends the waiting.
-class EndOnSignal {
- public:
-  EndOnSignal(const HoldSignals& held, Client& client)
-      : thread_([signals = held.signals(), &client] {
-          int signal = 0;
-          if (sigwait(&signals, &signal) == 0) client.cancel();
-        }) {}
-  ~EndOnSignal() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-  EndOnSignal(const EndOnSignal&) = delete;
-  EndOnSignal& operator=(const EndOnSignal&) = delete;
-
- private:
-  std::thread thread_;
-};
-
 int watch(const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
   const HoldSignals held;
   Client client(options.server, options.credentials);
   int code = kExitTypeI;
   std::int64_t seen = 0;
-  const EndOnSignal end_on_signal(held, client);
+  const EndOnSignal end_on_signal(held, [&client] { client.cancel(); });
   const absl::Status status = client.watch(filter, options.past, [&](v1::Verdict verdict) {
     code = worse_exit_code(code, exit_code(verdict.verdict()));
     out << (options.json ? json_line(verdict) : format_verdict_line(verdict)) << std::flush;
@@ -150,7 +111,8 @@ int worse_exit_code(int a, int b) {
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
   constexpr char kCommands[] =
-      "jobs, verdicts, watch, explain ID, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID, golden or formats";
+      "jobs, verdicts, watch, explain ID, report JOB, ui, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID, "
+      "golden or formats";
   if (arguments.empty()) return fail(err, absl::StrCat("expected a command: ", kCommands, "; see plumb --help"));
   const std::string& command = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
@@ -169,8 +131,12 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     if (command == "reproduce") return reproduce(client, options, words, out, err);
     return export_trace(client, words, out, err);
   }
+  if (command == "report") {
+    Client client(options.server, options.credentials);
+    return report(client, options, words, out, err);
+  }
   const std::size_t expected = command == "explain" ? 1 : 0;
-  if (command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
+  if (command != "ui" && command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
     return fail(err, absl::StrCat("there is no command \"", command, "\": expected ", kCommands));
   }
   if (words.size() != expected) {
@@ -178,6 +144,7 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
                                   expected == 1 ? "the id of a verdict (project/job/run/rank/step)" : "no argument",
                                   ", found ", words.size()));
   }
+  if (command == "ui") return ui(options, out, err);
   v1::Filter filter;
   if (!make_filter(options, &filter)) {
     return fail(err,

@@ -28,7 +28,10 @@ struct PlumbOptions {
   bool past = false;       // watch: first what is on disk.
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
   std::string profile;     // replay, reproduce: under this one; empty: the step's own.
-  std::string output;      // reproduce: the script to write.
+  std::string output;      // reproduce: the script to write; report: the page.
+  std::string sources;  // report, ui, explain: folder in which the audited programs' lines are looked for; empty: none.
+  bool with_reproducer = false;  // report: makes the first TYPE_II step's, an audit of its own.
+  int port = 0;                  // ui: on 127.0.0.1; 0: a free one.
 };
 
 // Runs a command ("jobs", "verdicts", ... and its arguments) and returns its exit code.

@@ -1,0 +1,32 @@
+#include "client/cpp/cli/output_file.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace plumbline {
+
+OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {}
+
+OutputFile::~OutputFile() {
+  std::error_code ignored;
+  if (begun_) std::filesystem::remove(part_, ignored);
+}
+
+Client::Sink OutputFile::sink() {
+  return [this](const std::string& bytes) {
+    if (!begun_) file_.open(part_, std::ios::binary | std::ios::trunc);
+    begun_ = true;
+    file_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return file_.good();
+  };
+}
+
+absl::Status OutputFile::commit() {
+  if (!begun_) return absl::OkStatus();
+  file_.close();
+  std::error_code error;
+  if (!file_.fail()) std::filesystem::rename(part_, path_, error);
+  if (file_.fail() || error) return absl::PermissionDeniedError(absl::StrCat("cannot write to ", path_.string()));
+  return absl::OkStatus();
+}
+
+}  // namespace plumbline

@@ -1,0 +1,167 @@
+"""What people see: the page of a job in a headless Chromium, its size, its figures and its pictures.
+
+The job that is shown trains a small network in micro-batches of uneven length. Up to step BUG_FROM it weighs every
+sample the same, as its reference does with the whole batch; from then on it averages the micro-batches' means.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from private_daemon import binary, running
+from torch import Tensor, nn
+
+import plumbline
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "service"))
+
+from browser import Browser  # noqa: E402
+from page_figures import check_figures  # noqa: E402
+from query_support import inconclusive, query_stub, send, type_i, type_ii  # noqa: E402
+from stream_client import Client  # noqa: E402
+
+from plumbline.v1 import query_pb2, verdict_pb2  # noqa: E402
+
+CUTS = [5, 3]  # Sizes of two of the three micro-batches; the third has the rest.
+ROWS = 24
+SIZES = {"desktop": (1200, 1500), "phone": (390, 1500)}
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Network(nn.Module):
+    def __init__(self, width: int = 16, classes: int = 8) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(width) for _ in range(2))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def whole_batch(model: Network, x: Tensor, y: Tensor) -> None:
+    F.cross_entropy(model(x), y).backward()
+
+
+def every_sample_the_same(model: Network, x: Tensor, y: Tensor) -> None:
+    for inputs, labels in micro_batches(x, y):
+        (F.cross_entropy(model(inputs), labels, reduction="sum") / len(y)).backward()
+
+
+def mean_of_means(model: Network, x: Tensor, y: Tensor) -> None:
+    for inputs, labels in micro_batches(x, y):
+        (F.cross_entropy(model(inputs), labels) / (len(CUTS) + 1)).backward()
+
+
+def micro_batches(x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+    sizes = [*CUTS, len(y) - sum(CUTS)]
+    return list(zip(x.split(sizes), y.split(sizes), strict=True))
+
+
+def train(address: str, steps: int, bug_from: int, **watch: object) -> None:
+    torch.manual_seed(1)
+    model = Network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    audit = plumbline.watch(model, optimizer, address, every=1, **watch)
+    draw = torch.Generator().manual_seed(2)
+    for step in range(steps):
+        x = torch.randn(ROWS, 16, generator=draw)
+        y = torch.randint(8, (ROWS,), generator=draw)
+        accumulate = mean_of_means if step >= bug_from else every_sample_the_same
+        with audit.step():
+            (accumulate if "reference" in watch else whole_batch)(model, x, y)
+            optimizer.step()
+            optimizer.zero_grad()
+        audit.flush(120)  # Every step is to be seen.
+    audit.close()
+
+
+def many_steps(client: Client, job: str, count: int) -> None:
+    """Steps of one addition, most of them right."""
+    stream = client.stream("r", job)
+    kinds = (type_ii if i % 97 == 96 else inconclusive if i % 50 == 49 else type_i for i in range(count))
+    send(stream, *(kind(i) for i, kind in enumerate(kinds)))
+    stream.close()
+
+
+def verdicts_of(client: Client, job: str) -> list[verdict_pb2.Verdict]:
+    request = query_pb2.ListVerdictsRequest(filter=query_pb2.Filter(job=job), page_size=1000)
+    return list(query_stub(client).ListVerdicts(request).verdicts)
+
+
+def pictures(browser: Browser, page: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for screen, (width, height) in SIZES.items():
+        browser.size(width, height)
+        for scheme in ("light", "dark"):
+            browser.scheme(scheme)
+            browser.open(page.as_uri())
+            browser.picture(folder / f"{screen}-{scheme}.png")
+
+
+def measure(small: bool, folder: Path | None) -> tuple[str, dict]:
+    torch.set_num_threads(1)
+    shown, many = (8, 20) if small else (60, 1000)
+    rows, figures = [], {"console_errors": 0, "figures_checked": 0, "figures_wrong": 0}
+    with running() as daemon, tempfile.TemporaryDirectory(prefix="plumbline.") as scratch:
+        address = daemon.address.replace("unix:", "unix://", 1) if "://" not in daemon.address else daemon.address
+        train(address, shown, shown, job="whole-batch", run="reference", keep_trace=True)
+        bug_from = 2 * shown // 3
+        train(address, shown, bug_from, job="micro-batches", run="accumulated", reference="whole-batch/reference")
+        client, browser = Client(daemon.address), Browser()
+        many_steps(client, "many", many)
+        for job in ("micro-batches", "many"):
+            page = Path(scratch) / f"{job}.html"
+            command = [
+                binary("plumb"),
+                "report",
+                job,
+                "-o",
+                page,
+                "--server",
+                daemon.address,
+                "--sources",
+                ROOT / "tests",
+            ]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            start = time.monotonic()
+            browser.open(page.as_uri())
+            shown_ms = 1000 * (time.monotonic() - start)
+            checked, wrong = check_figures(browser, verdicts_of(client, job))
+            figures["figures_checked"] += checked
+            figures["figures_wrong"] += len(wrong)
+            print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+            kilobytes = page.stat().st_size / 1000
+            rows.append(f"{job:14}  {len(verdicts_of(client, job)):5} steps  {kilobytes:6.0f} kB  {shown_ms:6.0f} ms")
+        if folder is not None:
+            pictures(browser, Path(scratch) / "micro-batches.html", folder)
+        figures["console_errors"] = len(browser.errors)
+        print(*browser.errors, sep="\n", end="\n" if browser.errors else "", file=sys.stderr)
+        browser.close()
+        client.close()
+    readme_lines = len((ROOT / "README.md").read_text().splitlines())
+    text = "job             judged        page     opened and drawn\n" + "\n".join(rows)
+    passed = not (figures["console_errors"] or figures["figures_wrong"]) and kilobytes <= 600
+    return text, {
+        "readme_lines": readme_lines,
+        "page_kb": round(kilobytes, 1),
+        "page_drawn_ms": round(shown_ms),
+        **figures,
+        "passed": passed,
+    }
