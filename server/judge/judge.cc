@@ -404,8 +404,8 @@ TapVerdict tap_verdict(const Finding& finding) {
 }
 
 WantedOutputs wanted_outputs(const JudgeInput& input, const Verdict& verdict) {
-  if (input.outputs) return WantedOutputs::kNone;
-  if (verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution) return WantedOutputs::kNext;
+  if (!input.outputs && verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution)
+    return WantedOutputs::kNext;
   const bool open = std::ranges::any_of(
       input.bounds->findings, [](const Finding& finding) { return !finding.proven && finding.execution.vacuous(); });
   return open ? WantedOutputs::kAlways : WantedOutputs::kNone;

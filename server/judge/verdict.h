@@ -93,7 +93,7 @@ struct Hazard {
 enum class WantedOutputs : std::uint8_t {
   kNone,
   kNext,   // Those of the next step: an execution looks illegal, and they would confirm or clear it.
-  kAlways  // Those of all sampled steps: leaves alone leave elements open.
+  kAlways  // Those of all sampled steps, every one of them: what this step observed leaves elements open.
 };
 
 struct Verdict {

@@ -196,3 +196,39 @@ def test_a_plan_grows_and_outlives_its_daemon(daemon: RecordingDaemon, tmp_path:
     finally:
         audit.close()
         again.stop()
+
+
+def test_results_in_16_bits_are_observed_while_that_is_cheap(daemon: RecordingDaemon) -> None:
+    daemon.lowered = ("aten::mm.default", "aten::add.Tensor")
+    audit = plumbline.watch(nn.Linear(2, 2), None, daemon.address, job="halves", every=1)
+
+    def step(rows: int, dtype: torch.dtype) -> tuple[list[bool], bool]:
+        with audit.step():
+            left = torch.ones(rows, 8, dtype=dtype)
+            audit.tap("y", left @ torch.ones(8, 32, dtype=dtype) + 1)
+        assert audit.flush(20)
+        frames = daemon.steps[-1]
+        (begin,) = [frame.step_begin for frame in frames if frame.WhichOneof("frame") == "step_begin"]
+        return observed(frames, "aten::mm.default"), begin.outputs
+
+    try:
+        assert step(4, torch.float32) == ([False], False)
+        assert step(4, torch.bfloat16) == ([True], True)
+        assert step(4, torch.float16) == ([True], True)
+        assert step(4096, torch.bfloat16) == ([True], True)  # More than all else: the next ones go without.
+        assert step(4, torch.bfloat16) == ([False], False)
+    finally:
+        audit.close()
+
+
+def test_a_first_step_in_16_bits_leaves_nothing_open(server: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32))
+    with plumbline.watch(model, None, server, job="halves", every=1) as audit:
+        with audit.step(), torch.autocast("cpu", torch.bfloat16):
+            one, other = (F.normalize(model(values(seed, 16, 32))) for seed in (6, 7))
+            F.cross_entropy(one @ other.T / 0.07, torch.arange(16)).backward()
+        assert audit.flush(), audit.errors()
+        (verdict,) = audit.verdicts()
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert not any("are open" in note for note in verdict.notes), verdict.notes

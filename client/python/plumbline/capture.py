@@ -40,6 +40,7 @@ from .plan import CaptureFailed, Plan
 from .regions import Region, collective
 from .schema import (
     COLLECTIVE,
+    DTYPES,
     EMPTY,
     OPERATION,
     RANDOM,
@@ -58,6 +59,8 @@ from .storages import ABSENT, DATA, StorageTable, Window, has_view, modelled, st
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
+
+_HALF = frozenset((DTYPES[torch.float16], DTYPES[torch.bfloat16]))
 
 _DESCRIBED = frozenset((OPERATION, RANDOM, SCALAR))  # Kinds of operations whose arguments are described.
 
@@ -107,6 +110,8 @@ class Recorder(TorchDispatchMode):
         self.plan = plan
         self.ranks = ranks  # Judged together: their collectives are tied.
         self.outputs, self.perturbing = outputs, False  # perturbing: derivatives that watching changes are followed.
+        # Results in 16 bits are observed while there is room for them: bytes left, and taken.
+        self.half_room = self.half_bytes = 0
         self.records: list[tuple[Any, ...]] = []
         self.arena = Arena(pool)
         self.storages = StorageTable(self.arena, self.records)
@@ -382,8 +387,13 @@ class Recorder(TorchDispatchMode):
             anything = True
             window, count, base = self.storages.write(tensor, bool(name), codes[position])
             payload = 0
-            if (observe or position == last or info.positive_side) and tensor.numel():
-                if observe or position == last:
+            observed = observe or position == last
+            if not observed and self.half_room > 0 and codes[position] in _HALF:
+                observed = True
+                self.half_room -= tensor.nbytes
+                self.half_bytes += tensor.nbytes
+            if (observed or info.positive_side) and tensor.numel():
+                if observed:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
                 if info.positive_side and not decision:
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))

@@ -44,6 +44,7 @@ MISSED_REASONS_MAX = 64
 
 
 _NEVER = 1 << 62
+_HALVES_MAX = 1 << 30  # Bytes of observed results in 16 bits a step, where the daemon names no limit.
 
 
 class _SampledStep:
@@ -121,6 +122,9 @@ class Audit:
         self._outputs = self._outputs_by_user = outputs
         self._outputs_next = False
         self._too_large = False  # With outputs, for the daemon.
+        # Whether results in 16 bits are observed: their roundings, carried through a step, leave little to ask. The
+        # first step always does; it shows what that costs.
+        self._halves = True
         self._on_type_ii = on_type_ii
         self._automatic_taps = automatic_taps
         self._guards: dict[str, Guard] = {}
@@ -315,6 +319,9 @@ class Audit:
             part=part,
             ranks=self._ranks,
         )
+        if self._halves and not outputs:
+            limit = transport.plan.step_bytes_max
+            capture.recorder.half_room = limit // 4 if limit else _HALVES_MAX
         self._capture = capture
         return _SampledStep(self, capture, number)
 
@@ -341,11 +348,13 @@ class Audit:
                     limit,
                 )
                 self._miss("step_bytes_max")
+                self._halves = False
                 if capture.recorder.outputs and not self._outputs_by_user:
                     self._outputs, self._too_large = False, True  # Rather with open answers than with none.
             capture.records.clear()
             capture.recorder.arena.release()
             return
+        self._halves = self._halves and 2 * capture.recorder.half_bytes <= capture.recorder.arena.bytes
         reasons = list(self._missed)
         if self._scope is not None:
             self._scope.audited()
@@ -354,7 +363,7 @@ class Audit:
                 number,
                 capture.records,
                 capture.recorder.arena,
-                capture.recorder.outputs,
+                capture.recorder.outputs or capture.recorder.half_bytes > 0,
                 self._missed_count,
                 reasons,
                 capture.scope(self._models),
