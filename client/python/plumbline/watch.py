@@ -44,6 +44,7 @@ MISSED_REASONS_MAX = 64
 
 
 _NEVER = 1 << 62
+_HALVES_FREE = 64 << 20  # Bytes of them that are cheap whatever else a step sends.
 _HALVES_MAX = 1 << 30  # Bytes of observed results in 16 bits a step, where the daemon names no limit.
 
 
@@ -354,7 +355,8 @@ class Audit:
             capture.records.clear()
             capture.recorder.arena.release()
             return
-        self._halves = self._halves and 2 * capture.recorder.half_bytes <= capture.recorder.arena.bytes
+        free = max(_HALVES_FREE, capture.recorder.arena.bytes // 2)
+        self._halves = self._halves and capture.recorder.half_bytes <= free
         reasons = list(self._missed)
         if self._scope is not None:
             self._scope.audited()
