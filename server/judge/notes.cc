@@ -94,6 +94,9 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
     verdict->notes.push_back("carried drift: " + std::to_string(bounds.match.drifted.size()) +
                              " leaves differ between the runs (" + joined(bounds.match.drifted, 2) +
                              "); both were judged on the target's");
+  if (bounds.value_reading && verdict->outcome == Outcome::kInconclusive)
+    verdict->notes.push_back("the reference's other values are what the target computes " +
+                             bounds.value_reading->words);
   add_match_notes(input, verdict);
   if (!bounds.unpaired_taps.empty())
     verdict->notes.push_back("taps without counterpart: " + joined(bounds.unpaired_taps));

@@ -10,6 +10,10 @@
 A resolution is a claim of the verdict, so that it is tested: the reference value is moved away from the exact result,
 once just inside of what the verdict says it would flag, once just beyond it, once far beyond it; and in a pair one
 program multiplies its loss by 1 and a little less, or a little more, than the resolution.
+
+A bare value tells nothing of what its program held in 16 bits. Beyond the resolution a verdict may therefore name the
+reading under which the value is rounding (parameters that went through bf16), and far beyond it, where the target
+computes in bf16, say that the reference may hold more in it.
 """
 
 import copy
@@ -24,7 +28,9 @@ from torch import Tensor
 import plumbline
 
 INSIDE, BEYOND, FAR = 0.99, 1.01, 11.0
-EXPECTED = {INSIDE: {"TYPE_I"}, BEYOND: {"TYPE_II", "INCONCLUSIVE"}, FAR: {"TYPE_II"}}
+READING = "a reading"  # TYPE_I, by one that the verdict names.
+EXPECTED = {INSIDE: {"TYPE_I"}, BEYOND: {"TYPE_II", "INCONCLUSIVE", READING}, FAR: {"TYPE_II"}}
+EXPECTED_IN_BF16 = EXPECTED | {FAR: {"TYPE_II", "INCONCLUSIVE"}}
 
 
 @dataclass(frozen=True)
@@ -71,15 +77,20 @@ def rows_of(kind: str, depth: int, autocast: bool, server: str) -> list[Row]:
     for name in exact:
         tap, holds = bare.taps[name], None
 
-        def judged(distance: float, name: str = name) -> plumbline.verdict.TapVerdict:
+        def judged(distance: float, name: str = name) -> plumbline.Verdict:
             values = exact | {name: moved(bare.taps[name], distance)}
-            return plumbline.compare(program, values, server=server).taps[name]
+            return plumbline.compare(program, values, server=server)
+
+        def outcome(distance: float, name: str = name) -> str:
+            verdict = judged(distance)
+            named = any("what the target computes if" in text for text in (verdict.sentence, *verdict.notes))
+            return READING if named and verdict.taps[name].outcome == "TYPE_I" else verdict.taps[name].outcome
 
         if name == "loss" and tap.math_resolution < 0.1 / FAR:
             # What fails is looked at again, with the envelope's second order: that decides.
-            tap = judged(BEYOND * tap.math_resolution)
-            tried = {factor: judged(factor * tap.math_resolution).outcome for factor in EXPECTED}
-            holds = all(tried[factor] in expected for factor, expected in EXPECTED.items())
+            tap = judged(BEYOND * tap.math_resolution).taps[name]
+            expected = EXPECTED_IN_BF16 if autocast else EXPECTED
+            holds = all(outcome(factor * tap.math_resolution) in outcomes for factor, outcomes in expected.items())
             paired = pair.taps[name].math_resolution
 
             def scaled(factor: float, paired: float = paired) -> dict[str, Tensor]:
