@@ -14,8 +14,19 @@ _WHY: dict[str, list[str]] = {
     "The factors hang on which pivots are two rows, which no formula can be given.": [
         *("linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve"),
     ],
-    "These drivers give singular values without the vectors by which they could be certified.": ["linalg.lstsq"],
+    "These drivers give singular values without the vectors by which they could be certified.": [
+        "linalg.lstsq",
+        "linalg.lstsq.grad_oriented",
+    ],
     "The polar factors come from an iteration, whose result could be certified and is not yet.": ["linalg.polar"],
+    "The square root of a matrix comes from an iteration, whose result could be certified and is not yet.": [
+        "linalg.matrix_sqrth",
+    ],
+    "Matrices of deficient rank: what their inverse is hangs on which singular values the kernel takes for 0.": [
+        *("linalg.pinv", "linalg.pinv.singular"),
+    ],
+    "The singular vectors of a matrix of zeros are anything.": ["linalg.norm.subgradients_at_zero"],
+    "The derivative rounds 1 - s in 16 bits, which leaves nothing where the gate is open.": ["nn.functional.glu"],
     "LAPACK's packed reflections are not modelled; the factors that linalg.qr makes of them are.": ["geqrf"],
     "Bessel's functions of the second kind and Airy's are piecewise quotients of polynomials, not modelled.": [
         *("special.airy_ai", "special.bessel_y0", "special.bessel_y1"),

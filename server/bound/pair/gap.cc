@@ -36,6 +36,10 @@ bool same_class(double a, double b) {
   return std::isnan(a) ? std::isnan(b) : std::isinf(a) || std::isinf(b) ? a == b : !std::isnan(b);
 }
 
+// What is not finite in exact arithmetic, and is when the program runs, tells nothing of its mathematics: a lowering
+// says so of what it does not know, and 0 / 0 may be a quotient of two roundings.
+bool known(double exact, double ran) { return std::isfinite(exact) || same_class(exact, ran); }
+
 }  // namespace
 
 Gap::Gap(const BoundsInput& input, const PairReplays& replays, std::vector<PairedTap> pairs,
@@ -47,11 +51,14 @@ Gap::Gap(const BoundsInput& input, const PairReplays& replays, std::vector<Paire
     const Finite whole = all_finite(t, r);
     if (whole.first && whole.second) continue;
     const Array x = t.materialize().on_host(), y = r.materialize().on_host();
+    const Array ran_x = observed_value(input.target->taps[pair.target]).on_host();
+    const Array ran_y = observed_value(input.reference->taps[pair.reference]).on_host();
     Pattern pattern{Array::uninitialized(x.shape())};
     for (std::int64_t i = 0; i < x.count(); ++i) {
       const bool both = std::isfinite(x.data()[i]) && std::isfinite(y.data()[i]);
       pattern.mask.data()[i] = both ? 1 : 0;
       pattern.same = pattern.same && same_class(x.data()[i], y.data()[i]);
+      pattern.known = pattern.known && known(x.data()[i], ran_x.data()[i]) && known(y.data()[i], ran_y.data()[i]);
     }
     patterns_.emplace(pair.target, std::move(pattern));
   }
@@ -67,9 +74,11 @@ Array Gap::mask(const PairedTap& pair) const {
   return found == patterns_.end() ? Array() : found->second.mask;
 }
 
-bool Gap::same_pattern(const PairedTap& pair) const {
+Gap::Parting Gap::parting(const PairedTap& pair) const {
   const auto found = patterns_.find(pair.target);
-  return found == patterns_.end() || found->second.same;
+  if (found == patterns_.end()) return Parting::kNone;
+  const Pattern& pattern = found->second;
+  return !pattern.known ? Parting::kUnknown : pattern.same ? Parting::kNone : Parting::kOther;
 }
 
 Array Gap::of_target(const PairedTap& pair) const {

@@ -33,8 +33,10 @@ class Gap {
   // M_T(z), M_R(z); 0 where either is not finite.
   Array of_target(const PairedTap& pair) const;
   Array of_reference(const PairedTap& pair) const;
-  // Whether both have the same infinities and NaNs; where they are: 0 of those elements, 1 of the others; empty: none.
-  bool same_pattern(const PairedTap& pair) const;
+  // Whether both have the same infinities and NaNs, other ones, or some that say nothing of the mathematics.
+  enum class Parting : std::uint8_t { kNone, kOther, kUnknown };
+  Parting parting(const PairedTap& pair) const;
+  // Where infinities and NaNs are: 0 of those elements, 1 of the others; empty: none.
   Array mask(const PairedTap& pair) const;
 
   // Norm of the difference over the reference's norm.
@@ -60,6 +62,7 @@ class Gap {
   struct Pattern {
     Array mask;
     bool same = true;
+    bool known = true;
   };
   double gap(const Probe& probe) const;  // |<x, M_T - M_R>|
 

@@ -181,10 +181,17 @@ void set_answers(const Asked& asked, Bounds* bounds) {
   set_mathematics(asked.updates, bounds);
 }
 
-// Taps where one program's mathematics is infinite or no number, and the other's is not.
+// Taps where one program's mathematics is infinite or no number, and the other's is not, or where neither is known.
 void note_patterns(const Gap& gap, Bounds* bounds) {
-  for (const PairedTap& pair : gap.pairs())
-    if (!gap.same_pattern(pair)) finding_named(gap.probe(pair), bounds).mathematics = Answer{true, HUGE_VAL, 0, 0};
+  for (const PairedTap& pair : gap.pairs()) {
+    const Gap::Parting parting = gap.parting(pair);
+    if (parting == Gap::Parting::kNone) continue;
+    Answer& answer = finding_named(gap.probe(pair), bounds).mathematics;
+    if (parting == Gap::Parting::kOther)
+      answer = Answer{true, HUGE_VAL, 0, 0};
+    else if (!answer.failed())  // What its finite elements disprove stays so.
+      answer = Answer{true, 0, HUGE_VAL, HUGE_VAL};
+  }
 }
 
 // The target's deviation from its own exact value, judged by what the reference's formats and operations allow: where
@@ -464,8 +471,8 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   note_jumps(input, replays, bounds->match, matched.pairs, asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
   confirm_updates(input, gap, &asked);
-  const bool other_pattern =
-      std::ranges::any_of(matched.pairs, [&](const PairedTap& pair) { return !gap.same_pattern(pair); });
+  const bool other_pattern = std::ranges::any_of(
+      matched.pairs, [&](const PairedTap& pair) { return gap.parting(pair) == Gap::Parting::kOther; });
   const bool failed = asked.failed() || other_pattern;
   if (failed && !other_pattern &&
       reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched.pairs, replays,
@@ -485,7 +492,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     if (asked.answers[p].failed() && asked.probes[p].parts.size() == 1)
       failing.push_back(asked.probes[p].parts.front().tap);
   for (const PairedTap& pair : matched.pairs)
-    if (!gap.same_pattern(pair)) failing.push_back(pair.target);
+    if (gap.parting(pair) == Gap::Parting::kOther) failing.push_back(pair.target);
   drill_down(input, gap, failing, bounds);
 }
 

@@ -1,5 +1,7 @@
 // Orthogonal factors, and least squares by them (ATen: native/BatchLinearAlgebra.cpp, LAPACK's geqrf, gels).
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "server/lower/aten/matrices.h"
 #include "server/lower/registry.h"
@@ -63,15 +65,24 @@ void lower_qr(Call& call) {
   give_matrix(call, 1, made.r);
 }
 
-// X with the least norm among those of the least |A X - B|, for an A of full rank. (Of another rank, R's diagonal has
-// zeros, and nothing is known.)
+// Whether A = Q R is of full rank, by R [batch, k, k]: none of its diagonal is as small as rounding A may make it.
+// Kernels take singular values below max(m, n) eps of the largest for 0; from there to sixteen times that, rounding may
+// move what they give by a sixteenth of its size and more.
+Expr of_full_rank(Expr a, Expr r) {
+  Expr smallest = abs(block(r, 0, 1, 0, 1));
+  for (std::int64_t j = 1; j < r.size(1); ++j) smallest = minimum(smallest, abs(block(r, j, 1, j, 1)));
+  const double eps = std::ldexp(1.0, 1 - traits(a.format()).precision);
+  const double share = 16 * eps * static_cast<double>(std::max(a.size(1), a.size(2)));
+  return compare(Primitive::kGreater, smallest, reduce(Primitive::kNorm, a, {1, 2}) * share);
+}
+
+// X with the least norm among those of the least |A X - B|, for an A of full rank. Of another one nothing is known.
 Expr least_squares(Expr a, Expr b) {
-  if (a.size(1) >= a.size(2)) {
-    const Orthogonal made = orthogonal(a, a.size(2));
-    return substituted(made.r, matmul(transposed(made.q), b), true, false);
-  }
-  const Orthogonal made = orthogonal(transposed(a), a.size(1));
-  return matmul(made.q, triangular_solution(made.r, b, true, true, true, false));
+  const bool tall = a.size(1) >= a.size(2);
+  const Orthogonal made = orthogonal(tall ? a : transposed(a), std::min(a.size(1), a.size(2)));
+  const Expr x = tall ? substituted(made.r, matmul(transposed(made.q), b), true, false)
+                      : matmul(made.q, triangular_solution(made.r, b, true, true, true, false));
+  return select(of_full_rank(a, made.r), x, a.emitter->constant(std::numeric_limits<double>::quiet_NaN(), x.format()));
 }
 
 void lower_least_squares(Call& call) {
