@@ -1,5 +1,6 @@
 """The capture plan heals itself: results that an audit lacked are observed the next time, and no step is lost twice."""
 
+import importlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -198,7 +199,10 @@ def test_a_plan_grows_and_outlives_its_daemon(daemon: RecordingDaemon, tmp_path:
         again.stop()
 
 
-def test_results_in_16_bits_are_observed_while_that_is_cheap(daemon: RecordingDaemon) -> None:
+def test_results_in_16_bits_are_observed_while_that_is_cheap(
+    daemon: RecordingDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("plumbline.watch"), "_HALVES_FREE", 4096)
     daemon.lowered = ("aten::mm.default", "aten::add.Tensor")
     audit = plumbline.watch(nn.Linear(2, 2), None, daemon.address, job="halves", every=1)
 
