@@ -80,3 +80,28 @@ def test_updates_are_compared_element_by_element(server: str) -> None:
         assert verdict.verdict == "TYPE_II", verdict
         assert verdict.cause == "MATHEMATICS"
         assert "test_optimizers.py" in str(verdict.suspect)
+
+
+@pytest.mark.parametrize("capture", ["leaves", "outputs"])
+def test_a_first_momentum_is_the_gradient_itself(server: str, capture: str) -> None:
+    """In bf16, where the gradient of a bias comes from one backward call or from two."""
+
+    def trained(run: str, parts: int, **options: object) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).bfloat16()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.125, momentum=0.5)
+        options |= {"job": f"momentum-{capture}", "run": run, "every": 1, "capture": capture}
+        with plumbline.watch(model, optimizer, server, **options) as audit:
+            for step in range(2):
+                x = torch.randn(16, 8, generator=torch.Generator().manual_seed(step)).bfloat16()
+                with audit.step():
+                    for part in x.chunk(parts):
+                        (model(part).square().mean() / parts).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+            assert audit.flush(), audit.errors()
+            return audit.verdicts()
+
+    trained("whole", 1, keep_trace=True)
+    for verdict in trained("parts", 2, reference="whole"):
+        assert verdict.verdict == "TYPE_I", verdict.explain()

@@ -163,8 +163,9 @@ struct Side {
         anchored(replay(graph, side.leaves, Precision::kExact, anchors, &side.exact)),
         beyond(beyond_anchors(graph, anchors)) {}
 
+  // A state that is the gradient itself, as momentum is at first, is asked as gradients are.
   bool is_beyond(const GraphTap& tap) const {
-    return std::ranges::all_of(nodes_of(tap), [&](NodeId node) { return bool{beyond[node]}; });
+    return std::ranges::all_of(nodes_of(tap), [&](NodeId node) { return beyond[node] && anchors.count(node) == 0; });
   }
   std::function<bool(NodeId)> stop() const {
     return [this](NodeId id) { return anchors.count(id) != 0; };
