@@ -136,7 +136,7 @@ v1::TraceHeader header_of(const TraceRecord& record) {
 
 // The frames of one step. `step` null: of a dump, whatever it is.
 absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream, const v1::TraceHeader::Step* step,
-                                                         std::uint64_t step_bytes_max) {
+                                                         std::uint64_t step_bytes_max, std::int64_t elements_max) {
   TraceAssembler::Options options;
   options.run = {"default", "dump", "dump", 0, 0};
   if (step != nullptr) {
@@ -144,6 +144,7 @@ absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream
                    0};
   }
   options.step_bytes_max = step_bytes_max;
+  options.elements_max = elements_max;
   options.leaves_may_lack_payloads = step != nullptr;
   TraceAssembler assembler(std::move(options));
   v1::AuditRequest frame;
@@ -242,7 +243,8 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
   return bytes + kChecksumBytes;
 }
 
-absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max) {
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max,
+                                            std::int64_t elements_max) {
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.descriptor < 0) return disk_error("open", path, errno);
   const off_t end = lseek(file.descriptor, 0, SEEK_END);
@@ -254,7 +256,7 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
   const bool sealed = pread(file.descriptor, magic, kMagicBytes, 0) == static_cast<ssize_t>(kMagicBytes) &&
                       memcmp(magic, kMagic, kVersionAt) == 0;
   if (!sealed) {
-    auto trace = read_frames(&stream, nullptr, step_bytes_max);
+    auto trace = read_frames(&stream, nullptr, step_bytes_max, elements_max);
     if (!trace.ok()) return trace.status();
     record.trace = *std::move(trace);
     return record;
@@ -268,11 +270,11 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
       !google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &stream, &clean)) {
     return absl::DataLossError("its header does not parse");
   }
-  auto trace = read_frames(&stream, &header.step(), step_bytes_max);
+  auto trace = read_frames(&stream, &header.step(), step_bytes_max, elements_max);
   if (!trace.ok()) return trace.status();
   record.trace = *std::move(trace);
   if (header.has_reference()) {
-    auto reference = read_frames(&stream, &header.reference(), step_bytes_max);
+    auto reference = read_frames(&stream, &header.reference(), step_bytes_max, elements_max);
     if (!reference.ok()) return reference.status();
     record.reference = *std::move(reference);
   }

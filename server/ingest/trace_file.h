@@ -28,7 +28,9 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
                                                const std::string& path);
 
 // NOT_FOUND; INVALID_ARGUMENT: no trace file; FAILED_PRECONDITION: of another version; DATA_LOSS: damaged;
-// RESOURCE_EXHAUSTED: a step larger than `step_bytes_max`. Messages do not name the path.
-absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max = UINT64_MAX);
+// RESOURCE_EXHAUSTED: a step larger than `step_bytes_max`, a window of more elements than `elements_max`. Messages do
+// not name the path.
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max = UINT64_MAX,
+                                            std::int64_t elements_max = INT64_MAX);
 
 }  // namespace plumbline

@@ -1,5 +1,6 @@
 #include "server/serve/archive_service.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/format.h"
+#include "kernels/cpu/cancel.h"
 #include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
@@ -17,12 +19,14 @@
 #include "server/serve/reproducer_script.h"
 #include "server/store/encode.h"
 #include "server/store/page_token.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 namespace {
 
 using absl::StrCat;
 
+constexpr std::chrono::milliseconds kCancelledPoll{100};  // How often a call asks whether its client is still there.
 constexpr std::uint64_t kGoldenBytesMax = std::uint64_t{4} << 30;  // Of a file that is imported.
 
 std::string project_of(const v1::GoldenName& name) { return name.project().empty() ? "default" : name.project(); }
@@ -134,7 +138,7 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Caller& c
       return absl::NotFoundError(StrCat("the trace of ", sent.id, " was evicted (--trace-quota)"));
     }
   } else {
-    record = read_trace_file(sent.file->path(), options_.step_bytes_max);
+    record = read_trace_file(sent.file->path(), options_.step_bytes_max, options_.elements_max);
   }
   if (!record.ok()) return record.status();
   Asked asked{*std::move(record), nullptr};
@@ -150,9 +154,19 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Caller& c
   return asked;
 }
 
-absl::StatusOr<std::string> ArchiveService::on_worker(const TraceRecord& record, std::function<void()> compute) {
+Verdict ArchiveService::audit_again(const Asked& asked) const {
+  Verdict verdict = audit(asked.record, *asked.profile, ObservedProducts::kEveryElement, nullptr,
+                          options_.work_per_second * absl::ToDoubleSeconds(options_.audit_timeout));
+  verdict.profile = asked.record.profile;
+  return verdict;
+}
+
+absl::StatusOr<std::string> ArchiveService::on_worker(const grpc::ServerContext& context, const TraceRecord& record,
+                                                      std::function<void()> compute) {
   // Outlives a call that gives up.
   struct State {
+    std::atomic<bool> left = false;  // Nobody waits any more.
+    std::atomic<bool> late = false;
     bool done = false;
     Workers::Ran ran;
   };
@@ -161,7 +175,15 @@ absl::StatusOr<std::string> ArchiveService::on_worker(const TraceRecord& record,
   task.job = "replay";
   task.run = StrCat("replay ", reinterpret_cast<std::uintptr_t>(state.get()));  // None waits for another.
   task.bytes = estimated_audit_bytes(*record.trace);
-  task.compute = std::move(compute);
+  task.compute = [state, compute = std::move(compute), timeout = options_.audit_timeout] {
+    const absl::Time end = steady_now() + timeout;
+    const CancelScope scope([&] { return !state->left && steady_now() < end; });
+    try {
+      compute();
+    } catch (const GivenUp&) {
+      state->late = !state->left;
+    }
+  };
   task.finish = [this, state](const Workers::Ran& ran) {
     const std::lock_guard lock(mutex_);
     state->ran = ran;
@@ -171,9 +193,16 @@ absl::StatusOr<std::string> ArchiveService::on_worker(const TraceRecord& record,
   const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) return ticket.status();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state->done || draining_; });
-  if (!state->done) return absl::UnavailableError("draining");
+  const auto ended = [&] { return state->done || draining_ || context.IsCancelled(); };
+  while (!changed_.wait_for(lock, kCancelledPoll, ended)) continue;
+  state->left = !state->done;
+  if (!state->done && draining_) return absl::UnavailableError("draining");
+  if (!state->done) return absl::CancelledError("the caller left");
   if (!state->ran.status.ok()) return state->ran.status;
+  if (state->late) {
+    return absl::DeadlineExceededError(
+        StrCat("it took longer than ", absl::FormatDuration(options_.audit_timeout), " (--audit-timeout)"));
+  }
   return state->ran.backend;
 }
 
@@ -207,11 +236,8 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext* context, grpc::ServerRe
     // Shared with a task that may outlive the call.
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto verdict = std::make_shared<v1::Verdict>();
-    const auto backend = on_worker(held->record, [held, verdict] {
-      Verdict judged = audit(held->record, *held->profile, ObservedProducts::kEveryElement, nullptr);
-      judged.profile = held->record.profile;
-      *verdict = to_proto(judged);
-    });
+    const auto backend =
+        on_worker(*context, held->record, [this, held, verdict] { *verdict = to_proto(audit_again(*held)); });
     if (!backend.ok()) return backend.status();
     verdict->set_backend(*backend);
     verdict->Swap(response->mutable_verdict());
@@ -232,9 +258,8 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext* context,
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto made = std::make_shared<ReproducerScript>();
     auto why_not = std::make_shared<std::string>();
-    const auto ran = on_worker(held->record, [held, made, why_not] {
-      Verdict verdict = audit(held->record, *held->profile, ObservedProducts::kEveryElement, nullptr);
-      verdict.profile = held->record.profile;
+    const auto ran = on_worker(*context, held->record, [this, held, made, why_not] {
+      const Verdict verdict = audit_again(*held);
       why_not->clear();
       try {
         *made = write_reproducer(reproduce(held->record, verdict, *held->profile), verdict);

@@ -7,14 +7,17 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "absl/time/time.h"
 #include "plumbline/v1/archive.grpc.pb.h"
 #include "server/access/access.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
+#include "server/judge/verdict.h"
 #include "server/profile/profile_registry.h"
 #include "server/serve/scratch_file.h"
 #include "server/serve/uploads.h"
@@ -40,6 +43,9 @@ class ArchiveService final : public v1::ArchiveService::Service {
   };
   struct Options {
     std::uint64_t step_bytes_max = UINT64_MAX;
+    std::int64_t elements_max = INT64_MAX;
+    absl::Duration audit_timeout = absl::InfiniteDuration();
+    double work_per_second = std::numeric_limits<double>::infinity();  // As StepPipeline's.
     std::string scratch;  // Directory for files that are being received; made anew.
   };
 
@@ -88,8 +94,11 @@ class ArchiveService final : public v1::ArchiveService::Service {
   absl::StatusOr<Asked> read_asked(const Caller& caller, const Sent& sent) const;
   // NOT_FOUND: there is no such golden run that the caller may see.
   absl::StatusOr<std::string> golden_owner(const Caller& caller, const v1::GoldenName& name) const;
-  // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name.
-  absl::StatusOr<std::string> on_worker(const TraceRecord& record, std::function<void()> compute);
+  // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name. It is given up at its deadline, and
+  // when the caller leaves.
+  absl::StatusOr<std::string> on_worker(const grpc::ServerContext& context, const TraceRecord& record,
+                                        std::function<void()> compute);
+  Verdict audit_again(const Asked& asked) const;
 
   const Parts parts_;
   const Options options_;

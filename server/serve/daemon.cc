@@ -199,7 +199,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},
-      ArchiveService::Options{options.memory_bytes / limits::kStepShare, options.data_dir + "/scratch"});
+      ArchiveService::Options{options.memory_bytes / limits::kStepShare,
+                              static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.audit_timeout,
+                              limits::kWorkPerSecondAndThread * options.threads, options.data_dir + "/scratch"});
 
   google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.
   grpc::EnableDefaultHealthCheckService(true);

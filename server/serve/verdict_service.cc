@@ -15,9 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/cpp/format.h"
 #include "google/protobuf/util/time_util.h"
@@ -328,10 +326,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     if (!request.page_token().empty()) {
       const auto place = read_page_token(question, request.page_token());
       if (!place.ok()) return place.status();
-      const std::vector<std::string> parts = absl::StrSplit(*place, ' ');
-      after.emplace();
-      (void)absl::SimpleAtoi(parts.front(), &after->sequence);  // Ours: it was checked.
-      if (parts.size() > 1) after->key = parts[1];
+      after = read_place(*place);
     }
     auto found = store_->list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, seen, stop);
     if (!found.ok()) return found.status();
@@ -340,7 +335,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     const auto rest = store_->list(request.filter(), *order, &last, 1, /*whole=*/false, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) {
-      response->set_next_page_token(make_page_token(question, absl::StrCat(last.sequence, " ", last.key)));
+      response->set_next_page_token(make_page_token(question, write_place(last)));
     }
     for (StoredVerdict& stored : *found) {
       note_eviction(&stored.verdict);

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace plumbline {
@@ -32,6 +33,16 @@ absl::StatusOr<std::string> read_page_token(const std::string& question, const s
   }
   return absl::InvalidArgumentError(
       "page_token: expected the next_page_token of an earlier answer to the same question, found another text");
+}
+
+std::string write_place(const ListPlace& place) { return absl::StrCat(place.sequence, " ", place.key); }
+
+ListPlace read_place(const std::string& text) {
+  ListPlace place;
+  const std::size_t space = text.find(' ');
+  if (!absl::SimpleAtoi(text.substr(0, space), &place.sequence)) place.sequence = 0;
+  if (space != std::string::npos) place.key = text.substr(space + 1);
+  return place;
 }
 
 }  // namespace plumbline

@@ -17,6 +17,7 @@ import grpc
 from stream_client import Client, Stream, StepFrames, frame
 from plumbline.v1 import archive_pb2, archive_pb2_grpc, audit_pb2, query_pb2, query_pb2_grpc
 from test_shared_memory import SIZE, region, register
+{imports}
 
 # Now that all is imported: the other user may not be able to read where it comes from.
 os.setgroups({groups!r})
@@ -38,10 +39,11 @@ def code(call):
 """
 
 
-def as_user(address: str, program: str, user: int = NOBODY, groups: list[int] | None = None) -> Any:
-    """Runs a program, which has `client`, `verdicts`, `archive` and `code`, and returns what it assigns to `found`."""
+def as_user(address: str, program: str, user: int = NOBODY, groups: list[int] | None = None, imports: str = "") -> Any:
+    """Runs a program, which has `client`, `verdicts`, `archive`, `code` and `imports`, and returns what it assigns to
+    `found`."""
     script = (
-        PRELUDE.format(path=[*sys.path], address=address, user=user, groups=groups or [])
+        PRELUDE.format(path=[*sys.path], address=address, user=user, groups=groups or [], imports=imports)
         + program
         + "\nprint(json.dumps(found))\n"
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from attacks import evicted, hogs, in_place, sharded, stalled, step_number
+from attacks import evicted, hogs, in_place, replays, sharded, stalled, step_number
 from attacks.honest import Honest
 from google.rpc import code_pb2, status_pb2
 from stream_client import Client, StepFrames
@@ -165,6 +165,27 @@ def test_an_audit_ends_at_its_deadline_or_when_its_client_leaves(
         assert "--audit-timeout" in verdict.sentence
         stream.send(*hogs.products(1, 30))
         stream.call.cancel()
+        honest.wait()
+
+
+def test_a_file_that_is_audited_again_is_held_to_the_same_limits(
+    new_daemon: Callable[..., DaemonProcess], connect: Callable[[DaemonProcess], Client]
+) -> None:
+    daemon = new_daemon("--memory-limit=1GiB", "--audit-timeout=2s", "--workers=cpu:1")
+    with Honest(daemon.address) as honest:
+        client = connect(daemon)
+        with pytest.raises(grpc.RpcError) as large:
+            replays.replay(client, replays.expanded(0, 1 << 17))
+        assert large.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, large.value
+        verdict = replays.replay(client, hogs.products(0, 100)).verdict
+        assert verdict.verdict == verdict_pb2.INCONCLUSIVE and "multiplications" in verdict.sentence
+        with pytest.raises(grpc.RpcError) as late:
+            replays.replay(client, hogs.products(0, 20))
+        assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "--audit-timeout" in str(late.value.details())
+        with pytest.raises(grpc.RpcError) as left:
+            replays.replay(client, hogs.products(0, 20), seconds=0.3)
+        assert left.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         honest.wait()
 
 

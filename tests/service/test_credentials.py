@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
 import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -18,6 +16,7 @@ import pytest
 import torch
 from authority import Authority, Pair
 from query_support import plumb, query_stub
+from secure import Tokens, bearer, channel, port_of
 from stream_client import Client, StepFrames, Stream
 from stream_daemon import DaemonProcess, binary
 
@@ -30,32 +29,11 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-class Tokens:
-    """A file of tokens, and the tokens themselves."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "tokens"
-        self.secrets: dict[str, str] = {}
-
-    def write(self, *names: str, expires: str = "") -> None:
-        for name in names:
-            self.secrets.setdefault(name, secrets.token_urlsafe(32))
-        lines = [f"{name} {hashlib.sha256(self.secrets[name].encode()).hexdigest()} {expires}" for name in names]
-        self.path.write_text("\n".join(lines))
-        self.path.chmod(0o600)
-
-
 @pytest.fixture
 def tokens(tmp_path: Path) -> Tokens:
     made = Tokens(tmp_path)
     made.write("alpha", "beta")
     return made
-
-
-def port_of(daemon: DaemonProcess) -> int:
-    found = re.search(r"listens on .*?(?:127\.0\.0\.1|\[::1\]):(\d+)", daemon.log())
-    assert found, daemon.log()
-    return int(found.group(1))
 
 
 @pytest.fixture
@@ -69,19 +47,6 @@ def serve(new_daemon: Callable[..., DaemonProcess], authority: Authority) -> Cal
         return daemon, f"localhost:{port_of(daemon)}"
 
     return started
-
-
-@contextlib.contextmanager
-def channel(address: str, ca: Path | None, own: Pair | None = None) -> Iterator[grpc.Channel]:
-    root = None if ca is None else ca.read_bytes()
-    key, certificate = (own.key.read_bytes(), own.certificate.read_bytes()) if own else (None, None)
-    credentials = grpc.ssl_channel_credentials(root, key, certificate)
-    with grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)]) as made:
-        yield made
-
-
-def bearer(token: str) -> list[tuple[str, str]]:
-    return [("authorization", f"Bearer {token}")]
 
 
 def code_of(channel: grpc.Channel, metadata: list[tuple[str, str]] | None = None) -> str:

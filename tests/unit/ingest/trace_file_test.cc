@@ -142,6 +142,7 @@ TEST(TraceFile, ADumpIsReadToo) {
   const auto record = read_trace_file(path);
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->trace->digest, trace->digest);
+  EXPECT_EQ(read_trace_file(path, UINT64_MAX, 1).status().code(), absl::StatusCode::kResourceExhausted);
   std::ofstream(path, std::ios::binary) << dump.substr(0, dump.size() / 2);
   EXPECT_EQ(read_trace_file(path).status().code(), absl::StatusCode::kDataLoss);
 }
