@@ -99,7 +99,7 @@ double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& obser
                const double event = u * accumulated / factor;
                const double legal = by_chance ? roundings * event * event + stored * stored : e * e;
                const bool finite = y - y == 0;
-               return Totals<1>{{finite & (deviation * to_squares <= legal) ? 0.0 : 1.0}};
+               return Totals<1>{{(finite & (deviation * to_squares <= legal)) ? 0.0 : 1.0}};
              },
              squares.count(), squares, values, error.values)
       .of[0];

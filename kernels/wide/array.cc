@@ -31,7 +31,7 @@ WideArray WideArray::of(const Array& values) {
   WideArray out = uninitialized(host.shape());
   wide::map_to(
       out.data(), out.shape(), [](double x) { return static_cast<Wide>(x); },
-      wide::Operand{host.data(), View{host.shape(), host.strides(), 0}});
+      wide::Operand<double>{host.data(), View{host.shape(), host.strides(), 0}});
   return out;
 }
 

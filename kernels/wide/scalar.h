@@ -11,6 +11,30 @@
 
 #include <math.h>  // The functions of _Float128 are not in namespace std.
 
+#if defined(__clang__)  // The C library's header declares them for GCC alone (glibc 2.36).
+using _Float128 = __float128;
+extern "C" {
+_Float128 atan2f128(_Float128, _Float128) noexcept;
+_Float128 ceilf128(_Float128) noexcept;
+_Float128 cosf128(_Float128) noexcept;
+_Float128 erff128(_Float128) noexcept;
+_Float128 expf128(_Float128) noexcept;
+_Float128 expm1f128(_Float128) noexcept;
+_Float128 fabsf128(_Float128) noexcept;
+_Float128 floorf128(_Float128) noexcept;
+_Float128 fmodf128(_Float128, _Float128) noexcept;
+_Float128 log1pf128(_Float128) noexcept;
+_Float128 logf128(_Float128) noexcept;
+_Float128 nearbyintf128(_Float128) noexcept;
+_Float128 powf128(_Float128, _Float128) noexcept;
+_Float128 scalbnf128(_Float128, int) noexcept;
+_Float128 sinf128(_Float128) noexcept;
+_Float128 sqrtf128(_Float128) noexcept;
+_Float128 tanhf128(_Float128) noexcept;
+_Float128 truncf128(_Float128) noexcept;
+}
+#endif
+
 namespace plumbline {
 
 using Wide = _Float128;

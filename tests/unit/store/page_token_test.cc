@@ -32,5 +32,12 @@ TEST(PageToken, RefusesEveryDamage) {
   }
 }
 
+TEST(PageToken, APlaceComesBackAndAnythingElseIsTheBeginning) {
+  const ListPlace place = read_place(write_place({17, "0.25"}));
+  EXPECT_EQ(place.sequence, 17);
+  EXPECT_EQ(place.key, "0.25");
+  for (const std::string text : {"", " ", "x", "99999999999999999999 1", "-"}) EXPECT_EQ(read_place(text).sequence, 0);
+}
+
 }  // namespace
 }  // namespace plumbline

@@ -1,0 +1,9 @@
+#include "plumbline/v1/archive.pb.h"
+#include "tests/fuzz/mutate.h"
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t size_max,
+                                               unsigned seed) {
+  using namespace plumbline;
+  static const fuzz::Grammar grammar{1, {&v1::GoldenRecord::default_instance()}, {}};
+  return fuzz::mutate(grammar, data, size, size_max, seed);
+}
