@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/ingest/trace.h"
+#include "server/ingest/violation.h"
 
 namespace plumbline {
 
@@ -47,5 +48,9 @@ struct GoldenStep {
   std::vector<Tap> taps;
   std::vector<Probe> probes;
 };
+
+// What no step that was recorded says: such a file is damaged, or was made to do harm. Whatever is judged against a
+// golden step relies on it.
+Violation check_golden_step(const GoldenStep& step);
 
 }  // namespace plumbline

@@ -154,6 +154,9 @@ absl::StatusOr<GoldenStore::Golden> GoldenStore::scan(const std::string& path, c
     if (record.has_header() != (at == kMagicBytes)) return damaged(StrCat("at byte ", at));
     if (record.has_header()) golden.header = record.header();
     if (record.has_step()) {
+      if (auto wrong = check_golden_step(from_proto(record.step()))) {
+        return damaged(StrCat("at byte ", at, ": ", wrong.message()));
+      }
       golden.offsets[{record.step().rank(), record.step().step()}] = at;
       ++steps;
     }
@@ -253,7 +256,11 @@ absl::StatusOr<std::shared_ptr<const GoldenStep>> GoldenStore::load(const std::s
       !record.has_step()) {
     return absl::DataLossError(StrCat(called(name), " is damaged: at byte ", found->second));
   }
-  return std::make_shared<const GoldenStep>(from_proto(record.step()));
+  GoldenStep found_step = from_proto(record.step());
+  if (auto wrong = check_golden_step(found_step)) {
+    return absl::DataLossError(StrCat(called(name), " is damaged: at byte ", found->second, ": ", wrong.message()));
+  }
+  return std::make_shared<const GoldenStep>(std::move(found_step));
 }
 
 v1::GoldenSummary GoldenStore::summary_of(const Golden& golden) {

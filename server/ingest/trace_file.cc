@@ -278,7 +278,10 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
     if (!reference.ok()) return reference.status();
     record.reference = *std::move(reference);
   }
-  if (header.has_golden()) record.golden = std::make_shared<const GoldenStep>(from_proto(header.golden()));
+  if (header.has_golden()) {
+    record.golden = std::make_shared<const GoldenStep>(from_proto(header.golden()));
+    if (auto wrong = check_golden_step(*record.golden)) return absl::DataLossError(wrong.message());
+  }
   record.reference_name = header.reference_name();
   record.profile = header.profile();
   record.alpha = header.alpha();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/format.h"
 #include "kernels/cpu/cancel.h"
+#include "server/bound/pair/golden.h"
 #include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
@@ -141,6 +142,11 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Caller& c
     record = read_trace_file(sent.file->path(), options_.step_bytes_max, options_.elements_max);
   }
   if (!record.ok()) return record.status();
+  if (record->golden != nullptr) {
+    if (const std::string foreign = first_foreign_leaf(*record->trace, *record->golden); !foreign.empty()) {
+      return absl::FailedPreconditionError(StrCat("expected the leaves of the golden run's step: ", foreign));
+    }
+  }
   Asked asked{*std::move(record), nullptr};
   if (!sent.profile.empty() || asked.record.profile.empty()) {
     asked.record.profile = sent.profile.empty() ? "ieee" : sent.profile;

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 
 #include "tests/unit/ingest/temporary_directory.h"
@@ -167,6 +169,42 @@ TEST_F(GoldenStoreTest, ADamagedFileIsAnErrorThatNamesIt) {
   }
   ASSERT_EQ(again.list("").size(), 1u);
   EXPECT_NE(again.list("")[0].error().find("damaged"), std::string::npos);
+}
+
+TEST_F(GoldenStoreTest, AStepThatContradictsItselfIsTakenFromNobody) {
+  const std::map<std::string, std::function<void(GoldenStep&)>> harms = {
+      {"golden.step", [](GoldenStep& step) { step.step = -1; }},
+      {"golden.leaves[0].dtype", [](GoldenStep& step) { step.leaves[0].format = static_cast<Format>(77); }},
+      {"golden.leaves[0].role", [](GoldenStep& step) { step.leaves[0].role = static_cast<LeafRole>(77); }},
+      {"golden.leaves[0].count", [](GoldenStep& step) { step.leaves[0].count = -1; }},
+      {"golden.taps[1].name", [](GoldenStep& step) { step.taps[1].name = step.taps[0].name; }},
+      {"golden.taps[0].kind", [](GoldenStep& step) { step.taps[0].kind = static_cast<TapKind>(77); }},
+      {"golden.taps[1].sizes[0]", [](GoldenStep& step) { step.taps[1].shape[0] = -1; }},
+      {"golden.taps[1].sizes",
+       [](GoldenStep& step) {
+         step.taps[1].shape = {1LL << 40, 1LL << 40};
+       }},
+      {"golden.taps[0].exact", [](GoldenStep& step) { step.taps[0].exact.resize(100); }},
+      {"golden.taps[0].observed", [](GoldenStep& step) { step.taps[0].observed.resize(2); }},
+      {"golden.taps[0].magnitude", [](GoldenStep& step) { step.taps[0].magnitude = -1; }},
+      {"golden.probes[0].taps", [](GoldenStep& step) { step.probes[0].taps.clear(); }},
+      {"golden.probes[1].taps", [](GoldenStep& step) { step.probes[1].scalar = true; }},
+      {"golden.probes[0].taps: expected taps of the step", [](GoldenStep& step) { step.probes[0].taps = {"none"}; }},
+      {"golden.probes[1]", [](GoldenStep& step) { step.probes[1].noise_squares = -1; }},
+  };
+  for (const auto& [field, harm] : harms) {
+    ASSERT_TRUE(store_.begin(header("harmful"), "uid:7").ok());
+    GoldenStep step = step_of_run(0);
+    EXPECT_FALSE(check_golden_step(step));
+    harm(step);
+    ASSERT_TRUE(store_.append("p", "harmful", step).ok());
+    const std::string file = directory_.path + "/golden/p_p/g_harmful.golden";
+    const absl::Status imported = store_.import(file, "", "copy", "uid:8", anywhere).status();
+    EXPECT_TRUE(absl::IsDataLoss(imported)) << field << ": " << imported;
+    EXPECT_NE(imported.message().find(field), std::string::npos) << imported;
+    EXPECT_TRUE(absl::IsDataLoss(store_.load("p", "harmful", step.rank, step.step).status())) << field;
+    ASSERT_TRUE(store_.remove("p", "harmful").ok());
+  }
 }
 
 }  // namespace
