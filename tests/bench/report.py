@@ -1,6 +1,7 @@
 """The reports. See tests/report for their use."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -116,6 +117,12 @@ def report_people(small: bool, seed: int | None, pictures: Path | None = None) -
     return measure(small, pictures)
 
 
+def report_service(small: bool, seed: int | None, **lengths: float) -> tuple[str, dict]:
+    from service_report import SMALL, Lengths, measure
+
+    return measure(small, seed, dataclasses.replace(SMALL if small else Lengths(), **lengths))
+
+
 REPORTS = {
     "scenarios": report_scenarios,
     "overhead": report_overhead,
@@ -129,11 +136,18 @@ REPORTS = {
     "operators": report_operators,
     "programs": report_programs,
     "observability": report_observability,
+    "service": report_service,
     "people": report_people,
 }
 
 
 RIVALS_OF_VALUES = ("assert_close_correct", "fp64_rule_correct", "interval_correct", "perturbation_correct")
+
+
+LENGTHS = {
+    **{"kill9_rounds": int, "disk_full_rounds": int, "fuzz_execs": int},
+    **{"soak_minutes": float, "load_seconds": float},
+}
 
 
 def is_wrong(figures: dict) -> bool:
@@ -159,13 +173,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the random cases")
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
+    for name, kind in LENGTHS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="of `service`, as its name says")
     options = parser.parse_args()
     more = {}
-    for name, report in (("pairs", "equivalence"), ("pictures", "people")):
+    for name, report in (("pairs", "equivalence"), ("pictures", "people"), *((name, "service") for name in LENGTHS)):
         if getattr(options, name) is not None:
             more[name] = getattr(options, name)
             if options.name != report:
-                parser.error(f"--{name} goes with {report}")
+                parser.error(f"--{name.replace('_', '-')} goes with {report}")
     text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
     print(text)

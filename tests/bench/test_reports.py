@@ -49,6 +49,11 @@ KEYS = {
         *("programs", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
         *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "bitwise_changed"),
     ],
+    "service": [
+        *("kill9_rounds", "acked_lost", "duplicates", "disk_full_rounds", "silent_gaps", "fuzz_execs", "fuzz_crashes"),
+        *("attacks", "attacks_survived", "bad_inputs", "clear_errors", "streams", "streams_ok", "hostile_streams"),
+        *("p99_verdict_ratio", "unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
+    ],
     "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
     "people": ["readme_lines", "page_kb", "page_drawn_ms", "console_errors", "figures_checked", "figures_wrong"],
     "speed": [
@@ -80,6 +85,11 @@ def report(name: str) -> tuple[str, dict]:
 def test_report(name: str) -> None:
     text, figures = report(name)
     assert list(figures) == KEYS[name]
+    if name == "service":
+        assert (figures["fuzz_execs"], figures.pop("fuzz_crashes")) == (0, None), "not when it is small"
+        assert figures["acked_lost"] == figures["duplicates"] == figures["silent_gaps"] == 0
+        assert figures["attacks_survived"] == figures["attacks"] > 0 < figures["bad_inputs"] == figures["clear_errors"]
+        assert figures["streams_ok"] == figures["streams"] > 0 == figures["unauthorised_let_in"]
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]

@@ -13,9 +13,11 @@ from plumbline.v1 import verdict_pb2
 
 
 class Honest:
-    """Streams until the end of its `with`; `seconds` are its steps' latencies, `failures` what went wrong."""
+    """Streams until the end of its `with`, with a pause between steps; `seconds` are its steps' latencies, `failures`
+    what went wrong."""
 
-    def __init__(self, address: str, job: str = "honest") -> None:
+    def __init__(self, address: str, job: str = "honest", pause: float = 0.0) -> None:
+        self._pause = pause
         self._client = Client(address)
         self._stream = self._client.stream(f"run-{uuid.uuid4().hex[:12]}", job)
         self._stop = threading.Event()
@@ -41,6 +43,7 @@ class Honest:
                 self.seconds.append(time.monotonic() - start)
                 self._served.notify_all()
             step += 1
+            self._stop.wait(self._pause)
 
     def wait(self, more: int = 1) -> None:
         """Returns when so many more steps have been served, and fails if none can be."""

@@ -1,0 +1,149 @@
+"""The report `service`: what a daemon that many share promises, tried: nothing lost, nothing silent, nobody let in, and
+one client's steps cost one client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / path) for path in ("tests/service", "tests/fuzz", "client/python")]
+GROWTH_PCT_MAX = 10.0
+RATIO_MAX = 2.0
+
+# Cases of tests: each is one attack, or one bad input, with what must come of it.
+ATTACKS = [
+    "test_attacks.py",
+    "test_identity.py::test_the_listener_outlives_a_time_without_descriptors",
+    "test_identity.py::test_connections_that_say_nothing_keep_nobody_out",
+    "test_operators.py::test_queries_of_many_jobs_delay_no_stream",
+    "test_operators.py::test_uploads_that_stall_hold_nobody",
+]
+BAD_INPUTS = [
+    "test_stream_bad_input.py",
+    "test_credentials.py::test_what_is_wrong_with_files_is_said_at_the_start",
+    "test_credentials.py::test_a_daemon_that_is_not_what_it_says",
+    "test_identity.py::test_the_configuration_is_checked_without_a_start",
+    "test_operators.py::test_a_rule_of_retention_is_checked",
+]
+FEW_ATTACKS = ["test_attacks.py::test_claims_take_nothing_from_others"]
+FEW_BAD_INPUTS = ["test_stream_bad_input.py::test_unknown_tensor", "test_stream_bad_input.py::test_negative_step"]
+
+
+@dataclass
+class Lengths:
+    """What can be set by options of tests/report."""
+
+    kill9_rounds: int = 200
+    disk_full_rounds: int = 50
+    fuzz_execs: int = 10_000_000
+    soak_minutes: float = 60
+    load_seconds: float = 60  # Of honest streams alone, and as long with hostile ones.
+
+
+SMALL = Lengths(2, 1, 0, 0.05, 2)
+
+
+def cases(names: list[str]) -> tuple[int, list[str]]:
+    """How many cases there are, and which of them failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "cases.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={result}"]
+        subprocess.run(
+            [*command, *(str(ROOT / "tests" / "service" / name) for name in names)],
+            cwd=ROOT,
+            env=os.environ,
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        all_cases = list(ET.parse(result).iter("testcase"))
+    assert all_cases, f"no case among {names}"
+    failed = [
+        case for case in all_cases if any(case.find(kind) is not None for kind in ("failure", "error", "skipped"))
+    ]
+    return len(all_cases), [f"{case.get('classname')}.{case.get('name')}" for case in failed]
+
+
+def fuzzed(executions: int) -> tuple[int, int | None, list[str]]:
+    """Executions, crashes (None: nothing was fuzzed), and a line a target."""
+    import fuzz
+
+    if executions == 0:
+        return 0, None, ["not fuzzed"]
+    missing = [target for target in fuzz.targets() if fuzz.built(target) is None]
+    if missing:
+        return 0, None, [f"not fuzzed: not built: {', '.join(missing)} (cmake --build --preset fuzz; needs clang)"]
+    outcomes = [fuzz.fuzz(target, max(1, round(executions * fuzz.SHARES[target])), None) for target in fuzz.targets()]
+    return sum(each.executions for each in outcomes), sum(each.crashes for each in outcomes), [*map(str, outcomes)]
+
+
+def measure(small: bool, seed: int | None, lengths: Lengths) -> tuple[str, dict]:
+    import durability
+    import load
+    import unauthorised
+
+    seed = 1 if seed is None else seed
+    rows: list[str] = []
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+        rows.append(line)
+
+    kill = durability.kill9(lengths.kill9_rounds, seed)
+    tell(f"kill -9: {kill.rounds} rounds, {kill.acked} acknowledged, {kill.acked_lost} lost, {kill.duplicates} twice")
+    full = durability.disk_full(lengths.disk_full_rounds, seed)
+    tell(f"disk full: {full.rounds} rounds, {full.steps} steps, {full.refused} refused, {full.silent_gaps} silent")
+    executions, crashes, lines = fuzzed(lengths.fuzz_execs)
+    for line in lines:
+        tell(f"fuzzing: {line}")
+    attacks, lost = cases(FEW_ATTACKS if small else ATTACKS)
+    tell(f"attacks: {attacks}, of which not survived: {lost}")
+    inputs, unclear = cases(FEW_BAD_INPUTS if small else BAD_INPUTS)
+    tell(f"bad inputs: {inputs}, of which without a clear error: {unclear}")
+    streams, attackers = (8, 2) if small else (64, 8)
+    beside = load.beside(streams, attackers, lengths.load_seconds)
+    ratio = beside.attacked_s / beside.alone_s
+    tell(
+        f"streams: {beside.steps} steps; 99 % within {1000 * beside.alone_s:.0f} ms alone, "
+        f"{1000 * beside.attacked_s:.0f} ms beside {attackers} hostile ones"
+    )
+    tries = unauthorised.try_all()
+    let_in = [str(attempt) for attempt in tries if attempt.let_in]
+    tell(f"unauthorised: {len(tries)} attempts, of which let in: {let_in}")
+    soak = load.soak(lengths.soak_minutes, 4 if small else 16)
+    tell(f"soak: {soak.minutes} min, {soak.steps} steps, {soak.rss_mib:.0f} MiB, {soak.rss_growth_pct:+.1f} %")
+
+    for note in [*kill.notes, *full.notes, *beside.failures]:
+        tell(note)
+    figures = {
+        "kill9_rounds": kill.rounds,
+        "acked_lost": kill.acked_lost + full.acked_lost,
+        "duplicates": kill.duplicates + full.duplicates,
+        "disk_full_rounds": full.rounds,
+        "silent_gaps": full.silent_gaps,
+        "fuzz_execs": executions,
+        "fuzz_crashes": crashes,
+        "attacks": attacks,
+        "attacks_survived": attacks - len(lost),
+        "bad_inputs": inputs,
+        "clear_errors": inputs - len(unclear),
+        "streams": beside.streams,
+        "streams_ok": beside.streams_ok,
+        "hostile_streams": attackers,
+        "p99_verdict_ratio": round(ratio, 2),
+        "unauthorised_attempts": len(tries),
+        "unauthorised_let_in": len(let_in),
+        "soak_minutes": soak.minutes,
+        "rss_growth_pct": round(soak.rss_growth_pct, 1),
+    }
+    lost_or_let_in = ("acked_lost", "duplicates", "silent_gaps", "fuzz_crashes", "unauthorised_let_in")
+    held = not any(figures[key] for key in lost_or_let_in) and not (lost or unclear)
+    held &= beside.streams_ok == beside.streams
+    # Of seconds, neither says anything.
+    held &= small or (ratio <= RATIO_MAX and soak.rss_growth_pct <= GROWTH_PCT_MAX)
+    return "\n".join(rows), {**figures, "passed": held}
