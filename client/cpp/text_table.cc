@@ -29,23 +29,72 @@ void TextTable::add(std::vector<std::string> row) {
   rows_.push_back(std::move(row));
 }
 
-std::string TextTable::str(const std::string& indent) const {
+void TextTable::drop_silent() {
+  const auto silent = [&](std::size_t column) {
+    return std::all_of(rows_.begin() + 1, rows_.end(), [&](const auto& row) {
+      return row[column].empty() || row[column] == "-" || row[column] == "0";
+    });
+  };
+  for (std::size_t column = right_.size(); column-- > 0;) {
+    if (!silent(column)) continue;
+    const auto at = static_cast<std::ptrdiff_t>(column);
+    right_.erase(right_.begin() + at);
+    for (auto& row : rows_) row.erase(row.begin() + at);
+  }
+}
+
+std::vector<std::size_t> TextTable::widths() const {
   std::vector<std::size_t> widths(right_.size(), 0);
   for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
   }
+  return widths;
+}
+
+std::string TextTable::str(const std::string& indent, std::size_t width_max) const {
+  constexpr std::size_t kGap = 2, kKept = 2;
+  std::vector<std::size_t> widths = this->widths();
+  std::size_t shown = widths.size(), wide = indent.size();
+  for (const std::size_t each : widths) wide += each + kGap;
+  if (width_max > 0) {
+    while (shown > kKept && wide > width_max + kGap) wide -= widths[--shown] + kGap;
+    // The widest of what stays gives way.
+    while (shown > 0 && wide > width_max + kGap) {
+      auto& widest = *std::max_element(widths.begin(), widths.begin() + static_cast<std::ptrdiff_t>(shown));
+      if (widest <= 1) break;
+      --widest;
+      --wide;
+    }
+  }
   std::string out;
   for (const auto& row : rows_) {
     std::string line = indent;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - width(row[i]), ' ');
-      if (i > 0) line += "  ";
-      line += right_[i] ? padding + row[i] : row[i] + padding;
+    for (std::size_t i = 0; i < shown; ++i) {
+      const std::string cell = fit(row[i], widths[i]);
+      const std::string padding(widths[i] - width(cell), ' ');
+      if (i > 0) line.append(kGap, ' ');
+      line += right_[i] ? padding + cell : cell + padding;
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }
+  if (shown < rows_[0].size()) {
+    std::string names;
+    for (std::size_t i = shown; i < rows_[0].size(); ++i) names += (i > shown ? ", " : "") + rows_[0][i];
+    out += fit(indent + "(no room for: " + names + ")", width_max) + "\n";
+  }
   return out;
+}
+
+std::string fit(const std::string& text, std::size_t columns) {
+  if (width(text) <= columns) return text;
+  std::string cut;
+  std::size_t seen = 0;
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0u) != 0x80u && ++seen == columns) break;
+    cut += c;
+  }
+  return columns == 0 ? "" : cut + "\u2026";
 }
 
 std::string number(double value, int digits) {

@@ -29,7 +29,7 @@ function drawn(x, { low, high }, log) {
 const CHARTS = [
   { title: "Surprise: minus log10 of the chance that legal rounding deviates as much", columns: ["surprise"],
     labels: ["surprise"], from: 0, threshold: 3 },
-  { title: "Deviation, and what rounding allows (relative)", columns: ["envelope", "deviation"],
+  { title: "Deviation, and what rounding allows, of the question that decided (relative)", columns: ["envelope", "deviation"],
     labels: ["rounding allows", "deviation"], log: true, band: true },
   { title: "Resolution: the smallest relative error that would have been flagged",
     columns: ["math_resolution", "exec_resolution"], labels: ["mathematics", "execution"], log: true },
@@ -73,6 +73,15 @@ function summary(chart, rows) {
   }).join("; ");
 }
 
+// Powers of ten, at most six of them.
+function decades(low, high) {
+  const first = Math.ceil(Math.log10(low)), last = Math.floor(Math.log10(high));
+  const stride = Math.max(1, Math.ceil((last - first + 1) / 6));
+  const ticks = [];
+  for (let power = first; power <= last; power += stride) ticks.push({ v: 10 ** power, label: figure(10 ** power) });
+  return ticks;
+}
+
 function makeGraph(chart, rows, box, colours, graphs, tell, select) {
   const range = limits(rows, chart.columns);
   range.high = Math.max(range.high, chart.threshold || 0);
@@ -99,7 +108,7 @@ function makeGraph(chart, rows, box, colours, graphs, tell, select) {
     gridLineColor: colour("--line"),
     axisLineColor: colour("--line"),
     axes: { x: { axisLabelFormatter: (x) => (Number.isInteger(x) ? String(x) : "") },
-      y: { axisLabelFormatter: (y) => figure(y, 2), axisLabelWidth: 62 } },
+      y: { axisLabelFormatter: (y) => figure(y, 2), axisLabelWidth: 62, ...(chart.log ? { ticker: decades } : {}) } },
     highlightCallback: (event, x, points, index) => tell(rows[index]),
     unhighlightCallback: () => tell(null),
     clickCallback: (event, x, points) => { if (points.length) select(rows[points[0].idx]); },

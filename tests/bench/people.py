@@ -29,7 +29,7 @@ from plumbline.v1 import query_pb2, verdict_pb2  # noqa: E402
 
 CUTS = [5, 3]  # Sizes of two of the three micro-batches; the third has the rest.
 ROWS = 24
-SIZES = {"desktop": (1200, 1500), "phone": (390, 1500)}
+SIZES = {"desktop": (1200, 1100), "phone": (390, 844)}
 
 
 class Block(nn.Module):
@@ -112,6 +112,10 @@ def pictures(browser: Browser, page: Path, folder: Path) -> None:
         for scheme in ("light", "dark"):
             browser.scheme(scheme)
             browser.open(page.as_uri())
+            if screen == "phone":  # The steps' charts; the other screen shows the explanation.
+                browser.run(
+                    "[...document.querySelectorAll('h2')].find(e => e.textContent === 'Steps').scrollIntoView()"
+                )
             browser.picture(folder / f"{screen}-{scheme}.png")
 
 

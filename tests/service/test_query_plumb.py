@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
+import re
 import signal
+import struct
 import subprocess
+import termios
+from pathlib import Path
 
 import pytest
 from query_support import inconclusive, plumb, run_plumb, send, type_i, type_ii
@@ -41,8 +49,8 @@ def test_verdicts_as_json(shared_daemon: DaemonProcess, job: str, run: str) -> N
 
 def test_jobs(shared_daemon: DaemonProcess, job: str) -> None:
     table = run_plumb(shared_daemon, "jobs").stdout.splitlines()
-    (row,) = [line for line in table if f" {job} " in line]
-    assert row.endswith(f"default/{job}/{job[4:]}/0/2")
+    (row,) = [line for line in table if line.startswith(f"{job} ")]
+    assert row.split()[1:5] == ["1", "1", "1", f"default/{job}/{job[4:]}/0/2"]
     (line,) = run_plumb(shared_daemon, "jobs", "--job", job, "--json").stdout.splitlines()
     assert json.loads(line)["type_ii"] == "1"
 
@@ -53,6 +61,51 @@ def test_explain(shared_daemon: DaemonProcess, job: str, run: str) -> None:
     assert ran.stdout.startswith("TYPE_II") and "aten::add.Tensor at train.py:7" in ran.stdout
     ran = run_plumb(shared_daemon, "explain", f"default/{job}/{run}/0/2", "--json")
     assert json.loads(ran.stdout)["suspect"]["source"] == "train.py:7"
+
+
+def on_terminal(daemon: DaemonProcess, columns: int, *arguments: str, **environment: str) -> list[str]:
+    """Lines that plumb writes to a terminal of that width."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        more = {"TERM": "xterm", "PLUMBLINE_SERVER": daemon.address, **environment}
+        os.execve(plumb(), [str(plumb()), *arguments], {**kept, **more})
+    written = b""
+    with contextlib.suppress(OSError):  # The terminal's end is an error of input.
+        while part := os.read(terminal, 1 << 16):
+            written += part
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    return written.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_a_terminal_gets_colours_and_lines_of_its_width(shared_daemon: DaemonProcess, job: str, run: str) -> None:
+    step = f"default/{job}/{run}/0/2"
+    for arguments in (["explain", step], ["verdicts", "--job", job], ["jobs", "--job", job]):
+        coloured = on_terminal(shared_daemon, 40, *arguments)
+        assert any("\x1b[1;31m" in line for line in coloured), coloured
+        for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            plain = on_terminal(shared_daemon, 40, *arguments, **environment)
+            assert plain == [re.sub(r"\x1b\[[\d;]*m", "", line) for line in coloured]
+            assert max(map(len, plain)) <= 40, plain
+            assert any("TYPE_II" in line for line in plain)
+        assert "\x1b" not in run_plumb(shared_daemon, *arguments).stdout, "a file gets no colours"
+
+
+def test_watch_on_a_terminal_is_one_screen(shared_daemon: DaemonProcess, job: str) -> None:
+    lines = on_terminal(shared_daemon, 80, "watch", "--job", job, "--past", "--count", "3", NO_COLOR="1")
+    last = "\n".join(lines).split("\x1b[H\x1b[2J")[-1]
+    assert last.startswith("1 TYPE_II, 1 INCONCLUSIVE, 1 TYPE_I\n")
+    assert last.count("\n") <= 24
+
+
+def test_explain_shows_source_lines(shared_daemon: DaemonProcess, job: str, run: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("".join(f"line {n}\n" for n in range(1, 12)))
+    step = f"default/{job}/{run}/0/2"
+    text = run_plumb(shared_daemon, "explain", step, "--sources", str(tmp_path)).stdout
+    assert "  target  train.py:7\n    4  line 4\n" in text and "  > 7  line 7\n" in text
+    assert "line 7" not in run_plumb(shared_daemon, "explain", step, "--sources=").stdout
 
 
 def test_watch_ends_at_the_count_or_on_a_signal(shared_daemon: DaemonProcess, job: str) -> None:

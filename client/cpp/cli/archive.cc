@@ -54,7 +54,7 @@ int replay(Client& client, const PlumbOptions& options, const std::vector<std::s
   if (const absl::Status found = find(words[0], &named); !found.ok()) return fail(err, found);
   const auto explanation = client.replay(named.id, named.source(), options.profile);
   if (!explanation.ok()) return fail(err, explanation.status());
-  out << (options.json ? json_line(explanation->verdict()) : explanation->text());
+  out << (options.json ? json_line(explanation->verdict()) : explain_verdict(explanation->verdict(), options.style));
   return exit_code(explanation->verdict().verdict());
 }
 

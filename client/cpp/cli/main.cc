@@ -1,4 +1,7 @@
 // plumb: asks a plumblined for jobs and verdicts.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -26,6 +29,7 @@ ABSL_FLAG(std::string, verdict, "", "Only TYPE_I, TYPE_II or INCONCLUSIVE");
 ABSL_FLAG(std::int64_t, step_min, 0, "Only from this step on");
 ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: no limit");
 ABSL_FLAG(bool, json, false, "One JSON object a line");
+ABSL_FLAG(bool, all, false, "Also what passed, and every column however wide");
 ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
 ABSL_FLAG(std::string, profile, "", "replay, reproduce: under this device profile instead of the step's own");
 ABSL_FLAG(std::string, o, "", "reproduce: the script to write; report: the page");
@@ -41,7 +45,8 @@ constexpr char kUsage[] =
     "Asks a plumblined for jobs and verdicts.\n\n"
     "  plumb jobs                 the jobs, with counts of their verdicts\n"
     "  plumb verdicts             the verdicts that match, oldest first\n"
-    "  plumb watch                new verdicts as they come, until a signal ends it\n"
+    "  plumb watch                new verdicts as they come, until a signal ends it; on a terminal one screen that is\n"
+    "                             drawn again\n"
     "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n"
     "  plumb report JOB -o FILE   one job as a page: an HTML file that needs nothing beside it\n"
     "  plumb ui                   the same live, for all jobs, on a port of this machine, until a signal ends it\n"
@@ -66,6 +71,24 @@ std::string server_address() {
   if (const std::string given = absl::GetFlag(FLAGS_server); !given.empty()) return given;
   const char* environment = std::getenv("PLUMBLINE_SERVER");
   return environment != nullptr && *environment != '\0' ? environment : "unix:///run/plumbline.sock";
+}
+
+// A terminal's size, and whether it takes colours (https://no-color.org).
+plumbline::TextStyle style_of_output() {
+  plumbline::TextStyle style;
+  style.all = absl::GetFlag(FLAGS_all);
+  if (isatty(STDOUT_FILENO) != 1) return style;
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  constexpr std::size_t kUsualWidth = 80;
+  style.width = known ? size.ws_col : kUsualWidth;
+  style.height = known ? size.ws_row : 0;
+  const auto set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? absl::string_view() : absl::string_view(value);
+  };
+  style.colour = set("NO_COLOR").empty() && set("TERM") != "dumb";
+  return style;
 }
 
 }  // namespace
@@ -101,6 +124,7 @@ int main(int argc, char** argv) {
   options.verdict = absl::GetFlag(FLAGS_verdict);
   options.step_min = absl::GetFlag(FLAGS_step_min);
   options.step_max = absl::GetFlag(FLAGS_step_max);
+  options.style = style_of_output();
   options.json = absl::GetFlag(FLAGS_json);
   options.past = absl::GetFlag(FLAGS_past);
   options.count = absl::GetFlag(FLAGS_count);

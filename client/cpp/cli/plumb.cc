@@ -1,6 +1,7 @@
 #include "client/cpp/cli/plumb.h"
 
 #include <algorithm>
+#include <deque>
 #include <ostream>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +13,8 @@
 #include "client/cpp/cli/signals.h"
 #include "client/cpp/client.h"
 #include "client/cpp/format.h"
+#include "client/cpp/page/sources.h"
+#include "client/cpp/text_table.h"
 
 namespace plumbline {
 namespace {
@@ -44,7 +47,7 @@ int jobs(Client& client, const PlumbOptions& options, std::ostream& out, std::os
   if (options.json) {
     for (const v1::JobSummary& job : *found) out << json_line(job);
   } else {
-    out << format_jobs(*found);
+    out << format_jobs(*found, options.style);
   }
   return kExitTypeI;
 }
@@ -62,30 +65,86 @@ int verdicts(Client& client, const PlumbOptions& options, const v1::Filter& filt
     }
   });
   if (!status.ok()) return fail(err, status);
-  if (!options.json) out << format_verdicts(rows);
+  if (!options.json) out << format_verdicts(rows, options.style);
   return code;
 }
+
+// The screen of a watch on a terminal: drawn again in place with each verdict.
+class WatchScreen {
+ public:
+  explicit WatchScreen(const TextStyle& style) : style_(style) {}
+
+  std::string add(v1::Verdict verdict) {
+    verdict.clear_taps();
+    verdict.clear_contributors();
+    if (verdict.verdict() == v1::TYPE_II && counts_.type_ii++ == 0) counts_.first_type_ii = verdict;
+    counts_.type_i += verdict.verdict() == v1::TYPE_I;
+    counts_.inconclusive += verdict.verdict() != v1::TYPE_I && verdict.verdict() != v1::TYPE_II;
+    last_.push_back(std::move(verdict));
+    constexpr std::size_t kOtherLines = 10, kRows = 14;
+    const std::size_t most = style_.height == 0 ? kRows : std::max(style_.height, kOtherLines + 1) - kOtherLines;
+    while (last_.size() > most) last_.pop_front();
+    return draw();
+  }
+  std::string draw() const {
+    constexpr char kHomeAndClear[] = "\x1b[H\x1b[2J";
+    return kHomeAndClear + format_watch(counts_, last_, style_);
+  }
+
+ private:
+  const TextStyle style_;
+  WatchCounts counts_;
+  std::deque<v1::Verdict> last_;
+};
 
 int watch(const PlumbOptions& options, const v1::Filter& filter, std::ostream& out, std::ostream& err) {
   const HoldSignals held;
   Client client(options.server, options.credentials);
   int code = kExitTypeI;
   std::int64_t seen = 0;
+  const bool live = !options.json && options.style.width > 0;
+  WatchScreen screen(options.style);
+  if (live) out << screen.draw() << std::flush;
   const EndOnSignal end_on_signal(held, [&client] { client.cancel(); });
   const absl::Status status = client.watch(filter, options.past, [&](v1::Verdict verdict) {
     code = worse_exit_code(code, exit_code(verdict.verdict()));
-    out << (options.json ? json_line(verdict) : format_verdict_line(verdict)) << std::flush;
+    if (live) {
+      out << screen.add(std::move(verdict)) << std::flush;
+    } else {
+      out << (options.json ? json_line(verdict) : format_verdict_line(verdict)) << std::flush;
+    }
     return options.count == 0 || ++seen < options.count;
   });
   if (!status.ok()) return fail(err, status);
   return code;
 }
 
+// Lines of both programs around the places that a verdict names, where they are found.
+std::string source_text(const v1::Verdict& verdict, const PlumbOptions& options) {
+  Sources sources(options.sources);
+  std::string text;
+  for (const SourceLines& found : sources.of(verdict)) {
+    if (found.lines.empty()) continue;
+    absl::StrAppend(&text, "  ", found.reference ? "reference" : "target", "  ", found.place, "\n");
+    const int here = found.line;
+    for (std::size_t i = 0; i < found.lines.size(); ++i) {
+      const int number = found.first + static_cast<int>(i);
+      const std::string line = absl::StrCat(number == here ? "  > " : "    ", number, "  ", printable(found.lines[i]));
+      absl::StrAppend(&text, options.style.width > 0 ? fit(line, options.style.width) : line, "\n");
+    }
+  }
+  return text;
+}
+
 int explain(Client& client, const PlumbOptions& options, const std::string& id, std::ostream& out, std::ostream& err) {
-  auto explanation = client.explain(id);
-  if (!explanation.ok()) return fail(err, explanation.status());
-  out << (options.json ? json_line(explanation->verdict()) : explanation->text());
-  return exit_code(explanation->verdict().verdict());
+  const auto verdict = client.verdict(id);
+  if (!verdict.ok()) return fail(err, verdict.status());
+  if (options.json) {
+    out << json_line(*verdict);
+  } else {
+    out << explain_verdict(*verdict, options.style, source_text(*verdict, options));
+  }
+  return exit_code(verdict->verdict());
 }
 
 }  // namespace

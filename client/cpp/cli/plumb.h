@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/cpp/credentials.h"
+#include "client/cpp/format.h"
 #include "plumbline/v1/verdict.pb.h"
 
 namespace plumbline {
@@ -25,6 +26,7 @@ struct PlumbOptions {
   std::string project, job, run, verdict;
   std::int64_t step_min = 0, step_max = 0;
   bool json = false;
+  TextStyle style;         // Of what is printed for people; a width: it is a terminal.
   bool past = false;       // watch: first what is on disk.
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
   std::string profile;     // replay, reproduce: under this one; empty: the step's own.

@@ -79,6 +79,7 @@ void Sources::list() {
 SourceLines Sources::read(const std::string& name, int line) {
   SourceLines found;
   found.place = absl::StrCat(name, ":", line);
+  found.line = line;
   if (!listed_ && !folder_.empty()) list();
   const auto [first, last] = files_.equal_range(name);
   if (first == last) {

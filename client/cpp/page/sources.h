@@ -14,7 +14,8 @@ namespace plumbline {
 struct SourceLines {
   std::string place;  // "train.py:41"
   bool reference = false;
-  int first = 0;  // Number of the first line.
+  int line = 0;   // The one that the place names.
+  int first = 0;  // Number of the first of `lines`.
   std::vector<std::string> lines;
   std::string missing;  // Why there are none; empty where there are.
 };

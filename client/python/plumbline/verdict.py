@@ -84,8 +84,8 @@ class Verdict:
     def __repr__(self) -> str:
         return f"<Verdict {self.message.id or 'step ' + str(self.message.step)}: {self.verdict} {self.grade}>"
 
-    def explain(self) -> str:
-        """Everything that the verdict says."""
+    def explain(self, all: bool = False) -> str:
+        """What the verdict says, the taps that did not pass first and alone; `all`: those that passed too."""
         m = self.message
         lines = [str(self), ""]
         if m.suspect_detail:
@@ -93,9 +93,9 @@ class Verdict:
         lines += [
             f"surprise         {_number(self.surprise)}",
             f"deciding tap     {m.deciding_tap or 'none'}",
-            f"deviation        {_number(m.deviation)}   envelope {_number(m.envelope)}   margin {_number(m.margin)}",
-            f"resolution       mathematics {_number(m.math_resolution)}   execution {_number(m.exec_resolution)}",
-            f"explained        {_number(m.explained)}",
+            *_asked("deviation", {"": m.deviation, "envelope ": m.envelope, "margin ": m.margin}),
+            *_asked("resolution", {"mathematics ": m.math_resolution, "execution ": m.exec_resolution}),
+            *_asked("explained", {"": m.explained}),
             f"reference        {m.reference or 'exact'}   profile {m.profile}   backend {m.backend}",
             f"coverage         {m.coverage.audited} of {m.coverage.operations} operations audited,"
             f" {m.coverage.opaque} opaque {', '.join(m.coverage.opaque_names)}".rstrip(),
@@ -112,10 +112,13 @@ class Verdict:
         if m.contributors:
             lines += ["", "contributors"]
             lines += [f"  {c.share:6.1%}  {_place(c.place)}  x{c.count}" for c in m.contributors]
+        taps = [tap for tap in m.taps if all or tap.outcome != verdict_pb2.TYPE_I]
         if m.taps:
             lines += ["", "taps"]
-            width = min(48, max(len(tap.name) for tap in m.taps))
-            lines += [f"  {tap.name:{width}}  {_tap_line(tap)}" for tap in m.taps]
+            width = min(48, max((len(tap.name) for tap in taps), default=0))
+            lines += [f"  {tap.name:{width}}  {_tap_line(tap)}" for tap in taps]
+            if len(taps) < len(m.taps):
+                lines.append(f"  {len(m.taps) - len(taps)} passed (explain(all=True))")
         if m.hazards:
             lines += ["", "hazards"]
             for h in m.hazards:
@@ -133,6 +136,12 @@ def _tap_line(tap: verdict_pb2.TapVerdict) -> str:
     if math.isfinite(tap.low) and math.isfinite(tap.high):
         text += f"  {_number(tap.observed)} in [{_number(tap.low)}, {_number(tap.high)}]"
     return text
+
+
+def _asked(title: str, numbers: dict[str, float]) -> list[str]:
+    """One line of the relative numbers that were asked for, if any."""
+    texts = [f"{name}{_number(value)}" for name, value in numbers.items() if not math.isnan(value)]
+    return [f"{title:16} {'   '.join(texts)}   (relative)"] if texts else []
 
 
 def _grade(value: int) -> str:

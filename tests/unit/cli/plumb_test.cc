@@ -134,6 +134,20 @@ TEST_F(PlumbTest, WatchesUntilTheCount) {
   EXPECT_EQ(lines(ran.out).size(), 2u) << ran.out;
 }
 
+TEST_F(PlumbTest, WatchesOnATerminalInPlace) {
+  add("a", 1, Outcome::kTypeI);
+  add("a", 2, Outcome::kTypeII);
+  PlumbOptions options;
+  options.past = true;
+  options.count = 2;
+  options.style = {80, 24, false, false};
+  const Ran ran = run(server_.address(), {"watch"}, options);
+  const std::string last = ran.out.substr(ran.out.rfind("\x1b[H\x1b[2J"));
+  EXPECT_NE(last.find("1 TYPE_II, 1 TYPE_I\n"), std::string::npos) << last;
+  EXPECT_LT(last.find("default/a/run-1/0/2"), last.find("default/a/run-1/0/1")) << "the latest on top";
+  EXPECT_LE(lines(last).size(), 24u);
+}
+
 TEST_F(PlumbTest, ErrorsAreOneLine) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{{}, {"joke"}, {"jobs", "extra"}, {"explain"}, {"explain", "a", "b"}}) {
@@ -156,26 +170,92 @@ TEST(Format, OneScreen) {
   const std::string text = format_verdict(to_proto(verdict));
   EXPECT_LE(lines(text).size(), 24u);
   for (const char* part : {"TYPE_II", "PROVEN", "MATHEMATICS", "aten::div.Tensor at train.py:41 in loss (fp32)",
-                           "The scale differs.", "surprise    inf", "margin inf", "mathematics -"}) {
+                           "The scale differs.", "surprise    inf", "margin inf (relative)"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
+  EXPECT_EQ(text.find("resolution"), std::string::npos) << "it was not asked for\n" << text;
 }
 
-TEST(Format, ExplainsTheWorstTapsFirstAndCountsTheRest) {
+TEST(Format, TellsTheTapsThatDidNotPassAndWithAllTheWorstFirst) {
   Verdict verdict = sample_verdict("a", 1);
   verdict.taps.clear();
   for (int i = 0; i < 100; ++i) {
     TapVerdict tap;
     tap.name = "tap" + std::to_string(i);
+    tap.outcome = i == 50 ? Outcome::kInconclusive : Outcome::kTypeI;
     tap.margin = i == 17 ? 5 : i == 18 ? kNotAsked : 0.001 * i;
     tap.surprise = i == 3 ? 7 : i == 18 ? kNotAsked : 0;
     verdict.taps.push_back(tap);
   }
-  const std::string text = explain_verdict(to_proto(verdict));
+  const std::string told = explain_verdict(to_proto(verdict));
+  EXPECT_NE(told.find("tap50 "), std::string::npos) << told;
+  EXPECT_EQ(told.find("tap3 "), std::string::npos) << told;
+  EXPECT_NE(told.find("99 passed (--all)"), std::string::npos) << told;
+  TextStyle style;
+  style.all = true;
+  const std::string text = explain_verdict(to_proto(verdict), style);
   EXPECT_NE(text.find("and 60 more"), std::string::npos) << text;
   EXPECT_LT(text.find("tap3 "), text.find("tap17")) << "by surprise, then by margin";
   EXPECT_LT(text.find("tap17"), text.find("tap99"));
   EXPECT_EQ(text.find("tap18 "), std::string::npos);
+}
+
+// Columns of a line as a terminal counts them, without what only colours.
+std::size_t columns(const std::string& line) {
+  std::size_t count = 0;
+  bool escape = false;
+  for (const char c : line) {
+    if (c == '\x1b') escape = true;
+    if (!escape && (static_cast<unsigned char>(c) & 0xC0u) != 0x80u) ++count;
+    if (c == 'm') escape = false;
+  }
+  return count;
+}
+
+TEST(Format, FitsANarrowTerminal) {
+  Verdict verdict = sample_verdict("a-job-with-quite-a-long-name", 1, Outcome::kTypeII);
+  verdict.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
+  verdict.suspect_detail = "its inputs agree with the reference's values, its result does not";
+  verdict.taps[0].outcome = Outcome::kTypeII;
+  verdict.taps[0].name = "grad:transformer.layers.0.attention.query_key_value.weight";
+  const v1::Verdict sent = to_proto(verdict);
+  v1::JobSummary job;
+  job.set_job("a-job-with-quite-a-long-name");
+  job.set_type_ii(1);
+  job.set_worst_verdict_id(sent.id());
+  WatchCounts counts;
+  counts.type_ii = 1;
+  counts.first_type_ii = sent;
+  for (const std::size_t width : {40u, 80u}) {
+    for (const bool colour : {false, true}) {
+      const TextStyle style{width, 24, colour, false};
+      for (const std::string& text :
+           {format_verdict(sent, style), explain_verdict(sent, style), format_verdicts({sent, sent}, style),
+            format_jobs({job, job}, style), format_watch(counts, {sent, sent}, style)}) {
+        EXPECT_EQ(text.find('\x1b') != std::string::npos, colour) << text;
+        EXPECT_NE(text.find("TYPE_II"), std::string::npos) << text;
+        EXPECT_NE(text.find("a-job"), std::string::npos) << text;
+        for (const std::string& line : lines(text)) EXPECT_LE(columns(line), width) << width << "\n" << text;
+      }
+    }
+  }
+}
+
+TEST(Format, AListOnATerminalIsOneScreenAndTellsWhatDidNotPass) {
+  std::vector<v1::Verdict> verdicts;
+  for (int step = 0; step < 200; ++step) {
+    verdicts.push_back(to_proto(sample_verdict("a", step, step == 7 ? Outcome::kTypeII : Outcome::kTypeI)));
+  }
+  const TextStyle style{100, 24, false, false};
+  const std::string text = format_verdicts(verdicts, style);
+  ASSERT_EQ(lines(text).size(), 4u) << text;
+  EXPECT_EQ(lines(text)[0], "1 TYPE_II, 199 TYPE_I");
+  EXPECT_NE(lines(text)[2].find("default/a/run-1/0/7"), std::string::npos) << text;
+  EXPECT_EQ(lines(text)[3], "and 199 more (--all)");
+  verdicts.erase(verdicts.begin() + 7);
+  EXPECT_LE(lines(format_verdicts(verdicts, style)).size(), 24u);
+  EXPECT_EQ(lines(format_verdicts(verdicts)).size(), 200u) << "a file gets all";
+  EXPECT_EQ(format_verdicts(verdicts, style).find("mathematics"), std::string::npos) << "a column without a number";
 }
 
 TEST(Format, ShowsNoControlCharacters) {
