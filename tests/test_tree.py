@@ -10,7 +10,7 @@ TOP = {
     *("CMakeLists.txt", "CMakePresets.json", "README.md", "LICENSE"),
 }
 LINES_MAX = 600
-PROSE = {".md", ".txt", ".json"}  # Documentation and data have no limit of lines.
+PROSE = {".md", ".txt", ".json", ".png"}  # Documentation and data have no limit of lines.
 # Written so that this file passes its own test.
 FORBIDDEN = [re.compile(p) for p in (r"\b(TO[D]O|FIX[M]E|XX[X])\b", r"(?<![\w.])/(work|root|home)/[a-z]+/[a-z.]")]
 
