@@ -323,5 +323,5 @@ int main(int argc, char** argv) {
   cut_after(absl::GetFlag(FLAGS_drain_timeout));
   const bool clean = (*daemon)->drain(absl::GetFlag(FLAGS_drain_timeout));
   spdlog::info("stopped{}", clean ? "" : "; what was not finished in time will be sent again by its job");
-  return 0;
+  return clean ? 0 : 1;
 }

@@ -198,5 +198,5 @@ def test_drain_timeout_holds(
     stream.received()
     start = time.monotonic()
     daemon.terminate()
-    daemon.wait()
+    assert daemon.wait() == 1
     assert time.monotonic() - start < 1 + 1 + 2  # Its grace, and a busy machine's.
