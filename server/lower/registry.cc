@@ -74,9 +74,20 @@ const Table& on_half_complex() {
   return built;
 }
 
-// What ends the names of operations on complex tensors.
-constexpr std::pair<std::string_view, const Table& (*)()> kComplex[] = {
-    {" on complex64", on_complex}, {" on complex128", on_complex}, {" on complex32", on_half_complex}};
+const Table& on_sparse() {
+  static const Table built = [] {
+    Table made;
+    for (const Rule& rule : sparse_rules()) add_rule(made, rule);
+    return made;
+  }();
+  return built;
+}
+
+// What ends the names of operations on tensors of other kinds.
+constexpr std::pair<std::string_view, const Table& (*)()> kKinds[] = {{" on complex64", on_complex},
+                                                                      {" on complex128", on_complex},
+                                                                      {" on complex32", on_half_complex},
+                                                                      {" on sparse_coo", on_sparse}};
 
 constexpr std::string_view kNamespace = "aten::", kOurs = "plumbline::";
 
@@ -90,7 +101,7 @@ Match find_in(const Table& rules, const std::string& name) {
 Match find_rule(const std::string& operation) {
   if (operation.starts_with(kNamespace)) {
     const std::string name = operation.substr(kNamespace.size());
-    for (const auto& [suffix, rules] : kComplex)
+    for (const auto& [suffix, rules] : kKinds)
       if (name.ends_with(suffix)) return find_in(rules(), name.substr(0, name.size() - suffix.size()));
     return find_in(table(), name);
   }
@@ -101,7 +112,7 @@ Match find_rule(const std::string& operation) {
 std::vector<std::pair<std::string, const Rule*>> all_operations() {
   std::vector<std::pair<std::string, const Rule*>> names;
   for (const auto& [name, match] : table()) names.emplace_back(std::string(kNamespace) + name, match.rule);
-  for (const auto& [suffix, rules] : kComplex)
+  for (const auto& [suffix, rules] : kKinds)
     for (const auto& [name, match] : rules())
       names.emplace_back(std::string(kNamespace) + name + std::string(suffix), match.rule);
   return names;

@@ -86,6 +86,8 @@ std::span<const Rule> linear_algebra_rules();
 std::span<const Rule> orthogonal_rules();
 std::span<const Rule> spectral_rules();
 std::span<const Rule> factory_rules();
+// "NAME on sparse_coo": the operations on tensors of coordinates.
+std::span<const Rule> sparse_rules();
 // "NAME on complex64" and "NAME on complex128": the operations on complex tensors. "NAME on complex32": copies alone.
 std::span<const Rule> complex_rules();
 std::span<const Rule> complex_copy_rules();

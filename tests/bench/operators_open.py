@@ -38,7 +38,7 @@ _WHY: dict[str, list[str]] = {
         *("unique", "unique_consecutive"),
     ],
     "Lists of what an empty tensor has are not modelled.": ["nonzero_static"],
-    "Sparse tensors are compared by what they hold, and operations on them are not modelled.": ["to_sparse"],
+    "What becomes sparse is compared by what it holds: how many numbers that are is not modelled.": ["to_sparse"],
     "Next to 1 a replay of bf16 numbers by another formula is too uncertain.": ["asin"],
 }
 

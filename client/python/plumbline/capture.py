@@ -34,13 +34,13 @@ from .autocasting import AutocastState
 from .collectives import Call, call_of
 from .convolutions import summation
 from .draws import RECORDED
+from .halves import Halves
 from .hidden import HiddenDerivatives
 from .payload import Arena, Pool
 from .plan import CaptureFailed, Plan
 from .regions import Region, collective
 from .schema import (
     COLLECTIVE,
-    DTYPES,
     EMPTY,
     OPERATION,
     RANDOM,
@@ -59,8 +59,6 @@ from .storages import ABSENT, DATA, StorageTable, Window, has_view, modelled, st
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
-
-_HALF = frozenset((DTYPES[torch.float16], DTYPES[torch.bfloat16]))
 
 _DESCRIBED = frozenset((OPERATION, RANDOM, SCALAR))  # Kinds of operations whose arguments are described.
 
@@ -110,8 +108,7 @@ class Recorder(TorchDispatchMode):
         self.plan = plan
         self.ranks = ranks  # Judged together: their collectives are tied.
         self.outputs, self.perturbing = outputs, False  # perturbing: derivatives that watching changes are followed.
-        # Results in 16 bits are observed while there is room for them: bytes left, and taken.
-        self.half_room = self.half_bytes = 0
+        self.halves = Halves()
         self.records: list[tuple[Any, ...]] = []
         self.arena = Arena(pool)
         self.storages = StorageTable(self.arena, self.records)
@@ -379,26 +376,20 @@ class Recorder(TorchDispatchMode):
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
-        anything = False
         for position, (tensor, name) in enumerate(written):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
-            anything = True
             window, count, base = self.storages.write(tensor, bool(name), codes[position])
             payload = 0
-            observed = observe or position == last
-            if not observed and self.half_room > 0 and codes[position] in _HALF:
-                observed = True
-                self.half_room -= tensor.nbytes
-                self.half_bytes += tensor.nbytes
+            observed = observe or position == last or self.halves.take(codes[position], tensor)
             if (observed or info.positive_side) and tensor.numel():
                 if observed:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
                 if info.positive_side and not decision:
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))
             results.append((window, count, base, name, payload))
-        if anything:
+        if any(tensor is not None for tensor, _ in written):
             self.append_op(("op", info, values, results, phase, source, module, decision, *more))
 
     def append_op(self, record: tuple[Any, ...]) -> None:

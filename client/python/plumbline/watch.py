@@ -322,7 +322,7 @@ class Audit:
         )
         if self._halves and not outputs:
             limit = transport.plan.step_bytes_max
-            capture.recorder.half_room = limit // 4 if limit else _HALVES_MAX
+            capture.recorder.halves.room = limit // 4 if limit else _HALVES_MAX
         self._capture = capture
         return _SampledStep(self, capture, number)
 
@@ -356,7 +356,7 @@ class Audit:
             capture.recorder.arena.release()
             return
         free = max(_HALVES_FREE, capture.recorder.arena.bytes // 2)
-        self._halves = self._halves and capture.recorder.half_bytes <= free
+        self._halves = self._halves and capture.recorder.halves.bytes <= free
         reasons = list(self._missed)
         if self._scope is not None:
             self._scope.audited()
@@ -365,7 +365,7 @@ class Audit:
                 number,
                 capture.records,
                 capture.recorder.arena,
-                capture.recorder.outputs or capture.recorder.half_bytes > 0,
+                capture.recorder.outputs or capture.recorder.halves.bytes > 0,
                 self._missed_count,
                 reasons,
                 capture.scope(self._models),

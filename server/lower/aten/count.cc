@@ -1,5 +1,6 @@
 // Counts, and places told by counts (ATen: native/Repeat.cpp, native/SummaryOps.cpp, native/Bucketization.cpp,
 // native/Unique.cpp).
+#include "server/lower/aten/rows.h"
 #include "server/lower/mask.h"
 #include "server/lower/registry.h"
 #include "server/lower/spatial.h"
@@ -98,34 +99,24 @@ void lower_triangle_indices(Call& call) {
   call.returns(assemble(emitter, shape, std::nullopt, coordinates, {first, second}, Format::kInt64));
 }
 
-// Of rows [n, width] the first of each run of equal ones, which run each row of `order` is in (output 1), and how long
-// each run is (output 2). How many runs there are the trace tells.
+// The first of each run of equal rows [n, width], which run each row of `order` is in (output 1), and how long each run
+// is (output 2). How many runs there are the trace tells.
 void give_runs(Call& call, Expr rows, std::optional<Expr> order) {
-  Emitter& emitter = call.emitter();
   const std::int64_t n = rows.size(0), width = rows.size(1);
   const Shape shape = call.result_shape();
   const std::int64_t runs = width == 0 ? 0 : count(shape) / width;
   if (n == 0 || runs == 0) call.unsupported("no elements");
-  const Expr differs = n == 1 ? expand(emitter.constant(0, Format::kBool), {0, 1})
-                              : compare(Primitive::kNotEqual, narrow(rows, 0, 1, n - 1), narrow(rows, 0, 0, n - 1));
-  const InIntegers integers(emitter);
-  Expr begins = expand(emitter.constant(1, Format::kBool), {1});
-  if (n > 1) {
-    const Expr any = reshape(reduce(Primitive::kAmax, cast(differs, Format::kInt64), {1}), {n - 1});
-    begins = assemble(emitter, {n}, std::nullopt, {cast(begins, Format::kInt64), any},
-                      {{{1}, {1}, 0}, {{n - 1}, {1}, 1}}, Format::kInt64);
-    begins = not_equal(begins, 0);
-  }
-  call.returns(0, reshape(gather_rows(rows, chosen(begins, runs)), shape));
-  const Expr run = limited(running(limited(cast(begins, Format::kInt64), 1)) - 1.0, n);
+  const Runs found = runs_of(rows, runs);
+  call.returns(0, reshape(found.first, shape));
+  const InIntegers integers(call.emitter());
   if (call.wants(1) && count(call.result_shape(1)) != 0) {
-    Expr which = run;
-    if (order) which = reshape(scatter_add(reshape(run, {n, 1}), *order, n, Format::kInt64), {n});
+    Expr which = found.which;
+    if (order) which = reshape(scatter_add(reshape(which, {n, 1}), *order, n, Format::kInt64), {n});
     call.returns(1, reshape(limited(which, n), call.result_shape(1)));
   }
   if (call.wants(2) && count(call.result_shape(2)) != 0) {
-    const Expr ones = expand(emitter.constant(1), {n, 1});
-    call.returns(2, reshape(limited(scatter_add(ones, run, runs, Format::kInt64), n), call.result_shape(2)));
+    const Expr ones = expand(call.emitter().constant(1), {n, 1});
+    call.returns(2, reshape(limited(scatter_add(ones, found.which, runs, Format::kInt64), n), call.result_shape(2)));
   }
 }
 
@@ -142,15 +133,36 @@ void lower_unique(Call& call) {
   const std::int64_t n = x.count();
   if (n == 0) call.unsupported("no elements");
   const Expr flat = reshape(x.format() == Format::kBool ? cast(x, Format::kInt64) : x, {n});
-  Attributes along;
-  along.dims = {0};
-  along.size = n;
-  const Expr order = call.emitter().arithmetic(Primitive::kArgsort, {-flat}, {n}, along);
-  call.emitter().graph().nodes[order.id].result = Format::kInt64;
+  const Expr order = ascending(flat);
   give_runs(call, gather_rows(reshape(flat, {n, 1}), order), order);
 }
 
 }  // namespace
+
+Expr ascending(Expr x) {
+  Attributes along;
+  along.dims = {0};
+  along.size = x.count();
+  const Expr order = x.emitter->arithmetic(Primitive::kArgsort, {-x}, {x.count()}, along);
+  x.emitter->graph().nodes[order.id].result = Format::kInt64;
+  return order;
+}
+
+Runs runs_of(Expr rows, std::int64_t runs) {
+  Emitter& emitter = *rows.emitter;
+  const std::int64_t n = rows.size(0);
+  const Expr differs = n == 1 ? expand(emitter.constant(0, Format::kBool), {0, 1})
+                              : compare(Primitive::kNotEqual, narrow(rows, 0, 1, n - 1), narrow(rows, 0, 0, n - 1));
+  const InIntegers integers(emitter);
+  Expr begins = expand(emitter.constant(1, Format::kBool), {1});
+  if (n > 1) {
+    const Expr any = reshape(reduce(Primitive::kAmax, cast(differs, Format::kInt64), {1}), {n - 1});
+    begins = assemble(emitter, {n}, std::nullopt, {cast(begins, Format::kInt64), any},
+                      {{{1}, {1}, 0}, {{n - 1}, {1}, 1}}, Format::kInt64);
+    begins = not_equal(begins, 0);
+  }
+  return {gather_rows(rows, chosen(begins, runs)), limited(running(limited(cast(begins, Format::kInt64), 1)) - 1.0, n)};
+}
 
 std::span<const Rule> count_rules() {
   static const Rule kRules[] = {

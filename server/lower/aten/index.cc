@@ -2,10 +2,23 @@
 #include <algorithm>
 #include <limits>
 
+#include "server/lower/aten/rows.h"
 #include "server/lower/mask.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
+Expr accumulated(Expr x, Expr source, Expr index, Format format) {
+  Emitter& emitter = *x.emitter;
+  const std::int64_t rows = x.size(0), n = source.size(0), width = x.size(1);
+  const auto joined = [&](Expr first, Expr second, std::int64_t d, Format of) {
+    const View head{{rows, d}, {d, 1}, 0}, tail{{n, d}, {d, 1}, rows * d};
+    return assemble(emitter, {rows + n, d}, std::nullopt, {first, second}, {head, tail}, of);
+  };
+  const Expr own = iota(emitter, {rows, 1}, 0, 1, Format::kInt64), added = reshape(cast(index, Format::kInt64), {n, 1});
+  return scatter_add(joined(cast(x, format), cast(source, format), width, format),
+                     reshape(joined(own, added, 1, Format::kInt64), {rows + n}), rows, format);
+}
+
 namespace {
 
 // A number alone, as a row of one.
@@ -92,19 +105,6 @@ void lower_gather(Call& call) {
 // `source` where it is indexed, added up in `format`; in the shape of `like`.
 Expr scattered(Expr like, Expr source, Expr position, Format format) {
   return reshape(scatter_add(column(source), flat(position), like.count(), format), like.shape());
-}
-
-// x [rows, d] with rows of `source` [n, d] added where `index` [n] says, in x's memory: x is a term of each row's sum.
-Expr accumulated(Expr x, Expr source, Expr index, Format format) {
-  Emitter& emitter = *x.emitter;
-  const std::int64_t rows = x.size(0), n = source.size(0), width = x.size(1);
-  const auto joined = [&](Expr first, Expr second, std::int64_t d, Format of) {
-    const View head{{rows, d}, {d, 1}, 0}, tail{{n, d}, {d, 1}, rows * d};
-    return assemble(emitter, {rows + n, d}, std::nullopt, {first, second}, {head, tail}, of);
-  };
-  const Expr own = iota(emitter, {rows, 1}, 0, 1, Format::kInt64), added = reshape(cast(index, Format::kInt64), {n, 1});
-  return scatter_add(joined(cast(x, format), cast(source, format), width, format),
-                     flat(joined(own, added, 1, Format::kInt64)), rows, format);
 }
 
 // The same with single elements at `position`.

@@ -20,7 +20,10 @@ def further_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> di
     index = torch.tensor([[0, 1, 1, 3, 2, 0], [2, 1, 0, 0, 2, 3]])
     rows, labels = torch.tensor([2, 0, 2]), torch.tensor([1, 4, 0, 5])
     plain, mask = x.detach(), x.detach().sign()
+    edges = torch.sparse_coo_tensor(torch.tensor([[0, 0, 2, 3], [1, 3, 0, 3]]), plain[0, :4], (4, 4))
     functions = {
+        "sparse-product": (lambda: torch.sparse.mm(edges, x).square() + edges @ y, [x, y]),
+        "sparse-sum": (lambda: torch.sparse.addmm(y, edges, x, beta=0.5, alpha=-1.5), [x, y]),
         "expand-copy": (lambda: torch.expand_copy(x[:, :1], (4, 6)) * y, [x, y]),
         "permute-copy": (lambda: torch.permute_copy(cube, (2, 0, 1)) * torch.transpose_copy(cube, 0, 2).mT, [cube]),
         "shape-copies": (lambda: torch.t_copy(x) * torch.squeeze_copy(torch.unsqueeze_copy(y, 1), 1).t(), [x, y]),
