@@ -7,6 +7,7 @@
 #include "server/bound/match/decisions.h"
 #include "server/bound/match/margin.h"
 #include "server/bound/replay/taps.h"
+#include "server/lower/view.h"
 
 namespace plumbline {
 namespace {
@@ -113,30 +114,25 @@ std::optional<NodeId> rounded_to_grid(const Graph& graph, NodeId id, const std::
   return std::nullopt;
 }
 
-// Quantisers in the order in which they are computed: each is left out once those before it are.
-Replay without_grids(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& exact) {
+// The graph where quantisers pass on what they are given; empty: it has none.
+std::optional<Graph> without_grids(const Graph& graph) {
   std::set<NodeId> random;
   for (const GraphLeaf& leaf : graph.leaves)
     if (leaf.role == LeafRole::kRandom) random.insert(leaf.node);
-  Overrides overrides;
-  Replay result = exact;
+  std::optional<Graph> passing;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    if (!exact.has(id)) continue;
     const std::optional<NodeId> rounded = rounded_to_grid(graph, id, random);
     if (!rounded) continue;
-    overrides[id] = LeafValue(result.value(*rounded).materialize().reshape(graph.nodes[id].shape));
-    result = replay(graph, leaves, Precision::kExact, overrides, &exact);
+    if (!passing) passing = graph;
+    Node& node = passing->nodes[id];
+    node.primitive = Primitive::kWindow;
+    node.inputs = {*rounded};
+    node.attributes = {};
+    node.attributes.view = row_major_view(node.shape);
+    node.result = graph.nodes[*rounded].result;
+    std::erase_if(passing->decisions, [id](const GraphDecision& decision) { return decision.node == id; });
   }
-  return result;
-}
-
-bool has_grids(const Graph& graph) {
-  std::set<NodeId> random;
-  for (const GraphLeaf& leaf : graph.leaves)
-    if (leaf.role == LeafRole::kRandom) random.insert(leaf.node);
-  for (NodeId id = 0; id < graph.nodes.size(); ++id)
-    if (rounded_to_grid(graph, id, random)) return true;
-  return false;
+  return passing;
 }
 
 // Leaves rounded to a narrower format: parameters and state, or all. Empty: that changes nothing.
@@ -193,27 +189,37 @@ std::vector<Reading> other_readings(const Graph& graph, const std::vector<LeafVa
                                     const DecisionCheck& decisions) {
   std::vector<Reading> readings;
   if (decisions.differing > 0)
-    readings.push_back({"by the outcomes of exact arithmetic", false, Format::kUnknown, [&exact] { return exact; }});
+    readings.push_back(
+        {"by the outcomes of exact arithmetic", false, Format::kUnknown, [&exact] { return exact; }, {}});
   Overrides none_overflown;
   for (const GraphDecision& decision : graph.decisions)
     if (decision.overflow && exact.has(decision.node))
       none_overflown[decision.node] = LeafValue(Array::zeros(graph.nodes[decision.node].shape));
   if (!none_overflown.empty())
-    readings.push_back({"if nothing left its format's range", true, Format::kUnknown, [&, none_overflown] {
+    readings.push_back({"if nothing left its format's range",
+                        true,
+                        Format::kUnknown,
+                        [&, none_overflown] {
                           Overrides overrides = decisions.overrides;
                           for (const auto& [node, value] : none_overflown) overrides[node] = value;
                           return replay(graph, leaves, Precision::kExact, overrides);
-                        }});
-  if (has_grids(graph))
-    readings.push_back(
-        {"if it rounds to no grid", true, Format::kUnknown, [&] { return without_grids(graph, leaves, exact); }});
+                        },
+                        {}});
+  if (std::optional<Graph> passing = without_grids(graph)) {
+    Reading& reading = readings.emplace_back();
+    reading = {"if it rounds to no grid", true, Format::kUnknown, {}, std::make_shared<const Graph>(*passing)};
+    reading.replayed = [&leaves, other = reading.graph] { return replay(*other, leaves, Precision::kExact); };
+  }
   for (const Format format : {Format::kBFloat16, Format::kFloat16})
     for (const bool all : {false, true})
       readings.push_back({std::string("if its ") + (all ? "inputs and parameters" : "parameters") + " went through " +
                               std::string(traits(format).name),
-                          true, format, [&graph, &leaves, &decisions, format, all] {
+                          true,
+                          format,
+                          [&graph, &leaves, &decisions, format, all] {
                             return with_rounded_leaves(graph, leaves, format, all, decisions.overrides);
-                          }});
+                          },
+                          {}});
   return readings;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +20,11 @@
 namespace plumbline {
 
 struct Reading {
-  std::string words;                 // "if its parameters went through bf16"
-  bool policy = false;               // It differs by what is rounded.
-  Format format = Format::kUnknown;  // To which.
-  std::function<Replay()> replayed;  // Empty: it changes nothing.
+  std::string words;                   // "if its parameters went through bf16"
+  bool policy = false;                 // It differs by what is rounded.
+  Format format = Format::kUnknown;    // To which.
+  std::function<Replay()> replayed;    // Empty: it changes nothing.
+  std::shared_ptr<const Graph> graph;  // What it computes and rounds, where that is another graph than the target's.
 };
 
 // Those that apply to the graph, the most likely first. Replays when they are asked for; refers to everything.

@@ -40,9 +40,10 @@ class Judging {
     ValueDifferences found = value_differences(graph_, sides_.leaves, sides_.followed);
     bounds_->value_patterns = found.patterns;
     std::vector<ValueDifference> own = std::move(found.taps);
-    std::vector<Asked> whole = envelopes(questions_of_taps(graph_, sides_.followed, own, input_.seed ^ 0x5a),
-                                         (1 - kPartsShare) * input_.alpha);
-    std::vector<Asked> parts = parts_of(own);
+    std::vector<Asked> whole =
+        envelopes(own_side(), questions_of_taps(graph_, sides_.followed, own, input_.seed ^ 0x5a),
+                  (1 - kPartsShare) * input_.alpha);
+    std::vector<Asked> parts = parts_of(own_side(), own);
     if (worst_of(whole) > 1 || worst_of(parts) > 1) add_remainders(&whole, &parts);
     const double margin = std::fmax(worst_of(whole), worst_of(parts));
     if (margin > 1) read_otherwise(margin, &own, &whole, &parts);
@@ -88,23 +89,31 @@ class Judging {
     return answer;
   }
 
-  std::vector<Envelope> sweep(const Graph& graph, const std::vector<Probe>& probes, const Freedoms& freedoms = {}) {
+  // A graph and its values.
+  struct Side {
+    const Graph& graph;
+    const Replay& replay;
+  };
+  Side own_side() const { return {graph_, base_}; }
+
+  std::vector<Envelope> sweep(const Side& side, const std::vector<Probe>& probes, const Freedoms& freedoms = {}) {
     std::vector<Envelope> all;
-    const Executions executions = executions_of(graph);
+    const Executions executions = executions_of(side.graph);
     for (std::size_t begin = 0; begin < probes.size(); begin += kBatch) {
       const std::vector<Probe> batch(
           probes.begin() + static_cast<std::ptrdiff_t>(begin),
           probes.begin() + static_cast<std::ptrdiff_t>(std::min(probes.size(), begin + kBatch)));
-      std::ranges::move(adjoint_envelopes(graph, base_, batch, *input_.profile, executions, {sides_.numbers, freedoms}),
-                        std::back_inserter(all));
+      std::ranges::move(
+          adjoint_envelopes(side.graph, side.replay, batch, *input_.profile, executions, {sides_.numbers, freedoms}),
+          std::back_inserter(all));
     }
     return all;
   }
 
-  std::vector<Asked> envelopes(ValueQuestions questions, double alpha) {
+  std::vector<Asked> envelopes(const Side& side, ValueQuestions questions, double alpha) {
     std::vector<Probe> probes;
     for (const ValueQuestion& question : questions.asked) probes.push_back(question.probe);
-    const std::vector<Envelope> found = sweep(graph_, probes);
+    const std::vector<Envelope> found = sweep(side, probes);
     std::vector<Asked> all;
     for (std::size_t q = 0; q < found.size(); ++q) {
       Asked one{
@@ -116,8 +125,8 @@ class Judging {
     return all;
   }
 
-  std::vector<Asked> parts_of(const std::vector<ValueDifference>& taps) {
-    return envelopes(questions_of_parts(graph_, taps, input_.seed ^ 0x5b), kPartsShare * input_.alpha);
+  std::vector<Asked> parts_of(const Side& side, const std::vector<ValueDifference>& taps) {
+    return envelopes(side, questions_of_parts(graph_, taps, input_.seed ^ 0x5b), kPartsShare * input_.alpha);
   }
 
   // What an envelope of first order leaves out, of the questions beyond it.
@@ -149,13 +158,15 @@ class Judging {
       const Replay replayed = reading.replayed();
       if (!replayed) continue;
       std::vector<ValueDifference> taps = value_differences(graph_, sides_.leaves, replayed).taps;
+      const Side side{reading.graph ? *reading.graph : graph_, reading.graph ? replayed : base_};
       std::vector<Asked> answers = *whole;
       for (Asked& one : answers) {
         one.question = asked_of(one.question, graph_, taps);
+        if (reading.graph) one.envelope = sweep(side, {one.question.probe}).front();
         one.answer = answered(one);
       }
       if (!(worst_of(answers) < nearest) || worst_of(answers) > kValueFormulas) continue;
-      std::vector<Asked> others = parts_of(taps);
+      std::vector<Asked> others = parts_of(side, taps);
       const double margin = std::fmax(worst_of(answers), worst_of(others));
       if (!(margin < nearest)) continue;
       nearest = margin;
@@ -180,7 +191,8 @@ class Judging {
         }
     std::vector<double> free(beyond.size(), 0);
     for (const Excuse& excuse : excuses(graph_, base_)) {
-      const std::vector<Envelope> found = sweep(excuse.narrowed ? *excuse.narrowed : graph_, probes, excuse.freedoms);
+      const std::vector<Envelope> found =
+          sweep({excuse.narrowed ? *excuse.narrowed : graph_, base_}, probes, excuse.freedoms);
       for (std::size_t q = 0; q < beyond.size(); ++q) {
         free[q] += found[q].freedom / probes[q].scale;
         Asked other = *beyond[q];
