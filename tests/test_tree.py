@@ -51,6 +51,7 @@ def test_scripts_can_be_run() -> None:
     for name in (
         "deploy/bundle",
         "deploy/carry",
+        "deploy/package",
         "deploy/quickstart",
         "deploy/setup",
         "tests/run",

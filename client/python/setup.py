@@ -8,7 +8,7 @@ from importlib.machinery import SourceFileLoader
 from setuptools import setup
 
 HERE = pathlib.Path(__file__).resolve().parent
-GENERATED = HERE / "plumbline" / "v1" / "trace_pb2.py"
+GENERATED = HERE / "plumbline" / "v1"
 
 
 def generate() -> None:
@@ -19,9 +19,16 @@ def generate() -> None:
 
 
 def protobuf_requirement() -> str:
-    """Generated modules refuse a protobuf runtime older than the compiler that wrote them."""
-    version = re.search(r"Protobuf Python Version: ([\d.]+)", GENERATED.read_text())
-    return f"protobuf>={version.group(1)}" if version else "protobuf>=4.25"
+    """Generated modules refuse a protobuf runtime older than the compiler that wrote them, and one that is two major
+    versions newer (https://protobuf.dev/support/cross-version-runtime-guarantee)."""
+    version = re.search(r"Protobuf Python Version: (\d+)([\d.]+)", (GENERATED / "trace_pb2.py").read_text())
+    return f"protobuf>={version[1]}{version[2]},<{int(version[1]) + 2}" if version else "protobuf>=4.25,<6"
+
+
+def grpc_requirement() -> str:
+    """They refuse a grpcio older than their compiler too, which older compilers do not say."""
+    version = re.search(r"GRPC_GENERATED_VERSION = '([\d.]+)'", (GENERATED / "audit_pb2_grpc.py").read_text())
+    return f"grpcio>={version[1]}" if version else "grpcio>=1.62"
 
 
 if (HERE.parents[1] / "proto" / "plumbline" / "v1").is_dir():
@@ -31,7 +38,7 @@ setup(
     install_requires=[
         "torch>=2.6",
         "numpy",
-        "grpcio>=1.62",
+        grpc_requirement(),
         "googleapis-common-protos>=1.60",
         protobuf_requirement(),
     ],
