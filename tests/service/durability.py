@@ -39,18 +39,38 @@ class Tally:
 
 
 def stored_verdicts(address: str) -> list[verdict_pb2.Verdict]:
-    """Every verdict on disk, whole."""
+    """Every verdict on disk, as lists have them."""
     client = Client(address)
     try:
         stub = query_pb2_grpc.VerdictServiceStub(client.channel)
-        found: list[str] = []
+        found: list[verdict_pb2.Verdict] = []
         request = query_pb2.ListVerdictsRequest(page_size=1000)
         while True:
             page = stub.ListVerdicts(request)
-            found += [verdict.id for verdict in page.verdicts]
+            found += page.verdicts
             if not page.next_page_token:
-                return [stub.GetVerdict(query_pb2.GetVerdictRequest(id=verdict)) for verdict in found]
+                return found
             request.page_token = page.next_page_token
+    finally:
+        client.close()
+
+
+def changed_verdicts(address: str, seen: dict[str, bytes]) -> list[str]:
+    """Those that are not on disk as a client has seen them."""
+    client = Client(address)
+    stub = query_pb2_grpc.VerdictServiceStub(client.channel)
+
+    def stored(verdict: str) -> bytes | None:
+        try:
+            got = stub.GetVerdict(query_pb2.GetVerdictRequest(id=verdict))
+            return got.SerializeToString(deterministic=True)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.NOT_FOUND:
+                raise
+            return None
+
+    try:
+        return [verdict for verdict, content in seen.items() if stored(verdict) != content]
     finally:
         client.close()
 
@@ -79,6 +99,7 @@ def kill9(rounds: int, seed: int, streams: int = 3) -> Tally:
     daemon = DaemonProcess("--memory-limit=64MiB")
     try:
         for number in range(rounds):
+            before = set(seen)
             last = Counter[str]()
             for verdict in seen:
                 _, _, run, _, step = verdict.split("/")
@@ -99,10 +120,13 @@ def kill9(rounds: int, seed: int, streams: int = 3) -> Tally:
             for thread in threads:
                 thread.join()
             daemon.start()
-            stored = stored_verdicts(daemon.address)
-            times = Counter(verdict.id for verdict in stored)
-            content = {verdict.id: verdict.SerializeToString(deterministic=True) for verdict in stored}
-            lost = [verdict for verdict in seen if content.get(verdict) != seen[verdict]]
+            times = Counter(verdict.id for verdict in stored_verdicts(daemon.address))
+            # All of them are there, and those of this round as they were; in the end, so are all.
+            looked_at = {verdict: content for verdict, content in seen.items() if verdict not in before}
+            if number + 1 == rounds:
+                looked_at = seen
+            lost = sorted({verdict for verdict in seen if times[verdict] == 0})
+            lost += [verdict for verdict in changed_verdicts(daemon.address, looked_at) if verdict not in lost]
             twice = [verdict for verdict, count in times.items() if count > 1]
             tally.notes += [f"round {number}: lost {verdict}" for verdict in lost]
             tally.notes += [f"round {number}: twice {verdict}" for verdict in twice]
