@@ -78,7 +78,7 @@ def fuzz(target: str, runs: int | None, seconds: int | None, keep: bool = True) 
         command = [
             *(str(built(target)), str(corpus) if keep else forgotten, str(SEEDS / target)),
             *(f"-artifact_prefix={crashes}/{target}-", f"-timeout={INPUT_S_MAX}", "-rss_limit_mb=3072"),
-            *("-print_final_stats=1", "-detect_leaks=0", "-max_len=8192"),
+            *("-print_final_stats=1", "-detect_leaks=0"),
         ]
         while True:
             limit = f"-max_total_time={seconds}" if runs is None else f"-runs={runs - executed}"

@@ -20,7 +20,7 @@ from stream_daemon import DaemonProcess
 from plumbline.v1 import query_pb2
 
 HERE = Path(__file__).resolve().parent
-FLAGS = ("--memory-limit=1GiB", "--step-timeout=2s", "--open-timeout=2s", "--audit-timeout=1s", "--orphan-timeout=1s")
+FLAGS = ("--memory-limit=1GiB", "--step-timeout=20s", "--open-timeout=5s", "--audit-timeout=1s", "--orphan-timeout=1s")
 PAUSE_S = 0.5  # Between the steps of an honest stream.
 
 
@@ -65,7 +65,7 @@ def beside(streams: int, attackers: int, seconds: float) -> Beside:
             for each in honest:
                 with contextlib.suppress(AssertionError):
                     each.__enter__()
-                stack.callback(each.__exit__, RuntimeError, None, None)  # Failures are counted here.
+                stack.callback(each.__exit__, RuntimeError, RuntimeError(), None)  # Failures are counted here.
             marks = [len(each.seconds) for each in honest]
             time.sleep(seconds)
             alone = [second for each, mark in zip(honest, marks, strict=True) for second in each.seconds[mark:]]
