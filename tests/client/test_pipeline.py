@@ -24,7 +24,8 @@ class Case:
     """One run of both ranks, and what its verdicts must say."""
 
     run: str
-    style: str = "messages"  # "messages": send and recv; "requests": isend and irecv; "schedule": PyTorch's GPipe.
+    # "messages": send and recv; "requests": isend and irecv; "schedule": PyTorch's GPipe; "scaled": it takes the mean.
+    style: str = "messages"
     bug: str = ""
     outcome: str = "TYPE_I"
     cause: str = ""
@@ -35,6 +36,7 @@ CASES = [
     Case("messages"),
     Case("requests", style="requests"),
     Case("schedule", style="schedule"),
+    Case("scaled_gradients", style="scaled"),
     Case("another_parts_gradient", bug="swapped", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("sum_for_mean", bug="sum", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("stale", bug="stale", outcome="TYPE_II", cause="MATHEMATICS"),
@@ -114,9 +116,12 @@ def train(rank: int, server: str, case: Case) -> list[Any]:
     model = stage_of(rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.125, momentum=0.5)
     schedule = None
-    if case.style == "schedule":
+    if case.style in ("schedule", "scaled"):
+        scales = case.style == "scaled"
         stage = PipelineStage(model, rank, RANKS, torch.device("cpu"))
-        schedule = ScheduleGPipe(stage, PARTS, loss_fn=lambda out, _: loss_of(out) / PARTS, scale_grads=False)
+        schedule = ScheduleGPipe(
+            stage, PARTS, loss_fn=lambda out, _: loss_of(out) / (1 if scales else PARTS), scale_grads=scales
+        )
     with plumbline.watch(model, optimizer, server, job="pipeline", run=case.run, reference="whole", every=1) as audit:
         for step in range(STEPS):
             x, wire = batch(step), Wire(case.style, rank)
@@ -183,5 +188,5 @@ def test_two_stages(tmp_path: Path) -> None:
                 assert not case.cause or cause == case.cause, (case, words)
                 assert case.says in words, (case, words)
                 # The schedule's buffers are memory that it had before the step.
-                assert case.style == "schedule" or not opaque, (case, words)
+                assert case.style in ("schedule", "scaled") or not opaque, (case, words)
                 assert set(opaque) <= {"plumbline::out_of_sight"}, (case, words)

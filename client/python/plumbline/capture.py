@@ -19,7 +19,6 @@ A result is (window, count, base, argument name, payload).
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import threading
@@ -39,6 +38,7 @@ from .hidden import HiddenDerivatives
 from .payload import Arena, Pool
 from .plan import CaptureFailed, Plan
 from .regions import Region, collective
+from .scalings import scales
 from .schema import (
     COLLECTIVE,
     EMPTY,
@@ -54,7 +54,7 @@ from .schema import (
 )
 from .shards import part_of
 from .sites import FORWARD, Sites
-from .standins import as_own, read_stand_ins
+from .standins import as_own, is_wrapper, read_stand_ins
 from .storages import ABSENT, DATA, StorageTable, Window, has_view, modelled, stand_ins, was_computed
 from .storages import RANDOM as RANDOM_LEAF
 
@@ -117,8 +117,8 @@ class Recorder(TorchDispatchMode):
         self.lock = threading.RLock()
         self.silence = _Silence()
         self.autocast = AutocastState()
-        # By storage: called once, before the storage is written.
-        self.before_write: dict[int, Callable[[], None]] = {}
+        # By storage: called once, before a tensor of it is written, with the operation and what it only scales that by.
+        self.before_write: dict[int, Callable[[torch.Tensor, OperatorInfo | None, Any], None]] = {}
         # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
         self.defined: Any = None
         self.hidden = HiddenDerivatives(self)
@@ -126,6 +126,8 @@ class Recorder(TorchDispatchMode):
         self.site: Site = (FORWARD, "", "")  # Of the operation that is being recorded.
         # Called with what a reduction over ranks is about to read.
         self.on_reduction: Callable[[list[torch.Tensor]], None] | None = None
+        # Called with an operation that gave scaled copies, its arguments, their windows, and what it gave.
+        self.on_copies: Callable[[OperatorInfo, Any, list[Any], Any], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
         self._reads: set[Window] = set()
         self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by channel.
@@ -165,7 +167,7 @@ class Recorder(TorchDispatchMode):
         if self.failure is not None or self.silence.depth or torch._C._get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)
         for kind in types:
-            if kind is not torch.Tensor and _is_wrapper(kind):  # Let it show the operations inside.
+            if kind is not torch.Tensor and is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
         info = pending = kept = call = viewed = None
         shown = (args, kwargs)  # What is recorded of the call.
@@ -266,7 +268,7 @@ class Recorder(TorchDispatchMode):
                 continue
             kind = argument.kind
             if kind == TENSOR and isinstance(value, torch.Tensor):
-                value = self._read(value, info, index, argument) if argument.write else read(value)
+                value = self._read(value, info, index, argument, args) if argument.write else read(value)
                 if not value[1]:
                     unlike = args[index] if index < given else kwargs[argument.name]
                     value = read_stand_ins(self, unlike, info, index, argument)
@@ -276,7 +278,7 @@ class Recorder(TorchDispatchMode):
                     if item is None:
                         windows.append(ABSENT)
                         continue
-                    window = self._read(item, info, index, argument) if argument.write else read(item)
+                    window = self._read(item, info, index, argument, args) if argument.write else read(item)
                     if not window[1]:
                         stands = read_stand_ins(self, item, info, index, argument)
                         windows.extend(stands if type(stands) is list else [stands])
@@ -290,12 +292,15 @@ class Recorder(TorchDispatchMode):
             values.append(value)
         return values
 
-    def _read(self, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo) -> Window:
+    def _read(
+        self, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo, args: Any = ()
+    ) -> Window:
         """Window of an argument that the operation is going to write, after those who wait for its content."""
         replaced = argument.out or (info.overwrites and index == 0)
         if (replaced or self.before_write or not info.lowered) and not modelled(tensor):
             return self.storages.read(tensor)
-        self.announce_write(tensor)
+        if self.before_write:
+            self.announce_write(tensor, info, args[1] if scales(info, args, in_place=True) else None)
         if replaced:
             return self.storages.read_for_overwrite(tensor)
         # What lies in memory that was never written is no input of an operation whose formula is not known.
@@ -304,12 +309,17 @@ class Recorder(TorchDispatchMode):
             return self.storages.read_for_overwrite(tensor)
         return self.storages.read(tensor, whole=True)
 
-    def announce_write(self, tensor: torch.Tensor) -> None:
-        """Calls those who wait for a tensor's content before it is written."""
+    def announce_write(self, tensor: torch.Tensor, info: OperatorInfo | None = None, factor: Any = None) -> None:
+        """Calls those who wait for a tensor's content before it is written. `factor`: see scalings.scales."""
         if self.before_write:
             callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
             if callback is not None:
-                callback()
+                callback(tensor, info, factor)
+
+    @property
+    def numbers_read(self) -> int:
+        """How many numbers Python was told so far."""
+        return len(self._reads)
 
     def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
@@ -353,6 +363,8 @@ class Recorder(TorchDispatchMode):
             return
         if written:
             self.emit(info, pending, written, "", summation(info.name, args))
+        if self.before_write and self.on_copies is not None and scales(info, args, in_place=False):
+            self.on_copies(info, args, pending[1], out)
         if info.perturbing >= 0 and self.hidden.on and torch.is_grad_enabled() and not self.perturbing:
             self.hidden.note(info, args, pending[1][0], out)
 
@@ -587,13 +599,3 @@ def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> R
 
 # Shapes are being worked out on tensors without content, as DTensor does before it computes.
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
-
-
-@functools.cache
-def _is_wrapper(kind: type) -> bool:
-    """Whether a subclass of Tensor handles operations itself."""
-    own = getattr(kind, "__torch_dispatch__", None)
-    return own is not None and own is not torch.Tensor.__torch_dispatch__ and own is not _PLAIN_DISPATCH
-
-
-_PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl

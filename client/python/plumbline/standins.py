@@ -4,6 +4,7 @@ them are modelled. Operations on other kinds are opaque."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -72,3 +73,13 @@ def as_own(
             kind = weightier(kind, kind_of(tensor))
             plain.extend((part, name) for part in stand_ins(tensor))
     return recorder.plan.of_kind(info, kind), plain
+
+
+@functools.cache
+def is_wrapper(kind: type) -> bool:
+    """Whether a subclass of Tensor handles operations itself."""
+    own = getattr(kind, "__torch_dispatch__", None)
+    return own is not None and own is not torch.Tensor.__torch_dispatch__ and own is not _PLAIN_DISPATCH
+
+
+_PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl

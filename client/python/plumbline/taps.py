@@ -14,7 +14,8 @@ from .capture import Recorder
 from .errors import PlumblineError
 from .payload import Content
 from .plan import CaptureFailed
-from .schema import DTYPES
+from .scalings import Factor, Scalings, covers
+from .schema import DTYPES, OperatorInfo
 from .shards import Part, local, named, part_of
 from .storages import Storage, Window, described, modelled
 
@@ -50,9 +51,11 @@ class Taps:
         self._taps: dict[str, tuple[int, list[Term]]] = {}
         self._parts: dict[str, Part] = {}  # By tap: of what the ranks hold in parts.
         self._references: dict[str, torch.Tensor | float] = {}
-        self._loss: list[Term] = []
+        self._loss: list[tuple[torch.Tensor, Term]] = []  # The roots of backward, with their content.
         self._loss_by_user = False
         self._grads: dict[str, tuple[torch.Tensor, float]] = {}
+        self._owners: dict[str, torch.Tensor] = {}  # Their parameters.
+        self._scalings = Scalings(recorder)
         # Of a partial step (see gate.py): what it audits; and gradients as they arrived, with their content.
         self.gate: Any = None
         self.arrived: dict[str, tuple[Window, Content]] = {}
@@ -107,7 +110,8 @@ class Taps:
             payload = recorder.storages.payload(content) if len(content) else 0
             self._taps.setdefault(f"grad:{name}", (GRADIENT, [(window, self.gradient_weight, payload)]))
         if self._loss and not self._loss_by_user:
-            self._taps["loss"] = (LOSS, self._loss)
+            self._scale_loss()
+            self._taps["loss"] = (LOSS, [term for _, term in self._loss])
         for what, names in (("reference for", self._references), ("guard on", self._guards)):
             for name in names:
                 if name not in self._taps:
@@ -138,6 +142,7 @@ class Taps:
     def install(self, optimizers: Iterable[Any]) -> None:
         """Follows backward, the gradient scaler and the optimizers until `uninstall`."""
         self._recorder.on_reduction = self._reduced_by_hand
+        self._recorder.on_copies = self._await_copies
         self._follow_backward()
         self._follow_scaler()
         for optimizer in optimizers:
@@ -166,8 +171,9 @@ class Taps:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
-        self._recorder.on_reduction = None
+        self._recorder.on_reduction = self._recorder.on_copies = None
         self._grads.clear()
+        self._owners.clear()
         self._unreduced.clear()
         self._watched.clear()
         self._left.clear()
@@ -227,6 +233,7 @@ class Taps:
         self._undo.append(undo)
 
     def _roots(self, roots: Any, grads: Any) -> None:
+        self._scale_loss()
         for root, grad in zip(roots, grads, strict=False):
             if not isinstance(root, torch.Tensor) or root.numel() != 1 or root.is_complex():
                 continue
@@ -234,11 +241,27 @@ class Taps:
             if grad is not None and grad.device.type == "cpu":
                 weight *= grad.item()
             (value, code, _, _, offset), payload = self._recorder.observe(local(root))
-            self._loss.append(((value, code, (), (), offset), weight, payload))
+            self._loss.append((local(root).detach().clone(), ((value, code, (), (), offset), weight, payload)))
         self.gradient_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
-        for grad, _ in self._grads.values():
-            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
+        self._recorder.before_write.clear()
         self._grads.clear()
+        self._scalings.begin({})
+
+    def _scale_loss(self) -> None:
+        """Scales the loss as its gradients were since backward."""
+        for factor in [] if self._loss_by_user else self._scalings.common():
+            self._loss = [self._scaled_root(root, term, factor) for root, term in self._loss]
+
+    def _scaled_root(self, root: torch.Tensor, term: Term, factor: Factor) -> tuple[torch.Tensor, Term]:
+        window, weight, payload = term
+        if factor.content is None:
+            return root, (window, weight * factor.number, payload)
+        operation = torch.ops.aten.div.Tensor if factor.divides else torch.ops.aten.mul.Tensor
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            scaled = operation(root, factor.content)
+        info = self._recorder.plan.info(operation)
+        self._recorder.emit(info, (factor.site, [window, factor.value], ""), [(scaled, "")])
+        return scaled, self._observe(scaled, weight)
 
     gradient_weight = 1.0
 
@@ -256,10 +279,37 @@ class Taps:
                 continue
             for kind in ("grad", "step_grad"):
                 self._note_part(f"{kind}:{name}", parameter.grad, parameter)
-            self._grads[name] = (grad, self.gradient_weight)
-            key = grad.untyped_storage()._cdata
-            previous = self._recorder.before_write.get(key)
-            self._recorder.before_write[key] = _chain(previous, lambda name=name: self._flush_gradient(name))
+            self._grads[name], self._owners[name] = (grad, self.gradient_weight), parameter
+            self._await_write(name, grad)
+        self._scalings.begin({name: grad for name, (grad, _) in self._grads.items()})
+
+    def _await_write(self, name: str, gradient: torch.Tensor) -> None:
+        def about_to_write(written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> None:
+            self._follow_gradient(name)
+            held = self._grads.get(name)
+            if held is None or held[0].untyped_storage()._cdata != key:
+                return  # It was a copy, for another purpose.
+            whole = covers(written, held[0])
+            scaled = whole and info is not None and factor is not None and self._scalings.note(name, info, factor)
+            if scaled or whole is None:
+                self._await_write(name, held[0])
+            else:
+                self._flush_gradient(name)
+
+        key = gradient.untyped_storage()._cdata
+        waiting = self._recorder.before_write
+        waiting[key] = _chain(waiting.get(key), about_to_write)
+
+    def _await_copies(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> None:
+        for name, copy in self._scalings.copied(info, args, values, out):
+            self._await_write(name, copy)
+
+    def _follow_gradient(self, name: str) -> None:
+        """Holds in place of a gradient the scaled copy that the program put there."""
+        parameter = self._owners.get(name)
+        now = None if parameter is None or parameter.grad is None else local(parameter.grad)
+        if now is not None and name in self._grads and self._scalings.takes(name, now):
+            self._grads[name] = (now, self._grads[name][1])
 
     def _note_part(self, tap: str, tensor: torch.Tensor, parameter: torch.Tensor | None = None) -> None:
         part = part_of(tensor, parameter)
@@ -286,8 +336,9 @@ class Taps:
                     self._parts[tap] = self._parts[f"grad:{name}"]
 
     def _flush_gradients(self) -> None:
-        for name, (grad, _) in list(self._grads.items()):
-            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
+        self._recorder.before_write.clear()
+        for name in list(self._grads):
+            self._follow_gradient(name)
             self._flush_gradient(name)
         for name, held in self._unreduced.items():
             self._taps.setdefault(f"step_grad:{name}", (GRADIENT, [self._observe(*held)]))
@@ -301,8 +352,8 @@ class Taps:
         storages = {grad.untyped_storage()._cdata for grad, _ in self._grads.values()}
         if all(t.numel() == 1 and t.untyped_storage()._cdata not in storages for t in tensors):
             return  # A norm, or a loss to be shown.
+        self._recorder.before_write.clear()
         for name, (grad, weight) in self._grads.items():
-            self._recorder.before_write.pop(grad.untyped_storage()._cdata, None)
             self._unreduced[name] = (grad, weight)
         self._grads.clear()
 
@@ -452,12 +503,12 @@ def _number_tensor(value: float, code: int) -> torch.Tensor:
     return own if own.item() == value else torch.tensor(value, dtype=torch.float64)
 
 
-def _chain(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
+def _chain(first: Callable[..., None] | None, second: Callable[..., None]) -> Callable[..., None]:
     if first is None:
         return second
 
-    def both() -> None:
-        first()
-        second()
+    def both(*write: Any) -> None:
+        first(*write)
+        second(*write)
 
     return both
