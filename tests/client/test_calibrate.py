@@ -165,6 +165,10 @@ def test_a_coarser_unit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert arithmetic.input_bits(CPU) == (24, False)
     assert arithmetic.kept_bits(CPU, FP16) == 24
+    with monkeypatch.context() as of_convolutions:
+        convolution = torch.conv2d
+        of_convolutions.setattr(torch, "conv2d", lambda x, w: convolution(x.bfloat16(), w.bfloat16()).float())
+        assert arithmetic.input_bits(CPU) == (8, False)
     monkeypatch.setattr(torch.Tensor, "__matmul__", product)
     assert arithmetic.input_bits(CPU) == (11, True)
     assert arithmetic.kept_bits(CPU, FP16) == 11

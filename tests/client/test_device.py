@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from plumbline import device
+import plumbline
+from plumbline import daemon, device
 from plumbline.device import Facts, profile_of
 
 PROFILES = Path(__file__).resolve().parents[2] / "deploy" / "profiles"
@@ -76,3 +78,40 @@ def test_flags_of_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = device.device_profile([torch.device("cpu")])
     assert chosen == device.device_profile([])
     assert chosen in ("pytorch-cpu", "pytorch-cpu-amx", f"pytorch-cpu-{capability.lower()}")  # With nothing beyond it.
+
+
+def set_flushing() -> None:
+    torch.set_flush_denormal(True)
+
+
+def set_products() -> None:
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+
+
+def set_convolutions() -> None:
+    torch.backends.mkldnn.conv.fp32_precision = "bf16"
+
+
+@pytest.mark.parametrize("change", [set_flushing, set_products, set_convolutions])
+def test_arithmetic_that_changes_after_the_profile_was_chosen(change: Callable[[], None]) -> None:
+    model = torch.nn.Linear(4, 4)
+    precisions = {kind: getattr(torch.backends.mkldnn, kind).fp32_precision for kind in ("matmul", "conv")}
+    try:
+        with daemon.private() as server, plumbline.watch(model, None, server, job="arithmetic", every=1) as audit:
+            for number in range(3):
+                if number == 1:
+                    change()
+                with audit.step():
+                    model(torch.ones(2, 4)).sum().backward()
+                assert audit.flush()
+            assert [(v.step, v.verdict) for v in audit.verdicts()] == [(0, "TYPE_I")]
+            assert "changed its arithmetic" in str(audit.errors()[1]) and audit.missed_reason == "arithmetic_changed"
+            # Whoever watches from then on asks what holds now; PyTorch's own legacy name for it may raise.
+            with plumbline.watch(model, None, server, job="again", every=1) as again:
+                with again.step():
+                    model(torch.ones(2, 4)).sum().backward()
+                assert again.flush() and len(again.verdicts()) == 1
+    finally:
+        torch.set_flush_denormal(False)
+        for kind, precision in precisions.items():
+            getattr(torch.backends.mkldnn, kind).fp32_precision = precision

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,23 @@ def _tf32() -> bool:
         chosen = [str(holder.fp32_precision) for holder in holders]
         return any((general if choice == "none" else choice) == "tf32" for choice in chosen)
     return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+
+
+def settings() -> tuple[object, ...]:
+    """What a program may set of its arithmetic at any time, as it is in this thread: a profile holds for these."""
+    matmul = torch.backends.cuda.matmul
+    return (
+        _SMALLEST_NORMAL / 2 == 0,  # torch.set_flush_denormal, which goes for all arithmetic of the thread.
+        *start.fp32_precisions(),
+        torch._C._get_mkldnn_enabled(),
+        _tf32(),
+        matmul.allow_fp16_reduced_precision_reduction,
+        matmul.allow_bf16_reduced_precision_reduction,
+        getattr(matmul, "allow_fp16_accumulation", False),
+    )
+
+
+_SMALLEST_NORMAL = sys.float_info.min
 
 
 def device_profile(devices: Iterable[torch.device]) -> str:

@@ -18,7 +18,7 @@ from . import compiler
 from . import ranks as ranks_of
 from .budget import checked_budget
 from .credentials import Credentials, Tls, checked
-from .device import device_profile
+from .device import device_profile, settings
 from .disabled import NOT_SAMPLED, Disabled, NotSampled
 from .errors import PlumblineError, TypeIIError
 from .job import open_request
@@ -46,6 +46,10 @@ MISSED_REASONS_MAX = 64
 _NEVER = 1 << 62
 _HALVES_FREE = 64 << 20  # Bytes of them that are cheap whatever else a step sends.
 _HALVES_MAX = 1 << 30  # Bytes of observed results in 16 bits a step, where the daemon names no limit.
+_CHANGED = (
+    "since watch() the program changed its arithmetic (set_flush_denormal, fp32_precision and the like), which "
+    "the profile was chosen by: call watch() after that, or give profile="
+)
 
 
 class _SampledStep:
@@ -108,7 +112,9 @@ class Audit:
         automatic_taps: bool = True,
         scope: Patterns | Rotation | None = None,
         credentials: Credentials | None = None,
+        arithmetic: tuple[object, ...] | None = None,
     ) -> None:
+        self._arithmetic = arithmetic  # What the profile was chosen by; None: the user named it.
         self._ranks = max(request.ranks, 1)
         self._models = models
         self._scope = scope
@@ -298,6 +304,10 @@ class Audit:
         if transport.refusal is not None:
             self.close(0)
             return NOT_SAMPLED
+        if not reason and self._arithmetic is not None and self._arithmetic != settings():
+            reason = "arithmetic_changed"
+            self._note_error(number, PlumblineError(f"not captured: {_CHANGED}"))
+            log.warning("plumbline: step %d not audited (arithmetic_changed): %s", number, _CHANGED)
         if reason:
             self._miss(reason)
             return NOT_SAMPLED
@@ -557,6 +567,7 @@ def watch(
         on_type_ii,
         scope=part,
         credentials=credentials,
+        arithmetic=None if profile else settings(),
     )
     assert audit._transport is not None
     try:

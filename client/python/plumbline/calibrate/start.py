@@ -47,7 +47,15 @@ def widened(name: str) -> str:
     which every figure takes its widest legal value, where no option says it, or measuring failed."""
     with _plainly():
         flushes = arithmetic.flushes(CPU) is not None
-    return _widened(name, flushes, torch._C._get_mkldnn_enabled(), torch.get_float32_matmul_precision())
+    return _widened(name, flushes, torch._C._get_mkldnn_enabled(), fp32_precisions())
+
+
+def fp32_precisions() -> tuple[str, ...]:
+    """What the program allows products, convolutions and recurrent layers on a CPU to do with fp32 elements."""
+    kinds = [getattr(torch.backends.mkldnn, kind, None) for kind in ("matmul", "conv", "rnn")]
+    if any(hasattr(kind, "fp32_precision") for kind in kinds):  # Asking for the legacy name may raise beside this one.
+        return tuple(str(getattr(kind, "fp32_precision", "none")) for kind in kinds)
+    return (torch.get_float32_matmul_precision(),)
 
 
 @functools.cache
