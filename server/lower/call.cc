@@ -223,6 +223,15 @@ Expr Call::observed(std::size_t output) {
   return observe_(outputs_[output]);
 }
 
+std::optional<std::vector<double>> Call::told(std::size_t output) {
+  if (!observe_ || !wants(output) || op_.results[outputs_[output]].observed == 0) return std::nullopt;
+  const NodeId node = observed(output).id;
+  const GraphLeaf& leaf = emitter_.graph().leaves.back();
+  std::vector<double> values(static_cast<std::size_t>(count(emitter_.graph().nodes[node].shape)));
+  decode(leaf.format, leaf.bytes->data(), static_cast<std::int64_t>(values.size()), values.data());
+  return values;
+}
+
 bool Call::wants(std::size_t output) const {
   return output < outputs_.size() && op_.results[outputs_[output]].tensor.value != 0;
 }

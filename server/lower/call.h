@@ -66,6 +66,8 @@ class Call {
   Shape result_shape(std::size_t output = 0) const;
   // What was observed of an output, as a leaf that is compared with nothing: where iterations start that end elsewhere.
   Expr observed(std::size_t output);
+  // The elements that were observed of an output; nothing where it was not.
+  std::optional<std::vector<double>> told(std::size_t output);
   // Gives output i, rounded to its format. The shape must be the one that the trace states. Outputs that the trace
   // does not want are dropped.
   void returns(std::size_t output, Expr node);

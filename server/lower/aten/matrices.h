@@ -37,6 +37,9 @@ Expr triangular_solution(Expr a, Expr b, bool upper, bool left, bool transpose, 
 
 // Gives an output, if it is wanted, in its own shape.
 void give_matrix(Call& call, std::size_t output, Expr x);
+// Gives an output by which the algorithm itself says how it went: no function of the matrix, as rounding may decide it.
+// Where it was told otherwise than `expected`, the operation is taken as one that is not modelled.
+void give_report(Call& call, std::size_t output, double expected, const std::string& otherwise);
 // Gives LAPACK's info as 0: a matrix that cannot be factored gives no numbers to compare.
 void give_success(Call& call, std::size_t output);
 

@@ -92,10 +92,8 @@ void lower_least_squares(Call& call) {
   const Expr x = least_squares(a, b);
   give_matrix(call, 0, x);
   if (call.wants(1) && count(call.result_shape(1)) > 0) give_matrix(call, 1, sum(square(matmul(a, x) - b), {1}));
-  if (call.wants(2)) {
-    const auto rank = static_cast<double>(std::min(a.size(1), a.size(2)));
-    call.returns(2, expand(call.emitter().constant(rank, Format::kInt64), call.result_shape(2)));
-  }
+  const auto rank = static_cast<double>(std::min(a.size(1), a.size(2)));
+  give_report(call, 2, rank, "a matrix whose rank it found to be less than full");
   if (call.wants(3) && count(call.result_shape(3)) > 0) call.unsupported("singular values");
 }
 
