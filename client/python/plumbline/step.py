@@ -294,8 +294,10 @@ class StepCapture:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has a storage of its own: dense, on a device, no wrapper."""
-    return tensor.layout is torch.strided and tensor.device.type != "meta" and type(tensor).__torch_dispatch__ in _PLAIN
+    """Whether a tensor has a storage of its own: dense, on a device, no wrapper, nor one of torch.func's transforms."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return False
+    return type(tensor).__torch_dispatch__ in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 _PLAIN = (torch.Tensor.__torch_dispatch__, torch._C._disabled_torch_dispatch_impl)

@@ -344,6 +344,20 @@ class Taps:
             self._taps.setdefault(f"step_grad:{name}", (GRADIENT, [self._observe(*held)]))
         self._unreduced.clear()
 
+    def _take_gradients(self) -> None:
+        """Taps the gradients that an optimizer is given and no backward left: by differences, samples, transforms."""
+        for parameter, name in self.names.items():
+            gradient = parameter.grad
+            if name in self._rounds or gradient is None or gradient.layout is not torch.strided:
+                continue
+            held = local(gradient)
+            entry = self._recorder.storages.entry(held)
+            tap = f"grad:{name}"
+            if entry is None or entry.leaf or not entry.value or f"step_{tap}" in self._taps or tap in self._taps:
+                continue
+            self._note_part(tap, gradient, parameter)
+            self._taps[tap] = (GRADIENT, [self._observe(held, 1.0)])
+
     def _reduced_by_hand(self, tensors: list[torch.Tensor]) -> None:
         """Backward's gradients are one rank's alone, if they are reduced after it: what the optimizer is given is the
         result, tapped under another name, since it may have been clipped as well."""
@@ -421,6 +435,8 @@ class Taps:
         self._flush_gradients()
         if self.gate is not None:
             self._mark_foreign()
+        else:
+            self._take_gradients()
         self._recorder.sites.optimizer = True
 
     def _optimizer_ends(self) -> None:

@@ -24,6 +24,8 @@ from . import (  # noqa: F401 Each registers its programs.
     sequences,
     similarity,
     structures,
+    transforms,
+    unrolled,
     vision,
 )
 from .training import PROGRAMS, Program, Training
@@ -33,7 +35,7 @@ SEED = 17
 # One or two of each family, for the test run.
 SMALL = {
     *("gpt", "convolutions", "graph_attention", "gradient_penalty", "clipped_policy", "momentum_contrast"),
-    *("adafactor", "gaussian_process", "radiance_field", "learning_to_learn", "off_policy"),
+    *("adafactor", "gaussian_process", "radiance_field", "learning_to_learn", "off_policy", "ensembles"),
 }
 # How the notes of a verdict that is not whole begin.
 OPEN = "of the elements are open"
