@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
@@ -96,6 +97,9 @@ std::string coverage_text(const v1::Coverage& coverage) {
   absl::StrAppend(&text, coverage.audited(), " of ", coverage.operations(), " operations audited, ");
   if (coverage.opaque() == 0) return text + "none opaque";
   absl::StrAppend(&text, coverage.opaque(), " opaque");
+  if (coverage.work() > 0) {
+    absl::StrAppendFormat(&text, ", %.3g %% of the work", 100 * (1 - coverage.work_audited() / coverage.work()));
+  }
   if (coverage.opaque_names_size() > 0) {
     absl::StrAppend(&text, " (", printable(absl::StrJoin(coverage.opaque_names(), ", ")), ")");
   }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "server/bound/replay/work.h"
 #include "server/judge/rules.h"
 #include "server/judge/surprise.h"
 
@@ -293,6 +294,18 @@ bool agree_by_rounding(const JudgeInput& input) {
          std::ranges::any_of(bounds.findings, to_resolution);
 }
 
+// Of the work: where more of it is not modelled, nothing was said of the step.
+constexpr double kUnseenMax = 0.5;
+
+// The share of operations that are not modelled in the work on the way to the loss; where there is none, to the
+// gradients, or to all taps. What lies behind the gradients, as a sparse update, silences none of these.
+double unseen_work(const Graph& graph) {
+  for (const TapKind kind : {TapKind::kLoss, TapKind::kGradient})
+    if (std::ranges::any_of(graph.taps, [&](const GraphTap& tap) { return tap.kind == kind; }))
+      return covered_work(graph, kind).opaque_share();
+  return covered_work(graph).opaque_share();
+}
+
 void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   const Bounds& bounds = *input.bounds;
   if (bounds.findings.empty()) {
@@ -301,6 +314,13 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
     return;
   }
   const OpenTaps open = open_taps(input);
+  if (const double unseen = unseen_work(*input.graph); !bounds.paired && unseen > kUnseenMax) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Rounding explains what could be audited, but " + number(100 * unseen) +
+               " % of the work lies in operations that are not modelled.");
+    return;
+  }
+  const double unseen = covered_work(*input.graph).opaque_share();
   // What an operation that is not modelled gave was taken as it came.
   const std::uint64_t opaque = input.graph->coverage.opaque;
   bool unanswered = false, proven = opaque == 0 && !agree_by_rounding(input), statistical = false;
@@ -327,6 +347,7 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   if (bounds.paired) sentence += " Target and reference compute the same mathematics.";
   if (opaque > 0)
     sentence += " Of " + std::to_string(input.graph->coverage.operations) + " operations " + std::to_string(opaque) +
+                (unseen > 0 ? " (" + number(100 * unseen) + " % of the work)" : "") +
                 " are not modelled, and were not audited.";
   // A format whose range one of them left, so that they do not do the same.
   const bool skipped = !bounds.skipped_taps.empty();
@@ -448,6 +469,9 @@ Verdict judge(const JudgeInput& input) {
     }
   verdict.coverage.operations = input.graph->coverage.operations;
   verdict.coverage.opaque = input.graph->coverage.opaque;
+  const CoveredWork work = covered_work(*input.graph);
+  verdict.coverage.work = work.audited + work.opaque;
+  verdict.coverage.work_audited = work.audited;
   verdict.coverage.audited = input.graph->coverage.operations - input.graph->coverage.opaque;
   for (const auto& [name, times] : input.graph->coverage.opaque_names)
     if (verdict.coverage.opaque_names.size() < 16) verdict.coverage.opaque_names.push_back(name);

@@ -70,6 +70,7 @@ struct Coverage {
   std::uint64_t operations = 0, audited = 0, opaque = 0;
   std::vector<std::string> opaque_names;
   std::uint64_t decisions = 0, unstable = 0, elements = 0, compared = 0;
+  double work = 0, work_audited = 0;  // On the way to the taps: see covered_work.
 
   struct Module {
     std::string path;

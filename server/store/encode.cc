@@ -91,6 +91,8 @@ void encode(const Coverage& from, v1::Coverage* to) {
   to->set_unstable(from.unstable);
   to->set_elements(from.elements);
   to->set_compared(from.compared);
+  to->set_work(from.work);
+  to->set_work_audited(from.work_audited);
   to->set_partial(from.partial);
   to->set_modules(from.modules);
   to->set_modules_audited(from.modules_audited);

@@ -98,7 +98,7 @@ class Verdict:
             *_asked("explained", {"": m.explained}),
             f"reference        {m.reference or 'exact'}   profile {m.profile}   backend {m.backend}",
             f"coverage         {m.coverage.audited} of {m.coverage.operations} operations audited,"
-            f" {m.coverage.opaque} opaque {', '.join(m.coverage.opaque_names)}".rstrip(),
+            f" {m.coverage.opaque} opaque{_share(m.coverage)} {', '.join(m.coverage.opaque_names)}".rstrip(),
         ]
         if m.coverage.partial:
             lines.append(
@@ -162,3 +162,10 @@ def _surprise(message: verdict_pb2.Verdict | verdict_pb2.TapVerdict) -> float:
 
 def _number(value: float) -> str:
     return "not asked" if math.isnan(value) else f"{value:.6g}"
+
+
+def _share(coverage: verdict_pb2.Coverage) -> str:
+    """What the opaque operations were of the work."""
+    if not coverage.opaque or not coverage.work > 0:
+        return ""
+    return f" ({1 - coverage.work_audited / coverage.work:.3g} of the work)"

@@ -303,6 +303,33 @@ TEST_F(Judge, WhatIsNotModelledIsNeverProven) {
   EXPECT_NE(judged().sentence.find("Of 3 operations 1 are not modelled"), std::string::npos);
 }
 
+TEST_F(Judge, WhereMostOfTheWorkIsNotModelledNothingIsAnswered) {
+  const NodeId given = builder_.leaf({4}, {1, 2, 3, 4}), aside = builder_.leaf({4}, {1, 2, 3, 4});
+  builder_.graph.coverage.operations = 2;
+  builder_.graph.coverage.opaque = 1;
+  builder_.graph.opaque.push_back({0, "", {given}, {builder_.graph.nodes[node_].inputs[0]}, true});
+  EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
+  EXPECT_EQ(judged().cause, Cause::kUnanswered);
+  EXPECT_EQ(judged().coverage.work, 6);  // One division, and an operation on four elements that gives one.
+  EXPECT_EQ(judged().coverage.work_audited, 1);
+  bounds_.paired = true;  // Its counterpart is given the same.
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  bounds_.paired = false;
+  builder_.graph.opaque[0].outputs = {aside};  // Not on the way to the tap.
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().coverage.work, 1);
+  EXPECT_EQ(judged().coverage.work_audited, 1);
+}
+
+TEST_F(Judge, AnOpaqueProductOfMatricesIsAsMuchWorkAsAnyOther) {
+  const NodeId a = builder_.leaf({2, 8}, std::vector<double>(16, 1)),
+               b = builder_.leaf({8, 4}, std::vector<double>(32, 1)),
+               c = builder_.leaf({2, 4}, std::vector<double>(8, 1));
+  builder_.tap("product", TapKind::kValue, c, std::vector<double>(8, 1));
+  builder_.graph.opaque.push_back({0, "", {a, b}, {c}, true});
+  EXPECT_EQ(judged().coverage.work, 1 + 2 * 8 * 4);
+}
+
 TEST_F(Judge, NothingToJudgeIsNeverAPass) {
   bounds_.findings.clear();
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
