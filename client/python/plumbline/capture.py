@@ -129,7 +129,7 @@ class Recorder(TorchDispatchMode):
         # Called with an operation that gave scaled copies, its arguments, their windows, and what it gave.
         self.on_copies: Callable[[OperatorInfo, Any, list[Any], Any], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
-        self._reads: set[Window] = set()
+        self.numbers_read: set[Window] = set()  # What Python was told so far.
         self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by channel.
         self._shared: tuple[Call, int, Site] | None = None  # The last collective, where it is tied.
         self._scattered: dict[int, int] = {}  # Storages that a reduce-scatter writes, and its group's size.
@@ -160,7 +160,7 @@ class Recorder(TorchDispatchMode):
         with self.lock:
             self.storages.close()
             self._scalars.clear()
-            self._reads.clear()
+            self.numbers_read.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -316,11 +316,6 @@ class Recorder(TorchDispatchMode):
             if callback is not None:
                 callback(tensor, info, factor)
 
-    @property
-    def numbers_read(self) -> int:
-        """How many numbers Python was told so far."""
-        return len(self._reads)
-
     def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
         kind = info.kind
         if kind == EMPTY:
@@ -371,9 +366,9 @@ class Recorder(TorchDispatchMode):
     def _number_read(self, pending: Pending, number: Any) -> None:
         """What Python was told, and may compute later arguments from."""
         (phase, module, source), (window, *_), _ = pending
-        if type(number) not in (float, int) or type(window) is list or not window[0] or window in self._reads:
+        if type(number) not in (float, int) or type(window) is list or not window[0] or window in self.numbers_read:
             return
-        self._reads.add(window)
+        self.numbers_read.add(window)
         self.records.append(("read", window, number, phase, source, module))
         if number not in _TRIVIAL and math.isfinite(number):
             self._scalars[(type(number), number)] = window

@@ -74,7 +74,7 @@ class Scalings:
 
     def begin(self, gradients: dict[str, torch.Tensor]) -> None:
         """A backward has ended, and left these."""
-        self._start, self._reads = len(self._recorder.records), self._recorder.numbers_read
+        self._start, self._reads = len(self._recorder.records), len(self._recorder.numbers_read)
         entries = {name: self._recorder.storages.entry(gradient) for name, gradient in gradients.items()}
         self._values = {name: entry.value for name, entry in entries.items() if entry is not None}
         self._factors = {name: [] for name in gradients}
@@ -135,7 +135,7 @@ class Scalings:
         """The values that a factor may come of. Of a Python number any that was read since."""
         if isinstance(factor, tuple):
             return frozenset([factor[0]])
-        if self._recorder.numbers_read == self._reads:
+        if len(self._recorder.numbers_read) == self._reads:
             return frozenset()
         return frozenset(record[1][0] for record in self._since() if record[0] == "read")
 
