@@ -349,7 +349,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   if (decisions.differing > 0)
-    for (NodeId node : illegal_choices(graph, followed, *input.profile)) bounds.illegal_decisions.push_back(node);
+    for (NodeId node : illegal_choices(graph, leaves, followed, decisions.overrides, *input.profile))
+      bounds.illegal_decisions.push_back(node);
   watch.lap("replay");
   HazardSearch hazards(graph, followed);
   std::vector<FiniteTap> finite;

@@ -62,6 +62,19 @@ std::pair<double, double> choice_margin(const GraphDecision& decision, const Rep
 
 constexpr double kTermRoundings = 32;  // Of the largest term, that may have turned a decision.
 
+constexpr double kMovedMost = 4;
+
+// The largest difference of two elements that are finite.
+double farthest(const Array& a, const Array& b) {
+  const Array x = a.materialize().on_host(), y = b.materialize().on_host();
+  double most = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double apart = std::fabs(x.data()[i] - y.data()[i]);
+    if (std::isfinite(apart)) most = std::fmax(most, apart);
+  }
+  return most;
+}
+
 // What a margin is measured by, relative to the spread of what is compared.
 double illegal_share(const Graph& graph, NodeId operand, const Profile& profile) {
   // What comes from narrow formats, or products that run in one, lies far from the exact values.
@@ -75,12 +88,19 @@ double illegal_share(const Graph& graph, NodeId operand, const Profile& profile)
 
 }  // namespace
 
-std::vector<NodeId> illegal_choices(const Graph& graph, const Replay& followed, const Profile& profile) {
+std::vector<NodeId> illegal_choices(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& followed,
+                                    const Overrides& decisions, const Profile& profile) {
   std::vector<NodeId> illegal;
+  Replay rounded;
   for (const GraphDecision& decision : graph.decisions) {
     if (!decision.choice) continue;
+    const NodeId table = decision.choice->table;
     const auto [margin, spread] = choice_margin(decision, followed);
-    if (!(margin <= spread * illegal_share(graph, decision.choice->table, profile))) illegal.push_back(decision.node);
+    if (margin <= spread * illegal_share(graph, table, profile)) continue;
+    // What one legal execution moves the numbers by, another may move them by in the other direction, and further.
+    if (!rounded) rounded = replay(graph, leaves, Precision::kRounded, decisions);
+    if (!(margin <= kMovedMost * farthest(rounded.value(table), followed.value(table))))
+      illegal.push_back(decision.node);
   }
   return illegal;
 }
