@@ -7,6 +7,14 @@
 #include "absl/strings/str_cat.h"
 
 namespace plumbline {
+namespace {
+
+constexpr absl::Duration kShort = absl::Milliseconds(100);  // A task may take and still be a short one.
+constexpr absl::Duration kAbout = absl::Seconds(10);        // How long a job is taken to be about after a task.
+
+bool lately(absl::Time ended, absl::Time now) { return now - ended < kAbout; }
+
+}  // namespace
 
 Scheduler::Scheduler(Options options)
     : options_(std::move(options)), states_(options_.places.size()), ratio_time_(options_.now()) {
@@ -147,6 +155,17 @@ Scheduler::Turn::Why Scheduler::why_at(std::size_t place, const Queued& queued) 
   return device_has_room ? Why::kOwn : Why::kFull;
 }
 
+// Whether a job of long tasks must not take the last worker that is free.
+bool Scheduler::leaves_to_others(std::size_t place, const std::string& job) const {
+  const State& state = states_[place];
+  if (options_.places[place].workers < 2 || state.running + 1 < options_.places[place].workers) return false;
+  const absl::Time now = options_.now();
+  const auto own = state.long_ended.find(job);
+  return own != state.long_ended.end() && lately(own->second, now) &&
+         std::ranges::any_of(state.short_ended,
+                             [&](const auto& other) { return other.first != job && lately(other.second, now); });
+}
+
 bool Scheduler::pick(std::size_t place, Queued* picked, Turn* turn) {
   const Place& here = options_.places[place];
   State& state = states_[place];
@@ -160,6 +179,7 @@ bool Scheduler::pick(std::size_t place, Queued* picked, Turn* turn) {
   };
   std::optional<Choice> chosen;
   for (auto job_name = order_.begin(); job_name != order_.end(); ++job_name) {
+    if (leaves_to_others(place, *job_name)) continue;
     Job& job = jobs_.at(*job_name);
     const auto served = state.served.find(*job_name);
     const absl::Duration start = served == state.served.end() ? state.clock : std::max(state.clock, served->second);
@@ -195,6 +215,7 @@ void Scheduler::started(const Queued& picked, const Turn& turn) {
   absl::Duration charged = absl::ZeroDuration();
   if (turn.why != Turn::Why::kNowhere) {
     state.memory += picked.task.bytes;
+    ++state.running;
     absl::Duration& served = state.served.try_emplace(job, state.clock).first->second;
     state.clock = std::max(state.clock, served);
     charged = state.last_costs[job];
@@ -208,11 +229,16 @@ void Scheduler::ended(Queued* current, const Turn& turn, Ran ran) {
   State& state = states_[turn.place];
   const Task& task = current->task;
   const Running running = running_.at(current->ticket);
-  const absl::Duration cost = options_.now() - running.start;
+  const absl::Time now = options_.now();
+  const absl::Duration cost = now - running.start;
   busy_ += cost;
   running_.erase(current->ticket);
   if (turn.why != Turn::Why::kNowhere) {
     state.memory -= task.bytes;
+    --state.running;
+    (cost <= kShort ? state.short_ended : state.long_ended)[task.job] = now;
+    for (auto* ended : {&state.short_ended, &state.long_ended})
+      std::erase_if(*ended, [now](const auto& each) { return !lately(each.second, now); });
     state.served.at(task.job) += cost - running.charged;
     state.last_costs[task.job] = cost;
   }
@@ -243,7 +269,12 @@ void Scheduler::loop(std::size_t place) {
   for (;;) {
     Queued current;
     Turn turn;
-    wake_.wait(lock, [&] { return stop_ || pick(place, &current, &turn); });
+    // With something queued, what others are left may end by time alone.
+    while (!stop_ && !pick(place, &current, &turn))
+      if (queued_ > 0)
+        wake_.wait_for(lock, absl::ToChronoSeconds(kAbout) / 10);
+      else
+        wake_.wait(lock);
     if (current.ticket == 0) return;
     started(current, turn);
     lock.unlock();

@@ -8,6 +8,9 @@
 // back its run only. A task that does not fit the memory that is left holds back everybody at its place until it fits,
 // or it would never get its turn.
 //
+// Tasks are not interrupted, so that long ones would still hold every worker: while jobs of short tasks are about,
+// those of long ones leave each place's last free worker to them, where it has more than one.
+//
 // Devices come before the host: there a task runs only if it fits no device, if it would fit but the device's memory is
 // taken, or if a device has failed it. What can run nowhere (any more) is run with Why::kNowhere: nothing hangs.
 #pragma once
@@ -106,6 +109,8 @@ class Scheduler {
     absl::Duration clock = absl::ZeroDuration();       // Virtual: where the last task that was taken started.
     std::map<std::string, absl::Duration> served;      // By job: where its next task starts, if not behind `clock`.
     std::map<std::string, absl::Duration> last_costs;  // By job: what a task is charged until it has ended.
+    int running = 0;
+    std::map<std::string, absl::Time> short_ended, long_ended;  // By job: when its last task of this kind did.
   };
   struct Running {
     absl::Time start;
@@ -116,6 +121,7 @@ class Scheduler {
   const Place* largest_open() const;  // With the lock held, as all below.
   bool pick(std::size_t place, Queued* picked, Turn* turn);
   Turn::Why why_at(std::size_t place, const Queued& queued) const;
+  bool leaves_to_others(std::size_t place, const std::string& job) const;
   bool may_run_here(std::size_t place, Turn::Why why) const;
   void started(const Queued& picked, const Turn& turn);
   void ended(Queued* current, const Turn& turn, Ran ran);

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from plumbline.v1 import audit_pb2, audit_pb2_grpc, trace_pb2
 
 WAIT_S_MAX = 60.0
+ACKS_KEPT = 64
 
 
 def frame(**fields: Any) -> audit_pb2.AuditRequest:
@@ -104,6 +105,9 @@ class Stream:
             for response in self.call:
                 with self._changed:
                     self._responses.append(response)
+                    acks = [at for at, each in enumerate(self._responses) if each.HasField("ack")]
+                    if len(acks) > ACKS_KEPT:  # An ack says all that earlier ones said.
+                        del self._responses[acks[0]]
                     self._changed.notify_all()
         except grpc.RpcError as error:
             ended = error

@@ -5,6 +5,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "absl/time/clock.h"
 
@@ -159,6 +160,50 @@ TEST(Scheduler, SmallTasksDoNotKeepALargeOneWaitingForEver) {
   ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
   ASSERT_EQ(order.ran.size(), 6u);
   EXPECT_EQ(order.ran[0], "large");
+}
+
+TEST(Scheduler, LongTasksLeaveTheLastWorkerToShortOnes) {
+  absl::Time now = absl::UnixEpoch();
+  std::mutex clock;
+  Scheduler::Options options = host(2, 100);
+  options.now = [&] {
+    const std::lock_guard lock(clock);
+    return now;
+  };
+  const auto pass = [&](absl::Duration time) {
+    const std::lock_guard lock(clock);
+    now += time;
+  };
+  Scheduler scheduler(options);
+  const auto takes = [&](const std::string& job, absl::Duration time) {
+    std::promise<void> done;
+    ASSERT_TRUE(scheduler
+                    .submit(task(job, "first",
+                                 [&, time](const Scheduler::Turn&) {
+                                   pass(time);
+                                   done.set_value();
+                                   return Scheduler::Ran::kDone;
+                                 }))
+                    .ok());
+    done.get_future().wait();
+    while (scheduler.memory_used(0) > 0) std::this_thread::yield();
+  };
+  takes("long", absl::Seconds(5));
+  takes("short", absl::Milliseconds(1));
+  Gate one, other, small;
+  ASSERT_TRUE(scheduler.submit(task("long", "one", one.work())).ok());
+  one.started.get_future().wait();
+  ASSERT_TRUE(scheduler.submit(task("long", "other", other.work())).ok());
+  ASSERT_TRUE(scheduler.submit(task("short", "run", small.work())).ok());
+  small.started.get_future().wait();
+  EXPECT_EQ(scheduler.queued(), 1) << "the second long one waits";
+  small.open.set_value();
+  while (scheduler.memory_used(0) > 1) std::this_thread::yield();
+  EXPECT_EQ(scheduler.queued(), 1) << "though a worker is free";
+  pass(absl::Seconds(11));  // Nobody short is about any more.
+  other.started.get_future().wait();
+  one.open.set_value();
+  other.open.set_value();
 }
 
 TEST(Scheduler, DrainsUntilTheDeadlineAndDropsTheRest) {
