@@ -176,7 +176,7 @@ def stored() -> None:
 def texts() -> None:
     for name in ("ieee", "cuda-sm90", "pytorch-cpu"):
         write("profile", name, (ROOT / "deploy" / "profiles" / f"{name}.textproto").read_bytes())
-    policy = re.search(r"```\n(projects: .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    policy = re.search(r"```\n(projects: .*?)```", (ROOT / "server" / "README.md").read_text(), re.DOTALL)
     assert policy, "the README's policy"
     tokens = f"ci {'0a' * 32} 2027-01-01T00:00:00Z\n"
     known = policy[1].replace('"trainers"', '"0"').replace('"grace"', '"1000"')

@@ -1,4 +1,4 @@
-"""Every grpcurl line of the README works as it is printed, with the real grpcurl, on a daemon that has its jobs.
+"""Every grpcurl line of server/README.md works as it is printed, with the real grpcurl, on a daemon that has its jobs.
 
 Only the socket's path is another. Lines are those of the README's ```sh blocks that begin with "grpcurl".
 """
@@ -28,7 +28,7 @@ STEP_TYPE_II = 32
 
 
 def printed_lines() -> list[str]:
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "server" / "README.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     return [line for line in lines if line.split()[:1] == ["grpcurl"]]
