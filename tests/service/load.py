@@ -20,7 +20,14 @@ from stream_daemon import DaemonProcess
 from plumbline.v1 import query_pb2
 
 HERE = Path(__file__).resolve().parent
-FLAGS = ("--memory-limit=1GiB", "--step-timeout=20s", "--open-timeout=5s", "--audit-timeout=1s", "--orphan-timeout=1s")
+FLAGS = (
+    "--memory-limit=1GiB",
+    "--workers=cpu:2",
+    "--step-timeout=20s",
+    "--open-timeout=5s",
+    "--audit-timeout=1s",
+    "--orphan-timeout=1s",
+)
 PAUSE_S = 0.5  # Between the steps of an honest stream.
 
 
