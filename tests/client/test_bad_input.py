@@ -75,9 +75,9 @@ def sine(x: Tensor, mirrored: bool = False) -> dict[str, Tensor]:
     return {"y": torch.view_as_real((torch.pi - pairs(x) if mirrored else pairs(x)).sin())}
 
 
-def sparse_product(scale: float) -> dict[str, Tensor]:
-    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 1], [2, 0]]), normal(4, 2) * scale, (3, 3))
-    return {"y": torch.sparse.mm(sparse, normal(5, 3, 4))}
+def sparse_softmax(scale: float) -> dict[str, Tensor]:
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 0], [2, 0]]), normal(4, 2) * scale, (3, 3))
+    return {"y": torch.sparse.softmax(sparse, 1).to_dense()}
 
 
 def nested(scale: float) -> dict[str, Tensor]:
@@ -97,7 +97,7 @@ def unsigned(scale: float) -> dict[str, Tensor]:
 OPAQUE: dict[str, tuple[Callable[[float], dict[str, Tensor]], str]] = {
     "custom operator": (lambda s: trained(lambda x: scaled_sin(x, 2.0), s), "plumbline_test::scaled_sin"),
     "complex sine": (lambda s: sine(normal(1, 4, 8) * s), "aten::sin.default on complex64"),
-    "sparse": (sparse_product, "aten::_sparse_addmm.default on sparse_coo"),
+    "sparse": (sparse_softmax, "aten::_sparse_softmax"),
     "nested": (nested, "aten::mul.Tensor on nested"),
     "quantised": (quantised, "aten::quantize_per_tensor.default on qint8"),
     "unsigned": (

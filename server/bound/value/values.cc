@@ -31,6 +31,8 @@ double worst_of(const std::vector<Asked>& all) {
   return most;
 }
 
+constexpr double kDoubtPerDeviation = 10;
+
 class Judging {
  public:
   Judging(const BoundsInput& input, const ValueSides& sides, Bounds* bounds)
@@ -86,6 +88,10 @@ class Judging {
         answer_of(std::fabs(one.question.deviation), envelope, one.lambda, envelope.python, one.question.probe.scale);
     answer.python = envelope.python / one.question.probe.scale;
     answer.tests = one.tests;
+    // A number that lies within a hundredth of the exact one leaves a bug no more room than that, however far a legal
+    // execution may go.
+    if (answer.deviation <= answer.envelope)
+      answer.doubt = std::fmin(answer.envelope, kDoubtPerDeviation * answer.deviation);
     return answer;
   }
 
