@@ -86,9 +86,10 @@ def clipped_after_the_step(form: str) -> Training:
     return clipped(form, clip)
 
 
-@within(r"clip_grad_norm_|grad")
+@within(r"clip_grad_norm_|grad|loss \* scale")
 def clipped_before_unscaling(form: str) -> Training:
-    """A loss that was scaled for half precision: its gradients are clipped as if they had not been."""
+    """A loss that was scaled for half precision: its gradients are clipped as if they had not been. Gradients are judged
+    as they are when clipping takes them, still scaled here: the programs part at the scale."""
     scale = 1024.0
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
