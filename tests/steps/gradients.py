@@ -88,8 +88,8 @@ def clipped_after_the_step(form: str) -> Training:
 
 @within(r"clip_grad_norm_|grad|loss \* scale")
 def clipped_before_unscaling(form: str) -> Training:
-    """A loss that was scaled for half precision: its gradients are clipped as if they had not been. Gradients are judged
-    as they are when clipping takes them, still scaled here: the programs part at the scale."""
+    """A loss that was scaled for half precision: its gradients are clipped as if they had not been. They are judged as
+    clipping takes them, still scaled here: the programs part at the scale."""
     scale = 1024.0
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
