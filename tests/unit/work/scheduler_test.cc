@@ -163,6 +163,7 @@ TEST(Scheduler, SmallTasksDoNotKeepALargeOneWaitingForEver) {
 }
 
 TEST(Scheduler, LongTasksLeaveTheLastWorkerToShortOnes) {
+  Gate one, other, small;  // They outlive the scheduler's threads.
   absl::Time now = absl::UnixEpoch();
   std::mutex clock;
   Scheduler::Options options = host(2, 100);
@@ -190,7 +191,6 @@ TEST(Scheduler, LongTasksLeaveTheLastWorkerToShortOnes) {
   };
   takes("long", absl::Seconds(5));
   takes("short", absl::Milliseconds(1));
-  Gate one, other, small;
   ASSERT_TRUE(scheduler.submit(task("long", "one", one.work())).ok());
   one.started.get_future().wait();
   ASSERT_TRUE(scheduler.submit(task("long", "other", other.work())).ok());
