@@ -54,18 +54,25 @@ absl::StatusOr<Response> Client::call(grpc::Status (v1::VerdictService::Stub::*m
   return response;
 }
 
+template <typename Request, typename Page, typename Item>
+absl::StatusOr<std::vector<Item>> Client::listed(
+    grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&, Page*), Request request,
+    google::protobuf::RepeatedPtrField<Item>* (Page::*items)(), std::size_t count) {
+  std::vector<Item> found;
+  do {
+    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
+    auto page = call(method, request);
+    if (!page.ok()) return page.status();
+    for (Item& item : *((*page).*items)()) found.push_back(std::move(item));
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && found.size() < count);
+  return found;
+}
+
 absl::StatusOr<std::vector<v1::JobSummary>> Client::jobs(const std::string& project) {
-  std::vector<v1::JobSummary> all;
   v1::ListJobsRequest request;
   request.set_project(project);
-  request.set_page_size(1000);
-  do {
-    auto page = call(&v1::VerdictService::Stub::ListJobs, request);
-    if (!page.ok()) return page.status();
-    for (v1::JobSummary& job : *page->mutable_jobs()) all.push_back(std::move(job));
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
-  return all;
+  return listed(&v1::VerdictService::Stub::ListJobs, request, &v1::ListJobsResponse::mutable_jobs);
 }
 
 absl::StatusOr<v1::JobSummary> Client::job(const std::string& project, const std::string& job) {
@@ -90,50 +97,26 @@ absl::Status Client::verdicts(const v1::Filter& filter, const std::function<void
 
 absl::StatusOr<std::vector<v1::Verdict>> Client::verdicts(const v1::Filter& filter, const std::string& order_by,
                                                           std::size_t count) {
-  std::vector<v1::Verdict> found;
   v1::ListVerdictsRequest request;
   *request.mutable_filter() = filter;
   request.set_order_by(order_by);
-  do {
-    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
-    auto page = call(&v1::VerdictService::Stub::ListVerdicts, request);
-    if (!page.ok()) return page.status();
-    for (v1::Verdict& verdict : *page->mutable_verdicts()) found.push_back(std::move(verdict));
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty() && found.size() < count);
-  return found;
+  return listed(&v1::VerdictService::Stub::ListVerdicts, request, &v1::ListVerdictsResponse::mutable_verdicts, count);
 }
 
 absl::StatusOr<std::vector<v1::RunSummary>> Client::runs(const std::string& project, const std::string& job,
                                                          std::size_t count) {
-  std::vector<v1::RunSummary> found;
   v1::ListRunsRequest request;
   request.set_project(project);
   request.set_job(job);
-  do {
-    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
-    auto page = call(&v1::VerdictService::Stub::ListRuns, request);
-    if (!page.ok()) return page.status();
-    for (v1::RunSummary& run : *page->mutable_runs()) found.push_back(std::move(run));
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty() && found.size() < count);
-  return found;
+  return listed(&v1::VerdictService::Stub::ListRuns, request, &v1::ListRunsResponse::mutable_runs, count);
 }
 
 absl::StatusOr<std::vector<v1::RefusedStep>> Client::refused(const std::string& project, const std::string& job,
                                                              std::size_t count) {
-  std::vector<v1::RefusedStep> found;
   v1::ListErrorsRequest request;
   request.set_project(project);
   request.set_job(job);
-  do {
-    request.set_page_size(static_cast<int>(std::min(count - found.size(), std::size_t{1000})));
-    auto page = call(&v1::VerdictService::Stub::ListErrors, request);
-    if (!page.ok()) return page.status();
-    for (v1::RefusedStep& step : *page->mutable_errors()) found.push_back(std::move(step));
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty() && found.size() < count);
-  return found;
+  return listed(&v1::VerdictService::Stub::ListErrors, request, &v1::ListErrorsResponse::mutable_errors, count);
 }
 
 absl::StatusOr<v1::ServerInfo> Client::server_info() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -75,6 +76,12 @@ class Client {
   absl::StatusOr<Response> call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*, const Request&,
                                                                                  Response*),
                                 const Request& request);
+  // Page after page, up to `count` of what each page's `items` hold.
+  template <typename Request, typename Page, typename Item>
+  absl::StatusOr<std::vector<Item>> listed(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*,
+                                                                                            const Request&, Page*),
+                                           Request request, google::protobuf::RepeatedPtrField<Item>* (Page::*items)(),
+                                           std::size_t count = SIZE_MAX);
   void introduce(grpc::ClientContext& context) const;  // With the token.
   absl::Status status_of(const grpc::Status& status) const;
   absl::Status drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context, const Sink& sink) const;

@@ -1,5 +1,6 @@
 #include "server/lower/registry.h"
 
+#include <initializer_list>
 #include <unordered_map>
 
 namespace plumbline {
@@ -28,58 +29,42 @@ void add_rule(Table& table, const Rule& rule) {
   }
 }
 
+Table table_of(std::initializer_list<std::span<const Rule>> families) {
+  Table made;
+  for (const auto family : families)
+    for (const Rule& rule : family) add_rule(made, rule);
+  return made;
+}
+
 const Table& table() {
-  static const Table built = [] {
-    Table made;
-    for (const auto family :
-         {elementwise_rules(), activation_rules(),  piecewise_rules(),  function_rules(), reduce_rules(),
-          matmul_rules(),      convolution_rules(), pool_rules(),       pad_rules(),      resample_rules(),
-          grid_rules(),        recurrent_rules(),   choice_rules(),     norm_rules(),     softmax_loss_rules(),
-          attention_rules(),   index_rules(),       bag_rules(),        mask_rules(),     count_rules(),
-          movement_rules(),    factory_rules(),     optimizer_rules(),  quantize_rules(), special_rules(),
-          sign_rules(),        gamma_rules(),       bessel_rules(),     copy_rules(),     linear_algebra_rules(),
-          orthogonal_rules(),  spectral_rules(),    polynomial_rules(), packed_rules()})
-      for (const Rule& rule : family) add_rule(made, rule);
-    return made;
-  }();
+  static const Table built =
+      table_of({elementwise_rules(), activation_rules(),  piecewise_rules(),  function_rules(), reduce_rules(),
+                matmul_rules(),      convolution_rules(), pool_rules(),       pad_rules(),      resample_rules(),
+                grid_rules(),        recurrent_rules(),   choice_rules(),     norm_rules(),     softmax_loss_rules(),
+                attention_rules(),   index_rules(),       bag_rules(),        mask_rules(),     count_rules(),
+                movement_rules(),    factory_rules(),     optimizer_rules(),  quantize_rules(), special_rules(),
+                sign_rules(),        gamma_rules(),       bessel_rules(),     copy_rules(),     linear_algebra_rules(),
+                orthogonal_rules(),  spectral_rules(),    polynomial_rules(), packed_rules()});
   return built;
 }
 
 const Table& written_by_us() {
-  static const Table built = [] {
-    Table made;
-    for (const auto family : {collective_rules(), draw_rules(), slice_rules()})
-      for (const Rule& rule : family) add_rule(made, rule);
-    return made;
-  }();
+  static const Table built = table_of({collective_rules(), draw_rules(), slice_rules()});
   return built;
 }
 
 const Table& on_complex() {
-  static const Table built = [] {
-    Table made;
-    for (const auto family : {complex_rules(), complex_copy_rules(), fft_rules()})
-      for (const Rule& rule : family) add_rule(made, rule);
-    return made;
-  }();
+  static const Table built = table_of({complex_rules(), complex_copy_rules(), fft_rules()});
   return built;
 }
 
 const Table& on_half_complex() {
-  static const Table built = [] {
-    Table made;
-    for (const Rule& rule : complex_copy_rules()) add_rule(made, rule);
-    return made;
-  }();
+  static const Table built = table_of({complex_copy_rules()});
   return built;
 }
 
 const Table& on_sparse() {
-  static const Table built = [] {
-    Table made;
-    for (const Rule& rule : sparse_rules()) add_rule(made, rule);
-    return made;
-  }();
+  static const Table built = table_of({sparse_rules()});
   return built;
 }
 

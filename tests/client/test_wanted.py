@@ -101,6 +101,7 @@ def test_a_run_loses_one_step_and_its_next_run_none(server: str) -> None:
     form = of_the_first_lost(server)
 
     def outcomes(job: str, steps: int) -> list[str]:
+        torch.manual_seed(0)  # Of some draws the loss's terms cancel, and it cannot be answered.
         model = nn.Linear(4, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         audit = plumbline.watch(model, optimizer, server, job=job, every=1)
