@@ -34,7 +34,11 @@ def grpc_requirement() -> str:
 if (HERE.parents[1] / "proto" / "plumbline" / "v1").is_dir():
     generate()
 
+VERSION = re.search(r'^VERSION = "(.*)"$', (HERE / "plumbline" / "version.py").read_text(), re.M)
+
 setup(
+    # The daemon and the command plumb as a wheel of the same version: pip install plumbline[daemon].
+    extras_require={"daemon": [f"plumbline-daemon=={VERSION[1]}"]},
     install_requires=[
         "torch>=2.6",
         "numpy",

@@ -7,6 +7,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "server/metrics/http.h"
 #include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
+#include "server/serve/inherited.h"
 #include "server/serve/unix_listener.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
@@ -137,6 +139,16 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
   return info;
 }
 
+// Takes the socket that is bound to `path` out of those that were inherited; -1: there is none.
+int take_socket(std::vector<InheritedSocket>* inherited, const std::string& path) {
+  const auto found = std::find_if(inherited->begin(), inherited->end(),
+                                  [&path](const InheritedSocket& socket) { return socket.path == path; });
+  if (found == inherited->end()) return -1;
+  const int descriptor = found->descriptor;
+  inherited->erase(found);
+  return descriptor;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& options) {
@@ -223,6 +235,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.RegisterService(state->verdicts->service());
   builder.RegisterService(state->archive.get());
   state->ports.resize(options.listen.size(), 0);
+  auto inherited = inherited_sockets();
+  if (!inherited.ok()) return inherited.status();
   for (std::size_t i = 0; i < options.listen.size(); ++i) {
     const Address& address = options.listen[i];
     if (address.kind == Address::Kind::kTcp) {
@@ -230,9 +244,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       builder.AddListeningPort(address.text, credentials, &state->ports[i]);
       continue;
     }
-    auto socket = UnixListener::listen({address.path, options.socket_mode, options.socket_group});
+    auto socket = UnixListener::listen(
+        {address.path, options.socket_mode, options.socket_group, take_socket(&*inherited, address.path)});
     if (!socket.ok()) return socket.status();
     state->sockets.push_back(*std::move(socket));
+  }
+  if (!inherited->empty()) {
+    return absl::FailedPreconditionError(
+        StrCat("$LISTEN_FDS: expected sockets that --listen names, found unix:", inherited->front().path));
   }
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) {

@@ -54,6 +54,9 @@ int open_reserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::listen(const Options& options) {
+  if (options.inherited >= 0) {
+    return std::unique_ptr<UnixListener>(new UnixListener(options.path, options.inherited));
+  }
   if (auto cleared = clear_stale_socket(options.path); !cleared.ok()) return cleared;
   const auto failed = [&](const char* doing) {
     return absl::UnavailableError(

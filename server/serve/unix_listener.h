@@ -23,12 +23,13 @@ class UnixListener {
     std::string path;
     mode_t mode = 0600;
     gid_t group = static_cast<gid_t>(-1);  // -1: as it comes.
+    int inherited = -1;                    // A socket that listens there already, whose mode and group stay; -1: none.
   };
 
   // Takes the place of a socket that nobody listens on any more. Errors name the flag and the path: UNAVAILABLE
   // (somebody does), FAILED_PRECONDITION (something else than a socket is there), PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<UnixListener>> listen(const Options& options);
-  // Takes no more connections and removes the socket. The server must live until then.
+  // Takes no more connections and removes the socket, unless it was inherited. The server must live until then.
   ~UnixListener();
 
   // Gives connections to the server from now on. Call once.

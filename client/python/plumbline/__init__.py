@@ -16,10 +16,10 @@ if not starts_a_program():
     from .credentials import Tls
     from .definition import define
     from .errors import PlumblineError, TypeIIError
-    from .job import VERSION as __version__
     from .recorded import compile_backend
     from .schema import PERTURBING_OPS
     from .verdict import Place, TapVerdict, Verdict
+    from .version import VERSION as __version__
     from .watch import Audit, watch
 
 __all__ = [

@@ -17,6 +17,7 @@ from .held import held_modules
 from .job import open_request
 from .mapping import Made, Side, check_mapping, check_sides
 from .payload import Pool
+from .progress import Progress
 from .recorded import record_default_backend
 from .repeat import Content, changed_content, leaf_content
 from .step import StepCapture
@@ -29,6 +30,7 @@ Program = Callable[[], Mapping[str, torch.Tensor]]
 Wanted = frozenset[tuple[str, bool]]
 
 TIMEOUT_S = 600.0
+_PHASES = ("start", "the reference runs", "the target runs", "audit")
 
 
 def compare(
@@ -67,7 +69,8 @@ def compare(
     modules: patterns of module paths ("blocks.*"), whose outputs are taps too, "out:PATH": where the programs differ,
     the first of them that is not explained is named, however different their operations are.
     profile, alpha: as for watch(); the profile by default of the CUDA device where one is in use. With no server a
-    private daemon is started. Raises PlumblineError with the daemon's own words.
+    private daemon is started. Beyond two seconds tqdm, where it is installed, shows what is being done. Raises
+    PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
         raise PlumblineError(f"capture: expected 'leaves' or 'outputs', found {capture!r}")
@@ -78,13 +81,13 @@ def compare(
         raise PlumblineError(f"modules: expected a list of patterns, found {modules!r}")
     checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
     if profile is None:
-        used = torch.device("cuda") if torch.cuda.is_initialized() else torch.get_default_device()
+        used = torch.device("cuda") if _uses_cuda() else torch.get_default_device()
         profile = device_profile([used])
     with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(Progress(_PHASES))
         address = server or stack.enter_context(daemon.private())
-        pair = _Pair(
-            target, reference, address, profile, alpha, capture == "outputs", checked, mapping, modules, timeout
-        )
+        outputs = capture == "outputs"
+        pair = _Pair(target, reference, address, profile, alpha, outputs, checked, mapping, modules, timeout, progress)
         states = _random_states()
         once = pair.capture(frozenset())
         if once.verdict.verdict != "INCONCLUSIVE" or not once.wanted:
@@ -120,6 +123,7 @@ class _Pair:
     mapping: Mapping[str, Made]
     modules: Sequence[str]
     timeout: float
+    progress: Progress
 
     def capture(self, wanted: Wanted) -> _Captured:
         """Runs both programs, with the results of the operations in `wanted` observed, and waits for the verdict."""
@@ -134,6 +138,7 @@ class _Pair:
 
             values = None
             if callable(self.reference):
+                self.progress.at("the reference runs")
                 states = _random_states()
                 first = run("reference", None)
                 side = Side(self.mapping, is_reference=True)
@@ -142,12 +147,14 @@ class _Pair:
                 _set_random_states(states)
             else:
                 values = self.reference
+            self.progress.at("the target runs")
             second = run("target", "reference" if runs else None)
             side = Side(self.mapping, is_reference=False)
             second.capture(self.target, values, self.outputs, self.guards, side=side, modules=self.modules)
             if "reference" in runs:
                 check_sides(self.mapping, second.side, runs["reference"].side)
             second.send()
+            self.progress.at("audit")
             if "reference" in runs:
                 runs["reference"].wait(required=False)
             return _Captured(second.wait(required=True), runs)
@@ -286,9 +293,13 @@ class _Run:
         self._error = PlumblineError(f"{self._name}: {error}", error.code, error.fields)
 
 
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
 def _random_states() -> list[torch.Tensor]:
     states = [torch.get_rng_state()]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and _uses_cuda():
         states += torch.cuda.get_rng_state_all()
     return states
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -20,7 +22,8 @@ STOP_S_MAX = 10.0
 
 
 def binary() -> str:
-    """Path of plumblined: $PLUMBLINED, then PATH, then the build of the checkout that this package lies in."""
+    """Path of plumblined: $PLUMBLINED, then PATH, then the wheel plumbline-daemon, then the build of the checkout that
+    this package lies in."""
     named = os.environ.get("PLUMBLINED")
     if named:
         if not os.access(named, os.X_OK):
@@ -29,12 +32,16 @@ def binary() -> str:
     found = shutil.which("plumblined")
     if found:
         return found
+    if importlib.util.find_spec("plumbline_daemon") is not None:
+        return str(importlib.import_module("plumbline_daemon").program("plumblined"))
     for parent in pathlib.Path(__file__).resolve().parents:
         for build in ("release", "debug"):
             candidate = parent / "build" / build / "server" / "plumblined"
             if os.access(candidate, os.X_OK):
                 return str(candidate)
-    raise PlumblineError("plumblined not found: give server=, set PLUMBLINED, or put it on PATH")
+    raise PlumblineError(
+        "plumblined not found: give server=, set PLUMBLINED, put it on PATH, or pip install plumbline[daemon]"
+    )
 
 
 def _answers(path: pathlib.Path) -> bool:

@@ -132,7 +132,7 @@ def registered(name: str) -> Any:
         raise PlumblineError(
             f"define({name!r}): expected the name of a registered operation (torch.library), found none of that name"
         )
-    known = packet.overloads()
+    known = packet.overloads()  # type: ignore[no-untyped-call]
     if not overload:
         overload = "default" if "default" in known else known[0] if len(known) == 1 else ""
     if overload not in known:

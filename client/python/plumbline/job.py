@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from .v1 import audit_pb2
-
-VERSION = "0.1.0"
+from .version import VERSION
 
 
 def open_request(

@@ -78,7 +78,7 @@ def split(name: str, made: Made, tensor: torch.Tensor) -> Iterator[tuple[str, to
             raise PlumblineError(
                 f"mapping of {name!r}: expected {count} sizes that add up to {length}, found {list(sizes)}"
             )
-        for part, view in zip(made.parts, tensor.split(sizes, made.dim), strict=True):
+        for part, view in zip(made.parts, torch.split(tensor, list(sizes), made.dim), strict=True):
             yield from split(name, part, view)
 
 

@@ -75,10 +75,12 @@ class _RecordingBackend:
             recorded = _record(graph)
             return _region(recorded, inner(graph, examples))
 
-        return aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph)(module, inputs)
+        compile_both = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph)
+        return compile_both(module, inputs)
 
     def _inductor(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        return _recording_inductor()(module, inputs, config_patches=self._options or None)
+        compiled: Callable[..., Any] = _recording_inductor()(module, inputs, config_patches=self._options or None)
+        return compiled
 
 
 def record_default_backend() -> None:
@@ -112,7 +114,7 @@ def _recording_inductor() -> Callable[..., Any]:
         inner = inner_compile if getattr(inner_compile, "records_graphs", False) else _recording(inner_compile)
         # A cached pair of graphs would be loaded without being compiled, and so without being seen.
         with torch._functorch.config.patch(enable_autograd_cache=False):
-            return original(*args, inner_compile=inner, **kwargs)
+            return original(*args, inner_compile=inner, **kwargs)  # type: ignore[misc]
 
     compile_fx.records_graphs = True  # type: ignore[attr-defined]
     inductor.compile_fx = compile_fx

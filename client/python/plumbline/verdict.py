@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from .v1 import verdict_pb2
+
+# Fields of a verdict that say which step it is of, and when and how it was audited.
+_OF_THE_STEP = (
+    *("id", "project", "job", "run", "rank", "step", "time", "audit_seconds", "backend", "trace"),
+    *("digest", "rank_digests"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,33 @@ class Verdict:
             lines.append(f"suspect: {self.suspect}")
         lines.append(self.message.sentence)
         return "\n".join(lines)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they say the same, whenever and of whichever step; NaN is what was not asked."""
+        return self._said() == other._said() if isinstance(other, Verdict) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._said())
+
+    def _said(self) -> bytes:
+        said = verdict_pb2.Verdict()
+        said.CopyFrom(self.message)
+        for field in _OF_THE_STEP:
+            said.ClearField(field)
+        return said.SerializeToString(deterministic=True)
+
+    def one_line(self) -> str:
+        """As it is printed, on one line, as a log has it."""
+        return "; ".join(str(self).splitlines())
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: what is printed, and the rest to be opened."""
+        colour = {"TYPE_I": "#1a7f37", "TYPE_II": "#cf222e"}.get(self.verdict, "#9a6700")
+        first, *others = (html.escape(line) for line in str(self).splitlines())
+        return (
+            f'<div><strong style="color:{colour}">{first}</strong><br>{"<br>".join(others)}'
+            f"<details><summary>explain()</summary><pre>{html.escape(self.explain())}</pre></details></div>"
+        )
 
     def __repr__(self) -> str:
         return f"<Verdict {self.message.id or 'step ' + str(self.message.step)}: {self.verdict} {self.grade}>"

@@ -416,7 +416,7 @@ class Audit:
                 self._alarm = verdict
                 self._next = -1
             elif self._on_type_ii == "log":
-                log.warning("plumbline: step %d: %s", message.step, verdict)
+                log.warning("plumbline: step %d: %s", message.step, verdict.one_line())
         for listener in listeners:
             try:
                 listener(verdict)

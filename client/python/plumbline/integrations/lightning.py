@@ -12,6 +12,7 @@ try:
 except ImportError:  # The same library goes by two names.
     from pytorch_lightning import Callback, LightningModule, Trainer
 
+from ..disabled import Disabled
 from ..watch import Audit, watch
 
 
@@ -21,7 +22,7 @@ class AuditCallback(Callback):
     taps and verdicts. close() ends it."""
 
     def __init__(self, server: str | None = None, **options: Any) -> None:
-        self.audit: Audit | None = None
+        self.audit: Audit | Disabled | None = None
         self._server = server
         self._options = options
         self._step: Any = None

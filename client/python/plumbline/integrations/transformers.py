@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ..disabled import Disabled
 from ..watch import Audit, watch
 
 
@@ -19,7 +20,7 @@ class AuditCallback(TrainerCallback):
     verdicts. Where train() raises, close() ends the step that was running."""
 
     def __init__(self, server: str | None = None, **options: Any) -> None:
-        self.audit: Audit | None = None
+        self.audit: Audit | Disabled | None = None
         self._server = server
         self._options = options
         self._step: Any = None
