@@ -164,14 +164,28 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   return plan;
 }
 
+// The magnitudes of the terms that make up the probes' taps, of those that have none yet.
+void add_magnitudes(const std::vector<Probe>& probes, const std::vector<bool>& which, const TapValues& values,
+                    std::map<std::size_t, double>* magnitudes) {
+  std::map<std::size_t, double> norms;
+  for (std::size_t p = 0; p < which.size(); ++p) {
+    if (!which[p]) continue;
+    for (const Probe::Part& part : probes[p].parts)
+      if (!magnitudes->contains(part.tap)) norms[part.tap] = values.probed(part.tap).magnitude;
+  }
+  if (!norms.empty()) magnitudes->merge(tap_magnitudes(values.graph, values.replay, norms));
+}
+
 // What a group says nothing of as a whole, in halves, each beside the magnitudes of the terms that make up its taps;
 // one tap alone is asked by these once more.
-std::vector<Probe> halves_of(const Probe& probe, const Graph& graph, const TapValues& values, std::uint64_t seed) {
+std::vector<Probe> halves_of(const Probe& probe, const TapValues& values,
+                             const std::map<std::size_t, double>& magnitudes, std::uint64_t seed) {
   std::vector<ProbeTap> taps;
   for (const Probe::Part& part : probe.parts) {
     taps.push_back(values.probed(part.tap));
-    taps.back().magnitude = tap_magnitude(graph, values.replay, graph.taps[part.tap], taps.back().magnitude);
+    taps.back().magnitude = magnitudes.at(part.tap);
   }
+  if (probe.of_one_element()) return {scalar_probe(taps[0])};
   if (taps.size() == 1) return {signs_probe(probe.name, taps, seed)};
   const auto middle = taps.begin() + static_cast<std::ptrdiff_t>(taps.size() / 2);
   std::vector<Probe> halves;
@@ -250,7 +264,7 @@ struct Asked {
     std::vector<bool> found(probes.size(), false);
     for (std::size_t p = 0; p < probes.size() && room >= 2; ++p) {
       const Probe& probe = probes[p];
-      found[p] = !probe.of_mathematics && !probe.of_one_element() && bounds.findings[first + p].execution.vacuous() &&
+      found[p] = !probe.of_mathematics && bounds.findings[first + p].execution.vacuous() &&
                  (probe.parts.size() > 1 || !asked_alone.contains(probe.name));
       if (found[p]) room -= 2;
     }
@@ -414,14 +428,16 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   // A tap of which nothing can be said silences none beside it.
   std::set<std::string> asked_alone;
+  std::map<std::size_t, double> magnitudes;  // Of the terms that make up a tap.
   for (std::size_t room = kPartProbesMax;;) {
     const std::vector<bool> silent = asked.silent(asked_alone, room, bounds);
     if (std::ranges::find(silent, true) == silent.end()) break;
     replay_again();
+    add_magnitudes(asked.probes, silent, values, &magnitudes);
     std::vector<Probe> parts;
     for (std::size_t p = 0; p < silent.size(); ++p)
       if (silent[p])
-        std::ranges::move(halves_of(asked.probes[p], graph, values, input.seed ^ (0x55 + room + p)),
+        std::ranges::move(halves_of(asked.probes[p], values, magnitudes, input.seed ^ (0x55 + room + p)),
                           std::back_inserter(parts));
     room -= parts.size();
     std::vector<Envelope> of_parts =

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "server/judge/judge.h"
+#include "server/lower/shape_text.h"
 
 namespace plumbline {
 namespace {
@@ -17,16 +18,26 @@ std::vector<Format> formats_by_origin(const Graph& graph) {
   return formats;
 }
 
-// The operation that first reads a leaf, or a window on it; 0: none does.
-std::uint32_t first_reader(const Graph& graph, NodeId leaf) {
+struct Reader {
+  std::uint32_t origin = 0;  // 0: there is none.
+  Shape operand;             // As it reads the leaf, whose own elements lie in one row.
+};
+
+// The operation that first reads a leaf, or a window on it.
+Reader first_reader(const Graph& graph, NodeId leaf) {
   std::set<NodeId> moved{leaf};
   for (NodeId id = leaf + 1; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    if (!std::ranges::any_of(node.inputs, [&](NodeId input) { return moved.count(input) != 0; })) continue;
-    if (node.origin != 0) return node.origin;
+    const auto read = std::ranges::find_if(node.inputs, [&](NodeId input) { return moved.count(input) != 0; });
+    if (read == node.inputs.end()) continue;
+    if (node.origin != 0) {
+      const Shape& held = graph.nodes[*read].shape;
+      const bool shaped = node.primitive == Primitive::kWindow && count(node.shape) == count(held);
+      return {node.origin, shaped ? node.shape : held};
+    }
     moved.insert(id);
   }
-  return 0;
+  return {0, graph.nodes[leaf].shape};
 }
 
 }  // namespace
@@ -41,12 +52,12 @@ Place place_of(const Graph& graph, NodeId node) {
   if (graph.nodes[node].primitive == Primitive::kLeaf && index == 0)
     for (const GraphLeaf& leaf : graph.leaves)
       if (leaf.node == node) {
-        place.op = "leaf " + (leaf.name.empty() ? "of data (" + std::string(traits(leaf.format).name) + ", " +
-                                                      std::to_string(count(graph.nodes[node].shape)) + " elements)"
-                                                : leaf.name);
-        const Origin& reader = graph.origins[first_reader(graph, node)];
-        place.source = reader.source;
-        place.module = reader.module;
+        const auto [reader, operand] = first_reader(graph, node);
+        place.op = "leaf " + (leaf.name.empty()
+                                  ? "of data (" + std::string(traits(leaf.format).name) + " " + text_of(operand) + ")"
+                                  : leaf.name);
+        place.source = graph.origins[reader].source;
+        place.module = graph.origins[reader].module;
       }
   return place;
 }

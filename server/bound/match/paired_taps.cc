@@ -7,15 +7,10 @@
 
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
+#include "server/lower/shape_text.h"
 
 namespace plumbline {
 namespace {
-
-std::string text_of(const Shape& shape) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
 
 std::vector<PairedTap> by_name(const Graph& target, const Graph& reference, Bounds* bounds) {
   std::map<std::string, std::size_t> named;

@@ -198,7 +198,7 @@ ValueQuestions questions_of_taps(const Graph& graph, const Replay& exact, const 
                             : signs_probe(tap.name, {probed}, seed ^ (probed.index + 1));
     questions.asked.push_back({probe, ""});
   }
-  if (!others.empty()) questions.asked.push_back({signs_probe("signs(reference values)", others, seed ^ 0x58), ""});
+  if (!others.empty()) questions.asked.push_back({signs_probe("all other reference values", others, seed ^ 0x58), ""});
   for (ValueQuestion& question : questions.asked) question = asked_of(std::move(question), graph, taps);
   return questions;
 }

@@ -7,6 +7,7 @@
 #include "server/bound/envelope/answer.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
+#include "server/bound/replay/terms.h"
 #include "server/bound/value/questions.h"
 #include "server/bound/value/redrawn.h"
 
@@ -46,6 +47,7 @@ class Judging {
         envelopes(own_side(), questions_of_taps(graph_, sides_.followed, own, input_.seed ^ 0x5a),
                   (1 - kPartsShare) * input_.alpha);
     std::vector<Asked> parts = parts_of(own_side(), own);
+    measure_by_terms(own, &whole);
     if (worst_of(whole) > 1 || worst_of(parts) > 1) add_remainders(&whole, &parts);
     const double margin = std::fmax(worst_of(whole), worst_of(parts));
     if (margin > 1) read_otherwise(margin, &own, &whole, &parts);
@@ -133,6 +135,28 @@ class Judging {
 
   std::vector<Asked> parts_of(const Side& side, const std::vector<ValueDifference>& taps) {
     return envelopes(side, questions_of_parts(graph_, taps, input_.seed ^ 0x5b), kPartsShare * input_.alpha);
+  }
+
+  // What says nothing beside a tap's own norm, beside the terms that make it up.
+  void measure_by_terms(const std::vector<ValueDifference>& taps, std::vector<Asked>* whole) {
+    std::map<std::size_t, double> norms;
+    std::vector<Asked*> silent;
+    for (Asked& one : *whole) {
+      const std::vector<Probe::Part>& asked = one.question.probe.parts;
+      if (!one.answer.vacuous() || asked.size() != 1 || graph_.taps[asked[0].tap].scale > 0) continue;
+      const auto tap = std::ranges::find(taps, asked[0].tap, &ValueDifference::tap);
+      if (tap->mask) continue;
+      norms[tap->tap] = tap_magnitude(graph_, sides_.followed, graph_.taps[tap->tap], tap->norm);
+      silent.push_back(&one);
+    }
+    if (silent.empty()) return;
+    const std::map<std::size_t, double> magnitudes = tap_magnitudes(graph_, sides_.followed, norms);
+    for (Asked* one : silent) {
+      const std::size_t tap = one->question.probe.parts[0].tap;
+      if (!(magnitudes.at(tap) > norms.at(tap))) continue;
+      one->question.probe.scale *= magnitudes.at(tap) / (norms.at(tap) > 0 ? norms.at(tap) : 1);
+      one->answer = answered(*one);
+    }
   }
 
   // What an envelope of first order leaves out, of the questions beyond it.
