@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..errors import PlumblineError
 from . import arithmetic
@@ -24,11 +25,11 @@ _log = logging.getLogger("plumbline")
 
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
-    """The framework's defaults, whatever the program has set for its own operations."""
+    """The framework's defaults, whatever the program has set for its own operations, and none of what watches those."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        with torch.no_grad(), torch.autocast("cpu", enabled=False), CPU:
+        with _disable_current_modes(), torch.no_grad(), torch.autocast("cpu", enabled=False), CPU:
             yield
     finally:
         torch.set_default_dtype(dtype)
