@@ -101,3 +101,67 @@ def test_products(server: str, name: str, capture: str) -> None:
         lambda: products(lambda graph, x: kind(graph, x) * 1.001), lambda: products(by_hand), server, capture=capture
     )
     assert wrong.verdict == "TYPE_II", wrong.explain()
+
+
+BAGS: dict[str, dict] = {
+    "sum": {"mode": "sum", "sparse": True},
+    "mean": {"mode": "mean", "sparse": True},
+    "padded": {"mode": "mean", "sparse": True, "padding_idx": 3},
+    "to the last": {"mode": "sum", "sparse": True, "include_last_offset": True},
+    "weighed": {"mode": "sum", "sparse": True},
+    "rare words first": {"mode": "mean", "scale_grad_by_freq": True},
+    "rare and weighed": {"mode": "sum", "scale_grad_by_freq": True},
+}
+
+
+def bagged(name: str, options: dict, factor: float = 1.0) -> dict[str, Tensor]:
+    """What a step leaves of a table whose words come once, twice and never."""
+    torch.manual_seed(0)
+    bag = nn.EmbeddingBag(10, 4, **options)
+    words, begin = torch.tensor([1, 3, 1, 7, 3, 9, 2, 3]), torch.tensor([0, 3, 3, 5, 8])
+    begin = begin if options.get("include_last_offset") else begin[:-1]
+    weights = drawn(8).requires_grad_() if name.endswith("weighed") else None
+    optimizer = torch.optim.SGD(bag.parameters(), 0.1)
+    loss = torch.tanh(bag(words, begin, per_sample_weights=weights)).sum() * factor
+    loss.backward()
+    optimizer.step()
+    taps = {"loss": loss.detach(), "table": bag.weight.detach()}
+    return taps if weights is None else {**taps, "weights": weights.grad}
+
+
+@pytest.mark.parametrize("name", BAGS)
+@pytest.mark.parametrize("capture", ["leaves", "outputs"])
+def test_gradients_of_bags(server: str, name: str, capture: str) -> None:
+    options = BAGS[name]
+    alone = plumbline.compare(lambda: bagged(name, options), None, server, capture=capture)
+    assert alone.verdict == "TYPE_I" and not alone.coverage.opaque, alone.explain()
+    same = plumbline.compare(lambda: bagged(name, options), lambda: bagged(name, options), server, capture=capture)
+    assert same.grade == "MATCH", same.explain()
+    wrong = plumbline.compare(
+        lambda: bagged(name, options, 1.001), lambda: bagged(name, options), server, capture=capture
+    )
+    assert wrong.verdict == "TYPE_II" and not wrong.coverage.opaque, wrong.explain()
+
+
+@pytest.mark.parametrize("name", [name for name, options in BAGS.items() if options.get("sparse")])
+def test_a_sparse_gradient_of_bags_is_what_a_dense_one_is(server: str, name: str) -> None:
+    dense = {**BAGS[name], "sparse": False}
+    verdict = plumbline.compare(lambda: bagged(name, BAGS[name]), lambda: bagged(name, dense), server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_a_gradient_by_frequency_is_the_other_divided_by_how_often_a_word_comes(server: str) -> None:
+    def by_hand() -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        bag = nn.EmbeddingBag(10, 4, mode="mean")
+        words, begin = torch.tensor([1, 3, 1, 7, 3, 9, 2, 3]), torch.tensor([0, 3, 3, 5])
+        loss = torch.tanh(bag(words, begin)).sum()
+        loss.backward()
+        often = torch.bincount(words, minlength=10).clamp(min=1)[:, None]
+        return {"loss": loss.detach(), "table": bag.weight.detach() - 0.1 * (bag.weight.grad / often)}
+
+    name = "rare words first"
+    same = plumbline.compare(lambda: bagged(name, BAGS[name]), by_hand, server)
+    assert same.verdict == "TYPE_I", same.explain()
+    wrong = plumbline.compare(lambda: bagged(name, {"mode": "mean"}), by_hand, server)
+    assert wrong.verdict == "TYPE_II", wrong.explain()

@@ -1,8 +1,11 @@
 // Bags of embeddings: rows of a table added up, averaged or compared, bag by bag (ATen: native/EmbeddingBag.cpp).
+#include "server/lower/aten/bag.h"
+
 #include <algorithm>
 #include <limits>
+#include <optional>
 
-#include "server/lower/registry.h"
+#include "server/lower/aten/rows.h"
 #include "server/lower/spatial.h"
 
 namespace plumbline {
@@ -92,14 +95,36 @@ void lower_embedding_bag(Call& call) {
   call.returns(0, mode == kMean ? total * share(bags, table.format()) : total);
 }
 
+// [n, 1]: how often each word occurs among all.
+Expr occurrences(const Expr& words, std::int64_t rows) {
+  Emitter& emitter = *words.emitter;
+  const InIntegers integers(emitter);
+  return gather_rows(scatter_add(ones(emitter, words.count()), words, rows, Format::kInt64), words);
+}
+
+// What each word's row of the table gains, [n, d]: its bag's gradient times one factor, which is made in fp64 and held
+// in the gradient's format.
+Expr gains(Call& call, const Bags& bags, Expr dy, bool by_frequency) {
+  Expr each = by_word(dy, bags);
+  std::optional<Expr> factor;
+  if (call.has("per_sample_weights")) factor = cast(weights_by_word(call, each.size(0)), Format::kFloat64);
+  if (by_frequency) {
+    const Expr count = cast(occurrences(bags.words, call.integer("num_weights", 0)), Format::kFloat64);
+    factor = factor ? *factor / count : 1.0 / count;
+  }
+  if (call.integer("mode", kSum) == kMean) {
+    const Expr part = by_word(share(bags, Format::kFloat64), bags);
+    factor = factor ? *factor * part : part;
+  }
+  return factor ? each * cast(*factor, dy.format()) : each;
+}
+
 void lower_embedding_bag_backward(Call& call) {
   const Expr dy = call.tensor("grad");
-  const std::int64_t mode = call.integer("mode", kSum), rows = call.integer("num_weights", 0);
-  if (call.boolean("sparse", false)) call.unsupported("sparse gradients");
-  if (call.boolean("scale_grad_by_freq", false)) call.unsupported("scale_grad_by_freq");
+  const std::int64_t rows = call.integer("num_weights", 0);
   const Bags bags = bags_of(call, dy.size(0));
   const Format own = dy.format();
-  if (mode == kMax) {
+  if (call.integer("mode", kSum) == kMax) {
     const Expr chosen = call.tensor("maximum_indices");
     Expr position = elements(chosen);
     {
@@ -111,9 +136,7 @@ void lower_embedding_bag_backward(Call& call) {
     call.returns(reshape(added, {rows, dy.size(1)}));
     return;
   }
-  Expr each = by_word(dy, bags);
-  if (mode == kMean) each = each * by_word(cast(share(bags, Format::kFloat64), own), bags);
-  if (call.has("per_sample_weights")) each = each * weights_by_word(call, each.size(0));
+  const Expr each = gains(call, bags, dy, call.boolean("scale_grad_by_freq", false));
   const InIntegers integers(call.emitter());
   const Expr word = select(bags.bag < 0.0, call.emitter().constant(-1), bags.words);
   call.returns(scatter_add(cast(each, own), word, rows, own));
@@ -129,6 +152,19 @@ void lower_per_sample_weights_backward(Call& call) {
 }
 
 }  // namespace
+
+void lower_sparse_bag_backward(Call& call) {
+  const Expr dy = call.tensor("grad");
+  const std::int64_t entries = call.result_shape(0).back();
+  if (call.integer("mode", kSum) == kMax || call.boolean("scale_grad_by_freq", false)) call.unsupported("its mode");
+  const Bags bags = bags_of(call, dy.size(0));
+  const Expr each = cast(gains(call, bags, dy, false), dy.format());
+  const InIntegers integers(call.emitter());
+  const Expr kept = narrow(ascending(cast(bags.bag < 0.0, Format::kInt64)), 0, 0, entries);
+  const std::int64_t n = bags.words.count();
+  call.returns(0, reshape(gather_rows(reshape(bags.words, {n, 1}), kept), {1, entries}));
+  call.returns(1, gather_rows(each, kept));
+}
 
 std::span<const Rule> bag_rules() {
   constexpr auto kIndex = DecisionKind::kLastIndex;

@@ -1,8 +1,8 @@
 // Operations on sparse tensors in coordinates (ATen: native/sparse/SparseTensor.cpp, SparseTensorMath.cpp). The client
 // describes such a tensor by its indices [sparse dimensions, n] and its values [n, ...], in a list of two, and names
 // the operation with " on sparse_coo" at its end. A result is two: indices and values.
+#include "server/lower/aten/bag.h"
 #include "server/lower/aten/rows.h"
-#include "server/lower/registry.h"
 #include "server/lower/spatial.h"
 
 namespace plumbline {
@@ -138,6 +138,7 @@ void lower_addmm(Call& call) {
 std::span<const Rule> sparse_rules() {
   static const Rule kRules[] = {
       {"_sparse_coo_tensor_with_dims_and_tensors", {"default"}, lower_made},
+      {"_embedding_bag_backward", {"default"}, lower_sparse_bag_backward},
       {"clone", {"default"}, lower_clone},
       {"_coalesce", {"default"}, lower_coalesce, kObserved},
       {"sparse_mask", {"default"}, lower_mask},
