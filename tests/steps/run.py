@@ -80,20 +80,21 @@ def _registered(place: str, cause: str, paired: bool, since: int) -> Callable:
     return register
 
 
-def judged(bug: Bug, form: str, server: str) -> list[plumbline.Verdict]:
-    """The verdicts of all steps of a run."""
+def judged(bug: Bug, form: str, server: str, seed: int = 0) -> list[plumbline.Verdict]:
+    """The verdicts of all steps of a run. `seed`: of its weights, and with 1 more of its data."""
     job = f"{bug.name}-{form}"
     if not bug.paired:
-        return _watched(bug, form, server, job)
-    _watched(bug, REFERENCE, server, job, keep_trace=True)
-    return _watched(bug, form, server, job, reference=REFERENCE)
+        return _watched(bug, form, server, job, seed)
+    _watched(bug, REFERENCE, server, job, seed, keep_trace=True)
+    return _watched(bug, form, server, job, seed, reference=REFERENCE)
 
 
-def _watched(bug: Bug, form: str, server: str, job: str, **options: Any) -> list[plumbline.Verdict]:
-    torch.manual_seed(0)
+def _watched(bug: Bug, form: str, server: str, job: str, seed: int, **options: Any) -> list[plumbline.Verdict]:
+    torch.manual_seed(seed)
     training = bug.build(form)
-    torch.manual_seed(1)
-    with plumbline.watch(training.model, training.optimizer, server, job=job, run=form, every=1, **options) as audit:
+    torch.manual_seed(seed + 1)
+    options |= {"job": job, "run": form, "every": 1, "on_type_ii": "ignore"}
+    with plumbline.watch(training.model, training.optimizer, server, **options) as audit:
         for name, holder in training.state.items():
             audit.state(name, holder)
         for number in range(STEPS):

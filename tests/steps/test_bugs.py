@@ -10,12 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import averages  # noqa: F401 Each registers its bugs.
-import between_steps  # noqa: F401
-import gradients  # noqa: F401
-import losses  # noqa: F401
-import optimizers_by_hand  # noqa: F401
-from run import BUG, BUGS, FIXED, STEPS, Bug, judged
+from bugs import BUG, BUGS, FIXED, STEPS, Bug, judged
 
 from plumbline import daemon
 

@@ -1,5 +1,6 @@
 """Watches every program for some steps: each step must be judged, none accused, and no bit of the training changed. A
-program that can be built with a bug is paired with its healthy self, and with another of these."""
+program that can be built with a bug is paired with its healthy self, and with another of these. The bugs between and
+within steps (tests/steps) are found beside them, or not, and their fixed twins judged."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from . import (  # noqa: F401 Each registers its programs.
     science,
     sequences,
     similarity,
+    stepwise,
     structures,
     transforms,
     unrolled,
@@ -155,6 +157,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
     with running() as daemon, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcomes = [_watched(p, seed, daemon.address) for p in programs]
+        steps_bugs = stepwise.judged(small, seed, daemon.address)
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     steps = STEPS * len(outcomes)
 
@@ -163,6 +166,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
 
     lines = ["what was not answered whole, or not placed, by program"]
     lines += [line for outcome in outcomes for line in _lines(outcome)]
+    lines += [line for bug in steps_bugs for line in bug.lines()]
     return "\n".join(lines) + f"\n\nprograms drawn from --seed {seed}", {
         "programs": len({outcome.program.name for outcome in outcomes}),
         "in_16_bits": sum(outcome.narrow for outcome in outcomes),
@@ -170,10 +174,12 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         "answered_whole_pct": percent(len(verdicts) - sum(len(outcome.open_steps) for outcome in outcomes)),
         "opaque_pct": percent(sum(verdict.coverage.opaque > 0 for verdict in verdicts)),
         "inconclusive_pct": percent(sum(verdict.verdict == "INCONCLUSIVE" for verdict in verdicts)),
-        "false_type_ii": sum(outcome.accused for outcome in outcomes),
+        "false_type_ii": sum(outcome.accused for outcome in outcomes) + sum(bug.accused for bug in steps_bugs),
         "unjudged": steps - len(verdicts),
-        "bugs": sum(bool(outcome.bug) for outcome in outcomes),
-        "bugs_found": sum(outcome.found for outcome in outcomes),
-        "bugs_located": sum(outcome.located for outcome in outcomes),
+        "bugs": sum(bool(outcome.bug) for outcome in outcomes) + len(steps_bugs),
+        "bugs_found": sum(outcome.found for outcome in outcomes) + sum(bug.found for bug in steps_bugs),
+        "bugs_located": sum(outcome.located for outcome in outcomes) + sum(bug.located for bug in steps_bugs),
+        "twins_whole": sum(not bug.twin_open for bug in steps_bugs)
+        + sum(all(v.verdict == "TYPE_I" for v in outcome.twin) for outcome in outcomes if outcome.bug),
         "bitwise_changed": sum(outcome.changed for outcome in outcomes),
     }
