@@ -119,7 +119,7 @@ def test_a_step_that_raises_within_another(server: str) -> None:
     training = Training()
     with watched(training, server, "raises") as audit:
         with audit.step():
-            training.train(lambda: pytest.raises(ZeroDivisionError, raising, audit))
+            training.train(lambda: raising(audit))
         with audit.step():
             training.train()
         assert audit.flush()
@@ -127,7 +127,7 @@ def test_a_step_that_raises_within_another(server: str) -> None:
 
 
 def raising(audit: plumbline.Audit) -> None:
-    with audit.step():
+    with pytest.raises(ZeroDivisionError), audit.step():
         assert audit.missed() == 1
         1 / 0  # noqa: B018
 
