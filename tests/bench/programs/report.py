@@ -18,7 +18,9 @@ from . import (  # noqa: F401 Each registers its programs.
     decisions,
     generative,
     language,
+    layers,
     learners,
+    likelihoods,
     optimizers,
     scenes,
     science,
@@ -28,6 +30,7 @@ from . import (  # noqa: F401 Each registers its programs.
     structures,
     transforms,
     unrolled,
+    updates,
     vision,
 )
 from .training import PROGRAMS, Program, Training
