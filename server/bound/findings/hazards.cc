@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "kernels/checks.h"
 #include "server/bound/findings/grid_hazards.h"
@@ -250,13 +251,28 @@ NodeId made(const Graph& graph, NodeId id) {
   return id;
 }
 
+// Operations that an equation defines, which Newton's steps solve from what was observed: their residuals, which are
+// zero by mathematics, are ours and no sums of the program.
+std::set<std::uint32_t> solved(const Graph& graph) {
+  std::map<NodeId, std::uint32_t> starts;
+  for (const GraphLeaf& leaf : graph.leaves)
+    if (leaf.anchor) starts[leaf.node] = graph.nodes[leaf.node].origin;
+  std::set<std::uint32_t> origins;
+  for (const Node& node : graph.nodes)
+    for (NodeId input : node.inputs)
+      if (const auto start = starts.find(input); start != starts.end() && start->second == node.origin)
+        origins.insert(node.origin);
+  return origins;
+}
+
 // Sums of two computed terms. Not in backward: a gradient cancels at every optimum, by design.
 void add_what_may_cancel(const Graph& graph, const Replay& values, Additions* additions) {
+  const std::set<std::uint32_t> ours = solved(graph);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     if (node.primitive != Primitive::kSub && node.primitive != Primitive::kAdd) continue;
     if (!values.has(id) || !is_float(node.result) || node.shape != graph.nodes[node.inputs[0]].shape) continue;
-    if (graph.origins[node.origin].phase == Phase::kBackward) continue;
+    if (graph.origins[node.origin].phase == Phase::kBackward || ours.contains(node.origin)) continue;
     if (rounds(graph.nodes[made(graph, node.inputs[0])]) && rounds(graph.nodes[made(graph, node.inputs[1])]))
       (*additions)[id].may_cancel = true;
   }

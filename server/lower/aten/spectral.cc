@@ -7,6 +7,8 @@
 //
 // Kernels are stable in norm: they give the factors of a matrix that is off by some last places of the norm of A. The
 // last step therefore starts from (A + |A|) - |A|, and rounds as its own products do.
+#include <optional>
+
 #include "server/lower/aten/matrices.h"
 #include "server/lower/registry.h"
 
@@ -15,6 +17,8 @@ namespace {
 
 constexpr std::int64_t kIteratedRowsMax = 512;
 constexpr int kExactSteps = 2;
+constexpr double kCloseRoundings = 4;    // Of the norm: nearer values are not told apart.
+constexpr double kLeastApart = 0x1p-60;  // Of the norm: what is divided by where values are equal.
 
 Expr as_matrices(Call& call, Expr x) { return matrices(call, x, kIteratedRowsMax); }
 
@@ -33,11 +37,19 @@ Expr on_diagonal(Expr like) {
   return compare(Primitive::kEqual, row, column);
 }
 
+Expr norm_of(Expr x) { return reduce(Primitive::kNorm, x, {1, 2}); }
+
 // x, known up to some last places of its norm.
 Expr perturbed(Expr x) {
-  const Expr norm = reduce(Primitive::kNorm, x, {1, 2});
+  const Expr norm = norm_of(x);
   return (x + norm) - norm;
 }
+
+// Where x, of any sign, is no larger than `limit`.
+Expr within(Expr x, Expr limit) { return compare(Primitive::kLessEqual, abs(x), limit); }
+
+// x or, where it is smaller, `least`.
+Expr at_least(Expr x, Expr least) { return select(within(x, least), least, x); }
 
 // How far the columns of x are from orthonormal: I - x^T x.
 Expr defect(Expr x, Expr diagonal_mask) {
@@ -45,18 +57,23 @@ Expr defect(Expr x, Expr diagonal_mask) {
   return one - matmul(transposed(x), x);
 }
 
+// Values of a that a kernel in this format may take for one.
+Expr close_values(Expr a, Format format) { return kCloseRoundings * unit_roundoff(format) * norm_of(a); }
+
 struct Eigen {
   Expr values, vectors;  // [batch, 1, n], [batch, n, n]
 };
 
-Eigen eigen_step(Expr a, Expr vectors) {
+// `close`: no vectors are turned toward each other whose values differ by no more.
+Eigen eigen_step(Expr a, Expr vectors, std::optional<Expr> close = std::nullopt) {
   const Expr mask = on_diagonal(a), r = defect(vectors, mask);
   const Expr s = matmul(transposed(vectors), matmul(a, vectors));
   const Expr values = diagonal(s) / (1.0 - diagonal(r));
   // E_ij = (s_ij + l_j r_ij) / (l_j - l_i), and r_ii / 2 on the diagonal.
   const Expr apart = values - transposed(values), half = 0.5 * r;
-  const Expr mixed = select(mask, half, (s + values * r) / select(mask, values.emitter->constant(1), apart));
-  return {values, vectors + matmul(vectors, mixed)};
+  const Expr kept = close ? within(apart, *close) : mask;
+  const Expr divisor = at_least(select(kept, values.emitter->constant(1), apart), kLeastApart * norm_of(a));
+  return {values, vectors + matmul(vectors, select(kept, half, (s + values * r) / divisor))};
 }
 
 // Factors of `shape` with columns (or rows) of any sign, as they were observed, in fp64.
@@ -83,8 +100,9 @@ void lower_eigen(Call& call) {
   Expr vectors = start(call, 1);
   {
     const ComputeIn exactly(emitter, Format::kFloat64);
-    const Expr wide = cast(a, Format::kFloat64);
-    for (int step = 0; step < kExactSteps; ++step) vectors = cast(eigen_step(wide, vectors).vectors, Format::kFloat64);
+    const Expr wide = cast(a, Format::kFloat64), close = close_values(wide, own);
+    for (int step = 0; step < kExactSteps; ++step)
+      vectors = cast(eigen_step(wide, vectors, close).vectors, Format::kFloat64);
   }
   const Eigen made = eigen_step(cast(perturbed(a), own), vectors);
   call.returns(0, reshape(made.values, call.result_shape(0)));
@@ -95,7 +113,7 @@ struct Singular {
   Expr left, values, right;  // [batch, m, k], [batch, 1, k], [batch, n, k]
 };
 
-Singular singular_step(Expr a, Expr left, Expr right) {
+Singular singular_step(Expr a, Expr left, Expr right, std::optional<Expr> close = std::nullopt) {
   const Expr image = matmul(a, right), back = matmul(transposed(a), left);  // A V, A^T U
   const Expr t = matmul(transposed(left), image), mask = on_diagonal(t);
   const Expr of_left = defect(left, mask), of_right = defect(right, mask);
@@ -103,12 +121,20 @@ Singular singular_step(Expr a, Expr left, Expr right) {
   // U' = U (I + F) + what A V has outside of U's span, over the singular values; V' alike with G.
   const Expr one = values.emitter->constant(1), turned = transposed(values);
   const Expr alpha = t + values * of_left, beta = transposed(t) + values * of_right;
-  const Expr apart = select(mask, one, (values - turned) * (values + turned));
-  const Expr f = select(mask, 0.5 * of_left, (values * alpha + turned * beta) / apart);
-  const Expr g = select(mask, 0.5 * of_right, (turned * alpha + values * beta) / apart);
+  const Expr least = kLeastApart * norm_of(a);
+  const Expr kept = close ? within(values - turned, *close) : mask;
+  const Expr apart = select(kept, one, at_least(values - turned, least) * at_least(values + turned, least));
+  const Expr f = select(kept, 0.5 * of_left, (values * alpha + turned * beta) / apart);
+  const Expr g = select(kept, 0.5 * of_right, (turned * alpha + values * beta) / apart);
   const Expr outside_left = image - matmul(left, t + matmul(of_left, t));
   const Expr outside_right = back - matmul(right, transposed(t) + matmul(of_right, transposed(t)));
-  return {left + matmul(left, f) + outside_left / values, values, right + matmul(right, g) + outside_right / values};
+  const auto corrected = [&](Expr vectors, Expr mixed, Expr outside) {
+    const Expr turned_in = vectors + matmul(vectors, mixed);
+    if (!close) return turned_in + outside / at_least(values, least);
+    const Expr small = within(values, *close);
+    return turned_in + select(small, values.emitter->constant(0), outside / select(small, one, values));
+  };
+  return {corrected(left, f, outside_left), values, corrected(right, g, outside_right)};
 }
 
 void lower_singular(Call& call) {
@@ -120,9 +146,9 @@ void lower_singular(Call& call) {
   Expr left = start(call, 0), right = transposed(start(call, 2));
   {
     const ComputeIn exactly(emitter, Format::kFloat64);
-    const Expr wide = cast(a, Format::kFloat64);
+    const Expr wide = cast(a, Format::kFloat64), close = close_values(wide, a.format());
     for (int step = 0; step < kExactSteps; ++step) {
-      const Singular made = singular_step(wide, left, right);
+      const Singular made = singular_step(wide, left, right, close);
       left = cast(made.left, Format::kFloat64);
       right = cast(made.right, Format::kFloat64);
     }
