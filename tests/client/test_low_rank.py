@@ -1,5 +1,5 @@
-"""Spectra in which many values are equal, or zero: vectors that the matrix determines are answered, whatever lies beside
-them; vectors that it does not determine are open, and accuse nobody."""
+"""Spectra in which many values are equal, or zero: vectors that the matrix determines are answered, whatever lies
+beside them; vectors that it does not determine are open, and accuse nobody."""
 
 from __future__ import annotations
 
