@@ -55,7 +55,10 @@ KEYS = {
         *("p99_verdict_ratio", "unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
     ],
     "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
-    "people": ["readme_lines", "page_kb", "page_drawn_ms", "console_errors", "figures_checked", "figures_wrong"],
+    "people": [
+        *("readme_lines", "doc_commands", "doc_commands_run", "page_kb", "page_painted_ms", "console_errors"),
+        *("figures_checked", "figures_wrong", "packages", "packages_installed_clean", "mypy_errors"),
+    ],
     "speed": [
         "verdict_vs_fp64",
         "paired_vs_fp64",
@@ -90,6 +93,10 @@ def test_report(name: str) -> None:
         assert figures["acked_lost"] == figures["duplicates"] == figures["silent_gaps"] == 0
         assert figures["attacks_survived"] == figures["attacks"] > 0 < figures["bad_inputs"] == figures["clear_errors"]
         assert figures["streams_ok"] == figures["streams"] > 0 == figures["unauthorised_let_in"]
+    if name == "people":
+        assert (figures["packages"], figures.pop("packages_installed_clean")) == (0, None), "not when it is small"
+        assert figures["doc_commands_run"] + text.count("not run: ") == figures["doc_commands"] > 60
+        assert figures["mypy_errors"] == 0 and figures["readme_lines"] <= 150
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]
