@@ -85,7 +85,7 @@ def train(address: str, steps: int, bug_from: int, **watch: object) -> None:
     torch.manual_seed(1)
     model = Network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    audit = plumbline.watch(model, optimizer, address, every=1, **watch)
+    audit = plumbline.watch(model, optimizer, address, every=1, on_type_ii="ignore", **watch)
     draw = torch.Generator().manual_seed(2)
     for step in range(steps):
         x = torch.randn(ROWS, 16, generator=draw)

@@ -46,7 +46,6 @@ NOT_RUN = {
     "./deploy/quickstart --keep": "it builds for minutes, and leaves a daemon running",
     "./deploy/quickstart": "it builds for minutes; tests/scenario/test_quickstart.py runs its training",
     "./deploy/carry": "it downloads what a node with a GPU builds with",
-    "./tests/run --gpu": "it needs a device",
     "systemctl": "no systemd runs in a test; test_package.py has systemd-socket-activate start the daemon",
 }
 # Those that go on until a signal: they must print something, and then live.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -120,6 +121,16 @@ def test_a_step_is_judged_by_what_the_packages_install(packages: Path, root: Pat
     finally:
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(STOP_S_MAX) == 0
+
+
+def test_the_container_starts_the_daemon_with_flags_that_it_takes(tmp_path: Path) -> None:
+    text = (ROOT / "deploy/Containerfile").read_text()
+    program, flags = (json.loads(re.findall(rf"^{word} (.*)$", text, re.M)[0]) for word in ("ENTRYPOINT", "CMD"))
+    assert program == ["plumblined"]
+    checked = subprocess.run([binary(), *flags, "--check-config"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    volumes = json.loads(re.findall(r"^VOLUME (.*)$", text, re.M)[0])
+    assert all(any(volume in flag for flag in flags) for volume in volumes)
 
 
 def test_systemd_listens_and_the_first_caller_starts_the_daemon(packages: Path, tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+"""Where the helpers of these tests are."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client" / "python"))
