@@ -2,8 +2,12 @@
 
 import argparse
 import dataclasses
+import datetime
 import json
 import os
+import platform
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -166,10 +170,21 @@ def is_wrong(figures: dict) -> bool:
     return power or scenarios or values or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 
+def markdown(command: str, text: str, figures: dict) -> str:
+    """A report as a document has it: the command, where and when it ran, its table, its figures."""
+    name = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    machine = f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}"
+    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    where = f"commit {name.strip() or 'unknown'}, {machine}, {date}"
+    return f"`{command}` ({where}):\n\n```text\n{text}\n```\n\n`{json.dumps(figures)}`"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/report", description=__doc__)
     parser.add_argument("name", choices=REPORTS)
     parser.add_argument("--small", action="store_true", help="fewer and smaller cases")
+    parser.add_argument("--markdown", action="store_true", help="a section of a document, in place of table and line")
     parser.add_argument("--seed", type=int, help="of the random cases")
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
@@ -184,8 +199,12 @@ def main() -> int:
                 parser.error(f"--{name.replace('_', '-')} goes with {report}")
     text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
-    print(text)
-    print(json.dumps(figures))
+    if options.markdown:
+        given = (each for each in sys.argv[1:] if each != "--markdown")
+        print(markdown(" ".join(["./tests/report", *given]), text, figures))
+    else:
+        print(text)
+        print(json.dumps(figures))
     return 0 if passed and not is_wrong(figures) else 1
 
 

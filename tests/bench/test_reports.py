@@ -3,12 +3,15 @@
 import json
 import math
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from operators_open import LEFT_OVER, SERIES
+from report import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -130,6 +133,16 @@ def test_report(name: str) -> None:
     if name == "overhead":
         assert figures["bitwise_identical"] is figures["rotate_bitwise_identical"] is True
         assert figures["rotate_modules_audited"] == figures["rotate_modules"]
+
+
+def test_a_report_as_a_section_of_a_document() -> None:
+    command = [sys.executable, ROOT / "tests" / "bench" / "report.py", "observability", "--help"]
+    assert "--markdown" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    section = markdown("./tests/report speed --seed 3", "what  measured\nspeed  1.0 x", {"speed": 1.0})
+    assert re.match(
+        r"`\./tests/report speed --seed 3` \(commit [0-9a-f]{12}, \d+ cores of .+, 20\d\d-\d\d-\d\d\):", section
+    )
+    assert section.endswith('```text\nwhat  measured\nspeed  1.0 x\n```\n\n`{"speed": 1.0}`')
 
 
 def test_report_gpu() -> None:

@@ -117,7 +117,8 @@ class Recorder(TorchDispatchMode):
         self.lock = threading.RLock()
         self.silence = _Silence()
         self.autocast = AutocastState()
-        # By storage: called once, before a tensor of it is written, with the operation and what it only scales that by.
+        # What to call once, before a tensor of a storage is written: with the operation, and with the factor if it only
+        # scales.
         self.before_write: dict[int, Callable[[torch.Tensor, OperatorInfo | None, Any], None]] = {}
         # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
         self.defined: Any = None

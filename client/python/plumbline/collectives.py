@@ -12,7 +12,8 @@ import torch
 from .regions import Region, Share
 from .schema import OperatorInfo
 
-# By base name: kind, and positions of the arguments that are read and written; -1: what is returned; -2: nothing is.
+# Each base name has a kind and the positions of the arguments that are read and written; -1 stands for what is
+# returned, -2 for nothing.
 _KINDS: dict[str, tuple[str, int, int]] = {
     "allreduce_": ("all_reduce", 0, 0),
     "allreduce_coalesced_": ("all_reduce", 0, 0),

@@ -31,7 +31,7 @@ class Follower(Protocol):
         """The compiler begins to run, in the calling thread, or ends."""
 
 
-# Of the step that is captured: what regions of wrapped backends call.
+# What the regions of wrapped backends call while a step is captured.
 current: Follower | None = None
 
 

@@ -75,7 +75,7 @@ class DefinedCall:
             self._measured = error
         except Exception as error:
             self._measured = definition.error(f"expected arguments that can be measured, found it {_raised(error)}")
-        # By argument: windows on what it held, all observed.
+        # Each argument has a window on what it held, and all of them are observed.
         self._windows = [self._observed(*pair) for pair in zip(given, pending[1], strict=True)]
 
     def _measure(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class _FormulaShadow(Shadow):
         with Parts(self._part):
             out = self._definition.call(*given[0], **given[1])
         results = [self._mine(result) for result in _flat(out)]
-        # Of nothing there is nothing to say, as of a buffer that a kernel might have used.
+        # A tensor without elements is as a buffer that a kernel might have used: there is nothing to judge.
         for position, (result, (tensor, _)) in enumerate(zip(results, written, strict=False)):
             if tensor is not None and not tensor.numel() and isinstance(result, torch.Tensor) and not result.numel():
                 results[position] = WORKSPACE

@@ -30,7 +30,7 @@ class RecordedGraph:
         self.constants = {
             node.target: _attribute(module, node.target) for node in module.graph.nodes if node.op == "get_attr"
         }
-        # By node: module path and source line, as the compiler noted them.
+        # Each node has the module path and the source line that the compiler noted.
         self.sites = {copy: (_module(node.meta), _source(node.meta)) for node, copy in copies.items()}
         for node in self.graph.nodes:
             node.meta = {}

@@ -12,7 +12,7 @@ import torch
 
 from .schema import OTHER, TENSOR, TENSORS
 
-# By base name: positions of the arguments that are written, and of those that are read. Others read and write all.
+# Each base name has the positions of the arguments that it writes, and of those that it reads; others do both to all.
 _COLLECTIVES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "allgather_": ((0,), (1,)),
     "_allgather_base_": ((0,), (1,)),

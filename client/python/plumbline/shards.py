@@ -38,7 +38,7 @@ def part_of(tensor: torch.Tensor, parameter: torch.Tensor | None = None) -> Part
     return _box(tensor.shape, held.shape, mesh, tuple(mesh.get_coordinate() or ()), tuple(tensor.placements))
 
 
-# Of the parameters that classic FSDP was seen to hold in parts.
+# The parameters that classic FSDP was seen to hold in parts.
 _flat: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 

@@ -47,7 +47,8 @@ class _Code:
         return line
 
 
-# By address: hashing a code object hashes all of its constants. Those of a notebook's cells may die, hence the bound.
+# The keys are addresses, because hashing a code object hashes all of its constants. Code of a notebook's cells may die,
+# hence the bound.
 _codes: dict[int, _Code] = {}
 _CODES_MAX = 65536
 

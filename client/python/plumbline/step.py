@@ -94,7 +94,7 @@ class StepCapture:
             self.recorder.fail("concurrent_capture", "another step of this process is being captured")
             return self
         try:
-            # Of several models that a callable holds the calls tell which comes first; one is named before it is read.
+            # If a callable holds several models, its calls tell which comes first; a single one is named before that.
             for model in self._models or (self._holders if len(self._holders) == 1 else []):
                 self._name_model(model)
             for optimizer in self._optimizers:

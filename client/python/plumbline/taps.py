@@ -56,7 +56,7 @@ class Taps:
         self._grads: dict[str, tuple[torch.Tensor, float]] = {}
         self._owners: dict[str, torch.Tensor] = {}  # Their parameters.
         self._scalings = Scalings(recorder)
-        # Of a partial step (see gate.py): what it audits; and gradients as they arrived, with their content.
+        # What a partial step audits (see gate.py), and gradients as they arrived, with their content.
         self.gate: Any = None
         self.arrived: dict[str, tuple[Window, Content]] = {}
         self._unreduced: dict[str, tuple[torch.Tensor, float]] = {}  # Of one rank, reduced by hand after backward.

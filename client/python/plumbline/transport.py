@@ -33,7 +33,7 @@ QUEUED_BYTES_MAX = 2 << 30
 # Steps that were received but not yet judged are kept for a resend, as long as there is room.
 RETAINED_STEPS_MAX = 4
 RETAINED_BYTES_MAX = 1 << 30
-# Of a step that the daemon could not store.
+# A step that the daemon could not store is sent again after such a time.
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 60.0
 

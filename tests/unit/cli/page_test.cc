@@ -58,15 +58,15 @@ TEST_F(PageTest, AThousandStepsAreSmallAndWhole) {
 }
 
 TEST_F(PageTest, SaysWhatItLeavesOutOfManySteps) {
-  add("a", 3000);
+  add("a", 100'000);
   page::Page page;
   Collector collector(client_, "");
   ASSERT_TRUE(collector.job("", "a", false, &page).ok());
   ASSERT_EQ(page.job().left_out_size(), 1);
   EXPECT_EQ(page.job().left_out(0),
-            "Of 3000 judged steps the last 1000 are shown, and of earlier ones 1 that are TYPE_II (1 TYPE_II in all).");
+            "Of 100000 judged steps the last 1000 are shown, and of earlier ones 1 that are TYPE_II (1 TYPE_II in all).");
   EXPECT_EQ(page.job().steps().step(0), 5) << "an accused step is never left out for being old";
-  EXPECT_EQ(page.job().steps().step(1), 2000);
+  EXPECT_EQ(page.job().steps().step(1), 99'000);
   EXPECT_EQ(page.job().full(0).verdict().step(), 5);
   EXPECT_LE(page_html(page).size(), kPageBytesMax);
 }

@@ -19,7 +19,7 @@ _STEPS_MAX = 600
 _UNREACHABLE = -1e30  # A logarithm of probability that underflows, and whose rounding is finite.
 
 
-# Of several classes at once.
+# These losses take several classes at once.
 
 
 @of("multilabel_margin_loss_forward.default")
@@ -55,7 +55,7 @@ def _multilabel(x: Tensor, target: Tensor, reduction: int) -> Tensor:
     return loss if reduction == 0 else loss.mean() if reduction == 1 else loss.sum()
 
 
-# Of a linear layer's scores, which are made chunk by chunk, and with them the gradients.
+# This loss makes a linear layer's scores chunk by chunk, and the gradients with them.
 
 with contextlib.suppress(ImportError):  # PyTorch 2.15 and later have it, and register it when it is first called.
     importlib.import_module("torch.nn.modules.linear_cross_entropy")

@@ -33,7 +33,7 @@ def nextafter(x: Tensor, toward: Tensor) -> Tensor:
     mantissa, scale, _, proper = _parts(x)
     upward = toward > x
     outward = upward == (x > 0)
-    # Of numbers in [1/2, 1) eps / 2 lies between neighbours; below a power of two it is half of that.
+    # Neighbours in [1/2, 1) lie eps / 2 apart; just below a power of two they lie half as far apart.
     step = scale * (limits.eps / 2) * torch.where((mantissa == 0.5).logical_and(outward.logical_not()), 0.5, 1.0)
     step = torch.where(proper, step.clamp(min=least), torch.where(x == 0, least, 0.0))
     wide = torch.where(proper, x.double(), torch.where(x == 0, 0.0, x.sign() * float(limits.max)))
