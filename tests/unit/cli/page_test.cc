@@ -63,8 +63,9 @@ TEST_F(PageTest, SaysWhatItLeavesOutOfManySteps) {
   Collector collector(client_, "");
   ASSERT_TRUE(collector.job("", "a", false, &page).ok());
   ASSERT_EQ(page.job().left_out_size(), 1);
-  EXPECT_EQ(page.job().left_out(0),
-            "Of 100000 judged steps the last 1000 are shown, and of earlier ones 1 that are TYPE_II (1 TYPE_II in all).");
+  EXPECT_EQ(
+      page.job().left_out(0),
+      "Of 100000 judged steps the last 1000 are shown, and of earlier ones 1 that are TYPE_II (1 TYPE_II in all).");
   EXPECT_EQ(page.job().steps().step(0), 5) << "an accused step is never left out for being old";
   EXPECT_EQ(page.job().steps().step(1), 99'000);
   EXPECT_EQ(page.job().full(0).verdict().step(), 5);
