@@ -36,7 +36,7 @@ std::string place_text(const v1::Place& place) {
   return text;
 }
 
-// Of a verdict or a tap; an older daemon's has none.
+// The surprise of a verdict or a tap; what an older daemon judged has none.
 template <typename Judged>
 std::string surprise_text(const Judged& judged) {
   return judged.has_surprise() ? number(judged.surprise()) : "-";
@@ -229,7 +229,7 @@ std::string list_text(const std::string& title, const Texts& texts, const TextSt
   return out;
 }
 
-// Of the last run, over its ranks the one that audited least.
+// The coverage of the last run, told by the rank that audited least.
 std::string run_coverage_text(const v1::JobSummary& job) {
   const v1::RunCoverage* least = nullptr;
   for (const v1::RunCoverage& each : job.coverage()) {

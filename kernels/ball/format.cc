@@ -25,12 +25,12 @@ constexpr FormatTraits kFormats[] = {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Of a value that is too large, infinite or NaN.
+// What the format holds for a value that is too large, infinite or NaN.
 double overflowed(const FormatTraits& t, double x) {
   return x != x ? x : std::copysign(t.infinities ? kInfinity : largest_finite(t), x);
 }
 
-// Of a float that the format holds exactly, or NaN.
+// The float must be one that the format holds exactly, or NaN.
 std::uint8_t float_to_e4m3(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint8_t>(bits >> 24 & 0x80U);
@@ -40,7 +40,7 @@ std::uint8_t float_to_e4m3(float value) {
   return sign | static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(scaled) >> 20);
 }
 
-// Of a float that the format holds exactly (or infinity or NaN).
+// The float must be one that the format holds exactly, infinity or NaN.
 std::uint16_t float_to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);

@@ -81,7 +81,7 @@ absl::StatusOr<Policy> Policy::read(const std::string& file, const Tokens& token
   for (int i = 0; i < wire.grants_size(); ++i) {
     const v1::Grant& from = wire.grants(i);
     const auto wrong = [&](const std::string& field, int index, const std::string& expected, const std::string& found) {
-      // Of what is not there, the grant's own line.
+      // What is not there has the grant's own line.
       const auto* const in_grant = index < 0 ? nullptr : lines.GetTreeForNested(grants_field, i);
       const auto place = in_grant == nullptr
                              ? lines.GetLocation(grants_field, i)

@@ -32,7 +32,7 @@ constexpr std::array<std::string_view, 9> kDropReasons = {"queue_full",    "disc
 constexpr std::array<std::string_view, 11> kPhases = {"lower",  "replay",  "range",   "interval", "adjoint", "pairing",
                                                       "policy", "hazards", "rounded", "total",    kOther};
 
-// Of legal steps one in 10^s is at s or beyond; 3 is where a single step deserves a look.
+// One legal step in 10^s is at s or beyond; 3 is where a single step deserves a look.
 const Boundaries& surprise_boundaries() {
   static const Boundaries boundaries = {0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50, 100, 1000};
   return boundaries;

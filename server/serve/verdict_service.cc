@@ -399,7 +399,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  // Of those who may handle every run of it.
+  // Only those who may handle every run of a job may delete it.
   absl::Status delete_job(const Caller& caller, const v1::DeleteJobRequest& request, const Stop& stop,
                           v1::DeleteJobResponse* response) const {
     auto job = find_job(access_->seen_by(caller), request);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kCheckBytes = 16;
 
-// Of the version of the token, the question and the place, as 16 hexadecimal digits. Not a secret: a token gives
+// A digest of the token's version, the question and the place, as 16 hexadecimal digits. It is no secret: a token gives
 // access to nothing that the query itself would not show.
 std::string check(const std::string& question, const std::string& place) {
   const std::string text = absl::StrCat("plumbline page 1:", question.size(), ":", question, place);

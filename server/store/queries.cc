@@ -442,7 +442,7 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibil
     surprises += sums->integer(8);
   }
 
-  // Of an even number, the lower one: one that some verdict has.
+  // The lower of the two middle ones where there are two, so that some verdict has it.
   const auto median = [&](const char* column, std::int64_t count) -> absl::StatusOr<double> {
     if (count == 0) return kNone;
     auto statement = connection->prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",

@@ -103,7 +103,7 @@ absl::StatusOr<std::int64_t> expire_errors(const SqliteConnection& connection, c
   return remove_errors(connection, {}, "ORDER BY time_us", std::min(kRowsMax, *held - limits.count));
 }
 
-// Of the rows that `where` matches: verdicts, then errors, then gaps, then runs.
+// Removes the rows that `where` matches: verdicts first, then errors, gaps and runs.
 absl::StatusOr<std::int64_t> remove_matching(const SqliteConnection& connection, const Where& where) {
   for (const auto remove : {remove_verdicts, remove_errors}) {
     const auto removed = remove(connection, where, "", kRowsMax);

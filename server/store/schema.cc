@@ -205,8 +205,8 @@ absl::StatusOr<SqliteConnection> open_writer(const std::string& path, const std:
   if (auto checked = check_file(path, vfs); !checked.ok()) return checked;
   auto connection = SqliteConnection::open(path, vfs, SqliteConnection::Mode::kCreate);
   if (!connection.ok()) return connection.status();
-  // Of a database without tables; it needs the file's header, as every pragma here does: a file that is not a database
-  // fails at the first one.
+  // SQLite takes this for a database without tables alone; it needs the file's header, as every pragma here does: a
+  // file that is not a database fails at the first one.
   auto set = connection->run("PRAGMA auto_vacuum=INCREMENTAL");
   if (!set.ok()) return at_path(set, path);
   auto mode = connection->text("PRAGMA journal_mode=WAL");

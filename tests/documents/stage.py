@@ -38,6 +38,7 @@ ELSEWHERE = {
     "./tests/report": ("tests/bench/test_reports.py", '"tests" / "report"'),
     "promtool test rules": ("tests/service/observability.py", '"promtool", "test", "rules"'),
     "python -m plumbline.calibrate": ("tests/client/test_calibrate.py", "plumbline.calibrate.__main__"),
+    "pip install": ("tests/bench/newcomer.sh", "--find-links /packages 'plumbline[daemon]'"),
     "apt install ./plumbline": ("tests/bench/newcomer.sh", "/packages/plumbline_*.deb"),
     "from plumbline.integrations.transformers": ("tests/client/test_integrations.py", "integrations.transformers"),
 }
