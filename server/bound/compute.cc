@@ -10,6 +10,7 @@
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
 #include "server/bound/envelope/answer.h"
+#include "server/bound/findings/choices.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
 #include "server/bound/pair/golden.h"
@@ -363,7 +364,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   if (decisions.differing > 0)
-    for (NodeId node : illegal_choices(graph, leaves, followed, decisions.overrides, *input.profile))
+    for (NodeId node : illegal_choices(graph, followed, *input.profile, input.alpha))
       bounds.illegal_decisions.push_back(node);
   watch.lap("replay");
   HazardSearch hazards(graph, followed);

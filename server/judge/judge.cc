@@ -330,7 +330,8 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
       continue;
     }
     unanswered = unanswered || finding.execution.vacuous() || finding.execution.failed();
-    if (finding.execution.asked || finding.value.asked) proven = proven && finding.proven;
+    if (finding.execution.asked) proven = proven && finding.proven;
+    if (finding.value.asked) proven = proven && finding.value.deviation == 0;  // It has no trace that could prove it.
     for (const Answer& answer : {finding.execution, finding.value})
       statistical = statistical || (answer.asked && answer.statistical());
   }
@@ -409,9 +410,11 @@ TapVerdict tap_verdict(const Finding& finding) {
                         : finding.value.asked     ? finding.value.envelope
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;
-  tap.grade = finding.proven || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case())
-                  ? Grade::kProven
-                  : grade_of(shown);
+  const bool by_value = finding.value.asked && finding.value.deviation != 0;
+  tap.grade =
+      (finding.proven && !by_value) || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case())
+          ? Grade::kProven
+          : grade_of(shown);
   const bool proven_failure =
       finding.proven && finding.execution.asked && !(finding.execution.deviation <= finding.execution.envelope);
   if (finding.mathematics.disproved() || proven_failure || accuses(finding.value))

@@ -138,3 +138,29 @@ def test_a_gradient_that_the_target_lacks_counts_as_zero(server: str) -> None:
     assert verdict.verdict == "TYPE_II" and "grad:0.weight" in verdict.sentence, verdict.explain()
     values["grad:0.weight"].zero_()
     assert plumbline.compare(cut, values, server=server).verdict == "TYPE_I"
+
+
+def test_what_lies_a_hundredth_off_is_answered_however_wide_the_envelope(server: str) -> None:
+    """Rounding could hide a bug ten times as large as what is left of it, but hardly does (values.cc)."""
+    a, b = torch.randn(8, 512, generator=torch.Generator().manual_seed(1)), torch.linspace(-0.1, 0.1, 512)
+
+    def chaotic() -> dict[str, Tensor]:
+        y = (a @ b).sigmoid()
+        for _ in range(14):  # Each doubles what roundings did before.
+            y = 3.99 * y * (1 - y)
+        return {"y": y}
+
+    exact = {"y": chaotic_in_double(a, b)}
+    near, far = (
+        plumbline.compare(chaotic, {"y": exact["y"] * (1 + off)}, server=server, capture="outputs")
+        for off in (0.005, 0.05)
+    )
+    assert near.verdict == "TYPE_I" and near.grade == "STATISTICAL", near.explain()
+    assert far.verdict == "INCONCLUSIVE", far.explain()
+
+
+def chaotic_in_double(a: Tensor, b: Tensor) -> Tensor:
+    y = (a.double() @ b.double()).sigmoid()
+    for _ in range(14):
+        y = 3.99 * y * (1 - y)
+    return y.float()

@@ -34,48 +34,10 @@ Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
   return values;
 }
 
-// Largest difference between the elements that exact arithmetic and the target chose, and the elements' own spread.
-std::pair<double, double> choice_margin(const GraphDecision& decision, const Replay& followed) {
-  const Array own = followed.computed(decision.node).on_host();
-  const Array observed = followed.value(decision.node).on_host();
-  const Array table = followed.value(decision.choice->table).on_host();
-  const Array position = followed.value(decision.choice->position).on_host();
-  double margin = 0, sum = 0, squares = 0, finite = 0;
-  for (std::int64_t i = 0; i < own.count(); ++i) {
-    const double moved = own.data()[i] - observed.data()[i];
-    if (moved == 0) continue;
-    const double row = position.data()[i], other = row + moved * static_cast<double>(decision.choice->stride);
-    const double rows = static_cast<double>(table.count());
-    if (!(row >= 0 && other >= 0 && row < rows && other < rows)) return {HUGE_VAL, 0};
-    margin = std::fmax(margin, std::fabs(table.data()[static_cast<std::int64_t>(row)] -
-                                         table.data()[static_cast<std::int64_t>(other)]));
-  }
-  for (std::int64_t i = 0; i < table.count(); ++i) {
-    const double x = table.data()[i];
-    if (!std::isfinite(x)) continue;
-    ++finite;
-    sum += x;
-    squares += x * x;
-  }
-  return {margin, finite == 0 ? 0 : std::sqrt(std::fmax(0, squares / finite - sum / finite * (sum / finite)))};
-}
-
 constexpr double kTermRoundings = 32;  // Of the largest term, that may have turned a decision.
 
-constexpr double kMovedMost = 4;
+}  // namespace
 
-// The largest difference of two elements that are finite.
-double farthest(const Array& a, const Array& b) {
-  const Array x = a.materialize().on_host(), y = b.materialize().on_host();
-  double most = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double apart = std::fabs(x.data()[i] - y.data()[i]);
-    if (std::isfinite(apart)) most = std::fmax(most, apart);
-  }
-  return most;
-}
-
-// What a margin is measured by, relative to the spread of what is compared.
 double illegal_share(const Graph& graph, NodeId operand, const Profile& profile) {
   // What comes from narrow formats, or products that run in one, lies far from the exact values.
   const auto narrow = [](Format format) {
@@ -84,25 +46,6 @@ double illegal_share(const Graph& graph, NodeId operand, const Profile& profile)
   bool coarse = profile.tf32_allowed || narrow(graph.nodes[operand].result);
   for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result);
   return std::ldexp(1.0, coarse ? -4 : -12);
-}
-
-}  // namespace
-
-std::vector<NodeId> illegal_choices(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& followed,
-                                    const Overrides& decisions, const Profile& profile) {
-  std::vector<NodeId> illegal;
-  Replay rounded;
-  for (const GraphDecision& decision : graph.decisions) {
-    if (!decision.choice) continue;
-    const NodeId table = decision.choice->table;
-    const auto [margin, spread] = choice_margin(decision, followed);
-    if (margin <= spread * illegal_share(graph, table, profile)) continue;
-    // What one legal execution moves the numbers by, another may move them by in the other direction, and further.
-    if (!rounded) rounded = replay(graph, leaves, Precision::kRounded, decisions);
-    if (!(margin <= kMovedMost * farthest(rounded.value(table), followed.value(table))))
-      illegal.push_back(decision.node);
-  }
-  return illegal;
 }
 
 DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile) {

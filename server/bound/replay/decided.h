@@ -21,9 +21,8 @@ struct DecisionCheck {
   std::vector<NodeId> illegal;
 };
 DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
-// Choices whose margin, in the replay that follows the target's decisions, is too large by the same limits, and by what
-// a rounded replay moves the numbers that were chosen among.
-std::vector<NodeId> illegal_choices(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& followed,
-                                    const Overrides& decisions, const Profile& profile);
+
+// A margin that rounding can hardly bridge, relative to the spread of what is compared: see DecisionCheck.
+double illegal_share(const Graph& graph, NodeId operand, const Profile& profile);
 
 }  // namespace plumbline

@@ -32,6 +32,11 @@ double worst_of(const std::vector<Asked>& all) {
   return most;
 }
 
+// Of a number that lies within d of the exact one, how much larger a bug may be that rounding hides. A bug of size b
+// would need a rounding error within d of -b. Errors of either sign, whose density falls from zero on, have at b - d a
+// density of at most 1 / (2 (b - d)), since between -(b - d) and b - d it is no smaller; so they hide the bug with a
+// chance of at most d / (b - d): a ninth at b = 10 d, however wide the envelope is. (Verdicts on bare values are never
+// proven.)
 constexpr double kDoubtPerDeviation = 10;
 
 class Judging {
@@ -90,8 +95,6 @@ class Judging {
         answer_of(std::fabs(one.question.deviation), envelope, one.lambda, envelope.python, one.question.probe.scale);
     answer.python = envelope.python / one.question.probe.scale;
     answer.tests = one.tests;
-    // A number that lies within a hundredth of the exact one leaves a bug no more room than that, however far a legal
-    // execution may go.
     if (answer.deviation <= answer.envelope)
       answer.doubt = std::fmin(answer.envelope, kDoubtPerDeviation * answer.deviation);
     return answer;

@@ -194,6 +194,16 @@ TEST_F(Judge, AgreementByRoundingAloneIsNotProven) {
   EXPECT_EQ(judged().grade, Grade::kFirstOrder);
 }
 
+TEST_F(Judge, AgreementWithABareValueIsNotProven) {
+  loss().proven = true;
+  loss().value = {true, 1e-6, 1e-5};
+  EXPECT_EQ(judged().outcome, Outcome::kTypeI);
+  EXPECT_EQ(judged().grade, Grade::kFirstOrder);
+  EXPECT_EQ(judged().taps.at(0).grade, Grade::kFirstOrder);
+  loss().value.deviation = 0;
+  EXPECT_EQ(judged().grade, Grade::kProven);
+}
+
 TEST_F(Judge, AgreementByTurnedDecisionsIsNoAnswer) {
   bounds_.paired = true;
   loss().mathematics = {true, 1e-3, 2e-3};
