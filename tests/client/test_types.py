@@ -22,7 +22,8 @@ def test_the_public_api_is_strictly_typed(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     said = check(program)
-    assert [line for line in said if str(program) not in line] == []
+    # mypy keeps what it said of a program of the same content and name, with the folder that it lay in then.
+    assert [line for line in said if "/program.py:" not in line] == []
     revealed, measured, wrong, often = (line.split(": ", 1)[1] for line in said)
     assert revealed == 'note: Revealed type is "plumbline.verdict.Verdict"'
     assert measured == 'note: Revealed type is "float"'
