@@ -1,6 +1,7 @@
 // plumblined: flags, start, drain; nothing else.
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,8 +76,14 @@ ABSL_FLAG(std::vector<std::string>, retention, {},
 ABSL_FLAG(std::string, profiles, "", "Directory of device profiles; empty: the installed ones.");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(30), "For queued audits when the daemon is told to stop.");
 ABSL_FLAG(absl::Duration, audit_timeout, absl::Minutes(5), "For the audit of one step; beyond, it is INCONCLUSIVE.");
+ABSL_FLAG(double, step_work_limit, 1e16,
+          "Multiplications that computing one step may take, as estimated when it arrives; beyond, it is refused.");
 ABSL_FLAG(absl::Duration, orphan_timeout, absl::Seconds(10), "For the audit of a step whose client has left.");
+ABSL_FLAG(std::uint32_t, max_connections, 2048, "Connections at a time.");
+ABSL_FLAG(std::uint32_t, max_connections_per_peer, 1024,
+          "Of them, those of one user of this machine, or of one address.");
 ABSL_FLAG(std::uint32_t, max_streams, 1024, "Streams at a time.");
+ABSL_FLAG(std::uint32_t, max_streams_per_user, 512, "Of them, those of one user, token or certificate.");
 ABSL_FLAG(absl::Duration, open_timeout, absl::Seconds(10), "For a stream's first frame, and for taking its end.");
 ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(60),
           "For the frames of one step, and a second more for each MiB of it that came.");
@@ -234,11 +241,19 @@ absl::Status read_flags(DaemonOptions* options) {
     }
   }
   std::sort(options->flags.begin(), options->flags.end());
+  options->step_work_limit = absl::GetFlag(FLAGS_step_work_limit);
+  if (!(options->step_work_limit > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--step-work-limit: expected a number above 0, found ", options->step_work_limit));
+  }
   options->data_dir = absl::GetFlag(FLAGS_data_dir);
   options->reference_timeout = absl::GetFlag(FLAGS_reference_timeout);
   options->audit_timeout = absl::GetFlag(FLAGS_audit_timeout);
   options->orphan_timeout = absl::GetFlag(FLAGS_orphan_timeout);
+  options->connections_max = absl::GetFlag(FLAGS_max_connections);
+  options->connections_of_a_peer_max = absl::GetFlag(FLAGS_max_connections_per_peer);
   options->streams_max = absl::GetFlag(FLAGS_max_streams);
+  options->streams_of_a_user_max = absl::GetFlag(FLAGS_max_streams_per_user);
   options->open_timeout = absl::GetFlag(FLAGS_open_timeout);
   options->step_timeout = absl::GetFlag(FLAGS_step_timeout);
   options->profiles = absl::GetFlag(FLAGS_profiles);
@@ -246,6 +261,14 @@ absl::Status read_flags(DaemonOptions* options) {
   options->version = PLUMBLINE_VERSION;
   options->commit = PLUMBLINE_COMMIT;
   return absl::OkStatus();
+}
+
+// As many as the system lets a process have: each connection is one, and each file.
+void allow_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Ends the process if it drains for longer: some work, such as one large product, cannot be interrupted. What was
@@ -285,6 +308,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   umask(0077);  // Sockets and files are their owner's.
+  allow_descriptors();
   plumbline::cpu::set_threads(options.threads);
 
   // Before any thread starts, so that all of them leave the signals to this one.

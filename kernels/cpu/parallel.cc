@@ -1,5 +1,8 @@
 #include "kernels/cpu/parallel.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +18,10 @@ namespace {
 
 using Body = std::function<void(std::int64_t, std::int64_t)>;
 
+constexpr int kBack = 10;  // Of nice: a tenth of the time, where there is too little for all.
+
 thread_local bool inside_parallel_region = false;
+thread_local bool stands_back = false;
 
 // One parallel_for: chunks are handed out by a counter, so a thread that comes late takes what is left.
 struct Task {
@@ -40,8 +46,14 @@ struct Task {
 // once, callers count against the limit, so that no more than `threads()` run (unless there are more callers).
 class Pool {
  public:
-  static Pool& instance() {
-    static Pool* const pool = new Pool;  // Never destroyed: its threads outlive static destructors.
+  // That of the calling thread's kind. Never destroyed: its threads outlive static destructors.
+  static Pool& instance() { return stands_back ? behind() : ahead(); }
+  static Pool& ahead() {
+    static Pool* const pool = new Pool(false);
+    return *pool;
+  }
+  static Pool& behind() {
+    static Pool* const pool = new Pool(true);
     return *pool;
   }
 
@@ -75,7 +87,8 @@ class Pool {
   }
 
  private:
-  Pool() : limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
+  explicit Pool(bool behind)
+      : behind_(behind), limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
 
   Task* available() {
     if (active_ >= limit_) return nullptr;
@@ -86,6 +99,7 @@ class Pool {
   }
 
   void serve() {
+    if (behind_) stand_back();
     inside_parallel_region = true;
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -102,6 +116,7 @@ class Pool {
     }
   }
 
+  const bool behind_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
@@ -113,7 +128,17 @@ class Pool {
 
 }  // namespace
 
-void set_threads(int threads) { Pool::instance().set_limit(threads); }
+void set_threads(int threads) {
+  Pool::ahead().set_limit(threads);
+  Pool::behind().set_limit(threads);
+}
+
+void stand_back() {
+  stands_back = true;
+  // Of the process's first thread, as a thread begins with what made it. In Linux each thread has its own.
+  const int nice = std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())) + kBack);
+  setpriority(PRIO_PROCESS, 0, nice);
+}
 
 int threads() { return Pool::instance().limit(); }
 

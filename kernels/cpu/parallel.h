@@ -1,4 +1,4 @@
-// Both cores for loops and products. A thread-local limit lets a scheduler give one audit fewer of them.
+// All cores for loops and products, of threads that come first and of those that come after them.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,10 @@ namespace plumbline::cpu {
 // start, before any other use.
 void set_threads(int threads);
 int threads();
+
+// From now on, for its whole life, the system runs the calling thread after others of the machine (10 more of nice),
+// and so those that help in its loops.
+void stand_back();
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least `grain`. Bodies must not
 // throw. Nested calls run serially.

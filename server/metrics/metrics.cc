@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/metrics/job_series.h"
+
 namespace plumbline {
 namespace {
 
@@ -60,50 +62,6 @@ const Boundaries& seconds_boundaries() {
 template <std::size_t N>
 std::string known(const std::array<std::string_view, N>& names, std::string_view name) {
   return std::string(std::find(names.begin(), names.end(), name) != names.end() ? name : std::string_view(kOther));
-}
-
-const char* name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kTypeI:
-      return "TYPE_I";
-    case Outcome::kTypeII:
-      return "TYPE_II";
-    case Outcome::kInconclusive:
-      return "INCONCLUSIVE";
-    case Outcome::kUnspecified:
-      break;
-  }
-  return "OUTCOME_UNSPECIFIED";
-}
-
-const char* name_of(Grade grade) {
-  switch (grade) {
-    case Grade::kMatch:
-      return "MATCH";
-    case Grade::kProven:
-      return "PROVEN";
-    case Grade::kExplained:
-      return "EXPLAINED";
-    case Grade::kFirstOrder:
-      return "FIRST_ORDER";
-    case Grade::kStatistical:
-      return "STATISTICAL";
-    case Grade::kUnspecified:
-      break;
-  }
-  return "GRADE_UNSPECIFIED";
-}
-
-const char* name_of(StepOutcome outcome) {
-  switch (outcome) {
-    case StepOutcome::kAudited:
-      return "audited";
-    case StepOutcome::kRefused:
-      return "refused";
-    case StepOutcome::kMissed:
-      return "missed";
-  }
-  return kOther;
 }
 
 const char* name_of(Transport transport) {
@@ -168,10 +126,6 @@ class Bounded {
 struct Metrics::Families {
   prometheus::Registry registry;
 
-  Family<Counter>& verdicts = counter("plumbline_verdicts_total", "Verdicts, by job, verdict and grade.");
-  Family<Counter>& steps =
-      counter("plumbline_steps_total",
-              "Sampled steps, by job and outcome: audited, refused (an error), missed (dropped by the client).");
   Histogram& surprise =
       histogram("plumbline_surprise",
                 "Minus log10 of the probability that legal rounding deviates as much somewhere in the step.",
@@ -206,20 +160,22 @@ struct Metrics::Families {
       counter("plumbline_worker_restarts_total", "Times that a worker's device was opened again after an error.");
   Family<Counter>& spills =
       counter("plumbline_worker_spills_total", "Steps audited on the host although there is a device, by reason.");
+  Gauge& connections = gauge("plumbline_connections", "Connections of clients.");
+  Counter& refused_connections =
+      counter("plumbline_refused_connections_total", "Connections turned away: there were as many as may be.").Add({});
   Counter& faults = counter("plumbline_internal_faults_total",
                             "Exceptions within the daemon, each of which cost one step or call: the log has them.")
                         .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
-  Family<Gauge>& last_type_ii = gauges("plumbline_last_type_ii_timestamp_seconds",
-                                       "When the last TYPE_II verdict was given, in Unix time, by job; 0: never.");
   Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
   Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
   Family<Gauge>& build_info =
       gauges("plumbline_build_info", "Always 1; its labels tell version, commit and backend of this daemon.");
 
-  Bounded<std::pair<std::string, std::string>> jobs{kJobsMax};
+  JobSeries jobs{&registry, kJobsMax};
   Bounded<std::string> hazard_kinds{kHazardsMax};
 
+  std::function<absl::Time()> now;
   std::mutex refresh_mutex;
   std::function<void()> refresh;
 
@@ -233,15 +189,12 @@ struct Metrics::Families {
   Histogram& histogram(const char* name, const char* help, const Boundaries& boundaries) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, boundaries);
   }
-
-  prometheus::Labels job_labels(const std::string& project, const std::string& job) {
-    if (jobs.admit({project, job})) return {{"project", project}, {"job", job}};
-    return {{"project", kOther}, {"job", kOther}};
-  }
 };
 
-Metrics::Metrics(const std::string& version, const std::string& commit, const std::string& backend)
+Metrics::Metrics(const std::string& version, const std::string& commit, const std::string& backend,
+                 std::function<absl::Time()> now)
     : families_(std::make_unique<Families>()) {
+  families_->now = std::move(now);
   families_->build_info.Add({{"version", version}, {"commit", commit}, {"backend", backend}}).Set(1);
   // Series of a fixed set exist from the start: a rate over a series that appears with its first event misses it.
   for (const std::string_view reason : kDropReasons) families_->dropped.Add({{"reason", std::string(reason)}});
@@ -262,15 +215,7 @@ Metrics::Metrics(const std::string& version, const std::string& commit, const st
 Metrics::~Metrics() = default;
 
 void Metrics::add_verdict(const Verdict& verdict) {
-  prometheus::Labels labels = families_->job_labels(verdict.identity.project, verdict.identity.job);
-  labels["verdict"] = name_of(verdict.outcome);
-  labels["grade"] = name_of(verdict.grade);
-  families_->verdicts.Add(labels).Increment();
-  if (verdict.outcome == Outcome::kTypeII) {
-    families_->last_type_ii.Add(families_->job_labels(verdict.identity.project, verdict.identity.job))
-        .Set(static_cast<double>(verdict.time_unix_us) * 1e-6);
-  }
-  add_steps(verdict.identity.project, verdict.identity.job, StepOutcome::kAudited);
+  families_->jobs.add_verdict(verdict, families_->now());
 
   observe(families_->surprise, surprise_boundaries(), verdict.surprise);
   observe(families_->margin, margin_boundaries(), verdict.margin);
@@ -297,31 +242,11 @@ void Metrics::add_verdict(const Verdict& verdict) {
 }
 
 void Metrics::open_job(const std::string& project, const std::string& job) {
-  const prometheus::Labels labels = families_->job_labels(project, job);
-  families_->last_type_ii.Add(labels);
-  for (const Outcome outcome : {Outcome::kTypeI, Outcome::kTypeII, Outcome::kInconclusive}) {
-    for (const Grade grade : {Grade::kUnspecified, Grade::kMatch, Grade::kProven, Grade::kExplained, Grade::kFirstOrder,
-                              Grade::kStatistical}) {
-      // An inconclusive verdict has no grade; any other has one, and what is equal bit by bit is no TYPE_II.
-      if ((outcome == Outcome::kInconclusive) != (grade == Grade::kUnspecified)) continue;
-      if (outcome == Outcome::kTypeII && grade == Grade::kMatch) continue;
-      prometheus::Labels of = labels;
-      of["verdict"] = name_of(outcome);
-      of["grade"] = name_of(grade);
-      families_->verdicts.Add(of);
-    }
-  }
-  for (const StepOutcome outcome : {StepOutcome::kAudited, StepOutcome::kRefused, StepOutcome::kMissed}) {
-    prometheus::Labels of = labels;
-    of["outcome"] = name_of(outcome);
-    families_->steps.Add(of);
-  }
+  families_->jobs.open(project, job, families_->now());
 }
 
 void Metrics::add_steps(const std::string& project, const std::string& job, StepOutcome outcome, std::int64_t steps) {
-  prometheus::Labels labels = families_->job_labels(project, job);
-  labels["outcome"] = name_of(outcome);
-  families_->steps.Add(labels).Increment(static_cast<double>(std::max<std::int64_t>(steps, 0)));
+  families_->jobs.add_steps(project, job, outcome, steps, families_->now());
 }
 
 void Metrics::add_dropped_steps(std::string_view reason, std::int64_t steps) {
@@ -369,6 +294,12 @@ void Metrics::add_worker_restart(const std::string& worker) {
 
 void Metrics::add_spill(Spill reason) { families_->spills.Add({{"reason", name_of(reason)}}).Increment(); }
 
+void Metrics::set_connections(std::size_t open, std::size_t refused) {
+  families_->connections.Set(static_cast<double>(open));
+  Counter& counted = families_->refused_connections;
+  counted.Increment(std::max(0.0, static_cast<double>(refused) - counted.Value()));
+}
+
 void Metrics::set_faults(std::uint64_t faults) {
   families_->faults.Increment(std::max(0.0, static_cast<double>(faults) - families_->faults.Value()));
 }
@@ -387,6 +318,7 @@ void Metrics::on_scrape(std::function<void()> refresh) {
 std::string Metrics::scrape() {
   std::lock_guard lock(families_->refresh_mutex);
   if (families_->refresh) families_->refresh();
+  families_->jobs.expire(families_->now());
   return prometheus::TextSerializer().Serialize(families_->registry.Collect());
 }
 

@@ -1,5 +1,6 @@
 // Every Prometheus family of the daemon, declared once. Thread-safe. Labels are bounded: at most kJobsMax pairs of
-// (project, job), kHazardsMax hazard kinds and a fixed set of everything else; what is past a bound counts as "other".
+// (project, job) at a time, those that were active last (job_series.h), kHazardsMax hazard kinds and a fixed set of
+// everything else; what is past a bound counts as "other".
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/judge/verdict.h"
 
 namespace plumbline {
@@ -35,7 +38,9 @@ class Metrics {
   static constexpr std::size_t kJobsMax = 200;
   static constexpr std::size_t kHazardsMax = 32;
 
-  Metrics(const std::string& version, const std::string& commit, const std::string& backend);  // For build_info.
+  // For build_info; and a clock.
+  Metrics(const std::string& version, const std::string& commit, const std::string& backend,
+          std::function<absl::Time()> now = absl::Now);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -73,6 +78,8 @@ class Metrics {
   void add_worker_restart(const std::string& worker);
   void add_spill(Spill reason);
 
+  // Open, and turned away since the daemon started.
+  void set_connections(std::size_t open, std::size_t refused);
   void set_faults(std::uint64_t faults);  // Of the daemon's own, since it started (server/fault/fault.h).
   // Whether the daemon does its work, by what may keep it from that ("store", "disk", ...).
   void set_ready(const std::string& check, bool ready);

@@ -164,22 +164,4 @@ GoldenStep golden_step(const Trace& trace, const Profile& profile) {
   return record_golden(trace, seed_of(trace.digest), profile);
 }
 
-std::uint64_t estimated_audit_bytes(const Trace& target) {
-  // The optimizer's elementwise chains are computed in tiles; what is left of some results there is a cotangent. Others
-  // have their value in the replays of target and reference, of which some are computed again instead, and cotangents
-  // of a few functionals, which die on the way. What was observed of each operation is decoded as well. (A step of a
-  // Llama of 25 million parameters takes a third of this alone; a pair of differing programs up to nine tenths.)
-  constexpr double kArrays = 2.5, kArraysOfOptimizer = 0.5, kArraysOfOutputs = 4;
-  double arrays = 0;  // Elements of all.
-  for (const TraceLeaf& leaf : target.leaves) arrays += static_cast<double>(leaf.count);
-  for (const TraceOp& op : target.ops) {
-    const double each = target.outputs                  ? kArraysOfOutputs
-                        : op.phase == Phase::kOptimizer ? kArraysOfOptimizer
-                                                        : kArrays;
-    for (const TraceResult& result : op.results)
-      if (result.tensor.value != 0) arrays += each * static_cast<double>(count(result.tensor.view.sizes));
-  }
-  return static_cast<std::uint64_t>(sizeof(double) * arrays) + target.payload_bytes();
-}
-
 }  // namespace plumbline

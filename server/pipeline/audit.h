@@ -57,9 +57,6 @@ Verdict audit_given_up(const TraceRecord& record, const Profile& profile, const 
 // What later steps need to be judged against this one. Throws std::exception where the step cannot be audited either.
 GoldenStep golden_step(const Trace& trace, const Profile& profile);
 
-// Bytes that auditing this trace will take at most, for admission. Cheap: does not lower.
-std::uint64_t estimated_audit_bytes(const Trace& target);
-
 // Operations that lowering models, for the capture plan.
 std::vector<std::string> lowered_operations();
 // Operations among them with decisions: name -> 1 (positive side of the first result) or 2 (results are decisions).

@@ -14,6 +14,7 @@
 #include "server/fault/fault.h"
 #include "server/ingest/limits.h"
 #include "server/pipeline/audit.h"
+#include "server/pipeline/estimate.h"
 #include "server/serve/identify.h"
 #include "server/serve/paging.h"
 #include "server/serve/query_status.h"
@@ -167,8 +168,8 @@ Verdict ArchiveService::audit_again(const Asked& asked) const {
   return verdict;
 }
 
-absl::StatusOr<std::string> ArchiveService::on_worker(const grpc::ServerContext& context, const TraceRecord& record,
-                                                      std::function<void()> compute) {
+absl::StatusOr<std::string> ArchiveService::on_worker(const grpc::ServerContext& context, const Caller& caller,
+                                                      const TraceRecord& record, std::function<void()> compute) {
   // Outlives a call that gives up.
   struct State {
     std::atomic<bool> left = false;  // Nobody waits any more.
@@ -180,7 +181,10 @@ absl::StatusOr<std::string> ArchiveService::on_worker(const grpc::ServerContext&
   Workers::Task task;
   task.job = "replay";
   task.run = StrCat("replay ", reinterpret_cast<std::uintptr_t>(state.get()));  // None waits for another.
+  task.owner = caller.name();
   task.bytes = estimated_audit_bytes(*record.trace);
+  task.multiplications = estimated_audit_work(*record.trace);
+  if (auto much = check_work_limit(task.multiplications, options_.work_limit); !much.ok()) return much;
   task.compute = [state, compute = std::move(compute), timeout = options_.audit_timeout] {
     const absl::Time end = steady_now() + timeout;
     const CancelScope scope([&] { return !state->left && steady_now() < end; });
@@ -243,7 +247,7 @@ grpc::Status ArchiveService::Replay(grpc::ServerContext* context, grpc::ServerRe
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto verdict = std::make_shared<v1::Verdict>();
     const auto backend =
-        on_worker(*context, held->record, [this, held, verdict] { *verdict = to_proto(audit_again(*held)); });
+        on_worker(*context, *caller, held->record, [this, held, verdict] { *verdict = to_proto(audit_again(*held)); });
     if (!backend.ok()) return backend.status();
     verdict->set_backend(*backend);
     verdict->Swap(response->mutable_verdict());
@@ -264,7 +268,7 @@ grpc::Status ArchiveService::Reproduce(grpc::ServerContext* context,
     auto held = std::make_shared<Asked>(*std::move(asked));
     auto made = std::make_shared<ReproducerScript>();
     auto why_not = std::make_shared<std::string>();
-    const auto ran = on_worker(*context, held->record, [this, held, made, why_not] {
+    const auto ran = on_worker(*context, *caller, held->record, [this, held, made, why_not] {
       const Verdict verdict = audit_again(*held);
       why_not->clear();
       try {

@@ -45,7 +45,8 @@ class ArchiveService final : public v1::ArchiveService::Service {
     std::uint64_t step_bytes_max = UINT64_MAX;
     std::int64_t elements_max = INT64_MAX;
     absl::Duration audit_timeout = absl::InfiniteDuration();
-    double work_per_second = std::numeric_limits<double>::infinity();  // As StepPipeline's.
+    double work_per_second = std::numeric_limits<double>::infinity();  // As StepPipeline's,
+    double work_limit = std::numeric_limits<double>::infinity();       // and this.
     std::string scratch;  // Directory for files that are being received; made anew.
   };
 
@@ -96,8 +97,8 @@ class ArchiveService final : public v1::ArchiveService::Service {
   absl::StatusOr<std::string> golden_owner(const Caller& caller, const v1::GoldenName& name) const;
   // Runs `compute` on a worker, perhaps twice, and waits for it. The worker's name. It is given up at its deadline, and
   // when the caller leaves.
-  absl::StatusOr<std::string> on_worker(const grpc::ServerContext& context, const TraceRecord& record,
-                                        std::function<void()> compute);
+  absl::StatusOr<std::string> on_worker(const grpc::ServerContext& context, const Caller& caller,
+                                        const TraceRecord& record, std::function<void()> compute);
   Verdict audit_again(const Asked& asked) const;
 
   const Parts parts_;

@@ -258,16 +258,27 @@ std::uint64_t AuditService::window_bytes() const {
   return std::clamp<std::uint64_t>(left / (2 * streams), limits::kWindowBytesMin, limits::kWindowBytesMax);
 }
 
-bool AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
+absl::Status AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
   const std::lock_guard lock(mutex_);
   streams_.insert(stream);
-  return streams_.size() <= options_.streams_max;
+  const std::size_t of_user = ++streams_of_users_[stream->user()];
+  if (streams_.size() > options_.streams_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("expected at most ", options_.streams_max, " streams at a time (--max-streams)"));
+  }
+  if (of_user > options_.streams_of_a_user_max) {
+    return absl::ResourceExhaustedError(absl::StrCat("expected at most ", options_.streams_of_a_user_max,
+                                                     " streams of one user at a time (--max-streams-per-user)"));
+  }
+  return absl::OkStatus();
 }
 
 void AuditService::remove_stream(const std::shared_ptr<AuditStream>& stream) {
   {
     const std::lock_guard lock(mutex_);
     streams_.erase(stream);
+    if (const auto of_user = streams_of_users_.find(stream->user()); --of_user->second == 0)
+      streams_of_users_.erase(of_user);
     // Under the lock: whoever waits may destroy the service as soon as it is released.
     ended_.notify_all();
   }

@@ -45,7 +45,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   struct Options {
     std::uint64_t step_bytes_max = 0;
     std::int64_t elements_max = INT64_MAX;
-    std::size_t streams_max = SIZE_MAX;
+    std::size_t streams_max = SIZE_MAX, streams_of_a_user_max = SIZE_MAX;
     absl::Duration open_timeout = absl::InfiniteDuration();  // For a stream's first frame, and for its client to take
                                                              // the end of it.
     absl::Duration step_timeout = absl::InfiniteDuration();  // For an open step's end (audit_stream.h).
@@ -70,8 +70,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   bool draining() const;
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;
-  // False: there are too many.
-  bool add_stream(const std::shared_ptr<AuditStream>& stream);
+  // RESOURCE_EXHAUSTED: there are too many, in all or of its user. It is one all the same until it is removed.
+  absl::Status add_stream(const std::shared_ptr<AuditStream>& stream);
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
 
  private:
@@ -88,6 +88,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
+  std::map<std::string, std::size_t> streams_of_users_;  // By Caller::name().
   DeviceHandles device_handles_;
   bool draining_ = false;
   bool stop_ = false;

@@ -75,15 +75,14 @@ AuditStream* AuditStream::start(AuditService* service, grpc::CallbackServerConte
                                 const absl::StatusOr<Caller>& caller) {
   const std::shared_ptr<AuditStream> stream(new AuditStream(service, context, caller.ok() ? *caller : Caller{}));
   stream->self_ = stream;
-  const bool room = service->add_stream(stream);
+  const absl::Status room = service->add_stream(stream);
   const std::lock_guard lock(stream->mutex_);
   if (!caller.ok()) {
     stream->end_by(caller.status());
   } else if (service->draining()) {
     stream->end_by(absl::UnavailableError("the daemon is draining"));
-  } else if (!room) {
-    stream->end_by(absl::ResourceExhaustedError(
-        StrCat("expected at most ", service->options().streams_max, " streams at a time (--max-streams)")));
+  } else if (!room.ok()) {
+    stream->end_by(room);
   } else {
     stream->grant();
     stream->read();

@@ -31,6 +31,8 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
                             const absl::StatusOr<Caller>& caller);
   ~AuditStream() override = default;
 
+  std::string user() const { return caller_.name(); }
+
   void begin_drain();
   // Ends the stream if it is late: with its first frame, with the rest of a step, or its client with taking its end.
   void keep_deadlines(absl::Time now);

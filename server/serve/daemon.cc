@@ -5,6 +5,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_posix.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@
 #include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
 #include "server/serve/inherited.h"
-#include "server/serve/unix_listener.h"
+#include "server/serve/listener.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
 
@@ -41,7 +42,8 @@ struct Daemon::State {
   explicit State(const DaemonOptions& options)
       : options(options),
         metrics(options.version, options.commit, options.workers.cuda.empty() ? "cpu" : "cuda"),
-        memory(options.memory_bytes / limits::kIngestShare) {}
+        memory(options.memory_bytes / limits::kIngestShare),
+        connections(options.connections_max, options.connections_of_a_peer_max) {}
 
   const DaemonOptions options;
   Metrics metrics;
@@ -60,14 +62,18 @@ struct Daemon::State {
   std::unique_ptr<VerdictService> verdicts;
   std::unique_ptr<ArchiveService> archive;
   std::unique_ptr<grpc::Server> server;
-  std::vector<std::unique_ptr<UnixListener>> sockets;  // Give their connections to the server.
+  Connections connections;
+  // Give their connections to the server, those by TCP through the acceptor.
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp;
   std::unique_ptr<MetricsServer> metrics_server;
   std::unique_ptr<Housekeeping> housekeeping;
-  std::vector<int> ports;
   bool drained = false;
   bool was_ready = true;
 
   std::vector<std::pair<std::string, std::string>> readiness() const;
+  absl::Status listen(grpc::ServerBuilder* builder);
+  void serve();
 };
 
 std::vector<std::pair<std::string, std::string>> Daemon::State::readiness() const {
@@ -80,6 +86,58 @@ std::vector<std::pair<std::string, std::string>> Daemon::State::readiness() cons
   const std::int64_t queued = workers->queued();
   checks.emplace_back("queue", queued <= kQueuedReadyMax ? "" : StrCat(queued, " steps wait for a worker"));
   return checks;
+}
+
+namespace {
+
+// Takes the socket that is bound to `path` out of those that were inherited; -1: there is none.
+int take_socket(std::vector<InheritedSocket>* inherited, const std::string& path) {
+  const auto found = std::find_if(inherited->begin(), inherited->end(),
+                                  [&path](const InheritedSocket& socket) { return socket.path == path; });
+  if (found == inherited->end()) return -1;
+  const int descriptor = found->descriptor;
+  inherited->erase(found);
+  return descriptor;
+}
+
+}  // namespace
+
+absl::Status Daemon::State::listen(grpc::ServerBuilder* builder) {
+  auto inherited = inherited_sockets();
+  if (!inherited.ok()) return inherited.status();
+  bool remote = false;
+  for (const Address& address : options.listen) {
+    const bool tcp = address.kind == Address::Kind::kTcp;
+    remote = remote || tcp;
+    auto listener = Listener::listen({address, options.socket_mode, options.socket_group,
+                                      tcp && options.tls.given() ? Protocol::kTls : Protocol::kHttp2,
+                                      tcp ? -1 : take_socket(&*inherited, address.path)});
+    if (!listener.ok()) return listener.status();
+    listeners.push_back(*std::move(listener));
+  }
+  if (!inherited->empty()) {
+    return absl::FailedPreconditionError(
+        StrCat("$LISTEN_FDS: expected sockets that --listen names, found unix:", inherited->front().path));
+  }
+  if (!remote) return absl::OkStatus();
+  tcp = builder->experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options.tls.given() ? tls_credentials(options.tls) : grpc::InsecureServerCredentials());
+  return absl::OkStatus();
+}
+
+// Whoever comes by a unix socket is known by it (identify.h), and so given to gRPC as a descriptor.
+void Daemon::State::serve() {
+  const auto by_unix = [this](int connection) { grpc::AddInsecureChannelFromFd(server.get(), connection); };
+  const auto by_tcp = [this](int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters made;
+    made.fd = connection;
+    tcp->HandleNewConnection(&made);
+  };
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    const bool tcp = options.listen[i].kind == Address::Kind::kTcp;
+    listeners[i]->serve(tcp ? Listener::Give(by_tcp) : Listener::Give(by_unix), &connections);
+  }
 }
 
 namespace {
@@ -111,14 +169,19 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
   info.set_version(options.version);
   info.set_commit(options.commit);
   info.mutable_started()->set_seconds(absl::ToUnixSeconds(absl::Now()));
+  const auto step_work_max = static_cast<std::uint64_t>(std::min(options.step_work_limit, 1e18));
   const std::pair<const char*, std::uint64_t> all[] = {{"message_bytes_max", limits::kMessageBytesMax},
                                                        {"chunk_bytes_max", limits::kChunkBytesMax},
                                                        {"region_chunk_bytes_max", limits::kRegionChunkBytesMax},
                                                        {"step_bytes_max", options.memory_bytes / limits::kStepShare},
                                                        {"audit_bytes_max", limits::audit_bytes(options.memory_bytes)},
+                                                       {"step_work_max", step_work_max},
                                                        {"steps_queued_max", limits::kStepsQueuedMax},
                                                        {"runs_max", limits::kRunsMax},
+                                                       {"connections_max", options.connections_max},
+                                                       {"connections_of_a_peer_max", options.connections_of_a_peer_max},
                                                        {"streams_max", options.streams_max},
+                                                       {"streams_of_a_user_max", options.streams_of_a_user_max},
                                                        {"ranks_max", limits::kRanksMax},
                                                        {"ranks_joined_max", limits::kRanksJoinedMax},
                                                        {"identity_bytes_max", limits::kIdentityBytesMax},
@@ -137,16 +200,6 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
     flag->set_value(value);
   }
   return info;
-}
-
-// Takes the socket that is bound to `path` out of those that were inherited; -1: there is none.
-int take_socket(std::vector<InheritedSocket>* inherited, const std::string& path) {
-  const auto found = std::find_if(inherited->begin(), inherited->end(),
-                                  [&path](const InheritedSocket& socket) { return socket.path == path; });
-  if (found == inherited->end()) return -1;
-  const int descriptor = found->descriptor;
-  inherited->erase(found);
-  return descriptor;
 }
 
 }  // namespace
@@ -194,7 +247,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory},
       StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
                             options.memory_bytes / limits::kIngestShare,
-                            limits::kWorkPerSecondAndThread * options.threads});
+                            limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit});
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
@@ -204,7 +257,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
-                            options.open_timeout, options.step_timeout, options.version});
+                            options.streams_of_a_user_max, options.open_timeout, options.step_timeout,
+                            options.version});
   state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{state->store.get(), state->access.get(),
                                                                            state->kept.get(), state->references.get(),
                                                                            &state->runs, server_info(options)});
@@ -213,7 +267,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             &state->profiles, state->access.get()},
       ArchiveService::Options{options.memory_bytes / limits::kStepShare,
                               static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.audit_timeout,
-                              limits::kWorkPerSecondAndThread * options.threads, options.data_dir + "/scratch"});
+                              limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit,
+                              options.data_dir + "/scratch"});
 
   google::protobuf::SetLogHandler(nullptr);  // Its complaints are of what clients send; they are told.
   grpc::EnableDefaultHealthCheckService(true);
@@ -234,32 +289,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.RegisterService(state->audits.get());
   builder.RegisterService(state->verdicts->service());
   builder.RegisterService(state->archive.get());
-  state->ports.resize(options.listen.size(), 0);
-  auto inherited = inherited_sockets();
-  if (!inherited.ok()) return inherited.status();
-  for (std::size_t i = 0; i < options.listen.size(); ++i) {
-    const Address& address = options.listen[i];
-    if (address.kind == Address::Kind::kTcp) {
-      const auto credentials = options.tls.given() ? tls_credentials(options.tls) : grpc::InsecureServerCredentials();
-      builder.AddListeningPort(address.text, credentials, &state->ports[i]);
-      continue;
-    }
-    auto socket = UnixListener::listen(
-        {address.path, options.socket_mode, options.socket_group, take_socket(&*inherited, address.path)});
-    if (!socket.ok()) return socket.status();
-    state->sockets.push_back(*std::move(socket));
-  }
-  if (!inherited->empty()) {
-    return absl::FailedPreconditionError(
-        StrCat("$LISTEN_FDS: expected sockets that --listen names, found unix:", inherited->front().path));
-  }
+  if (auto listening = state->listen(&builder); !listening.ok()) return listening;
   state->server = builder.BuildAndStart();
-  if (state->server == nullptr) {
-    std::string all;
-    for (const Address& address : options.listen) absl::StrAppend(&all, all.empty() ? "" : ", ", address.text);
-    return absl::UnavailableError(StrCat("--listen: cannot listen on ", all));
-  }
-  for (const auto& socket : state->sockets) socket->serve(state->server.get());
+  if (state->server == nullptr) return absl::InternalError("--listen: gRPC does not start");
+  state->serve();
   if (!options.metrics_listen.empty()) {
     auto* raw = state.get();
     state->metrics.on_scrape([raw] {
@@ -268,6 +301,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       raw->metrics.set_worker_memory_bytes(raw->workers->memory_used() + raw->memory.used());
       raw->workers->show(&raw->metrics);
       raw->metrics.set_faults(faults());
+      raw->metrics.set_connections(raw->connections.count(), raw->connections.refused());
       for (const auto& [check, fault] : raw->readiness()) raw->metrics.set_ready(check, fault.empty());
       std::error_code error;
       const auto space = std::filesystem::space(raw->options.data_dir, error);
@@ -328,7 +362,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.pipeline->give_up();  // What runs yet ends at its next node, and is sent again later.
   state.verdicts->drain();
   state.archive->drain();
-  state.sockets.clear();
+  state.listeners.clear();
   state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
   state.server->Wait();
   state.audits->wait_for_streams(absl::InfiniteFuture());
@@ -355,14 +389,7 @@ std::string Daemon::workers() const { return state_->workers->describe(); }
 
 std::vector<std::string> Daemon::addresses() const {
   std::vector<std::string> addresses;
-  for (std::size_t i = 0; i < state_->options.listen.size(); ++i) {
-    const Address& address = state_->options.listen[i];
-    std::string text = address.text;
-    if (address.kind == Address::Kind::kTcp) {
-      text = StrCat(text.substr(0, text.rfind(':')), ":", state_->ports[i]);
-    }
-    addresses.push_back(std::move(text));
-  }
+  for (const auto& listener : state_->listeners) addresses.push_back(listener->address());
   return addresses;
 }
 

@@ -28,7 +28,8 @@ struct DaemonOptions {
   std::string profiles;        // Directory.
   WorkerList workers{{}, 1};
   DeviceMemory device_memory;
-  int threads = 1;  // Of all cpu workers together.
+  int threads = 1;                // Of all cpu workers together.
+  double step_work_limit = 1e16;  // Multiplications of a step, by estimate.
   std::uint64_t memory_bytes = 0;
   std::uint64_t trace_quota_bytes = 0;
   std::uint64_t disk_reserve_bytes = 0;  // Of the data directory's file system, for verdicts alone.
@@ -37,7 +38,8 @@ struct DaemonOptions {
   absl::Duration orphan_timeout = absl::Seconds(10);
   absl::Duration open_timeout = absl::Seconds(10);
   absl::Duration step_timeout = absl::Seconds(60);
-  std::size_t streams_max = 1024;
+  std::size_t connections_max = 2048, connections_of_a_peer_max = 1024;
+  std::size_t streams_max = 1024, streams_of_a_user_max = 512;
   KeepRules keep;
   std::string version;
   std::string commit;

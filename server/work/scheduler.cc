@@ -1,26 +1,42 @@
 #include "server/work/scheduler.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/parallel.h"
 
 namespace plumbline {
 namespace {
 
-constexpr absl::Duration kShort = absl::Milliseconds(100);  // A task may take and still be a short one.
-constexpr absl::Duration kAbout = absl::Seconds(10);        // How long a job is taken to be about after a task.
+constexpr absl::Duration kAbout = absl::Seconds(10);  // How long a job is taken to be about after a task.
+constexpr double kMultiplicationsPerSecond = 1e9;     // Of what a task is said to be: audits compute it several times.
+constexpr double kHistory = 20;
 
 bool lately(absl::Time ended, absl::Time now) { return now - ended < kAbout; }
 
 }  // namespace
 
+absl::Duration Scheduler::spent_by_this_thread() {
+  timespec spent{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return absl::DurationFromTimespec(spent);
+}
+
 Scheduler::Scheduler(Options options)
     : options_(std::move(options)), states_(options_.places.size()), ratio_time_(options_.now()) {
   for (std::size_t place = 0; place < options_.places.size(); ++place) {
-    for (int i = 0; i < std::max(1, options_.places[place].workers); ++i) {
-      workers_.emplace_back([this, place] { loop(place); });
+    const Place& each = options_.places[place];
+    const auto start = [&](Lane lane) { workers_.emplace_back([this, place, lane] { loop(place, lane); }); };
+    for (int i = 0; i < each.workers; ++i) {
+      start(Lane::kAhead);
+      if (each.device) continue;
+      start(Lane::kAhead);   // One has a short task, the other a long one,
+      start(Lane::kBehind);  // unless this one has it.
     }
   }
 }
@@ -47,8 +63,9 @@ absl::StatusOr<Scheduler::Ticket> Scheduler::submit(Task task) {
                        " that ", largest->device ? "--gpu-memory-limit" : "--memory-limit", " leaves for audits"));
     }
     ticket = next_ticket_++;
-    const auto [job, fresh_job] = jobs_.try_emplace(task.job);
-    if (fresh_job) order_.push_back(task.job);
+    const JobKey key{task.owner, task.job};
+    const auto [job, fresh_job] = jobs_.try_emplace(key);
+    if (fresh_job) order_.push_back(key);
     const auto [run, fresh_run] = job->second.runs.try_emplace(task.run);
     if (fresh_run) job->second.order.push_back(task.run);
     run->second.push_back({ticket, std::move(task), false});
@@ -116,6 +133,11 @@ std::uint64_t Scheduler::memory_used(std::size_t place) const {
   return states_[place].memory;
 }
 
+bool Scheduler::waits_for_memory(std::size_t place) const {
+  const std::lock_guard lock(mutex_);
+  return states_[place].waiting_long > 0;
+}
+
 absl::Duration Scheduler::busy_now(absl::Time now) const {
   absl::Duration busy = busy_;
   for (const auto& [ticket, running] : running_) busy += now - running.start;
@@ -126,7 +148,9 @@ double Scheduler::take_busy_ratio() {
   const std::lock_guard lock(mutex_);
   const absl::Time now = options_.now();
   const absl::Duration busy = busy_now(now);
-  const double capacity = absl::ToDoubleSeconds(now - ratio_time_) * static_cast<double>(workers_.size());
+  double workers = 0;
+  for (const Place& place : options_.places) workers += place.workers;
+  const double capacity = absl::ToDoubleSeconds(now - ratio_time_) * workers;
   const double ratio = capacity > 0 ? absl::ToDoubleSeconds(busy - ratio_busy_) / capacity : 0;
   ratio_time_ = now;
   ratio_busy_ = busy;
@@ -155,94 +179,148 @@ Scheduler::Turn::Why Scheduler::why_at(std::size_t place, const Queued& queued) 
   return device_has_room ? Why::kOwn : Why::kFull;
 }
 
-// Whether a job of long tasks must not take the last worker that is free.
-bool Scheduler::leaves_to_others(std::size_t place, const std::string& job) const {
-  const State& state = states_[place];
-  if (options_.places[place].workers < 2 || state.running + 1 < options_.places[place].workers) return false;
-  const absl::Time now = options_.now();
-  const auto own = state.long_ended.find(job);
-  return own != state.long_ended.end() && lately(own->second, now) &&
-         std::ranges::any_of(state.short_ended,
-                             [&](const auto& other) { return other.first != job && lately(other.second, now); });
+// What a task will take: as its job's last one did, or more by as much as it is larger; without one, by its work, of
+// which no history lowers it by more than kHistory: a task that gave up early tells little of the next.
+absl::Duration Scheduler::expected(const State& state, const JobKey& job, const Task& task) const {
+  const absl::Duration by_work = absl::Seconds(task.multiplications / kMultiplicationsPerSecond);
+  const auto last = state.last.find(job);
+  if (last == state.last.end()) return by_work;
+  const double before = last->second.multiplications;
+  const double larger = before > 0 ? std::max(1.0, task.multiplications / before) : 1.0;
+  return std::max(by_work / (before > 0 ? kHistory : 1.0), last->second.cost * larger);
 }
 
-bool Scheduler::pick(std::size_t place, Queued* picked, Turn* turn) {
+bool Scheduler::short_ones_about(const State& state, const JobKey& beside) const {
+  const absl::Time now = options_.now();
+  return std::ranges::any_of(state.last, [&](const auto& other) {
+    return other.first != beside && other.second.cost <= kShort && lately(other.second.ended, now);
+  });
+}
+
+// Whether a thread of this lane takes such a task, if there is memory.
+bool Scheduler::takes(std::size_t place, Lane lane, const JobKey& job, absl::Duration expected) const {
+  const State& state = states_[place];
+  const int workers = options_.places[place].workers;
+  if (options_.places[place].device) return true;
+  if (expected <= kShort) return lane == Lane::kAhead && state.running_short < workers;
+  return state.running_long < workers && lane == (short_ones_about(state, job) ? Lane::kBehind : Lane::kAhead);
+}
+
+// What a worker could take of a job: the next task of its first run that has one for this lane.
+std::optional<Scheduler::Choice> Scheduler::choose_of(std::list<JobKey>::iterator job_key, std::size_t place,
+                                                      Lane lane) {
   const Place& here = options_.places[place];
-  State& state = states_[place];
+  const State& state = states_[place];
   const bool any_device =
       std::any_of(options_.places.begin(), options_.places.end(), [](const Place& each) { return each.device; });
-  // What this worker could take of a job: its first run's next task. Whether it may wait is asked once it is chosen.
-  struct Choice {
-    std::list<std::string>::iterator job, run;
-    absl::Duration start;
-    Turn::Why why = Turn::Why::kOwn;
-  };
-  std::optional<Choice> chosen;
-  for (auto job_name = order_.begin(); job_name != order_.end(); ++job_name) {
-    if (leaves_to_others(place, *job_name)) continue;
-    Job& job = jobs_.at(*job_name);
-    const auto served = state.served.find(*job_name);
-    const absl::Duration start = served == state.served.end() ? state.clock : std::max(state.clock, served->second);
-    if (chosen && start >= chosen->start) continue;
-    for (auto run_name = job.order.begin(); run_name != job.order.end(); ++run_name) {
-      const std::deque<Queued>& run = job.runs.at(*run_name);
-      if (run.empty() || job.running.count(*run_name) > 0 || !run.front().task.ready) continue;
-      const Turn::Why why = why_at(place, run.front());
-      if (why != Turn::Why::kNowhere) {
-        if (!state.open || run.front().task.bytes > here.memory_bytes) continue;
-        if (here.device ? run.front().failed : any_device && why == Turn::Why::kOwn) continue;  // Another place's.
-      }
-      chosen = {job_name, run_name, start, why};
-      break;
+  Job& job = jobs_.at(*job_key);
+  for (auto run_name = job.order.begin(); run_name != job.order.end(); ++run_name) {
+    const std::deque<Queued>& run = job.runs.at(*run_name);
+    if (run.empty() || job.running.count(*run_name) > 0 || !run.front().task.ready) continue;
+    const Queued& next = run.front();
+    const Turn::Why why = why_at(place, next);
+    const absl::Duration expects = expected(state, *job_key, next.task);
+    if (why != Turn::Why::kNowhere) {
+      if (!state.open || next.task.bytes > here.memory_bytes) continue;
+      if (here.device ? next.failed : any_device && why == Turn::Why::kOwn) continue;  // Another place's.
+      if (!takes(place, lane, *job_key, expects)) continue;
     }
+    const auto shares = state.jobs.find(job_key->first);
+    const absl::Duration start =
+        shares == state.jobs.end() ? absl::ZeroDuration() : shares->second.start(job_key->second);
+    return Choice{job_key, run_name, {state.owners.start(job_key->first), start}, why, expects};
   }
+  return std::nullopt;
+}
+
+std::optional<Scheduler::Choice> Scheduler::choose(std::size_t place, Lane lane) {
+  std::optional<Choice> chosen;
+  for (auto job = order_.begin(); job != order_.end(); ++job) {
+    const auto choice = choose_of(job, place, lane);
+    if (choice && (!chosen || choice->start < chosen->start)) chosen = choice;
+  }
+  return chosen;
+}
+
+// Whether a task that was chosen has the memory that it needs, and is not to leave it to a long one.
+bool Scheduler::fits(std::size_t place, Lane lane, std::uint64_t bytes) {
+  State& state = states_[place];
+  const std::uint64_t memory = options_.places[place].memory_bytes;
+  const bool fits = bytes <= memory - state.memory;
+  if (lane == Lane::kBehind) {
+    state.waiting_long = fits ? 0 : bytes;
+    return fits;
+  }
+  const bool held_back = state.waiting_long > 0 && state.waiting_long <= memory - state.memory_of_long;
+  return fits && !held_back;
+}
+
+bool Scheduler::pick(std::size_t place, Lane lane, Queued* picked, Turn* turn, absl::Duration* expects) {
+  if (lane == Lane::kBehind) states_[place].waiting_long = 0;
+  const auto chosen = choose(place, lane);
   if (!chosen) return false;
   Job& job = jobs_.at(*chosen->job);
   std::deque<Queued>& run = job.runs.at(*chosen->run);
-  if (chosen->why != Turn::Why::kNowhere && run.front().task.bytes > here.memory_bytes - state.memory) return false;
+  if (chosen->why != Turn::Why::kNowhere && !fits(place, lane, run.front().task.bytes)) return false;
   *picked = std::move(run.front());
   run.pop_front();
   *turn = {place, chosen->why};
+  *expects = chosen->expected;
   job.running[*chosen->run] = true;
   job.order.splice(job.order.end(), job.order, chosen->run);
   order_.splice(order_.end(), order_, chosen->job);
   return true;
 }
 
-void Scheduler::started(const Queued& picked, const Turn& turn) {
+void Scheduler::started(const Queued& picked, const Turn& turn, absl::Duration expects) {
   State& state = states_[turn.place];
-  const std::string& job = picked.task.job;
-  absl::Duration charged = absl::ZeroDuration();
-  if (turn.why != Turn::Why::kNowhere) {
-    state.memory += picked.task.bytes;
-    ++state.running;
-    absl::Duration& served = state.served.try_emplace(job, state.clock).first->second;
-    state.clock = std::max(state.clock, served);
-    charged = state.last_costs[job];
-    served = state.clock + charged;
-  }
+  const Task& task = picked.task;
   --queued_;
-  running_[picked.ticket] = {options_.now(), charged};
+  const bool is_long = expects > kShort;
+  running_[picked.ticket] = {options_.now(), expects, is_long};
+  if (turn.why == Turn::Why::kNowhere) return;
+  state.memory += task.bytes;
+  if (is_long) state.memory_of_long += task.bytes;
+  ++(is_long ? state.running_long : state.running_short);
+  state.owners.begin(task.owner, expects);
+  state.jobs[task.owner].begin(task.job, expects);
 }
 
-void Scheduler::ended(Queued* current, const Turn& turn, Ran ran) {
+void Scheduler::account(const Task& task, const Turn& turn, const Running& running, absl::Duration cost) {
+  if (turn.why == Turn::Why::kNowhere) return;
   State& state = states_[turn.place];
-  const Task& task = current->task;
-  const Running running = running_.at(current->ticket);
   const absl::Time now = options_.now();
-  const absl::Duration cost = now - running.start;
-  busy_ += cost;
-  running_.erase(current->ticket);
-  if (turn.why != Turn::Why::kNowhere) {
-    state.memory -= task.bytes;
-    --state.running;
-    (cost <= kShort ? state.short_ended : state.long_ended)[task.job] = now;
-    for (auto* ended : {&state.short_ended, &state.long_ended})
-      std::erase_if(*ended, [now](const auto& each) { return !lately(each.second, now); });
-    state.served.at(task.job) += cost - running.charged;
-    state.last_costs[task.job] = cost;
+  state.memory -= task.bytes;
+  if (running.is_long) state.memory_of_long -= task.bytes;
+  --(running.is_long ? state.running_long : state.running_short);
+  state.owners.end(task.owner, cost - running.charged);
+  state.jobs[task.owner].end(task.job, cost - running.charged);
+  std::erase_if(state.last, [now](const auto& each) { return !lately(each.second.ended, now); });
+  const auto [last, fresh] = state.last.try_emplace({task.owner, task.job});
+  // A job of long tasks is one however many short ones lie between them.
+  if (fresh || last->second.cost <= kShort || cost > kShort) last->second = {now, cost, task.multiplications};
+}
+
+void Scheduler::forget_served() {
+  for (State& state : states_) {
+    std::set<std::string> owners;
+    for (const auto& [job, tasks] : jobs_) owners.insert(job.first);
+    state.owners.forget([&](const std::string& owner) { return owners.contains(owner); });
+    for (auto& [owner, jobs] : state.jobs)
+      jobs.forget([&, of = owner](const std::string& job) { return jobs_.contains({of, job}); });
+    std::erase_if(state.jobs, [](const auto& each) { return each.second.empty(); });
   }
-  Job& job = jobs_.at(task.job);
+}
+
+void Scheduler::ended(Queued* current, const Turn& turn, Ran ran, absl::Duration spent) {
+  const Task& task = current->task;
+  const JobKey key{task.owner, task.job};
+  const Running running = running_.at(current->ticket);
+  const absl::Duration took = options_.now() - running.start;
+  busy_ += took;
+  running_.erase(current->ticket);
+  account(task, turn, running, options_.places[turn.place].device ? took : spent);
+  Job& job = jobs_.at(key);
   job.running.erase(task.run);
   if (ran == Ran::kFailed && !stop_) {
     current->failed = true;
@@ -254,35 +332,35 @@ void Scheduler::ended(Queued* current, const Turn& turn, Ran ran) {
     job.runs.erase(task.run);
     job.order.remove(task.run);
   }
-  if (job.runs.empty()) {
-    order_.remove(task.job);
-    jobs_.erase(task.job);
-  }
-  // What a job was served is forgotten once it gives the job no later turn than a fresh one has.
-  std::erase_if(state.served,
-                [&](const auto& each) { return !jobs_.contains(each.first) && each.second <= state.clock; });
-  std::erase_if(state.last_costs, [&](const auto& each) { return !state.served.contains(each.first); });
+  if (!job.runs.empty()) return;
+  order_.remove(key);
+  jobs_.erase(key);
+  forget_served();
 }
 
-void Scheduler::loop(std::size_t place) {
+void Scheduler::loop(std::size_t place, Lane lane) {
+  if (lane == Lane::kBehind) cpu::stand_back();
   std::unique_lock lock(mutex_);
   for (;;) {
     Queued current;
     Turn turn;
+    absl::Duration expects;
     // With something queued, what others are left may end by time alone.
-    while (!stop_ && !pick(place, &current, &turn))
+    while (!stop_ && !pick(place, lane, &current, &turn, &expects))
       if (queued_ > 0)
         wake_.wait_for(lock, absl::ToChronoSeconds(kAbout) / 10);
       else
         wake_.wait(lock);
     if (current.ticket == 0) return;
-    started(current, turn);
+    started(current, turn, expects);
     lock.unlock();
     wake_.notify_all();  // Room was taken: the next may be the host's now.
+    const absl::Duration before = options_.spent();
     const Ran ran = current.task.work(turn);
+    const absl::Duration spent = options_.spent() - before;
     if (ran == Ran::kDone) current.task.work = nullptr;
     lock.lock();
-    ended(&current, turn, ran);
+    ended(&current, turn, ran, spent);
     wake_.notify_all();  // Memory came back, and the run may go on.
     if (queued_ == 0 && running_.empty()) idle_.notify_all();
   }

@@ -1,15 +1,16 @@
-// Tasks onto places where they can run (the host, devices): fair between jobs, in order within a run, within each
-// place's memory. Knows neither traces nor devices nor transport. Thread-safe.
+// Tasks onto places where they can run (the host, devices): fair between owners and between an owner's jobs, in order
+// within a run, within each place's memory. Knows neither traces nor devices nor transport. Thread-safe.
 //
-// Fair means that jobs which have tasks waiting share a place's time, whatever their tasks cost: start-time fair
-// queueing (Goyal, Vin, Cheng 1996), a job's task starts at the virtual time where its last one ended. So one that
-// queues a hundred steps does not keep another's single step waiting for more than the tasks that run already and one
-// of its own turn's. The tasks of one run run one after the other, in order of submission; one that is not ready holds
-// back its run only. A task that does not fit the memory that is left holds back everybody at its place until it fits,
-// or it would never get its turn.
+// Fair means that owners (and jobs) which have tasks waiting share a place's time, whatever their tasks cost
+// (fair_shares.h). So one that queues a hundred steps does not keep another's single step waiting for more than the
+// tasks that run already and one of its own turn's. The tasks of one run run one after the other, in order of
+// submission; one that is not ready holds back its run only. A task that does not fit the memory that is left holds
+// back everybody at its place until it fits, or it would never get its turn.
 //
-// Tasks are not interrupted, so that long ones would still hold every worker: while jobs of short tasks are about,
-// those of long ones leave each place's last free worker to them, where it has more than one.
+// Tasks are not interrupted, so that long ones would still hold every worker of the host. Each of its workers is one
+// for short tasks and one for long ones, which while others' short tasks are about is a thread that the system runs
+// after theirs. Which a task is, is expected before it starts: by the work that it is said to be, and by what the job's
+// last task took. Where memory is short, a long task holds back short ones only if it fits once these have ended.
 //
 // Devices come before the host: there a task runs only if it fits no device, if it would fit but the device's memory is
 // taken, or if a device has failed it. What can run nowhere (any more) is run with Why::kNowhere: nothing hangs.
@@ -22,13 +23,16 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/work/fair_shares.h"
 
 namespace plumbline {
 
@@ -36,15 +40,19 @@ class Scheduler {
  public:
   using Ticket = std::uint64_t;
 
+  static absl::Duration spent_by_this_thread();
+
   struct Place {
     std::string name = "cpu";
-    int workers = 1;
+    int workers = 1;                          // Of a device: one, and no task is long.
     std::uint64_t memory_bytes = UINT64_MAX;  // Of all tasks that run here at a time.
     bool device = false;
   };
   struct Options {
     std::vector<Place> places = {Place{}};
     std::function<absl::Time()> now = absl::Now;
+    // Of the processor, by the calling thread: what tasks cost on the host, however busy the machine is.
+    std::function<absl::Duration()> spent = &spent_by_this_thread;
   };
 
   struct Turn {
@@ -69,7 +77,11 @@ class Scheduler {
     std::uint64_t bytes = 0;               // That it takes at most while it runs.
     bool ready = true;                     // False: wait for make_ready().
     std::function<Ran(const Turn&)> work;  // Must not throw. Destroyed before the next task of its run starts.
+    double multiplications = 0;            // That it is taken to be; 0: nothing is known.
+    std::string owner = "";                // Of the job.
   };
+
+  static constexpr absl::Duration kShort = absl::Milliseconds(100);  // A task may cost and still be a short one.
 
   explicit Scheduler(Options options);
   ~Scheduler();  // Drops what has not started, waits for what has.
@@ -89,6 +101,7 @@ class Scheduler {
   std::uint64_t memory_max() const;  // A task may take: that of the largest open place; 0: none is open.
   std::int64_t queued() const;
   std::uint64_t memory_used(std::size_t place) const;
+  bool waits_for_memory(std::size_t place) const;  // A long task.
   // Share of the workers' time that went into tasks since the last call, in [0, 1].
   double take_busy_ratio();
 
@@ -98,33 +111,55 @@ class Scheduler {
     Task task;
     bool failed = false;  // By a device.
   };
+  using JobKey = std::pair<std::string, std::string>;  // Its owner, its name.
+  enum class Lane { kAhead, kBehind };                 // Of a thread: whether others come before it.
   struct Job {
     std::map<std::string, std::deque<Queued>> runs;  // A run whose task is being run has an entry, perhaps empty.
     std::list<std::string> order;                    // Of runs, the next one first.
     std::map<std::string, bool> running;
   };
+  struct Last {  // Task of a job at a place.
+    absl::Time ended;
+    absl::Duration cost;
+    double multiplications = 0;
+  };
   struct State {  // Of a place.
     bool open = true;
-    std::uint64_t memory = 0;                          // Of the tasks that run here.
-    absl::Duration clock = absl::ZeroDuration();       // Virtual: where the last task that was taken started.
-    std::map<std::string, absl::Duration> served;      // By job: where its next task starts, if not behind `clock`.
-    std::map<std::string, absl::Duration> last_costs;  // By job: what a task is charged until it has ended.
-    int running = 0;
-    std::map<std::string, absl::Time> short_ended, long_ended;  // By job: when its last task of this kind did.
+    std::uint64_t memory = 0, memory_of_long = 0;  // Of the tasks that run here.
+    std::uint64_t waiting_long = 0;                // Bytes of the long task that waits for memory; 0: none does.
+    int running_short = 0, running_long = 0;
+    FairShares owners;
+    std::map<std::string, FairShares> jobs;  // By owner.
+    std::map<JobKey, Last> last;             // Of jobs that ran something lately.
   };
   struct Running {
     absl::Time start;
     absl::Duration charged;
+    bool is_long = false;
+  };
+  // What a worker could take of a job.
+  struct Choice {
+    std::list<JobKey>::iterator job;
+    std::list<std::string>::iterator run;
+    std::pair<absl::Duration, absl::Duration> start;  // Of the owner, of the job.
+    Turn::Why why = Turn::Why::kOwn;
+    absl::Duration expected;
   };
 
-  void loop(std::size_t place);
+  void loop(std::size_t place, Lane lane);
   const Place* largest_open() const;  // With the lock held, as all below.
-  bool pick(std::size_t place, Queued* picked, Turn* turn);
+  bool pick(std::size_t place, Lane lane, Queued* picked, Turn* turn, absl::Duration* expects);
+  std::optional<Choice> choose(std::size_t place, Lane lane);
+  std::optional<Choice> choose_of(std::list<JobKey>::iterator job, std::size_t place, Lane lane);
   Turn::Why why_at(std::size_t place, const Queued& queued) const;
-  bool leaves_to_others(std::size_t place, const std::string& job) const;
-  bool may_run_here(std::size_t place, Turn::Why why) const;
-  void started(const Queued& picked, const Turn& turn);
-  void ended(Queued* current, const Turn& turn, Ran ran);
+  absl::Duration expected(const State& state, const JobKey& job, const Task& task) const;
+  bool short_ones_about(const State& state, const JobKey& beside) const;
+  bool takes(std::size_t place, Lane lane, const JobKey& job, absl::Duration expected) const;
+  bool fits(std::size_t place, Lane lane, std::uint64_t bytes);
+  void started(const Queued& picked, const Turn& turn, absl::Duration expects);
+  void account(const Task& task, const Turn& turn, const Running& running, absl::Duration cost);
+  void forget_served();
+  void ended(Queued* current, const Turn& turn, Ran ran, absl::Duration spent);
   absl::Duration busy_now(absl::Time now) const;
 
   const Options options_;
@@ -132,8 +167,8 @@ class Scheduler {
   std::condition_variable wake_;
   std::condition_variable idle_;
   std::vector<State> states_;  // Of places.
-  std::map<std::string, Job> jobs_;
-  std::list<std::string> order_;  // Of jobs, the next one first among equals.
+  std::map<JobKey, Job> jobs_;
+  std::list<JobKey> order_;  // Of jobs, the next one first among equals.
   Ticket next_ticket_ = 1;
   std::int64_t queued_ = 0;
   bool draining_ = false;

@@ -11,6 +11,7 @@
 #include "server/fault/fault.h"
 #include "server/log/log.h"
 #include "server/pipeline/audit.h"
+#include "server/pipeline/estimate.h"
 #include "server/store/encode.h"
 #include "server/work/run_memory.h"
 #include "server/work/steady.h"
@@ -199,7 +200,9 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   Workers::Task task;
   task.job = StrCat(trace.identity.project, "/", trace.identity.job);
   task.run = trace.identity.run_id();
+  task.owner = step->run->owner;
   task.bytes = estimated_audit_bytes(trace);
+  task.multiplications = estimated_audit_work(trace);
   const std::uint64_t most = parts_.workers->memory_max();
   if (most > 0) step->memory_share = static_cast<double>(task.bytes) / static_cast<double>(most);
   task.compute = [this, step] { audit_step(*step); };
@@ -207,6 +210,13 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
     const absl::Status fault = contained("a step's answer", [&] { answer_step(step, ran); });
     if (!fault.ok()) failed(step, fault);
   };
+
+  const auto refuse = [&](const absl::Status& why) {
+    record_refusal(trace.identity, {why.code(), "step", std::string(why.message())},
+                   {trace.missed, trace.missed_reasons},
+                   [this, step](const StepAnswer& answer) { finish(step, answer); });
+  };
+  if (auto much = check_work_limit(task.multiplications, options_.work_limit); !much.ok()) return refuse(much);
 
   std::string wait_for;
   if (step->run->reference && !step->given) {
@@ -223,10 +233,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   task.ready = wait_for.empty();
   const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) {
-    Violation violation{ticket.status().code(), "step", std::string(ticket.status().message())};
-    if (absl::IsUnavailable(ticket.status())) return drop(step, ticket.status());  // Draining.
-    return record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},
-                          [this, step](const StepAnswer& answer) { finish(step, answer); });
+    return absl::IsUnavailable(ticket.status()) ? drop(step, ticket.status()) : refuse(ticket.status());  // Draining?
   }
   if (wait_for.empty()) return;
   pairing_.wait(wait_for, steady_now() + options_.reference_timeout,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,9 +66,10 @@ class StepPipeline {
   struct Options {
     absl::Duration reference_timeout = absl::Seconds(60);  // And how long ranks wait for each other.
     absl::Duration audit_timeout = absl::InfiniteDuration();
-    absl::Duration orphan_timeout = absl::Seconds(10);  // Of an audit, once all who wait for it have left.
-    std::uint64_t step_bytes_max = UINT64_MAX;          // Of what joining a step's ranks makes.
-    double work_per_second = 1e11;                      // Multiplications that no worker exceeds.
+    absl::Duration orphan_timeout = absl::Seconds(10);            // Of an audit, once all who wait for it have left.
+    std::uint64_t step_bytes_max = UINT64_MAX;                    // Of what joining a step's ranks makes.
+    double work_per_second = 1e11;                                // Multiplications that no worker exceeds.
+    double work_limit = std::numeric_limits<double>::infinity();  // Multiplications of a step; beyond: refused.
   };
   // The parts must outlive the pipeline. `references`, `kept` and `metrics` may be null, and `golden` where no run
   // names a golden run.

@@ -208,7 +208,9 @@ void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shar
   Workers::Task task;
   task.job = StrCat(trace.identity.project, "/", trace.identity.job);
   task.run = trace.identity.run_id();
+  task.owner = step->run->owner;
   task.bytes = wholes;
+  task.multiplications = static_cast<double>(wholes);  // Each byte is copied.
   task.compute = [joined, traces = std::move(traces), replicated = step->run->replicated] {
     *joined = join_ranks(traces, replicated);
   };

@@ -35,7 +35,7 @@ Workers::Workers(Options options, std::vector<std::unique_ptr<DeviceWorker>> dev
     : options_(std::move(options)), devices_(std::move(devices)), scheduler_(places(options_, devices_)) {}
 
 absl::StatusOr<Scheduler::Ticket> Workers::submit(Task task) {
-  Scheduler::Task scheduled{task.job, task.run, task.bytes, task.ready, nullptr};
+  Scheduler::Task scheduled{task.job, task.run, task.bytes, task.ready, nullptr, task.multiplications, task.owner};
   auto state = std::make_shared<State>();
   state->task = std::move(task);
   scheduled.work = [this, state](const Scheduler::Turn& turn) { return run(*state, turn); };

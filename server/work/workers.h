@@ -37,6 +37,8 @@ class Workers {
     bool ready = true;
     std::function<void()> compute;           // Where it is called again, from the start, its first results are void.
     std::function<void(const Ran&)> finish;  // Once, on the same thread. What it throws is lost.
+    double multiplications = 0;              // That it is taken to be.
+    std::string owner = "";                  // Of the job.
   };
 
   Workers(Options options, std::vector<std::unique_ptr<DeviceWorker>> devices);

@@ -8,6 +8,7 @@
 #include "server/ingest/join.h"
 #include "server/ingest/shards.h"
 #include "server/pipeline/audit.h"
+#include "server/pipeline/estimate.h"
 #include "server/store/encode.h"
 #include "tests/fuzz/target.h"
 

@@ -33,8 +33,9 @@ PAUSE_S = 0.5  # Between the steps of an honest stream.
 
 @contextlib.contextmanager
 def hostile(address: str, count: int) -> Iterator[None]:
-    """So many hostile streams, in a process of their own."""
-    command = [sys.executable, "-m", "attacks", address, str(count)]
+    """So many hostile streams, in a process of their own, which stands back behind daemon and honest clients: what it
+    computes itself would be on machines of its own, and is not the daemon's to share out."""
+    command = ["nice", "-n", "19", sys.executable, "-m", "attacks", address, str(count)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     process = subprocess.Popen(
         command, cwd=HERE, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -153,6 +153,25 @@ def test_more_work_than_there_is_time_for_is_not_begun(
         honest.wait()
 
 
+def test_a_step_of_too_much_work_is_refused_before_it_is_queued(
+    new_daemon: Callable[..., DaemonProcess], connect: Callable[[DaemonProcess], Client]
+) -> None:
+    daemon = new_daemon("--memory-limit=1GiB", "--step-work-limit=1e12")
+    client = connect(daemon)
+    stream = client.stream("run", "hostile")
+    stream.send(*hogs.products(0, 100))
+    error = stream.next("error")
+    assert (error.step, error.status.code) == (0, code_pb2.RESOURCE_EXHAUSTED)
+    # 100 products of 512 x 65536 and 65536 x 512.
+    assert "about 1.72e+12 multiplications, more than the 1e+12 of --step-work-limit" in error.status.message
+    assert "QuotaFailure" in {detail.type_url.rsplit(".", 1)[-1] for detail in error.status.details}
+    stream.send(*StepFrames(1).frames())
+    assert stream.next("verdict").step == 1
+    with pytest.raises(grpc.RpcError) as large:
+        replays.replay(client, hogs.products(0, 100))
+    assert large.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and "--step-work-limit" in large.value.details()
+
+
 def test_an_audit_ends_at_its_deadline_or_when_its_client_leaves(
     new_daemon: Callable[..., DaemonProcess], connect: Callable[[DaemonProcess], Client]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import stat
@@ -15,7 +17,8 @@ import pytest
 from google.rpc import code_pb2
 from other_user import NOBODY, as_user
 from query_support import query_stub, run_plumb, send, type_i, type_ii
-from stream_client import Client
+from secure import port_of
+from stream_client import Client, StepFrames
 from stream_daemon import DaemonProcess, binary
 from test_shared_memory import SIZE, region, register
 
@@ -271,19 +274,42 @@ def test_the_configuration_is_checked_without_a_start(tmp_path: Path) -> None:
     assert "is not on loopback" in check("--listen=0.0.0.0:0", "--insecure")[1]
 
 
-def test_the_listener_outlives_a_time_without_descriptors(new_daemon: Callable[..., DaemonProcess]) -> None:
-    daemon = new_daemon()
+BY_TCP = ("--listen=127.0.0.1:0", "--insecure")
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def place(request: pytest.FixtureRequest, new_daemon: Callable[..., DaemonProcess]) -> tuple[DaemonProcess, str]:
+    """A daemon that listens on both, and an address of it."""
+    daemon = new_daemon(*BY_TCP)
+    return daemon, daemon.address if request.param == "unix" else f"127.0.0.1:{port_of(daemon)}"
+
+
+def connected(address: str, message: bytes = b"") -> socket.socket:
+    local = address.startswith("unix:")
+    made = socket.socket(socket.AF_UNIX if local else socket.AF_INET)
+    host, _, port = address.rpartition(":")
+    made.connect(port if local else (host, int(port)))
+    made.settimeout(60)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It may be closed already.
+        made.sendall(message)
+    return made
+
+
+def allow_descriptors(count: int) -> int:
+    """So many, or as many as the system lets this process have."""
+    most = min(count, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return most
+
+
+def test_the_listener_outlives_a_time_without_descriptors(place: tuple[DaemonProcess, str]) -> None:
+    daemon, address = place
     assert daemon.process is not None
     pid = daemon.process.pid
     used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     subprocess.run(["prlimit", f"--pid={pid}", f"--nofile={used + 8}:4096"], check=True)
-    path = daemon.address.removeprefix("unix:")
-    held = []
-    for _ in range(64):
-        each = socket.socket(socket.AF_UNIX)
-        each.connect(path)
-        held.append(each)
-    client = Client(daemon.address)
+    held = [connected(address) for _ in range(64)]
+    client = Client(address)
     with pytest.raises(grpc.RpcError):
         query_stub(client).ListJobs(query_pb2.ListJobsRequest(), timeout=3)
     for each in held:
@@ -292,25 +318,70 @@ def test_the_listener_outlives_a_time_without_descriptors(new_daemon: Callable[.
     client.close()
 
 
-def test_connections_that_say_nothing_keep_nobody_out(daemon: DaemonProcess) -> None:
-    path = daemon.address.removeprefix("unix:")
-
-    def connected(message: bytes = b"") -> socket.socket:
-        made = socket.socket(socket.AF_UNIX)
-        made.settimeout(60)
-        made.connect(path)
-        made.sendall(message)
-        return made
-
-    silent = [connected(b"PRI * HT"[: i % 9]) for i in range(1000)]
-    client = Client(daemon.address)
+def test_connections_that_say_nothing_keep_nobody_out(place: tuple[DaemonProcess, str]) -> None:
+    _, address = place
+    count = allow_descriptors(10_500) - 500
+    silent = [connected(address, b"PRI * HT"[: i % 9]) for i in range(count)]
+    client = Client(address)
     query_stub(client).ListJobs(query_pb2.ListJobsRequest(), timeout=60)
     assert silent[0].recv(4096).startswith(b"HTTP/1.1 505"), "the oldest make room"
-    with connected(b"GET / HTTP/1.1\r\n\r\n") as wrong:
+    with connected(address, b"GET / HTTP/1.1\r\n\r\n") as wrong:
         assert b"expected gRPC" in wrong.recv(4096)
     query_stub(client).ListJobs(query_pb2.ListJobsRequest(), timeout=60)
     for each in silent:
         each.close()
+    client.close()
+
+
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # And empty SETTINGS.
+
+
+def is_served(connection: socket.socket) -> bool:
+    """Whether it is answered; what is turned away is closed."""
+    try:
+        return connection.recv(1) != b""
+    except ConnectionResetError:
+        return False
+
+
+def test_connections_of_one_peer_are_capped(new_daemon: Callable[..., DaemonProcess]) -> None:
+    daemon = new_daemon("--socket-mode=0666", "--max-connections=20", "--max-connections-per-peer=10", *BY_TCP)
+    daemon.directory.chmod(0o711)
+    for address in (daemon.address, f"127.0.0.1:{port_of(daemon)}"):
+        held = [connected(address, GREETING) for _ in range(30)]
+        assert sum(is_served(each) for each in held) == 10
+        assert "--max-connections-per-peer" in daemon.log()
+        program = "found = code(lambda: verdicts.ListJobs(query_pb2.ListJobsRequest(), timeout=20))"
+        assert as_user(daemon.address, program) == "OK"
+        for each in held:
+            each.close()
+        client = Client(address)
+        query_stub(client).ListJobs(query_pb2.ListJobsRequest(), timeout=60, wait_for_ready=True)
+        client.close()
+
+
+def test_streams_of_one_user_are_capped(new_daemon: Callable[..., DaemonProcess]) -> None:
+    daemon = new_daemon("--socket-mode=0666", "--max-streams=20", "--max-streams-per-user=5")
+    daemon.directory.chmod(0o711)
+    client = Client(daemon.address)
+    streams = [client.stream(f"run-{i}") for i in range(5)]
+    for i, stream in enumerate(streams):
+        stream.send(*StepFrames(i).frames())
+        stream.next("verdict")
+    late = client.stream("late")
+    assert late.end() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "--max-streams-per-user" in late.call.details()
+    program = """
+stream = client.stream("his")
+stream.send(*StepFrames(0).frames())
+found = stream.next("verdict").step
+stream.close()
+"""
+    assert as_user(daemon.address, program) == 0
+    streams[0].close()
+    again = client.stream("again")
+    again.send(*StepFrames(0).frames())
+    again.next("verdict")
     client.close()
 
 

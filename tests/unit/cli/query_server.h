@@ -2,13 +2,14 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
 
-#include "server/serve/unix_listener.h"
+#include "server/serve/listener.h"
 #include "server/serve/verdict_service.h"
 #include "tests/unit/store/sample.h"
 
@@ -28,10 +29,14 @@ class QueryServer {
     builder.RegisterService(service_->service());
     server_ = builder.BuildAndStart();
     EXPECT_NE(server_, nullptr);
-    auto socket = UnixListener::listen({dir_ + "/sock"});
+    Listener::Options options;
+    options.address.text = address();
+    options.address.path = dir_ + "/sock";
+    auto socket = Listener::listen(options);
     EXPECT_TRUE(socket.ok()) << socket.status();
     socket_ = *std::move(socket);
-    socket_->serve(server_.get());
+    const auto give = [server = server_.get()](int connection) { grpc::AddInsecureChannelFromFd(server, connection); };
+    socket_->serve(give, &connections_);
   }
   ~QueryServer() {
     service_->drain();
@@ -59,7 +64,8 @@ class QueryServer {
   std::unique_ptr<Access> access_;
   std::unique_ptr<VerdictService> service_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<UnixListener> socket_;
+  Connections connections_{64, 64};
+  std::unique_ptr<Listener> socket_;
 };
 
 }  // namespace plumbline

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -138,6 +139,50 @@ TEST(Metrics, LabelsStayBounded) {
       "1");
   EXPECT_EQ(value_of(page, R"(plumbline_hazards_total{kind="other"})"),
             std::to_string(Metrics::kJobsMax + 50 - Metrics::kHazardsMax));
+}
+
+struct Clock {
+  std::shared_ptr<absl::Time> now = std::make_shared<absl::Time>(absl::UnixEpoch());
+  std::function<absl::Time()> tell() const {
+    return [now = now] { return *now; };
+  }
+};
+
+std::string opened(const std::string& job) {
+  return R"(plumbline_verdicts_total{grade="PROVEN",job=")" + job + R"(",project="default",verdict="TYPE_II"})";
+}
+
+TEST(Metrics, AJobThatWorksKeepsItsPlaceAndOneThatIsQuietMakesRoom) {
+  Clock clock;
+  Metrics metrics("v", "c0ffee", "cpu", clock.tell());
+  metrics.add_verdict(sample("works"));
+  metrics.add_verdict(sample("quiet"));
+  *clock.now += absl::Minutes(11);
+  metrics.add_verdict(sample("works"));
+  for (std::size_t i = 0; i < Metrics::kJobsMax + 50; ++i) metrics.open_job("default", "flood-" + std::to_string(i));
+  std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, opened("works")), "2");
+  EXPECT_EQ(page.find(R"(job="quiet")"), std::string::npos) << "it made room for one";
+  EXPECT_EQ(value_of(page, opened("flood-0")), "0");
+  metrics.add_verdict(sample("late"));
+  EXPECT_EQ(metrics.scrape().find(R"(job="late")"), std::string::npos) << "all are at work: it counts as other";
+  *clock.now += absl::Minutes(11);
+  metrics.add_verdict(sample("late"));
+  EXPECT_EQ(value_of(metrics.scrape(), opened("late")), "1");
+}
+
+TEST(Metrics, SeriesOfJobsThatHaveEndedGo) {
+  Clock clock;
+  Metrics metrics("v", "c0ffee", "cpu", clock.tell());
+  metrics.add_verdict(sample("ended"));
+  metrics.add_steps("default", "goes on", StepOutcome::kRefused);
+  *clock.now += absl::Hours(23);
+  metrics.add_steps("default", "goes on", StepOutcome::kRefused);
+  EXPECT_EQ(value_of(metrics.scrape(), opened("ended")), "1");
+  *clock.now += absl::Hours(2);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(page.find(R"(job="ended")"), std::string::npos);
+  EXPECT_EQ(value_of(page, R"(plumbline_steps_total{job="goes on",outcome="refused",project="default"})"), "2");
 }
 
 TEST(Metrics, RefreshesGaugesBeforeAScrape) {

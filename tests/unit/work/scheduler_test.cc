@@ -1,7 +1,9 @@
 #include "server/work/scheduler.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -162,48 +164,135 @@ TEST(Scheduler, SmallTasksDoNotKeepALargeOneWaitingForEver) {
   EXPECT_EQ(order.ran[0], "large");
 }
 
-TEST(Scheduler, LongTasksLeaveTheLastWorkerToShortOnes) {
-  Gate one, other, small;  // They outlive the scheduler's threads.
-  absl::Time now = absl::UnixEpoch();
+Scheduler::Task longer(const std::string& job, const std::string& run, Work work, std::uint64_t bytes = 1) {
+  Scheduler::Task made = task(job, run, std::move(work), bytes);
+  made.multiplications = 1e12;
+  return made;
+}
+
+int nice_of_this_thread() { return getpriority(PRIO_PROCESS, 0); }
+
+// Runs a task to its end, and returns how the system puts its thread behind that of the process.
+int ran_behind(Scheduler* scheduler, Scheduler::Task task) {
+  std::promise<int> done;
+  task.work = [&done](const Scheduler::Turn&) {
+    done.set_value(nice_of_this_thread());
+    return Scheduler::Ran::kDone;
+  };
+  const std::uint64_t before = scheduler->memory_used(0);
+  EXPECT_TRUE(scheduler->submit(std::move(task)).ok());
+  const int nice = done.get_future().get();
+  while (scheduler->memory_used(0) > before) std::this_thread::yield();
+  return nice - nice_of_this_thread();
+}
+
+TEST(Scheduler, WhatIsSaidToBeLongKeepsNoShortOneWaiting) {
+  Gate one, other;
+  Scheduler scheduler(host(1, 100));
+  ASSERT_TRUE(scheduler.submit(longer("long", "one", one.work())).ok());
+  one.started.get_future().wait();
+  ASSERT_TRUE(scheduler.submit(longer("long", "other", other.work())).ok());
+  EXPECT_EQ(ran_behind(&scheduler, task("short", "run", nothing())), 0);
+  EXPECT_EQ(scheduler.queued(), 1) << "one worker has one long task at a time";
+  one.open.set_value();
+  other.started.get_future().wait();
+  other.open.set_value();
+}
+
+TEST(Scheduler, WhatWasLongIsTakenToBeLongAgain) {
+  Gate again;
+  std::atomic<int> seconds = 0;
+  Scheduler::Options options = host(1, 100);
+  options.spent = [&] { return absl::Seconds(seconds.load()); };
+  Scheduler scheduler(options);
+  std::promise<void> ended;
+  ASSERT_TRUE(scheduler
+                  .submit(task("job", "first",
+                               [&](const Scheduler::Turn&) {
+                                 seconds += 5;
+                                 ended.set_value();
+                                 return Scheduler::Ran::kDone;
+                               }))
+                  .ok());
+  ended.get_future().wait();
+  while (scheduler.memory_used(0) > 0) std::this_thread::yield();
+  EXPECT_EQ(ran_behind(&scheduler, task("job", "short", nothing())), 0);  // Which makes it no job of short ones.
+  ASSERT_TRUE(scheduler.submit(task("job", "again", again.work())).ok());
+  again.started.get_future().wait();
+  EXPECT_EQ(ran_behind(&scheduler, task("other", "run", nothing())), 0);
+  again.open.set_value();
+}
+
+TEST(Scheduler, NoQuickTaskMakesALongOneShort) {
+  Scheduler scheduler(host(1, 100));
+  EXPECT_EQ(ran_behind(&scheduler, task("other", "run", nothing())), 0);
+  // It gave up early; and one of which no work was told.
+  EXPECT_GT(ran_behind(&scheduler, longer("gives up", "run", nothing())), 0);
+  EXPECT_GT(ran_behind(&scheduler, longer("gives up", "run", nothing())), 0);
+  EXPECT_EQ(ran_behind(&scheduler, task("mixed", "run", nothing())), 0);
+  EXPECT_GT(ran_behind(&scheduler, longer("mixed", "run", nothing())), 0);
+}
+
+TEST(Scheduler, LongOnesStandBackWhileOthersShortOnesAreAbout) {
   std::mutex clock;
-  Scheduler::Options options = host(2, 100);
+  absl::Time now = absl::UnixEpoch();
+  Scheduler::Options options = host(1, 100);
   options.now = [&] {
     const std::lock_guard lock(clock);
     return now;
   };
-  const auto pass = [&](absl::Duration time) {
-    const std::lock_guard lock(clock);
-    now += time;
-  };
   Scheduler scheduler(options);
-  const auto takes = [&](const std::string& job, absl::Duration time) {
-    std::promise<void> done;
-    ASSERT_TRUE(scheduler
-                    .submit(task(job, "first",
-                                 [&, time](const Scheduler::Turn&) {
-                                   pass(time);
-                                   done.set_value();
-                                   return Scheduler::Ran::kDone;
-                                 }))
-                    .ok());
-    done.get_future().wait();
-    while (scheduler.memory_used(0) > 0) std::this_thread::yield();
-  };
-  takes("long", absl::Seconds(5));
-  takes("short", absl::Milliseconds(1));
-  ASSERT_TRUE(scheduler.submit(task("long", "one", one.work())).ok());
-  one.started.get_future().wait();
-  ASSERT_TRUE(scheduler.submit(task("long", "other", other.work())).ok());
-  ASSERT_TRUE(scheduler.submit(task("short", "run", small.work())).ok());
+  EXPECT_EQ(ran_behind(&scheduler, longer("long", "r", nothing())), 0) << "nobody is about";
+  EXPECT_EQ(ran_behind(&scheduler, task("short", "r", nothing())), 0);
+  EXPECT_GT(ran_behind(&scheduler, longer("another", "r", nothing())), 0);
+  {
+    const std::lock_guard lock(clock);
+    now += absl::Seconds(11);
+  }
+  EXPECT_EQ(ran_behind(&scheduler, longer("another", "r", nothing())), 0) << "nobody is about any more";
+}
+
+TEST(Scheduler, WhereMemoryIsShortALongOneGetsItsTurnAndNoMore) {
+  Gate small, large, late;
+  Order order;
+  Scheduler scheduler(host(2, 100));
+  ran_behind(&scheduler, task("short", "r", nothing()));
+  ASSERT_TRUE(scheduler.submit(task("short", "r", small.work(), 50)).ok());
   small.started.get_future().wait();
-  EXPECT_EQ(scheduler.queued(), 1) << "the second long one waits";
+  ASSERT_TRUE(scheduler.submit(longer("large", "r", large.work(), 80)).ok());
+  // It fits once the short one has ended: others wait for it. (That it waits is known once a worker looked.)
+  while (!scheduler.waits_for_memory(0)) std::this_thread::yield();
+  ASSERT_TRUE(scheduler.submit(task("other", "r", order.work("held back"), 10)).ok());
+  EXPECT_EQ(scheduler.queued(), 2);
   small.open.set_value();
-  while (scheduler.memory_used(0) > 1) std::this_thread::yield();
-  EXPECT_EQ(scheduler.queued(), 1) << "though a worker is free";
-  pass(absl::Seconds(11));  // Nobody short is about any more.
-  other.started.get_future().wait();
-  one.open.set_value();
-  other.open.set_value();
+  large.started.get_future().wait();
+  while (scheduler.queued() > 0) std::this_thread::yield();
+  // What fits only once a long one has ended holds nobody back.
+  ASSERT_TRUE(scheduler.submit(longer("larger", "r", late.work(), 90)).ok());
+  while (!scheduler.waits_for_memory(0)) std::this_thread::yield();
+  EXPECT_EQ(ran_behind(&scheduler, task("short", "r", nothing(), 10)), 0);
+  large.open.set_value();
+  late.started.get_future().wait();
+  late.open.set_value();
+}
+
+TEST(Scheduler, IsFairBetweenOwnersWhateverTheirJobs) {
+  Scheduler scheduler(host(1, 100));
+  Gate gate;
+  Order order;
+  const auto owned = [&](const std::string& owner, const std::string& job) {
+    Scheduler::Task made = task(job, "r", order.work(owner));
+    made.owner = owner;
+    return made;
+  };
+  ASSERT_TRUE(scheduler.submit(task("gate", "gate", gate.work())).ok());
+  gate.started.get_future().wait();
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(scheduler.submit(owned("many", "job " + std::to_string(i))).ok());
+  ASSERT_TRUE(scheduler.submit(owned("one", "job")).ok());
+  gate.open.set_value();
+  ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
+  ASSERT_EQ(order.ran.size(), 21u);
+  EXPECT_EQ(order.ran[1], "one") << "a job's name is one owner's";
 }
 
 TEST(Scheduler, DrainsUntilTheDeadlineAndDropsTheRest) {
