@@ -50,7 +50,8 @@ KEYS = {
     ],
     "programs": [
         *("programs", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
-        *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "bitwise_changed"),
+        *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "twins_whole"),
+        "bitwise_changed",
     ],
     "service": [
         *("kill9_rounds", "acked_lost", "duplicates", "disk_full_rounds", "silent_gaps", "fuzz_execs", "fuzz_crashes"),
