@@ -64,16 +64,16 @@ class Pool {
       const auto found = free_.lower_bound(*bytes);
       if (found != free_.end() && found->first <= *bytes + *bytes / 2) {
         *bytes = found->first;
-        used_ += *bytes;
+        use(*bytes);
         return take_from(found);
       }
       if (void* const piece = split(*bytes)) {
-        used_ += *bytes;
+        use(*bytes);
         return piece;
       }
       exchange(*bytes);
       void* const buffer = allocate(*bytes);
-      used_ += *bytes;
+      use(*bytes);
       return buffer;
     }
     return allocate(*bytes);
@@ -83,19 +83,18 @@ class Pool {
     if (bytes >= kSmallest) {
       const std::lock_guard lock(mutex_);
       used_ -= bytes;
-      if (reserved_ + bytes <= limit_) {
-        free_[bytes].push_back(buffer);
-        reserved_ += bytes;
-        return;
-      }
+      free_[bytes].push_back(buffer);
+      reserved_ += bytes;
+      return;
     }
     release(buffer, bytes);
   }
 
-  void set_limit(std::size_t bytes) {
+  void release_unneeded() {
     const std::lock_guard lock(mutex_);
-    limit_ = bytes;
-    while (reserved_ > limit_) drop_largest();
+    while (!free_.empty() && used_ + reserved_ > needed_) drop_largest();
+    most_used_ = needed_;
+    needed_ = used_;
   }
 
   std::size_t reserved() {
@@ -106,6 +105,11 @@ class Pool {
  private:
   // By size; never an empty list.
   using Free = std::map<std::size_t, std::vector<void*>>;
+
+  void use(std::size_t bytes) {
+    used_ += bytes;
+    needed_ = std::max(needed_, used_);
+  }
 
   void* take_from(Free::iterator size) {
     void* const buffer = size->second.back();
@@ -150,8 +154,8 @@ class Pool {
   std::mutex mutex_;
   Free free_;
   std::size_t used_ = 0, most_used_ = 0, reserved_ = 0;
+  std::size_t needed_ = 0;     // The most that was used since the last release.
   std::size_t exchanged_ = 0;  // Bytes given up that no new buffer has taken the place of.
-  std::size_t limit_ = std::size_t{1} << 30;
 };
 
 }  // namespace
@@ -168,9 +172,7 @@ std::shared_ptr<double[]> allocate_buffer(std::int64_t count) {
   return {buffer, [bytes](double* freed) { Pool::instance().give(freed, bytes); }};
 }
 
-void set_buffer_reserve_limit(std::int64_t bytes) {
-  Pool::instance().set_limit(static_cast<std::size_t>(std::max<std::int64_t>(0, bytes)));
-}
+void release_unneeded_buffers() { Pool::instance().release_unneeded(); }
 
 std::int64_t buffer_reserve_bytes() { return static_cast<std::int64_t>(Pool::instance().reserved()); }
 

@@ -11,8 +11,10 @@ namespace plumbline {
 // from the host's pool. Throws std::bad_alloc.
 std::shared_ptr<double[]> allocate_buffer(std::int64_t count);
 
-// Bytes that may be kept unused (default 1 GiB); what exceeds a lowered limit is freed at once. 0 keeps none.
-void set_buffer_reserve_limit(std::int64_t bytes);
+// Frees what was kept and not needed since the last call: what then is left, used or not, is the most that was used in
+// between. Until then as much is kept as was ever used.
+void release_unneeded_buffers();
+// Kept, and not in use.
 std::int64_t buffer_reserve_bytes();
 
 }  // namespace plumbline

@@ -1,5 +1,6 @@
 #include "server/ingest/buffer_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace plumbline {
@@ -11,6 +12,7 @@ std::shared_ptr<BufferPool::Buffer> BufferPool::take(std::uint64_t bytes) {
     const auto found = idle_.lower_bound(bytes);
     if (found != idle_.end() && found->first / 2 <= bytes) {  // A larger one would waste more than it saves.
       idle_bytes_ -= found->first;
+      least_idle_ = std::min(least_idle_, idle_bytes_);
       *buffer = std::move(found->second);
       idle_.erase(found);
     }
@@ -31,14 +33,25 @@ void BufferPool::give_back(Buffer buffer) {
     dropped.push_back(std::move(buffer));
     return;
   }
-  while (idle_bytes_ + bytes > bytes_max_) {  // The smallest first: they are the cheapest to get again.
-    const auto smallest = idle_.begin();
-    idle_bytes_ -= smallest->first;
-    dropped.push_back(std::move(smallest->second));
-    idle_.erase(smallest);
-  }
+  while (idle_bytes_ + bytes > bytes_max_) drop_smallest(&dropped);  // They are the cheapest to get again.
   idle_bytes_ += bytes;
   idle_.emplace(bytes, std::move(buffer));
+}
+
+void BufferPool::release_unneeded() {
+  std::vector<Buffer> dropped;
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t needed = idle_bytes_ - least_idle_;
+  while (idle_bytes_ > needed) drop_smallest(&dropped);
+  least_idle_ = idle_bytes_;
+}
+
+void BufferPool::drop_smallest(std::vector<Buffer>* dropped) {
+  const auto smallest = idle_.begin();
+  idle_bytes_ -= smallest->first;
+  least_idle_ = std::min(least_idle_, idle_bytes_);
+  dropped->push_back(std::move(smallest->second));
+  idle_.erase(smallest);
 }
 
 std::uint64_t BufferPool::idle_bytes() const {

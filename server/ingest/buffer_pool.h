@@ -22,17 +22,21 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // else holds the pool any more.
   std::shared_ptr<Buffer> take(std::uint64_t bytes);
   std::uint64_t idle_bytes() const;
+  // Frees what nobody asked for since the last call.
+  void release_unneeded();
 
   static constexpr std::uint64_t kPooledBytesMin = 64u << 10;  // Smaller ones are the allocator's.
 
  private:
   explicit BufferPool(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
   void give_back(Buffer buffer);
+  void drop_smallest(std::vector<Buffer>* dropped);  // With the lock held; freed without it.
 
   const std::uint64_t bytes_max_;
   mutable std::mutex mutex_;
   std::multimap<std::uint64_t, Buffer> idle_;  // By capacity.
   std::uint64_t idle_bytes_ = 0;
+  std::uint64_t least_idle_ = 0;  // Since the last release.
 };
 
 // From the pool where there is one and the buffer is large.

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_posix.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/buffer_pool.h"
 #include "server/fault/fault.h"
 #include "server/ingest/disk.h"
 #include "server/ingest/limits.h"
@@ -34,6 +36,7 @@ using absl::StrCat;
 namespace {
 
 constexpr std::int64_t kQueuedReadyMax = 256;  // Steps that wait; more is not worked off before jobs drop steps.
+constexpr absl::Duration kReleaseEvery = absl::Seconds(20);
 
 }  // namespace
 
@@ -43,11 +46,13 @@ struct Daemon::State {
       : options(options),
         metrics(options.version, options.commit, options.workers.cuda.empty() ? "cpu" : "cuda"),
         memory(options.memory_bytes / limits::kIngestShare),
+        buffers(BufferPool::create(options.memory_bytes / limits::kBufferShare)),
         connections(options.connections_max, options.connections_of_a_peer_max) {}
 
   const DaemonOptions options;
   Metrics metrics;
   MemoryBudget memory;
+  const std::shared_ptr<BufferPool> buffers;  // Of payloads.
   ProfileRegistry profiles;
   RunRegistry runs;
   std::unique_ptr<Access> access;
@@ -70,6 +75,7 @@ struct Daemon::State {
   std::unique_ptr<Housekeeping> housekeeping;
   bool drained = false;
   bool was_ready = true;
+  absl::Time released = absl::Now();  // When memory that nobody needed was given back.
 
   std::vector<std::pair<std::string, std::string>> readiness() const;
   absl::Status listen(grpc::ServerBuilder* builder);
@@ -251,8 +257,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   const std::uint64_t audit_bytes = limits::audit_bytes(options.memory_bytes);
   state->audits = std::make_unique<AuditService>(
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
-                          &state->memory, BufferPool::create(options.memory_bytes / limits::kBufferShare),
-                          &state->metrics, state->golden.get(),
+                          &state->memory, state->buffers, &state->metrics, state->golden.get(),
                           // A daemon without a CUDA worker keeps off the devices.
                           options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
@@ -338,6 +343,12 @@ std::vector<std::pair<std::string, std::string>> Daemon::readiness() const { ret
 
 void Daemon::tick() {
   State& state = *state_;
+  if (absl::Now() - state.released >= kReleaseEvery) {
+    state.released = absl::Now();
+    release_unneeded_buffers();
+    state.buffers->release_unneeded();
+    malloc_trim(0);  // The allocator keeps what messages leave.
+  }
   std::string wrong;
   for (const auto& [check, fault] : state.readiness()) {
     if (!fault.empty()) absl::StrAppend(&wrong, wrong.empty() ? "" : "; ", check, ": ", fault);

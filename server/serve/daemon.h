@@ -58,7 +58,7 @@ class Daemon {
   // What keeps it from its work, by check ("store", "disk", "workers", "queue", "draining"); an empty text: nothing.
   // Blocks on the disk.
   std::vector<std::pair<std::string, std::string>> readiness() const;
-  // Brings gRPC's health and the metrics up to date; call about once a second.
+  // Brings gRPC's health up to date, and gives back memory that is not needed any more; call about once a second.
   void tick();
 
   // Health to NOT_SERVING, streams told to finish, what is queued audited, all within `timeout`; then everything is

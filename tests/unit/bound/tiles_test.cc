@@ -199,6 +199,21 @@ TEST(BufferPool, IdleBuffersMakeRoomForOtherSizes) {
   EXPECT_LE(buffer_reserve_bytes() - before, std::int64_t{96} << 20);
 }
 
+TEST(BufferPool, FreesWhatWasNotNeededSinceTheLastRelease) {
+  constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
+  release_unneeded_buffers();
+  release_unneeded_buffers();
+  const std::int64_t before = buffer_reserve_bytes();
+  { const Array large = Array::uninitialized({64 * kMebi}), small = Array::uninitialized({8 * kMebi}); }
+  release_unneeded_buffers();  // It was needed.
+  EXPECT_GE(buffer_reserve_bytes() - before, std::int64_t{64} << 20);
+  { const Array small = Array::uninitialized({8 * kMebi}); }
+  release_unneeded_buffers();
+  EXPECT_LE(buffer_reserve_bytes() - before, std::int64_t{9} << 20);
+  release_unneeded_buffers();
+  EXPECT_LE(buffer_reserve_bytes(), before);
+}
+
 #ifndef __SANITIZE_ADDRESS__  // It watches its own buffers alone, which are not cut.
 TEST(BufferPool, CutsWhatIsNeededFromAnIdleBuffer) {
   constexpr std::int64_t kMebi = 1 << 17;  // Doubles.

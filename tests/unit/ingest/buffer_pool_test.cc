@@ -38,6 +38,18 @@ TEST(BufferPool, KeepsNoMoreThanItsLimit) {
   EXPECT_GT(pool->idle_bytes(), 0u);
 }
 
+TEST(BufferPool, FreesWhatNobodyAskedForSinceTheLastRelease) {
+  const auto pool = BufferPool::create(8 * kMiB);
+  { const auto one = pool->take(kMiB), two = pool->take(2 * kMiB); }
+  pool->release_unneeded();  // Both were asked for.
+  EXPECT_EQ(pool->idle_bytes(), 3 * kMiB);
+  pool->take(2 * kMiB).reset();
+  pool->release_unneeded();
+  EXPECT_EQ(pool->idle_bytes(), 2 * kMiB);
+  pool->release_unneeded();
+  EXPECT_EQ(pool->idle_bytes(), 0u);
+}
+
 TEST(BufferPool, OutlivesWhoeverMadeIt) {
   auto pool = BufferPool::create(kMiB);
   auto buffer = pool->take(kMiB);
