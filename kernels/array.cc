@@ -35,9 +35,6 @@ Shape broadcast(const Shape& a, const Shape& b) {
   return result;
 }
 
-namespace {
-
-// Strides of dimensions of size 1 do not matter; of an empty array none does.
 bool is_row_major(const View& view) {
   std::int64_t step = 1;
   bool row_major = true;
@@ -48,8 +45,6 @@ bool is_row_major(const View& view) {
   }
   return row_major;
 }
-
-}  // namespace
 
 Array Array::uninitialized(Shape shape) {
   Array array;

@@ -28,6 +28,9 @@ struct View {
 
   bool operator==(const View&) const = default;
 };
+// Whether its elements lie side by side in their order, wherever it begins. Strides of dimensions of size 1 do not
+// matter; of an empty array none does.
+bool is_row_major(const View& view);
 
 class Array {
  public:

@@ -41,6 +41,38 @@ void anchor_choices(const Graph& graph, const Overrides& choices, Overrides* anc
   }
 }
 
+// Whether few elements lie between a tap and the anchors or leaves that it was computed from. Where they are many more
+// than its own, as behind a batch norm's statistics, its enclosure costs as much as a replay, and mostly says nothing.
+class Nearness {
+ public:
+  Nearness(const Graph& graph, const Overrides& anchors)
+      : graph_(graph), anchors_(anchors), seen_by_(graph.nodes.size(), 0) {}
+
+  bool near(const GraphTap& tap) {
+    const std::int64_t most = std::max(kFew, kPerElement * count(tap.shape));
+    ++tap_;
+    std::vector<NodeId> open = nodes_of(tap);
+    std::int64_t between = 0;
+    while (!open.empty() && between <= most) {
+      const NodeId id = open.back();
+      open.pop_back();
+      const Node& node = graph_.nodes[id];
+      if (seen_by_[id] == tap_ || node.primitive == Primitive::kLeaf || anchors_.count(id) != 0) continue;
+      seen_by_[id] = tap_;
+      between += count(node.shape);
+      open.insert(open.end(), node.inputs.begin(), node.inputs.end());
+    }
+    return between <= most;
+  }
+
+ private:
+  static constexpr std::int64_t kFew = 1 << 20, kPerElement = 64;
+  const Graph& graph_;
+  const Overrides& anchors_;
+  std::vector<std::uint32_t> seen_by_;  // By node, the last tap that passed it.
+  std::uint32_t tap_ = 0;
+};
+
 // The elements of a tap from `begin` on: its terms' exact values and the radii around them, against what was observed.
 Comparison judge_elements(const GraphTap& tap, std::int64_t begin, const EnclosedTap& enclosed) {
   std::vector<ComparedTerm> exact, observed;
@@ -109,26 +141,32 @@ std::optional<Comparison> judge_whole(const GraphTap& tap, const Replay& anchore
 }  // namespace
 
 std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
-                                         const Replay& exact, const DecisionCheck& decisions,
+                                         const Replay& followed, const DecisionCheck& decisions,
                                          const std::vector<std::size_t>& taps, Bounds* bounds) {
   const Graph& graph = *input.target;
   std::vector<bool> enclosed(graph.taps.size(), false);
   Overrides anchors = observed_anchors(graph);
   if (anchors.empty()) return enclosed;
+  const Overrides beyond = [&] {  // What `followed` does not hold already.
+    Overrides all = anchors;
+    anchor_choices(graph, decisions.choices, &all);  // Observed values tie where exact ones do not.
+    return all;
+  }();
+  const Replay anchored = replay(graph, leaves, Precision::kExact, beyond, &followed);
   anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
-  anchor_choices(graph, decisions.choices, &anchors);  // Observed values tie where exact ones do not.
-  const Replay anchored = replay(graph, leaves, Precision::kExact, anchors, &exact);
+  anchors.insert(beyond.begin(), beyond.end());
 
   // A decision is observed wherever it is made: between two of them lies the whole network.
   std::set<NodeId> decisions_made;
   for (const GraphDecision& decision : graph.decisions) decisions_made.insert(decision.node);
   const bool captured = std::ranges::any_of(
       graph.observed, [&](const auto& observed) { return decisions_made.count(observed.first) == 0; });
+  Nearness nearness(graph, anchors);
   std::vector<std::size_t> candidates;
   std::vector<std::vector<NodeId>> ends;
   for (std::size_t index : taps) {
     const GraphTap& tap = graph.taps[index];
-    if (!outlives_step(tap.kind) && !captured) continue;
+    if (!captured && (!outlives_step(tap.kind) || !nearness.near(tap))) continue;
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }

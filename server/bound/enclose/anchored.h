@@ -10,9 +10,10 @@
 namespace plumbline {
 
 // Adds findings of the taps among `taps` that lie a short segment after observed values, and every observed value that
-// is illegal. Returns by tap whether it was enclosed, and that answers its question.
+// is illegal. Returns by tap whether it was enclosed, and that answers its question. `followed`: the exact replay with
+// the execution's decisions.
 std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
-                                         const Replay& exact, const DecisionCheck& decisions,
+                                         const Replay& followed, const DecisionCheck& decisions,
                                          const std::vector<std::size_t>& taps, Bounds* bounds);
 
 }  // namespace plumbline

@@ -25,9 +25,9 @@ bool flat(const Graph& graph, const Node& node) {
 
 // Its input's elements, in their order.
 bool hands_on(const Graph& graph, const Node& node) {
-  if (node.primitive != Primitive::kWindow || node.attributes.view.offset != 0) return false;
   const View& view = node.attributes.view;
-  return count(node.shape) == count(graph.nodes[node.inputs[0]].shape) && view.strides == row_major_strides(view.sizes);
+  return node.primitive == Primitive::kWindow && view.offset == 0 && is_row_major(view) &&
+         count(node.shape) == count(graph.nodes[node.inputs[0]].shape);
 }
 
 class Builder {
