@@ -152,7 +152,8 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   if (!enclosed_taps.empty()) {
     std::vector<ProbeTap> beside;
     beside.reserve(settled.size());
-    for (std::size_t index : settled) beside.push_back(values.probed(index));
+    // They count by their norms, which were found to be the exact ones' but for rounding.
+    for (std::size_t index : settled) beside.push_back(probe_tap(index, graph.taps[index], values.observed(index)));
     plan.push_back(signs_probe("all updates and state", enclosed_taps, seed ^ 0x54, beside));
     plan.back().of_mathematics = true;
   }
@@ -380,7 +381,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     watch.lap("range");
   }
 
-  const std::vector<bool> enclosed = judge_between_observed(input, leaves, exact, decisions, values.taps, &bounds);
+  const std::vector<bool> enclosed = judge_between_observed(input, leaves, followed, decisions, values.taps, &bounds);
   watch.lap("interval");
 
   std::optional<MatchedReference> matched;
@@ -457,7 +458,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("adjoint");
 
   if (input.reference != nullptr) {
-    pair_with_reference(input, *matched, exact, asked.probes, asked.envelopes, &bounds);
+    pair_with_reference(input, *matched, exact, followed, asked.probes, asked.envelopes, &bounds);
     watch.lap("pairing");
     bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();

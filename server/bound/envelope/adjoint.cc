@@ -35,7 +35,7 @@ Array scaled(const Array& weights, double factor) {
 // Whether the window hands on all of its input, in order; whether as a matrix that is read by columns.
 bool reshapes(const Graph& graph, const Node& node) {
   const View& view = node.attributes.view;
-  return node.primitive == Primitive::kWindow && view.offset == 0 && view.strides == row_major_strides(view.sizes) &&
+  return node.primitive == Primitive::kWindow && view.offset == 0 && is_row_major(view) &&
          count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
 }
 bool transposes(const Graph& graph, const Node& node) {
@@ -210,7 +210,9 @@ class EnvelopeSweep {
 
  private:
   // Of a probe: whether it asks about the target's execution; about our own roundings by chance, not only whole.
-  bool asks_target(std::size_t probe) const { return of_target_ && !probes_[probe].of_mathematics; }
+  bool asks_target(std::size_t probe) const {
+    return of_target_ && probes_[probe].of_execution && !probes_[probe].of_mathematics;
+  }
   bool own_by_chance(std::size_t probe) const {
     return !probes_[probe].of_mathematics && (!single_ || probes_[probe].of_one_element());
   }

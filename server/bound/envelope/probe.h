@@ -31,6 +31,7 @@ struct Probe {
   std::vector<Part> parts;
   double scale = 1;             // Magnitude to which deviations are relative: norm of the exact values probed.
   bool of_mathematics = false;  // It asks about mathematics alone: of executions, our own replay matters.
+  bool of_execution = true;     // A sweep that asks of executions asks this one, unless it is of mathematics.
 
   bool of_one_element() const { return parts.size() == 1 && parts[0].elements == 1; }
 };

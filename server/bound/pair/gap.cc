@@ -131,15 +131,28 @@ std::vector<Envelope> Gap::own_envelopes(const std::vector<Probe>& probes) const
                            replays_.target_slack);
 }
 
-std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
+std::vector<Envelope> Gap::their_envelopes(const std::vector<Probe>& probes, const std::vector<bool>& executed) const {
   if (probes.empty()) return {};
   std::vector<Probe> other;
-  other.reserve(probes.size());
-  for (const Probe& probe : probes) other.push_back(reindexed(probe));
-  const std::vector<Envelope> theirs =
-      replays_.one_program ? own
-                           : adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile,
-                                               Executions::kOwn, replays_.reference_slack);
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    other.push_back(reindexed(probes[p]));
+    other.back().of_execution = executed[p];
+  }
+  const Executions executions =
+      std::ranges::find(executed, true) == executed.end() ? Executions::kOwn : Executions::kBoth;
+  return adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile, executions,
+                           replays_.reference_slack);
+}
+
+std::vector<Answer> Gap::ask(const std::vector<Probe>& probes) const {
+  const std::vector<Envelope> own = own_envelopes(probes);
+  return ask(probes, own,
+             replays_.one_program ? own : their_envelopes(probes, std::vector<bool>(probes.size(), false)));
+}
+
+std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own,
+                             const std::vector<Envelope>& theirs) const {
+  if (probes.empty()) return {};
   const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input_.alpha);
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {

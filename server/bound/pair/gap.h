@@ -51,9 +51,13 @@ class Gap {
 
   // Errors and freedoms of the target's side alone.
   std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const;
-  // `own`: from own_envelopes, by probe. All taps of a probe have their counterparts.
-  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const;
-  std::vector<Answer> ask(const std::vector<Probe>& probes) const { return ask(probes, own_envelopes(probes)); }
+  // Of the reference's side, its execution among them where `executed`, by probe, says so. All taps of a probe have
+  // their counterparts.
+  std::vector<Envelope> their_envelopes(const std::vector<Probe>& probes, const std::vector<bool>& executed) const;
+  // `own`, `theirs`: by probe, as above.
+  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own,
+                          const std::vector<Envelope>& theirs) const;
+  std::vector<Answer> ask(const std::vector<Probe>& probes) const;
 
   // The same probe of the reference's taps.
   Probe reindexed(const Probe& probe) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "kernels/sums.h"
@@ -16,6 +17,7 @@
 #include "server/bound/pair/replays.h"
 #include "server/bound/pair/standouts.h"
 #include "server/bound/pair/updates.h"
+#include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/constants.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
@@ -97,8 +99,9 @@ void add_answers(const Gap& gap, const std::vector<Probe>& probes, Asked* asked)
 }
 
 // Asks what stands out from the replay's noise; what lies within its bound all the same is no question any more.
-void add_standouts(const BoundsInput& input, const Gap& gap, Asked* asked, std::uint64_t* elements) {
-  const Standouts standouts = find_standouts(input, gap, asked->updates);
+void add_standouts(const BoundsInput& input, const Gap& gap, const Replay* followed, Asked* asked,
+                   std::uint64_t* elements) {
+  const Standouts standouts = find_standouts(input, gap, asked->updates, followed);
   *elements = standouts.elements;
   std::vector<Answer> answers = gap.ask(standouts.probes);
   for (std::size_t p = 0; p < answers.size(); ++p) {
@@ -125,7 +128,7 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Asked& before)
     add_answers(gap, left, &asked);
   }
   std::uint64_t elements = 0;
-  add_standouts(input, gap, &asked, &elements);
+  add_standouts(input, gap, nullptr, &asked, &elements);
   confirm(input, gap, asked.probes, &asked.answers);
   return asked;
 }
@@ -194,31 +197,45 @@ void note_patterns(const Gap& gap, Bounds* bounds) {
   }
 }
 
-// The target's deviation from its own exact value, judged by what the reference's formats and operations allow: where
-// it is beyond that, the two differ by policy, and the target's largest error owns it. Asked where the deviation is
-// more than a few roundings of the tap itself, which no policy explains.
-void judge_by_reference_policy(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
-                               Bounds* bounds) {
+// Both round everything in one and the same format: there is no policy by which they could differ.
+bool of_one_policy(const BoundsInput& input) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  const std::optional<double> ours = only_roundoff(target, needed_nodes(target)),
+                              theirs = only_roundoff(reference, needed_nodes(reference));
+  return ours && theirs && *ours == *theirs;
+}
+
+// By probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
+// formats and operations allow: one that is more than a few roundings of the tap itself, which no policy explains.
+// Null: none.
+std::vector<const Finding*> asked_of_policy(const Graph& target, const std::vector<Probe>& probes,
+                                            const Bounds& bounds) {
   constexpr double kRoundings = 16;
+  std::vector<const Finding*> asked;
+  for (const Probe& probe : probes) {
+    const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
+    const auto found = std::ranges::find_if(bounds.findings, [&](const Finding& finding) {
+      return finding.name == probe.name && finding.execution.asked && !finding.execution.failed() &&
+             finding.execution.deviation > kRoundings * u && !finding.by_origin.empty();
+    });
+    asked.push_back(found == bounds.findings.end() ? nullptr : &*found);
+  }
+  return asked;
+}
+
+// Where that deviation is beyond what the reference allows, `theirs` by probe, the two differ by policy, and the
+// target's largest error owns it.
+void judge_by_reference_policy(const BoundsInput& input, const std::vector<Probe>& probes,
+                               const std::vector<Envelope>& theirs, Bounds* bounds) {
   const Graph& target = *input.target;
-  std::vector<const Finding*> findings;
-  std::vector<Probe> asked;
-  for (const Probe& probe : probes)
-    for (const Finding& finding : bounds->findings) {
-      if (finding.name != probe.name || !finding.execution.asked || finding.execution.failed()) continue;
-      const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
-      if (!(finding.execution.deviation > kRoundings * u) || finding.by_origin.empty()) continue;
-      findings.push_back(&finding);
-      asked.push_back(gap.reindexed(probe));
-    }
-  if (asked.empty()) return;
-  const std::vector<Envelope> theirs =
-      adjoint_envelopes(*input.reference, gap.replays().reference, asked, *input.profile);
-  const double lambda = hoeffding_lambda(static_cast<double>(asked.size()), input.alpha);
+  const std::vector<const Finding*> findings = asked_of_policy(target, probes, *bounds);
+  const auto tests = std::ranges::count_if(findings, [](const Finding* finding) { return finding != nullptr; });
+  const double lambda = hoeffding_lambda(static_cast<double>(tests), input.alpha);
   double worst = 1;
-  for (std::size_t p = 0; p < asked.size(); ++p) {
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (findings[p] == nullptr) continue;
     const double allowed = std::fmin(theirs[p].error, statistical(theirs[p].noise, lambda)) + theirs[p].rho;
-    const double ratio = findings[p]->execution.deviation * asked[p].scale / allowed;
+    const double ratio = findings[p]->execution.deviation * probes[p].scale / allowed;
     if (!(ratio > worst)) continue;
     worst = ratio;
     const std::vector<double>& parts = findings[p]->by_origin;
@@ -432,7 +449,8 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
 }
 
 void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
-                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds) {
+                         const Replay& followed, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, Bounds* bounds) {
   if (!bounds->match.missing.empty()) return;
   const PairReplays& replays = matched.replays;
   const Gap gap(input, replays, matched.pairs, matched.updates);
@@ -458,11 +476,16 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     reduced.push_back(std::move(probe));
   for (Envelope& envelope : gap.own_envelopes(reduced)) own.push_back(std::move(envelope));
   asked.probes.insert(asked.probes.end(), reduced.begin(), reduced.end());
-  asked.answers = gap.ask(asked.probes, own);
+  const bool one_policy = replays.one_program || of_one_policy(input);
+  std::vector<bool> executed;
+  for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
+    executed.push_back(finding != nullptr && !one_policy);
+  const std::vector<Envelope> theirs = replays.one_program ? own : gap.their_envelopes(asked.probes, executed);
+  asked.answers = gap.ask(asked.probes, own, theirs);
   const std::vector<Probe> planned = asked.probes;
   asked.planned = planned.size();
   if (!replays.one_program) {
-    add_standouts(input, gap, &asked, &bounds->compared_elements);
+    add_standouts(input, gap, as_executed ? &followed : nullptr, &asked, &bounds->compared_elements);
   } else {
     for (const PairedTap& pair : matched.pairs)
       bounds->compared_elements += static_cast<std::uint64_t>(count(input.target->taps[pair.target].shape));
@@ -483,7 +506,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   compare_draws(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
-    judge_by_reference_policy(input, gap, planned, bounds);
+    if (!one_policy) judge_by_reference_policy(input, planned, theirs, bounds);
     compare_errors(input, matched, bounds);
     return;
   }

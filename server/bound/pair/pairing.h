@@ -20,8 +20,9 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
                                  const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds);
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
-// tap and operation at which the programs part.
+// tap and operation at which the programs part. `followed`: the target's exact replay with its execution's decisions.
 void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
-                         const std::vector<Probe>& probes, const std::vector<Envelope>& envelopes, Bounds* bounds);
+                         const Replay& followed, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, Bounds* bounds);
 
 }  // namespace plumbline

@@ -2,17 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <vector>
 
+#include "kernels/cpu/parallel.h"
 #include "kernels/sums.h"
+#include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kElementsMax = 8, kTapsMax = 8;  // That get a probe of their own.
+constexpr double kOwnRoundoff = 0x1p-53;
+constexpr std::size_t kElementsMax = 8, kPerTapMax = 2, kTapsMax = 8;  // That get a probe of their own.
 // One sample of noise may be small by chance: an element's is taken for no less than a share of what elements of its
-// tap and of its size, to a factor of 16, move by.
+// tap and of its size move by.
 constexpr double kLeastShare = 0x1p-6;
 constexpr double kTapStandsOut = 256, kElementStandsOut = 0x1p14;
 constexpr double kTapFloor = 0x1p-52, kElementFloor = 0x1p-50;  // Of their size: noise is taken for no less.
@@ -24,15 +30,35 @@ struct Candidate {
   double magnitude = 0;
 };
 
-int size_of(double x) { return x == 0 ? -2000 : std::ilogb(x) >> 2; }
-
-struct Moved {
-  double squares = 0, elements = 0;
-  void add(double moved) {
-    squares += moved * moved;
-    ++elements;
+// What elements of one size, to a factor of 16, move by.
+class MovedBySize {
+ public:
+  void add(double x, double moved) {
+    Sum& sum = sums_[index(x)];
+    sum.squares += moved * moved;
+    ++sum.elements;
   }
-  double noise() const { return elements > 0 ? std::sqrt(squares / elements) : 0; }
+  void join(const MovedBySize& other) {
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      sums_[i].squares += other.sums_[i].squares;
+      sums_[i].elements += other.sums_[i].elements;
+    }
+  }
+  double noise(double x) const {
+    const Sum& sum = sums_[index(x)];
+    return sum.elements > 0 ? std::sqrt(sum.squares / sum.elements) : 0;
+  }
+
+ private:
+  struct Sum {
+    double squares = 0, elements = 0;
+  };
+  static constexpr int kSmallest = -1075, kLargest = 1025;
+  static std::size_t index(double x) {
+    const int exponent = x == 0 || !std::isfinite(x) ? kSmallest : std::ilogb(x);
+    return static_cast<std::size_t>(exponent - kSmallest) >> 2;
+  }
+  std::vector<Sum> sums_ = std::vector<Sum>((kLargest - kSmallest) / 4 + 1);
 };
 
 template <class Container>
@@ -41,18 +67,113 @@ void keep_largest(std::size_t most, Container* candidates) {
   if (candidates->size() > most) candidates->resize(most);
 }
 
-// Whether anything of the tap would stand out if nothing moved by more than the floor: most healthy steps need no
-// replay with noise.
-bool may_stand_out(const Array& t, const Array& r, double difference, double size) {
-  if (t.count() > 1 && difference > kTapStandsOut * kTapFloor * size) return true;
-  for (std::int64_t i = 0; i < t.count() && t.count() > 1; ++i)
-    if (std::fabs(t.data()[i] - r.data()[i]) > kElementStandsOut * kElementFloor * std::fabs(t.data()[i])) return true;
-  return false;
+constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at.
+
+// body(chunk, begin, end) for all chunks of n elements, in parallel.
+void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::int64_t, std::int64_t)>& body) {
+  cpu::parallel_for((n + kChunk - 1) / kChunk, 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t c = first; c < last; ++c)
+      body(static_cast<std::size_t>(c), c * kChunk, std::min(n, (c + 1) * kChunk));
+  });
 }
+
+std::size_t chunks(std::int64_t n) { return static_cast<std::size_t>((n + kChunk - 1) / kChunk); }
+
+// Whether anything of the tap would stand out if nothing moved by more than the floor: most healthy steps need no
+// sample.
+bool may_stand_out(const Array& t, const Array& r, double difference, double size) {
+  if (t.count() == 1) return false;  // It is a question already.
+  if (difference > kTapStandsOut * kTapFloor * size) return true;
+  std::vector<char> found(chunks(t.count()), 0);
+  for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+    bool any = false;
+    for (std::int64_t i = begin; i < end; ++i)
+      any |= std::fabs(t.data()[i] - r.data()[i]) > kElementStandsOut * kElementFloor * std::fabs(t.data()[i]);
+    found[chunk] = any;
+  });
+  return std::ranges::find(found, 1) != found.end();
+}
+
+// One sample of what roundings make of taps.
+class Sample {
+ public:
+  Sample(const Graph& graph, const Gap& gap, const std::vector<NodeId>& nodes, const Replay* followed) {
+    const std::optional<double> executed = only_roundoff(graph, ancestors(graph, nodes));
+    if (followed != nullptr && executed && *executed > kOwnRoundoff) {
+      exact_ = *followed;
+      share_ = kOwnRoundoff / *executed;
+      return;
+    }
+    const PairReplays& replays = gap.replays();
+    exact_ = replays.target;
+    jittered_ =
+        replay(graph, replays.target_leaves, Precision::kJittered, replays.target_overrides, &exact_, nullptr, &nodes);
+  }
+
+  // The tap with roundings and without; their difference times share() is of our own precision.
+  Array rounded(const GraphTap& tap) const {
+    return share_ == 1 ? replayed_value(tap, jittered_) : observed_value(tap);
+  }
+  Array exact(const GraphTap& tap) const { return replayed_value(tap, exact_); }
+  double share() const { return share_; }
+
+ private:
+  Replay exact_, jittered_;
+  double share_ = 1;
+};
+
+// A tap of both programs, on the host, beside its sample.
+struct Compared {
+  const Array t, r, kept;  // `kept`: 0 of elements that are left out; empty: none is.
+  const Array rounded, exact;
+  const double share;
+
+  // By how much an element moved; 0 where that is not finite.
+  double moved(std::int64_t i) const {
+    const double by = rounded.data()[i] - exact.data()[i];
+    return std::isfinite(by) ? share * std::fabs(by) : 0;
+  }
+
+  // Of all elements by size; adds the squares of those that are kept.
+  MovedBySize by_size(double* squares) const {
+    std::vector<MovedBySize> parts(chunks(t.count()));
+    std::vector<double> sums(parts.size(), 0);
+    for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double by = moved(i);
+        parts[chunk].add(t.data()[i], by);
+        if (!(kept && kept.data()[i] == 0)) sums[chunk] += by * by;
+      }
+    });
+    for (std::size_t c = 1; c < parts.size(); ++c) parts[0].join(parts[c]);
+    for (const double sum : sums) *squares += sum;
+    return std::move(parts[0]);
+  }
+
+  // Elements that stand out most.
+  std::vector<Candidate> elements(const PairedTap& pair, const MovedBySize& like) const {
+    std::vector<std::vector<Candidate>> parts(chunks(t.count()));
+    for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+      std::vector<Candidate>& here = parts[chunk];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double apart = std::fabs(t.data()[i] - r.data()[i]), magnitude = std::fabs(t.data()[i]);
+        if (!(apart > kElementStandsOut * kElementFloor * magnitude)) continue;
+        const double around = moved(i) + kLeastShare * like.noise(t.data()[i]) + kElementFloor * magnitude;
+        if (apart > kElementStandsOut * around) here.push_back({&pair, i, apart / around, magnitude});
+        if (here.size() > 16 * kElementsMax) keep_largest(kElementsMax, &here);
+      }
+    });
+    std::vector<Candidate> all;
+    for (const std::vector<Candidate>& part : parts) all.insert(all.end(), part.begin(), part.end());
+    keep_largest(kPerTapMax, &all);
+    return all;
+  }
+};
 
 }  // namespace
 
-Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared) {
+Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared,
+                         const Replay* followed) {
   Standouts found;
   const Graph& graph = *input.target;
   std::vector<const PairedTap*> open;
@@ -68,38 +189,21 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
     for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
   }
   if (open.empty()) return found;
-  const Replay jittered = replay(graph, gap.replays().target_leaves, Precision::kJittered,
-                                 gap.replays().target_overrides, &gap.replays().target, nullptr, &nodes);
+  const Sample sample(graph, gap, nodes, followed);
   std::vector<Candidate> taps, elements;
   for (const PairedTap* each : open) {
     const PairedTap& pair = *each;
+    const Array mask = gap.mask(pair);
     const GraphTap& tap = graph.taps[pair.target];
-    const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
-    const double difference = norm2_difference(t, r), size = norm2(t);
-    const Array mask = gap.mask(pair), kept = mask ? mask.on_host() : Array();
-    const Array moved = replayed_value(tap, jittered).materialize().on_host();
-    const auto moved_by = [&](std::int64_t i) {
-      return std::isfinite(moved.data()[i]) ? std::fabs(moved.data()[i] - t.data()[i]) : 0.0;
-    };
-    std::map<int, Moved> like;  // By size: what elements of one size move by.
-    for (std::int64_t i = 0; i < t.count() && t.count() > 1; ++i) like[size_of(t.data()[i])].add(moved_by(i));
+    const auto on_host = [](const Array& values) { return values ? values.materialize().on_host() : Array(); };
+    const Compared both{on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)), on_host(mask),
+                        on_host(sample.rounded(tap)), on_host(sample.exact(tap)),      sample.share()};
     double squares = 0;
-    for (std::int64_t i = 0; i < t.count(); ++i)
-      if (std::isfinite(moved.data()[i]) && !(kept && kept.data()[i] == 0))
-        squares += std::pow(moved.data()[i] - t.data()[i], 2);
-    const double noise = std::sqrt(squares) + kTapFloor * size;
-    if (t.count() > 1 && difference > kTapStandsOut * noise) taps.push_back({&pair, 0, difference / noise, size});
-    std::vector<Candidate> here;
-    for (std::int64_t i = 0; i < t.count() && t.count() > 1; ++i) {
-      const double apart = std::fabs(t.data()[i] - r.data()[i]);
-      const double own = moved_by(i);
-      const double least = kLeastShare * like[size_of(t.data()[i])].noise();
-      const double around = own + least + kElementFloor * std::fabs(t.data()[i]);
-      if (apart > kElementStandsOut * around) here.push_back({&pair, i, apart / around, std::fabs(t.data()[i])});
-      if (here.size() > 16 * kElementsMax) keep_largest(kElementsMax, &here);
-    }
-    keep_largest(2, &here);
-    elements.insert(elements.end(), here.begin(), here.end());
+    const MovedBySize like = both.by_size(&squares);
+    const double difference = norm2_difference(both.t, both.r), size = norm2(both.t);
+    const double whole = std::sqrt(squares) + kTapFloor * size;
+    if (difference > kTapStandsOut * whole) taps.push_back({&pair, 0, difference / whole, size});
+    std::ranges::copy(both.elements(pair, like), std::back_inserter(elements));
   }
   keep_largest(kTapsMax, &taps);
   keep_largest(kElementsMax, &elements);
