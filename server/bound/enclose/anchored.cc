@@ -41,6 +41,19 @@ void anchor_choices(const Graph& graph, const Overrides& choices, Overrides* anc
   }
 }
 
+// The anchors without those of `decided` that come out so in a replay which holds these alone: no other anchor lies
+// before them.
+Overrides without_followed(const Graph& graph, Overrides anchors, const Overrides& decided) {
+  std::vector<bool> changed(graph.nodes.size(), false);  // As consumers see it.
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const auto& inputs = graph.nodes[id].inputs;
+    changed[id] = std::ranges::any_of(inputs, [&](NodeId input) { return bool{changed[input]}; });
+    if (!changed[id] && decided.count(id) != 0) anchors.erase(id);
+    changed[id] = changed[id] || anchors.count(id) != 0;
+  }
+  return anchors;
+}
+
 // Whether few elements lie between a tap and the anchors or leaves that it was computed from. Where they are many more
 // than its own, as behind a batch norm's statistics, its enclosure costs as much as a replay, and mostly says nothing.
 class Nearness {
@@ -147,14 +160,12 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   std::vector<bool> enclosed(graph.taps.size(), false);
   Overrides anchors = observed_anchors(graph);
   if (anchors.empty()) return enclosed;
-  const Overrides beyond = [&] {  // What `followed` does not hold already.
-    Overrides all = anchors;
-    anchor_choices(graph, decisions.choices, &all);  // Observed values tie where exact ones do not.
-    return all;
-  }();
-  const Replay anchored = replay(graph, leaves, Precision::kExact, beyond, &followed);
-  anchors.insert(decisions.overrides.begin(), decisions.overrides.end());
-  anchors.insert(beyond.begin(), beyond.end());
+  Overrides decided = decisions.overrides;
+  for (const auto& [node, value] : anchors) decided.erase(node);
+  anchors.insert(decided.begin(), decided.end());
+  anchor_choices(graph, decisions.choices, &anchors);  // Observed values tie where exact ones do not.
+  const Replay anchored =
+      replay(graph, leaves, Precision::kExact, without_followed(graph, anchors, decided), &followed);
 
   // A decision is observed wherever it is made: between two of them lies the whole network.
   std::set<NodeId> decisions_made;
