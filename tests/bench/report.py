@@ -52,10 +52,10 @@ def report_overhead(small: bool, seed: int | None) -> tuple[str, dict]:
     return f"{text}\n\n{more}\n\n{captured}", {**figures, **rotating, **per_operation}
 
 
-def report_speed(small: bool, seed: int | None) -> tuple[str, dict]:
+def report_speed(small: bool, seed: int | None, profile: bool = False) -> tuple[str, dict]:
     from speed import measure
 
-    return measure(small)
+    return measure(small, profile)
 
 
 def report_power(small: bool, seed: int | None) -> tuple[str, dict]:
@@ -188,11 +188,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the random cases")
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
+    parser.add_argument("--profile", action="store_true", default=None, help="where the time goes, of `speed`")
     for name, kind in LENGTHS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="of `service`, as its name says")
     options = parser.parse_args()
     more = {}
-    for name, report in (("pairs", "equivalence"), ("pictures", "people"), *((name, "service") for name in LENGTHS)):
+    goes_with = {"pairs": "equivalence", "pictures": "people", "profile": "speed"}
+    for name, report in (*goes_with.items(), *((name, "service") for name in LENGTHS)):
         if getattr(options, name) is not None:
             more[name] = getattr(options, name)
             if options.name != report:

@@ -72,6 +72,8 @@ KEYS = {
         "ingest_shm_ratio",
         "memory_ratio",
         *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_two_programs_vs_fp64", "llama_memory_ratio"),
+        "memory_kept_mb",
+        *("autocast_verdict_vs_fp64", "autocast_two_programs_vs_fp64", "autocast_memory_ratio"),
         *("compare_seconds_small", "compare_seconds_running"),
         *("resnet_verdict_vs_fp64", "resnet_two_programs_vs_fp64", "resnet_memory_ratio"),
     ],
@@ -155,3 +157,32 @@ def test_report_gpu() -> None:
     assert list(figures)[-3:] == ["primitives", "agree", "violations"] or "step_ratio" in figures
     assert figures["agree"] == figures["primitives"] > 10
     assert figures["violations"] == 0
+
+
+def test_profile_tells_passes_and_kinds() -> None:
+    """Stacks as perf prints them, from the innermost function on."""
+    sys.path.insert(0, str(ROOT / "tests" / "bench"))
+    from profiled import OTHER_KIND, OTHER_PASS, shares
+
+    stacks = [
+        [
+            "dgemm_kernel",
+            "plumbline::cpu::matmul",
+            "plumbline::Replay::State::value",
+            "plumbline::replay_pair",
+            "audit_step",
+        ],
+        ["plumbline::cpu::pull_back", "plumbline::adjoint_envelopes", "plumbline::Gap::their_envelopes", "audit_step"],
+        [
+            "clear_page_erms",
+            "asm_exc_page_fault",
+            "plumbline::adjoint_envelopes",
+            "plumbline::compute_bounds",
+            "audit_step",
+        ],
+        ["sha256_block", "plumbline::digest", "plumbline::StepPipeline::audit_step"],
+        ["__futex_wait", "pthread_cond_wait"],
+    ]
+    passes, kinds = shares("\n\n".join("\n".join(f"    7f00 {name}" for name in stack) for stack in stacks))
+    assert passes == {"replay of the reference": 1, "sweep of the reference": 1, "sweep": 1, OTHER_PASS: 1}
+    assert kinds == {"products": 1, OTHER_KIND: 1, "allocation": 1, "hashing": 1, "waiting": 1}

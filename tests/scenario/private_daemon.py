@@ -31,10 +31,16 @@ class Daemon:
 
     def peak_bytes(self) -> int:
         """Peak resident memory so far."""
+        return self._status_bytes("VmHWM")
+
+    def resident_bytes(self) -> int:
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, name: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise ValueError("no VmHWM in /proc")
+        raise ValueError(f"no {name} in /proc")
 
 
 def _answers(path: Path) -> bool:
