@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
 
 #include "kernels/sums.h"
@@ -17,7 +16,6 @@
 #include "server/bound/pair/replays.h"
 #include "server/bound/pair/standouts.h"
 #include "server/bound/pair/updates.h"
-#include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/constants.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
@@ -195,14 +193,6 @@ void note_patterns(const Gap& gap, Bounds* bounds) {
     else if (!answer.failed())  // What its finite elements disprove stays so.
       answer = Answer{true, 0, HUGE_VAL, HUGE_VAL};
   }
-}
-
-// Both round everything in one and the same format: there is no policy by which they could differ.
-bool of_one_policy(const BoundsInput& input) {
-  const Graph &target = *input.target, &reference = *input.reference;
-  const std::optional<double> ours = only_roundoff(target, needed_nodes(target)),
-                              theirs = only_roundoff(reference, needed_nodes(reference));
-  return ours && theirs && *ours == *theirs;
 }
 
 // By probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
@@ -476,10 +466,9 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     reduced.push_back(std::move(probe));
   for (Envelope& envelope : gap.own_envelopes(reduced)) own.push_back(std::move(envelope));
   asked.probes.insert(asked.probes.end(), reduced.begin(), reduced.end());
-  const bool one_policy = replays.one_program || of_one_policy(input);
   std::vector<bool> executed;
   for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
-    executed.push_back(finding != nullptr && !one_policy);
+    executed.push_back(finding != nullptr && !replays.one_program);
   const std::vector<Envelope> theirs = replays.one_program ? own : gap.their_envelopes(asked.probes, executed);
   asked.answers = gap.ask(asked.probes, own, theirs);
   const std::vector<Probe> planned = asked.probes;
@@ -506,7 +495,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   compare_draws(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
-    if (!one_policy) judge_by_reference_policy(input, planned, theirs, bounds);
+    if (!replays.one_program) judge_by_reference_policy(input, planned, theirs, bounds);
     compare_errors(input, matched, bounds);
     return;
   }
