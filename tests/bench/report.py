@@ -121,10 +121,20 @@ def report_people(small: bool, seed: int | None, pictures: Path | None = None) -
     return measure(small, pictures)
 
 
-def report_service(small: bool, seed: int | None, **lengths: float) -> tuple[str, dict]:
+def report_service(small: bool, seed: int | None, only: tuple[str, ...] = (), **lengths: float) -> tuple[str, dict]:
     from service_report import SMALL, Lengths, measure
 
-    return measure(small, seed, dataclasses.replace(SMALL if small else Lengths(), **lengths))
+    return measure(small, seed, dataclasses.replace(SMALL if small else Lengths(), **lengths), only)
+
+
+def parts_of_service(text: str) -> tuple[str, ...]:
+    """The parts that a list with commas names."""
+    from service_report import PARTS
+
+    unknown = [name for name in text.split(",") if name not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(PARTS)}, found {unknown[0]!r}")
+    return tuple(text.split(","))
 
 
 REPORTS = {
@@ -189,11 +199,12 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
     parser.add_argument("--profile", action="store_true", default=None, help="where the time goes, of `speed`")
+    parser.add_argument("--only", type=parts_of_service, help="parts of `service`, with commas between")
     for name, kind in LENGTHS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="of `service`, as its name says")
     options = parser.parse_args()
     more = {}
-    goes_with = {"pairs": "equivalence", "pictures": "people", "profile": "speed"}
+    goes_with = {"pairs": "equivalence", "pictures": "people", "profile": "speed", "only": "service"}
     for name, report in (*goes_with.items(), *((name, "service") for name in LENGTHS)):
         if getattr(options, name) is not None:
             more[name] = getattr(options, name)

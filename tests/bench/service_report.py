@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,68 +83,112 @@ def fuzzed(executions: int) -> tuple[int, int | None, list[str]]:
     return sum(each.executions for each in outcomes), sum(each.crashes for each in outcomes), [*map(str, outcomes)]
 
 
-def measure(small: bool, seed: int | None, lengths: Lengths) -> tuple[str, dict]:
+@dataclass
+class Found:
+    """What one part of the report came to."""
+
+    lines: list[str]
+    figures: dict
+    held: bool
+
+
+def kill9(small: bool, seed: int, lengths: Lengths) -> Found:
     import durability
-    import load
-    import unauthorised
-
-    seed = 1 if seed is None else seed
-    rows: list[str] = []
-
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-        rows.append(line)
 
     kill = durability.kill9(lengths.kill9_rounds, seed)
-    tell(f"kill -9: {kill.rounds} rounds, {kill.acked} acknowledged, {kill.acked_lost} lost, {kill.duplicates} twice")
+    line = f"kill -9: {kill.rounds} rounds, {kill.acked} acknowledged, {kill.acked_lost} lost, {kill.duplicates} twice"
+    figures = {"kill9_rounds": kill.rounds, "acked_lost": kill.acked_lost, "duplicates": kill.duplicates}
+    return Found([line, *kill.notes], figures, kill.acked_lost == kill.duplicates == 0)
+
+
+def disk_full(small: bool, seed: int, lengths: Lengths) -> Found:
+    import durability
+
     full = durability.disk_full(lengths.disk_full_rounds, seed)
-    tell(f"disk full: {full.rounds} rounds, {full.steps} steps, {full.refused} refused, {full.silent_gaps} silent")
+    line = f"disk full: {full.rounds} rounds, {full.steps} steps, {full.refused} refused, {full.silent_gaps} silent"
+    figures = {"acked_lost": full.acked_lost, "duplicates": full.duplicates}
+    figures |= {"disk_full_rounds": full.rounds, "silent_gaps": full.silent_gaps}
+    return Found([line, *full.notes], figures, full.acked_lost == full.duplicates == full.silent_gaps == 0)
+
+
+def fuzzing(small: bool, seed: int, lengths: Lengths) -> Found:
     executions, crashes, lines = fuzzed(lengths.fuzz_execs)
-    for line in lines:
-        tell(f"fuzzing: {line}")
-    attacks, lost = cases(FEW_ATTACKS if small else ATTACKS)
-    tell(f"attacks: {attacks}, of which not survived: {lost}")
-    inputs, unclear = cases(FEW_BAD_INPUTS if small else BAD_INPUTS)
-    tell(f"bad inputs: {inputs}, of which without a clear error: {unclear}")
-    streams, attackers = (8, 2) if small else (64, 8)
-    beside = load.beside(streams, attackers, lengths.load_seconds)
+    figures = {"fuzz_execs": executions, "fuzz_crashes": crashes}
+    return Found([f"fuzzing: {line}" for line in lines], figures, not crashes)
+
+
+def attacks(small: bool, seed: int, lengths: Lengths) -> Found:
+    count, lost = cases(FEW_ATTACKS if small else ATTACKS)
+    figures = {"attacks": count, "attacks_survived": count - len(lost)}
+    return Found([f"attacks: {count}, of which not survived: {lost}"], figures, not lost)
+
+
+def bad_inputs(small: bool, seed: int, lengths: Lengths) -> Found:
+    count, unclear = cases(FEW_BAD_INPUTS if small else BAD_INPUTS)
+    figures = {"bad_inputs": count, "clear_errors": count - len(unclear)}
+    return Found([f"bad inputs: {count}, of which without a clear error: {unclear}"], figures, not unclear)
+
+
+def streams(small: bool, seed: int, lengths: Lengths) -> Found:
+    import load
+
+    count, attackers = (8, 2) if small else (64, 8)
+    beside = load.beside(count, attackers, lengths.load_seconds)
     ratio = beside.attacked_s / beside.alone_s
-    tell(
+    line = (
         f"streams: {beside.steps} steps; 99 % within {1000 * beside.alone_s:.0f} ms alone, "
         f"{1000 * beside.attacked_s:.0f} ms beside {attackers} hostile ones"
     )
+    figures = {"streams": beside.streams, "streams_ok": beside.streams_ok, "hostile_streams": attackers}
+    figures["p99_verdict_ratio"] = round(ratio, 2)
+    # Of seconds, the ratio says nothing.
+    held = beside.streams_ok == beside.streams and (small or ratio <= RATIO_MAX)
+    return Found([line, *beside.failures], figures, held)
+
+
+def strangers(small: bool, seed: int, lengths: Lengths) -> Found:
+    import unauthorised
+
     tries = unauthorised.try_all()
     let_in = [str(attempt) for attempt in tries if attempt.let_in]
-    tell(f"unauthorised: {len(tries)} attempts, of which let in: {let_in}")
-    soak = load.soak(lengths.soak_minutes, 4 if small else 16)
-    tell(f"soak: {soak.minutes} min, {soak.steps} steps, {soak.rss_mib:.0f} MiB, {soak.rss_growth_pct:+.1f} %")
+    figures = {"unauthorised_attempts": len(tries), "unauthorised_let_in": len(let_in)}
+    return Found([f"unauthorised: {len(tries)} attempts, of which let in: {let_in}"], figures, not let_in)
 
-    for note in [*kill.notes, *full.notes, *beside.failures]:
-        tell(note)
-    figures = {
-        "kill9_rounds": kill.rounds,
-        "acked_lost": kill.acked_lost + full.acked_lost,
-        "duplicates": kill.duplicates + full.duplicates,
-        "disk_full_rounds": full.rounds,
-        "silent_gaps": full.silent_gaps,
-        "fuzz_execs": executions,
-        "fuzz_crashes": crashes,
-        "attacks": attacks,
-        "attacks_survived": attacks - len(lost),
-        "bad_inputs": inputs,
-        "clear_errors": inputs - len(unclear),
-        "streams": beside.streams,
-        "streams_ok": beside.streams_ok,
-        "hostile_streams": attackers,
-        "p99_verdict_ratio": round(ratio, 2),
-        "unauthorised_attempts": len(tries),
-        "unauthorised_let_in": len(let_in),
-        "soak_minutes": soak.minutes,
-        "rss_growth_pct": round(soak.rss_growth_pct, 1),
-    }
-    lost_or_let_in = ("acked_lost", "duplicates", "silent_gaps", "fuzz_crashes", "unauthorised_let_in")
-    held = not any(figures[key] for key in lost_or_let_in) and not (lost or unclear)
-    held &= beside.streams_ok == beside.streams
-    # Of seconds, neither says anything.
-    held &= small or (ratio <= RATIO_MAX and soak.rss_growth_pct <= GROWTH_PCT_MAX)
+
+def soak(small: bool, seed: int, lengths: Lengths) -> Found:
+    import load
+
+    ran = load.soak(lengths.soak_minutes, 4 if small else 16)
+    line = f"soak: {ran.minutes} min, {ran.steps} steps, {ran.rss_mib:.0f} MiB, {ran.rss_growth_pct:+.1f} %"
+    figures = {"soak_minutes": ran.minutes, "rss_growth_pct": round(ran.rss_growth_pct, 1)}
+    return Found([line], figures, small or ran.rss_growth_pct <= GROWTH_PCT_MAX)
+
+
+PARTS: dict[str, Callable[[bool, int, Lengths], Found]] = {
+    **{"kill9": kill9, "disk_full": disk_full, "fuzzing": fuzzing, "attacks": attacks, "bad_inputs": bad_inputs},
+    **{"streams": streams, "strangers": strangers, "soak": soak},
+}
+FIGURES = (
+    *("kill9_rounds", "acked_lost", "duplicates", "disk_full_rounds", "silent_gaps", "fuzz_execs", "fuzz_crashes"),
+    *("attacks", "attacks_survived", "bad_inputs", "clear_errors", "streams", "streams_ok", "hostile_streams"),
+    *("p99_verdict_ratio", "unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
+)
+OF_BOTH = ("acked_lost", "duplicates")  # Counted by two parts.
+
+
+def measure(small: bool, seed: int | None, lengths: Lengths, only: Sequence[str] = ()) -> tuple[str, dict]:
+    """`only`: names of PARTS; none: all of them. The figures of a part that did not run are None."""
+    rows: list[str] = []
+    figures: dict = dict.fromkeys(FIGURES)
+    held = True
+    for name, part in PARTS.items():
+        if only and name not in only:
+            continue
+        found = part(small, 1 if seed is None else seed, lengths)
+        for line in found.lines:
+            print(line, file=sys.stderr, flush=True)
+        rows += found.lines
+        for key, value in found.figures.items():
+            figures[key] = (figures[key] or 0) + value if key in OF_BOTH else value
+        held &= found.held
     return "\n".join(rows), {**figures, "passed": held}

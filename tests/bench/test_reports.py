@@ -186,3 +186,15 @@ def test_profile_tells_passes_and_kinds() -> None:
     passes, kinds = shares("\n\n".join("\n".join(f"    7f00 {name}" for name in stack) for stack in stacks))
     assert passes == {"replay of the reference": 1, "sweep of the reference": 1, "sweep": 1, OTHER_PASS: 1}
     assert kinds == {"products": 1, OTHER_KIND: 1, "allocation": 1, "hashing": 1, "waiting": 1}
+
+
+def test_parts_of_the_service_run_alone() -> None:
+    command = [sys.executable, str(ROOT / "tests" / "bench" / "report.py"), "service", "--small", "--only"]
+    ran = subprocess.run([*command, "bad_inputs"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    figures = json.loads(ran.stdout.splitlines()[-1])
+    assert list(figures) == KEYS["service"]
+    assert figures["bad_inputs"] == figures["clear_errors"] > 0
+    assert {key for key, value in figures.items() if value is not None} == {"bad_inputs", "clear_errors"}
+    ran = subprocess.run([*command, "bad_inputs,spells"], capture_output=True, text=True)
+    assert ran.returncode == 2 and "found 'spells'" in ran.stderr
