@@ -240,7 +240,12 @@ void AuditService::begin_drain() {
 
 bool AuditService::wait_for_streams(absl::Time deadline) {
   std::unique_lock lock(mutex_);
-  return ended_.wait_until(lock, absl::ToChronoTime(deadline), [this] { return streams_.empty(); });
+  const auto ended = [this] { return streams_.empty(); };
+  if (deadline == absl::InfiniteFuture()) {
+    ended_.wait(lock, ended);
+    return true;
+  }
+  return ended_.wait_for(lock, absl::ToChronoNanoseconds(deadline - steady_now()), ended);
 }
 
 bool AuditService::draining() const {

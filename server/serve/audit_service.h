@@ -61,7 +61,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
 
   // Takes no new runs, streams and steps; tells every stream to finish its open step.
   void begin_drain();
-  // Whether all streams had ended by `deadline`.
+  // Whether all streams had ended by `deadline`, of steady_now().
   bool wait_for_streams(absl::Time deadline);
 
   const Parts& parts() const { return parts_; }

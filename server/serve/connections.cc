@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 namespace {
@@ -21,7 +21,7 @@ ino_t socket_of(int descriptor) {
 absl::Status Connections::add(int descriptor, const std::string& peer) {
   const std::lock_guard lock(mutex_);
   if (const auto reused = all_.find(descriptor); reused != all_.end()) forget(reused);
-  if (full(peer) && absl::Now() - swept_ > kBetweenSweeps) sweep();
+  if (full(peer) && steady_now() - swept_ > kBetweenSweeps) sweep();
   if (full(peer)) {
     ++refused_;
     return absl::ResourceExhaustedError(absl::StrCat("expected at most ", most_, " connections (--max-connections), ",
@@ -55,7 +55,7 @@ void Connections::forget(std::map<int, Connection>::iterator found) {
 }
 
 void Connections::sweep() {
-  swept_ = absl::Now();
+  swept_ = steady_now();
   for (auto each = all_.begin(); each != all_.end();) {
     const auto here = each++;
     if (socket_of(here->first) != here->second.socket) forget(here);

@@ -28,6 +28,7 @@
 #include "server/serve/listener.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 
@@ -75,7 +76,7 @@ struct Daemon::State {
   std::unique_ptr<Housekeeping> housekeeping;
   bool drained = false;
   bool was_ready = true;
-  absl::Time released = absl::Now();  // When memory that nobody needed was given back.
+  absl::Time released = steady_now();  // When memory that nobody needed was given back.
 
   std::vector<std::pair<std::string, std::string>> readiness() const;
   absl::Status listen(grpc::ServerBuilder* builder);
@@ -229,7 +230,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       Workers::Options{options.workers.cpu, limits::audit_bytes(options.memory_bytes), &state->metrics,
                        [](const std::string& line) {
                          log_event(LogLevel::kError, "worker_trouble", {{"message", line}});
-                       }},
+                       },
+                       steady_now},
       *std::move(devices));
   if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
   auto store = open_sqlite_store(options.data_dir, {"", [](const std::string& line) {
@@ -343,8 +345,8 @@ std::vector<std::pair<std::string, std::string>> Daemon::readiness() const { ret
 
 void Daemon::tick() {
   State& state = *state_;
-  if (absl::Now() - state.released >= kReleaseEvery) {
-    state.released = absl::Now();
+  if (steady_now() - state.released >= kReleaseEvery) {
+    state.released = steady_now();
     release_unneeded_buffers();
     state.buffers->release_unneeded();
     malloc_trim(0);  // The allocator keeps what messages leave.
@@ -364,7 +366,7 @@ bool Daemon::drain(absl::Duration timeout) {
   State& state = *state_;
   if (state.drained) return true;
   state.drained = true;
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = steady_now() + timeout;
   if (auto* health = state.server->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
   state.audits->begin_drain();
   state.pipeline->stop_waiting();
@@ -374,7 +376,8 @@ bool Daemon::drain(absl::Duration timeout) {
   state.verdicts->drain();
   state.archive->drain();
   state.listeners.clear();
-  state.server->Shutdown(absl::ToChronoTime(clean ? std::max(deadline, absl::Now() + absl::Seconds(1)) : absl::Now()));
+  const absl::Duration left = clean ? std::max(deadline - steady_now(), absl::Seconds(1)) : absl::ZeroDuration();
+  state.server->Shutdown(absl::ToChronoTime(absl::Now() + left));
   state.server->Wait();
   state.audits->wait_for_streams(absl::InfiniteFuture());
   state.server.reset();

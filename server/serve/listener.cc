@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/log/log.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 namespace {
@@ -146,7 +147,7 @@ void Listener::accept_all() {
   for (;;) {
     std::vector<pollfd> polled = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
     absl::Duration wait = absl::InfiniteDuration();
-    if (!waiting.empty()) wait = std::max(absl::ZeroDuration(), waiting.front().until - absl::Now());
+    if (!waiting.empty()) wait = std::max(absl::ZeroDuration(), waiting.front().until - steady_now());
     for (const Waiting& each : waiting) {
       polled.push_back({each.connection, static_cast<short>(each.begun ? 0 : POLLIN), 0});
       if (each.begun) wait = std::min(wait, kPause);  // The rest of its greeting wakes nobody.
@@ -157,7 +158,7 @@ void Listener::accept_all() {
     std::deque<Waiting> still;
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       const short news = polled[i + 2].revents;
-      const bool asked = news != 0 || waiting[i].begun || absl::Now() >= waiting[i].until;
+      const bool asked = news != 0 || waiting[i].begun || steady_now() >= waiting[i].until;
       if (!asked || waits_on(&waiting[i], (news & (POLLHUP | POLLERR)) != 0)) still.push_back(waiting[i]);
     }
     waiting.swap(still);
@@ -175,7 +176,7 @@ bool Listener::waits_on(Waiting* each, bool gone) {
       each->begun = true;
       [[fallthrough]];
     case Greeting::kNone:
-      if (!gone && absl::Now() < each->until) return true;
+      if (!gone && steady_now() < each->until) return true;
       [[fallthrough]];
     case Greeting::kOther:
       dismiss(each->connection);
@@ -211,7 +212,7 @@ bool Listener::accept_one(std::deque<Waiting>* waiting) {
       dismiss(waiting->front().connection);
       waiting->pop_front();
     }
-    waiting->push_back({connection, absl::Now() + kGreetingWait});
+    waiting->push_back({connection, steady_now() + kGreetingWait});
     return true;
   }
   if (errno == EMFILE || errno == ENFILE) {

@@ -13,10 +13,11 @@ constexpr std::chrono::minutes kReportEvery{1};
 
 }  // namespace
 
-CommitQueue::CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed,
-                         std::function<void(const std::string&)> trouble)
+CommitQueue::CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
+                         std::function<void()> committed, std::function<void(const std::string&)> trouble)
     : connection_(connection),
       pending_max_(pending_max),
+      lost_(std::move(lost)),
       committed_(std::move(committed)),
       trouble_(std::move(trouble)),
       writer_([this] { run(); }) {}
@@ -98,6 +99,7 @@ absl::Status CommitQueue::commit(std::deque<Item>& group) {
     }
     if (auto released = connection_->run("RELEASE change"); !released.ok()) return fail_all(released);
   }
+  if (auto lost = lost_(); !lost.ok()) return fail_all(lost);
   if (auto ended = connection_->run("COMMIT"); !ended.ok()) return fail_all(ended);
   contained("the store's thread", committed_).IgnoreError();
   return absl::OkStatus();

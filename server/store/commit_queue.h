@@ -25,9 +25,10 @@ class CommitQueue {
   using Done = std::function<void(const absl::Status&)>;
 
   // Both run on the writer thread: `committed` after each commit, before the callbacks of its changes; `trouble` with a
-  // line for the log when commits begin to fail, once a minute while they do, and when they succeed again.
-  CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<void()> committed,
-              std::function<void(const std::string&)> trouble);
+  // line for the log when commits begin to fail, once a minute while they do, and when they succeed again. So does
+  // `lost`: why nothing may be committed any more (OK: it may), asked within each group's transaction.
+  CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
+              std::function<void()> committed, std::function<void(const std::string&)> trouble);
   ~CommitQueue();  // Commits what is queued first.
 
   // Thread-safe. Calls `done` exactly once: on the writer thread, or here with RESOURCE_EXHAUSTED when the queue is
@@ -50,6 +51,7 @@ class CommitQueue {
 
   SqliteConnection* const connection_;
   const std::size_t pending_max_;
+  const std::function<absl::Status()> lost_;
   const std::function<void()> committed_;
   const std::function<void(const std::string&)> trouble_;
   std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,6 +61,29 @@ absl::StatusOr<Descriptor> lock_directory(const std::string& data_dir) {
   }
   return lock;
 }
+
+// Which file lies at a path.
+class FileAt {
+ public:
+  explicit FileAt(std::string path) : path_(std::move(path)), found_(look(&before_)) {}
+
+  // OK: it is the same yet. What is written to a file without a name, or on a disk that is no longer mounted, is gone
+  // when the daemon ends, and SQLite does not mind.
+  absl::Status check() const {
+    struct stat now {};
+    if (!found_ || (look(&now) && now.st_dev == before_.st_dev && now.st_ino == before_.st_ino))
+      return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("the verdict database ", path_,
+                                               " was removed, moved or unmounted: restart the daemon when it is back"));
+  }
+
+ private:
+  bool look(struct stat* at) const { return ::stat(path_.c_str(), at) == 0; }
+
+  const std::string path_;
+  struct stat before_ {};
+  const bool found_;  // False: of a VFS that has no files.
+};
 
 // SQLite syncs what a database holds; the names of new files are the directory's.
 absl::Status sync_directory(const std::string& data_dir) {
@@ -154,16 +178,18 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
 
 class SqliteStore final : public VerdictStore {
  public:
-  SqliteStore(Descriptor lock, std::unique_ptr<SqliteConnection> connection, Statements statements,
+  SqliteStore(Descriptor lock, FileAt file, std::unique_ptr<SqliteConnection> connection, Statements statements,
               SqliteConnection reader, std::vector<SqliteConnection> readers,
               std::function<void(const std::string&)> trouble)
       : lock_(std::move(lock)),
+        file_(std::move(file)),
         connection_(std::move(connection)),
         statements_(std::move(statements)),
         points_(std::move(reader)),
         queries_(std::move(readers)),
         queue_(
-            connection_.get(), kPendingMax, [this] { notify(); }, std::move(trouble)) {}
+            connection_.get(), kPendingMax, [this] { return file_.check(); }, [this] { notify(); },
+            std::move(trouble)) {}
 
   void open_run(const StepIdentity& run, const std::string& owner, const std::string& client, Done done) override {
     queue_.push([this, run, owner, client,
@@ -360,6 +386,7 @@ class SqliteStore final : public VerdictStore {
 
   // In the order of construction; the queue, first to go, uses all of the others.
   Descriptor lock_;
+  const FileAt file_;
   std::unique_ptr<SqliteConnection> connection_;
   Statements statements_;
   PointQueries points_;
@@ -390,7 +417,7 @@ absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::strin
   auto connection = std::make_unique<SqliteConnection>(std::move(*writer));
   Statements statements;
   if (auto prepared = statements.prepare(*connection); !prepared.ok()) return prepared;
-  return std::make_unique<SqliteStore>(std::move(*lock), std::move(connection), std::move(statements),
+  return std::make_unique<SqliteStore>(std::move(*lock), FileAt(path), std::move(connection), std::move(statements),
                                        std::move(*reader), std::move(readers), std::move(options.trouble));
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/parallel.h"
+#include "server/work/steady.h"
 
 namespace plumbline {
 namespace {
@@ -120,7 +121,12 @@ std::uint64_t Scheduler::memory_max() const {
 bool Scheduler::drain(absl::Time deadline) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  return idle_.wait_until(lock, absl::ToChronoTime(deadline), [this] { return queued_ == 0 && running_.empty(); });
+  const auto idle = [this] { return queued_ == 0 && running_.empty(); };
+  if (deadline == absl::InfiniteFuture()) {
+    idle_.wait(lock, idle);
+    return true;
+  }
+  return idle_.wait_for(lock, absl::ToChronoNanoseconds(deadline - steady_now()), idle);
 }
 
 std::int64_t Scheduler::queued() const {

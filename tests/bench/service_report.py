@@ -31,6 +31,7 @@ BAD_INPUTS = [
     "test_credentials.py::test_a_daemon_that_is_not_what_it_says",
     "test_identity.py::test_the_configuration_is_checked_without_a_start",
     "test_operators.py::test_a_rule_of_retention_is_checked",
+    "test_surroundings.py",
 ]
 FEW_ATTACKS = ["test_attacks.py::test_claims_take_nothing_from_others"]
 FEW_BAD_INPUTS = ["test_stream_bad_input.py::test_unknown_tensor", "test_stream_bad_input.py::test_negative_step"]
