@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import shutil
@@ -140,6 +141,31 @@ def test_a_client_finds_what_its_processor_does_beyond_the_profile(monkeypatch: 
     start._widened.cache_clear()
     assert device_profile([CPU]) == "unknown"
     start._widened.cache_clear()
+
+
+def test_the_start_of_a_client_uses_one_thread_and_leaves_the_others_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    measured = start.Calibrator.run
+
+    def run(calibrator: start.Calibrator, *, fails: bool = False) -> Calibration:
+        seen.append(torch.get_num_threads())
+        return 1 / 0 if fails else measured(calibrator)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        start._widened.cache_clear()
+        chosen = device_profile([CPU])
+        for profile, fails in ((chosen, False), ("unknown", True)):
+            start._widened.cache_clear()
+            monkeypatch.setattr(start.Calibrator, "run", functools.partialmethod(run, fails=fails))
+            assert (device_profile([CPU]), torch.get_num_threads()) == (profile, 2)
+    finally:
+        start._widened.cache_clear()
+        torch.set_num_threads(before)
+    assert seen == [1, 1]
 
 
 def test_a_device_that_flushes_is_seen() -> None:
