@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -270,6 +270,28 @@ def test_errors_of_the_capture_reach_nobody(daemon: RecordingDaemon, monkeypatch
     assert job.audit.missed() == 1
     job.judged(daemon)
     assert list(daemon.steps[-1][0].step_begin.missed_reasons) == ["capture_error"]
+    job.audit.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda audit: audit.tap("loss", 0.5), "tap 'loss': expected a tensor, found 0.5"),
+        (lambda audit: audit.reference({"loss": "0.5"}), "reference of 'loss': expected a tensor or a number"),
+        (lambda audit: audit.reference(0.5), "reference: expected a dict of values by name, found 0.5"),
+    ],
+)
+def test_what_is_no_tensor_costs_its_step_alone(
+    daemon: RecordingDaemon, wrong: Callable[[plumbline.Audit], None], says: str
+) -> None:
+    job = Job(daemon.address)
+    with job.audit.step():
+        wrong(job.audit)
+    job.step()
+    assert job.audit.flush(30)
+    assert list(job.audit.errors()) == [0] and says in str(job.audit.errors()[0])
+    assert [verdict.step for verdict in job.audit.verdicts()] == [1]
+    assert list(daemon.steps[-1][0].step_begin.missed_reasons) == ["unmodelled_tap"]
     job.audit.close()
 
 

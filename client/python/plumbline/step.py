@@ -142,8 +142,10 @@ class StepCapture:
         """Names a result to be judged, as it is now."""
         if self.failure is None:
             try:
+                if not isinstance(tensor, torch.Tensor):
+                    raise CaptureFailed("unmodelled_tap", f"tap {name!r}: expected a tensor, found {tensor!r}"[:200])
                 self.taps.add(name, VALUE, [(tensor, 1.0)])
-            except CaptureFailed as error:
+            except Exception as error:
                 self.recorder.guard(error)
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
@@ -151,7 +153,7 @@ class StepCapture:
         if self.failure is None:
             try:
                 self.taps.reference(values)
-            except CaptureFailed as error:
+            except Exception as error:
                 self.recorder.guard(error)
 
     def scope(self, models: Iterable[torch.nn.Module]) -> audit_pb2.Scope:

@@ -6,6 +6,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -87,7 +88,13 @@ class Taps:
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
         """Keeps bare reference values until the step ends."""
+        if not isinstance(values, Mapping):
+            message = f"reference: expected a dict of values by name, found {values!r}"
+            raise CaptureFailed("unmodelled_tap", message[:200])
         for name, value in values.items():
+            if not isinstance(value, (torch.Tensor, Real)):
+                message = f"reference of {name!r}: expected a tensor or a number, found {value!r}"
+                raise CaptureFailed("unmodelled_tap", message[:200])
             if isinstance(value, torch.Tensor) and value.dtype not in DTYPES:
                 raise CaptureFailed("unmodelled_tap", f"reference of {name!r} has dtype {value.dtype}")
             self._references[name] = value
