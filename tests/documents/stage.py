@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.metadata
 import io
 import os
 import re
@@ -12,9 +13,11 @@ import sys
 import tempfile
 import threading
 import types
+import unittest.mock
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 from commands import ROOT, Command
 
@@ -99,12 +102,10 @@ class Stage:
 
     def run(self, command: Command) -> None:
         """AssertionError, or what a block of Python raises: it does not do as the document says."""
-        if command.language == "python":
-            names = self._names()
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(self._here(command.text), command.place, "exec"), names)
-            for audit in (each for each in names.values() if isinstance(each, plumbline.Audit)):
-                audit.close()
+        if command.language == "python" and "def test_" in command.text:
+            self._tests(self._here(command.text))
+        elif command.language == "python":
+            self._python(command)
         elif command.language == "textproto":
             # Its people are of this machine.
             (self._folder / "policy").write_text(command.text.replace("trainers", "root").replace("grace", "root"))
@@ -112,6 +113,34 @@ class Stage:
             self._shell("plumblined --check-config --policy=policy --token-file=known", endless=False)
         else:
             self._shell(self._here(command.text), endless=ENDLESS.match(command.text) is not None)
+
+    def _python(self, command: Command) -> None:
+        """As a program of its own. What it watched, by whatever name, must have been judged, and without a bug."""
+        names = self._names()
+        with contextlib.redirect_stdout(io.StringIO()), _one_rank():
+            exec(compile(self._here(command.text), command.place, "exec"), names)
+        for audit in (each for each in names.values() if isinstance(each, plumbline.Audit)):
+            assert audit.flush(TIMEOUT_S) and not audit.errors(), audit.errors()
+            verdicts = audit.verdicts()
+            audit.close()
+            assert all(verdict.verdict == "TYPE_I" for verdict in verdicts), verdicts
+
+    def _tests(self, text: str) -> None:
+        """A file of tests, which pytest runs with the client's plugin."""
+        given = types.ModuleType("given_by_the_reader")
+        vars(given).update(self._names())
+        (self._folder / "test_of_a_document.py").write_text(f"from {given.__name__} import *\n{text}")
+        options = ["-q", "-p", "no:cacheprovider", f"--rootdir={self._folder}", "-c", os.devnull]
+        plugin = [] if _installed("plumbline_pytest") else ["-p", "plumbline_pytest"]
+        sys.modules[given.__name__] = given
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+                status = pytest.main([*options, *plugin, f"--plumbline-server={self._address}", str(self._folder)])
+        finally:
+            for name in (given.__name__, "test_of_a_document"):
+                sys.modules.pop(name, None)
+        assert status == 0, printed.getvalue()
 
     def _here(self, text: str) -> str:
         """With this stage's places for those of a reader's machine, and its names for placeholders."""
@@ -161,6 +190,23 @@ class Stage:
             **{"torch": torch, "plumbline": plumbline, "model": model, "optimizer": optimizer, "train": train},
             **{"loader": [x, x], "target": mean, "reference": mean, "rms_norm_backward": _backward},
         }
+
+
+@contextlib.contextmanager
+def _one_rank() -> Iterator[None]:
+    """What torchrun tells a program that it starts, here of one rank; ends the program's group."""
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    with unittest.mock.patch.dict(os.environ, ranks):
+        try:
+            yield
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+
+
+def _installed(plugin: str) -> bool:
+    """Whether pytest loads it by itself."""
+    return any(entry.value == plugin for entry in importlib.metadata.entry_points(group="pytest11"))
 
 
 class _Model(torch.nn.Linear):
