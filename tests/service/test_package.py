@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
+from urllib.parse import unquote
 
 import grpc
 import pytest
@@ -219,6 +221,21 @@ def test_the_wheel_of_the_daemon_needs_nothing_of_the_machine(packages: Path, tm
         check=False,
     )
     assert shown.returncode == 0 and "bf16" in shown.stdout, shown.stderr
+
+
+def test_the_wheel_of_the_daemon_hands_on_the_notices_of_what_it_carries(packages: Path) -> None:
+    (wheel,) = packages.glob("plumbline_daemon-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        notices = {Path(name).name: opened.read(name) for name in opened.namelist() if "/licenses/" in name}
+        (bill,) = (name for name in opened.namelist() if name.endswith("auditwheel.cdx.json"))
+        carried = re.findall(r"pkg:deb/debian/([^@]+)@", opened.read(bill).decode())  # What auditwheel put in.
+    assert len(set(carried)) > 10
+    for package in set(carried):
+        notice = Path(f"/usr/share/doc/{unquote(package)}/copyright").read_bytes()
+        assert notices[unquote(package)] == notice
+        for licence in re.findall(rb"/usr/share/common-licenses/([\w.+-]*\w)", notice):
+            assert notices[licence.decode()] == Path(f"/usr/share/common-licenses/{licence.decode()}").read_bytes()
+    assert notices["LICENSE"] == (ROOT / "LICENSE").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["plumb", "plumblined"])
