@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_differ():
 
 def run_pytest(tmp_path: Path, *arguments: str) -> str:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    command = [sys.executable, "-m", "pytest", "-p", "plumbline_pytest", "-p", "no:cacheprovider", "-s", *arguments]
+    installed = any(entry.value == "plumbline_pytest" for entry in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "plumbline_pytest"]  # pytest takes it once only.
+    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-s", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     return ran.stdout + ran.stderr
 
