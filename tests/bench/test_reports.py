@@ -103,6 +103,8 @@ def test_report(name: str) -> None:
         assert (figures["packages"], figures.pop("packages_installed_clean")) == (0, None), "not when it is small"
         assert figures["doc_commands_run"] + text.count("not run: ") == figures["doc_commands"] > 60
         assert figures["mypy_errors"] == 0 and figures["readme_lines"] <= 150
+    if name == "speed":
+        assert figures.pop("memory_kept_mb") is None, "not when it is small"
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]
