@@ -36,6 +36,11 @@ std::string place_text(const v1::Place& place) {
   return text;
 }
 
+// In a table a place's line comes first, as a cell may be cut.
+std::string place_cell(const v1::Place& place) {
+  return printable(place.source().empty() ? place.op() : absl::StrCat(place.source(), " ", place.op()));
+}
+
 // The surprise of a verdict or a tap; what an older daemon judged has none.
 template <typename Judged>
 std::string surprise_text(const Judged& judged) {
@@ -246,7 +251,7 @@ std::vector<std::string> verdict_cells(const v1::Verdict& verdict) {
           surprise_text(verdict),
           number(verdict.math_resolution()),
           number(verdict.exec_resolution()),
-          verdict.has_suspect() ? place_text(verdict.suspect()) : ""};
+          verdict.has_suspect() ? place_cell(verdict.suspect()) : ""};
 }
 
 // On a terminal: what did not pass, or all where everything passed, as many as fit, the last ones.
@@ -348,11 +353,11 @@ std::string format_jobs(const std::vector<v1::JobSummary>& jobs, const TextStyle
 
 std::string format_verdicts(const std::vector<v1::Verdict>& verdicts, const TextStyle& style) {
   TextTable table(
-      {"verdict of", "verdict", "cause", ">surprise", "suspect", "grade", ">mathematics", ">execution", ">modules"});
+      {"verdict of", "verdict", "suspect", "cause", ">surprise", "grade", ">mathematics", ">execution", ">modules"});
   const std::vector<const v1::Verdict*> rows = told(verdicts, style);
   for (const v1::Verdict* verdict : rows) {
     const std::vector<std::string> cells = verdict_cells(*verdict);
-    table.add({cells[0], cells[1], cells[3], cells[4], cells[7], cells[2], cells[5], cells[6],
+    table.add({cells[0], cells[1], cells[7], cells[3], cells[4], cells[2], cells[5], cells[6],
                modules_text(verdict->coverage().modules_audited(), verdict->coverage().modules())});
   }
   if (style.width == 0) return table.str();
@@ -373,10 +378,10 @@ std::string format_watch(const WatchCounts& counts, const std::deque<v1::Verdict
   std::string out = parts.empty() ? "no verdict yet\n" : absl::StrJoin(parts, ", ") + "\n";
   if (!last.empty()) {
     absl::StrAppend(&out, "last at ", time_text(last.back().time()), " UTC\n\n");
-    TextTable table({"verdict of", "verdict", "cause", ">surprise", "suspect"});
+    TextTable table({"verdict of", "verdict", "suspect", "cause", ">surprise"});
     for (auto verdict = last.rbegin(); verdict != last.rend(); ++verdict) {
       const std::vector<std::string> cells = verdict_cells(*verdict);
-      table.add({cells[0], cells[1], cells[3], cells[4], cells[7]});
+      table.add({cells[0], cells[1], cells[7], cells[3], cells[4]});
     }
     table.drop_silent();
     out += table.str("", style.width);

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
+
 namespace plumbline {
 namespace {
 
@@ -12,6 +14,16 @@ namespace {
 std::size_t width(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c & 0xC0u) != 0x80u; }));
+}
+
+// The characters that a terminal obeys beyond ASCII: the controls U+0080 to U+009F, and the marks that turn the
+// direction of a line (Unicode 9, "Bidirectional Algorithm"), with which a name could show what is not there.
+std::vector<std::pair<std::string, std::string>> make_obeyed() {
+  std::vector<std::pair<std::string, std::string>> marks = {
+      {"\u061C", "?"}, {"\u200E", "?"}, {"\u200F", "?"}, {"\u202A", "?"}, {"\u202B", "?"}, {"\u202C", "?"},
+      {"\u202D", "?"}, {"\u202E", "?"}, {"\u2066", "?"}, {"\u2067", "?"}, {"\u2068", "?"}, {"\u2069", "?"}};
+  for (int low = 0x80; low < 0xA0; ++low) marks.push_back({{'\xC2', static_cast<char>(low)}, "?"});
+  return marks;
 }
 
 }  // namespace
@@ -58,6 +70,12 @@ std::string TextTable::str(const std::string& indent, std::size_t width_max) con
   for (const std::size_t each : widths) wide += each + kGap;
   if (width_max > 0) {
     while (shown > kKept && wide > width_max + kGap) wide -= widths[--shown] + kGap;
+    // A text that does not fit is cut where enough of it stays to be read; a number never is.
+    constexpr std::size_t kReadable = 20;
+    if (shown < widths.size() && !right_[shown] && width_max >= wide + kReadable) {
+      widths[shown] = width_max - wide;
+      wide += widths[shown++] + kGap;
+    }
     // The widest of what stays gives way.
     while (shown > 0 && wide > width_max + kGap) {
       auto& widest = *std::max_element(widths.begin(), widths.begin() + static_cast<std::ptrdiff_t>(shown));
@@ -70,7 +88,7 @@ std::string TextTable::str(const std::string& indent, std::size_t width_max) con
   for (const auto& row : rows_) {
     std::string line = indent;
     for (std::size_t i = 0; i < shown; ++i) {
-      const std::string cell = fit(row[i], widths[i]);
+      const std::string cell = i == 0 ? fit_middle(row[i], widths[i]) : fit(row[i], widths[i]);
       const std::string padding(widths[i] - width(cell), ' ');
       if (i > 0) line.append(kGap, ' ');
       line += right_[i] ? padding + cell : cell + padding;
@@ -97,6 +115,18 @@ std::string fit(const std::string& text, std::size_t columns) {
   return columns == 0 ? "" : cut + "\u2026";
 }
 
+std::string fit_middle(const std::string& text, std::size_t columns) {
+  const std::size_t wide = width(text);
+  if (wide <= columns || columns < 3) return fit(text, columns);
+  const std::size_t front = columns / 2;
+  std::size_t end = text.size();
+  for (std::size_t left = columns - front - 1; left > 0;
+       left -= (static_cast<unsigned char>(text[end]) & 0xC0u) != 0x80u) {
+    --end;
+  }
+  return fit(text, front + 1) + text.substr(end);
+}
+
 std::string number(double value, int digits) {
   if (std::isnan(value)) return "-";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -109,7 +139,8 @@ std::string printable(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
-  return text;
+  static const auto& obeyed = *new auto(make_obeyed());
+  return absl::StrReplaceAll(text, obeyed);
 }
 
 }  // namespace plumbline

@@ -17,8 +17,9 @@ class TextTable {
   // Without columns in which no cell says anything: all are empty, "-" or "0".
   void drop_silent();
 
-  // Each line after `indent`; no spaces at the ends of lines. Where `width` columns of a terminal (0: any number) are
-  // too few, columns are left out from the right, which a last line names; the first two stay and are cut.
+  // Each line begins with `indent` and ends without spaces. Where `width` columns of a terminal (0: any number) are too
+  // few, columns are left out from the right, and a last line names them. The first two columns stay; names in the
+  // first are cut in the middle, since their ends tell them apart.
   std::string str(const std::string& indent = "", std::size_t width = 0) const;
 
  private:
@@ -31,10 +32,12 @@ class TextTable {
 // With so many significant digits; "-" for NaN (not asked).
 std::string number(double value, int digits = 3);
 
-// At most so many columns; an ellipsis says that there was more. Counts code points.
+// At most so many columns; an ellipsis stands for what was cut from the end, or from the middle. Counts code points.
 std::string fit(const std::string& text, std::size_t width);
+std::string fit_middle(const std::string& text, std::size_t width);
 
-// Without control characters: text of the audited program must not move the cursor of the one who reads it.
+// The text without control characters and marks that turn a line's direction: text of the audited program must neither
+// move the cursor of the one who reads it nor show what is not there.
 std::string printable(std::string text);
 
 }  // namespace plumbline

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import subprocess
 import urllib.error
 import urllib.request
@@ -207,11 +209,13 @@ def test_a_report_that_cannot_be_made(shared_daemon: DaemonProcess, job: str, tm
         (["report", "none", "-o", str(tmp_path / "x.html")], 'there is no job "none"'),
         (["report", job, "-o", str(tmp_path / "no" / "x.html")], f"cannot write to {tmp_path}/no/x.html"),
         (["report", job, "-o", str(tmp_path)], f"cannot write to {tmp_path}"),
+        (["report", job, "-o", "/dev/full"], "cannot write to /dev/full"),
     ):
         ran = run_plumb(shared_daemon, *arguments)
         assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
         assert says in ran.stderr, ran.stderr
     assert list(tmp_path.iterdir()) == []
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode), "a device stays one"
 
 
 @pytest.fixture

@@ -127,6 +127,20 @@ def test_help_lists_the_flags() -> None:
         assert flag in ran.stdout and "No flags matched" not in ran.stdout
 
 
+def test_output_that_cannot_be_written_is_an_error(shared_daemon: DaemonProcess, job: str) -> None:
+    for command in (["jobs"], ["verdicts", "--job", job], ["formats"], ["watch", "--past", "--count", "1"]):
+        with open("/dev/full", "w") as full:
+            ran = subprocess.run(
+                [str(plumb()), *command, "--server", shared_daemon.address],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        assert (ran.returncode, ran.stderr) == (1, "plumb: cannot write to standard output\n"), command
+
+
 def test_nobody_answers(shared_daemon: DaemonProcess) -> None:
     ran = run_plumb(shared_daemon, "jobs", "--server", "unix:/nonexistent.sock")
     assert ran.returncode == 1

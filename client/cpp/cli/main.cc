@@ -133,5 +133,8 @@ int main(int argc, char** argv) {
   options.with_reproducer = absl::GetFlag(FLAGS_with_reproducer);
   options.port = absl::GetFlag(FLAGS_port);
   options.profile = absl::GetFlag(FLAGS_profile);
-  return plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
+  const int code = plumbline::run_plumb({rest.begin() + 1, rest.end()}, options, std::cout, std::cerr);
+  if (std::cout.flush()) return code;
+  std::cerr << "plumb: cannot write to standard output\n";
+  return plumbline::kExitError;
 }

@@ -4,11 +4,22 @@
 
 namespace plumbline {
 
-OutputFile::OutputFile(std::filesystem::path path) : path_(std::move(path)), part_(path_.string() + ".part") {}
+namespace {
+
+bool is_no_file(const std::filesystem::path& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::filesystem::path path)
+    : path_(std::move(path)), part_(path_.string() + (is_no_file(path_) ? "" : ".part")) {}
 
 OutputFile::~OutputFile() {
   std::error_code ignored;
-  if (begun_) std::filesystem::remove(part_, ignored);
+  if (begun_ && part_ != path_) std::filesystem::remove(part_, ignored);
 }
 
 Client::Sink OutputFile::sink() {
@@ -24,7 +35,7 @@ absl::Status OutputFile::commit() {
   if (!begun_) return absl::OkStatus();
   file_.close();
   std::error_code error;
-  if (!file_.fail()) std::filesystem::rename(part_, path_, error);
+  if (!file_.fail() && part_ != path_) std::filesystem::rename(part_, path_, error);
   if (file_.fail() || error) return absl::PermissionDeniedError(absl::StrCat("cannot write to ", path_.string()));
   return absl::OkStatus();
 }

@@ -9,7 +9,8 @@
 
 namespace plumbline {
 
-// A file that is at its path whole or not at all, and is touched when there is something to write only.
+// A file that is at its path whole or not at all, and is touched when there is something to write only. A device or a
+// pipe is written to as it is: a file that took its place would be none.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path);

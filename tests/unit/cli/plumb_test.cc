@@ -269,6 +269,33 @@ TEST(Format, ShowsNoControlCharacters) {
   }
 }
 
+TEST(Format, ANameOfAnyLengthAndDirectionIsALineOfItsOwn) {
+  for (const std::string& name : {std::string(4096, 't'), std::string("\u202Eשלום grad:\u05D0\u2069\u0085end")}) {
+    Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII);
+    verdict.taps[0].outcome = Outcome::kTypeII;
+    verdict.taps[0].name = name;
+    const TextStyle style{40, 24, false, false};
+    const std::string text = explain_verdict(to_proto(verdict), style);
+    for (const std::string& line : lines(text)) EXPECT_LE(columns(line), 40u) << line;
+    for (const char* obeyed : {"\u202E", "\u2069", "\u0085"}) EXPECT_EQ(text.find(obeyed), std::string::npos) << text;
+  }
+  EXPECT_EQ(printable("\u202Eשלום\u2069\u0085end"), "?שלום??end");
+}
+
+TEST(Format, ANarrowTerminalTellsStepsApart) {
+  std::vector<v1::Verdict> verdicts;
+  for (int step = 100; step < 102; ++step) {
+    Verdict verdict = sample_verdict("a-job-with-quite-a-long-name-of-its-own", step, Outcome::kTypeII);
+    verdict.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
+    verdicts.push_back(to_proto(verdict));
+  }
+  const std::string narrow = format_verdicts(verdicts, {40, 24, false, false});
+  EXPECT_NE(narrow.find("/100 "), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("/101 "), std::string::npos) << narrow;
+  const std::string usual = format_verdicts(verdicts, {100, 24, false, false});
+  EXPECT_NE(usual.find("train.py:41 aten::div"), std::string::npos) << "the place comes before numbers\n" << usual;
+}
+
 TEST(Format, ReadsAVerdictWithNothingInIt) {
   EXPECT_FALSE(format_verdict({}).empty());
   EXPECT_FALSE(explain_verdict({}).empty());
