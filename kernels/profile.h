@@ -1,5 +1,5 @@
 // What a device and its library promise about their arithmetic. Plain data; loaded from deploy/profiles/ by the
-// server. NUMERICS: the error of a function is charged eps_f = (N + 1/2) 2u, N its documented ULP.
+// server. A function with N documented ULPs is charged a relative error of (N + 1/2) 2u.
 #pragma once
 
 #include <limits>

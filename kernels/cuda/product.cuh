@@ -17,8 +17,8 @@ constexpr std::int64_t kPiece = 512;
 void matmul(Queue& queue, const Array& a, const Array& b, Array& c, bool accumulate);
 
 // As cpu::matmul_narrow, in bf16 on the tensor cores, summed in fp32: whatever unit that is, 16 or more terms at a time
-// are off by 4 n_eff 2^-24 of the sum at most (NUMERICS, section 4), n_eff the next multiple of 16, and partial sums of
-// a split along k by a rounding more each; that many terms twice over.
+// are off by 4 n_eff 2^-24 of the sum at most (kernels/README.md, "Local errors"), n_eff the next multiple of 16, and
+// partial sums of a split along k by a rounding more each; that many terms twice over.
 constexpr double kNarrowError = 0x1p-20;
 double matmul_narrow(Queue& queue, const Array& a, const Narrow& of_a, const Array& b, const Narrow& of_b, Array& c);
 

@@ -1,5 +1,5 @@
-// The local errors and enclosures that registry rows name. Local errors: NUMERICS section 4; each derivation stands
-// with its definition.
+// The local errors and enclosures that registry rows name. Each derivation stands with its definition; a table of all
+// is in kernels/README.md, "Local errors".
 #pragma once
 
 #include "kernels/primitive/primitive.h"

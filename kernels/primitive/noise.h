@@ -1,5 +1,5 @@
-// The statistical model of a node's rounding (NUMERICS section 5.3): what it adds to a scalar functional whose
-// cotangent at the node is a. Every local error is split into
+// The statistical model of a node's rounding (kernels/README.md, "Envelopes"): what it adds to a scalar functional
+// whose cotangent at the node is a. Every local error is split into
 //
 //   events  zero-mean given all that came before, each within a half-width c: they add in squares, sum (a c)^2;
 //   bias    what has no reason to be zero-mean, charged whole: sum |a| b.

@@ -53,7 +53,7 @@ struct Answer {
   bool statistical() const { return envelope < worst_case; }
   bool beyond_worst_case() const { return !(deviation <= worst_case); }
 
-  // Doubt above a tenth of the scale says nothing (NUMERICS section 1); NaN or infinite neither.
+  // Doubt above a tenth of the scale says nothing (kernels/README.md, "Envelopes"), and neither does NaN.
   bool vacuous() const { return asked && !((std::isnan(doubt) ? envelope : doubt) <= 0.1); }
   // A comparison with NaN never passes.
   bool passed() const { return asked && !vacuous() && deviation <= envelope; }

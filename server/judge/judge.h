@@ -1,4 +1,4 @@
-// The rule that turns Bounds into a Verdict (NUMERICS section 1).
+// The rule that turns Bounds into a Verdict (kernels/README.md, "What a verdict says, and how it is worked out").
 #pragma once
 
 #include "server/bound/bounds.h"

@@ -1,6 +1,6 @@
-// Surprise (NUMERICS section 1a): minus log10 of the probability, by the rounding model, that a legal execution
-// deviates somewhere as much as this one does, over all that was looked at. It is never overstated: of legal executions
-// at most one in 10^s has a surprise of s or more.
+// Surprise (kernels/README.md, "Surprise") is minus log10 of the probability, by the rounding model, that a legal
+// execution deviates somewhere as much as this one does, over all that was looked at. It is never overstated: of legal
+// executions at most one in 10^s has a surprise of s or more.
 //
 // Every question of every finding has a bound p of the probability that a legal execution answers it with so large a
 // deviation:

@@ -31,10 +31,10 @@ constexpr std::pair<const char*, ProductClass> kClasses[] = {
     {"fp16", ProductClass::kFp16}, {"bf16", ProductClass::kBf16}, {"fp8", ProductClass::kFp8}};
 static_assert(std::size(kClasses) == static_cast<std::size_t>(ProductClass::kCount));
 
-// Widest that is legal: what an unknown field is taken for. Functions: the crudest documented approximation in hardware
-// (2^-11 relative, tanh.approx), and the largest absolute error measured in a library; division and root as under fast
-// flags. Products: NUMERICS section 4,
-// "unknown GPU"; fp8 in Hopper's 13 bits, never promoted. A split sum: partial sums in the result's format.
+// An unknown field is taken for the widest that is legal. A function has the crudest documented approximation in
+// hardware (2^-11 relative, tanh.approx) and the largest absolute error measured in a library; division and root are as
+// under fast flags. A product is that of a unit that nobody describes (kernels/README.md, "Local errors"), one of fp8
+// has Hopper's 13 bits and is never promoted, and a split sum has partial sums in the result's format.
 constexpr FunctionError kWidestFunction{.ulp = 4096, .absolute = 1e-6};
 constexpr FunctionError kWidestDivide{.ulp = 2}, kWidestSqrt{.ulp = 1};
 constexpr Accumulation kWidestSum{16, 4};

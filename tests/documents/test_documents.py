@@ -43,6 +43,18 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+def test_sections_that_comments_name_are_there() -> None:
+    headings = set(re.findall(r"^#+ (.*)$", (ROOT / "kernels" / "README.md").read_text(), re.M))
+    named = []
+    for folder in ("kernels", "server", "client", "tests"):
+        for path in (ROOT / folder).rglob("*.[hc]*"):
+            text = re.sub(r"\n\s*// ", " ", path.read_text()) if path.suffix in (".h", ".cc", ".cu", ".cuh") else ""
+            assert "NUMERICS section" not in text, path
+            named += [(path, heading) for heading in re.findall(r'kernels/README\.md, "([^"]+)"', text)]
+    assert len(named) >= 10
+    assert not [(str(path), heading) for path, heading in named if heading not in headings]
+
+
 def test_blocks_and_spans_are_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("commands.ROOT", tmp_path)
     (tmp_path / "a.md").write_text(

@@ -1,4 +1,4 @@
-// The statistical envelope held against legal executions of whole graphs (NUMERICS section 10.6).
+// The statistical envelope held against legal executions of whole graphs.
 #pragma once
 
 #include <string>

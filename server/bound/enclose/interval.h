@@ -1,5 +1,6 @@
-// Forward enclosures: centre and radius of every node, rounded up. Tight inside one operation or a short elementwise
-// segment, useless across a network (NUMERICS section 2), hence two uses:
+// Forward enclosures give centre and radius of every node, rounded up. They are tight inside one operation or a short
+// elementwise segment and useless across a network (kernels/README.md, "Why adjoints and not intervals"), hence two
+// uses:
 //
 // - between anchors (nodes whose observed value replaced the replay's), where it decides elementwise and PROVEN
 //   whether each observed value is legal;

@@ -1,5 +1,5 @@
-// The local audit (NUMERICS section 6): every node whose result was observed, against the function of its observed
-// operands.
+// The local audit holds every node whose result was observed against the function of its observed operands
+// (kernels/README.md, "Local audits and transplants").
 //
 // Elements are held against enclosures, those of elementwise nodes tile by tile. Large products whose operands were
 // observed are first asked what costs much less than a product of our own: row projections, and all elements of a few

@@ -1,5 +1,5 @@
-// Hazards: where rounding alone does harm, whoever is right (NUMERICS section 8). Numbers from the exact replay, beside
-// every node's format; what to say of them is judge/hazards.cc's.
+// Hazards are places where rounding alone does harm, whoever is right (kernels/README.md, "Hazards"). The numbers come
+// from the exact replay, beside every node's format; judge/hazards.cc says what they mean.
 //
 // A hazard is only reported where its error is larger than what rounding to nearest in the same format does anyway, so
 // that the few small numbers of any tensor, the tails of any sum and gradients that vanish at an optimum are none.

@@ -1,4 +1,4 @@
-// Correspondence: which thing of one program is which of the other (NUMERICS section 1a).
+// Correspondence: which thing of one program is which of the other (kernels/README.md, "Which thing is which").
 //
 // An item is what a trace did not compute: data, a parameter, state, a buffer, a random draw. Both programs are
 // replayed on one copy of every item that they share, and whether two items are one is a finding with evidence:

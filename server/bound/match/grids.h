@@ -1,4 +1,4 @@
-// Roundings to a grid of integers in the two programs of a pair (NUMERICS section 7).
+// Roundings to a grid of integers in the two programs of a pair (kernels/README.md, "Formats and grids").
 //
 // A grid that both programs have at one place, rounded in one way, is mathematics: its integer codes are decisions that
 // both share (decisions.h). Where both round the same value, one to nearest and the other stochastically, the

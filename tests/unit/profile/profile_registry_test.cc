@@ -64,7 +64,6 @@ TEST(Profiles, ShippedFiguresAreThoseThatTheKernelsAreTestedWith) {
   }
 }
 
-// NUMERICS section 4.
 TEST(Profiles, MatrixUnitsHaveTheirFigures) {
   const ProfileRegistry registry = ProfileRegistry::load(PLUMBLINE_PROFILES);
   const auto product = [&](const char* name, ProductClass kind) {
