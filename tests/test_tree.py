@@ -56,6 +56,7 @@ def test_scripts_can_be_run() -> None:
         "deploy/setup",
         "tests/run",
         "tests/report",
+        "tests/evidence",
         ".ci/run",
     ):
         path = ROOT / name

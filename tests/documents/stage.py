@@ -39,6 +39,7 @@ ELSEWHERE = {
     "./deploy/setup": ("tests/run", "deploy/setup --tests"),
     "./tests/run": (".ci/run", "./tests/run"),
     "./tests/report": ("tests/bench/test_reports.py", '"tests" / "report"'),
+    "./tests/evidence": ("tests/documents/test_documents.py", '"tests" / "evidence"'),
     "promtool test rules": ("tests/service/observability.py", '"promtool", "test", "rules"'),
     "python -m plumbline.calibrate": ("tests/client/test_calibrate.py", "plumbline.calibrate.__main__"),
     "pip install": ("tests/bench/newcomer.sh", "--find-links /packages 'plumbline[daemon]'"),

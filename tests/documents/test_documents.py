@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,26 @@ def test_every_exception_is_of_a_command_that_is_there() -> None:
     for start in (*ELSEWHERE, *NOT_RUN):
         assert any(command.text.startswith(start) for command in texts), start
     assert all(settled(command) for command in texts if command.text.startswith("./"))
+
+
+def test_every_report_has_a_place_for_its_section(tmp_path: Path) -> None:
+    """tests/evidence puts a section there, and nothing else."""
+    page = tmp_path / "README.md"
+    page.write_text((ROOT / "tests" / "README.md").read_text())
+    script = (ROOT / "tests" / "evidence").read_text()
+    copy = tmp_path / "evidence"
+    copy.write_text(script)
+    usage = (ROOT / "tests" / "report").read_text().splitlines()[2]
+    names = re.search(r"tests/report ([a-z|]+)$", usage)
+    assert names, usage
+    for name in names[1].split("|"):
+        where = "(commit 0123456789ab, 2 cores of X, 2026-01-02)"
+        section = f'`./tests/report {name} --seed 1` {where}:\n\n```text\n{name}\n```\n\n`{{"a": 1}}`'
+        put = subprocess.run([sys.executable, copy], input=section, capture_output=True, text=True, check=False)
+        assert (put.returncode, put.stderr) == (0, ""), name
+        assert page.read_text().count(section) == 1
+    for wrong in ("", "a table\n{}", section.replace(names[1].split("|")[-1], "none", 1), section.replace("1}", "1")):
+        before = page.read_text()
+        put = subprocess.run([sys.executable, copy], input=wrong, capture_output=True, text=True, check=False)
+        assert put.returncode == 1 and put.stderr.startswith("evidence: expected"), put
+        assert page.read_text() == before
