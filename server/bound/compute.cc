@@ -416,6 +416,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   const bool valued = has_values(graph);
   const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
+  if (compared != nullptr) compared->replays.reference.rest();
   asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
   if (last) exact = followed = Replay();
   bool gone = last;

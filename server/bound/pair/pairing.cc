@@ -469,6 +469,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   std::vector<bool> executed;
   for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
     executed.push_back(finding != nullptr && !replays.one_program);
+  replays.target.rest();
   const std::vector<Envelope> theirs = replays.one_program ? own : gap.their_envelopes(asked.probes, executed);
   asked.answers = gap.ask(asked.probes, own, theirs);
   const std::vector<Probe> planned = asked.probes;

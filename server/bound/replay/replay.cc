@@ -72,7 +72,7 @@ bool adds_up(Primitive primitive) {
 
 // A value is kept where computing it again for all who read it would take more than so many cheap nodes, or where it is
 // small.
-constexpr double kCheapMax = 24;
+constexpr double kCheapMax = 48;
 constexpr std::int64_t kSmall = 1 << 12;
 
 }  // namespace
@@ -139,7 +139,7 @@ namespace {
 // as reading a value from memory; nothing: too much.
 std::optional<double> cost_of(const Graph& graph, const Node& node) {
   const Primitive p = node.primitive;
-  if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 4;
+  if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 8;
   if (p == Primitive::kGatherRows)  // All of a table is decoded.
     return std::max(
         1.0, static_cast<double>(count(graph.nodes[node.inputs[0]].shape)) / static_cast<double>(count(node.shape)));
@@ -154,6 +154,12 @@ std::optional<double> cost_of(const Graph& graph, const Node& node) {
 class Recent {
  public:
   void set_budget(std::int64_t bytes) { budget_ = bytes; }
+
+  void clear() {
+    entries_.clear();
+    order_.clear();
+    bytes_ = 0;
+  }
 
   Array find(NodeId id) {
     const auto found = entries_.find(id);
@@ -225,6 +231,12 @@ struct Replay::State {
     computed.erase(id);
     overrides.erase(id);
     base.give_up(id);
+  }
+
+  void rest() {
+    recent.clear();
+    recent_computed.clear();
+    base.rest();
   }
 
   LeafValue leaf(NodeId id) const {
@@ -316,6 +328,10 @@ Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value
 
 void Replay::give_up(NodeId id) const {
   if (state_) state_->give_up(id);
+}
+
+void Replay::rest() const {
+  if (state_) state_->rest();
 }
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,

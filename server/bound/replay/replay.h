@@ -67,6 +67,9 @@ class Replay {
   Array computed(NodeId id) const;
   // Gives up what is held of the node, for all handles. Neither it nor its consumers may be asked for afterwards.
   void give_up(NodeId id) const;
+  // Gives up, for all handles, what was computed last and is cheap to compute again: for a replay that nobody reads for
+  // a while.
+  void rest() const;
 
  private:
   struct State;
