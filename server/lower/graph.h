@@ -155,4 +155,11 @@ struct Graph {
   GraphCoverage coverage;
 };
 
+// Whether the node is a window that hands on all elements of its input, in their order.
+inline bool reshapes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && is_row_major(view) &&
+         count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+
 }  // namespace plumbline

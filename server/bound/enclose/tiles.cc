@@ -23,13 +23,6 @@ bool flat(const Graph& graph, const Node& node) {
   });
 }
 
-// Its input's elements, in their order.
-bool hands_on(const Graph& graph, const Node& node) {
-  const View& view = node.attributes.view;
-  return node.primitive == Primitive::kWindow && view.offset == 0 && is_row_major(view) &&
-         count(node.shape) == count(graph.nodes[node.inputs[0]].shape);
-}
-
 class Builder {
  public:
   Builder(const Graph& graph, const std::function<bool(NodeId)>& stop) : graph_(graph), stop_(stop) {}
@@ -45,7 +38,7 @@ class Builder {
     for (NodeId end : ends) {
       const Node& node = graph_.nodes[end];
       if (count(node.shape) != s.count) return std::nullopt;
-      const bool handed = hands_on(graph_, node);
+      const bool handed = reshapes(graph_, node);
       const NodeId from = handed ? made(node.inputs[0]) : end;
       const bool step = handed ? inside(from) : flat(graph_, node);
       if (!handed && !step && (node.primitive != Primitive::kLeaf || stop_(end))) return std::nullopt;
@@ -86,7 +79,7 @@ class Builder {
  private:
   // The node whose value a consumer of `id` reads.
   NodeId made(NodeId id) const {
-    while (!stop_(id) && hands_on(graph_, graph_.nodes[id])) id = graph_.nodes[id].inputs[0];
+    while (!stop_(id) && reshapes(graph_, graph_.nodes[id])) id = graph_.nodes[id].inputs[0];
     return id;
   }
   bool inside(NodeId id) const {

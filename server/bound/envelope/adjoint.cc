@@ -32,12 +32,7 @@ Array scaled(const Array& weights, double factor) {
   return result;
 }
 
-// Whether the window hands on all of its input, in order; whether as a matrix that is read by columns.
-bool reshapes(const Graph& graph, const Node& node) {
-  const View& view = node.attributes.view;
-  return node.primitive == Primitive::kWindow && view.offset == 0 && is_row_major(view) &&
-         count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
-}
+// Whether the window hands on all of its input as a matrix that is read by columns.
 bool transposes(const Graph& graph, const Node& node) {
   const View& view = node.attributes.view;
   return node.primitive == Primitive::kWindow && view.offset == 0 && view.sizes.size() == 2 &&

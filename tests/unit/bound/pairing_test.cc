@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "server/bound/compute.h"
+#include "server/bound/replay/arithmetic.h"
+#include "server/bound/replay/replay.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -57,6 +59,32 @@ TEST(Pairing, EvenMeanOfMeansAgrees) {
   const Bounds bounds = paired(mean_of_means(3, 4, 5, 4).graph, mean_of_all(3, 4, 5, 4).graph);
   EXPECT_TRUE(finding(bounds, "loss").mathematics.passed());
   EXPECT_LT(finding(bounds, "loss").mathematics.envelope, 1e-14);
+}
+
+// a b, and `more` of it: what is much of a small element, and nothing of a large one beside it.
+GraphBuilder product(Format format, double more) {
+  const std::vector<double> a = {1 << 20, 1, 0x1p-30}, b = {1.5, 1.25, 1.75};
+  GraphBuilder g;
+  const NodeId na = g.leaf({3}, a), nb = g.leaf({3}, b);
+  NodeId y = g.op(Primitive::kMul, {g.op(Primitive::kAdd, {na, g.leaf({}, {0})}, {3}, format), nb}, {3});
+  if (more != 0) {
+    Attributes constant;
+    constant.scalar = more;
+    y = g.op(Primitive::kAdd, {y, g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant)}, {3});
+  }
+  g.tap("y", TapKind::kValue, y, {a[0] * b[0], a[1] * b[1], a[2] * b[2] + more});
+  return g;
+}
+
+TEST(Pairing, ALargeElementHidesNoSmallOneWhateverRoundsIt) {
+  for (const Format format : {Format::kFloat32, Format::kBFloat16}) {
+    const GraphBuilder target = product(format, 0), reference = product(format, 0x1p-50);
+    EXPECT_EQ(only_roundoff(target.graph, needed_nodes(target.graph)).has_value(), format == Format::kFloat32);
+    const Bounds bounds = paired(target.graph, reference.graph);
+    EXPECT_TRUE(finding(bounds, "y[2]").mathematics.failed());
+    for (const Finding& other : bounds.findings) EXPECT_TRUE(other.name == "y[2]" || !other.mathematics.failed());
+    for (const Finding& same : paired(target.graph, target.graph).findings) EXPECT_FALSE(same.mathematics.failed());
+  }
 }
 
 TEST(Pairing, ParametersAreSharedAndDriftIsShown) {
