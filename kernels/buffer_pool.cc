@@ -57,7 +57,7 @@ class Pool {
     return *pool;
   }
 
-  // Of at least `*bytes`, set to what it has.
+  // The buffer holds at least `*bytes`, which is set to what it really holds.
   void* take(std::size_t* bytes) {
     if (*bytes >= kSmallest) {
       const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ class Pool {
   }
 
  private:
-  // By size; never an empty list.
+  // The key is the buffers' size. A list that became empty is removed.
   using Free = std::map<std::size_t, std::vector<void*>>;
 
   void use(std::size_t bytes) {
@@ -140,7 +140,7 @@ class Pool {
     return bytes;
   }
 
-  // By more than a sixteenth.
+  // A sixteenth more is allowed, so that small changes of demand free nothing.
   bool exceeds_most_used(std::size_t bytes) const { return used_ + bytes + reserved_ > most_used_ + most_used_ / 16; }
 
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was

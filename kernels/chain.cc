@@ -21,7 +21,7 @@ void Chain::add(Primitive primitive, const Attributes& attributes, std::span<con
 // A step's slot is free again after its last reader, whose own is another.
 void Chain::ask(std::vector<std::size_t> ends) {
   ends_ = std::move(ends);
-  std::vector<std::size_t> last(steps_.size(), 0);  // By step: its last reader.
+  std::vector<std::size_t> last(steps_.size(), 0);  // The last reader of each step.
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     last[s] = s;
     for (const std::uint32_t input : steps_[s].inputs)

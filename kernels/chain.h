@@ -51,7 +51,7 @@ class Chain {
   struct Step {
     Primitive primitive = Primitive::kCast;
     int arity = 0;
-    std::uint32_t inputs[3] = {};  // Of sources, then of steps.
+    std::uint32_t inputs[3] = {};  // An index counts the sources first, then the steps.
     std::uint32_t slot = 0;        // Where its result waits for those who read it: no other is there until then.
     bool fixed_exponent = false;   // kPow, by a source of one element.
     // Its enclosure: what its operands' balls make of it, and its local error.
@@ -98,9 +98,9 @@ struct ChainInput {
   Bound radii{};
 };
 struct ChainResult {
-  std::vector<Array> values;     // By end.
-  std::vector<Bound> radii;      // By end, where they are wanted; empty: exactly zero.
-  std::vector<Largest> largest;  // By step, where radii are wanted.
+  std::vector<Array> values;     // There is one for each end.
+  std::vector<Bound> radii;      // There is one for each end where radii are wanted; an empty one is exactly zero.
+  std::vector<Largest> largest;  // There is one for each step where radii are wanted.
 };
 
 // On the backend that the calling thread computes on; the host's uses that thread alone.

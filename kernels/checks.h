@@ -25,7 +25,7 @@ Cancelled cancelled(const Array& sum, const Array& a, const Array& x);
 // Finite values that are not 0 against the range of a format.
 struct FormatRange {
   double nonzero = 0, overflowing = 0, underflowing = 0;
-  double squares = 0, lost_squares = 0;  // Of the values; of what those below the normal range lose.
+  double squares = 0, lost_squares = 0;  // The second is the part of what values below the normal range lose.
   double largest = 0;                    // Magnitude.
 };
 FormatRange range_of(Format format, const Array& values);

@@ -10,7 +10,7 @@
 
 namespace plumbline {
 
-// weight x, whose x may be off by its radius and by `own` |x|. Of both, u |x| + eta is the rounding of x to the format
+// weight x, whose x may be off by its radius and by `own` |x|. In both, u |x| + eta is the rounding of x to the format
 // that holds it; where the radius is smaller, all of the radius is.
 struct ComparedTerm {
   ChainInput x;
@@ -22,13 +22,13 @@ struct ComparedTerm {
 struct Comparison {
   bool finite = true;  // All centres are.
   double radius_squares = 0, centre_squares = 0;
-  double excess_squares = 0;  // Of the radii without the roundings of results to the formats that hold them.
+  double excess_squares = 0;  // Here radii do not include the roundings of results to the formats that hold them.
   double worst = -1;          // Largest deviation over radius, and where first; -1: nothing was looked at.
   std::uint64_t element = 0;
   double centre = 0, radius = 0, value = 0;
-  double least_chance = 1;  // Of all elements (`chance`, below).
+  double least_chance = 1;  // The least `chance` (below) over all elements.
 
-  void join(const Comparison& next);  // Of elements further on.
+  void join(const Comparison& next);  // `next` compared elements that come after ours.
 };
 
 // |value - centre| <= slack * radius, of `count` elements, where centre and value are sums of terms, added in order,

@@ -26,9 +26,9 @@ struct Contraction {
   Array a, b;  // Readable in place: copies where the operands are not.
   MatrixStrides a_strides, b_strides;
   std::int64_t m = 0, n = 0, k = 0;
-  // Of the batch: operands c, a, b. Never empty; `summed` are those over which c does not advance.
+  // The dimensions of the batch, with the strides of c, a and b. Neither is empty; c does not advance over `summed`.
   std::vector<Dimension<3>> kept, summed;
-  std::int64_t products = 1, terms = 1;  // Of `kept` and `summed`.
+  std::int64_t products = 1, terms = 1;  // The products of the sizes of `kept` and of `summed`.
 };
 
 // Elements from the first to the last that the strided array holds.

@@ -44,7 +44,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   virtual std::string name() const = 0;          // "NVIDIA H100 80GB HBM3"
-  virtual std::int64_t total_bytes() const = 0;  // Of the device's own memory.
+  virtual std::int64_t total_bytes() const = 0;  // The size of the device's own memory.
 
   // Memory that host and device both address, aligned to 256 bytes; slow, so that a pool stands in front of it. Null
   // where the device has no more. Any thread. Freed memory may still be read by work in the queue: a pool may hand it
@@ -120,7 +120,7 @@ class HostScope : public DeviceScope {
   HostScope() : DeviceScope(nullptr, nullptr) {}
 };
 
-// Of the calling thread; null: the host and its pool.
+// The device on which the calling thread computes; null stands for the host and its pool.
 Device* current_device();
 MemoryResource* current_memory();
 

@@ -21,7 +21,7 @@ struct Operations {
   Arithmetic arithmetic;
 
   void (*decode)(Array& out, Format format, const void* bytes);  // `out` row-major; format.h.
-  void (*copy)(Array& out, const Array& from);                   // Of equal shape, either strided.
+  void (*copy)(Array& out, const Array& from);                   // Both have one shape, and either may be strided.
   void (*add)(Array& out, const Array& a, const Array& b);       // out = a + b
   // into (+)= the cotangent's sum over the dimensions along which an array of `shape` is broadcast to its shape. Empty:
   // untouched so far.

@@ -15,7 +15,7 @@ void keep_range(Profile& profile, Function function, double low, double high) {
   error.high = high;
 }
 
-constexpr double kSmallestNormal = 0x1p-126;  // Of fp32.
+constexpr double kSmallestNormal = 0x1p-126;  // This is fp32's.
 
 }  // namespace
 
@@ -54,9 +54,9 @@ Profile pytorch_cpu() {
   set(profile, Function::kSqrt, 0.5, 0);                 // [0.25]: not correctly rounded.
   set(profile, Function::kDivide, 0, 0);                 // [0]
   set(profile, Function::kSigmoid, 2, kSmallestNormal);  // [0.74]
-  // Of 16-bit queries: 2^f = 1 + f - K(f), a cubic K that is off by up to 1.0704e-4 (Malossi et al., 2015; all of
-  // f in [0, 1)), and rounded to a multiple of 2^-17 in the end; x log2(e) is rounded, and so is its integer part's
-  // rest.
+  // Kernels for 16-bit queries take 2^f = 1 + f - K(f) with a cubic K that is off by up to 1.0704e-4 (Malossi et al.,
+  // 2015; all of f in [0, 1)), and round to a multiple of 2^-17 in the end; x log2(e) is rounded, and so is its integer
+  // part's rest.
   set(profile, Function::kFusedExp, 970, kSmallestNormal);
   profile.functions[static_cast<int>(Function::kFusedExp)].slope = 1.5;
   // torch.erf [0.11]; but the one inside gelu is off by 5e-7 near 2.1, whatever its ulp.

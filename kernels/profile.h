@@ -39,7 +39,7 @@ struct FunctionError {
   // What no result may leave; a range that rounding alone would leave is kept by a careful library, and a careless one
   // leaves a range that mathematics keeps.
   double low = -kInfinity, high = kInfinity;
-  // Of arguments beyond it in magnitude only the range of results is promised.
+  // For arguments beyond it in magnitude only the range of results is promised.
   double argument_max = kInfinity;
   friend bool operator==(const FunctionError&, const FunctionError&) = default;
 };
@@ -49,20 +49,21 @@ struct FunctionError {
 struct Accumulation {
   int k = 1;
   double c = 1;
-  bool tree = false;  // Of reductions to a result; not of scans and scattered sums.
+  bool tree = false;  // It holds for reductions to a result, not for scans and scattered sums.
   friend bool operator==(const Accumulation&, const Accumulation&) = default;
 };
 
 // What a unit does with a product of matrices, by the format of their elements.
 enum class ProductClass { kFp64, kFp32, kTf32, kFp16, kBf16, kFp8, kCount };
 
-// Of n products: c * n_eff * u * absM, n_eff = k ceil(n/k) and u that of the accumulator; an accumulator that is
-// promoted to the compute format every q terms gathers only q, and each promotion costs the compute format's u absM.
+// A sum of n products errs by c * n_eff * u * absM with n_eff = k ceil(n/k) and the accumulator's u; an accumulator
+// that is promoted to the compute format every q terms gathers only q, and each promotion costs the compute format's u
+// absM.
 struct Product {
   int k = 1;
   double c = 1;
   int accumulator_bits = 0;          // Precision of the accumulator: u = 2^-bits; 0: the compute format's.
-  int accumulator_exponent_min = 0;  // Of its smallest normal; 0: the compute format's.
+  int accumulator_exponent_min = 0;  // Its smallest normal has this exponent; 0 stands for the compute format's.
   int promote_every = 0;             // q; 0: never.
   bool flushes = false;  // Subnormal elements and products count as zero, whatever the rest of the device does.
   bool inputs_truncated = false;  // Inputs of a wider format are cut off, not rounded to nearest.
@@ -82,13 +83,13 @@ enum class Variance { kTwoPass, kWelford, kChan, kStable, kOnePass };
 
 struct Profile {
   std::string name = "ieee";
-  // By function, for results computed in fp32; fp64 uses the same ULPs. Index: Function.
+  // The index is a Function. The errors are those of results computed in fp32; fp64 uses the same ULPs.
   FunctionError functions[static_cast<int>(Function::kCount)];
   Accumulation sum;                                          // Reductions.
   Product products[static_cast<int>(ProductClass::kCount)];  // Index: ProductClass.
   SplitK split_k;
   bool tf32_allowed = false;               // Products of fp32 elements may run in class tf32.
-  Rounding rounding = Rounding::kNearest;  // Of every result.
+  Rounding rounding = Rounding::kNearest;  // Every result is rounded so.
   bool flush_subnormals = false;           // Operands and results.
   Variance variance = Variance::kStable;
   bool casts_elided = false;         // A value that was stored narrow may have been consumed before it was rounded.

@@ -13,7 +13,7 @@
 namespace plumbline {
 
 struct Charges {
-  Charge target, own;  // Of the audited execution, and of our own replay.
+  Charge target, own;  // The audited execution's charge, and our own replay's.
 };
 
 // A chain of exact values, whose steps are all asked for, and how they round.
@@ -31,26 +31,28 @@ struct Pullback {
   std::vector<Step> steps;
 };
 
-// A functional, as a chain sees it. By step and by source; arrays are row-major and of all elements.
+// A functional, as a chain sees it. Lists have an entry for each step or each source; arrays are row-major and hold all
+// elements.
 struct PulledFunctional {
   bool of_target = false;      // It asks of the target's roundings, whole and by chance.
-  bool own_by_chance = false;  // Of our own too, which are charged whole in any case.
-  std::vector<Array> seeds;    // By step: its cotangent from elsewhere; empty: none.
-  std::vector<Array> shown;    // By step: where all of its cotangent is written; empty: nowhere. A step that no other
-                               // reads may be shown where its seed is.
-  std::vector<bool> reached;   // By source, and beyond them by step: a cotangent arrives there.
+  bool own_by_chance = false;  // Our own roundings too are charged by chance; they are charged whole in any case.
+  std::vector<Array> seeds;    // For each step, its cotangent from elsewhere; an empty entry means none.
+  // For each step, the array that receives its whole cotangent; an empty entry means that nothing is written. A step
+  // that no other reads may be shown where its seed is.
+  std::vector<Array> shown;
+  std::vector<bool> reached;  // For each source, then for each step, whether a cotangent arrives there.
   struct Target {
     bool asked = false;  // Only where it is reached.
     Array cotangent{};   // Where what the source is handed is written; empty where it is of one element.
     bool add = false;    // To what is there.
   };
-  std::vector<Target> into;  // By source.
+  std::vector<Target> into;  // There is one for each source.
 
   // Fills `reached` from `seeds`.
   void reach(const Chain& chain);
 };
 
-// By functional.
+// There is one for each functional.
 struct PulledBack {
   std::vector<Charges> steps;
   std::vector<double> sources;  // The cotangents of those of one element.
@@ -58,8 +60,9 @@ struct PulledBack {
   void add(const PulledBack& part);
 };
 
-// Of the elements [begin, begin + count). `errors`: by step, where the target's error, otherwise our own, is written;
-// empty: nowhere. On the backend that the calling thread computes on; the host's uses that thread alone.
+// Pulls back the elements [begin, begin + count). `errors` names for each step where the target's error, or otherwise
+// our own, is written; an empty entry means nowhere. It runs on the backend that the calling thread computes on; the
+// host's uses that thread alone.
 std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
                                   std::span<const Array> errors, std::int64_t begin, std::int64_t count);
 

@@ -17,14 +17,14 @@ struct EventOperand {
 
 // The elements, or rows of `row` elements, that have an event, those of one event together and in order.
 struct EventOrder {
-  Array keys;   // By element or row: above 0; 0: none. Equal keys: one event.
+  Array keys;   // Each element or row has a key above 0, or 0 where it has none. Equal keys are one event.
   Array order;  // Places, by falling key.
   std::int64_t row = 1;
 };
 
-// Of elements with equal operands, or equal results where no operand is named; or of rows with equal elements of the
-// only operand. A result of 0 is no event.
-// Both run on the backend that the calling thread computes on (kernels/operations.h).
+// An event is shared by elements with equal operands, or with equal results where no operand is named, or by rows with
+// equal elements of the only operand. A result of 0 is no event. Both run on the backend that the calling thread
+// computes on (kernels/operations.h).
 EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
 
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by

@@ -11,7 +11,7 @@ namespace plumbline {
 inline double weighted_bound(const Array& weights, const Bound& bound) {
   return current_operations().weighted_bounds({weights}, bound).front();
 }
-// Of each of them.
+// Bounds each of the weighted sums.
 inline std::vector<double> weighted_bounds(const std::vector<Array>& weights, const Bound& bound) {
   return current_operations().weighted_bounds(weights, bound);
 }

@@ -14,8 +14,8 @@ namespace plumbline {
 
 struct FormatDescription {
   std::string name;
-  int bits = 0;   // Of a code.
-  int bytes = 0;  // Of storage per element; fixed point: of the narrowest integer that holds a code.
+  int bits = 0;   // A code has so many bits.
+  int bytes = 0;  // An element is stored in so many; in fixed point, in the narrowest integer that holds a code.
   bool fixed = false;
   bool infinities = false, nan = false;
   double lowest = 0, largest = 0;  // Finite.

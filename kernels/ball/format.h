@@ -39,7 +39,7 @@ struct FormatTraits {
   int bytes;               // Storage per element.
   int precision;           // Significand bits with the hidden one; 0 for integers.
   int exponent_min;        // Smallest normal is 2^exponent_min; 0 for integers.
-  int exponent_max;        // Of the largest finite number; 0 for integers.
+  int exponent_max;        // The largest finite number has it; it is 0 for integers.
   bool infinities = true;  // Otherwise the code above the largest finite number is NaN.
 };
 

@@ -147,7 +147,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
     const double *values, *radii;
   };
   std::vector<Operand> operands(sources + chain.steps().size(), Operand{zeros, zeros});
-  // By step that is asked for: what it gives goes to its place at once.
+  // Each step that is asked for writes to its place at once, so that no temporary array is needed.
   struct Place {
     double *values = nullptr, *radii = nullptr;
   };

@@ -20,7 +20,7 @@ struct Operand {
   MatrixStrides strides;
 };
 
-// Of single precision: held as an array of half the count, so that its memory is one of the pool's.
+// Single-precision numbers are held in an array of half the count, so that their memory comes from the pool.
 Array floats(std::int64_t count) { return Array::uninitialized({(count + 1) / 2}); }
 float* data(const Array& floats) { return reinterpret_cast<float*>(floats.address()); }
 

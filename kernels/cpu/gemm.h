@@ -20,9 +20,9 @@ constexpr std::int64_t kSumBlock = 32;
 void matmul(const Array& a, const Array& b, Array& c, bool accumulate);
 
 // c = a b of what `of_a` and `of_b` make of their elements, in single precision; c row-major, without a sum over
-// leading dimensions. Of an element's sum its n terms lose at most n times what is returned: one rounding of 2^-24 for
-// each product and addition (Jeannerod and Rump 2013). 0: nothing was done, as the operands lie too far apart in
-// memory.
+// leading dimensions. A sum of n terms loses at most n times the returned value, which is one rounding of 2^-24 for
+// each product and addition (Jeannerod and Rump 2013). Where it is 0 nothing was done, as the operands lie too far
+// apart in memory.
 inline constexpr double kNarrowError = 0x1p-23;
 double matmul_narrow(const Array& a, const Narrow& of_a, const Array& b, const Narrow& of_b, Array& c);
 

@@ -18,7 +18,7 @@ namespace {
 
 using Body = std::function<void(std::int64_t, std::int64_t)>;
 
-constexpr int kBack = 10;  // Of nice: a tenth of the time, where there is too little for all.
+constexpr int kBack = 10;  // This much nice leaves a tenth of the time where there is too little for all.
 
 thread_local bool inside_parallel_region = false;
 thread_local bool stands_back = false;
@@ -135,7 +135,8 @@ void set_threads(int threads) {
 
 void stand_back() {
   stands_back = true;
-  // Of the process's first thread, as a thread begins with what made it. In Linux each thread has its own.
+  // The process's first thread is asked, since a thread begins with the priority of what made it and in Linux each has
+  // its own.
   const int nice = std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())) + kBack);
   setpriority(PRIO_PROCESS, 0, nice);
 }

@@ -29,7 +29,7 @@ struct DeviceChain {
   const Chain::Step* steps;
   const DeviceSource* sources;
   const DeviceEnd* ends;
-  unsigned long long* largest;  // Of each step: radius, value.
+  unsigned long long* largest;  // Each step has a pair, its largest radius and value.
   std::uint32_t step_count, source_count, end_count, slots;
 };
 

@@ -18,7 +18,7 @@ struct DeviceTerm {
   double weight, own, u, eta;
 };
 struct DeviceComparison {
-  const DeviceTerm* terms;  // Of the centres, then of the values.
+  const DeviceTerm* terms;  // The centres' terms come first, then the values'.
   std::uint32_t centres, all;
   double slack;
 };

@@ -15,7 +15,7 @@
 
 namespace plumbline::cuda {
 
-inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;  // Of cuBLAS.
+inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;  // cuBLAS is given so much.
 
 // Null, and what failed in `error`: no such device, one too old for the kernels, one that cannot share memory with the
 // host, no memory left on it.

@@ -21,7 +21,7 @@ using scalar::Copy;
 namespace internal {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kBlocks = 8192;  // Of a grid at most: threads walk on by the size of the grid.
+constexpr std::int64_t kBlocks = 8192;  // A grid has at most so many: threads walk on by its size.
 
 // Blocks of kThreads for so much work, `each` of it a block's at a time.
 inline Grid grid_for(std::int64_t work, std::int64_t each = kThreads) {
@@ -304,7 +304,7 @@ struct Chunk {
   }
 };
 
-// Of the chunks' sums, each by a team: out [sums].
+// Adds up the chunks' sums, each by a team: out [sums].
 struct OfChunks {
   std::int64_t chunks, sums;
   __device__ void operator()(const Team& team, std::int64_t sum, double* out, const double* in) const {

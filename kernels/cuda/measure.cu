@@ -21,7 +21,7 @@ class Memory {
   void* data_ = nullptr;
 };
 
-// Of one call, by the device's own clock.
+// Milliseconds of one call, by the device's own clock.
 template <class Work>
 double seconds(Queue& queue, const Work& work) {
   cudaEvent_t begin = nullptr, end = nullptr;

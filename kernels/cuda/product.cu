@@ -72,7 +72,7 @@ void products(Queue& queue, const Contraction& of, const std::vector<Piece>& pie
   const Array partial = Array::uninitialized({room, all});
   for (std::int64_t first = 0; first < std::ssize(pieces); first += room) {
     const std::int64_t count = std::min(room, std::ssize(pieces) - first);
-    // Of a single product whole pieces that follow each other are one call.
+    // The whole pieces of a single product follow each other, so that one call does them all.
     const bool together = batch.count == 1 && of.terms == 1;
     for (std::int64_t p = 0; p < count;) {
       const Piece& piece = pieces[static_cast<std::size_t>(first + p)];

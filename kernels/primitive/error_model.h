@@ -14,7 +14,7 @@ struct Linear {
 };
 Bound linear_error(const Arithmetic& arithmetic, const Array& out, const Linear& error);
 
-// Of one operation in the compute format: u, or 2u where the profile rounds stochastically or toward zero.
+// One operation in the compute format errs by u, or by 2u where the profile rounds stochastically or toward zero.
 double roundoff(const Arithmetic& arithmetic);
 
 // What holding the result in its own format adds, where that is narrower than the compute format: u |x| + eta.
@@ -38,8 +38,8 @@ FunctionBound function_bound(Function function, const Arithmetic& arithmetic);
 // Error of `n` additions, times sum|terms|.
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic);
 
-// Of a sum of n products: factor |A||B| + absolute, each element's magnitude first raised by `floor` (inputs that are
-// converted lose an absolute amount below the smallest normal).
+// A sum of n products errs by factor |A||B| + absolute, where each element's magnitude is first raised by `floor`,
+// because inputs that are converted lose an absolute amount below the smallest normal.
 struct ProductError {
   double factor, absolute, floor;
   bool rounds_each = false;  // Every product and addition is rounded by itself, in the compute format.
@@ -61,7 +61,7 @@ PLUMBLINE_ERROR(error_variance_rsqrt)
 PLUMBLINE_ERROR(error_norm)
 #undef PLUMBLINE_ERROR
 
-// Of elementwise primitives, by their rules (element.h).
+// Elementwise primitives take these from their rules (element.h).
 decltype(PrimitiveTraits::pull_back) element_pull_back(Primitive primitive);
 decltype(PrimitiveTraits::local_error) element_error(Primitive primitive);
 decltype(PrimitiveTraits::radius) element_radius(Primitive primitive);

@@ -19,7 +19,7 @@ struct Absolute {
   PLUMBLINE_HOST_DEVICE double operator()(double x) const { return std::fabs(x); }
 };
 
-// Of scans and scattered sums, to which a tree that a profile declares does not apply.
+// Scans and scattered sums are added in any order: a tree that a profile declares does not apply to them.
 Accumulation of_any_order(Accumulation kind) {
   kind.tree = false;
   return kind;
@@ -114,7 +114,7 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
 
 namespace {
 
-constexpr std::int64_t kBlock = 64;  // Of the contracted dimension: costs 1/64 of the product itself.
+constexpr std::int64_t kBlock = 64;  // Blocks of the contracted dimension: the bound costs 1/64 of the product itself.
 
 constexpr std::int64_t kExactFrom = 256;
 

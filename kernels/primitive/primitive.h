@@ -112,12 +112,13 @@ struct Attributes {
 
 // How the audited computation produced a node.
 struct Arithmetic {
-  Format compute = Format::kFloat64;  // Of the operation's inner arithmetic: bf16 elementwise kernels compute in fp32.
-  Format result = Format::kFloat64;   // In which the result is held; narrower than compute: one more rounding.
-  const Profile* profile = nullptr;   // Never null in use.
-  Format input = Format::kUnknown;    // The widest of its operands': the class of a product; kUnknown: compute.
-  bool replayed = false;              // Our own replay of it, which has no grid of its own.
-  bool own_kernel = false;            // A user's own kernel: of its functions and sums the library promises nothing.
+  // The operation's inner arithmetic has it: bf16 elementwise kernels compute in fp32.
+  Format compute = Format::kFloat64;
+  Format result = Format::kFloat64;  // In which the result is held; narrower than compute: one more rounding.
+  const Profile* profile = nullptr;  // Never null in use.
+  Format input = Format::kUnknown;   // The widest of its operands': the class of a product; kUnknown: compute.
+  bool replayed = false;             // Our own replay of it, which has no grid of its own.
+  bool own_kernel = false;           // A user's own kernel: of its functions and sums the library promises nothing.
 };
 
 using Inputs = std::span<const Array>;
@@ -126,7 +127,7 @@ using Inputs = std::span<const Array>;
 struct Noise {
   double bias = 0;
   double squares = 0;
-  double drift = 0;  // Of both signs, which cancel among a node's elements: its magnitude is bias in the end.
+  double drift = 0;  // It has both signs, which cancel among a node's elements; its magnitude is bias in the end.
 };
 
 // The same, and whole: sum |a| e of the cotangents a and local errors e, rounded up.
@@ -172,7 +173,8 @@ struct PrimitiveTraits {
                                  std::span<const Array> cotangents) = nullptr;
 };
 
-// Of the backend that the calling thread computes on (kernels/device.h); all_primitives: the host's.
+// The traits are those of the backend that the calling thread computes on (kernels/device.h); all_primitives lists the
+// host's.
 const PrimitiveTraits& traits(Primitive primitive);
 std::span<const PrimitiveTraits> all_primitives();
 

@@ -29,9 +29,9 @@ double scale_of(const Array& x, double floor) {
 }  // namespace
 
 // In the format that the backend multiplies fastest (loop.h, matmul_narrow): operands are scaled to at most 2, rounded
-// up, and unless 0 raised to 2^-60, so that no product of them underflows. Of a sum of these, none negative, at most a
-// part x is lost, and 1 / (1 - x) <= 1 + 2 x for x <= 1/2. Scales of 2^-400 to 2^400 are undone without underflow of a
-// sum, which is 0 or at least 2^-120. Otherwise in fp64: n roundings of 2^-53 (Jeannerod and Rump 2013).
+// up, and unless 0 raised to 2^-60, so that no product of them underflows. A sum of these, of which none is negative,
+// loses at most a part x, and 1 / (1 - x) <= 1 + 2 x for x <= 1/2. Scales of 2^-400 to 2^400 are undone without
+// underflow of a sum, which is 0 or at least 2^-120. Otherwise in fp64: n roundings of 2^-53 (Jeannerod and Rump 2013).
 void product_above(const Array& a, const Array& b, double floor, Array& c) {
   const auto terms = static_cast<double>(a.shape().back());
   const bool narrow = terms * loop::kNarrowError <= 0.5 && worth_converting(a, b, c);

@@ -52,11 +52,11 @@ Array as_rows(const Array& c, std::int64_t n) {
 // For signs x drawn after the data is fixed, E <x, e>^2 is the squared norm of a row's error e, and (y - AB) x costs
 // vectors alone. The mean of kVectors of them is compared with what roundings may add up to.
 //
-// Bounds of a row, too: the root mean square over a row's elements obeys the triangle inequality, so that of
-// sum_k |A_ik| |B_kj| + const is at most sum_k |A_ik| rms(B_k) + const. Hence the local error of a product with one
-// column, rms(B), is above the root mean square of a row's; |y| stands for the exact value, to first order. By chance
-// its parts add in squares, as noise_matmul says, whose half-widths hold three times the squares of real roundings;
-// where units truncate they add whole.
+// Bounds of a row, too: the root mean square over a row's elements obeys the triangle inequality, so that of sum_k
+// |A_ik| |B_kj| + const is at most sum_k |A_ik| rms(B_k) + const. Hence the local error of a product with one column,
+// rms(B), is above the root mean square of a row's; |y| stands for the exact value, to first order. Its parts add in
+// squares where they are due to chance, as noise_matmul says, whose half-widths hold three times the squares of real
+// roundings; where units truncate they add whole.
 //
 // X = <x, e> / norm(e) has a fourth moment of at most 3, so E exp(-s X^2) <= 1 - s + 3/2 s^2 = 5/6 at s = 1/3. A mean
 // of 64 that is below q^-2 has probability at most (5/6 exp(q^-2 / 3))^64: 4e-5 for q = 4.
@@ -92,7 +92,8 @@ double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& obser
   const Storage held = storage(arithmetic);
   const double u = unit_roundoff(arithmetic.compute), factor = product.factor;
   const auto roundings = static_cast<double>(product_terms({}, in) + 2);
-  const auto to_squares = 1 / static_cast<double>(kVectors * n);  // Of projections, to those of an element.
+  // Takes the squares of projections to those of an element.
+  const auto to_squares = 1 / static_cast<double>(kVectors * n);
   return loop::total(
              [=] PLUMBLINE_HOST_DEVICE(double deviation, double y, double e) {
                const double stored = held.u * y + held.eta, accumulated = e > stored ? e - stored : 0.0;

@@ -260,7 +260,8 @@ struct SoftmaxRow {
         n, [=](std::int64_t i) { return xr[i] - centre + rr[i] - shift; },
         [=](std::int64_t i, double e) { to[i] = e; });
     const double high_sum = team.sum(n, [=](std::int64_t i) { return to[i]; });
-    // Of the sums and of what is left of them; of exponents, which matter down to -745 and begin at 2 radii below.
+    // `sums` bounds the roundings of the sums and of what is left of them, `least` those of exponents, which matter
+    // down to -745 and begin at 2 radii below.
     const double length = static_cast<double>(n), sums = (length + 4) * 0x1p-52, least = 4 * length * kLeast;
     const double exponents = (length + 1000 + largest) * 0x1p-50;
     team.each_exp(n, low_end, [=](std::int64_t i, double e) {

@@ -31,7 +31,8 @@ Array positions(const Array& x, const std::vector<std::int64_t>& dims) {
 
 PLUMBLINE_HOST_DEVICE inline bool same(double a, double b) { return a == b || (a != a && b != b); }
 
-// Of the first element that equals the extreme, which has x's shape but for sizes 1; infinite: none.
+// The position of the first element that equals the extreme, which has x's shape but for sizes 1; it is infinite where
+// there is none.
 Array first_of(const Array& x, const Array& extreme, const Array& position) {
   Array first = Array::uninitialized(extreme.shape());
   loop::reduce<scalar::Min>(

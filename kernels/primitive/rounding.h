@@ -26,8 +26,8 @@ PLUMBLINE_HOST_DEVICE inline double whole_charge(double a, double e) {
   return a == 0 ? 0.0 : product;
 }
 
-// Of sums over a node's elements, whole, bias, squares, drift: above the rounding of 2^12 additions in a lane and 2^16
-// chunks.
+// Makes a charge of sums over a node's elements (whole, bias, squares, drift). Each is raised above the rounding of
+// 2^12 additions in a lane and 2^16 chunks.
 inline Charge charge_of(const Totals<4>& sums) {
   return {sums.of[0] * (1 + 0x1p-20), {sums.of[1], sums.of[2], sums.of[3]}};
 }
@@ -40,7 +40,7 @@ struct Events {
   double held_u = 0, held_eta = 0;  // The same.
   double reach = 1;                 // Largest error of an event in half-widths.
 
-  // Of a result t within e of the exact one.
+  // Charges a result t that lies within e of the exact one.
   PLUMBLINE_HOST_DEVICE Totals<2> charge(double a, double t, double e) const {
     const double magnitude = std::fabs(t);
     const double c = u * magnitude + eta, c_held = held_u * magnitude * (1 + u) + held_eta;
@@ -73,7 +73,7 @@ struct ElementRounding {
   element::LocalError error;
   double tiny = 0;  // Operands below it are flushed to zero; 0: none are.
   Events events{};
-  double sign = 0, dropped_u = 0;  // Of additions: what they drop is drift. 0: none do.
+  double sign = 0, dropped_u = 0;  // What additions drop is drift; dropped_u is 0 where none drop anything.
 
   bool none() const { return error.none && tiny == 0; }
 };

@@ -63,8 +63,9 @@ struct Runs {
 struct Part {
   double sum, squares, count;
 };
-constexpr std::int64_t kPartWords = 6;  // Of a tile: the event that began before it, the one that goes on after it.
-constexpr std::int64_t kTile = 2048;    // Places that one thread walks.
+// A tile tells of the event that began before it and of the one that goes on after it.
+constexpr std::int64_t kPartWords = 6;
+constexpr std::int64_t kTile = 2048;  // Places that one thread walks.
 
 PLUMBLINE_HOST_DEVICE inline void put(double* to, const Part& part) {
   to[0] = part.sum;
@@ -115,7 +116,7 @@ struct MergeTile {
   }
 };
 
-// Of an event that begins in a tile and goes on after it: what all tiles hold of it.
+// Adds up what all tiles hold of an event that begins in one tile and goes on after it.
 struct MergeAcross {
   std::int64_t n;
 

@@ -12,7 +12,7 @@ constexpr double kLimit = 0x1p64;
 
 bool holds(Wide x) { return fabsf128(x) <= kLimit && truncf128(x) == x; }
 
-std::uint64_t modulo(Wide x) {  // Of an integer, modulo 2^64.
+std::uint64_t modulo(Wide x) {  // Takes an integer modulo 2^64.
   const Wide rest = x - floorf128(x * Wide(0x1p-64)) * Wide(0x1p64);
   return static_cast<std::uint64_t>(rest);
 }

@@ -23,8 +23,8 @@
 namespace plumbline::wide {
 namespace {
 
-constexpr std::int64_t kColumns = 16;  // Of a panel: enough for two chains of additions in each vector unit.
-constexpr std::int64_t kRows = 16;     // Of one task, for which a panel stays in the cache.
+constexpr std::int64_t kColumns = 16;  // A panel's width is enough for two chains of additions in each vector unit.
+constexpr std::int64_t kRows = 16;     // A panel stays in the cache for the rows of one task.
 constexpr std::int64_t kBlock = 256;
 
 struct Pair {
@@ -104,7 +104,7 @@ struct Matrices {
   WideArray values;
   std::int64_t rows, columns, count = 0;
   Content content;
-  View lead;  // Of the leading dimensions, in matrices.
+  View lead;  // Its leading dimensions count whole matrices.
 };
 
 std::vector<Pair> split_rows(const Matrices& a, int range) {

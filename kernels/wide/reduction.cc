@@ -51,7 +51,7 @@ struct Lines {
 
 constexpr std::int64_t kBlock = 4096;  // Terms that one thread combines, whatever the number of threads.
 
-// By line, the combination of term(line, x) over its elements.
+// Combines, for each line, term(line, x) over its elements.
 template <class Term, class Combine>
 WideArray reduce(const Lines& lines, const Shape& shape, Wide start, const Term& term, const Combine& combine) {
   const std::int64_t blocks = (lines.length + kBlock - 1) / kBlock, all = lines.count * blocks;

@@ -41,7 +41,7 @@ struct Slopes {
   }
 };
 
-// Of a quotient: where 1 / b overflows, g / b may not.
+// A quotient's slopes are worked out as g / b, which may be finite where 1 / b overflows.
 struct QuotientSlopes {
   static constexpr bool hands_on(int) { return true; }
   template <class F, int kOperand>

@@ -40,7 +40,7 @@ LocalError of_function(Function function, const Arithmetic& arithmetic);
 // The rules: a node's local error by its attributes and formats.
 struct ErrorRule {
   static constexpr bool kBitwise = false;  // Its result is exact whenever the format of its inputs holds it.
-  static constexpr int kSecondSign = 0;    // Of an addition: the sign of its second operand.
+  static constexpr int kSecondSign = 0;    // An addition has the sign of its second operand here.
 };
 
 // Nothing is rounded, but for a narrowing of the result.
