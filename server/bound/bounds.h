@@ -28,11 +28,11 @@ struct Answer {
   double envelope = std::numeric_limits<double>::quiet_NaN();
   double worst_case = std::numeric_limits<double>::quiet_NaN();
   double python = 0;  // The part of both that numbers computed by Python own (python_numbers.h).
-  // Of the envelope, what is neither the rounding of the result to the format that holds it, which no execution is
-  // without, nor a freedom that nothing needed. NaN: not known apart.
+  // The part of the envelope that is neither the rounding of the result to the format that holds it, which no execution
+  // is without, nor a freedom that nothing needed. NaN means that it is not known apart.
   double doubt = std::numeric_limits<double>::quiet_NaN();
-  // By the rounding model a legal execution deviates by more than bias + x spread with a probability of at most
-  // 2 exp(-x^2 / 2), whatever x >= 0 is (adjoint.h). NaN: it was not asked.
+  // The rounding model says that a legal execution deviates by more than bias + x spread with a probability of at most
+  // 2 exp(-x^2 / 2), whatever x >= 0 is (adjoint.h). NaN means that it was not asked.
   double bias = std::numeric_limits<double>::quiet_NaN();
   double spread = std::numeric_limits<double>::quiet_NaN();
   // In their place, of elements that were compared one by one: the least likely one's chance (kernels/comparison.h).
@@ -42,12 +42,14 @@ struct Answer {
   // within the envelope by that alone.
   double freedom = 0;
   bool by_freedom = false;
-  bool by_jumps = false;  // By that of open decisions: only if some came out otherwise than our replays took them.
+  // It is so by the jumps of open decisions alone, if some came out otherwise than our replays took them.
+  bool by_jumps = false;
 
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
-  double tests = 1;         // It was chosen among so many.
-  std::string excuse = {};  // Of a bare value: what else may be the reason, though no formula is (value/values.h).
+  double tests = 1;  // It was chosen among so many.
+  // For a bare value, it says what else may be the reason, though no formula is (value/values.h).
+  std::string excuse = {};
 
   // It rests on the rounding model: no worst case stands behind it.
   bool statistical() const { return envelope < worst_case; }
@@ -70,7 +72,7 @@ inline constexpr double kValueFormulas = 2;
 // What was found about one functional of the taps: a scalar tap, a tensor tap as a whole, or a probe.
 struct Finding {
   std::string name;
-  std::vector<std::size_t> taps;  // Of the target's graph.
+  std::vector<std::size_t> taps;  // They are taps of the target's graph.
   std::uint64_t elements = 0;
   bool proven = false;  // The execution envelope is an enclosure, elementwise, not a first-order one.
   Answer execution;     // Q2: |T - M_T| against E_T + rho_T.
@@ -117,7 +119,7 @@ struct MissingTap {
   NodeId node = 0;
   bool in_reference = false;
   bool unused = false;  // The other program never takes the parameter.
-  bool held = false;    // Of no parameter: the other program leaves it as it was.
+  bool held = false;    // It is no parameter's: the other program leaves it as it was.
 };
 
 // What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.
@@ -147,24 +149,24 @@ struct Bounds {
   std::vector<std::size_t> untrained;  // Taps of gradients whose parameter the step left alone (untrained.h).
   std::uint64_t decisions = 0, unstable = 0;
   bool all_taps_equal_reference = false;       // Bitwise, against bare values or the reference's observed taps.
-  std::vector<PatternFinding> value_patterns;  // Of bare values: where infinities and NaNs part.
+  std::vector<PatternFinding> value_patterns;  // They say where infinities and NaNs part from those of bare values.
   std::optional<ValueReading> value_reading;   // None: as the target's own trace.
   // Pairing.
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
   std::optional<std::uint32_t>
       indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.
-  std::optional<std::uint32_t> unequal_call;  // Of one with equal inputs and other outputs.
+  std::optional<std::uint32_t> unequal_call;  // It has equal inputs and other outputs.
   std::size_t transplanted = 0;               // Opaque calls whose inputs were compared and whose outputs were shared.
   Correspondence match;
   bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
   std::uint64_t shared_decisions = 0;   // Elements that came out otherwise in the reference, and follow the target's.
-  std::uint64_t compared_elements = 0;  // Of taps, in mathematics, one by one.
-  std::vector<UncertainNumber> uncertain_numbers;  // Of both programs.
+  std::uint64_t compared_elements = 0;  // So many elements of taps were compared one by one in mathematics.
+  std::vector<UncertainNumber> uncertain_numbers;  // They are both programs'.
   std::vector<std::string> unpaired_taps;          // In one trace only.
   std::optional<ReferenceFault> reference_fault;
   std::vector<MissingTap> missing_taps;      // Among those whose value is not zero everywhere.
-  std::vector<std::string> skipped_taps;     // Of an update that one side skipped, since it found an overflow.
+  std::vector<std::string> skipped_taps;     // One side skipped their update, since it found an overflow.
   std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
   std::optional<Suspicion> suspicion;        // When mathematics failed.
   std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
@@ -173,7 +175,7 @@ struct Bounds {
   // Rounded replay, where it was needed: it reproduces T bitwise, or within an eighth of how far T lies
   // from M or R, whichever is more.
   std::optional<bool> explained;
-  std::map<std::string, double> seconds;  // By pass.
+  std::map<std::string, double> seconds;  // Each pass took so long.
 };
 
 }  // namespace plumbline

@@ -27,8 +27,9 @@ namespace {
 
 constexpr std::size_t kScalarProbesMax = 16;
 constexpr std::size_t kTensorProbesMax = 8;  // Up to so many tensor taps of the user get a probe each.
-constexpr std::size_t kPartProbesMax = 64;   // Of groups that say nothing whole.
-constexpr double kPartsShare = 0x1p-4;       // Of the probability of a false alarm, whether they are asked or not.
+constexpr std::size_t kPartProbesMax = 64;   // Groups that say nothing whole are asked in at most so many parts.
+// Parts have this share of the probability of a false alarm, whether they are asked or not.
+constexpr double kPartsShare = 0x1p-4;
 
 class Stopwatch {
  public:
@@ -50,7 +51,7 @@ struct TapValues {
   const Graph& graph;
   const Replay& replay;
   std::vector<std::size_t> taps;
-  std::map<std::size_t, Array> masks;  // Of the latter.
+  std::map<std::size_t, Array> masks;  // A tap that is infinite where exact arithmetic is has one.
   std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
 
   TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
@@ -253,7 +254,7 @@ struct Asked {
   std::vector<Probe> probes;
   std::vector<Measured> measured;
   std::vector<Envelope> envelopes;
-  std::size_t first = 0;  // Of the findings.
+  std::size_t first = 0;  // Findings from this index on belong to it.
 
   void add(Probe probe, Measured of_it, Bounds* bounds) {
     bounds->findings.push_back(finding_of(probe));
@@ -431,7 +432,7 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   // A tap of which nothing can be said silences none beside it.
   std::set<std::string> asked_alone;
-  std::map<std::size_t, double> magnitudes;  // Of the terms that make up a tap.
+  std::map<std::size_t, double> magnitudes;  // The magnitude of the terms that make up each tap.
   for (std::size_t room = kPartProbesMax;;) {
     const std::vector<bool> silent = asked.silent(asked_alone, room, bounds);
     if (std::ranges::find(silent, true) == silent.end()) break;

@@ -61,7 +61,7 @@ std::vector<std::string> advice(const JudgeInput& input, const Verdict& verdict)
     if (graph.coverage.opaque > 0) lines.push_back("some operations are not modelled: see coverage");
   }
   for (const Finding& finding : bounds.findings) {
-    // Of an update the envelope is that of one weight's last place, and no tolerance for the others.
+    // An update's envelope is that of one weight's last place, and no tolerance for the others.
     const bool deciding = finding.name == verdict.deciding_tap && finding.execution.asked && !finding.proven;
     if (verdict.outcome == Outcome::kTypeI && deciding && !finding.execution.vacuous())
       lines.push_back(format_text("a sound tolerance against an exact reference here is rtol = %.2g of the norm",

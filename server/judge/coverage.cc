@@ -16,7 +16,7 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
 
 // Elements of the parameters whose gradient or update is a tap, by the module that holds them.
 std::map<std::string, std::uint64_t> judged_parameters(const Trace& trace) {
-  std::map<std::string, std::uint64_t> elements;  // By parameter: gradient and update are one.
+  std::map<std::string, std::uint64_t> elements;  // The key is a parameter, since its gradient and update are one.
   for (const TraceTap& tap : trace.taps) {
     if (tap.kind != TapKind::kGradient && tap.kind != TapKind::kUpdate) continue;
     const std::size_t colon = tap.name.find(':');

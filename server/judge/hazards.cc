@@ -151,7 +151,8 @@ bool explained_by(const Bounds& bounds, const RangeFinding& range) {
   return false;
 }
 
-// Of what trains (a value that the user named may be infinite by intent), what exact arithmetic cannot save either.
+// Adds what exact arithmetic cannot save either, among what trains: a value that the user named may be infinite by
+// intent.
 void add_not_finite(const Graph& graph, const Bounds& bounds, std::vector<Hazard>* found) {
   const RangeFinding* first = nullptr;
   std::size_t lost = 0, all = 0;

@@ -285,7 +285,7 @@ bool agree_by_rounding(const JudgeInput& input) {
     return item.evidence == Evidence::kComputed ||
            (item.evidence == Evidence::kRounding && item.format == Format::kUnknown);
   };
-  // Of two programs fp64 tells no more than that they agree to its own resolution, unless they do so in all bits.
+  // For two programs fp64 tells no more than that they agree to its own resolution, unless they do so in all bits.
   const auto to_resolution = [](const Finding& finding) {
     return finding.mathematics.asked && finding.mathematics.deviation > 0 && !finding.mathematics.confirmed;
   };
@@ -294,7 +294,7 @@ bool agree_by_rounding(const JudgeInput& input) {
          std::ranges::any_of(bounds.findings, to_resolution);
 }
 
-// Of the work: where more of it is not modelled, nothing was said of the step.
+// Where a larger share of the work is not modelled, nothing was said of the step.
 constexpr double kUnseenMax = 0.5;
 
 // The share of operations that are not modelled in the work on the way to the loss; where there is none, to the

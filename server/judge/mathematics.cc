@@ -3,8 +3,8 @@
 namespace plumbline::judging {
 namespace {
 
-// Of the modules whose outputs are taps, the first in the target's order that is not explained; empty: none. Findings
-// that were drilled down to come in that order.
+// The first module in the target's order whose output is a tap and is not explained; it is empty where all are.
+// Findings that were drilled down to come in that order.
 std::string first_module(const Bounds& bounds) {
   constexpr std::string_view kOutput = "out:";
   for (const Finding& finding : bounds.findings)

@@ -62,7 +62,7 @@ inline bool lost_in_replay(const Answer& answer) { return answer.vacuous() && an
 inline bool turned(const Answer& answer) { return answer.passed() && answer.by_jumps; }
 inline bool lost_in_python(const Answer& answer) { return (answer.vacuous() || answer.failed()) && answer.python > 0; }
 
-// Of an envelope that is not an enclosure.
+// The grade of an answer whose envelope is not an enclosure.
 inline Grade grade_of(const Answer& answer) { return answer.statistical() ? Grade::kStatistical : Grade::kFirstOrder; }
 
 // mathematics.cc: what compares two programs. Each returns whether it decided.
@@ -83,7 +83,7 @@ void add_other_number(const Graph& graph, const Graph& reference, Verdict* verdi
 // of a parameter's gradient that is zero by mathematics what Adam makes, for one. The loss is never among it.
 struct OpenTaps {
   std::vector<const Finding*> findings;
-  double share = 0;  // Of the elements of all taps.
+  double share = 0;  // They are this share of the elements of all taps.
 };
 OpenTaps open_taps(const JudgeInput& input);
 // They silence nothing that is answered: a verdict lists them.

@@ -13,7 +13,7 @@ std::string number(double x) {
   return text;
 }
 
-// Of a probability's natural logarithm.
+// The surprise of a probability that is given by its natural logarithm.
 double surprise_of(double log_probability) { return std::fmax(0, -log_probability / std::log(10)); }
 
 // The largest surprise of several questions, as one of so many.

@@ -26,8 +26,8 @@
 
 namespace plumbline {
 
-// Of one answer that was asked of `elements`; 0: legal executions often deviate as much. What numbers of unknown origin
-// may explain surprises nobody.
+// The surprise of one answer that was asked of `elements`; at 0 legal executions often deviate as much. What numbers of
+// unknown origin may explain surprises nobody.
 double surprise(const Answer& answer, std::uint64_t elements, double alpha);
 
 // Sets the surprise of a judged verdict and of its taps, which are the findings one by one, and says in words what it

@@ -125,8 +125,9 @@ struct Verdict {
   std::string backend;
   bool trace_kept = false;
   WantedOutputs outputs = WantedOutputs::kNone;
-  std::vector<WantedResult> wanted;       // Results that the audit lacked, of this step's own trace.
-  std::vector<std::string> rank_digests;  // Of the ranks whose traces were audited as one; empty: one alone.
+  std::vector<WantedResult> wanted;  // Results that the audit lacked, of this step's own trace.
+  // They are those of the ranks whose traces were audited as one, and empty where there is one alone.
+  std::vector<std::string> rank_digests;
 };
 
 }  // namespace plumbline

@@ -34,13 +34,14 @@ inline constexpr double kDefaultAlpha = 1e-3;
 
 struct AuditRequestContext {
   const Profile* profile = nullptr;  // Never null.
-  double alpha = kDefaultAlpha;      // Of the whole run, in (0, 1).
+  double alpha = kDefaultAlpha;      // The whole run spends it; it lies in (0, 1).
   const Reference* reference = nullptr;
   const GoldenStep* golden = nullptr;  // In place of a reference, whose leaves equal the target's.
   std::string golden_name;
-  const StepMemory* previous = nullptr;  // Of the run's last audited step; null: none.
+  const StepMemory* previous = nullptr;  // It is the run's last audited step's; null means that there is none.
   ObservedProducts products = ObservedProducts::kRowsFirst;
-  double work_max = std::numeric_limits<double>::infinity();  // Of one replay (replay_work); beyond: INCONCLUSIVE.
+  // One replay may take so much (replay_work); beyond it the step is INCONCLUSIVE.
+  double work_max = std::numeric_limits<double>::infinity();
 };
 
 // Audits a step. Thread-safe; uses cpu::parallel_for. Never throws on what a trace holds: a trace that cannot be

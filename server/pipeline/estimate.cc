@@ -10,7 +10,7 @@ namespace plumbline {
 namespace {
 
 constexpr double kOfAnOperation = 1e5;  // However small.
-constexpr std::size_t kResultsMax = 3;  // Of one that may be a product; others work on lists, element by element.
+constexpr std::size_t kResultsMax = 3;  // An operation with more is no product, but works on lists, element by element.
 
 double elements(std::span<const std::int64_t> sizes) {
   double product = 1;
@@ -36,7 +36,7 @@ std::vector<const Shape*> operands_of(const TraceOp& op) {
   return shapes;
 }
 
-// Of the two largest operands and the largest result, whose leading axes of one size are a batch of products.
+// Takes the two largest operands and the largest result, whose leading axes of one size are a batch of products.
 double product_work(const Shape& a, const Shape& b, const Shape& made) {
   std::size_t batch = 0;
   const std::size_t rank = std::min({a.size(), b.size(), made.size()});

@@ -20,7 +20,7 @@ struct Reproducer {
   struct Expected {
     TensorRef tensor;
     std::string argument;           // That was written; empty: returned.
-    std::vector<double> low, high;  // By element, row-major; NaN: nothing is promised.
+    std::vector<double> low, high;  // Each element has one, row-major; NaN means that nothing is promised.
   };
   TraceOp op;  // Its tensors are operands; its results are `results`, in order.
   std::vector<Operand> operands;

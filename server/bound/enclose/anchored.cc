@@ -82,7 +82,7 @@ class Nearness {
   static constexpr std::int64_t kFew = 1 << 20, kPerElement = 64;
   const Graph& graph_;
   const Overrides& anchors_;
-  std::vector<std::uint32_t> seen_by_;  // By node, the last tap that passed it.
+  std::vector<std::uint32_t> seen_by_;  // The last tap that passed each node.
   std::uint32_t tap_ = 0;
 };
 
@@ -122,7 +122,7 @@ Finding finding_of(const Graph& graph, std::size_t index, const Comparison& judg
   return finding;
 }
 
-// By tap, whose nodes are the chain's ends: empty where its enclosure exploded.
+// Compares each tap whose nodes are the chain's ends; a comparison is empty where its enclosure exploded.
 std::vector<std::optional<Comparison>> judge_chain(const Graph& graph, const TiledChain& chain,
                                                    const std::vector<std::size_t>& taps, Enclosures* enclosures) {
   EnclosedChain enclosed(chain, enclosures);
@@ -190,7 +190,7 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const std::ve
   Enclosures enclosures(graph, anchored, wanted, input.profile, anchors);
   observed.check(anchored, &enclosures, bounds);
 
-  std::map<std::size_t, Comparison> judged;  // By tap.
+  std::map<std::size_t, Comparison> judged;  // The key is a tap.
   for (const ChainGroup& group : groups) {
     std::vector<std::size_t> members;
     for (std::size_t index : group.members) members.push_back(candidates[index]);

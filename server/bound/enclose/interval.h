@@ -54,7 +54,7 @@ class Enclosures {
   const Replay& replay_;
   const Profile* const profile_;
   const Overrides& anchors_;
-  std::vector<std::uint32_t> uses_;  // By node: still to come, of consumers and wanted ones.
+  std::vector<std::uint32_t> uses_;  // Each node has so many uses still to come, by consumers and as a wanted one.
   std::vector<bool> wanted_, known_;
   std::vector<Enclosure> enclosures_;
 };
@@ -68,16 +68,16 @@ class EnclosedChain {
   EnclosedChain(const TiledChain& chain, Enclosures* enclosures);  // Takes its `enclosed_sources`.
 
   Tile tile(std::int64_t index);
-  // By value, once every tile was asked for: whether it exploded. Then its radii say nothing.
+  // Tells for each value, once every tile was asked for, whether its enclosure exploded. Then its radii say nothing.
   std::vector<bool> exploded() const;
 
  private:
   ChainBalls balls(Enclosures* enclosures);
 
   const TiledChain& chain_;
-  std::vector<bool> lost_;  // Of its sources: whether their enclosure exploded.
+  std::vector<bool> lost_;  // Whether the enclosure of each source exploded.
   const Tiles tiles_;
-  std::vector<std::vector<Largest>> largest_;  // By tile, of steps.
+  std::vector<std::vector<Largest>> largest_;  // Each tile has one for each step.
 };
 
 }  // namespace plumbline

@@ -14,7 +14,7 @@ namespace {
 // Below, a product's elements cost no more than what is asked first. In multiplications; columns of the result.
 constexpr double kLargeProduct = 1 << 30;
 constexpr std::int64_t kColumnsMin = 512;
-constexpr std::int64_t kRowsSampled = 16;  // Of each matrix of a batch.
+constexpr std::int64_t kRowsSampled = 16;  // So many rows of each matrix of a batch are looked at.
 
 // An observed node's elements against its enclosure, and against the range that the profile promises.
 class Elements {

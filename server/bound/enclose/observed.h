@@ -33,7 +33,7 @@ class ObservedNodes {
   const Graph& graph_;
   const Overrides& anchors_;
   std::vector<NodeId> nodes_;
-  std::vector<ChainGroup> groups_;  // Of indices of `nodes_`.
+  std::vector<ChainGroup> groups_;  // Members are indices of `nodes_`.
   std::vector<NodeId> wanted_;
 };
 

@@ -33,7 +33,7 @@ class Builder {
     s.count = count(graph_.nodes[ends.front()].shape);
     if (s.count < kCountMin) return std::nullopt;
     // What is computed at an end counts, what its consumers see may be another value: then it is a source as well.
-    std::vector<std::pair<NodeId, bool>> found;  // By end: the node, and whether it is a step.
+    std::vector<std::pair<NodeId, bool>> found;  // Each end is a node, with whether it is a step.
     std::vector<NodeId> open;
     for (NodeId end : ends) {
       const Node& node = graph_.nodes[end];
@@ -105,7 +105,7 @@ std::optional<TiledChain> chain_before(const Graph& graph, const std::vector<Nod
 std::vector<ChainGroup> group_ends(const Graph& graph, const std::vector<std::vector<NodeId>>& sets,
                                    const std::function<bool(NodeId)>& stop) {
   std::vector<ChainGroup> groups;
-  std::map<NodeId, std::size_t> group_of;  // By step of a chain.
+  std::map<NodeId, std::size_t> group_of;  // The key is a step of a chain.
   for (std::size_t index = 0; index < sets.size(); ++index) {
     std::optional<TiledChain> chain = chain_before(graph, sets[index], stop);
     std::size_t group = groups.size();
@@ -213,7 +213,7 @@ void look(const Graph& graph, const Replay& replay, const std::vector<Look>& loo
     TiledChain chain = *group.chain;
     std::span<const std::size_t> open = group.chain->ends;
     chain.ends.clear();
-    std::vector<std::size_t> counts;  // By member.
+    std::vector<std::size_t> counts;  // There is one for each member.
     for (std::size_t member : group.members) {
       const std::size_t before = chain.ends.size();
       for (std::size_t end : open.first(looks[member].ends.size())) {

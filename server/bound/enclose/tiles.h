@@ -18,10 +18,10 @@ struct TiledChain {
     NodeId node = 0;
     std::vector<std::size_t> inputs;  // Indices into `sources`, and beyond them into `steps`.
   };
-  std::int64_t count = 0;         // Of elements of every step.
+  std::int64_t count = 0;         // Every step has so many elements.
   std::vector<NodeId> sources;    // What the steps read: of `count` elements, or of one.
   std::vector<Step> steps;        // In topological order.
-  std::vector<std::size_t> ends;  // By end asked for: its index as in Step::inputs.
+  std::vector<std::size_t> ends;  // Each end asked for is an index as in Step::inputs.
 };
 
 // Back to leaves, to nodes that are not elementwise and to those whose consumers see a value from elsewhere, which
@@ -41,8 +41,8 @@ std::vector<ChainGroup> group_ends(const Graph& graph, const std::vector<std::ve
 struct Tile {
   std::int64_t begin = 0, length = 0;
   std::vector<Array> ends;       // Sources as consumers see them, steps as computed.
-  std::vector<Bound> radii;      // Of the ends, where they are enclosed; empty: exactly zero.
-  std::vector<Largest> largest;  // Of the steps, where they are enclosed.
+  std::vector<Bound> radii;      // There is one for each end where ends are enclosed; an empty one is exactly zero.
+  std::vector<Largest> largest;  // There is one for each step where steps are enclosed.
 };
 
 std::int64_t count_tiles(std::int64_t elements);

@@ -163,7 +163,7 @@ class Sweep {
   const Graph& graph_;
   const Replay& replay_;
   std::vector<bool> carries_;
-  std::vector<std::vector<Array>> adjoints_;           // By probe: flowing back from consumers,
+  std::vector<std::vector<Array>> adjoints_;           // For each probe, what flows back from consumers,
   std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
 };
 
@@ -204,7 +204,8 @@ class EnvelopeSweep {
   std::vector<Envelope> take_envelopes() { return std::move(envelopes_); }
 
  private:
-  // Of a probe: whether it asks about the target's execution; about our own roundings by chance, not only whole.
+  // Whether the probe asks about the target's execution, and whether it asks about our own roundings by chance and not
+  // only whole.
   bool asks_target(std::size_t probe) const {
     return of_target_ && probes_[probe].of_execution && !probes_[probe].of_mathematics;
   }

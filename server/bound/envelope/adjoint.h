@@ -31,9 +31,9 @@ namespace plumbline {
 
 struct Envelope {
   double error = 0;               // E, worst case.
-  double rho = 0;                 // Of our own fp64 replay, worst case.
-  double python = 0;              // Of numbers that Python computed (python_numbers.h), worst case.
-  double freedom = 0;             // Of items that nothing of the other program is (Slack), worst case.
+  double rho = 0;                 // The error of our own fp64 replay, worst case.
+  double python = 0;              // The part of numbers that Python computed (python_numbers.h), worst case.
+  double freedom = 0;             // The part of items that nothing of the other program is (Slack), worst case.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,
   Noise own_noise;                // of our own replay.
@@ -47,7 +47,7 @@ double statistical(const Noise& noise, double lambda);
 // sqrt(2 ln(2 tests / alpha)).
 double hoeffding_lambda(double tests, double alpha);
 
-// Of which executions the sweep asks: the target's, our replay's, or both.
+// The executions of which the sweep asks: the target's, our replay's, or both.
 enum class Executions { kTarget, kOwn, kBoth };
 
 // The target's alone, where our replay's error, at u = 2^-53, is below the inflation of every local error: no node

@@ -15,7 +15,8 @@ namespace {
 // hardly matter, fewer say enough.
 constexpr double kDrawsMin = 0.5, kDrawsMax = 8;
 constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
-constexpr double kSharingMax = 3;  // Of squares; where draws say more, all elements are looked at.
+// Sharing may enlarge squares so far; where draws say more, all elements are looked at.
+constexpr double kSharingMax = 3;
 
 // Once the charges of all elements are together.
 Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift), noise.squares}; }

@@ -17,7 +17,7 @@ struct Functional {
   Array cotangent;             // At the node, in its shape.
   bool target = false;         // Whether it asks of the target's rounding too,
   bool own_by_chance = false;  // of our own not only whole.
-  double squares = 0;          // Of its noise, as far as it is known.
+  double squares = 0;          // The squares of its noise, as far as they are known.
 };
 
 // What a node was computed from, and what the replay got.
@@ -29,10 +29,10 @@ struct Operands {
 // Elements of a node that share an event, found when they are needed.
 class SharedRoundings {
  public:
-  // Of the audited execution, or of our own replay.
+  // The audited execution is one side, and our own replay the other.
   struct Side {
     const Arithmetic* arithmetic = nullptr;  // Null: not asked for.
-    Bound error;                             // Of all elements. Empty: worked out where it is needed.
+    Bound error;                             // It holds all elements. An empty one is worked out where it is needed.
   };
   // `operands`: called when they are needed. Off a device, the target's error is known, or ours if only that is asked
   // for.
@@ -40,7 +40,7 @@ class SharedRoundings {
 
   struct Charged {
     const Functional& functional;
-    std::optional<EventWeights> weights;  // Of its elements, where they are known.
+    std::optional<EventWeights> weights;  // Its elements have these, where they are known.
     Charges* charges;
   };
   // Enlarges what functionals are charged by chance by what elements that share an event may add to it.
@@ -50,7 +50,7 @@ class SharedRoundings {
   const Operands& operands();
   // The functional's cotangent, summed over elements that share an event, where these are not charged otherwise.
   std::optional<Array> merged(Charged* one);
-  // By chance, of those who ask for the side.
+  // Charges by chance those who ask for the side.
   void charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged);
 
   const Graph& graph_;

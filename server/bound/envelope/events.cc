@@ -230,7 +230,7 @@ struct KeyedElement {
   std::uint32_t element;
 };
 
-// Of elements that hold all of their events.
+// Finds shared events among elements that hold all members of theirs.
 SharedEvents shared_among(std::span<const KeyedElement> keyed) {
   constexpr std::uint32_t kNone = 0xffffffff;
   SharedEvents shared;

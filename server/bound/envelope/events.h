@@ -21,12 +21,12 @@ class EventKeys {
  public:
   EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value);
 
-  std::int64_t count() const { return count_; }                    // Of elements or rows.
+  std::int64_t count() const { return count_; }                    // The number of elements or rows.
   std::int64_t row() const { return row_; }                        // Length of a row; 1: elements.
   bool drawable() const { return row_ == 1 && count_ > 1 << 14; }  // Fewer, or rows, are looked at one by one.
   std::uint64_t at(std::int64_t i) const;                          // 0: no event (a result of 0).
   void materialize();                                              // Broadcast operands: pays where most keys are read.
-  EventOrder order() const;                                        // By sorting, where the arrays are.
+  EventOrder order() const;                                        // It sorts where the arrays are.
 
  private:
   struct Operand {
@@ -50,7 +50,7 @@ struct SharedEvents {
   // Row-major elements (or rows, of this length) of a node's result that share an event with another one, and which
   // event. Parallel.
   std::vector<std::uint32_t> elements, events;
-  std::uint32_t count = 0;  // Of events.
+  std::uint32_t count = 0;  // The number of events.
   std::int64_t row = 1;
 };
 
@@ -67,14 +67,14 @@ struct EventWeights {
   double weigh(std::int64_t index, std::span<const double> a, const double* errors);
 
   std::int64_t tile, tile_blocks;  // Elements and blocks of a tile.
-  std::vector<double> totals;      // By tile,
+  std::vector<double> totals;      // Each tile has one,
   std::vector<double> blocks;      // and by block, each tile's together.
 };
 
-// By how much sharing may enlarge the sum of squares of a functional with this cotangent, where a draw tells: d sqrt(n)
-// elements in proportion to w_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least S = (sum w)^2 /
-// n; the draw expects d^2 / 2 X / S pairs of one event or more, so that X / S stays below the upper limit of that
-// expectation (99%; 4.6 where there is no pair) over d^2 / 2. Infinite where weights are. Arrays are row-major.
+// The factor by which sharing may enlarge the sum of squares of a functional with this cotangent, as a draw tells of d
+// sqrt(n) elements in proportion to w_i. Events of weight w_g add at most X = sum w_g^2 to squares of at least S = (sum
+// w)^2 / n; the draw expects d^2 / 2 X / S pairs of one event or more, so that X / S stays below the upper limit of
+// that expectation (99%; 4.6 where there is no pair) over d^2 / 2. Infinite where weights are. Arrays are row-major.
 double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const Array& cotangent, const Array& errors,
                      double d);
 

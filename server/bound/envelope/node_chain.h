@@ -15,7 +15,8 @@ using NodeChain = std::vector<NodeId>;
 
 class NodeChains {
  public:
-  // Of the nodes that carry cotangents (`carries`, by node), but for those that are to be passed one by one (`alone`).
+  // Chains are made of the nodes that carry cotangents (`carries` tells it of each node), but for those that are to be
+  // passed one by one (`alone`).
   NodeChains(const Graph& graph, const Replay& replay, const std::vector<bool>& carries,
              const std::function<bool(NodeId)>& alone);
 
@@ -25,10 +26,10 @@ class NodeChains {
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::vector<NodeChain> chains_;
-  std::vector<std::size_t> chain_of_;  // By node.
+  std::vector<std::size_t> chain_of_;  // The chain of each node.
 };
 
-// What a functional sees of a chain. By step.
+// What a functional sees of a chain. Lists have an entry for each step.
 struct ChainFunctional {
   std::size_t probe = 0;
   bool target = false, own_by_chance = false;  // Functional
@@ -49,7 +50,8 @@ class ChainPullback {
 
   bool of_target(std::size_t step) const { return !pullback_.steps[step].target.none(); }
   bool of_own(std::size_t step) const { return !pullback_.steps[step].own.none(); }
-  // Of all elements of a step: the target's, or otherwise our own. Empty: not asked for, or on a device.
+  // The errors of all elements of a step: the target's, or otherwise our own. They are empty where nobody asked for
+  // them, and on a device.
   const Array& errors(std::size_t step) const { return errors_[step]; }
 
   // Where the cotangent of a source is gathered, in its shape; null: it carries none.

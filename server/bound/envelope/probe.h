@@ -24,7 +24,7 @@ struct Weights {
 struct Probe {
   struct Part {
     std::size_t tap = 0;        // Index into the target's Graph::taps.
-    std::int64_t elements = 0;  // Of the tap.
+    std::int64_t elements = 0;  // The tap has so many.
     Weights weights;
   };
   std::string name;  // The tap's name, or "all gradients" ...

@@ -8,7 +8,7 @@ namespace plumbline {
 namespace {
 
 constexpr double kWorse = 4;       // Times the other program's error.
-constexpr double kZero = 0x1p-40;  // Of the terms.
+constexpr double kZero = 0x1p-40;  // What is below this share of the terms is zero by mathematics.
 
 // The first difference or sum of floats that is zero in exact arithmetic though its terms are not.
 std::optional<NodeId> zero_by_mathematics(const CompensatedSide& side) {

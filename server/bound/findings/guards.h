@@ -19,14 +19,14 @@ struct GuardFinding {
     kMathematics,  // The exact value breaks it, beyond rho.
     kExecution     // Broken, though neither exact arithmetic nor a legal rounding breaks it.
   };
-  std::size_t tap = 0;  // Of the target's graph.
+  std::size_t tap = 0;  // It is a tap of the target's graph.
   double limit = 0;
   bool minimum = true;  // The limit is the guard's minimum; otherwise its maximum.
   Why why = Why::kRounding;
   std::uint64_t element = 0;           // Row-major.
   double exact = 0, observed = 0;      // M and T there.
   double low = 0, high = 0;            // What a legal execution can give there.
-  double share = 0;                    // Of the tap's elements, observed beyond the limit.
+  double share = 0;                    // This share of the tap's elements was observed beyond the limit.
   std::optional<std::uint32_t> owner;  // Origin with the largest part of the envelope.
 };
 

@@ -70,8 +70,8 @@ void find_range_hazards(const Graph& graph, const Replay& values, bool not_finit
 // What a node accumulates into: a weight, optimizer state or carried gradient, or the last addition of a running sum.
 struct Accumulator {
   enum class Kind : std::uint8_t { kNone, kWeight, kState, kSum } kind = Kind::kNone;
-  Format format = Format::kUnknown;  // Of the leaf.
-  std::size_t chain = 0;             // Of kState and kSum.
+  Format format = Format::kUnknown;  // The leaf is held in it.
+  std::size_t chain = 0;             // It is set for kState and kSum.
 };
 
 // An addition that is looked at, and what is found there.
@@ -94,7 +94,7 @@ struct Addition {
       cancelled.squares += other.cancelled.squares;
     }
   };
-  std::vector<Found> parts;  // By tile.
+  std::vector<Found> parts;  // There is one for each tile.
 
   Found found() const {
     Found all;
@@ -238,7 +238,7 @@ class Accumulations {
   const Graph& graph_;
   const Replay& values_;
   Additions* const additions_;
-  std::vector<Accumulator> into_;  // By node.
+  std::vector<Accumulator> into_;  // There is one for each node.
   std::vector<Format> narrowest_cast_;
   std::vector<bool> constant_;
   std::vector<Chain> chains_;

@@ -27,7 +27,7 @@ enum class HazardKind : std::uint8_t {
 struct HazardFinding {
   HazardKind kind = HazardKind::kOverflow;
   NodeId node = 0;   // Where it is worst.
-  double share = 0;  // Of the elements that are not zero: there; of all weights' updates for kLostUpdates.
+  double share = 0;  // A share of the elements there that are not zero; for kLostUpdates, of all weights' updates.
   double harm = 0;   // Relative error that it causes: lost over total; kCancellation: terms over their sum.
   // Powers of two by which the loss may be scaled so that gradients neither underflow (at least `scale_min`) nor
   // overflow (at most `scale_max`) in their formats. Absent where the place is not a gradient.

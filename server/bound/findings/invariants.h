@@ -13,14 +13,14 @@ namespace plumbline {
 // "hex:bytes" of some content; the size tells a whole storage from a tensor that fills only part of one.
 std::string content_digest(const std::vector<std::uint8_t>& bytes);
 
-using Digests = std::map<std::string, std::string>;  // By the names of leaves: "param:w", "state:w.exp_avg".
+using Digests = std::map<std::string, std::string>;  // Keys are the names of leaves: "param:w", "state:w.exp_avg".
 
 struct DigestsAfter {
-  // Of what the step wrote, from its update and state taps, and of what it left alone as the step before did. Only
-  // tensors that fill their storage row-major are taken, since a leaf is digested as a whole storage.
+  // These are digests of what the step wrote, from its update and state taps, and of what it left alone as the step
+  // before did. Only tensors that fill their storage row-major are taken, since a leaf is digested as a whole storage.
   Digests left;
-  // Of what it left alone. What was left alone once may be what the program writes between all its steps (an optimizer
-  // that runs outside of them), so that nothing follows from it yet.
+  // These are digests of what it left alone. What was left alone once may be what the program writes between all its
+  // steps (an optimizer that runs outside of them), so that nothing follows from it yet.
   Digests untouched;
 };
 // `untouched`: of an earlier step.
@@ -33,7 +33,7 @@ std::vector<std::string> changed_leaves(const Trace& trace, const Digests& diges
 // and one tap in it (ingest/join.h).
 struct Divergence {
   std::string leaf;  // "param:w"
-  std::string tap;   // Of the update that parts them, "rank1/update:w"; empty: they differed before the step.
+  std::string tap;   // The update that parts them, "rank1/update:w"; it is empty where they differed before the step.
   bool replica_before = false;  // They were equal before, and of a content that is no coincidence.
 };
 std::vector<Divergence> diverged_parameters(const Trace& trace);

@@ -13,7 +13,7 @@
 namespace plumbline {
 namespace {
 
-// Of what is remembered of differing nodes' beginnings: beyond, the first of them stands for all.
+// So much is remembered of where differing nodes begin; beyond that the first of them stands for all.
 constexpr std::size_t kHistoryMax = 1 << 22;
 
 // Sums, and what moves or regroups their terms.
@@ -144,7 +144,8 @@ class Search {
   // there is no such operation.
   std::optional<int> steps_until(NodeId departure, const LocalizeSide& other, NodeId node) const {
     const Node& wanted = other.graph.nodes[node];
-    std::map<NodeId, int> steps{{departure, 0}};  // Of what descends from it: guilty operations on the shortest way.
+    // For each node that descends from it, the guilty operations on the shortest way.
+    std::map<NodeId, int> steps{{departure, 0}};
     std::optional<int> fewest;
     for (NodeId id = departure + 1; id < graph_.nodes.size(); ++id) {
       const Node& mine = graph_.nodes[id];

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCandidatesMax = 8;  // Places with the largest parts of the envelopes.
 constexpr std::size_t kCastsMax = 4;
-constexpr std::int64_t kElementsMax = 1 << 22;  // Of all nodes.
+constexpr std::int64_t kElementsMax = 1 << 22;  // All nodes together may have so many.
 
 bool narrow(const Node& node) {
   return is_float(node.result) && unit_roundoff(node.result) > unit_roundoff(Format::kFloat32) &&

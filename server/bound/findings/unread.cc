@@ -8,7 +8,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kElementsMax = 1 << 20;  // Of a leaf: each is numbered.
+constexpr std::int64_t kElementsMax = 1 << 20;  // A larger leaf is not looked at, since each element is numbered.
 
 // What of a leaf is read.
 struct Reading {
@@ -32,7 +32,7 @@ void read(const Array& numbers, Reading* reading) {
 std::vector<Reading> readings(const LocalizeSide& side) {
   std::vector<Reading> found;
   const std::vector<bool> needed = ancestors(side.graph, side.failing);
-  std::map<NodeId, std::pair<std::size_t, Array>> views;  // Of a leaf: whose, and which of its elements.
+  std::map<NodeId, std::pair<std::size_t, Array>> views;  // A view names its leaf, and which of its elements it shows.
   for (const GraphLeaf& leaf : side.graph.leaves) {
     const std::int64_t elements = count(side.graph.nodes[leaf.node].shape);
     if (leaf.role != LeafRole::kData || !needed[leaf.node] || elements < 2 || elements > kElementsMax) continue;

@@ -8,8 +8,8 @@
 
 namespace plumbline {
 
-// Of data that both programs hold, and the failing tap depends on, the first of which one program reads fewer elements
-// than the other.
+// The first data that both programs hold, on which the failing tap depends, and of which one program reads fewer
+// elements than the other.
 struct Unread {
   std::string told;
   std::optional<NodeId> part;  // Where they were taken, if the client told it.

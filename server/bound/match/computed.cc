@@ -10,8 +10,9 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kElementsMax = 1 << 24;  // Of a node that is compared with an item.
-constexpr double kNear = 0x1p-6;  // Of an element and the values' size: what no enclosure of a few roundings exceeds.
+constexpr std::int64_t kElementsMax = 1 << 24;  // A node with more elements is compared with no item.
+// No enclosure of a few roundings exceeds this share of an element and of the values' size.
+constexpr double kNear = 0x1p-6;
 
 // What consumers read of an item: the leaf's node itself, a window on it, or rows of it.
 struct View {

@@ -29,8 +29,8 @@ std::set<RowKey> rows_of(const Array& values, std::int64_t length) {
 
 bool is_data(const GraphLeaf& leaf) { return leaf.role == LeafRole::kData && !leaf.anchor; }
 
-// By node: whether it is only written upon. Memory that a program keeps from step to step, as for the gradients that it
-// exchanges, holds what an earlier step left.
+// Tells of each node whether it is only written upon. Memory that a program keeps from step to step, such as a buffer
+// for the gradients that it exchanges, holds what an earlier step left.
 std::vector<bool> written_upon(const Graph& graph) {
   std::vector<bool> written(graph.nodes.size(), false), read(graph.nodes.size(), false);
   for (const Node& node : graph.nodes)

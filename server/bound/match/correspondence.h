@@ -31,7 +31,7 @@ struct MatchedItem {
   bool in_reference = false;          // Whose item it is.
   NodeId item = 0;                    // In its own graph,
   std::optional<NodeId> counterpart;  // and what it was matched with, in the other's.
-  Format format = Format::kUnknown;   // Of a rounding: the coarser one's, where that is what they differ by.
+  Format format = Format::kUnknown;   // Where they differ by a rounding, this is the coarser format.
 };
 
 // How strictly items are matched. kStrict: by name first where items have one. kOwnContent: what is not identical is
@@ -40,7 +40,7 @@ struct MatchedItem {
 enum class Matching : std::uint8_t { kStrict, kOwnContent };
 
 struct Correspondence {
-  // By leaf of either graph: its content in the replays that are compared.
+  // The content of each leaf of either graph in the replays that are compared.
   std::vector<LeafValue> target_values, reference_values;
   // Nodes that hold an item, or a window on one, whose place the other program's computed value takes (computed.h).
   Overrides target_computed, reference_computed;
@@ -57,12 +57,12 @@ struct Correspondence {
   // Reference's inputs of a partial step's audited part that the target's part does not have.
   std::vector<std::string> unpaired_inputs;
   std::vector<NodeId> foreign_data;  // Target data leaves (more than one element) of which the reference holds nothing.
-  // Of a target of several ranks: what a rank holds otherwise than rank 0, and uses, where the reference has but one.
+  // In a target of several ranks, what a rank holds otherwise than rank 0, and uses, where the reference has but one.
   std::vector<NodeId> apart;
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
 };
 
-// By content and by name. The programs' leaves may lack their content where they are known by name alone.
+// Matches items by content and by name. The programs' leaves may lack their content where they are known by name alone.
 Correspondence correspond(const Graph& target, const std::vector<LeafValue>& target_values, const Graph& reference,
                           const std::vector<LeafValue>& reference_values, Matching matching = Matching::kStrict);
 

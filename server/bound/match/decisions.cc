@@ -42,8 +42,8 @@ double relative_size(const Array& freedom, const Array& value) {
   return std::fmax(most, total > 0 ? std::sqrt(squares / total) : 0);
 }
 
-// By node: how far its value may be off, relative to its size: the replays' own error, and more as far as items are
-// free.
+// Tells of each node how far its value may be off, relative to its size: by the replays' own error, and by more as far
+// as items are free.
 std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms, double error) {
   std::vector<double> loose(side.graph.nodes.size(), error);
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
@@ -232,7 +232,8 @@ class Sharing {
     return nodes;
   }
 
-  // Of rows taken by numbers that are open by a few: how far the nearby rows lie from those that were taken.
+  // Rows may be taken by numbers that are open by a few; this is how far the nearby rows lie from those that were
+  // taken.
   static Bound rows_nearby(const Node& node, const std::vector<Array>& centres, const std::vector<Bound>& radii) {
     const Array index = centres[1].on_host(), off = radii[1].values.expand(centres[1].shape()).on_host();
     const auto rows = static_cast<double>(centres[0].shape()[0]);
@@ -292,7 +293,7 @@ class Sharing {
 
   const MatchSide &target_, &reference_;
   std::vector<Decision> ours_, theirs_;
-  std::vector<bool> matched_;  // Of ours.
+  std::vector<bool> matched_;  // Whether each of our decisions has a counterpart.
   SharedDecisions found_;
 };
 

@@ -18,7 +18,8 @@ struct SharedDecisions {
   Freedoms target_jumps, reference_jumps;
   // Nodes that jump because of other decisions than slopes at a kink, which are a convention and no outcome.
   std::vector<NodeId> target_turned, reference_turned;
-  std::vector<bool> target_settled, reference_settled;  // By node: a rounding that has its counterpart.
+  // A node is settled where it is a rounding that has its counterpart.
+  std::vector<bool> target_settled, reference_settled;
   std::uint64_t shared = 0;  // Elements that came out differently in the two replays, and follow one of them.
   std::uint64_t open = 0;    // Elements without a counterpart that may go either way.
 };

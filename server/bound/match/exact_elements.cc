@@ -22,7 +22,7 @@ Bits bits_of(double x) {
   return {53 - zeros, exponent - 53 + zeros};
 }
 
-// Of what training computes with, mostly the first one is.
+// In what training computes with, the first number mostly is a long one, so that the search ends there.
 bool has_long_number(const Array& values) {
   for (std::int64_t i = 0; i < values.count(); ++i) {
     const double x = values.data()[i];
@@ -74,7 +74,7 @@ bool exact_in_fp64(Primitive primitive, double a, double b, double value) {
     case Primitive::kDiv:
       return power_of_two(b) && std::fma(value, b, -a) == 0;
     default:
-      return true;  // Of one operand, or a selection of one.
+      return true;  // The others have one operand, or select one.
   }
 }
 

@@ -28,9 +28,9 @@ class ExactElements {
   // their size, where they are off. All are referred to.
   ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative);
 
-  // Works out what the node needs and no more; keeps it. Of a decision the outcome is meant.
+  // Works out what the node needs and no more, and keeps it. For a decision, the outcome is meant.
   const Loose& of(NodeId id);
-  // Of an elementwise decision: where its operands may be off, as far as its outcome goes.
+  // Where the operands of an elementwise decision may be off, as far as its outcome goes.
   Loose of_operands(NodeId id);
 
  private:
@@ -50,8 +50,9 @@ class ExactElements {
   const MatchSide& side_;
   const Freedoms& freedoms_;
   const std::vector<double>& relative_;
-  std::vector<bool> given_;     // By node: it was only moved, selected or compared since both programs were given it.
-  std::vector<bool> possible_;  // By node: its operations do not forbid that some element is exact.
+  // A node is given where it was only moved, selected or compared since both programs were given it.
+  std::vector<bool> given_;
+  std::vector<bool> possible_;  // A node is possible where its operations do not forbid that some element is exact.
   std::map<NodeId, Loose> known_;
 };
 

@@ -37,7 +37,7 @@ class Margins {
   bool selects_ = false;  // Which element the largest of a row is: it is one of them whatever is rounded.
   Array outcomes_, a_, b_;
   Array loose_;
-  Array table_, position_;  // Of a choice.
+  Array table_, position_;  // A choice has them.
   std::int64_t stride_ = 0;
   double relative_ = 0, size_ = 0;
 };

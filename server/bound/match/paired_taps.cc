@@ -43,7 +43,7 @@ std::vector<PairedTap> by_name(const Graph& target, const Graph& reference, Boun
 std::string parameter_of(const Graph& graph, const GraphTap& tap) {
   const std::string name = tap.name.substr(std::min(tap.name.find(':'), tap.name.size() - 1) + 1);
   if (tap.kind == TapKind::kUpdate) return name;
-  if (tap.kind == TapKind::kGradient) return name.substr(0, name.find('#'));  // Of a later backward: "grad:w#1".
+  if (tap.kind == TapKind::kGradient) return name.substr(0, name.find('#'));  // A later backward's is named "grad:w#1".
   if (tap.kind != TapKind::kState) return {};
   std::string best;  // "state:NAME.KEY", where names have points too.
   for (const GraphLeaf& leaf : graph.leaves) {

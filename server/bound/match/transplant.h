@@ -12,11 +12,12 @@
 namespace plumbline {
 
 struct Cuts {
-  std::vector<std::pair<const OpaqueCall*, const OpaqueCall*>> calls;  // Of target and reference, in order.
+  // A call of the target and its counterpart, in the target's order.
+  std::vector<std::pair<const OpaqueCall*, const OpaqueCall*>> calls;
   bool complete = true;  // Every opaque call of either graph that a tap depends on has its counterpart.
 };
 
-// By node: whether some tap depends on it.
+// Tells of each node whether some tap depends on it.
 std::vector<bool> used_by_taps(const Graph& graph);
 
 // Pairs the opaque calls of one operation in one module by their order. Counterparts have equal attributes and inputs

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kGridBits = 34;
 constexpr double kBoundless = 1e30;  // What is as large stands for infinity: a mask's value, which hides all beside it.
-constexpr std::int64_t kElementsMax = 1 << 12;  // Of a vector that is also known element by element.
+constexpr std::int64_t kElementsMax = 1 << 12;  // A vector of no more elements is also known element by element.
 
 std::uint64_t mixed(std::uint64_t h, std::uint64_t x) {
   h = (h ^ x) * 0xbf58476d1ce4e5b9ULL;
@@ -66,7 +66,7 @@ Array complement(const Array& value) {
   return other;
 }
 
-Array negated(const Array& value) {  // Of one element.
+Array negated(const Array& value) {  // It has one element.
   return Array::scalar(-value.materialize().item());
 }
 

@@ -42,7 +42,7 @@ class KnownValues {
   std::set<Shape> shapes_;
 };
 
-// Of a product or quotient: the input that scales, the smaller factor or the divisor.
+// The input that scales a product or a quotient: the smaller factor, or the divisor.
 std::size_t scaling_input(const Graph& graph, const Node& node);
 
 }  // namespace plumbline

@@ -11,7 +11,7 @@
 namespace plumbline {
 namespace {
 
-// Of the fp64 replays' error, what is left in wide arithmetic: 2^-53 against 2^-100, and six bits in hand.
+// The share of the fp64 replays' error that is left in wide arithmetic: 2^-53 against 2^-100, with six bits in hand.
 constexpr double kWideError = 0x1p-41;
 constexpr double kWorkMax = 6e9;  // Some seconds, for each program.
 

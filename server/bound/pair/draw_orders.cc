@@ -8,7 +8,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kDrawsMax = 4;  // Of one distribution: 24 orders.
+constexpr std::size_t kDrawsMax = 4;  // So many draws of one distribution have 24 orders.
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 
 namespace plumbline {
 
-// By tap of the graph: whether a number that is not known exactly reaches it.
+// Tells of each tap of the graph whether a number that is not known exactly reaches it.
 std::vector<bool> uncertain_taps(const Graph& graph, const Uncertainty& numbers);
 
 // Adds findings of the taps that were drilled down to, bounds->suspicion and bounds->scale_error. Taps in `failing` (of

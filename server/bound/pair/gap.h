@@ -14,7 +14,7 @@ struct PairReplays {
   Replay target, reference;
   std::vector<LeafValue> target_leaves, reference_leaves;
   Slack target_slack, reference_slack;
-  // By which the replays differ from those of the leaves alone.
+  // The replays differ by these from those of the leaves alone.
   Overrides target_overrides, reference_overrides;
   bool one_program = false;  // Both replays are one.
 };
@@ -51,8 +51,8 @@ class Gap {
 
   // Errors and freedoms of the target's side alone.
   std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const;
-  // Of the reference's side, its execution among them where `executed`, by probe, says so. All taps of a probe have
-  // their counterparts.
+  // The envelopes of the reference's side. Its execution is among them where `executed`, which has an entry for each
+  // probe, says so. All taps of a probe have their counterparts.
   std::vector<Envelope> their_envelopes(const std::vector<Probe>& probes, const std::vector<bool>& executed) const;
   // `own`, `theirs`: by probe, as above.
   std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own,
@@ -73,8 +73,9 @@ class Gap {
   const BoundsInput& input_;
   const PairReplays& replays_;
   std::vector<PairedTap> pairs_;
-  mutable std::map<std::string, double> scales_;  // By name of the probe, where it is not the probe's own.
-  std::map<std::size_t, Pattern> patterns_;       // By tap of the target, where something is not finite.
+  mutable std::map<std::string, double> scales_;  // A probe's scale by its name, where it is not the probe's own.
+  // There is one for each tap of the target where something is not finite.
+  std::map<std::size_t, Pattern> patterns_;
 };
 
 }  // namespace plumbline

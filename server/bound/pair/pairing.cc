@@ -50,7 +50,7 @@ bool same_program(const Graph& target, const std::vector<LeafValue>& target_leav
   return true;
 }
 
-// By tap, of those that were enclosed.
+// Sets the answers of the taps that were enclosed.
 void set_mathematics(const std::map<std::size_t, Answer>& answers, Bounds* bounds) {
   for (Finding& finding : bounds->findings) {
     if (!finding.proven || finding.taps.size() != 1) continue;
@@ -78,7 +78,7 @@ struct Asked {
   std::vector<Probe> probes;
   std::vector<Answer> answers;
   std::size_t planned = 0;                // So many of them were, the others stood out.
-  std::map<std::size_t, Answer> updates;  // By tap of the target.
+  std::map<std::size_t, Answer> updates;  // The key is a tap of the target.
 
   bool failed() const {
     return std::ranges::any_of(answers, &Answer::failed) ||
@@ -195,9 +195,9 @@ void note_patterns(const Gap& gap, Bounds* bounds) {
   }
 }
 
-// By probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
-// formats and operations allow: one that is more than a few roundings of the tap itself, which no policy explains.
-// Null: none.
+// For each probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
+// formats and operations allow: one that is more than a few roundings of the tap itself, which no policy explains. It
+// is null where there is none.
 std::vector<const Finding*> asked_of_policy(const Graph& target, const std::vector<Probe>& probes,
                                             const Bounds& bounds) {
   constexpr double kRoundings = 16;
@@ -268,7 +268,7 @@ void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pa
   }
 }
 
-// By node, of the numbers that the program gave to its operations and the other did not: half a unit in the last place
+// The numbers that the program gave to its operations and the other did not are free by half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
   SetOfNumbers shared;
@@ -287,7 +287,7 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   return freedoms;
 }
 
-// Of two programs of one mathematics, what their distances from exact arithmetic tell.
+// Says what the distances from exact arithmetic tell of two programs of one mathematics.
 void compare_errors(const BoundsInput& input, const MatchedReference& matched, Bounds* bounds) {
   constexpr double kFurther = 4;
   // What the reference drew or held otherwise it also executed with.
@@ -383,7 +383,8 @@ void note_jumps(const BoundsInput& input, const PairReplays& replays, const Corr
   for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
 }
 
-// Of taps that one program has alone: where it leaves what the other computes, as a branch does that was cut there.
+// Finds, for taps that one program has alone, where it leaves what the other computes, as a branch does that was cut
+// there.
 void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
   if (bounds->missing_taps.empty() || bounds->missing_taps.front().unused) return;
   MissingTap& first = bounds->missing_taps.front();

@@ -12,7 +12,8 @@ struct MatchedReference {
   Cuts cuts;
   PairReplays replays;
   std::vector<PairedTap> pairs;
-  std::map<std::size_t, Answer> updates;  // By tap of the target: mathematics, where it is settled (updates.h).
+  // The answer in mathematics for each tap of the target where it is settled (updates.h).
+  std::map<std::size_t, Answer> updates;
 };
 
 // Fills bounds->match. `enclosed`: by tap of the target, whether its execution was judged between observed values.

@@ -21,7 +21,8 @@ constexpr std::size_t kElementsMax = 8, kPerTapMax = 2, kTapsMax = 8;  // That g
 // tap and of its size move by.
 constexpr double kLeastShare = 0x1p-6;
 constexpr double kTapStandsOut = 256, kElementStandsOut = 0x1p14;
-constexpr double kTapFloor = 0x1p-52, kElementFloor = 0x1p-50;  // Of their size: noise is taken for no less.
+// Noise is taken for no less than this share of their size.
+constexpr double kTapFloor = 0x1p-52, kElementFloor = 0x1p-50;
 
 struct Candidate {
   const PairedTap* pair = nullptr;
@@ -128,13 +129,13 @@ struct Compared {
   const Array rounded, exact;
   const double share;
 
-  // By how much an element moved; 0 where that is not finite.
+  // The distance by which an element moved; it is 0 where that is not finite.
   double moved(std::int64_t i) const {
     const double by = rounded.data()[i] - exact.data()[i];
     return std::isfinite(by) ? share * std::fabs(by) : 0;
   }
 
-  // Of all elements by size; adds the squares of those that are kept.
+  // Gathers over all elements how far they moved, by their size, and adds the squares of those that are kept.
   MovedBySize by_size(double* squares) const {
     std::vector<MovedBySize> parts(chunks(t.count()));
     std::vector<double> sums(parts.size(), 0);

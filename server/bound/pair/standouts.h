@@ -14,7 +14,7 @@
 namespace plumbline {
 
 struct Standouts {
-  std::vector<Probe> probes;   // Of single taps and of single elements.
+  std::vector<Probe> probes;   // They ask of single taps and of single elements.
   std::uint64_t elements = 0;  // That were looked at.
 };
 

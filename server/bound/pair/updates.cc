@@ -59,8 +59,9 @@ std::optional<Anchors> anchor_gradients(const Graph& target, const Graph& refere
   return anchors;
 }
 
-// By node: it is a function of the anchors and of leaves alone. What anchors were computed from is not, nor what else
-// was computed from it: that may be the gradient once more, but not the observed one. Views of leaves are leaves.
+// Tells of each node whether it is a function of the anchors and of leaves alone. What anchors were computed from is
+// not, nor what else was computed from it: that may be the gradient once more, but not the observed one. Views of
+// leaves are leaves.
 std::vector<bool> beyond_anchors(const Graph& graph, const Overrides& anchors) {
   std::vector<NodeId> nodes;
   for (const auto& [node, value] : anchors) nodes.push_back(node);
@@ -183,7 +184,7 @@ struct Group {
   std::optional<TiledChain> target, reference;
 };
 
-// By member; empty where an enclosure exploded.
+// There is a comparison for each member; it is empty where an enclosure exploded.
 std::vector<std::optional<Comparison>> compare_chains(const Group& group, const std::vector<Compared>& taps,
                                                       Enclosures* of_target, Enclosures* of_reference) {
   EnclosedChain ours(*group.target, of_target), theirs(*group.reference, of_reference);

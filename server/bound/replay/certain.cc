@@ -12,7 +12,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Interval united(Interval a, Interval b) { return {std::min(a.low, b.low), std::max(a.high, b.high)}; }
 
-// Of a result whose sign is certain where its inputs' signs are.
+// The range of a result whose sign is certain where its inputs' signs are.
 Interval sign(bool never_negative, bool never_positive) {
   return {never_negative ? 0 : -kInfinity, never_positive ? 0 : kInfinity};
 }

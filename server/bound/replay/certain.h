@@ -18,7 +18,8 @@ struct Interval {
   double high = std::numeric_limits<double>::infinity();
 };
 
-// By node; those that `wanted` does not depend on are unbounded. Leaves' contents are taken from `replay`.
+// The range of each node; those on which `wanted` does not depend are unbounded. Leaves' contents are taken from
+// `replay`.
 std::vector<Interval> certain_ranges(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
                                      const Profile& profile);
 

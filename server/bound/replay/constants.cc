@@ -50,7 +50,7 @@ int digits(double x) {
   return found;
 }
 
-// By rounded number: what is written for it, and whether a leaf of one element holds it.
+// What is written for a rounded number, and whether a leaf of one element holds it.
 struct Written {
   SetOfNumbers numbers;
   bool held = false;

@@ -34,7 +34,7 @@ Array decode_bytes(Format format, const Bytes& bytes, const Shape& shape) {
   return values;
 }
 
-constexpr double kTermRoundings = 32;  // Of the largest term, that may have turned a decision.
+constexpr double kTermRoundings = 32;  // So many roundings of the largest term may have turned a decision.
 
 }  // namespace
 

@@ -12,9 +12,10 @@ namespace plumbline {
 namespace {
 
 constexpr double kAmplification = 4;
-constexpr double kHostRounding = 0x1p-50;  // Of a few operations in Python.
+constexpr double kHostRounding = 0x1p-50;  // A few operations in Python err by no more.
 
-// Of at most so many decimal digits. A computed number is, with a probability of some 1e-9 and 1e-6.
+// A written number has at most so many decimal digits. A computed one has no more with a probability of some 1e-9 and
+// 1e-6.
 constexpr int kRatioDigits = 6, kWrittenDigits = 9;
 bool few_digits(double x, int digits) {
   char text[32];

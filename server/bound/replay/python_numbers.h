@@ -21,7 +21,7 @@
 
 namespace plumbline {
 
-using Uncertainty = std::map<NodeId, double>;  // By constant: how far off its value may be.
+using Uncertainty = std::map<NodeId, double>;  // How far off the value of each constant may be.
 
 // `exact`: a replay of `graph`. `other`: the program that it is compared with; null: a bare value's, of which nothing
 // is known.
@@ -37,7 +37,7 @@ struct UncertainNumber {
 void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference,
                   std::vector<UncertainNumber>* noted);
 
-// By node: what an uncertain number reaches.
+// Tells of each node whether an uncertain number reaches it.
 std::vector<bool> reached_by(const Uncertainty& numbers, const Graph& graph);
 
 }  // namespace plumbline

@@ -111,7 +111,7 @@ std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<Le
   for (const GraphTap& tap : graph.taps) {
     const Array observed = observed_value(tap), centre = replayed_value(tap, exact), ours = replayed_value(tap, lane);
     if (all_finite(observed) && all_finite(centre)) continue;
-    if (common_infinities(observed, centre)) continue;  // By formula: its finite elements are judged.
+    if (common_infinities(observed, centre)) continue;  // A formula made them: the finite elements are judged.
     RangeFinding finding;
     finding.tap = tap.name;
     finding.exact_finite = all_finite(centre);

@@ -145,7 +145,7 @@ std::optional<double> cost_of(const Graph& graph, const Node& node) {
         1.0, static_cast<double>(count(graph.nodes[node.inputs[0]].shape)) / static_cast<double>(count(node.shape)));
   if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow || p == Primitive::kAssemble)
     return 1;
-  constexpr double kTermsOfCheap = 16;  // Of a product's sums.
+  constexpr double kTermsOfCheap = 16;  // A product whose sums have no more is cheap.
   if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / kTermsOfCheap;
   return std::nullopt;
 }
@@ -199,7 +199,7 @@ struct Replay::State {
   Replay base;
   std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
   std::vector<Array> values;           // Kept ones and other leaves.
-  std::map<NodeId, Array> computed;    // Of overridden nodes that are kept.
+  std::map<NodeId, Array> computed;    // What was computed of overridden nodes that are kept.
   Recent recent, recent_computed;
 
   Array value(NodeId id) {

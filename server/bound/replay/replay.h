@@ -25,7 +25,8 @@ class LeafValue {
   bool packed() const { return bytes_ != nullptr; }
   std::int64_t count() const { return plumbline::count(shape_); }
   operator Array() const;
-  Array part(std::int64_t begin, std::int64_t length) const;  // Of the row-major elements.
+  // The elements are counted row-major.
+  Array part(std::int64_t begin, std::int64_t length) const;
   // Where it is packed: its elements from `begin` on, as they are held in `format`.
   Format format() const { return format_; }
   const std::uint8_t* bytes(std::int64_t begin) const { return bytes_->data() + begin * traits(format_).bytes; }
@@ -40,7 +41,7 @@ class LeafValue {
   Array values_;
 };
 
-using Overrides = std::map<NodeId, LeafValue>;  // By node: what its consumers see instead.
+using Overrides = std::map<NodeId, LeafValue>;  // What the consumers of each node see instead.
 
 // kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
 // and the decisions of the base: what a replay's own roundings make of its values, sampled once.
@@ -85,7 +86,7 @@ std::vector<LeafValue> leaf_values(const Graph& graph);
 // Nodes that some tap, decision or observation depends on.
 std::vector<bool> needed_nodes(const Graph& graph);
 
-// By node: those in `of`, and all that they depend on.
+// Tells of each node whether it is in `of`, or something in `of` depends on it.
 std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)

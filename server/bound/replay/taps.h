@@ -5,19 +5,19 @@
 
 namespace plumbline {
 
-std::vector<NodeId> nodes_of(const GraphTap& tap);                // Of its terms.
+std::vector<NodeId> nodes_of(const GraphTap& tap);                // The nodes of its terms.
 Array observed_value(const GraphTap& tap);                        // Sum of weight * observed, tap's shape.
 Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weight * node value.
-// Of `length` elements from `begin` on, row-major.
+// What was observed of `length` elements from `begin` on, row-major.
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
 // Sum of weight * value, by term; all of one shape.
 Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values);
 Array reference_value(const GraphTap& tap);  // Decoded; empty if there is none.
-Format tap_format(const GraphTap& tap);      // Of its first term.
+Format tap_format(const GraphTap& tap);      // The format of its first term.
 
 bool all_finite(const Array& values);
-// Of values some of which are infinite where the exact ones are, as masked scores are: 0 there and 1 elsewhere, in
-// their shape. Empty: all are finite, none is, one is no number, or the infinities are not the same.
+// Masks values some of which are infinite where the exact ones are, as masked scores are: 0 there and 1 elsewhere, in
+// their shape. The mask is empty where all are finite, none is, one is no number, or the infinities are not the same.
 Array common_infinities(const Array& observed, const Array& exact);
 // Whether what was observed and what the replay says is finite all over.
 struct FiniteTap {
@@ -27,6 +27,6 @@ struct FiniteTap {
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b);
-bool bitwise_equal(const Array& a, const Array& b);  // By value and sign of zero; NaN equals NaN.
+bool bitwise_equal(const Array& a, const Array& b);  // Values and signs of zero are compared; NaN equals NaN.
 
 }  // namespace plumbline

@@ -52,7 +52,7 @@ std::vector<std::size_t> summands(const Graph& graph, const Node& node) {
   }
 }
 
-// Of what moves numbers: the inputs that hold them.
+// The inputs that hold the numbers of an operation that moves them.
 std::vector<std::size_t> moved(const Node& node) {
   switch (node.primitive) {
     case Primitive::kSelect:
@@ -70,7 +70,7 @@ std::vector<std::size_t> moved(const Node& node) {
   }
 }
 
-// Of a product: the inputs that make it zero where they are.
+// The inputs of a product that make it zero where they are.
 std::vector<std::size_t> factors(const Node& node) {
   switch (node.primitive) {
     case Primitive::kMul:

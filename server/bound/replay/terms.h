@@ -11,8 +11,8 @@ namespace plumbline {
 // what moves or scales their results, and magnitudes; elsewhere the value's own magnitude.
 Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node);
 
-// Of a tap whose exact values have this norm: the norm or, where that is no more than some roundings of its terms, the
-// terms' norm. In [0, inf).
+// The magnitude of a tap whose exact values have this norm: the norm or, where that is no more than some roundings of
+// its terms, the terms' norm. It lies in [0, inf).
 double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double norm);
 
 // The same of many taps, by index, back through products too: a product is zero by mathematics where a factor is, and

@@ -122,7 +122,7 @@ class Memory {
   }
 
   const Graph& graph_;
-  std::vector<NodeId> owner_;  // By node, of its buffer.
+  std::vector<NodeId> owner_;  // The node that owns the buffer of each node.
   std::vector<bool> dense_;
   std::vector<int> holders_;         // By owner.
   std::vector<std::int64_t> bytes_;  // By owner.

@@ -53,7 +53,7 @@ class WideReplay {
  private:
   Outcome outcome_ = Outcome::kTooLarge;
   WideCost cost_;
-  std::map<NodeId, WideArray> given_, computed_;  // Of the wanted nodes.
+  std::map<NodeId, WideArray> given_, computed_;  // They hold wanted nodes alone.
   friend WideReplay wide_replay(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& given,
                                 const std::vector<NodeId>& wanted, const WideLimits& limits);
 };

@@ -10,7 +10,7 @@ namespace plumbline {
 // Multiplications, or operations as cheap, that one replay takes at least.
 double replay_work(const Graph& graph);
 
-// Of the work on the way to the taps, what lies in operations that are modelled and what in others. Of these it is an
+// The work on the way to the taps that lies in operations that are modelled, and in others. For the others it is an
 // estimate by their operands: a product of the two largest, or an elementwise operation where the shapes fit one.
 struct CoveredWork {
   double audited = 0, opaque = 0;

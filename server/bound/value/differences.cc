@@ -9,7 +9,7 @@
 namespace plumbline {
 namespace {
 
-constexpr double kNearLimit = 0.9;  // Of a format's largest number: beyond that rounding may overflow.
+constexpr double kNearLimit = 0.9;  // Beyond this share of a format's largest number rounding may overflow.
 
 bool one_class(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b)) || (std::isfinite(a) && std::isfinite(b));
@@ -94,7 +94,8 @@ class Differences {
       } else if (std::isfinite(value)) {
         certain = std::fabs(value) < kNearLimit * limit && stays(tap, i, centre);
       } else {
-        certain = stays(tap, i, centre) && !std::isnan(value) && !std::isnan(centre);  // Of the other sign.
+        // An infinity of the other sign is certain where the centre stays one.
+        certain = stays(tap, i, centre) && !std::isnan(value) && !std::isnan(centre);
       }
       if (certain) {
         pattern.certain = true;

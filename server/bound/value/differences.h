@@ -20,7 +20,7 @@ struct ValueDifference {
   Array reference, exact;  // R and M, in the tap's shape; 0 where one of them is not finite.
   Array difference;        // R - M; 0 there.
   Array mask;              // 0 where one of them is not finite, otherwise 1. Empty: all are finite.
-  double norm = 0;         // Of the finite part of M.
+  double norm = 0;         // The norm of the finite part of M.
 
   double relative() const;  // Norm of the difference over it.
 };

@@ -67,7 +67,7 @@ class Parts {
     asked_.push_back(std::move(question));
   }
 
-  // Of the exact values, where `in` says so, over their squares there.
+  // Weighs by the exact values where `in` says so, over their squares there.
   template <class In>
   void factor(const std::string& pattern, In in) {
     const double* const m = of_.exact.data();
@@ -204,7 +204,7 @@ ValueQuestions questions_of_taps(const Graph& graph, const Replay& exact, const 
 }
 
 ValueQuestions questions_of_parts(const Graph& graph, const std::vector<ValueDifference>& taps, std::uint64_t seed) {
-  // By what stands out most: the tap itself, or an element of it beside its own size.
+  // The score of what stands out most: the tap itself, or an element of it beside its own size.
   std::vector<double> scores;
   for (const ValueDifference& of : taps) {
     const double *const d = of.difference.data(), *const m = of.exact.data();

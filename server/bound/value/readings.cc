@@ -13,9 +13,9 @@ namespace plumbline {
 namespace {
 
 // How far operands of a decision may be off in another program, in units of their format, relative to their size: some
-// chain of roundings. Of 16-bit formats no more than a sixteenth, as check_decisions() has it.
+// chain of roundings. In 16-bit formats it is no more than a sixteenth, as check_decisions() has it.
 constexpr double kRoundings = 64, kLooseMax = 0x1p-4;
-constexpr double kDrawRoundings = 4;  // Of a product, a sum, and a limit.
+constexpr double kDrawRoundings = 4;  // A product, a sum and a limit make so many.
 
 double widest_roundoff(const Graph& graph) {
   double u = 0;

@@ -18,7 +18,7 @@ struct PassedTap {
   double resolution = 0;
 };
 
-// By leaf: whether it is a draw that no tap in `passed` confirms. `exact`: a replay on `leaves`.
+// Tells of each leaf whether it is a draw that no tap in `passed` confirms. `exact` is a replay on `leaves`.
 std::vector<bool> unconfirmed_draws(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& exact,
                                     const std::vector<PassedTap>& passed);
 

@@ -15,7 +15,7 @@ namespace plumbline {
 namespace {
 
 constexpr std::size_t kBatch = 16;      // Probes of one sweep.
-constexpr double kPartsShare = 0x1p-2;  // Of the probability of a false alarm, for parts of taps.
+constexpr double kPartsShare = 0x1p-2;  // Parts of taps have this share of the probability of a false alarm.
 
 struct Asked {
   ValueQuestion question;
@@ -32,11 +32,10 @@ double worst_of(const std::vector<Asked>& all) {
   return most;
 }
 
-// Of a number that lies within d of the exact one, how much larger a bug may be that rounding hides. A bug of size b
-// would need a rounding error within d of -b. Errors of either sign, whose density falls from zero on, have at b - d a
-// density of at most 1 / (2 (b - d)), since between -(b - d) and b - d it is no smaller; so they hide the bug with a
-// chance of at most d / (b - d): a ninth at b = 10 d, however wide the envelope is. (Verdicts on bare values are never
-// proven.)
+// The factor by which a bug may be larger than a deviation d and yet be hidden by rounding. A bug of size b would need
+// a rounding error within d of -b. Errors of either sign, whose density falls from zero on, have at b - d a density of
+// at most 1 / (2 (b - d)), since between -(b - d) and b - d it is no smaller; so they hide the bug with a chance of at
+// most d / (b - d): a ninth at b = 10 d, however wide the envelope is. (Verdicts on bare values are never proven.)
 constexpr double kDoubtPerDeviation = 10;
 
 class Judging {
@@ -320,7 +319,7 @@ class Judging {
   const Graph& graph_;
   const ValueSides& sides_;
   Bounds* bounds_;
-  const Replay base_;  // Of the sweeps.
+  const Replay base_;  // The sweeps run on it.
 };
 
 }  // namespace

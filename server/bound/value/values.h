@@ -22,8 +22,8 @@ namespace plumbline {
 
 struct ValueSides {
   const std::vector<LeafValue>& leaves;
-  const Replay& exact;     // By its own decisions.
-  const Replay& followed;  // By the target's.
+  const Replay& exact;     // It follows its own decisions.
+  const Replay& followed;  // It follows the target's.
   const DecisionCheck& decisions;
   const Uncertainty& numbers;
 };
