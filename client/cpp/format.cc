@@ -320,6 +320,7 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
       absl::StrCat(printable(verdict.profile()), " on ", printable(verdict.backend()), ", ", time_text(verdict.time()),
                    " UTC, in ", number(verdict.audit_seconds()), " s, trace ", printable(verdict.digest())),
       style);
+  if (!verdict.trace_id().empty()) out += fact("trace id", printable(verdict.trace_id()), style);
   if (verdict.trace() == v1::KEPT) {
     out += fact("trace", absl::StrCat("kept: plumb replay ", printable(verdict.id())), style);
   } else if (verdict.trace() == v1::EVICTED) {

@@ -176,5 +176,6 @@ function stepView(step) {
     facts([["reference", h("code", {}, name(v.reference || "exact"))], ["profile", h("code", {}, name(v.profile))],
       ["audited", `${time(v.time)}, on ${printable(v.backend)}, in ${seconds(v.audit_seconds)}`],
       number(v.ranks) > 1 && ["ranks", `${v.ranks}, judged together`],
+      v.trace_id && ["trace id", h("code", {}, printable(v.trace_id))],
       ["trace", h("code", {}, printable(v.digest))], ["in the terminal", h("code", {}, `plumb explain ${toShell(v.id || "")}`)]]));
 }

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -36,6 +37,18 @@ Violation read_guard(const v1::Tap& wire, Guard* guard) {
   if (guard->minimum > guard->maximum)
     return invalid("tap.minimum", StrCat("at most the maximum, ", guard->maximum), guard->minimum);
   return {};
+}
+
+constexpr std::size_t kTraceIdDigits = 32;  // W3C Trace Context, 3.2.2.3: 16 bytes, not all of them 0.
+
+// It stands in logs as it is.
+Violation check_trace_id(const std::string& id) {
+  const bool digits = std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  const bool sound = id.size() == kTraceIdDigits && digits && id.find_first_not_of('0') != std::string::npos;
+  if (id.empty() || sound) return {};
+  return invalid("step_begin.trace_id",
+                 StrCat(kTraceIdDigits, " lowercase hexadecimal digits that are not all 0, or none"),
+                 StrCat("\"", id.substr(0, kTraceIdDigits + 1), "\" of ", id.size(), " bytes"));
 }
 
 Violation stream_error(std::string field, const std::string& expected, const std::string& found) {
@@ -153,11 +166,13 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
   trace_->identity.step = begin.step();
   trace_->outputs = begin.outputs();
   XXH3_128bits_reset(hash_.get());
-  v1::StepBegin identity;  // Without `missed`: it may grow until a step is resent.
+  v1::StepBegin identity;  // Without `missed`, which may grow until a step is resent, and without the trace id.
   identity.set_step(begin.step());
   identity.set_outputs(begin.outputs());
   if (begin.scope().partial()) *identity.mutable_scope() = begin.scope();
   hash(identity, 'b');
+  Violation unnamed = check_trace_id(begin.trace_id());
+  trace_id_ = unnamed ? "" : begin.trace_id();
   if (begin.missed() < 0 || begin.missed_reasons_size() > limits::kMissedReasonsMax) {
     missed_ = 0;
     missed_reasons_.clear();
@@ -170,6 +185,7 @@ TraceAssembler::Result TraceAssembler::begin(const v1::StepBegin& begin) {
   if (begin.step() < 0 || begin.step() > limits::kStepMax) {
     return fail(invalid("step_begin.step", StrCat("0 to ", limits::kStepMax), begin.step()));
   }
+  if (unnamed) return fail(std::move(unnamed));
   for (int i = 0; i < begin.missed_reasons_size(); ++i) {
     if (auto wrong = check_text(begin.missed_reasons(i), StrCat("step_begin.missed_reasons[", i, "]"), false)) {
       return fail(std::move(wrong));
@@ -214,6 +230,7 @@ TraceAssembler::Result TraceAssembler::end(const v1::StepEnd& end) {
   trace_->digest = digest();
   done_.trace = std::shared_ptr<const Trace>(std::move(trace_));
   done_.memory = std::move(memory_);
+  done_.trace_id = trace_id_;
   memory_ = MemoryBudget::Reservation(options_.budget);
   drop();
   return {Progress::kStepDone, {}};

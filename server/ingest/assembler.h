@@ -23,6 +23,7 @@ namespace plumbline {
 struct AssembledStep {
   std::shared_ptr<const Trace> trace;
   MemoryBudget::Reservation memory;  // What the trace holds of the budget.
+  std::string trace_id;              // By which logs know the step (StepBegin.trace_id); no part of its trace.
 };
 
 class TraceAssembler {
@@ -62,6 +63,7 @@ class TraceAssembler {
   std::int64_t step() const { return trace_ ? trace_->identity.step : step_; }
   std::int64_t missed() const { return missed_; }  // Of the step that is or was open.
   const std::vector<std::string>& missed_reasons() const { return missed_reasons_; }
+  const std::string& trace_id() const { return trace_id_; }
   // What is wrong if the stream ends here: an open step, perhaps in the middle of a tensor.
   Violation end_of_stream() const;
   void when_released(std::function<void()> callback) { memory_.when_released(std::move(callback)); }
@@ -103,6 +105,7 @@ class TraceAssembler {
   std::int64_t step_ = -1;
   std::int64_t missed_ = 0;
   std::vector<std::string> missed_reasons_;
+  std::string trace_id_;
   std::uint64_t frames_ = 0;
   std::uint64_t bytes_ = 0;          // Of the open step.
   std::uint64_t payload_bytes_ = 0;  // Part of them.

@@ -122,9 +122,10 @@ v1::TraceHeader::Step describe(const Trace& trace) {
   return step;
 }
 
-v1::TraceHeader header_of(const TraceRecord& record) {
+v1::TraceHeader header_of(const TraceRecord& record, const std::string& trace_id) {
   v1::TraceHeader header;
   *header.mutable_step() = describe(*record.trace);
+  header.mutable_step()->set_trace_id(trace_id);
   if (record.reference != nullptr) *header.mutable_reference() = describe(*record.reference);
   header.set_reference_name(record.reference_name);
   header.set_profile(record.profile);
@@ -199,8 +200,8 @@ absl::Status check_seal(int descriptor, std::uint64_t end, const char* magic) {
 
 }  // namespace
 
-absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content,
-                                               const std::string& path) {
+absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content, const std::string& path,
+                                               const std::string& trace_id) {
   const std::string part = path + ".part";
   File file(open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (file.descriptor < 0) return disk_error("create", part, errno);
@@ -214,7 +215,8 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
       const auto write = [&coded](const google::protobuf::MessageLite& message) {
         return google::protobuf::util::SerializeDelimitedToCodedStream(message, &coded) && !coded.HadError();
       };
-      written = write(header_of(record)) && emit_frames(*record.trace, kept_payloads(*record.trace, content), write);
+      written = write(header_of(record, trace_id)) &&
+                emit_frames(*record.trace, kept_payloads(*record.trace, content), write);
       if (record.reference != nullptr) {
         written = written && emit_frames(
                                  *record.reference, [](PayloadId) { return true; }, write);
@@ -287,6 +289,17 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
   record.alpha = header.alpha();
   if (header.has_previous()) remember(header.previous(), &record);
   return record;
+}
+
+std::string trace_id_of_file(const std::string& path) {
+  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.descriptor < 0) return "";
+  FileInputStream stream(file.descriptor);
+  v1::TraceHeader header;
+  bool clean = false;
+  const bool read =
+      stream.Skip(kMagicBytes) && google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &stream, &clean);
+  return read ? header.step().trace_id() : "";
 }
 
 }  // namespace plumbline

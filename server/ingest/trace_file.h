@@ -23,14 +23,19 @@ enum class TraceContent {
   kPaired
 };
 
-// Writes to PATH.part, then renames: PATH is whole or not there. Returns the bytes of the file.
-absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content,
-                                               const std::string& path);
+// Writes to PATH.part, then renames: PATH is whole or not there. Returns the bytes of the file. `trace_id` is what
+// trace_id_of_file finds.
+absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content, const std::string& path,
+                                               const std::string& trace_id = "");
 
 // NOT_FOUND; INVALID_ARGUMENT: no trace file; FAILED_PRECONDITION: of another version; DATA_LOSS: damaged;
 // RESOURCE_EXHAUSTED: a step larger than `step_bytes_max`, a window of more elements than `elements_max`. Messages do
 // not name the path.
 absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max = UINT64_MAX,
                                             std::int64_t elements_max = INT64_MAX);
+
+// The trace id of the step in a file of write_trace_file; empty: it has none, or cannot be read. Reads the header
+// alone, and checks no checksum.
+std::string trace_id_of_file(const std::string& path);
 
 }  // namespace plumbline

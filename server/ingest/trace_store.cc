@@ -98,7 +98,7 @@ absl::Status TraceStore::scan() {
   return absl::OkStatus();
 }
 
-absl::Status TraceStore::put(const TraceRecord& record) {
+absl::Status TraceStore::put(const TraceRecord& record, const std::string& trace_id) {
   const StepIdentity& step = record.trace->identity;
   const fs::path path = path_of(directory_, step);
   std::error_code error;
@@ -108,7 +108,7 @@ absl::Status TraceStore::put(const TraceRecord& record) {
   std::uint64_t payloads = payload_bytes(*record.trace);
   if (record.reference != nullptr) payloads += payload_bytes(*record.reference);
   if (auto room = check_reserve(directory_, payloads, reserve_); !room.ok()) return room;
-  const auto bytes = write_trace_file(record, content_, path.string());
+  const auto bytes = write_trace_file(record, content_, path.string(), trace_id);
   if (!bytes.ok()) return bytes.status();
   if (content_ == TraceContent::kWhole) {
     if (auto synced = sync_directories(path.parent_path().string(), directory_); !synced.ok()) {
@@ -139,10 +139,11 @@ absl::Status TraceStore::put(const TraceRecord& record) {
 
 void TraceStore::evict_to(std::uint64_t bytes) {
   while (used_ > bytes && !entries_.empty()) {
-    const std::string id = entries_.front().step.id();
+    const StepIdentity step = entries_.front().step;
+    const std::string id = step.id(), trace_id = trace_id_of_file(path_of(directory_, step).string());
     remove(entries_.begin());
     remember_evicted(id);
-    log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}});
+    log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}, {"trace_id", trace_id}});
   }
 }
 

@@ -31,7 +31,8 @@ class TraceStore {
 
   // Keeps a trace, in place of an earlier one of the same identity; TraceContent::kWhole: it survives power loss when
   // this returns OK. RESOURCE_EXHAUSTED: larger than the whole quota (it counts as evicted), or the disk is full.
-  absl::Status put(const TraceRecord& record);
+  // The log names `trace_id` when the trace is evicted.
+  absl::Status put(const TraceRecord& record, const std::string& trace_id = "");
   State state(const StepIdentity& step) const;
   bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
   absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.

@@ -389,7 +389,8 @@ void AuditStream::refuse_step(Violation violation) {
   StepIdentity identity = run_->identity;
   identity.step = assembler_->step();
   service_->parts().pipeline->refuse(identity, std::move(violation),
-                                     {assembler_->missed(), assembler_->missed_reasons()}, answer());
+                                     {{assembler_->missed(), assembler_->missed_reasons()}, assembler_->trace_id()},
+                                     answer());
 }
 
 void AuditStream::answered(const StepAnswer& answer) {

@@ -54,6 +54,8 @@ absl::StatusOr<GoldenStep> recorded(const Trace& trace, const Profile& profile) 
 
 }  // namespace
 
+Told told_by(const AssembledStep& step) { return {{step.trace->missed, step.trace->missed_reasons}, step.trace_id}; }
+
 std::optional<absl::Duration> StepAnswer::retry_after() const {
   const bool final = error.ok() || durable || absl::IsInvalidArgument(error) || absl::IsAlreadyExists(error);
   return final ? std::nullopt : std::make_optional(kRetryDelay);
@@ -81,9 +83,9 @@ void StepPipeline::submit(std::shared_ptr<Run> run, AssembledStep assembled, Don
                     [this, step, waiters](const absl::Status& fault) { failed(step, fault, waiters); });
 }
 
-void StepPipeline::refuse(const StepIdentity& step, Violation violation, Missed missed, Done done) {
-  parts_.disk->post([this, step, violation = std::move(violation), missed = std::move(missed),
-                     done] { record_refusal(step, violation, missed, done); },
+void StepPipeline::refuse(const StepIdentity& step, Violation violation, Told told, Done done) {
+  parts_.disk->post([this, step, violation = std::move(violation), told = std::move(told),
+                     done] { record_refusal(step, violation, told, done); },
                     [step, done](const absl::Status& fault) {
                       done({step, fault, "", {}, false});
                     });
@@ -103,19 +105,19 @@ void StepPipeline::failed(const std::shared_ptr<Step>& step, const absl::Status&
   const Trace& trace = *step->trace();
   const auto end = [this, step](const StepAnswer& answer) { finish(step, answer); };
   const absl::Status recorded = contained("a fault's record", [&] {
-    record_refusal(trace.identity, {fault.code(), "", std::string(fault.message())},
-                   {trace.missed, trace.missed_reasons}, end);
+    record_refusal(trace.identity, {fault.code(), "", std::string(fault.message())}, told_by(step->assembled), end);
   });
   if (!recorded.ok()) end({trace.identity, fault, "", {}, false});
 }
 
-void StepPipeline::refuse_other_digest(const Trace& trace, const std::string& known, Done done) {
+void StepPipeline::refuse_other_digest(const AssembledStep& step, const std::string& known, Done done) {
+  const Trace& trace = *step.trace;
   Violation violation =
       invalid("step_begin.step",
               StrCat("the trace with digest ", known, " that step ", trace.identity.step, " was received with before"),
               StrCat("another with digest ", trace.digest));
   violation.code = absl::StatusCode::kAlreadyExists;
-  record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons}, std::move(done));
+  record_refusal(trace.identity, std::move(violation), told_by(step), std::move(done));
 }
 
 void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters) {
@@ -126,9 +128,8 @@ void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> 
                          std::make_move_iterator(waiters.end()));
   };
   const std::string id = trace.identity.id();
-  const Missed missed{trace.missed, trace.missed_reasons};
   const auto conflict = [&](const std::string& digest) {
-    refuse_other_digest(trace, digest, to_all(std::move(waiters)));
+    refuse_other_digest(step->assembled, digest, to_all(std::move(waiters)));
   };
   {
     std::unique_lock lock(mutex_);
@@ -171,8 +172,8 @@ void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> 
   if (trace.identity.step < last || trace.identity.step == *last_durable) {
     return record_refusal(
         trace.identity,
-        invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step), missed,
-        to_all(std::move(waiters)));
+        invalid("step_begin.step", StrCat("a step after ", last, ", the run's last"), trace.identity.step),
+        told_by(step->assembled), to_all(std::move(waiters)));
   }
   step->run->last_step = std::max(step->run->last_step, trace.identity.step);
   {
@@ -184,7 +185,7 @@ void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> 
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
     TraceRecord record;
     record.trace = step->assembled.trace;
-    const absl::Status kept = parts_.references->put(record);
+    const absl::Status kept = parts_.references->put(record, step->assembled.trace_id);
     if (!kept.ok()) {
       const std::lock_guard lock(mutex_);
       if (unkept_.size() >= kUnkeptMax) unkept_.erase(unkept_.begin());
@@ -212,8 +213,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   };
 
   const auto refuse = [&](const absl::Status& why) {
-    record_refusal(trace.identity, {why.code(), "step", std::string(why.message())},
-                   {trace.missed, trace.missed_reasons},
+    record_refusal(trace.identity, {why.code(), "step", std::string(why.message())}, told_by(step->assembled),
                    [this, step](const StepAnswer& answer) { finish(step, answer); });
   };
   if (auto much = check_work_limit(task.multiplications, options_.work_limit); !much.ok()) return refuse(much);
@@ -323,8 +323,8 @@ void StepPipeline::record_golden_step(const Run& run, const Audit& audit, Verdic
       StrCat("this step is not in golden run '", run.record_golden, "': ", std::string(recorded.message())));
 }
 
-void StepPipeline::keep_trace(const TraceRecord& record, Verdict* verdict) const {
-  const absl::Status kept = parts_.kept->put(record);
+void StepPipeline::keep_trace(const TraceRecord& record, const std::string& trace_id, Verdict* verdict) const {
+  const absl::Status kept = parts_.kept->put(record, trace_id);
   verdict->trace_kept = kept.ok();
   if (!kept.ok()) verdict->notes.push_back(StrCat("its trace could not be kept: ", kept.message()));
 }
@@ -390,7 +390,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   }
   if (!wrong && made->given_up) return drop(step, absl::UnavailableError("the audit was given up"));
   if (wrong) {
-    return record_refusal(trace.identity, std::move(wrong), {trace.missed, trace.missed_reasons},
+    return record_refusal(trace.identity, std::move(wrong), told_by(step->assembled),
                           [this, step](const StepAnswer& answer) { finish(step, answer); });
   }
   run.memory = std::move(made->memory);
@@ -412,20 +412,21 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   }
   if (!made->missing.empty()) mark_reference_missing(made->missing, made->record.reference_name, &verdict);
   if (!run.record_golden.empty() && !step->given) record_golden_step(run, *made, &verdict);
-  if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) keep_trace(made->record, &verdict);
+  if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) {
+    keep_trace(made->record, step->assembled.trace_id, &verdict);
+  }
 
   auto judged = std::make_shared<JudgedStep>();
   if (!step->given) judged->memory = to_bytes(run.memory);
   judged->wire = to_proto(verdict);
+  judged->wire.set_trace_id(step->assembled.trace_id);
   judged->verdict = std::move(verdict);
   store_verdict(step, std::move(judged));
 }
 
 void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged) {
-  const Trace& trace = *step->trace();
-  const VerdictRecord& wire = judged->wire;
   parts_.store->append(
-      wire, {trace.missed, trace.missed_reasons}, judged->memory, [this, step, judged](const absl::Status& status) {
+      judged->wire, told_by(step->assembled).missed, judged->memory, [this, step, judged](const absl::Status& status) {
         const absl::Status fault = contained("a stored verdict's answer", [&] { stored(step, judged, status); });
         if (!fault.ok()) failed(step, fault);
       });
@@ -444,7 +445,9 @@ void StepPipeline::stored(const std::shared_ptr<Step>& step, const std::shared_p
     parts_.metrics->add_missed(of.identity.project, of.identity.job, of.missed, of.missed_reasons);
   }
   if (status.ok() && judged->verdict.outcome == Outcome::kTypeII) {
-    log_event(LogLevel::kWarning, "type_ii", {{"verdict", of.identity.id()}, {"says", judged->verdict.sentence}});
+    log_event(
+        LogLevel::kWarning, "type_ii",
+        {{"verdict", of.identity.id()}, {"trace_id", step->assembled.trace_id}, {"says", judged->verdict.sentence}});
   }
   finish(step, {.step = of.identity,
                 .error = status,
@@ -454,20 +457,21 @@ void StepPipeline::stored(const std::shared_ptr<Step>& step, const std::shared_p
                 .outputs = judged->verdict.outputs});
 }
 
-void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done) {
+void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Told told, Done done) {
   const absl::Status error(violation.code, violation.message());
   parts_.store->append_error(
-      step, error, missed,
-      [this, step, error, missed, field = violation.field, done = std::move(done)](const absl::Status& stored) {
+      step, error, told.missed,
+      [this, step, error, told, field = violation.field, done = std::move(done)](const absl::Status& stored) {
         log_event(LogLevel::kWarning, "step_refused",
                   {{"step", step.id()},
+                   {"trace_id", told.trace_id},
                    {"code", absl::StatusCodeToString(error.code())},
                    {"message", std::string(error.message())},
                    {"stored", stored.ok() ? "yes" : std::string(stored.message())}});
         if (!stored.ok()) return done({step, stored, "", {}, false});
         if (parts_.metrics != nullptr) {
           parts_.metrics->add_steps(step.project, step.job, StepOutcome::kRefused);
-          parts_.metrics->add_missed(step.project, step.job, missed.steps, missed.reasons);
+          parts_.metrics->add_missed(step.project, step.job, told.missed.steps, told.missed.reasons);
         }
         done({step, error, field, {}, true});
       });

@@ -34,6 +34,13 @@ namespace plumbline {
 
 struct Joined;
 
+// What a client says of a step beside what the step did.
+struct Told {
+  Missed missed;
+  std::string trace_id;
+};
+Told told_by(const AssembledStep& step);
+
 // What became of a step. `durable` unless the store itself failed or the daemon gave up on it.
 struct StepAnswer {
   // When the client may send the step again, which is neither stored nor refused; nullopt: the answer is final.
@@ -95,7 +102,7 @@ class StepPipeline {
               std::shared_ptr<const StepClient> client = nullptr);
   // A step that cannot be audited: recorded, then answered. What the disk does not take is no final answer: the client
   // sends the step again, and what was judged once is stored then.
-  void refuse(const StepIdentity& step, Violation violation, Missed missed, Done done);
+  void refuse(const StepIdentity& step, Violation violation, Told told, Done done);
 
   // Stops waiting for references and ranks, then for new ones too.
   void stop_waiting();
@@ -153,7 +160,7 @@ class StepPipeline {
   void give_up_passed(const StepIdentity& judged, std::int32_t rank);
   // Answers from the store. False: the step is not known there.
   bool answer_rank_from_store(const Step& step, const Done& done);
-  void refuse_other_digest(const Trace& trace, const std::string& known, Done done);
+  void refuse_other_digest(const AssembledStep& step, const std::string& known, Done done);
   void schedule(const std::shared_ptr<Step>& step);                              // On the disk thread.
   void audit_step(Step& step) const;                                             // On a worker, perhaps twice.
   void answer_step(const std::shared_ptr<Step>& step, const Workers::Ran& ran);  // On a worker.
@@ -164,8 +171,8 @@ class StepPipeline {
   // Fills the record's golden step. What is wrong with that otherwise.
   Violation load_golden(const Run& run, TraceRecord* record) const;
   void record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const;
-  void keep_trace(const TraceRecord& record, Verdict* verdict) const;
-  void record_refusal(const StepIdentity& step, Violation violation, Missed missed, Done done);
+  void keep_trace(const TraceRecord& record, const std::string& trace_id, Verdict* verdict) const;
+  void record_refusal(const StepIdentity& step, Violation violation, Told told, Done done);
   void store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged);
   void stored(const std::shared_ptr<Step>& step, const std::shared_ptr<const JudgedStep>& judged,
               const absl::Status& status);

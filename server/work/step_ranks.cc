@@ -54,7 +54,7 @@ bool StepPipeline::answer_rank_from_store(const Step& step, const Done& done) {
     const std::string digest = rank < verdict->rank_digests_size() ? verdict->rank_digests(rank) : "";
     // Empty: the step was given up before this rank's trace came.
     if (!digest.empty() && digest != trace.digest) {
-      refuse_other_digest(trace, digest, done);
+      refuse_other_digest(step.assembled, digest, done);
       return true;
     }
     answer.verdict = *std::move(verdict);
@@ -83,7 +83,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
         return;
       }
       lock.unlock();
-      return refuse_other_digest(trace, digest, to_all(std::move(waiters)));
+      return refuse_other_digest(step->assembled, digest, to_all(std::move(waiters)));
     }
   }
   if (answer_rank_from_store(*step, to_all(waiters))) return;
@@ -91,7 +91,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
     return record_refusal(trace.identity,
                           invalid("step_begin.step", StrCat("a step after ", step->run->last_step, ", the run's last"),
                                   trace.identity.step),
-                          {trace.missed, trace.missed_reasons}, to_all(std::move(waiters)));
+                          told_by(step->assembled), to_all(std::move(waiters)));
   }
   step->run->last_step = std::max(step->run->last_step, trace.identity.step);
 
@@ -100,7 +100,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
   group.ranks = step->run->ranks;
   if (const auto known = group.steps.find(rank); known != group.steps.end()) {
     const std::string digest = known->second->trace()->digest;
-    if (digest != trace.digest) return refuse_other_digest(trace, digest, to_all(std::move(waiters)));
+    if (digest != trace.digest) return refuse_other_digest(step->assembled, digest, to_all(std::move(waiters)));
     join(*known->second);
     return;
   }
@@ -173,6 +173,7 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
     traces.push_back(part.trace());
     unjoined->rank_digests[static_cast<std::size_t>(rank)] = part.trace()->digest;
     unjoined->missed = std::max(unjoined->missed, part.trace()->missed);
+    if (step->assembled.trace_id.empty()) step->assembled.trace_id = part.assembled.trace_id;
     step->of_ranks.push_back(std::move(part.assembled.memory));
     waiters.insert(waiters.end(), std::make_move_iterator(part.waiters.begin()),
                    std::make_move_iterator(part.waiters.end()));
@@ -187,7 +188,7 @@ void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shar
                         std::vector<Waiter> waiters) {
   const Trace& trace = *step->trace();
   const auto refuse = [&](Violation violation) {
-    record_refusal(trace.identity, std::move(violation), {trace.missed, trace.missed_reasons},
+    record_refusal(trace.identity, std::move(violation), told_by(step->assembled),
                    [this, step](const StepAnswer& answer) { finish(step, answer); });
   };
   {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +54,23 @@ def test_a_step_that_was_not_stored_is_sent_again(trial: Trial) -> None:
     assert trial.daemon.step_numbers() == [0, 1, 2] and sorted(trial.daemon.resent) == [0, 0, 1]
     assert trial.daemon.violations == []
     for number, again in zip(trial.daemon.resent, trial.daemon.again, strict=True):
-        assert again == trial.daemon.steps[number]
+        assert again == trial.daemon.steps[number]  # Its trace id too.
+
+
+def test_each_step_has_a_trace_id_that_its_error_names(trial: Trial, caplog: pytest.LogCaptureFixture) -> None:
+    trial.step()
+    assert trial.audit.flush(30)
+    trial.daemon.step_error = "op.name: expected another"
+    state = torch.get_rng_state(), random.getstate()
+    trial.step()
+    assert torch.equal(torch.get_rng_state(), state[0]) and random.getstate() == state[1]
+    assert trial.audit.flush(30)
+    good, refused = [frames[0].step_begin.trace_id for frames in trial.daemon.steps]
+    assert re.fullmatch(r"[0-9a-f]{32}", good) and re.fullmatch(r"[0-9a-f]{32}", refused) and good != refused
+    error = trial.audit.errors()[1]
+    assert isinstance(error, plumbline.PlumblineError) and error.trace_id == refused
+    (line,) = [record.getMessage() for record in caplog.records if "not judged as asked" in record.getMessage()]
+    assert line.endswith(f"(trace {refused})")
 
 
 def test_while_nothing_is_stored_steps_are_missed_and_counted(trial: Trial) -> None:

@@ -67,6 +67,7 @@ class StepFrames:
         self.data = [*data(1, floats(*x)), *data(2, floats(*y))]
         self.extra: list[audit_pb2.AuditRequest] = []
         self.missed: list[str] = []
+        self.trace_id = ""
         self.outputs = False
 
     def body(self) -> list[audit_pb2.AuditRequest]:
@@ -74,6 +75,7 @@ class StepFrames:
 
     def begin(self) -> audit_pb2.AuditRequest:
         begin = audit_pb2.StepBegin(step=self.step, missed=len(self.missed), missed_reasons=self.missed)
+        begin.trace_id = self.trace_id
         begin.outputs = self.outputs
         return frame(step_begin=begin)
 

@@ -564,3 +564,15 @@ def test_negative_step(client: Client, run: str) -> None:
     stream = client.stream(run)
     stream.send(*StepFrames(-5).frames())
     assert violations(stream.next("error").status)[0][0] == "step_begin.step"
+
+
+@pytest.mark.parametrize("trace_id", ["0" * 32, "a" * 31, "a" * 33, "A" * 32, "a" * 31 + "\n", "g" * 32])
+def test_trace_id_that_is_none(client: Client, run: str, trace_id: str) -> None:
+    stream = client.stream(run)
+    wrong = StepFrames(0)
+    wrong.trace_id = trace_id
+    stream.send(*wrong.frames())
+    ((field, description),) = violations(stream.next("error").status)
+    assert field == "step_begin.trace_id" and "expected 32 lowercase hexadecimal digits" in description
+    stream.send(*StepFrames(1).frames())
+    assert stream.next("verdict").trace_id == ""

@@ -30,6 +30,7 @@ def encode_step(
     shared: SharedMemory | None = None,
     region_chunk_bytes_max: int = 0,
     device: DeviceMemory | None = None,
+    trace_id: str = "",
 ) -> Iterator[bytes]:
     """Messages of one step, StepBegin to StepEnd. Payloads that lie in `shared` or on `device` go as places in it."""
     begin = audit_pb2.AuditRequest()
@@ -37,6 +38,7 @@ def encode_step(
     begin.step_begin.outputs = outputs
     begin.step_begin.missed = missed
     begin.step_begin.missed_reasons.extend(missed_reasons)
+    begin.step_begin.trace_id = trace_id
     if scope is not None:
         begin.step_begin.scope.CopyFrom(scope)
     yield begin.SerializeToString()

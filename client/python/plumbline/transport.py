@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
@@ -16,7 +17,7 @@ import grpc
 from . import cuda, shared
 from .credentials import Credentials, checked
 from .encode import batched, device_frame, encode_step, open_frame, region_frame
-from .errors import PlumblineError
+from .errors import PlumblineError, traced
 from .pace import OwnThreads
 from .payload import Arena, Pool
 from .plan import Plan
@@ -59,6 +60,8 @@ class Step:
     missed: int = 0
     missed_reasons: list[str] = field(default_factory=list)
     scope: audit_pb2.Scope | None = None
+    # A W3C trace-id, of os.urandom: no generator that the training draws from is touched.
+    trace_id: str = field(default_factory=lambda: os.urandom(16).hex())
     end: int = 0  # Bytes of the stream up to its StepEnd; 0: not yet sent on this stream.
     received: bool = False
     resend_at: float | None = None  # time.monotonic() at which the daemon wants it again; None: it does not.
@@ -378,6 +381,7 @@ class Transport:
                 memory,
                 self.plan.region_chunk_bytes_max,
                 self._pool.device if self._pool is not None and self._device_epoch == epoch else None,
+                step.trace_id,
             )
             yield from batched(frames, self.plan.batch_bytes_max)
         except Exception as error:
@@ -413,8 +417,10 @@ class Transport:
         elif event == "error":
             status = response.error.status
             delay = retry_delay(status)
-            if delay is None or not self._resend(response.error.step, delay, from_status(status)):
-                _guarded(on_error, response.error.step, from_status(status))
+            error = from_status(status)
+            error.trace_id = self._trace_id(response.error.step)
+            if delay is None or not self._resend(response.error.step, delay, error):
+                _guarded(on_error, response.error.step, error)
                 self._answered(response.error.step)
         elif event == "region" and response.region.region == cuda.REGION:
             self._device_known(response.region.status)
@@ -459,11 +465,15 @@ class Transport:
                 self._give_up(number, "not_stored")
                 return False
             if step.unstored is None:
-                log.warning("plumbline: step %d is sent again: %s", number, error)
+                log.warning("plumbline: step %d is sent again: %s%s", number, error, traced(step.trace_id))
             step.resend_at = time.monotonic() + min(max(delay, RETRY_S_MIN), RETRY_S_MAX)
             step.unstored = error
             self._changed.notify_all()
             return True
+
+    def _trace_id(self, number: int) -> str:
+        with self._changed:
+            return next((step.trace_id for step in self._flying if step.step == number), "")
 
     def _give_up(self, number: int, reason: str) -> None:
         if number in self._unanswered:

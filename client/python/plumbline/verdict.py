@@ -12,7 +12,7 @@ from .v1 import verdict_pb2
 # Fields of a verdict that say which step it is of, and when and how it was audited.
 _OF_THE_STEP = (
     *("id", "project", "job", "run", "rank", "step", "time", "audit_seconds", "backend", "trace"),
-    *("digest", "rank_digests"),
+    *("digest", "rank_digests", "trace_id"),
 )
 
 

@@ -20,7 +20,7 @@ from .budget import checked_budget
 from .credentials import Credentials, Tls, checked
 from .device import device_profile, settings
 from .disabled import NOT_SAMPLED, Disabled, NotSampled
-from .errors import PlumblineError, TypeIIError
+from .errors import PlumblineError, TypeIIError, traced
 from .job import open_request
 from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
@@ -416,7 +416,7 @@ class Audit:
                 self._alarm = verdict
                 self._next = -1
             elif self._on_type_ii == "log":
-                log.warning("plumbline: step %d: %s", message.step, verdict.one_line())
+                log.warning("plumbline: step %d: %s%s", message.step, verdict.one_line(), traced(message.trace_id))
         for listener in listeners:
             try:
                 listener(verdict)
@@ -425,7 +425,7 @@ class Audit:
 
     def _on_error(self, step: int, error: PlumblineError) -> None:
         self._note_error(step, error)
-        log.warning("plumbline: step %d not judged as asked: %s", step, error)
+        log.warning("plumbline: step %d not judged as asked: %s%s", step, error, traced(error.trace_id))
 
     def _note_error(self, step: int, error: PlumblineError) -> None:
         with self._lock:

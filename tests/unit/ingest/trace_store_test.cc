@@ -82,6 +82,18 @@ TEST(TraceStore, RemembersOverARestart) {
   EXPECT_FALSE(store->has_run(other));
 }
 
+TEST(TraceStore, AFileTellsTheTraceIdOfItsStep) {
+  const TemporaryDirectory directory;
+  const auto store = opened(directory.path, 1 << 20);
+  const std::string id(32, 'b');
+  ASSERT_TRUE(store->put(record_of(0), id).ok());
+  ASSERT_TRUE(store->put(record_of(1)).ok());
+  EXPECT_EQ(trace_id_of_file(store->path(step_of_run(0))), id);
+  EXPECT_EQ(trace_id_of_file(store->path(step_of_run(1))), "");
+  EXPECT_EQ(trace_id_of_file(store->path(step_of_run(2))), "") << "which is not there";
+  EXPECT_TRUE(store->load(step_of_run(0)).ok());
+}
+
 TEST(TraceStore, ATraceBeyondTheQuotaCountsAsEvicted) {
   const TemporaryDirectory directory;
   const auto store = opened(directory.path, 10);
