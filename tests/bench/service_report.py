@@ -45,7 +45,7 @@ class Lengths:
     disk_full_rounds: int = 50
     fuzz_execs: int = 10_000_000
     soak_minutes: float = 60
-    load_seconds: float = 60  # Of honest streams alone, and as long with hostile ones.
+    load_seconds: float = 60  # Of honest streams alone, as long with hostile ones, and with these elsewhere.
 
 
 SMALL = Lengths(2, 1, 0, 0.05, 2)
@@ -138,7 +138,8 @@ def streams(small: bool, seed: int, lengths: Lengths) -> Found:
     ratio = beside.attacked_s / beside.alone_s
     line = (
         f"streams: {beside.steps} steps; 99 % within {1000 * beside.alone_s:.0f} ms alone, "
-        f"{1000 * beside.attacked_s:.0f} ms beside {attackers} hostile ones"
+        f"{1000 * beside.attacked_s:.0f} ms beside {attackers} hostile ones, {1000 * beside.elsewhere_s:.0f} ms while "
+        "these attack another daemon of the machine"
     )
     figures = {"streams": beside.streams, "streams_ok": beside.streams_ok, "hostile_streams": attackers}
     figures["p99_verdict_ratio"] = round(ratio, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -29,22 +30,31 @@ FLAGS = (
     "--orphan-timeout=1s",
 )
 PAUSE_S = 0.5  # Between the steps of an honest stream.
+PROCESSES = 4  # Of honest streams.
+TURNS = 4
 
 
 @contextlib.contextmanager
 def hostile(address: str, count: int) -> Iterator[None]:
-    """So many hostile streams, in a process of their own, which stands back behind daemon and honest clients: what it
-    computes itself would be on machines of its own, and is not the daemon's to share out."""
-    command = ["nice", "-n", "19", sys.executable, "-m", "attacks", address, str(count)]
+    """So many hostile streams, in a process of their own, which runs when nothing else would: what it computes itself
+    would be on machines of its own, and is not the daemon's to share out."""
+    with _beside(["chrt", "--idle", "0"], "attacks", address, count) as process:
+        yield
+        assert process.poll() is None, "the attackers ended by themselves"
+
+
+@contextlib.contextmanager
+def _beside(prefix: list[str], module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A module of this folder in a process of its own, from its first line to the end of its standard input."""
+    command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     process = subprocess.Popen(
         command, cwd=HERE, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdin and process.stdout
     try:
-        assert process.stdout.readline().strip() == b"attacking"
-        yield
-        assert process.poll() is None, "the attackers ended by themselves"
+        assert process.stdout.readline().strip() in (b"attacking", b"served"), f"{module} did not start"
+        yield process
     finally:
         process.stdin.close()
         process.wait(60)
@@ -56,6 +66,7 @@ class Beside:
     streams_ok: int
     alone_s: float  # 99th percentile of the latency of an honest step.
     attacked_s: float
+    elsewhere_s: float  # While the same attackers attack another daemon of this machine.
     steps: int
     failures: list[str]
 
@@ -64,30 +75,58 @@ def percentile_99(seconds: list[float]) -> float:
     return sorted(seconds)[int(0.99 * (len(seconds) - 1))]
 
 
+@dataclass
+class _Crowd:
+    """What honest streams in several processes came to."""
+
+    streams: list[list[tuple[float, float]]]
+    failures: list[str]
+
+    def latencies(self, spans: list[tuple[float, float]]) -> list[float]:
+        """Of the steps that began within one of the spans."""
+        steps = [step for stream in self.streams for step in stream]
+        return [seconds for begun, seconds in steps if any(start <= begun < end for start, end in spans)]
+
+    def served(self, spans: list[tuple[float, float]]) -> int:
+        return sum(
+            all(any(start <= begun < end for begun, _ in stream) for start, end in spans) for stream in self.streams
+        )
+
+
 def beside(streams: int, attackers: int, seconds: float) -> Beside:
-    """Honest streams for so long, then as long again with hostile ones beside them."""
-    daemon = DaemonProcess(*FLAGS)
+    """Honest streams alone for so long, beside hostile ones, and while these attack another daemon; in turns, so that
+    what else the machine does meets all three."""
+    daemon, other = DaemonProcess(*FLAGS), DaemonProcess(*FLAGS)
+    spans: dict[str, list[tuple[float, float]]] = {"alone": [], "attacked": [], "elsewhere": []}
     try:
         with contextlib.ExitStack() as stack:
-            honest = [Honest(daemon.address, f"honest-{i}", PAUSE_S) for i in range(streams)]
-            for each in honest:
-                with contextlib.suppress(AssertionError):
-                    each.__enter__()
-                stack.callback(each.__exit__, RuntimeError, RuntimeError(), None)  # Failures are counted here.
-            marks = [len(each.seconds) for each in honest]
-            time.sleep(seconds)
-            alone = [second for each, mark in zip(honest, marks, strict=True) for second in each.seconds[mark:]]
-            with hostile(daemon.address, attackers):
-                marks = [len(each.seconds) for each in honest]
-                time.sleep(seconds)
-                attacked = [second for each, mark in zip(honest, marks, strict=True) for second in each.seconds[mark:]]
-            served = [not each.failures and len(each.seconds) > mark for each, mark in zip(honest, marks, strict=True)]
-            failures = [failure for each in honest for failure in each.failures]
+            each = max(1, streams // PROCESSES)  # Streams that share an interpreter wait for each other.
+            processes = [
+                stack.enter_context(_beside([], "attacks.crowd", daemon.address, first, each, PAUSE_S))
+                for first in range(0, streams, each)
+            ]
+            for _ in range(TURNS):
+                for name, victim in (("alone", None), ("attacked", daemon), ("elsewhere", other)):
+                    with hostile(victim.address, attackers) if victim else contextlib.nullcontext():
+                        start = time.monotonic()
+                        time.sleep(seconds / TURNS)
+                        spans[name].append((start, time.monotonic()))
+            said = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+        crowd = _Crowd(
+            [stream for one in said for stream in one["streams"]], [f for one in said for f in one["failures"]]
+        )
         assert daemon.alive(), daemon.log()
+        found = {name: crowd.latencies(those) for name, those in spans.items()}
+        served = crowd.served(spans["attacked"]) if not crowd.failures else streams - len(crowd.failures)
         return Beside(
-            streams, sum(served), percentile_99(alone), percentile_99(attacked), len(alone) + len(attacked), failures
+            streams,
+            served,
+            *(percentile_99(found[name]) for name in spans),
+            sum(map(len, found.values())),
+            crowd.failures,
         )
     finally:
+        other.close()
         daemon.close()
 
 

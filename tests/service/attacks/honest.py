@@ -13,8 +13,8 @@ from plumbline.v1 import verdict_pb2
 
 
 class Honest:
-    """Streams until the end of its `with`, with a pause between steps; `seconds` are its steps' latencies, `failures`
-    what went wrong."""
+    """Streams until the end of its `with`, with a pause between steps; `seconds` are its steps' latencies, `begun` when
+    each of them began, `failures` what went wrong."""
 
     def __init__(self, address: str, job: str = "honest", pause: float = 0.0) -> None:
         self._pause = pause
@@ -24,6 +24,7 @@ class Honest:
         self._served = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.seconds: list[float] = []
+        self.begun: list[float] = []
         self.failures: list[str] = []
 
     def _run(self) -> None:
@@ -40,6 +41,7 @@ class Honest:
                     self._served.notify_all()
                 return
             with self._served:
+                self.begun.append(start)
                 self.seconds.append(time.monotonic() - start)
                 self._served.notify_all()
             step += 1
