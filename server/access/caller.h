@@ -18,10 +18,10 @@ struct Peer {
 
 struct Caller {
   enum class Kind {
-    kUser,         // Of this machine, by a unix socket.
-    kToken,        // By a bearer token.
-    kCertificate,  // By a certificate that an authority of ours has signed.
-    kAnonymous     // By TCP without encryption (--insecure).
+    kUser,         // A user of this machine came by a unix socket.
+    kToken,        // The caller showed a bearer token.
+    kCertificate,  // The caller showed a certificate that an authority of ours has signed.
+    kAnonymous     // The caller came by TCP without encryption (--insecure).
   };
   Kind kind = Kind::kAnonymous;
   std::string subject;  // The user's number, the token's name, the certificate's.

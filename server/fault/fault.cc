@@ -25,7 +25,7 @@ std::string what_was_thrown() {
   }
 }
 
-// Of this process and this fault: logs of several daemons may come together.
+// The id tells this process and this fault, since logs of several daemons may come together.
 std::string fresh_id(std::uint64_t number) {
   static const std::uint32_t process = std::random_device()();
   return absl::StrFormat("%08x-%d", process, number);

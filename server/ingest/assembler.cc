@@ -69,7 +69,7 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
     return {Progress::kStreamFailed, stream_error("open", "one open frame, the first of the stream", "another")};
   }
   if (!open_) {
-    if (frame.frame_case() == Case::FRAME_NOT_SET) return {};  // Of a newer client.
+    if (frame.frame_case() == Case::FRAME_NOT_SET) return {};  // A newer client sends frames that we do not know.
     return {Progress::kStreamFailed,
             stream_error("frame", "step_begin, since no step is open", StrCat("frame ", frame.frame_case()))};
   }
@@ -87,7 +87,7 @@ TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
     return add({data.payload(), data.offset(), data.total(), data.data().size(), /*in_region=*/false}, &source);
   }
 
-  // Of the parsed message, which is about what the trace's plain data takes.
+  // The parsed message is charged, which is about what the trace's plain data takes.
   const std::uint64_t bytes = frame.SpaceUsedLong();
   if (auto charged = charge(bytes); charged.progress != Progress::kTaken) return charged;
   ++frames_;
@@ -276,7 +276,7 @@ Violation TraceAssembler::add_leaf(const v1::Leaf& wire) {
       return wrong;
     }
   } else {
-    leaf.payload = 0;  // Of a type that is not modelled, or empty: nothing to read.
+    leaf.payload = 0;  // Its type is not modelled, or it is empty, so that there is nothing to read.
   }
   if (auto wrong = define(leaf.value, {leaf.format, leaf.count, /*leaf=*/true}, "leaf.value")) return wrong;
   if (wire.has_part()) {
@@ -387,7 +387,7 @@ Violation TraceAssembler::add_result(const v1::Result& wire, int index, TraceOp*
   if (auto wrong = define(result.tensor.value, storage, field(".tensor.value"))) return wrong;
   if (result.observed != 0) {
     if (result.tensor.format == Format::kUnknown) {
-      result.observed = 0;  // Of a type that is not modelled: nothing to read.
+      result.observed = 0;  // Its type is not modelled, so that there is nothing to read.
     } else if (auto wrong = expect(result.observed, elements, element_bytes(result.tensor.format),
                                    Expected::Field::kObserved, trace_->ops.size(), index)) {
       return wrong;

@@ -29,11 +29,12 @@ struct AssembledStep {
 class TraceAssembler {
  public:
   struct Options {
-    StepIdentity run;  // Of every trace; `step` comes from StepBegin.
+    StepIdentity run;  // Every trace has this identity; `step` comes from StepBegin.
     std::uint64_t step_bytes_max = UINT64_MAX;
-    std::int64_t elements_max = INT64_MAX;  // Of one window, as far as memory for its fp64 values goes.
+    std::int64_t elements_max = INT64_MAX;  // One window may have so many, as far as memory for its fp64 values goes.
     std::shared_ptr<BufferPool> buffers;    // Shared by all streams; null: fresh memory for every payload.
-    SharedRegions* regions = nullptr;       // Of the same stream; null: every byte comes in the frames.
+    // The same stream's regions; null means that every byte comes in the frames.
+    SharedRegions* regions = nullptr;
     MemoryBudget* budget = nullptr;         // Shared by all streams; null: no budget.
     bool leaves_may_lack_payloads = false;  // Those of parameters, buffers and state: a trace at rest.
   };
@@ -61,7 +62,8 @@ class TraceAssembler {
 
   bool in_step() const { return open_; }
   std::int64_t step() const { return trace_ ? trace_->identity.step : step_; }
-  std::int64_t missed() const { return missed_; }  // Of the step that is or was open.
+  // Counts the steps that were missed before the one that is or was open.
+  std::int64_t missed() const { return missed_; }
   const std::vector<std::string>& missed_reasons() const { return missed_reasons_; }
   const std::string& trace_id() const { return trace_id_; }
   // What is wrong if the stream ends here: an open step, perhaps in the middle of a tensor.
@@ -107,7 +109,7 @@ class TraceAssembler {
   std::vector<std::string> missed_reasons_;
   std::string trace_id_;
   std::uint64_t frames_ = 0;
-  std::uint64_t bytes_ = 0;          // Of the open step.
+  std::uint64_t bytes_ = 0;          // The open step holds so many.
   std::uint64_t payload_bytes_ = 0;  // Part of them.
   std::unique_ptr<Trace> trace_;
   Values values_;

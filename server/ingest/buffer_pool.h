@@ -34,7 +34,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   const std::uint64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::multimap<std::uint64_t, Buffer> idle_;  // By capacity.
+  std::multimap<std::uint64_t, Buffer> idle_;  // The key is the capacity.
   std::uint64_t idle_bytes_ = 0;
   std::uint64_t least_idle_ = 0;  // Since the last release.
 };

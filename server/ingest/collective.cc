@@ -10,8 +10,9 @@ constexpr std::string_view kSend = "plumbline::send.", kReceive = "plumbline::re
 
 // How a kind moves data. A flat one sends one tensor for all ranks, cut into their shares.
 struct Kind {
-  enum class From { kAll, kRoot, kSlot } from;  // Of everyone; of the root; of the rank that `part` counts.
-  bool by_index;                                // The share of the rank that gets it, not the part of the same number.
+  // A result comes from everyone, from the root, or from the rank that `part` counts.
+  enum class From { kAll, kRoot, kSlot } from;
+  bool by_index;  // The share of the rank that gets it, not the part of the same number.
   bool flat;
   bool reduces;
   bool alike;

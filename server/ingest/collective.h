@@ -16,7 +16,7 @@ struct CollectiveCall {
   bool send = false;
   std::string kind;  // "all_reduce", ...
   std::vector<std::int64_t> group;
-  std::int64_t tag = -1;    // Of messages from one rank to another; -1: a collective.
+  std::int64_t tag = -1;    // Messages from one rank to another have it; a collective has -1.
   std::int64_t number = 0;  // Among the calls of one group and tag.
   int part = 0;
   std::string reduction;             // "sum", ...; empty: none.
@@ -41,8 +41,8 @@ struct Piece {
 };
 
 // What makes up part `call.part` that the `index`th rank of the group got: tensors that follow each other, or that are
-// reduced. `sent` is by rank. Of tensors that are not there, `needed` tells; `sources` is then empty, and where the
-// kind is none that is known.
+// reduced. `sent` has an entry for each rank. Where tensors are not there, `needed` tells which, and `sources` is
+// empty; so it is where the kind is unknown.
 struct Flow {
   std::vector<Piece> needed;
   std::vector<TensorRef> sources;

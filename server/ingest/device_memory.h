@@ -21,7 +21,7 @@ class SharedDeviceMemory {
   virtual absl::Status copy(std::uint64_t offset, std::uint64_t bytes, void* to) = 0;  // Done when it returns.
 };
 
-// By the device's UUID (16 bytes) and the handle (64 bytes). Thread-safe.
+// Opens memory by the device's UUID (16 bytes) and the handle (64 bytes). Thread-safe.
 using OpenDeviceMemory = std::function<absl::StatusOr<std::unique_ptr<SharedDeviceMemory>>(const std::string& device,
                                                                                            const std::string& handle)>;
 

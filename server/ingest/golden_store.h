@@ -46,7 +46,7 @@ class GoldenStore {
   // NOT_FOUND: no such golden run, or it does not hold the step.
   absl::StatusOr<std::shared_ptr<const GoldenStep>> load(const std::string& project, const std::string& name,
                                                          std::int32_t rank, std::int64_t step);
-  // By project and name; an empty project: all. Damaged ones say so in `error`.
+  // Lists runs by project and name; an empty project stands for all. Damaged ones say so in `error`.
   std::vector<v1::GoldenSummary> list(const std::string& project);
 
   absl::Status export_to(const std::string& project, const std::string& name, const Sink& sink);
@@ -67,8 +67,8 @@ class GoldenStore {
   struct Golden {
     v1::GoldenHeader header;
     std::string owner;
-    std::map<Key, std::uint64_t> offsets;  // Of the steps' records.
-    std::uint64_t end = 0;                 // Of the last whole record.
+    std::map<Key, std::uint64_t> offsets;  // The steps' records begin there.
+    std::uint64_t end = 0;                 // The last whole record ends there.
   };
   std::string path(const std::string& project, const std::string& name) const;
   // With the lock held, of the file at `path`; `what` is for messages.
@@ -79,7 +79,7 @@ class GoldenStore {
   const std::string directory_;
   const std::uint64_t reserve_;
   std::mutex mutex_;
-  std::map<std::string, Golden> known_;  // By path.
+  std::map<std::string, Golden> known_;  // The key is the path.
   std::atomic<std::uint64_t> imports_ = 0;
 };
 

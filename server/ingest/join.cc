@@ -77,8 +77,8 @@ class Join {
  private:
   // What a rank did in one call of a group.
   struct Side {
-    CollectiveCall call;              // Of its first operation.
-    std::map<int, TensorRef> sent;    // By part, in the rank's own values.
+    CollectiveCall call;              // The call of its first operation.
+    std::map<int, TensorRef> sent;    // Each part is sent in the rank's own values.
     std::map<int, TensorRef> joined;  // The same, in the joined trace's, as far as they are there yet.
     std::map<int, std::vector<std::int64_t>> splits;
     std::string source;
@@ -230,7 +230,8 @@ class Join {
       TraceLeaf taken = leaf;
       taken.value = at_[rank].values[leaf.value] = fresh_value();
       taken.payload = take_payload(rank, leaf.payload);
-      const bool nothing = leaf.count == 0 && held_elsewhere(rank, leaf.name);  // Of what others hold in parts.
+      // Others hold parts of it, and this rank holds none.
+      const bool nothing = leaf.count == 0 && held_elsewhere(rank, leaf.name);
       taken.name = nothing ? StrCat("rank", rank, "/", leaf.name) : name_of(rank, leaf.name);
       added.emplace_back(kind, joined_.leaves.size());
       joined_.leaves.push_back(std::move(taken));
@@ -433,7 +434,7 @@ class Join {
     return true;
   }
 
-  // Of a tap of a rank and one of rank 0's.
+  // Whether a tap of a rank is the same as one of rank 0's.
   bool same_tap(std::size_t rank, const TraceTap& tap, const TraceTap& first) const {
     return std::equal(tap.terms.begin(), tap.terms.end(), first.terms.begin(), first.terms.end(),
                       [&](const TraceTap::Term& a, const TraceTap::Term& b) {
@@ -511,7 +512,8 @@ class Join {
   ValueId last_value_ = 0;
   PayloadId last_payload_ = 0;
   std::map<Key, std::map<std::size_t, Side>> calls_;
-  std::map<std::string, std::set<std::size_t>> holders_;  // By name: of leaves that persist and of taps.
+  // The ranks that hold each leaf that persists, or each tap, by its name.
+  std::map<std::string, std::set<std::size_t>> holders_;
   std::multimap<std::tuple<LeafRole, Format, std::int64_t, std::string>, std::size_t> leaves_;
   std::multimap<std::string, std::pair<std::size_t, std::size_t>> ops_;  // Recipe to rank and index.
   std::map<std::string, TensorRef> reductions_;

@@ -29,10 +29,10 @@ struct Joined {
   std::shared_ptr<const Trace> trace;  // Null: the ranks do not fit together.
   std::string fault;                   // Why not: names ranks, and what was found on each.
   bool contradiction = false;          // They made the same number of calls, and these differ.
-  std::string source;                  // Of the call at fault, where it is known.
+  std::string source;                  // The call at fault stands there, where it is known.
 };
 
-// By rank, all of one step. The identity is rank 0's.
+// `ranks` holds one trace for each rank, all of one step. The identity is rank 0's.
 Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated);
 
 }  // namespace plumbline

@@ -7,12 +7,13 @@
 namespace plumbline::limits {
 
 // Messages.
-inline constexpr std::uint64_t kChunkBytesMax = 1u << 20;                        // Of TensorData.data.
-inline constexpr std::uint64_t kMessageBytesMax = kChunkBytesMax + (64u << 10);  // Of one AuditRequest.
-inline constexpr std::uint64_t kBatchBytesMax = 256u << 10;                      // Of one that holds several frames.
-inline constexpr std::uint64_t kRegionChunkBytesMax = 8u
-                                                      << 20;  // Of a chunk in shared memory: a millisecond of copying.
-inline constexpr std::size_t kRegionsMax = 8;                 // Of a stream: each holds a descriptor.
+inline constexpr std::uint64_t kChunkBytesMax = 1u << 20;                        // TensorData.data holds no more.
+inline constexpr std::uint64_t kMessageBytesMax = kChunkBytesMax + (64u << 10);  // One AuditRequest is no larger.
+// One that holds several frames is no larger.
+inline constexpr std::uint64_t kBatchBytesMax = 256u << 10;
+// A chunk in shared memory is no larger, so that copying it takes a millisecond.
+inline constexpr std::uint64_t kRegionChunkBytesMax = 8u << 20;
+inline constexpr std::size_t kRegionsMax = 8;  // A stream has no more, since each holds a descriptor.
 inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;  // Credit ahead of what was received.
 inline constexpr std::uint64_t kWindowBytesMax = 16u << 20;
 inline constexpr std::uint64_t kResponseBytesQueuedMax = 16u << 20;  // Unread by the client: reading stops.
@@ -31,24 +32,25 @@ inline constexpr std::int64_t kOpsMax = 1 << 20;
 inline constexpr std::int64_t kTapsMax = 1 << 16;
 inline constexpr std::int64_t kPayloadsMax = 1 << 21;
 inline constexpr int kMissedReasonsMax = 64;
-inline constexpr int kModulesMax = 4096;             // Named by a scope, and the same that it leaves out.
-inline constexpr int kTermsMax = 4096;               // Of a tap.
-inline constexpr int kArgumentsMax = 256;            // Of an operation.
-inline constexpr int kResultsMax = 1 << 14;          // Of an operation; a foreach operation has one for each parameter.
+inline constexpr int kModulesMax = 4096;   // Named by a scope, and the same that it leaves out.
+inline constexpr int kTermsMax = 4096;     // A tap has no more.
+inline constexpr int kArgumentsMax = 256;  // An operation has no more.
+// An operation has no more; a foreach operation has one for each parameter.
+inline constexpr int kResultsMax = 1 << 14;
 inline constexpr int kListMax = 1 << 16;             // Elements of an argument that is a list.
-inline constexpr std::int64_t kTextBytesMax = 4096;  // Of a name, a source line, a text argument.
+inline constexpr std::int64_t kTextBytesMax = 4096;  // A name, a source line or a text argument is no longer.
 
 // One tensor.
 inline constexpr int kDimensionsMax = 16;
-inline constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;  // Of a storage or a window.
+inline constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;  // A storage or a window has no more.
 inline constexpr int kElementBytesMax = 8;
 
 // Identities.
 inline constexpr int kIdentityBytesMax = 128;
 inline constexpr int kRanksMax = 65536;
-inline constexpr int kRanksJoinedMax = 64;  // Of one run, judged together.
+inline constexpr int kRanksJoinedMax = 64;  // So many ranks of one run are judged together.
 inline constexpr int kRunsMax = 4096;       // Remembered by one daemon; the oldest without a stream goes first.
-inline constexpr int kStepsQueuedMax = 64;  // Of one stream, not yet answered: reading stops.
+inline constexpr int kStepsQueuedMax = 64;  // Reading stops where one stream has so many that are not yet answered.
 
 // Shares of --memory-limit. What streams hold (steps that are open, queued or waiting for their reference) and what
 // audits work in are kept apart, so that open steps can never take the memory that would finish them.

@@ -35,7 +35,7 @@ class MemoryBudget {
     MemoryBudget* budget_ = nullptr;
     std::uint64_t bytes_ = 0;
     bool waiting_ = false;
-    std::uint64_t releases_seen_ = 0;  // Of the budget, when take() last answered kWait.
+    std::uint64_t releases_seen_ = 0;  // The budget's count of releases when take() last answered kWait.
   };
 
   explicit MemoryBudget(std::uint64_t limit_bytes) : limit_(limit_bytes) {}

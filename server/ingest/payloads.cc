@@ -1,7 +1,7 @@
 #include "server/ingest/payloads.h"
 
 #ifdef __x86_64__
-#include <xxh_x86dispatch.h>  // By the widest vectors of this machine: three times as fast.
+#include <xxh_x86dispatch.h>  // It hashes by the widest vectors of this machine, three times as fast.
 #endif
 
 #include <algorithm>

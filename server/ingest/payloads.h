@@ -60,7 +60,7 @@ class Payloads {
   bool complete(PayloadId id) const;
   std::optional<PayloadId> first_incomplete() const;
   std::uint64_t received(PayloadId id) const;
-  XXH128_hash_t hash(PayloadId id) const;  // Of a complete payload.
+  XXH128_hash_t hash(PayloadId id) const;  // The payload must be complete.
 
   // Hands over a complete payload; nullptr if there is none.
   Bytes bytes(PayloadId id) const;

@@ -302,7 +302,8 @@ void make_taps_whole(Trace* joined) {
     if (tap.part) by_name[std::string(unranked(tap.name))].push_back(&tap);
   if (by_name.empty()) return;
   ValueId last = last_value(*joined);
-  std::map<const TraceTap*, std::optional<TraceTap>> replaced;  // By the first tap of each whole; others: by nothing.
+  // The first tap of each whole is replaced by the whole, the others by nothing.
+  std::map<const TraceTap*, std::optional<TraceTap>> replaced;
   for (const auto& [name, taps] : by_name) {
     std::vector<const TracePart*> parts;
     for (const TraceTap* tap : taps) parts.push_back(&*tap->part);

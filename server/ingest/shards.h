@@ -22,8 +22,8 @@ std::uint64_t bytes_of_wholes(const std::vector<std::shared_ptr<const Trace>>& r
 // its state, as it was, where another updated its own, gets a tap that says so.
 std::vector<std::shared_ptr<const Trace>> with_whole_leaves(std::vector<std::shared_ptr<const Trace>> ranks);
 
-// Of a joined trace: one tap in place of the ranks' parts of it. Parts that make up no whole are named by what they
-// are, such as "grad:w[0:4, 0:8]": what they are parts of has another shape.
+// Puts one tap of a joined trace in place of the ranks' parts of it. Parts that make up no whole are named by what they
+// are, such as "grad:w[0:4, 0:8]", since what they are parts of has another shape.
 void make_taps_whole(Trace* joined);
 
 }  // namespace plumbline

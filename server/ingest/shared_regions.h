@@ -92,7 +92,7 @@ class SharedRegions {
 
   // What is wrong with where a chunk is said to lie.
   Violation check(const v1::TensorData& data) const;
-  // Of a chunk that was checked; valid until the next call.
+  // Reads a chunk that was checked; the reader is valid until the next call.
   RegionReader reader(const v1::TensorData& data);
   const std::string& failure() const { return failure_; }  // Why the last reader ended early.
 

@@ -18,7 +18,7 @@
 
 namespace plumbline {
 
-using ValueId = std::uint64_t;    // Of a storage value; 0: absent.
+using ValueId = std::uint64_t;    // The id of a storage value; 0 means that it is absent.
 using PayloadId = std::uint64_t;  // 0: absent.
 using Bytes = std::shared_ptr<const std::vector<std::uint8_t>>;
 
@@ -162,7 +162,8 @@ struct Trace {
   std::vector<TraceTap> taps;
   std::map<PayloadId, Bytes> payloads;
   std::string digest;  // 32 hexadecimal digits over all frames.
-  // Of the traces of several ranks, joined into one (join.h): their digests. Empty: of one rank alone.
+  // The digests of the traces of several ranks that were joined into one (join.h). They are empty where there is one
+  // rank alone.
   std::vector<std::string> rank_digests;
   bool replicated = false;  // All ranks hold the same parameters.
 
@@ -182,7 +183,8 @@ struct TraceRecord {
   // What an earlier step of the run left: digests by name, for the invariants.
   std::int64_t previous_step = -1;  // -1: none.
   std::map<std::string, std::string> previous_digests;
-  std::map<std::string, std::string> previous_untouched;  // Of what it left alone: for those of this step.
+  // What that step left alone, to be compared with what this step leaves alone.
+  std::map<std::string, std::string> previous_untouched;
 };
 
 }  // namespace plumbline

@@ -177,7 +177,7 @@ absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream
   return std::shared_ptr<const Trace>(std::move(trace));
 }
 
-// Of a file that begins with a magic: whole, and of our version.
+// Checks that a file that begins with a magic is whole, and of our version.
 absl::Status check_seal(int descriptor, std::uint64_t end, const char* magic) {
   if (magic[kVersionAt] != kMagic[kVersionAt] && magic[kVersionAt] >= '0' && magic[kVersionAt] <= '9') {
     return absl::FailedPreconditionError(

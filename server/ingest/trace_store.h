@@ -39,7 +39,7 @@ class TraceStore {
   // Removes the traces of a job, or those that were written before `time`; as if they had never been. How many.
   std::size_t remove_job(const std::string& project, const std::string& job);
   std::size_t remove_before(std::chrono::system_clock::time_point time);
-  std::string path(const StepIdentity& step) const;  // Of the step's file, whether it is there or not.
+  std::string path(const StepIdentity& step) const;  // The path of the step's file, whether it is there or not.
   std::uint64_t used_bytes() const;
 
   static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.

@@ -134,7 +134,7 @@ class Limiter {
     std::size_t lines = 0, suppressed = 0;
   };
   std::mutex mutex_;
-  std::map<std::string, Window> windows_;  // By event: there are few.
+  std::map<std::string, Window> windows_;  // The key is an event, of which there are few.
 };
 
 }  // namespace

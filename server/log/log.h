@@ -13,7 +13,7 @@ namespace plumbline {
 enum class LogFormat { kText, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Of every line, those of others too, from now on. Call before there are threads.
+// Sets the format of every line from now on, those of others too. Call it before there are threads.
 void set_log(LogFormat format, LogLevel level_min);
 
 using LogFields = std::vector<std::pair<std::string_view, std::string>>;

@@ -33,7 +33,7 @@ class Call {
   // Present and not None.
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
-  // Of tensors.
+  // Whether the argument is a list of tensors.
   bool is_list(std::string_view name) const;
 
   // Arguments. A missing or unexpected kind throws Unsupported.
@@ -121,7 +121,7 @@ class Call {
   std::vector<TraceArgument> arguments_;
   std::vector<std::size_t> outputs_;
   std::map<std::size_t, NodeId>& made_;
-  std::function<Expr(std::size_t)> observe_;  // By index of the result.
+  std::function<Expr(std::size_t)> observe_;  // It is called with the index of the result.
   std::optional<NodeId> decided_;
   std::optional<Grid> grid_;
   std::optional<Choice> choice_;

@@ -24,7 +24,7 @@ struct Expr {
   Emitter* emitter = nullptr;
   NodeId id = 0;
 
-  // By value: the graph's nodes move while it grows.
+  // It returns a copy, since the graph's nodes move while it grows.
   Shape shape() const;
   std::int64_t size(std::size_t dim) const;
   std::int64_t count() const;

@@ -34,7 +34,7 @@ struct Node {
   Attributes attributes;
   Shape shape;
   Format result = Format::kFloat32;  // In which the device holds it; inner nodes of a fused kernel: its compute format.
-  Format compute = Format::kFloat32;  // Of the arithmetic that made it.
+  Format compute = Format::kFloat32;  // The arithmetic that made it has this format.
   std::uint32_t origin = 0;           // Index into Graph::origins; 0 for leaves.
 };
 
@@ -59,7 +59,7 @@ struct GraphDecision {
   NodeId node = 0;
   Bytes sides;                    // Row-major, of the node's shape. NaN: not told.
   bool overflow = false;          // It asks whether a format overflowed, which exact arithmetic cannot know.
-  Format format = Format::kBool;  // Of `sides`.
+  Format format = Format::kBool;  // The format of `sides`.
   std::optional<Choice> choice = std::nullopt;
 };
 
@@ -119,7 +119,7 @@ struct Draw {
   std::string family;           // "normal", "bernoulli"; otherwise the operation's name.
   std::vector<double> numbers;  // Parameters that are plain numbers, in the family's order.
   std::vector<NodeId> inputs;   // Parameters that are tensors.
-  // Of a normal draw its mean and deviation, of a uniform one its ends: any two of a family are one, moved and scaled.
+  // A normal draw has its mean and deviation, a uniform one its ends: any two of a family are one, moved and scaled.
   std::vector<Parameter> place;
 };
 
@@ -132,7 +132,7 @@ struct GraphCoverage {
   struct Module {
     std::uint64_t audited = 0, opaque = 0;
   };
-  std::map<std::string, Module> modules;  // By path.
+  std::map<std::string, Module> modules;  // The key is the path.
 };
 
 struct Graph {

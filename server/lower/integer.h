@@ -27,7 +27,7 @@ enum class Bits : std::uint8_t { kAnd, kOr, kExclusiveOr };
 Expr bitwise(Bits kind, Expr a, Expr b, Format format);
 Expr bitwise_not(Expr x, Format format);
 
-// By 2^shift, to minus infinity.
+// Divides by 2^shift and rounds to minus infinity.
 Expr shifted_right(Expr x, int shift, Format format);
 // With the divisor's sign, of a number beyond 2^53 by a positive one.
 Expr long_remainder(Expr x, double divisor);

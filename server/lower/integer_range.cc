@@ -125,7 +125,7 @@ IntegerRange IntegerRanges::compute(NodeId id) {
       return {in(0).low - in(1).high, in(0).high - in(1).low, in(0).assumed || in(1).assumed};
     case Primitive::kMul:
       return product(in(0), in(1));
-    case Primitive::kDiv: {  // By an integer that is not 0.
+    case Primitive::kDiv: {  // The divisor is an integer that is not 0.
       const double most = magnitude(in(0));
       const IntegerRange by = in(1);
       const double least = by.low > 0 ? by.low : by.high < 0 ? -by.high : 1;

@@ -29,7 +29,7 @@ class IntegerRanges {
  public:
   explicit IntegerRanges(const Graph& graph) : graph_(graph) {}
 
-  // Of a node that holds integers.
+  // The node must hold integers.
   IntegerRange of(NodeId id);
   // Says what is known of a node by how it was made.
   void set(NodeId id, IntegerRange range);

@@ -217,7 +217,7 @@ class Lowering {
     graph_.origins.push_back(
         {defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(), defined});
     emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
-    std::map<std::size_t, NodeId> made;  // By index of the result.
+    std::map<std::size_t, NodeId> made;  // The key is the index of the result.
     std::optional<NodeId> decided;
     const Match match = find_rule(op.name);
     bool modelled = match.rule != nullptr;
@@ -561,7 +561,7 @@ class Lowering {
   std::set<WantedResult> wanted_;
   std::set<std::string> missing_;  // Names of the operations without whose results nothing can be lowered.
   std::string first_missing_;
-  // Of the operation at hand.
+  // It belongs to the operation at hand.
   std::optional<Call::Grid> grid_;
   std::optional<Call::Choice> choice_;
   std::string reason_;  // Why its rule does not model it.

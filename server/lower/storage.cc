@@ -8,7 +8,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kPiecesMax = 256;  // Of a window that is put together.
+constexpr std::size_t kPiecesMax = 256;  // A window is put together of no more.
 
 // Writes that a read of a storage looks behind. To look is cheaper than to put the storage together by some factor; a
 // read of one element at a time, each older than the last, then costs both alike.

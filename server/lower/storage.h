@@ -64,7 +64,7 @@ class Storage {
     std::optional<Expr> whole = std::nullopt;  // A node whose row-major elements are the storage's.
     std::string unknown;
     std::optional<MissingResult> missing = std::nullopt;
-    Format format = Format::kUnknown;  // Of what is missing.
+    Format format = Format::kUnknown;  // The format of what is missing.
     ValueId missing_below = 0;         // What is missing among the values that this one was written upon; 0: nothing.
   };
 

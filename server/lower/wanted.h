@@ -7,8 +7,8 @@
 namespace plumbline {
 
 struct WantedResult {
-  std::string op;      // Of operations of this name: "aten::max.dim".
-  bool fused = false;  // Of those inside of a compiled region alone, whose results nobody can observe.
+  std::string op;      // Operations of this name are meant, such as "aten::max.dim".
+  bool fused = false;  // Only those inside of a compiled region are meant, whose results nobody can observe.
   friend auto operator<=>(const WantedResult&, const WantedResult&) = default;
 };
 

@@ -72,7 +72,7 @@ class Metrics {
   void set_worker_busy_ratio(double ratio);
   void set_worker_memory_bytes(std::uint64_t bytes);
 
-  // Of one worker, by its name in --workers: "cpu", "cuda:0".
+  // The worker has the name that --workers gives it: "cpu", "cuda:0".
   void set_worker_up(const std::string& worker, bool up);
   void set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes);
   void add_worker_restart(const std::string& worker);
@@ -80,10 +80,11 @@ class Metrics {
 
   // Open, and turned away since the daemon started.
   void set_connections(std::size_t open, std::size_t refused);
-  void set_faults(std::uint64_t faults);  // Of the daemon's own, since it started (server/fault/fault.h).
+  // The number of the daemon's own faults since it started (server/fault/fault.h).
+  void set_faults(std::uint64_t faults);
   // Whether the daemon does its work, by what may keep it from that ("store", "disk", ...).
   void set_ready(const std::string& check, bool ready);
-  void set_disk_free_bytes(std::uint64_t bytes);  // Of the data directory's file system.
+  void set_disk_free_bytes(std::uint64_t bytes);  // Free space of the data directory's file system.
 
   // Called before each scrape, one scrape at a time: the place to set the gauges.
   void on_scrape(std::function<void()> refresh);

@@ -14,7 +14,7 @@ namespace plumbline {
 // that contradict each other and what is stated twice.
 Profile read_profile(const std::string& file);
 
-// By the name that profiles give it.
+// Finds a function by the name that profiles give it.
 std::optional<Function> function_named(std::string_view name);
 
 }  // namespace plumbline

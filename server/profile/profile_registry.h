@@ -17,8 +17,8 @@ class ProfileRegistry {
   // read_profile refuses, and for a name that two files hold.
   static ProfileRegistry load(const std::string& directory);
 
-  // By name, options included in any order ("cuda-sm90+tf32+reduced"). Null if there is none, and where more than
-  // kMadeMax combinations of options were asked for. Lives as long as the registry. Thread-safe.
+  // Finds a profile by its name, options included in any order ("cuda-sm90+tf32+reduced"). It is null if there is none,
+  // and where more than kMadeMax combinations of options were asked for. Lives as long as the registry. Thread-safe.
   const Profile* find(const std::string& name) const;
   std::vector<std::string> names() const;     // Without options.
   static std::vector<std::string> options();  // As they are written.

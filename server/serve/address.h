@@ -14,7 +14,7 @@ struct Address {
   Kind kind = Kind::kUnix;
   bool loopback = true;  // No other machine reaches it.
   std::string text;      // As gRPC takes it: "unix:/run/plumbline.sock", "127.0.0.1:7077".
-  std::string path;      // Of the unix socket.
+  std::string path;      // The path of the unix socket.
 };
 
 // Reads "unix:PATH", "unix:///PATH" or "HOST:PORT"; `flag` is for messages. A host is what it resolves to: it is taken

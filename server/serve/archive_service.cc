@@ -29,7 +29,7 @@ namespace {
 using absl::StrCat;
 
 constexpr std::chrono::milliseconds kCancelledPoll{100};  // How often a call asks whether its client is still there.
-constexpr std::uint64_t kGoldenBytesMax = std::uint64_t{4} << 30;  // Of a file that is imported.
+constexpr std::uint64_t kGoldenBytesMax = std::uint64_t{4} << 30;  // An imported file is no larger.
 
 std::string project_of(const v1::GoldenName& name) { return name.project().empty() ? "default" : name.project(); }
 

@@ -19,7 +19,7 @@ namespace plumbline {
 
 namespace {
 
-constexpr std::size_t kClientBytesMax = 64;  // Of a client's version.
+constexpr std::size_t kClientBytesMax = 64;  // A client's version is no longer.
 
 void log_refused_run(const v1::Identity& identity, const absl::Status& status) {
   log_event(LogLevel::kWarning, "run_refused",

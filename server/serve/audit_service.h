@@ -35,11 +35,11 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     StepPipeline* pipeline = nullptr;
     SerialExecutor* disk = nullptr;
     const ProfileRegistry* profiles = nullptr;
-    MemoryBudget* memory = nullptr;       // Of all steps that streams hold.
+    MemoryBudget* memory = nullptr;       // All steps that streams hold are charged to it.
     std::shared_ptr<BufferPool> buffers;  // For their payloads; may be null.
     Metrics* metrics = nullptr;
     GoldenStore* golden = nullptr;
-    OpenDeviceMemory open_device_memory;  // Of clients on this node; may be empty.
+    OpenDeviceMemory open_device_memory;  // It opens the memory of clients on this node, and may be empty.
     const Access* access = nullptr;
   };
   struct Options {
@@ -88,7 +88,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
-  std::map<std::string, std::size_t> streams_of_users_;  // By Caller::name().
+  std::map<std::string, std::size_t> streams_of_users_;  // The key is Caller::name().
   DeviceHandles device_handles_;
   bool draining_ = false;
   bool stop_ = false;

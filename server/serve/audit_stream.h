@@ -56,8 +56,8 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   // All with the lock held.
   void open();
   absl::Status may_stream() const;
-  void take_frame();                         // Of read_: into the assembler.
-  void take_batch();                         // Of request_: the same of its frames, from batch_next_ on.
+  void take_frame();                         // Hands the frame in read_ to the assembler.
+  void take_batch();                         // Does the same for the frames in request_, from batch_next_ on.
   bool take(TraceAssembler::Result result);  // What became of a frame. False: nothing behind it may be taken now.
   // Gives a frame to the assembler; what that throws costs the open step.
   TraceAssembler::Result assemble(const std::function<TraceAssembler::Result()>& add);
@@ -65,7 +65,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void steer(const v1::Pace& pace);
   void next_frame();  // Reads on, unless too much is unanswered.
   void read();
-  void note_arrival();  // Of what was asked for by read().
+  void note_arrival();  // Notes that what read() asked for has arrived.
   void half_closed();
   void submit_step();
   void refuse_step(Violation violation);
@@ -75,9 +75,9 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void write_next();
   void end(grpc::Status status);  // Once what is queued has been written.
   void end_by(const absl::Status& fault);
-  StepPipeline::Done answer();  // Of a step in the pipeline.
+  StepPipeline::Done answer();  // Makes what the pipeline calls once it has judged the step.
   void end_if_idle();
-  void let_go();  // Of the run and the open step.
+  void let_go();  // Gives up the run and the open step.
 
   AuditService* const service_;
   grpc::CallbackServerContext* const context_;
@@ -88,7 +88,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   v1::AuditRequest request_;  // Parsed from read_, unless that is data.
   grpc::ByteBuffer written_;
   std::deque<grpc::ByteBuffer> responses_;
-  std::uint64_t response_bytes_ = 0;  // Of responses_.
+  std::uint64_t response_bytes_ = 0;  // The size of responses_.
   bool write_busy_ = false;
   bool read_paused_ = false;  // No read is under way: too much is unanswered.
   bool ack_due_ = false;
@@ -105,7 +105,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   int batch_next_ = 0;                // Frames of the batch in read_ that were taken.
   // Since when the client is waited for: for a frame, or to take the end. InfiniteFuture: it is not.
   absl::Time waiting_since_ = absl::InfiniteFuture();
-  absl::Duration step_time_ = absl::ZeroDuration();  // Of the open step, without the wait at hand.
+  absl::Duration step_time_ = absl::ZeroDuration();  // The time that the open step took, without the wait at hand.
   std::uint64_t step_bytes_ = 0;
   std::uint64_t received_ = 0;
   std::uint64_t credit_ = 0;

@@ -35,7 +35,7 @@ class Connections {
 
   const std::size_t most_, most_of_a_peer_;
   mutable std::mutex mutex_;
-  std::map<int, Connection> all_;  // By descriptor.
+  std::map<int, Connection> all_;  // The key is the descriptor.
   std::map<std::string, std::size_t> of_peers_;
   absl::Time swept_ = absl::InfinitePast();
   std::size_t refused_ = 0;

@@ -53,12 +53,12 @@ struct Daemon::State {
   const DaemonOptions options;
   Metrics metrics;
   MemoryBudget memory;
-  const std::shared_ptr<BufferPool> buffers;  // Of payloads.
+  const std::shared_ptr<BufferPool> buffers;  // They hold payloads.
   ProfileRegistry profiles;
   RunRegistry runs;
   std::unique_ptr<Access> access;
   std::unique_ptr<TraceStore> references;
-  std::unique_ptr<TraceStore> kept;  // Of TYPE_II verdicts.
+  std::unique_ptr<TraceStore> kept;  // It keeps the traces of TYPE_II verdicts.
   std::unique_ptr<GoldenStore> golden;
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<VerdictStore> store;
@@ -291,7 +291,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);  // Connections that say nothing,
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000);      // and those that ask nothing, end.
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);         // Of one connection.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);         // One connection has no more.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   builder.RegisterService(state->audits.get());
   builder.RegisterService(state->verdicts->service());

@@ -19,20 +19,20 @@ namespace plumbline {
 
 struct DaemonOptions {
   std::vector<Address> listen;
-  mode_t socket_mode = 0600;  // Of unix sockets.
+  mode_t socket_mode = 0600;  // Unix sockets have this mode.
   gid_t socket_group = static_cast<gid_t>(-1);
   Access::Options access;
-  TlsFiles tls;  // Of TCP listeners; without them nothing is encrypted.
+  TlsFiles tls;  // TCP listeners use them; without them nothing is encrypted.
   std::string data_dir;
   std::string metrics_listen;  // ADDRESS:PORT; empty: none.
   std::string profiles;        // Directory.
   WorkerList workers{{}, 1};
   DeviceMemory device_memory;
-  int threads = 1;                // Of all cpu workers together.
+  int threads = 1;                // All cpu workers together have so many.
   double step_work_limit = 1e16;  // Multiplications of a step, by estimate.
   std::uint64_t memory_bytes = 0;
   std::uint64_t trace_quota_bytes = 0;
-  std::uint64_t disk_reserve_bytes = 0;  // Of the data directory's file system, for verdicts alone.
+  std::uint64_t disk_reserve_bytes = 0;  // So much of the data directory's file system is left to verdicts alone.
   absl::Duration reference_timeout = absl::Seconds(60);
   absl::Duration audit_timeout = absl::Minutes(5);
   absl::Duration orphan_timeout = absl::Seconds(10);

@@ -13,9 +13,9 @@ namespace {
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr ssize_t kPrefaceBytes = sizeof kPreface - 1;
-constexpr ssize_t kHeaderBytes = 5;          // Of a TLS record: its type, a version, its length.
+constexpr ssize_t kHeaderBytes = 5;          // A TLS record begins with its type, a version and its length.
 constexpr char kHandshake[] = {0x16, 0x03};  // Its type, the first byte of every version.
-constexpr int kRecordBytesMax = 16384;       // Of an unencrypted one.
+constexpr int kRecordBytesMax = 16384;       // An unencrypted record is no longer.
 
 Greeting of_http2(const char* bytes, ssize_t got) {
   if (memcmp(bytes, kPreface, static_cast<std::size_t>(std::min(got, kPrefaceBytes))) != 0) return Greeting::kOther;

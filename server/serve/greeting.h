@@ -7,8 +7,8 @@ namespace plumbline {
 
 enum class Protocol { kHttp2, kTls };
 
-// Of what has arrived on a socket, which stays there to be read. kWhole: the preface of HTTP/2 (RFC 9113, 3.4), or the
-// record that begins a TLS handshake (RFC 8446, 5.1). kOther: something that cannot become one, or the end.
+// What has arrived on a socket, which stays there to be read. kWhole is the preface of HTTP/2 (RFC 9113, 3.4), or the
+// record that begins a TLS handshake (RFC 8446, 5.1). kOther is something that cannot become one, or the end.
 enum class Greeting : std::uint8_t { kNone, kPart, kWhole, kOther };
 Greeting greeting_of(int connection, Protocol protocol);
 

@@ -19,8 +19,8 @@ constexpr char kScheme[] = "Bearer ";
 
 absl::string_view view(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Of a connection that a Listener gave to gRPC: such a peer is named after its descriptor, which stays open as long
-// as one of its calls lives.
+// The peer of a connection that a Listener gave to gRPC is named after its descriptor, which stays open as long as one
+// of its calls lives.
 absl::StatusOr<Peer> peer_of(int descriptor) {
   ucred credentials{};
   socklen_t size = sizeof credentials;

@@ -25,14 +25,14 @@ class Listener {
  public:
   struct Options {
     Address address;
-    mode_t mode = 0600;                    // Of a unix socket.
+    mode_t mode = 0600;                    // A unix socket has this mode.
     gid_t group = static_cast<gid_t>(-1);  // -1: as it comes.
     Protocol protocol = Protocol::kHttp2;
     int inherited = -1;  // A unix socket that listens there already, whose mode and group stay; -1: none.
   };
   using Give = std::function<void(int connection)>;  // Takes it over.
 
-  // Of a unix socket, takes the place of one that nobody listens on any more. Errors name the flag and the address:
+  // A unix socket takes the place of one that nobody listens on any more. Errors name the flag and the address:
   // UNAVAILABLE (somebody does), FAILED_PRECONDITION (something else than a socket is there), PERMISSION_DENIED.
   static absl::StatusOr<std::unique_ptr<Listener>> listen(const Options& options);
   // Takes no more connections and removes the socket, unless it was inherited. What they are given to must live until

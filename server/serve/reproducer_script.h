@@ -9,7 +9,7 @@ namespace plumbline {
 
 struct ReproducerScript {
   std::string script;
-  std::string data;  // Of the file beside it; empty: the script holds everything.
+  std::string data;  // The content of the file beside it; it is empty where the script holds everything.
 };
 
 ReproducerScript write_reproducer(const Reproducer& reproducer, const Verdict& verdict);

@@ -18,7 +18,7 @@ class VerdictService {
   struct Parts {
     VerdictStore* store = nullptr;
     const Access* access = nullptr;
-    TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
+    TraceStore* kept = nullptr;  // It keeps the traces of TYPE_II verdicts.
     TraceStore* references = nullptr;
     RunRegistry* runs = nullptr;
     v1::ServerInfo info = {};

@@ -17,7 +17,7 @@ struct WorkerList {
 // "cuda:0,cuda:1,cpu,cpu" or "cpu:2". Errors name the entry.
 absl::StatusOr<WorkerList> parse_workers(const std::string& text);
 
-// Of a device's memory: "8GiB" or "10%".
+// A part of a device's memory: "8GiB" or "10%".
 struct DeviceMemory {
   std::uint64_t bytes = 0;  // 0: percent holds.
   double percent = 10;

@@ -46,7 +46,7 @@ class CommitQueue {
   };
 
   void run();
-  absl::Status commit(std::deque<Item>& group);  // Of the group as a whole.
+  absl::Status commit(std::deque<Item>& group);  // Commits the group as a whole.
   void report(const absl::Status& status, std::size_t records);
 
   SqliteConnection* const connection_;
@@ -58,7 +58,7 @@ class CommitQueue {
   std::condition_variable wake_;
   std::deque<Item> pending_;
   bool stopping_ = false;
-  // Of the writer thread: since when commits fail, and how many records they did not take.
+  // The writer thread sets these: since when commits fail, and how many records they did not take.
   std::atomic<std::size_t> refused_ = 0;
   std::chrono::steady_clock::time_point reported_;
   std::thread writer_;  // Last: it uses all of the above.

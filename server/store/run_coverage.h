@@ -11,7 +11,7 @@
 namespace plumbline {
 
 // Adds the coverage of each rank of a run whose steps state their modules; of the job's last run where `run` is empty.
-// Of runs that may not be seen: nothing.
+// Adds nothing of runs that may not be seen.
 absl::Status add_run_coverage(const SqliteConnection& connection, const std::string& project, const std::string& job,
                               std::string run, const Visibility& seen,
                               google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage);

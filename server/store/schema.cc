@@ -9,7 +9,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kIncremental = 2;  // Of PRAGMA auto_vacuum.
+constexpr std::int64_t kIncremental = 2;  // PRAGMA auto_vacuum has this value.
 
 // What each version added to the one before it; an empty database is of version 0. A version that was released is never
 // changed again: tests bring databases of every version up to ours.

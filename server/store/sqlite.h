@@ -36,7 +36,7 @@ class SqliteStatement {
 
   std::int64_t integer(int column) const;
   double real(int column) const;       // NULL is NaN.
-  std::string text(int column) const;  // Of texts and blobs.
+  std::string text(int column) const;  // Reads texts and blobs.
   std::size_t bytes(int column) const;
   bool is_null(int column) const;
 

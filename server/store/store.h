@@ -66,7 +66,7 @@ struct KeepLimits {
 struct Retention {
   KeepLimits verdicts;  // Bytes: of the whole database.
   KeepLimits errors;    // No bytes.
-  KeepLimits runs;      // By when they were last seen, with all that is theirs. No bytes.
+  KeepLimits runs;      // Runs go by when they were last seen, with all that is theirs. They have no limit of bytes.
 };
 
 // Asked while a query runs; true: give it up, with CANCELLED.

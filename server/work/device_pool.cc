@@ -5,7 +5,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kGranule = 256;  // Of the device's own alignment.
+constexpr std::size_t kGranule = 256;  // Sizes are multiples of the device's own alignment.
 
 // SIZE_MAX and its like are beyond every limit.
 std::int64_t rounded(std::size_t bytes) {

@@ -23,7 +23,7 @@ class DevicePool final : public MemoryResource {
   struct Use {
     std::int64_t lent = 0;
     std::int64_t kept = 0;
-    std::int64_t most = 0;     // Of both together, ever.
+    std::int64_t most = 0;     // The most that both together ever were.
     std::int64_t refused = 0;  // Allocations that got nothing.
   };
   Use use() const;
@@ -35,7 +35,7 @@ class DevicePool final : public MemoryResource {
   Device& device_;
   const std::int64_t limit_;
   mutable std::mutex mutex_;
-  std::map<std::int64_t, std::vector<void*>> kept_;  // By size.
+  std::map<std::int64_t, std::vector<void*>> kept_;  // The key is the size.
   Use use_;
 };
 

@@ -30,7 +30,7 @@ struct Run {
   const Profile* profile = nullptr;
   std::string profile_name;
   double alpha = kDefaultAlpha;
-  std::optional<StepIdentity> reference;  // Of the run to pair with, without step.
+  std::optional<StepIdentity> reference;  // The run to pair with, without step.
   std::string reference_name;             // As the client wrote it.
   std::string golden, record_golden;      // Names of golden runs; empty: none.
   Budget budget;
@@ -38,11 +38,11 @@ struct Run {
   bool replicated = false;
   bool pairs_with_any = false;  // Its owner may see the runs of others, and so be compared with them.
 
-  // Of the verdict of a step: all ranks of a run that are judged together have rank 0's.
+  // The identity of a step's verdict: all ranks of a run that are judged together have rank 0's.
   StepIdentity judged(std::int64_t step) const;
 
-  StepMemory memory;            // Of the scheduler's tasks of this run, which never run at the same time.
-  std::int64_t last_step = -1;  // Of the disk thread: the last step that was admitted.
+  StepMemory memory;            // The scheduler's tasks of this run use it, which never run at the same time.
+  std::int64_t last_step = -1;  // The disk thread sets it: the last step that was admitted.
 };
 
 class RunRegistry {
@@ -60,7 +60,7 @@ class RunRegistry {
     Budget budget;
     std::int32_t ranks = 0;  // 0: 1.
     bool replicated = false;
-    StepMemory memory;  // Of a run that this daemon has not seen yet: what it left with an earlier one.
+    StepMemory memory;  // What a run that this daemon has not seen yet left with an earlier one.
   };
 
   // Opens a run, or finds it again. What is wrong otherwise: names, alpha, a reference to itself, another owner,
@@ -100,10 +100,11 @@ class RunRegistry {
   void unreference(const std::string& id);
 
   mutable std::mutex mutex_;
-  std::map<std::string, Entry> runs_;           // By run_id().
+  std::map<std::string, Entry> runs_;           // The key is run_id().
   std::map<std::string, std::string> handles_;  // To run_id().
-  std::list<std::string> ages_;                 // Of runs, least recently opened first.
-  // By job; at most kWantedJobsMax jobs, kWantedMax results each.
+  // The runs, least recently opened first.
+  std::list<std::string> ages_;
+  // The key is a job; there are at most kWantedJobsMax jobs, with kWantedMax results each.
   std::map<std::string, std::set<WantedResult>> wanted_;
   std::map<std::string, int> referenced_;  // run_id() of references to the number of reasons why they are.
   std::random_device random_;

@@ -15,7 +15,8 @@ namespace plumbline {
 namespace {
 
 constexpr absl::Duration kAbout = absl::Seconds(10);  // How long a job is taken to be about after a task.
-constexpr double kMultiplicationsPerSecond = 1e9;     // Of what a task is said to be: audits compute it several times.
+// It counts what a task is said to be, which audits compute several times.
+constexpr double kMultiplicationsPerSecond = 1e9;
 constexpr double kHistory = 20;
 
 bool lately(absl::Time ended, absl::Time now) { return now - ended < kAbout; }

@@ -44,14 +44,14 @@ class Scheduler {
 
   struct Place {
     std::string name = "cpu";
-    int workers = 1;                          // Of a device: one, and no task is long.
-    std::uint64_t memory_bytes = UINT64_MAX;  // Of all tasks that run here at a time.
+    int workers = 1;                          // A device has one, and no task is long.
+    std::uint64_t memory_bytes = UINT64_MAX;  // All tasks that run here at a time may take so much.
     bool device = false;
   };
   struct Options {
     std::vector<Place> places = {Place{}};
     std::function<absl::Time()> now = absl::Now;
-    // Of the processor, by the calling thread: what tasks cost on the host, however busy the machine is.
+    // The processor time of the calling thread is what tasks cost on the host, however busy the machine is.
     std::function<absl::Duration()> spent = &spent_by_this_thread;
   };
 
@@ -68,7 +68,7 @@ class Scheduler {
   };
   enum class Ran {
     kDone,
-    kFailed  // By its device: again, on the host, before anything else of its run.
+    kFailed  // Its device failed it: it runs again, on the host, before anything else of its run.
   };
 
   struct Task {
@@ -78,7 +78,7 @@ class Scheduler {
     bool ready = true;                     // False: wait for make_ready().
     std::function<Ran(const Turn&)> work;  // Must not throw. Destroyed before the next task of its run starts.
     double multiplications = 0;            // That it is taken to be; 0: nothing is known.
-    std::string owner = "";                // Of the job.
+    std::string owner = "";                // The job's owner.
   };
 
   static constexpr absl::Duration kShort = absl::Milliseconds(100);  // A task may cost and still be a short one.
@@ -90,7 +90,7 @@ class Scheduler {
   // RESOURCE_EXHAUSTED: larger than every place's memory. FAILED_PRECONDITION: every place is closed. UNAVAILABLE:
   // draining.
   absl::StatusOr<Ticket> submit(Task task);
-  void make_ready(Ticket ticket);  // Of a task that has started or is unknown: no effect.
+  void make_ready(Ticket ticket);  // It has no effect on a task that has started or is unknown.
   void close(std::size_t place);   // It runs nothing more, for good.
 
   // Takes no more tasks and waits until all have run; true if they have by `deadline`.
@@ -109,13 +109,13 @@ class Scheduler {
   struct Queued {
     Ticket ticket = 0;
     Task task;
-    bool failed = false;  // By a device.
+    bool failed = false;  // A device failed it.
   };
   using JobKey = std::pair<std::string, std::string>;  // Its owner, its name.
-  enum class Lane { kAhead, kBehind };                 // Of a thread: whether others come before it.
+  enum class Lane { kAhead, kBehind };                 // Whether others come before a thread.
   struct Job {
     std::map<std::string, std::deque<Queued>> runs;  // A run whose task is being run has an entry, perhaps empty.
-    std::list<std::string> order;                    // Of runs, the next one first.
+    std::list<std::string> order;                    // The runs, the next one first.
     std::map<std::string, bool> running;
   };
   struct Last {  // Task of a job at a place.
@@ -123,14 +123,14 @@ class Scheduler {
     absl::Duration cost;
     double multiplications = 0;
   };
-  struct State {  // Of a place.
+  struct State {  // Each place has one.
     bool open = true;
-    std::uint64_t memory = 0, memory_of_long = 0;  // Of the tasks that run here.
+    std::uint64_t memory = 0, memory_of_long = 0;  // The tasks that run here take so much.
     std::uint64_t waiting_long = 0;                // Bytes of the long task that waits for memory; 0: none does.
     int running_short = 0, running_long = 0;
     FairShares owners;
-    std::map<std::string, FairShares> jobs;  // By owner.
-    std::map<JobKey, Last> last;             // Of jobs that ran something lately.
+    std::map<std::string, FairShares> jobs;  // The key is an owner.
+    std::map<JobKey, Last> last;             // It holds jobs that ran something lately.
   };
   struct Running {
     absl::Time start;
@@ -141,7 +141,7 @@ class Scheduler {
   struct Choice {
     std::list<JobKey>::iterator job;
     std::list<std::string>::iterator run;
-    std::pair<absl::Duration, absl::Duration> start;  // Of the owner, of the job.
+    std::pair<absl::Duration, absl::Duration> start;  // The owner's, and the job's.
     Turn::Why why = Turn::Why::kOwn;
     absl::Duration expected;
   };
@@ -166,14 +166,14 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
-  std::vector<State> states_;  // Of places.
+  std::vector<State> states_;  // There is one for each place.
   std::map<JobKey, Job> jobs_;
-  std::list<JobKey> order_;  // Of jobs, the next one first among equals.
+  std::list<JobKey> order_;  // The jobs, the next one first among equals.
   Ticket next_ticket_ = 1;
   std::int64_t queued_ = 0;
   bool draining_ = false;
   bool stop_ = false;
-  absl::Duration busy_ = absl::ZeroDuration();  // Of tasks that have ended.
+  absl::Duration busy_ = absl::ZeroDuration();  // The time of tasks that have ended.
   std::map<Ticket, Running> running_;
   absl::Time ratio_time_;
   absl::Duration ratio_busy_ = absl::ZeroDuration();

@@ -27,7 +27,7 @@ Steer Steering::decide(const Pace& pace, std::size_t waiting) {
   spent_seconds_ += pace.cost_seconds;
   Steer steer;
   const Fit cost = fit(pace.slice, pace.cost_seconds);
-  double growth = 1;  // Of the next slice over the last one.
+  double growth = 1;  // The next slice is so many times the last one.
   if (pace.rotating) {
     const double left = kPeakShare * pace.step_seconds - cost.fixed;
     double room = cost.slope > 0 ? left / (cost.slope * pace.slice) : kGrowthMax;

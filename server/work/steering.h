@@ -20,8 +20,8 @@ struct Budget {
 
 // What the client measured of its last sampled step (audit.proto's Pace).
 struct Pace {
-  std::int64_t steps = 0;  // Of the run so far.
-  std::int64_t since = 0;  // Of these, after the last sampled one.
+  std::int64_t steps = 0;  // The run had so many so far.
+  std::int64_t since = 0;  // So many of these came after the last sampled one.
   double step_seconds = 0;
   double cost_seconds = 0;
   std::uint64_t bytes = 0;
@@ -45,12 +45,16 @@ class Steering {
   }
   Steer decide(const Pace& pace, std::size_t waiting);  // `waiting`: steps of the run that have no verdict yet.
 
-  static constexpr double kPeakShare = 1;  // Of a step: what a sampled one may cost, where its slice is ours to choose.
-  static constexpr double kMemoryShare = 0.5;  // Of a worker's memory, likewise.
+  // A sampled step may cost this share of a step, where its slice is ours to choose.
+  static constexpr double kPeakShare = 1;
+  static constexpr double kMemoryShare = 0.5;  // Likewise, it may take this share of a worker's memory.
   static constexpr double kSliceMin = 1.0 / 4096;
-  static constexpr double kGrowthMax = 4, kShrinkMax = 8;  // Of a slice, from one sampled step to the next.
-  static constexpr double kFixedMax = 0.75;                // Of what a sampled step costs.
-  static constexpr double kWorkerShare = 0.8;              // Of the time that a worker may spend on one run.
+  // A slice grows or shrinks by no more from one sampled step to the next.
+  static constexpr double kGrowthMax = 4, kShrinkMax = 8;
+  // No larger share of what a sampled step costs is taken for fixed.
+  static constexpr double kFixedMax = 0.75;
+  // Plans use this share of the time that a worker may spend on one run.
+  static constexpr double kWorkerShare = 0.8;
   static constexpr std::int64_t kEveryMax = 1'000'000;
 
  private:
@@ -65,7 +69,7 @@ class Steering {
   std::int64_t sampled_ = 0;
   // Weighted sums over sampled steps: their number, slices, costs, and products.
   double weights_ = 0, slices_ = 0, costs_ = 0, squares_ = 0, products_ = 0;
-  double audit_seconds_ = 0;  // Of the last audit.
+  double audit_seconds_ = 0;  // The last audit took so long.
   double memory_share_ = 0;
 };
 

@@ -21,7 +21,8 @@ namespace {
 
 using absl::StrCat;
 
-constexpr absl::Duration kRetryDelay = absl::Seconds(1);  // Of a step that the disk did not take.
+// A step that the disk did not take is tried again after so long.
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 StepIdentity reference_step(const Run& run, std::int64_t step) {
   StepIdentity identity = *run.reference;

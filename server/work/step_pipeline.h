@@ -73,8 +73,9 @@ class StepPipeline {
   struct Options {
     absl::Duration reference_timeout = absl::Seconds(60);  // And how long ranks wait for each other.
     absl::Duration audit_timeout = absl::InfiniteDuration();
-    absl::Duration orphan_timeout = absl::Seconds(10);            // Of an audit, once all who wait for it have left.
-    std::uint64_t step_bytes_max = UINT64_MAX;                    // Of what joining a step's ranks makes.
+    // An audit has so long once all who wait for it have left.
+    absl::Duration orphan_timeout = absl::Seconds(10);
+    std::uint64_t step_bytes_max = UINT64_MAX;                    // Joining a step's ranks may make no more.
     double work_per_second = 1e11;                                // Multiplications that no worker exceeds.
     double work_limit = std::numeric_limits<double>::infinity();  // Multiplications of a step; beyond: refused.
   };
@@ -83,13 +84,13 @@ class StepPipeline {
   struct Parts {
     VerdictStore* store = nullptr;
     TraceStore* references = nullptr;
-    TraceStore* kept = nullptr;  // Of TYPE_II verdicts.
+    TraceStore* kept = nullptr;  // It keeps the traces of TYPE_II verdicts.
     GoldenStore* golden = nullptr;
     RunRegistry* runs = nullptr;
     Workers* workers = nullptr;
     SerialExecutor* disk = nullptr;
     Metrics* metrics = nullptr;
-    MemoryBudget* memory = nullptr;  // Of all steps held; null: no budget.
+    MemoryBudget* memory = nullptr;  // All steps that are held are charged to it; null means no budget.
   };
 
   StepPipeline(Parts parts, Options options);
@@ -150,7 +151,7 @@ class StepPipeline {
   // Answers a step on whose way something threw.
   void failed(const std::shared_ptr<Step>& step, const absl::Status& fault, const std::vector<Waiter>& waiters = {});
   bool wanted(const Step& step, absl::Time deadline) const;  // Its audit.
-  // Of a run with several ranks, on the disk thread (step_ranks.cc).
+  // Gathers the ranks of a run that has several, on the disk thread (step_ranks.cc).
   void gather(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters);
   void close_group(const std::string& id, const std::string& missing_because);
   // The ranks' traces become one on a worker; then the step goes on as one of a single rank does.
@@ -191,7 +192,8 @@ class StepPipeline {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::shared_ptr<Step>> steps_;  // In flight, by id.
-  std::map<std::string, RankGroup> groups_;             // Of the disk thread; by id of the verdict to be.
+  // The disk thread's own; the key is the id of the verdict to be.
+  std::map<std::string, RankGroup> groups_;
   std::map<std::string, std::string> unkept_;  // Traces that could not be kept, by id: why. At most kUnkeptMax.
   bool stop_waiting_ = false;
   std::atomic<bool> giving_up_ = false;

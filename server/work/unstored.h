@@ -24,7 +24,7 @@ struct JudgedStep {
 class Unstored {
  public:
   static constexpr std::size_t kStepsMax = 256;
-  static constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // Of serialized verdicts.
+  static constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // Serialized verdicts may take no more.
 
   void put(const std::string& id, std::shared_ptr<const JudgedStep> judged);
   // Null: there is none, or its trace had another digest.

@@ -19,8 +19,9 @@ class Workers {
   struct Options {
     int host_workers = 1;  // 0: none.
     std::uint64_t host_bytes = UINT64_MAX;
-    Metrics* metrics = nullptr;                      // May be null.
-    std::function<void(const std::string&)> report;  // Of what an operator should know, a line; may be empty.
+    Metrics* metrics = nullptr;  // May be null.
+    // It is told what an operator should know, a line at a time, and may be empty.
+    std::function<void(const std::string&)> report;
     std::function<absl::Time()> now = absl::Now;
   };
 
@@ -38,7 +39,7 @@ class Workers {
     std::function<void()> compute;           // Where it is called again, from the start, its first results are void.
     std::function<void(const Ran&)> finish;  // Once, on the same thread. What it throws is lost.
     double multiplications = 0;              // That it is taken to be.
-    std::string owner = "";                  // Of the job.
+    std::string owner = "";                  // The job's owner.
   };
 
   Workers(Options options, std::vector<std::unique_ptr<DeviceWorker>> devices);
@@ -62,7 +63,7 @@ class Workers {
   void device_failed(std::size_t place, const absl::Status& failed);
 
   const Options options_;
-  const std::vector<std::unique_ptr<DeviceWorker>> devices_;  // By place; the host comes after them.
+  const std::vector<std::unique_ptr<DeviceWorker>> devices_;  // One for each place; the host comes after them.
   Scheduler scheduler_;                                       // Last: its threads use the others.
 };
 

@@ -12,7 +12,8 @@ namespace plumbline {
 namespace {
 
 enum Mode : std::int64_t { kSum = 0, kMean = 1, kMax = 2 };
-constexpr std::int64_t kMaxCells = 1 << 24;  // Of the largest among bags: every word is looked at for every bag.
+// The largest of each bag is found by looking at every word for every bag, which takes no more than so many cells.
+constexpr std::int64_t kMaxCells = 1 << 24;
 
 struct Bags {
   Expr words;   // [n] rows of the table.

@@ -11,7 +11,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kAngles = 64;  // Of half a circle.
+constexpr std::int64_t kAngles = 64;  // Half a circle is cut into so many.
 constexpr double kFar = 100;          // exp(-128^2 / 200) is below 1e-35.
 constexpr std::int64_t kElementsMax = 1 << 16;
 
@@ -121,7 +121,7 @@ void lower_spherical(Call& call) {
 template <int order, bool is_scaled>
 void lower_modified(Call& call) {
   const Expr x = call.tensor("self");
-  // Of 16-bit elements the series are added up in 16 bits, but for i0.
+  // The series of 16-bit elements are added up in 16 bits, but for i0's.
   if (call.base() != "i0" && compute_format(x.format()) != x.format()) call.unsupported("16-bit elements");
   const Expr made = scaled(call, x, order);
   call.returns(is_scaled ? made : exp(abs(x)) * made);

@@ -56,7 +56,7 @@ Chosen chosen_at(Call& call, Expr x, std::size_t dim, Expr index) {
   return {reshape(gather_rows(column, rows), index.shape()), index + 0.0};
 }
 
-// Of these the last `given`.
+// Keeps the first `kept` elements in order, and gives the last `given` of these.
 Chosen choose(Call& call, Expr x, std::size_t dim, std::int64_t kept, std::int64_t given, bool falling) {
   if (x.rank() == 0 && kept == 1) return {x, call.emitter().constant(0, Format::kInt64)};
   const Expr order = order_of(call, x, dim, kept, falling);

@@ -3,7 +3,7 @@
 // and the imaginary part; a plain tensor is real. The names end with " on complex64" or " on complex128".
 //
 // The common mistake: a rule for real numbers that is applied to both parts adds a real operand to the imaginary part,
-// too. By parts go operations alone whose every operand is complex, or an index or mask.
+// too. Only operations whose every operand is complex, or an index or mask, go by parts.
 #include "server/lower/aten/complex.h"
 
 #include "server/lower/registry.h"
@@ -179,7 +179,7 @@ void lower_masked_fill(Call& call) {
   give(call, {select(mask, value.re, x.re), select(mask, imaginary(call, value), imaginary(call, x))});
 }
 
-// Of complex numbers a copy to real ones keeps the real parts; of real numbers a copy to complex ones has none but
+// A copy of complex numbers to real ones keeps the real parts; a copy of real numbers to complex ones has none but
 // these.
 void give_copied(Call& call, const Complex& x, bool to_complex) {
   const Format format = call.result_format();

@@ -80,7 +80,7 @@ struct Patches {
   Sizes taps, tap_step, positions, position_step;
 
   std::int64_t samples() const { return padded.size(0); }
-  std::int64_t channels() const { return padded.size(1) / groups; }  // Of a group.
+  std::int64_t channels() const { return padded.size(1) / groups; }  // The channels of a group.
 
   // [groups, channels * taps, samples * positions], or channels within taps.
   Expr of_batch(bool taps_first = false) const {
@@ -171,7 +171,7 @@ Sizes positions_of(const Shape& input, const Expr& weight, const Geometry& g) {
   return positions;
 }
 
-// Of each output channel; kernels begin their sums with it.
+// Each output channel has one; kernels begin their sums with it.
 using Bias = std::optional<Expr>;
 
 // As it lies beside a product of [groups, channels, ...].

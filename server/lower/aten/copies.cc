@@ -118,7 +118,7 @@ Expr reversed(Expr x, std::size_t dim) {
   return exchanged(reshape(gather_rows(reshape(front, {rows, x.count() / rows}), order), front.shape()), 0, dim);
 }
 
-// By quarters of a turn in the plane of two dimensions.
+// Turns by quarters of a turn in the plane of two dimensions.
 void lower_rotated(Call& call) {
   const Expr x = call.tensor("self");
   std::vector<std::int64_t> plane = call.integers("dims");

@@ -38,7 +38,7 @@ Expr roots(Emitter& emitter, std::int64_t n, std::int64_t rows, std::int64_t col
   return reshape(gather_rows(circle, reshape(number, {rows * columns})), {rows, columns});
 }
 
-// Of x [..., rows], with the imaginary part's terms where it has one: [..., columns].
+// Transforms x [..., rows], with the imaginary part's terms where it has one, to [..., columns].
 Complex transformed(Call& call, const Complex& x, std::int64_t n, std::int64_t columns, bool forward) {
   const std::int64_t rows = x.re.shape().back(), lead = x.re.count() / rows;
   Emitter& emitter = call.emitter();
@@ -108,7 +108,7 @@ void lower_complex_to_complex(Call& call) {
   give(call, scaled(x, normalized(call, elements)));
 }
 
-// Of real numbers, the last dimension first: of it the first half may be all that is wanted.
+// Transforms real numbers, the last dimension first: the first half of it may be all that is wanted.
 void lower_real_to_complex(Call& call) {
   Complex x{call.tensor("self"), std::nullopt};
   if (x.re.count() == 0) call.unsupported("no elements");

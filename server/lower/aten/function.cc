@@ -217,7 +217,7 @@ Expr distance_gradients(Call& call, Expr d, Expr dy, Expr dist) {
 
 void lower_cdist(Call& call) { return_distances(call, differences(call)); }
 
-// Of the first points: the sum over the others.
+// The gradient of the first points is a sum over the others.
 void lower_cdist_backward(Call& call) {
   const Expr parts = distance_gradients(call, differences(call), call.tensor("grad_output"), call.tensor("cdist"));
   call.returns(reshape(sum(parts, {static_cast<std::int64_t>(parts.rank()) - 2}), call.result_shape()));

@@ -283,7 +283,7 @@ void lower_index_add(Call& call) {
 struct RowsAlong {
   Expr rows;
   std::size_t dim;
-  Shape front;  // Of x, with the dimension first.
+  Shape front;  // The shape of x, with the dimension first.
 };
 RowsAlong rows_along(Call& call, Expr x) {
   const std::size_t dim = call.dim("dim", x.rank(), 0);
@@ -370,8 +370,9 @@ void lower_take(Call& call) {
 // What self[indices] reads, self's dimensions under a mask being one.
 struct Indexed {
   Shape sizes;
-  std::vector<std::optional<Expr>> indices;  // By dimension of `sizes`; none: all of it.
-  std::vector<std::size_t> masks;            // Those among them that are masks, as vectors.
+  // Each dimension of `sizes` has an index, or none where all of it is taken.
+  std::vector<std::optional<Expr>> indices;
+  std::vector<std::size_t> masks;  // Those among them that are masks, as vectors.
 
   // The first dimension of the result that the indices make, and how many they make.
   std::size_t start = 0, index_rank = 0;

@@ -89,9 +89,10 @@ Expr rows_in_order(Expr x, Expr order) {
 
 // P A = L U with row exchanges.
 struct Elimination {
-  Expr lower, upper;     // [batch, rows, k] with ones on the diagonal, [batch, k, columns].
-  Expr order;            // [batch, rows]: the row of A that became each one.
-  std::vector<Expr> at;  // By step, [batch, 1]: the row that was exchanged with the step's own, from it on.
+  Expr lower, upper;  // [batch, rows, k] with ones on the diagonal, [batch, k, columns].
+  Expr order;         // [batch, rows]: the row of A that became each one.
+  // For each step, the row [batch, 1] that was exchanged with the step's own, counted from it on.
+  std::vector<Expr> at;
 };
 
 // Exchanges row `step` with the one that lies `away` [batch, 1] further down.
@@ -381,7 +382,7 @@ void lower_log_determinant(Call& call) {
   give_pivots(call, 3, made);
 }
 
-// Of matrices without elements: there is nothing to factor, and it succeeds; a determinant is the empty product.
+// Where matrices have no elements there is nothing to factor, and it succeeds; a determinant is the empty product.
 template <void (*lower)(Call&)>
 void unless_empty(Call& call) {
   const Expr a = call.tensor(call.has("A") ? "A" : call.has("LU_data") ? "LU_data" : call.has("LU") ? "LU" : "self");

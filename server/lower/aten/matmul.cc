@@ -6,7 +6,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kBatchMax = 256;  // Of products that are rounded one by one.
+constexpr std::int64_t kBatchMax = 256;  // So many products are rounded one by one.
 
 void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
 
@@ -46,7 +46,7 @@ void lower_dot(Call& call) {
   call.returns(reshape(matmul(reshape(a, {1, a.count()}), column(b)), {}));
 }
 
-// The sum of a batch's products. Of 16-bit numbers each is rounded before the next is added.
+// The sum of a batch's products. In 16 bits each is rounded before the next is added.
 void lower_addbmm(Call& call) {
   const Expr a = call.tensor("batch1"), b = call.tensor("batch2");
   if (a.rank() != 3 || b.rank() != 3) call.unsupported("shapes");
@@ -69,8 +69,8 @@ void lower_addbmm(Call& call) {
   call.returns(*total);
 }
 
-// The sum over some dimensions of the product of three tensors, in which dimensions of 1 are put. Of 16-bit numbers
-// three sums are rounded each: what the third tensor does not have, what is left but one dimension, that one.
+// The sum over some dimensions of the product of three tensors, in which dimensions of 1 are put. In 16 bits three sums
+// are rounded each: over what the third tensor does not have, over what is left but one dimension, and over that one.
 void lower_trilinear(Call& call) {
   const auto spread = [&](const char* name, const char* dims) {
     const Expr x = call.tensor(name);

@@ -76,7 +76,7 @@ Expr of_full_rank(Expr a, Expr r) {
   return compare(Primitive::kGreater, smallest, reduce(Primitive::kNorm, a, {1, 2}) * share);
 }
 
-// X with the least norm among those of the least |A X - B|, for an A of full rank. Of another one nothing is known.
+// X with the least norm among those of the least |A X - B|, for an A of full rank. Nothing is known of another A.
 Expr least_squares(Expr a, Expr b) {
   const bool tall = a.size(1) >= a.size(2);
   const Orthogonal made = orthogonal(tall ? a : transposed(a), std::min(a.size(1), a.size(2)));

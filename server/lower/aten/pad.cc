@@ -10,7 +10,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-// Of an image's coordinate: where a position beyond its ends is read.
+// Where a position beyond the ends of an image's coordinate is read.
 using Fold = std::int64_t (*)(std::int64_t, std::int64_t);
 
 std::int64_t reflected(std::int64_t at, std::int64_t size) {

@@ -182,7 +182,8 @@ void lower_soft_margin_loss_backward(Call& call) {
   call.returns(y * z * -mean_factor(call, x) / (z + 1.0) * call.tensor("grad_output"));
 }
 
-// Of each row: sum over the classes j but the target t of max(0, margin - x_t + x_j)^p, over the number of classes.
+// Each row's loss is the sum over the classes j but the target t of max(0, margin - x_t + x_j)^p, over the number of
+// classes.
 struct Margins {
   Expr hinge, own;  // [rows, classes]: what is above 0; whether the class is the target.
   Expr weight;      // [rows, 1], or a number: with p = 2, twice the weight is the square's slope.

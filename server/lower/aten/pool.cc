@@ -35,7 +35,7 @@ Sizes last_sizes(const Shape& shape, std::size_t spatial) {
 
 struct Windows {
   std::vector<Taps> dims;
-  std::vector<Sizes> counted;  // By dimension: how many elements a position's mean counts.
+  std::vector<Sizes> counted;  // How many elements a position's mean counts along each dimension.
   bool complete = true;
 };
 

@@ -50,7 +50,7 @@ struct Gates {
   Expr in, forget, cell, out;
 };
 
-// Of one step, from its part of x W^T and the state before it.
+// The gates of one step, from its part of x W^T and the state before it.
 Gates gates_of(const Layer& l, Expr projected, Expr h) {
   const Expr sums = matmul(h, transposed(l.u), projected) + l.bias;
   const auto part = [&](std::int64_t i) { return narrow(sums, 1, i * l.width, l.width); };
@@ -62,7 +62,7 @@ Expr projections(const Layer& l) {
   return reshape(matmul(rows, transposed(l.w)), {l.time, l.rows, 4 * l.width});
 }
 
-// By time, whatever the direction.
+// Joins the steps in the order of time, whatever the direction.
 Expr joined(Call& call, const Layer& l, const std::vector<Expr>& steps) {
   std::vector<View> views;
   for (std::int64_t s = 0; s < l.time; ++s) {

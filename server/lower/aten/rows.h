@@ -11,7 +11,7 @@ Expr accumulated(Expr x, Expr source, Expr index, Format format);
 // The places of a vector's elements in ascending order.
 Expr ascending(Expr x);
 
-// Of rows [n, width] the first of each run of equal ones [runs, width], and which run each row is in [n].
+// The first of each run of equal rows [runs, width] among rows [n, width], and which run each row is in [n].
 struct Runs {
   Expr first, which;
 };

@@ -14,7 +14,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Expr is_nan(Expr x) { return compare(Primitive::kNotEqual, x, x); }
 
-// Of a zero its reciprocal tells.
+// The reciprocal of a zero tells its sign.
 Expr is_negative(Expr x) {
   if (is_integer(x.format())) return x < 0.0;
   const ComputeIn exactly(*x.emitter, Format::kFloat64);
@@ -82,7 +82,7 @@ void lower_ldexp(Call& call) {
   call.returns(call.tensor("self") * binary(Primitive::kPow, two, call.tensor("other")));
 }
 
-// Of a real number 0, or pi below 0.
+// The angle of a real number is 0, or pi below 0.
 void lower_angle(Call& call) {
   const Expr x = call.operand("self");
   Emitter& emitter = call.emitter();

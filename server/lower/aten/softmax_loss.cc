@@ -134,7 +134,7 @@ void lower_nll_loss(Call& call) {
   const std::int64_t reduction = call.integer("reduction", kMean);
   if (reduction == kNone) {
     call.returns(0, reshape(losses, call.result_shape(0)));
-    // Of one sample without a batch the kernel gives the weight.
+    // For one sample without a batch the kernel gives the weight.
     const Expr weight = scores.rank() == 1 ? reshape(sum(weights, {0}), {}) : zero;
     if (call.wants(1)) call.returns(1, expand(weight, call.result_shape(1)));
     return;

@@ -110,7 +110,7 @@ void lower_addr(Call& call) {
   call.returns((beta == 1.0 ? self : call.operand("beta") * self) + product);
 }
 
-// Of vectors of three along a dimension: a_i b_j - a_j b_i.
+// Vectors of three along a dimension give a_i b_j - a_j b_i.
 void lower_cross(Call& call) {
   const Shape shape = call.result_shape();
   const std::size_t dim = call.dim("dim", shape.size(), -1);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kIteratedRowsMax = 512;
 constexpr int kExactSteps = 2;
-constexpr double kCloseRoundings = 4;    // Of the norm: nearer values are not told apart.
-constexpr double kLeastApart = 0x1p-60;  // Of the norm: what is divided by where values are equal.
+constexpr double kCloseRoundings = 4;    // Values that are nearer, beside the norm, are not told apart.
+constexpr double kLeastApart = 0x1p-60;  // This share of the norm is what is divided by where values are equal.
 
 Expr as_matrices(Call& call, Expr x) { return matrices(call, x, kIteratedRowsMax); }
 
