@@ -12,7 +12,7 @@ namespace plumbline {
 
 struct Client::Watch {
   std::mutex mutex;
-  grpc::ClientContext* context = nullptr;  // Of the watch that runs.
+  grpc::ClientContext* context = nullptr;  // The context of the watch that runs.
   bool cancelled = false;
 };
 

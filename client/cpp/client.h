@@ -21,7 +21,7 @@ namespace plumbline {
 
 class Client {
  public:
-  static constexpr std::chrono::seconds kDeadline{30};  // Of each call but watch() and those of the archive.
+  static constexpr std::chrono::seconds kDeadline{30};  // Each call has it, but watch() and those of the archive.
 
   // `address`: "unix:///run/plumbline.sock", "unix:relative.sock" or "HOST:PORT". Connects with the first call.
   explicit Client(const std::string& address, const Credentials& credentials = {});

@@ -10,7 +10,8 @@ namespace plumbline {
 
 struct Credentials {
   std::string token;  // Sent with each call; empty: none.
-  bool tls = false;   // Of TCP: on a unix socket the kernel tells who is there.
+  // It concerns TCP: on a unix socket the kernel tells who is there.
+  bool tls = false;
   // Contents of files in PEM. Without authorities those of the system are believed.
   std::string authorities, certificate, key;
 };

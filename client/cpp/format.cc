@@ -16,11 +16,11 @@ namespace plumbline {
 namespace {
 
 constexpr int kTapsShown = 40;
-constexpr int kTapsTold = 8;          // Of those that did not pass, without --all.
+constexpr int kTapsTold = 8;          // Without --all, so many of those that did not pass are told.
 constexpr int kContributorsTold = 5;  // Without --all.
 constexpr std::size_t kTextWidth = 96;
-constexpr std::size_t kRowsTold = 20;  // Of verdicts, where the terminal does not tell its height.
-constexpr int kValueDigits = 9;        // Of values, which are compared; ratios have three.
+constexpr std::size_t kRowsTold = 20;  // So many verdicts are told where the terminal does not tell its height.
+constexpr int kValueDigits = 9;        // Values have so many, since they are compared; ratios have three.
 
 std::string enum_name(const std::string& name, int value) { return name.empty() ? absl::StrCat(value) : name; }
 

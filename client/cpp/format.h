@@ -13,7 +13,8 @@
 
 namespace plumbline {
 
-// How text is laid out. By default as for a file: no colours, lines of paragraphs of at most 96 columns, no table cut.
+// How text is laid out. The default is that of a file: no colours, paragraphs of at most 96 columns, and no table is
+// cut.
 struct TextStyle {
   std::size_t width = 0;   // Columns of the terminal; 0: it is none.
   std::size_t height = 0;  // Its lines; 0: any number.

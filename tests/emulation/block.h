@@ -14,7 +14,7 @@ struct dim3 {
   unsigned x, y, z;
 };
 
-// Of the thread that runs.
+// They belong to the thread that runs.
 inline thread_local uint3 threadIdx, blockIdx;
 inline thread_local dim3 blockDim, gridDim;
 
@@ -31,7 +31,7 @@ bool legal(const Launch& launch);
 // Calls `kernel` in each thread of each block.
 void run(const Launch& launch, const std::function<void()>& kernel);
 
-// Of the calling thread of a block.
+// The lane of the calling thread in its warp.
 int lane();
 void wait_for_warp();
 void wait_for_block();

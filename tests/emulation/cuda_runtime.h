@@ -109,7 +109,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 
-// Of a warp: all of its threads take part, and each reads what another brought.
+// All threads of a warp take part, and each reads what another brought.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane) {
   return emulation::exchange(mask, value, lane);

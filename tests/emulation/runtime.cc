@@ -28,7 +28,7 @@ struct Event {
 namespace {
 
 constexpr int kDevices = 2, kVersion = 13000;
-constexpr std::size_t kTotalBytes = std::size_t{8} << 30;  // Of each device.
+constexpr std::size_t kTotalBytes = std::size_t{8} << 30;  // Each device has so much.
 constexpr std::size_t kGuardBytes = 4096;
 constexpr unsigned char kGuard = 0xa5, kFresh = 0xff;
 
@@ -40,7 +40,7 @@ struct Allocation {
 // One for all devices: their work runs one after the other.
 std::recursive_mutex mutex;
 std::set<Stream*> streams;
-std::map<const void*, Allocation> allocations;  // By what was handed out.
+std::map<const void*, Allocation> allocations;  // The key is the address that was handed out.
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -77,7 +77,7 @@ bool intact(const unsigned char* guard) {
   return true;
 }
 
-// Of a device or pinned, so that a copy may run after its call returned.
+// Whether memory is a device's or pinned, so that a copy may run after its call returned.
 bool known(const void* memory) {
   const std::lock_guard lock(mutex);
   const auto after = allocations.upper_bound(memory);

@@ -127,7 +127,7 @@ class Step {
 
   std::vector<v1::AuditRequest> frames_, data_;
   std::vector<v1::Tap> taps_;
-  std::map<std::uint64_t, Value> values_;  // By the ids of the input.
+  std::map<std::uint64_t, Value> values_;  // The keys are the ids of the input.
   std::uint64_t ids_ = 0, payloads_ = 0;
   std::minstd_rand random_;
 };

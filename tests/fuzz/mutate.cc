@@ -164,7 +164,7 @@ class Mutator {
     old.resize(std::max(size, kTextMax));
     size = LLVMFuzzerMutate(reinterpret_cast<std::uint8_t*>(old.data()), size, old.size());
     old.resize(size);
-    if (below(16) != 0) {  // Of other texts, parsers say no more than that they are no UTF-8.
+    if (below(16) != 0) {  // Parsers say of other texts no more than that they are no UTF-8.
       for (char& byte : old) byte &= 0x7f;
     }
     return old;

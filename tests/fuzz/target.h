@@ -16,7 +16,7 @@ namespace plumbline::fuzz {
 
 using Target = void (*)(std::string_view input);
 
-// Of this program, by name.
+// This program's targets, by name.
 std::map<std::string, Target>& targets();
 
 // Ends the program with the sentence unless `held`.

@@ -22,7 +22,7 @@ Array flat(const Array& x, const Shape& shape) {
   return x.count() == 1 ? x.reshape({}) : x.expand(shape).materialize().reshape({count(shape)});
 }
 
-// Of small size, and now and then zero, infinite, or none at all.
+// Radii are small, and now and then zero, infinite, or none at all.
 std::vector<Bound> random_radii(const std::vector<Array>& inputs, Random& random) {
   std::vector<Bound> radii(inputs.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) {

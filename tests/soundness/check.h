@@ -19,7 +19,7 @@ struct Tally {
 
 struct Effort {
   int problems = 40;
-  int executions = 16;     // Of each problem.
+  int executions = 16;     // Each problem is executed so often.
   std::int64_t size = 64;  // Elements of a result.
   std::int64_t terms = 96;
   bool until_violation = false;
@@ -31,7 +31,7 @@ class Checked {
   // The arithmetic must outlive it.
   Checked(Problem problem, const Arithmetic& arithmetic);
   Tally run(int executions, Random& random);
-  // Of each element, over so many executions.
+  // The largest error of each element, over so many executions.
   std::vector<double> largest_errors(int executions, Random& random);
   const Problem& problem() const { return problem_; }
   const std::vector<double>& bound() const { return limit_; }

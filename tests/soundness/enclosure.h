@@ -54,7 +54,7 @@ class Enclosure {
 // Points of so many random problems.
 struct Points {
   int problems = 160;
-  int points = 8;  // Of each problem: in directions drawn at random, and as many in the steepest ones.
+  int points = 8;  // Each problem has so many in directions drawn at random, and as many in the steepest ones.
   double part = 1;
   bool until_violation = false;
 };

@@ -264,7 +264,7 @@ std::vector<Exact> reduction(const Problem& p) {
       case kArgmax:
         out[j] = {static_cast<double>(best), 0};
         break;
-      case kArgsort:  // By rank: how many come before.
+      case kArgsort:  // An element's rank is how many come before it.
         for (std::int64_t i = 0; i < x.n; ++i) {
           std::int64_t rank = 0;
           for (std::int64_t k = 0; k < x.n; ++k) rank += x.at(k, j) > x.at(i, j) || (x.at(k, j) == x.at(i, j) && k < i);

@@ -8,8 +8,8 @@
 
 namespace plumbline::soundness {
 
-// Of every element; good to 2^-96 of itself. NaN outside of a function's domain. Throws std::logic_error for a
-// primitive that has no oracle.
+// The exact result of every element, good to 2^-96 of itself. NaN outside of a function's domain. Throws
+// std::logic_error for a primitive that has no oracle.
 std::vector<Exact> exact(const Problem& problem);
 
 // f(x) of one elementwise primitive of one or two inputs.

@@ -30,7 +30,7 @@ class Real {  // A real number, as a ball that holds it; a point is exact.
   arb_t x_;
 };
 
-using Point = std::vector<std::vector<Real>>;  // Of each input, row-major; exact and finite.
+using Point = std::vector<std::vector<Real>>;  // The numbers of each input, row-major; exact and finite.
 
 // The image of a point that lies in the function's domain: infinite at a pole, and where it is beyond 2^(2^20). It has
 // no value where the point lies outside of the domain.

@@ -18,7 +18,7 @@ class Lanes {
   Lanes(std::int64_t slots, std::int64_t width)
       : slots_(slots), width_(width), data_(static_cast<std::size_t>(slots * width)) {}
 
-  // Of a reduction over one dimension of a matrix.
+  // The lanes of a reduction over one dimension of a matrix.
   static Lanes of(const Problem& p) {
     const Array& x = p.inputs[0];
     const bool last = p.attributes.dims[0] == 1;

@@ -74,7 +74,7 @@ class Plain final : public Execution {
   Order merges_;
 };
 
-// A matrix unit. Of k products and the accumulator each is cut to a multiple of 2^-p of the largest one's power of two,
+// A matrix unit: each of k products and the accumulator is cut to a multiple of 2^-p of the largest one's power of two,
 // their sum to the accumulator's bits: k 2^-p + 2 u relative to sum|a b| for each block, so c k u = k 2^-p + 2 u, which
 // says p. Products are exact in double. K may be split into partial sums; tf32 units cut or round their inputs first.
 class MatrixUnit final : public Execution {

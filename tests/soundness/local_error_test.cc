@@ -33,7 +33,7 @@ TEST(LocalErrorRegistry, BitwisePrimitivesHaveNone) {
   }
 }
 
-// Of masked scores: the exponential of -infinity is 0, whatever a fast one loses with its argument.
+// Masked scores have an exponential of -infinity, which is 0 whatever a fast one loses with its argument.
 TEST(LocalErrorRegistry, FastExponentialsOfMaskedScoresAreExact) {
   const Profile profile = pytorch_cpu();
   const Arithmetic arithmetic{Format::kFloat32, Format::kFloat32, &profile};

@@ -29,7 +29,7 @@ class Network {
   NodeId scaled(NodeId x, double factor);
   NodeId softmax(NodeId x);
   NodeId log_softmax(NodeId x);
-  NodeId mean(NodeId x);  // Of all, by a constant 1/n that fp32 does not hold.
+  NodeId mean(NodeId x);  // The mean of all, by a constant 1/n that fp32 does not hold.
   NodeId normalized(NodeId x, double eps = 1e-5);
   NodeId gelu(NodeId x);
   const Shape& shape_of(NodeId id) const { return b_.graph.nodes[id].shape; }

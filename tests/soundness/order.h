@@ -17,7 +17,8 @@ struct Order {
   int result = 0;
 };
 
-// Of n >= 1 slots: a chain, a shuffled chain, a random tree, the lanes of a vector unit, a balanced tree, split chunks.
+// Orders n >= 1 slots: as a chain, a shuffled chain, a random tree, the lanes of a vector unit, a balanced tree, or
+// split chunks.
 void random_order(int n, Random& random, Order& order);
 // A tree of height ceil(log2 n) over shuffled slots.
 void balanced_order(int n, Random& random, Order& order);

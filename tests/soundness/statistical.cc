@@ -14,7 +14,7 @@ namespace {
 StatisticalOutcome outcome(const std::string& name, Graph (*make)(Random&), const Profile& profile, int executions,
                            double alpha, Random& random) {
   StatisticalOutcome result{name + ", " + profile.name, 0, 0, 0, 0, profile.name == "correctly-rounded"};
-  constexpr int kEach = 50;  // Of one draw of the data.
+  constexpr int kEach = 50;  // One draw of the data is executed so often.
   while (result.executions < executions) {
     const Graph graph = make(random);
     const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
@@ -47,7 +47,7 @@ std::vector<StatisticalOutcome> statistical_outcomes(int executions, double alph
     const bool wanted = profile.name == "correctly-rounded" || profile.name == "ieee" || profile.name == "toward-zero";
     if (!wanted) continue;
     for (const auto& [name, make] : kGraphs) {
-      Random own(seed);  // Of each: one more graph draws no other numbers for the rest.
+      Random own(seed);  // Each graph has its own, so that one more draws no other numbers for the rest.
       outcomes.push_back(outcome(name, make, profile, executions, alpha, own));
     }
     outcomes.back().nearest = false;  // Its errors are bias, charged whole.

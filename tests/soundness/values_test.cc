@@ -53,7 +53,7 @@ Outcome compared(Make make, Formula formula, Bug bug, int executions, std::uint6
   return outcome;
 }
 
-constexpr int kExecutions = 20;  // Of each profile.
+constexpr int kExecutions = 20;  // Each profile is executed so often.
 
 TEST(Values, LegalExecutionsOfTheTraceKeepItsEnvelope) {
   for (const Make make : {Make(mlp), Make(transformer)})

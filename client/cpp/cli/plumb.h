@@ -11,7 +11,7 @@
 
 namespace plumbline {
 
-// What scripts see. Of several verdicts the worst decides: TYPE_II, then INCONCLUSIVE, then TYPE_I.
+// What scripts see. The worst of several verdicts decides: TYPE_II, then INCONCLUSIVE, then TYPE_I.
 inline constexpr int kExitTypeI = 0;  // Or nothing to judge.
 inline constexpr int kExitError = 1;
 inline constexpr int kExitTypeII = 2;
@@ -26,7 +26,7 @@ struct PlumbOptions {
   std::string project, job, run, verdict;
   std::int64_t step_min = 0, step_max = 0;
   bool json = false;
-  TextStyle style;         // Of what is printed for people; a width: it is a terminal.
+  TextStyle style;         // How what is printed for people looks; a width says that it goes to a terminal.
   bool past = false;       // watch: first what is on disk.
   std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
   std::string profile;     // replay, reproduce: under this one; empty: the step's own.

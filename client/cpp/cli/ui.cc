@@ -20,7 +20,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kRequestBytesMax = 4096;  // Of a body: none is expected.
+constexpr std::size_t kRequestBytesMax = 4096;  // A body is no longer; none is expected.
 constexpr std::size_t kAnswersKept = 64;
 
 absl::StatusOr<std::string> make_secret() {
@@ -98,7 +98,7 @@ class Site {
   const std::string root_;
   Collector collector_;
   std::mutex mutex_;
-  std::map<std::string, page::Job> jobs_;  // By the summary's bytes.
+  std::map<std::string, page::Job> jobs_;  // The key is the summary's bytes.
 };
 
 }  // namespace

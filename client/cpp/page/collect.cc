@@ -134,7 +134,7 @@ absl::Status Collector::job(const std::string& project, const std::string& name,
   }
   Columns columns(job.mutable_steps());
   std::size_t drift_bytes = 0;
-  std::vector<double> drifts;  // Of the last steps first, should there be too much to read.
+  std::vector<double> drifts;  // The last steps come first, should there be too much to read.
   for (auto each = steps.rbegin(); each != steps.rend(); ++each) drifts.push_back(drift(*each, &drift_bytes));
   for (std::size_t i = 0; i < steps.size(); ++i) {
     columns.add(steps[i], drifts[steps.size() - 1 - i], limits_.text_bytes);

@@ -12,12 +12,13 @@
 namespace plumbline {
 
 struct PageLimits {
-  std::size_t steps = 1000;     // In charts and tables: the last ones.
-  std::size_t type_ii = 50;     // TYPE_II steps before these that are listed all the same.
-  std::size_t full = 24;        // Steps with taps, contributors and notes.
-  std::size_t bytes = 400'000;  // Of all that, as JSON; a step in full is left out for it, but not the first TYPE_II.
-  std::size_t taps = 60;        // Of a step.
-  std::size_t text_bytes = 16 << 10;  // Of one sentence or reproducer.
+  std::size_t steps = 1000;  // In charts and tables: the last ones.
+  std::size_t type_ii = 50;  // TYPE_II steps before these that are listed all the same.
+  std::size_t full = 24;     // Steps with taps, contributors and notes.
+  // All that takes no more as JSON; a step in full is left out for it, but not the first TYPE_II.
+  std::size_t bytes = 400'000;
+  std::size_t taps = 60;              // A step shows no more.
+  std::size_t text_bytes = 16 << 10;  // One sentence or reproducer is no longer.
   std::size_t jobs = 200;
   std::size_t runs = 100, refused = 100;
 };
@@ -41,9 +42,10 @@ class Collector {
   Client& client_;
   const PageLimits limits_;
   std::mutex mutex_;
-  Sources sources_;                           // Guarded by mutex_.
-  std::map<std::string, double> drifts_;      // By verdict's id and digest; guarded by mutex_.
-  std::map<std::string, page::JobRow> rows_;  // By the summary's bytes: what did not change is not asked for again.
+  Sources sources_;                       // Guarded by mutex_.
+  std::map<std::string, double> drifts_;  // The key is a verdict's id and digest; guarded by mutex_.
+  // The key is the summary's bytes, so that what did not change is not asked for again.
+  std::map<std::string, page::JobRow> rows_;
 };
 
 }  // namespace plumbline

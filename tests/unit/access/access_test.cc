@@ -15,7 +15,7 @@ namespace {
 using absl::StatusCode;
 using absl::StrCat;
 
-// Of "secret" and of "other", as sha256sum prints them.
+// The hashes of "secret" and of "other", as sha256sum prints them.
 constexpr char kSecret[] = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 constexpr char kOther[] = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
 

@@ -9,7 +9,7 @@ namespace {
 
 using test::GraphBuilder;
 
-// By element of the last node, whether it may be off.
+// Tells of each element of the last node whether it may be off.
 std::vector<bool> loose(const GraphBuilder& program, const Freedoms& freedoms = {}) {
   const Graph& graph = program.graph;
   GraphBuilder tapped = program;
@@ -87,7 +87,7 @@ TEST(ExactElements, ADecisionFarFromATieIsCertain) {
   EXPECT_EQ(loose(b), (std::vector<bool>{true, false, false, false})) << "exp(0) is 1, or next to it";
 }
 
-// round(2.5) is 2, and floor(2.5 + 0.5) is 3: both are somebody's rule. Of what was given there is nothing to settle.
+// round(2.5) is 2, and floor(2.5 + 0.5) is 3: both are somebody's rule. There is nothing to settle in what was given.
 TEST(ExactElements, AConventionAtATieIsOpenUnlessItIsOfWhatWasGiven) {
   for (const Primitive convention : {Primitive::kRound, Primitive::kSign, Primitive::kGreater}) {
     const auto program = [&](bool calculated, Phase phase = Phase::kBackward) {

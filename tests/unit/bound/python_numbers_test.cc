@@ -76,7 +76,8 @@ TEST(PythonNumbers, NineDigitsAreTextToo) {
 }
 
 TEST(PythonNumbers, FewBinaryDigitsMayComeFromAnElementOfSixteenBits) {
-  const double element = 1.296875, other = 1.3046875;  // Of bf16, and the next one; each has few decimal digits.
+  // They are a number of bf16 and the next one, each with few decimal digits.
+  const double element = 1.296875, other = 1.3046875;
   const auto read_as = [&](double read, Format format) { return scaled(read, read, format); };
   const Format narrow = Format::kBFloat16;
   EXPECT_FALSE(mathematics(read_as(element, narrow), read_as(other, narrow)).disproved());

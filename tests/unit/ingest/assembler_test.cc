@@ -132,7 +132,7 @@ TEST(Assembler, APartLiesInItsLeafAndInItsWhole) {
     EXPECT_EQ(refused([](v1::Part* part) { part->set_start(0, -1); }, of_tap), field + ".start[0]");
     const auto range = [](std::int64_t start) {
       return [start](v1::Part* part) {
-        part->add_whole(2);  // Of [5, 2], a range of two elements.
+        part->add_whole(2);  // It is a range of two elements of [5, 2].
         part->set_start(0, start);
       };
     };

@@ -190,7 +190,7 @@ TEST_F(SharedStep, OfManyPiecesIsTheSameTraceAsInChunks) {
 
 TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
   const Memory memory("12345678");
-  EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.region");  // Of no region yet.
+  EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.region");  // There is no region yet.
   assembler_ = nullptr;
   for (const auto& [at, length, name] :
        std::vector<std::tuple<std::uint64_t, std::uint64_t, std::string>>{{1, 8, "data.length"},

@@ -34,7 +34,7 @@ struct Checked {
   Cancelled cancelled;
   FormatRange range;
   double outside = 0, differing = 0;
-  std::vector<bool> finite;  // Of an array with an infinity at its end, and of one without.
+  std::vector<bool> finite;  // The answers for an array with an infinity at its end, and for one without.
 };
 
 struct CheckedArrays {

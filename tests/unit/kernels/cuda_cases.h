@@ -100,7 +100,7 @@ struct Answer {
   std::vector<Array> gradients;
   Bound error, radius;
   Noise noise;
-  ChainResult chained;  // Of elementwise primitives: the same as a chain of one step.
+  ChainResult chained;  // Elementwise primitives give the same as a chain of one step.
 };
 
 // The primitive, and its inverse sign on top: what waits in a slot is read again.
@@ -125,7 +125,7 @@ inline ChainResult chained(const Case& c, const Arithmetic& arithmetic, const st
   return run(chain, inputs, n);
 }
 
-// By the primitives of the current backend. Cotangent and radii come from the host's noise, so that every backend is
+// Asks the primitives of the current backend. Cotangent and radii come from the host's noise, so that every backend is
 // asked the same.
 inline Answer answer(const Case& c) {
   const PrimitiveTraits& row = traits(c.primitive);

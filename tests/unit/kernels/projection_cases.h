@@ -68,7 +68,7 @@ struct ObservedProduct {
   const Arithmetic arithmetic;
   std::vector<Array> in;
   Array observed;
-  std::vector<double> level;  // By row: the root mean square of what roundings add up to by chance.
+  std::vector<double> level;  // For each row, the root mean square of what roundings add up to by chance.
 };
 
 inline void expect_outlying_rows_told() {

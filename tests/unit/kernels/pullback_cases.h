@@ -16,11 +16,12 @@
 namespace plumbline::testing {
 
 // What a chain of four steps hands back: y = f(x...), y w with one number a column, y w + y, and that less a number.
-// Of two functionals: the first asks of the target's roundings and has a cotangent at y too, the second of our own.
+// What two functionals give: the first asks of the target's roundings and has a cotangent at y too, the second of our
+// own.
 struct Pulled {
-  std::vector<std::vector<Charges>> charges;   // By functional and step.
-  std::vector<std::vector<Array>> cotangents;  // By functional and source, in the sources' shapes.
-  std::vector<std::vector<Array>> at_steps;    // By functional and step.
+  std::vector<std::vector<Charges>> charges;   // Indices are functional and step.
+  std::vector<std::vector<Array>> cotangents;  // Indices are functional and source; arrays have the sources' shapes.
+  std::vector<std::vector<Array>> at_steps;    // Indices are functional and step.
 };
 
 struct PulledChain {
@@ -48,13 +49,13 @@ struct PulledChain {
   struct Node {
     Primitive primitive;
     Attributes attributes;
-    std::vector<std::size_t> inputs;  // Of sources, then of nodes.
+    std::vector<std::size_t> inputs;  // Indices count the sources, then the nodes.
   };
   Shape shape;
-  Arithmetic target, own = host_operations().arithmetic;  // Of every backend, that it may be compared.
+  Arithmetic target, own = host_operations().arithmetic;  // Every backend has it, so that they may be compared.
   std::vector<Array> sources;
   std::vector<Node> nodes;
-  std::vector<std::vector<Array>> seeds;  // By functional and node.
+  std::vector<std::vector<Array>> seeds;  // Indices are functional and node.
   Array before;
 };
 
@@ -65,7 +66,7 @@ inline std::vector<Case> elementwise_cases(std::uint64_t seed) {
   return result;
 }
 
-// Of every elementwise case, with and without flushing.
+// Visits every elementwise case, with and without flushing.
 inline void for_each_chain(std::uint64_t seed, const std::function<void(const PulledChain&)>& body) {
   Profile flushing = ieee();
   flushing.flush_subnormals = true;
@@ -203,7 +204,8 @@ inline double apart(const Array& a, const Array& b) {
   return distance / largest;
 }
 
-// Of the whole and of both parts of the noise, relative to the whole; squares to their own size.
+// The difference of the whole and of both parts of the noise, relative to the whole; that of squares, to their own
+// size.
 inline double apart(const Charge& a, const Charge& b) {
   const auto near = [](double x, double y, double scale) {
     return x == y || (x != x && y != y) ? 0.0 : std::fabs(x - y) / (std::fabs(scale) + 1e-300);

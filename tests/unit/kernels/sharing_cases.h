@@ -45,7 +45,7 @@ inline std::vector<Sharing> sharings(std::uint64_t seed) {
   return result;
 }
 
-// By what the formats hold of the operands. Rows are added; elements keep the root of their squares.
+// Merges by what the formats hold of the operands. Rows are added; elements keep the root of their squares.
 inline Array merged(const Sharing& of) {
   Array result = Array::uninitialized(of.cotangent.shape());
   const Array a = of.cotangent.materialize();

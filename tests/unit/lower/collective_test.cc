@@ -15,7 +15,7 @@ constexpr Format kFormat = Format::kFloat32;
 
 // A rank that sends leaves in one call and taps what it gets.
 struct Rank {
-  std::vector<Values> sends, receives;  // By part.
+  std::vector<Values> sends, receives;  // There is one for each part.
   Integers splits = {};
 };
 

@@ -114,7 +114,7 @@ TEST(Integer, AWordThatTakesItselfBack) {  // x ^= x >> 33
   }
 }
 
-// Of neighbours that are one number to fp64, too.
+// Comparisons are exact for neighbours that are one number to fp64, too.
 TEST(Integer, ComparisonsAreExact) {
   Integers values = many(), others = values;
   for (const std::int64_t x : many()) {

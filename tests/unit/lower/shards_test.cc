@@ -138,7 +138,8 @@ TEST(Shards, WhatDoesNotMakeUpAWholeStaysApart) {
   };
   EXPECT_EQ(names({{{1, 2}, first}, {{3, 4}, {{4}, {1}, dense({2})}}}), apart("1:3"));  // They overlap.
   EXPECT_EQ(names({{{1, 2}, first}, {{3}, {{4}, {2}, dense({1})}}}), apart("2:3"));     // Something is missing.
-  EXPECT_EQ(names({{{1, 2}, first}, {{3, 4}, {{5}, {2}, dense({2})}}}), apart("2:4"));  // Of another whole.
+  // It is a part of another whole.
+  EXPECT_EQ(names({{{1, 2}, first}, {{3, 4}, {{5}, {2}, dense({2})}}}), apart("2:4"));
   const TracePart all{{2}, {0}, dense({2})};
   EXPECT_EQ(names({{{1, 2}, all}, {{1, 3}, all}}), apart("0:2"));          // Replicas differ.
   EXPECT_EQ(names({{{1, 2}, first}, {{3, 4, 7}, second}}), apart("2:4"));  // No padding lies beside the part.

@@ -28,7 +28,7 @@ struct Platter {
 };
 
 std::mutex mutex;
-std::map<std::string, Platter> disk;  // By file name without directory.
+std::map<std::string, Platter> disk;  // The key is the file's name without its directory.
 bool disk_syncs = true;
 std::atomic<int> write_error{SQLITE_OK};
 

@@ -12,8 +12,8 @@ namespace plumbline {
 // the disk lies: it answers every sync at once and does nothing, as a broken one does.
 void reset_power_loss_vfs(bool syncs);
 
-// Writes to `dir` (made) what the files of the VFS would hold if power failed now. Of the writes since the last sync of
-// each file, a part drawn at random has reached the disk: none, the first few, or a scattered few, some of them torn.
+// Writes to `dir` (made) what the files of the VFS would hold if power failed now. A part of the writes since the last
+// sync of each file, drawn at random, has reached the disk: none, the first few, or a scattered few, some of them torn.
 void lose_power(const std::string& dir, std::mt19937_64& random);
 
 // From now on every write and growth of a file fails with this code (SQLITE_FULL, SQLITE_IOERR_WRITE, ...); SQLITE_OK:

@@ -41,7 +41,7 @@ TEST_F(Queries, FilterByTimeRankCauseGradeAndSurprise) {
   EXPECT_EQ(store_->stats(filter)->verdicts(), 3u);
 }
 
-// Of every order, both ways, pages join without a gap or a duplicate, equal keys and missing ones included.
+// Pages of every order, both ways, join without a gap or a duplicate, equal keys and missing ones included.
 TEST_F(Queries, OrdersPageWhole) {
   const double surprises[] = {0.5, kNotAsked, 0, 2, 0, std::numeric_limits<double>::infinity(), 0.5};
   for (std::int64_t step = 0; step < 7; ++step) {

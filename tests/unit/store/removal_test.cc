@@ -6,7 +6,8 @@ namespace {
 
 class Removal : public StoreTest {
  protected:
-  static constexpr std::int64_t kStart = 1'700'000'000'000'000;  // Of sample_verdict(): a step a second.
+  // It is the time of sample_verdict()'s first step; there is a step a second.
+  static constexpr std::int64_t kStart = 1'700'000'000'000'000;
 
   absl::Status expire(const Retention& retention, std::int64_t seconds) {
     std::promise<absl::Status> expired;

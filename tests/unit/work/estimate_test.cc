@@ -34,7 +34,7 @@ TEST(EstimatedWork, OfAProductIsItsMultiplications) {
   EXPECT_NEAR(work({{512, 65536}, {65536, 512}}, {{512, 512}}), 512.0 * 512 * 65536, 1e-6 * 2e10);
   EXPECT_NEAR(work({{40, 64, 128}, {40, 128, 96}}, {{40, 64, 96}}), 40.0 * 64 * 128 * 96, 1e-6 * 4e7);
   EXPECT_NEAR(work({{768}, {1024, 768}, {768, 768}}, {{1024, 768}}), 1024.0 * 768 * 768, 1e-6 * 1e9) << "with a bias";
-  // Of a convolution a third, for filters of 3 x 3: 32 images of 3 channels, 64 filters.
+  // A convolution with filters of 3 x 3: 32 images of 3 channels, 64 filters.
   EXPECT_NEAR(work({{32, 3, 56, 56}, {64, 3, 3, 3}}, {{32, 64, 56, 56}}), 32.0 * 64 * 56 * 56 * 3 * 3, 1e-6 * 2e8);
 }
 

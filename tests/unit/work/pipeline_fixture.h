@@ -106,7 +106,7 @@ class PipelineFixture : public ::testing::Test {
   test::FakeBoard board_{1 << 30};
   std::int64_t device_bytes_ = 0;  // 0: no device.
   int host_workers_ = 1;
-  std::string vfs_;  // Of the store; empty: the platform's.
+  std::string vfs_;  // The store's; empty means the platform's.
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<VerdictStore> store_;
   std::unique_ptr<TraceStore> references_, kept_;

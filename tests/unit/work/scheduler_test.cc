@@ -316,7 +316,7 @@ TEST(Scheduler, SaysHowBusyItsWorkersAre) {
   ASSERT_TRUE(scheduler.submit(task("j", "r", gate.work())).ok());
   gate.started.get_future().wait();
   scheduler.take_busy_ratio();
-  EXPECT_GT(scheduler.take_busy_ratio(), 0.99);  // Of the time between the two calls.
+  EXPECT_GT(scheduler.take_busy_ratio(), 0.99);  // It is a share of the time between the two calls.
   gate.open.set_value();
   ASSERT_TRUE(scheduler.drain(absl::InfiniteFuture()));
   scheduler.take_busy_ratio();
