@@ -124,8 +124,8 @@ class Memory {
   const Graph& graph_;
   std::vector<NodeId> owner_;  // The node that owns the buffer of each node.
   std::vector<bool> dense_;
-  std::vector<int> holders_;         // By owner.
-  std::vector<std::int64_t> bytes_;  // By owner.
+  std::vector<int> holders_;         // There is one for each owner.
+  std::vector<std::int64_t> bytes_;  // There is one for each owner.
   std::int64_t live_ = 0, most_ = 0;
 };
 
