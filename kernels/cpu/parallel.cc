@@ -25,7 +25,7 @@ constexpr int kBack = 10;  // This much nice leaves a tenth of the time where th
 // unless it says otherwise) does not wait for the end of it. Nice alone makes it wait, at every wake-up.
 constexpr std::uint64_t kSliceNs = 100'000'000;
 
-// Of sched_setattr(2), whose header <linux/sched/types.h> cannot be included beside <sched.h>.
+// It is that of sched_setattr(2), whose header <linux/sched/types.h> cannot be included beside <sched.h>.
 struct Attributes {
   std::uint32_t size, policy;
   std::uint64_t flags;

@@ -23,7 +23,7 @@ namespace plumbline {
 struct AssembledStep {
   std::shared_ptr<const Trace> trace;
   MemoryBudget::Reservation memory;  // What the trace holds of the budget.
-  std::string trace_id;              // By which logs know the step (StepBegin.trace_id); no part of its trace.
+  std::string trace_id;              // Logs know the step by it (StepBegin.trace_id); it is no part of its trace.
 };
 
 class TraceAssembler {
