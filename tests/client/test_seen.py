@@ -42,10 +42,25 @@ def test_differ():
 """
 
 
+KERNEL = """
+import plumbline
+import torch
+
+
+def test_mean(plumbline_server):
+    x = torch.arange(1.0, 9)
+    plumbline.testing.assert_equivalent(lambda: {"y": x.sum() / 7}, lambda: {"y": x.mean()}, plumbline_server)
+"""
+
+
+def installed() -> bool:
+    """Whether pytest loads the plugin by itself; it takes it once only."""
+    return any(entry.value == "plumbline_pytest" for entry in entry_points(group="pytest11"))
+
+
 def run_pytest(tmp_path: Path, *arguments: str) -> str:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    installed = any(entry.value == "plumbline_pytest" for entry in entry_points(group="pytest11"))
-    plugin = [] if installed else ["-p", "plumbline_pytest"]  # pytest takes it once only.
+    plugin = [] if installed() else ["-p", "plumbline_pytest"]
     command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-s", *arguments]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     return ran.stdout + ran.stderr
@@ -63,6 +78,17 @@ def test_fixture_and_diff(tmp_path: Path) -> None:
     ):
         assert line in said, said
     assert "grad:w: " not in said.partition("verdicts that differ")[2], "taps of which both say the same"
+
+
+def test_a_failure_shows_the_callers_line_and_the_verdict(tmp_path: Path) -> None:
+    (tmp_path / "test_kernel.py").write_text(KERNEL)
+    plugin = [] if installed() else ["-p", "plumbline_pytest"]
+    command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", tmp_path / "test_kernel.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    said = ran.stdout.partition("= FAILURES =")[2]
+    assert said.count(">  ") == 1 and ">       plumbline.testing.assert_equivalent(" in said, said
+    assert "E       TYPE_II (PROVEN)  cause: mathematics" in said and "E       suspect: test_kernel.py:" in said, said
+    assert len(said.splitlines()) <= 24, said
 
 
 def test_a_given_server_is_used(tmp_path: Path) -> None:

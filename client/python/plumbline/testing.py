@@ -23,6 +23,7 @@ def assert_equivalent(
 
     INCONCLUSIVE passes only with `allow_inconclusive`.
     """
+    __tracebackhide__ = True  # pytest then shows the caller's line and the verdict, and nothing between.
     verdict = compare(target, reference, server, profile, **options)  # type: ignore[arg-type]
     if verdict.verdict == "TYPE_I" or (allow_inconclusive and verdict.verdict == "INCONCLUSIVE"):
         return verdict
