@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .capture import UNSET, Window
 from .plan import CaptureFailed
+from .schema import UNSET
 from .sites import FORWARD
-from .storages import DATA
+from .storages import DATA, Window, wrote
 
 if TYPE_CHECKING:
     from .capture import Recorder
@@ -35,7 +35,7 @@ def assemble(
         whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
     zeros = recorder.plan.info(torch.ops.aten.zeros.default)
     values = [[whole.numel()], whole.dtype, *[UNSET] * (len(zeros.arguments) - 2)]
-    recorder.emit(zeros, (site, values, ""), [(whole, "")])
+    recorder.emit(zeros, (site, values, ""), [wrote(whole)])
     leaves = [recorder.copy_leaf(part, storages.read(part), role, name, site) for name, part in parts]
     for part in padding or ():
         recorder.copy_leaf(part, storages.read(part), DATA, "", site)

@@ -30,14 +30,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import compiler, foreign
 from .autocasting import AutocastState
-from .collectives import Call, call_of
-from .convolutions import summation
+from .convolutions import CONVOLUTIONS, summation
 from .draws import RECORDED
+from .exchanges import Exchanges
 from .halves import Halves
 from .hidden import HiddenDerivatives
 from .payload import Arena, Pool
 from .plan import CaptureFailed, Plan
-from .regions import Region, collective
 from .scalings import scales
 from .schema import (
     COLLECTIVE,
@@ -48,6 +47,7 @@ from .schema import (
     SKIP,
     TENSOR,
     TENSORS,
+    UNSET,
     VIEW,
     ArgumentInfo,
     OperatorInfo,
@@ -55,7 +55,19 @@ from .schema import (
 from .shards import part_of
 from .sites import FORWARD, Sites
 from .standins import as_own, is_wrapper, read_stand_ins
-from .storages import ABSENT, DATA, StorageTable, Window, has_view, modelled, stand_ins, was_computed
+from .storages import (
+    ABSENT,
+    DATA,
+    StorageTable,
+    Window,
+    Written,
+    has_view,
+    layout_of,
+    modelled,
+    stand_ins,
+    was_computed,
+    wrote,
+)
 from .storages import RANDOM as RANDOM_LEAF
 
 log = logging.getLogger("plumbline")
@@ -70,16 +82,6 @@ _TRIVIAL = {0, 1, -1, 2, -2, 0.5, -0.5, -1.0, -2.0, 0.1, 0.9, 10, 100}
 # that cannot be described, if there is one.
 Site = tuple[int, str, str]
 Pending = tuple[Site, list[Any], str]
-Written = tuple[torch.Tensor | None, str]
-
-
-class _Unset:
-    """Marks an argument that was left to its default."""
-
-    __slots__ = ()  # So that the garbage collector need not follow it.
-
-
-UNSET = _Unset()
 
 
 class Edge:
@@ -131,10 +133,7 @@ class Recorder(TorchDispatchMode):
         self.on_copies: Callable[[OperatorInfo, Any, list[Any], Any], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
         self.numbers_read: set[Window] = set()  # What Python was told so far.
-        self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by channel.
-        self._shared: tuple[Call, int, Site] | None = None  # The last collective, where it is tied.
-        self._scattered: dict[int, int] = {}  # Storages that a reduce-scatter writes, and its group's size.
-        self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
+        self.exchanges = Exchanges(self)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -165,139 +164,154 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.failure is not None or self.silence.depth or torch._C._get_dispatch_mode(_FAKE) is not None:
+        if self.failure is not None or self.silence.depth or _get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)
         for kind in types:
             if kind is not torch.Tensor and is_wrapper(kind):  # Let it show the operations inside.
                 return NotImplemented
-        info = pending = kept = call = viewed = None
-        shown = (args, kwargs)  # What is recorded of the call.
         try:
-            if self._scattered and func is torch.ops.aten.copy_.default and self._delivers(*args[:2]):
-                return func(*args, **kwargs)
             info = self.plan.info(func)
-            kind = info.kind
-            if kind in _DESCRIBED:
-                with self.lock:
-                    if self.storages.place is not None and not info.composite:
-                        kept, shown = self._kept(info, args, kwargs)
-                    if kept != []:
-                        self.site = site = self.sites.current()
-                        self.storages.unmodelled = ""
-                        pending = (site, self._before(info, *shown), self.storages.unmodelled)
-                        if self.defined is not None and kept is None:
-                            call = self.defined.begins(info, pending, args, kwargs)
-            elif kind == COLLECTIVE:
-                with self.lock:
-                    self._collective(info, args, kwargs)
-            elif kind == VIEW:
-                if info.base == "detach" and was_computed(args[0]):
-                    with self.lock:
-                        self.storages.read(args[0])  # While it is still known that it was computed.
-                if torch.is_grad_enabled():
-                    viewed = self.sites.current()  # Its derivative may be an operation.
         except Exception as error:
             self.guard(error)
             return func(*args, **kwargs)
-        if info.composite:  # Seen whole in inference mode only.
-            with self:
-                if func.namespace == "fsdp":  # Written in Python, one for all devices.
-                    return func._op_dk(torch._C._dispatch_key_parse(args[1].device.type.upper()), *args, **kwargs)
-                return func.decompose(*args, **kwargs)
+        if info.composite:
+            return self._composite(func, args, kwargs)
+        if info.kind == VIEW:
+            return self._view(func, info, args, kwargs)
+        if info.kind not in _DESCRIBED:
+            return self._other(func, info, args, kwargs)
+        if self.storages.place is not None:
+            return foreign.operation(self, func, info, args, kwargs)
+        return self.operation(func, info, args, kwargs)
+
+    def _composite(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation that others make up. Seen whole in inference mode only."""
+        with self:
+            if func.namespace == "fsdp":  # Written in Python, one for all devices.
+                return func._op_dk(torch._C._dispatch_key_parse(args[1].device.type.upper()), *args, **kwargs)
+            return func.decompose(*args, **kwargs)
+
+    def operation(self, func: Any, info: OperatorInfo, args: Any, kwargs: Any) -> Any:
+        """An operation whose arguments are described before it runs, and its results afterwards."""
+        call = None
+        try:
+            with self.lock:
+                if self.exchanges.scattered and self.exchanges.delivers(func, args):
+                    return func(*args, **kwargs)
+                self.site = site = self.sites.current()
+                self.storages.unmodelled = ""
+                pending = (site, self._before(info, args, kwargs), self.storages.unmodelled)
+                if self.defined is not None:
+                    call = self.defined.begins(info, pending, args, kwargs)
+        except Exception as error:
+            self.guard(error)
+            return func(*args, **kwargs)
         if info.casts_inside:
             with self.autocast.as_called():
                 out = func(*args, **kwargs)
         else:
             out = func(*args, **kwargs)
+        if self.failure is None:
+            try:
+                with self.lock:
+                    if call is None:
+                        self._after(info, pending, args, kwargs, out)
+                    else:
+                        call.ends(out)
+            except Exception as error:
+                self.guard(error)
+        return out
+
+    def _view(self, func: Any, info: OperatorInfo, args: Any, kwargs: Any) -> Any:
+        viewed = None
+        try:
+            if info.base == "detach" and was_computed(args[0]):
+                with self.lock:
+                    self.storages.read(args[0])  # While it is still known that it was computed.
+            if torch.is_grad_enabled():
+                viewed = self.sites.current()  # Its derivative may be an operation.
+        except Exception as error:
+            self.guard(error)
+            return func(*args, **kwargs)
+        out = func(*args, **kwargs)
         if viewed is not None and viewed[0] == FORWARD and self.failure is None:
             try:
                 with self.lock:
                     self.storages.note_part(args[0], out, info.name, *viewed[1:])
             except Exception as error:
                 self.guard(error)
-        elif kind != VIEW and self.failure is None:
+        return out
+
+    def _other(self, func: Any, info: OperatorInfo, args: Any, kwargs: Any) -> Any:
+        """What makes room, tells nothing of numbers, or moves them between ranks."""
+        try:
+            if info.kind == COLLECTIVE:
+                with self.lock:
+                    self.exchanges.begins(info, args, kwargs)
+        except Exception as error:
+            self.guard(error)
+            return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if self.failure is None:
             try:
                 with self.lock:
-                    seen = out
-                    if kept is not None:
-                        if kept and info.last_result_decision and args[1].item():
-                            raise CaptureFailed("scaler_overflow", "perhaps of a gradient outside of the scope")
-                        foreign.after(self.storages, info, out, kept)
-                        seen = foreign.restricted(out, foreign.list_length(info, args, kwargs), kept)
-                    if call is not None:
-                        call.ends(out)
-                    elif kept != []:
-                        self._after(info, pending, *shown, seen)
+                    self._after_other(info, args, out)
             except Exception as error:
                 self.guard(error)
         return out
-
-    def _kept(self, info: OperatorInfo, args: Any, kwargs: Any) -> tuple[list[int] | None, tuple[Any, Any]]:
-        """In a partial step: the positions of the call's lists that are recorded, or None for all of it, and what the
-        call looks like with them alone."""
-        if torch._C._current_autograd_node() is not None:
-            return None, (args, kwargs)
-        kept = foreign.kept_positions(self.storages, info, args, kwargs)
-        if kept is None:
-            return None, (args, kwargs)
-        foreign.before(self.storages, info, args, kwargs, kept)
-        count = foreign.list_length(info, args, kwargs)
-        shown_args = [foreign.restricted(value, count, kept) for value in args]
-        return kept, (shown_args, {key: foreign.restricted(value, count, kept) for key, value in kwargs.items()})
 
     def _before(self, info: OperatorInfo, args: Any, kwargs: Any) -> list[Any]:
         """Windows of the arguments as they are before the operation runs."""
         if info.composite:
             return []
-        if not self.perturbing and 0 <= info.perturbing < len(args) and torch.is_grad_enabled():
+        if 0 <= info.perturbing < len(args) and not self.perturbing and torch.is_grad_enabled():
             cause = args[info.perturbing]
             if isinstance(cause, torch.Tensor) and cause.requires_grad and not self.hidden.takes(info, args):
                 raise CaptureFailed("perturbing_op", f"{info.name}: its derivative computes otherwise when watched")
         values: list[Any] = []
         read = self.storages.read
-        given = len(args)
-        for index, argument in enumerate(info.arguments):
-            if index < given:
-                value = args[index]
-            elif not kwargs:
-                values += [UNSET] * (len(info.arguments) - index)
-                break
-            elif argument.name in kwargs:
-                value = kwargs[argument.name]
-            else:
-                values.append(UNSET)
-                continue
+        for argument, value in zip(info.arguments, info.given(args, kwargs) if kwargs else args, strict=False):
             kind = argument.kind
             if kind == TENSOR and isinstance(value, torch.Tensor):
-                value = self._read(value, info, index, argument, args) if argument.write else read(value)
-                if not value[1]:
-                    unlike = args[index] if index < given else kwargs[argument.name]
-                    value = read_stand_ins(self, unlike, info, index, argument)
-            elif kind == TENSORS and value is not None:
-                windows: list[Window] = []
-                for item in value:
-                    if item is None:
-                        windows.append(ABSENT)
-                        continue
-                    window = self._read(item, info, index, argument, args) if argument.write else read(item)
-                    if not window[1]:
-                        stands = read_stand_ins(self, item, info, index, argument)
-                        windows.extend(stands if type(stands) is list else [stands])
-                        continue
-                    windows.append(window)
-                value = windows
+                if not argument.write:
+                    window = read(value)
+                elif argument.updated and info.lowered and not self.before_write:
+                    window = read(value, True)
+                else:
+                    window = self._read(value, info, argument, args)
+                if window[1]:
+                    values.append(window)
+                    continue
+                value = read_stand_ins(self, value, info, argument)
+            elif kind == TENSORS and value is not None and value is not UNSET:
+                value = self._windows(value, info, argument, args)
             elif argument.scalar and self._scalars and type(value) in (float, int):
-                window = self._scalars.get((type(value), value))
-                if window is not None:
-                    value = Edge(window)
+                number = self._scalars.get((type(value), value))
+                if number is not None:
+                    value = Edge(number)
             values.append(value)
+        if len(values) < len(info.arguments):
+            values += [UNSET] * (len(info.arguments) - len(values))
         return values
 
-    def _read(
-        self, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo, args: Any = ()
-    ) -> Window:
+    def _windows(self, tensors: Any, info: OperatorInfo, argument: ArgumentInfo, args: Any) -> list[Window]:
+        """Windows of a list of tensors."""
+        windows: list[Window] = []
+        for item in tensors:
+            if item is None:
+                windows.append(ABSENT)
+                continue
+            window = self._read(item, info, argument, args) if argument.write else self.storages.read(item)
+            if window[1]:
+                windows.append(window)
+                continue
+            stands = read_stand_ins(self, item, info, argument)
+            windows.extend(stands if type(stands) is list else [stands])
+        return windows
+
+    def _read(self, tensor: torch.Tensor, info: OperatorInfo, argument: ArgumentInfo, args: Any = ()) -> Window:
         """Window of an argument that the operation is going to write, after those who wait for its content."""
-        replaced = argument.out or (info.overwrites and index == 0)
+        replaced = argument.out or (info.overwrites and argument is info.arguments[0])
         if (replaced or self.before_write or not info.lowered) and not modelled(tensor):
             return self.storages.read(tensor)
         if self.before_write:
@@ -317,48 +331,39 @@ class Recorder(TorchDispatchMode):
             if callback is not None:
                 callback(tensor, info, factor)
 
-    def _after(self, info: OperatorInfo, pending: Pending | None, args: Any, kwargs: Any, out: Any) -> None:
-        kind = info.kind
-        if kind == EMPTY:
+    def _after_other(self, info: OperatorInfo, args: Any, out: Any) -> None:
+        if info.kind == EMPTY:
             for tensor in [out] if modelled(out) else stand_ins(out):
                 entry = self.storages.adopt(tensor)
                 entry.unwritten = not entry.value
             return
-        if kind == SKIP:
+        elif info.kind == SKIP:
             if info.base in ("resize_", "set_"):
                 self.storages.forget(args[0])
-            return
-        if kind == COLLECTIVE:
-            fresh = [out] if isinstance(out, torch.Tensor) else out if info.fresh else []
-            results = [tensor for tensor in fresh if isinstance(tensor, torch.Tensor)]
-            if self._shared is not None:
-                if self._shared[0].returns:
-                    self._receive(results)
-                return
-            for tensor in results:
-                if modelled(tensor):
-                    self._await(tensor)
-            return
-        assert pending is not None
-        if kind == SCALAR:
+        else:
+            self.exchanges.ends(info, out)
+
+    def _after(self, info: OperatorInfo, pending: Pending, args: Any, kwargs: Any, out: Any) -> None:
+        if info.kind == SCALAR:
             self._number_read(pending, out)
             return
         if info.base in RECORDED:
             return RECORDED[info.base](self, info, pending, out, *args, **kwargs)
-        written = self._written(info, args, kwargs, out)
+        written = self._written(info, args, kwargs, out, pending[1])
         known = self.plan.lowered is not None
         if known and info.constant and not info.lowered and not any(type(value) is Edge for value in pending[1]):
-            for tensor, _ in written:  # Data, though it is made within the step.
-                if tensor is not None and modelled(tensor):
+            for tensor, _, (_, code, *_) in written:  # Data, though it is made within the step.
+                if tensor is not None and code:
                     self.storages.write_leaf(tensor, DATA, "")
             return
-        if kind == RANDOM:
-            for tensor, _ in written:
+        if info.kind == RANDOM:
+            for tensor, _, _ in written:
                 for part in [] if tensor is None else [tensor] if modelled(tensor) else stand_ins(tensor):
                     self._random(part, info, pending)
             return
         if written:
-            self.emit(info, pending, written, "", summation(info.name, args))
+            more = ("", summation(info.name, args)) if info.name in CONVOLUTIONS else ()
+            self.emit(info, pending, written, *more)
         if self.before_write and self.on_copies is not None and scales(info, args, in_place=False):
             self.on_copies(info, args, pending[1], out)
         if info.perturbing >= 0 and self.hidden.on and torch.is_grad_enabled() and not self.perturbing:
@@ -376,28 +381,30 @@ class Recorder(TorchDispatchMode):
 
     def emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
         (phase, module, source), values, unmodelled = pending
-        codes = _codes(written)
-        if unmodelled or 0 in codes:
-            info, written = as_own(self, info, unmodelled, written)
-            codes = _codes(written)
-        observe = self.outputs or not info.lowered or info.wanted or info.result_decision
+        for tensor, _, layout in written:
+            if unmodelled or not (layout[1] or tensor is None):
+                info, written = as_own(self, info, unmodelled, written)
+                break
+        observe, halves = self.outputs or info.observed, self.halves
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
-        for position, (tensor, name) in enumerate(written):
+        wrote = False
+        for position, (tensor, name, layout) in enumerate(written):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
-            window, count, base = self.storages.write(tensor, bool(name), codes[position])
+            wrote = True
+            window, count, base = self.storages.write(tensor, bool(name), layout)
             payload = 0
-            observed = observe or position == last or self.halves.take(codes[position], tensor)
+            observed = observe or position == last or (halves.room > 0 and halves.take(window[1], tensor))
             if (observed or info.positive_side) and tensor.numel():
                 if observed:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
                 if info.positive_side and not decision:
                     decision = self.storages.payload(self.arena.copy_positive_side(tensor))
             results.append((window, count, base, name, payload))
-        if any(tensor is not None for tensor, _ in written):
+        if wrote:
             self.append_op(("op", info, values, results, phase, source, module, decision, *more))
 
     def append_op(self, record: tuple[Any, ...]) -> None:
@@ -434,100 +441,31 @@ class Recorder(TorchDispatchMode):
         self.append_op(("op", info, values, [(copied, tensor.numel(), 0, "", payload)], phase, source, module, 0))
         return copied
 
-    def _collective(self, info: OperatorInfo, args: Any, kwargs: Any) -> None:
-        """Notes what a collective is about to read; what it writes is taken once something else touches it."""
-        self._shared = None
-        call = call_of(info, args, kwargs) if self.ranks > 1 else None
-        if call is not None and all(modelled(tensor) for tensor in (*call.sends, *call.receives)):
-            self._share(call)
-            return
-        reads, writes, attributes = collective(info.name, info.base, (*args, *(kwargs or {}).values()))
-        windows = [self.storages.read(tensor) for tensor in reads]
-        self._call = (Region(info.name), [windows, attributes], self.sites.current())
-        if not info.name.startswith("_c10d_functional") or info.base.endswith("_"):
-            for tensor in writes:
-                self._await(tensor)
-
-    def _share(self, call: Call) -> None:
-        """Sends what this rank gives to a collective, and awaits what it gets."""
-        if call.reduction and self.on_reduction is not None:
-            self.on_reduction(call.sends)
-        number = self._calls.get(call.channel, 0)
-        self._calls[call.channel] = number + 1
-        site = phase, module, source = self.sites.current()
-        for part, tensor in enumerate(call.sends):
-            window, count = self.storages.read(tensor), tensor.numel()
-            payload = self.storages.payload(self.arena.copy_tensor(tensor)) if count else 0
-            content = (self.storages.fresh_value(), window[1], (count,), (1,), 0)
-            values = [window, *call.attributes(number, part), call.splits]
-            self.records.append(("op", call.send, values, [(content, count, 0, "", payload)], phase, source, module, 0))
-        if not call.sends:  # Tells that the call was made.
-            code = modelled(call.receives[0]) if call.receives else 1
-            nothing = ((self.storages.fresh_value(), code, (0,), (1,), 0), 0, 0, "", 0)
-            values = [ABSENT, *call.attributes(number, 0), []]
-            self.records.append(("op", call.send, values, [nothing], phase, source, module, 0))
-        self._shared = (call, number, site)
-        self._receive(call.receives)
-
-    def _receive(self, tensors: list[torch.Tensor]) -> None:
-        assert self._shared is not None
-        call, number, site = self._shared
-        for part, tensor in enumerate(tensors):
-            entry = self.storages.adopt(tensor)
-            earlier, entry.pending = entry.pending, None
-            attributes = call.attributes(number, part)
-
-            def take(tensor: torch.Tensor = tensor, attributes: list[Any] = attributes, earlier: Any = earlier) -> None:
-                if earlier is not None:  # Another part of the same storage.
-                    earlier()
-                self._region(call.receive, attributes, site, [tensor])
-
-            entry.pending = take
-            if call.kind.startswith("reduce_scatter"):
-                self._scattered[tensor.untyped_storage()._cdata] = len(call.group)
-
-    def _delivers(self, result: torch.Tensor, source: torch.Tensor) -> bool:
-        """Gloo reduces a copy of all input, and copies this rank's share of that to the result once it is waited for:
-        no operation of the step's."""
-        group = self._scattered.get(result.untyped_storage()._cdata, 0)
-        entry = self.storages.entry(result)
-        if not group or entry is None or entry.pending is None or self.storages.entry(source) is not None:
-            return False
-        return source.untyped_storage().nbytes() == group * result.numel() * result.element_size()
-
-    def _await(self, tensor: torch.Tensor) -> None:
-        """A storage's next reader finds the result of the last collective in it."""
-        region, values, site = self._call
-        entry = self.storages.adopt(tensor)
-        entry.settle()
-        entry.pending = lambda: self._region(region, values, site, [tensor])
-
-    def _region(self, region: Region, values: list[Any], site: Site, outputs: list[torch.Tensor]) -> None:
-        results = []
-        for tensor in outputs:
-            payload = self.storages.payload(self.arena.copy_tensor(tensor)) if tensor.numel() else 0
-            results.append((*self.storages.write(tensor), "", payload))
-        phase, module, source = site
-        self.records.append(("op", region, values, results, phase, source, module, 0))
-
-    def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any) -> list[Written]:
-        """The tensors that the operation wrote: returned fresh ones first, then written arguments."""
+    def _written(self, info: OperatorInfo, args: Any, kwargs: Any, out: Any, values: list[Any]) -> list[Written]:
+        """The tensors that the operation wrote: returned fresh ones first, then written arguments, of which `values`
+        tells what they were."""
         written: list[Written] = []
         if info.fresh:
             for index in info.fresh:
                 item = out[index] if info.returns_many else out
                 for tensor in item if isinstance(item, (tuple, list)) else (item,):
+                    layout = ABSENT if tensor is None else layout_of(tensor)
                     # Some operations return a view without saying so (_unsafe_view): nothing was written.
-                    viewed = tensor is not None and has_view(tensor) and self.storages.entry(tensor) is not None
-                    written.append((None if viewed else tensor, ""))
-            if not info.writes and all(tensor is None for tensor, _ in written):
+                    if tensor is not None and (layout[1] or has_view(tensor)) and self.storages.entry(tensor):
+                        tensor = None
+                    written.append((tensor, "", layout))
+            if not info.writes and all(tensor is None for tensor, _, _ in written):
                 return []
         for index in info.writes:
-            name = info.arguments[index].name
+            argument = info.arguments[index]
+            name = argument.name
             value = args[index] if index < len(args) else kwargs.get(name)
+            if argument.updated and type(values[index]) is tuple and values[index][1]:
+                written.append((value, name, values[index]))  # It lies as it did.
+                continue
             for tensor in value if isinstance(value, (tuple, list)) else (value,):
                 if tensor is not None:
-                    written.append((tensor, name))
+                    written.append((tensor, name, layout_of(tensor)))
         return written
 
     def _random(self, tensor: torch.Tensor, info: OperatorInfo, pending: Pending) -> None:
@@ -553,7 +491,7 @@ class Recorder(TorchDispatchMode):
         shared = None if part is None else (part, source)
         self.records.append(("leaf", value, code, count, role, name, payload, shared))
         pending = (site, [before, source, UNSET], "")
-        self.emit(self.plan.info(torch.ops.aten.copy_.default), pending, [(tensor, "self")])
+        self.emit(self.plan.info(torch.ops.aten.copy_.default), pending, [wrote(tensor, "self")])
         return source
 
     # What taps need.
@@ -577,11 +515,6 @@ class Recorder(TorchDispatchMode):
         return window, self.storages.payload(self.arena.copy_tensor(tensor))
 
 
-def _codes(written: list[Written]) -> list[int]:
-    """DTypes of what was written: 0 where it cannot be described, -1 where there is nothing."""
-    return [-1 if tensor is None else modelled(tensor) for tensor, _ in written]
-
-
 class _CompilerSafeRecorder(Recorder):
     """For programs that use torch.compile: the compiler must not trace the recorder itself."""
 
@@ -592,6 +525,8 @@ def recorder(plan: Plan, pool: Pool, outputs: bool = False, ranks: int = 1) -> R
     """A recorder for one step of this program."""
     return (_CompilerSafeRecorder if compiler.in_use() else Recorder)(plan, pool, outputs, ranks)
 
+
+_get_dispatch_mode = torch._C._get_dispatch_mode
 
 # Shapes are being worked out on tensors without content, as DTensor does before it computes.
 _FAKE = torch._C._TorchDispatchModeKey.FAKE

@@ -17,7 +17,7 @@ from .formulas import formulas
 from .plan import CaptureFailed
 from .schema import COLLECTIVE, RANDOM, SCALAR, OperatorInfo
 from .shadow import NotReplayable, Parts, Shadow
-from .storages import UNWRITTEN
+from .storages import UNWRITTEN, Written
 
 ERRORS_MAX = 16  # Of one step.
 
@@ -97,9 +97,9 @@ class DefinedCall:
     def ends(self, out: Any) -> None:
         """Writes the call down: by its definition, or, where that cannot be followed, as one that is not known."""
         recorder = self._recorder
-        written = recorder._written(self._info, self._args, self._kwargs, out)
+        written = recorder._written(self._info, self._args, self._kwargs, out, self._pending[1])
         shadow = _FormulaShadow(recorder, self._site, self._definition)
-        mark = shadow.mark([tensor for tensor, _ in written])
+        mark = shadow.mark([tensor for tensor, *_ in written])
         try:
             if isinstance(self._measured, PlumblineError):
                 raise self._measured
@@ -153,13 +153,13 @@ class _FormulaShadow(Shadow):
         self._inputs: set[int] = set()  # Storages that are not the formula's own.
         self._foreign: dict[int, torch.Tensor] = {}  # Stand-ins of real tensors that the formula brought along.
 
-    def run(self, given: tuple[list[Any], dict[str, Any]], written: list[tuple[torch.Tensor | None, str]]) -> None:
+    def run(self, given: tuple[list[Any], dict[str, Any]], written: list[Written]) -> None:
         self._inputs.update(base.untyped_storage()._cdata for base in self._bases.values())
         with Parts(self._part):
             out = self._definition.call(*given[0], **given[1])
         results = [self._mine(result) for result in _flat(out)]
         # A tensor without elements is as a buffer that a kernel might have used: there is nothing to judge.
-        for position, (result, (tensor, _)) in enumerate(zip(results, written, strict=False)):
+        for position, (result, (tensor, *_)) in enumerate(zip(results, written, strict=False)):
             if tensor is not None and not tensor.numel() and isinstance(result, torch.Tensor) and not result.numel():
                 results[position] = WORKSPACE
         found = ", ".join(_text(result) for result in results)
@@ -167,7 +167,7 @@ class _FormulaShadow(Shadow):
             raise self._definition.error(
                 f"expected {len(written)} result{'' if len(written) == 1 else 's'}, as the operation has, found {found}"
             )
-        for position, (result, (tensor, _)) in enumerate(zip(results, written, strict=True)):
+        for position, (result, (tensor, *_)) in enumerate(zip(results, written, strict=True)):
             if (tensor is None and result is None) or result in (UNTOLD, WORKSPACE):
                 continue
             right = isinstance(result, torch.Tensor) and tensor is not None
@@ -179,7 +179,7 @@ class _FormulaShadow(Shadow):
             sources = [
                 self._recorder.storages.read(result) if isinstance(result, torch.Tensor) else None for result in results
             ]
-        for source, result, (tensor, _) in zip(sources, results, written, strict=True):
+        for source, result, (tensor, *_) in zip(sources, results, written, strict=True):
             if source is not None:
                 self.give(source, tensor, observed=True)
             elif result is UNTOLD:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .storages import UNWRITTEN
+from .storages import UNWRITTEN, wrote
 
 if TYPE_CHECKING:
     from .capture import Pending, Recorder
@@ -35,7 +35,7 @@ def record_dropout(
     result, mask = out
     recorder._random(mask, info, pending)
     values = [x, recorder.storages.read(mask), 1.0 if train is False else dropout_scale(p)]
-    recorder.emit(recorder.plan.info(SCALED), (site, values, unmodelled), [(result, "")])
+    recorder.emit(recorder.plan.info(SCALED), (site, values, unmodelled), [wrote(result)])
 
 
 def record_rrelu(
@@ -54,10 +54,10 @@ def record_rrelu(
     site, (x, *_), unmodelled = pending
     if training:
         recorder._random(noise, info, pending)
-        recorder.emit(recorder.plan.info(MUL), (site, [x, recorder.storages.read(noise)], unmodelled), [(out, "")])
+        recorder.emit(recorder.plan.info(MUL), (site, [x, recorder.storages.read(noise)], unmodelled), [wrote(out)])
     else:
         recorder.storages.write_leaf(noise, UNWRITTEN, "")  # Nothing but the derivative is given it, and leaves it.
-        recorder.emit(recorder.plan.info(LEAKY), (site, [x, (lower + upper) / 2], unmodelled), [(out, "")])
+        recorder.emit(recorder.plan.info(LEAKY), (site, [x, (lower + upper) / 2], unmodelled), [wrote(out)])
 
 
 RECORDED = {"native_dropout": record_dropout, "rrelu_with_noise": record_rrelu}  # By operation.

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from . import cuda
-from .capture import UNSET, Edge
+from .capture import Edge
 from .cuda import DeviceMemory, Staged
-from .schema import DTYPES, TENSOR, TENSORS, OperatorInfo
+from .schema import DTYPES, TENSOR, TENSORS, UNSET, OperatorInfo
 from .shared import REGION, SHARED_BYTES_MIN, SharedMemory
 from .storages import Window
 from .v1 import audit_pb2, trace_pb2

@@ -4,15 +4,65 @@ audit, on their gradients and on their optimizer state ("foreign"), and on what 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .plan import CaptureFailed
 from .schema import OTHER, TENSORS, OperatorInfo
 from .storages import StorageTable, has_view
 
+if TYPE_CHECKING:
+    from .capture import Pending, Recorder
+
 # Operations on lists that treat each position by itself.
 _BY_POSITION = ("_foreach_", "_fused_", "_amp_foreach_")
+
+
+def operation(recorder: Recorder, func: Any, info: OperatorInfo, args: Any, kwargs: Any) -> Any:
+    """Runs an operation of a partial step, which may audit all of it, some positions of its lists, or nothing."""
+    pending: Pending | None = None
+    try:
+        with recorder.lock:
+            kept, shown = _shown(recorder.storages, info, args, kwargs)
+            if kept:
+                recorder.site = site = recorder.sites.current()
+                recorder.storages.unmodelled = ""
+                pending = (site, recorder._before(info, *shown), recorder.storages.unmodelled)
+    except Exception as error:
+        recorder.guard(error)
+        return func(*args, **kwargs)
+    if kept is None:
+        return recorder.operation(func, info, args, kwargs)
+    out = func(*args, **kwargs)
+    if recorder.failure is None:
+        try:
+            with recorder.lock:
+                if kept and info.last_result_decision and args[1].item():
+                    raise CaptureFailed("scaler_overflow", "perhaps of a gradient outside of the scope")
+                after(recorder.storages, info, out, kept)
+                if pending is not None:
+                    part = restricted(out, list_length(info, args, kwargs), kept)
+                    recorder._after(info, pending, *shown, part)
+        except Exception as error:
+            recorder.guard(error)
+    return out
+
+
+def _shown(
+    storages: StorageTable, info: OperatorInfo, args: Any, kwargs: Any
+) -> tuple[list[int] | None, tuple[Any, Any]]:
+    """The positions of the call's lists that are recorded, or None for all of it, and what the call looks like with
+    them alone."""
+    if torch._C._current_autograd_node() is not None:
+        return None, (args, kwargs)
+    kept = kept_positions(storages, info, args, kwargs)
+    if kept is None:
+        return None, (args, kwargs)
+    before(storages, info, args, kwargs, kept)
+    count = list_length(info, args, kwargs)
+    shown_args = [restricted(value, count, kept) for value in args]
+    return kept, (shown_args, {key: restricted(value, count, kept) for key, value in kwargs.items()})
 
 
 def kept_positions(storages: StorageTable, info: OperatorInfo, args: Any, kwargs: Any) -> list[int] | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
-from .storages import Window, modelled
+from .storages import Window, modelled, wrote
 
 if TYPE_CHECKING:
     from .capture import Recorder
@@ -121,7 +121,7 @@ class HiddenDerivatives:
         recorder.append_op(
             ("op", divide, [result, factors], [(quotient, math.prod(factors[2]), 0, "", 0)], phase, source, module, 0)
         )
-        recorder.emit(multiply, (site, [gradient, quotient], ""), [(found, "")])
+        recorder.emit(multiply, (site, [gradient, quotient], ""), [wrote(found)])
 
 
 class _Onlooker(TorchDispatchMode):

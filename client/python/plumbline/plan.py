@@ -74,6 +74,7 @@ class Plan:
             info.lowered_in_regions = info.lowered and (info.name, True) not in self.wanted
             info.positive_side = info.name in self.positive_side
             info.result_decision = info.name in self.result_decision
+            info.observed = not info.lowered or info.wanted or info.result_decision
             info.last_result_decision = info.name in self.last_result_decision
             known = self._infos[id(func)] = (func, info)
         return known[1]
@@ -88,5 +89,6 @@ class Plan:
             special.wanted = (special.name, False) in self.wanted
             special.lowered_in_regions = False
             special.positive_side = special.result_decision = special.last_result_decision = False
+            special.observed = not special.lowered or special.wanted
             self._special[(info.func, kind)] = special
         return special

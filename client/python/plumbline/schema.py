@@ -75,10 +75,19 @@ def _another_name(func: Any) -> Any:
     return getattr(getattr(torch.ops.aten, name), overload) if name else func
 
 
+class _Unset:
+    """Marks an argument that was left to its default."""
+
+    __slots__ = ()  # So that the garbage collector need not follow it.
+
+
+UNSET = _Unset()
+
+
 class ArgumentInfo:
     """One argument of a schema."""
 
-    __slots__ = ("default", "kind", "name", "out", "scalar", "type", "write")
+    __slots__ = ("default", "kind", "name", "out", "scalar", "type", "updated", "write")
 
     def __init__(self, argument: Any, unannotated: tuple[str, ...]) -> None:
         self.name: str = argument.name
@@ -93,6 +102,7 @@ class ArgumentInfo:
         alias = argument.alias_info
         self.write = (alias is not None and alias.is_write) or self.name in unannotated
         self.out: bool = self.write and argument.kwarg_only
+        self.updated = False  # Written in place, and perhaps read: it lies as it did.
         self.default = argument.default_value
         # Arguments in which a number stands for a value of the computation, not for a size, an index or a mode.
         self.scalar = self.kind == TENSOR or "number" in self.type or "Scalar" in self.type or self.type == "float"
@@ -103,7 +113,7 @@ class OperatorInfo:
 
     __slots__ = (
         "arguments", "base", "casts_inside", "composite", "constant", "fresh", "func", "kind", "last_result_decision",
-        "lowered", "lowered_in_regions", "name", "overwrites", "perturbing", "positional", "positive_side",
+        "lowered", "lowered_in_regions", "name", "observed", "overwrites", "perturbing", "positional", "positive_side",
         "result_decision", "returns_many", "wanted", "writes",
     )  # fmt: skip
 
@@ -118,6 +128,9 @@ class OperatorInfo:
         self.positional = sum(1 for argument in schema.arguments if not argument.kwarg_only)
         self.writes = [index for index, argument in enumerate(self.arguments) if argument.write]
         self.overwrites = namespace == "aten" and (self.base in _OVERWRITES or self.base in _RANDOM)
+        for index in self.writes:
+            argument = self.arguments[index]
+            argument.updated = not argument.out and not (self.overwrites and index == 0)
         # Position of the argument whose gradient would be perturbed; -1: none.
         perturbing = PERTURBING_OPS.get(schema.name, "")
         self.perturbing = next((i for i, a in enumerate(self.arguments) if a.name == perturbing), -1)
@@ -141,12 +154,17 @@ class OperatorInfo:
         self.casts_inside = schema.name in CASTING_OPS
         self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
         # Set from the capture plan (see capture.Plan.info).
+        self.observed = False  # Its results are sent.
         self.lowered = False
         self.lowered_in_regions = False
         self.wanted = False
         self.positive_side = False
         self.result_decision = False
         self.last_result_decision = False
+
+    def given(self, args: Any, kwargs: Any) -> list[Any]:
+        """The arguments of a call, in their order; UNSET where the default applies."""
+        return [*args, *(kwargs.get(argument.name, UNSET) for argument in self.arguments[len(args) :])]
 
     def _kind(self, namespace: str, returns_tensors: bool) -> int:
         if namespace == "profiler" or torch.Tag.inplace_view in self.func.tags:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .capture import UNSET, Recorder
+from .capture import Recorder
 from .definition import definitions
 from .draws import SCALED, dropout_scale
 from .plan import Plan
-from .schema import DTYPES, EMPTY, OPERATION, RANDOM, SKIP, VIEW, OperatorInfo
+from .schema import DTYPES, EMPTY, OPERATION, RANDOM, SKIP, UNSET, VIEW, OperatorInfo
 from .storages import ABSENT, Storage, Window, modelled
 from .storages import RANDOM as RANDOM_LEAF
 
@@ -122,7 +122,7 @@ class Shadow:
         elif info.kind == EMPTY:
             recorder.storages.adopt(out).unwritten = True
         elif info.kind == OPERATION:
-            self._emit(info, site, values, recorder._written(info, args, kwargs, out), real)
+            self._emit(info, site, values, recorder._written(info, args, kwargs, out, values), real)
         elif info.kind not in (VIEW, SKIP):
             raise NotReplayable(info.name)
         return out
@@ -163,11 +163,11 @@ class Shadow:
         results = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
-        for position, (tensor, name) in enumerate(written):
+        for position, (tensor, name, layout) in enumerate(written):
             if tensor is None:
                 results.append((ABSENT, 0, 0, name, 0))
                 continue
-            window, count, base = recorder.storages.write(tensor)
+            window, count, base = recorder.storages.write(tensor, layout=layout)
             content = self._content.get(id(tensor)) if name else real.get(position)
             payload = 0
             if content is not None and window[0] and tensor.numel():

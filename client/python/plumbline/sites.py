@@ -50,6 +50,7 @@ class _Code:
 # The keys are addresses, because hashing a code object hashes all of its constants. Code of a notebook's cells may die,
 # hence the bound.
 _codes: dict[int, _Code] = {}
+_library: set[int] = set()  # Of these, the ones that are LIBRARY.
 _CODES_MAX = 65536
 
 
@@ -57,7 +58,10 @@ def _code_of(code: CodeType) -> _Code:
     """What is known of a code object, for the first time."""
     if len(_codes) >= _CODES_MAX:
         _codes.clear()
+        _library.clear()
     known = _codes[id(code)] = _Code(code)
+    if known.kind == LIBRARY:
+        _library.add(id(code))
     return known
 
 
@@ -144,7 +148,7 @@ class Sites:
     def current(self) -> tuple[int, str, str]:
         """(phase, module, source) of the operation being dispatched."""
         if self.optimizer:
-            return OPTIMIZER, "", _user_line(sys._getframe(1))
+            return OPTIMIZER, "", _user_line(sys._getframe(2))
         node = torch._C._current_autograd_node()
         if node is None:
             site = self._walk()
@@ -174,12 +178,14 @@ class Sites:
         frame: FrameType | None = sys._getframe(1)
         module = source = ""
         running: torch.nn.Module | None = None
+        library = _library
         while frame is not None:
             code = frame.f_code
+            if id(code) in library:
+                frame = frame.f_back
+                continue
             known = _codes.get(id(code)) or _code_of(code)
-            if known.kind == LIBRARY:
-                pass
-            elif known.kind == MODULE_CALL:
+            if known.kind == MODULE_CALL:
                 running = frame.f_locals["self"]
                 name = self._name_of(running)
                 if name is not None:
@@ -188,7 +194,7 @@ class Sites:
             elif known.kind == USER:
                 if not source:
                     source = known.line(frame)
-            elif until_backward:
+            elif known.kind == ENGINE_CALL and until_backward:
                 break
             frame = frame.f_back
         if running is not None and frame is None and self.on_root is not None:
@@ -199,10 +205,11 @@ class Sites:
 
 def _user_line(frame: FrameType | None) -> str:
     """The innermost line of the user's code, from a frame outwards."""
+    library = _library
     while frame is not None:
-        code = frame.f_code
-        known = _codes.get(id(code)) or _code_of(code)
-        if known.kind == USER:
-            return known.line(frame)
+        if id(frame.f_code) not in library:
+            known = _codes.get(id(frame.f_code)) or _code_of(frame.f_code)
+            if known.kind == USER:
+                return known.line(frame)
         frame = frame.f_back
     return ""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from .schema import ArgumentInfo, OperatorInfo
-from .storages import Window, is_negated, kind_of, modelled, stand_ins, weightier
+from .storages import Window, Written, is_negated, kind_of, layout_of, modelled, stand_ins, weightier
 
 if TYPE_CHECKING:
-    from .capture import Recorder, Written
+    from .capture import Recorder
 
 
 def read_stand_ins(
-    recorder: Recorder, tensor: torch.Tensor, info: OperatorInfo, index: int, argument: ArgumentInfo
+    recorder: Recorder, tensor: torch.Tensor, info: OperatorInfo, argument: ArgumentInfo
 ) -> Window | list[Window]:
     """Windows of what stands for a tensor that an operation is going to read, or to write; of one that is only negated,
     the window on what it shows."""
@@ -33,7 +33,7 @@ def read_stand_ins(
             recorder.storages.unmodelled = weightier(recorder.storages.unmodelled, kind_of(tensor))
         if tensor.is_conj():
             recorder.storages.unmodelled += "*"  # The memory will hold the conjugate of what is written.
-        return [recorder._read(part, info, index, argument) for part in parts]
+        return [recorder._read(part, info, argument) for part in parts]
     windows = [recorder.storages.read(part) for part in parts]
     return [_conjugate(recorder, tensor, windows)] if tensor.is_conj() and len(windows) == 1 else windows
 
@@ -66,12 +66,12 @@ def as_own(
 ) -> tuple[OperatorInfo, list[Written]]:
     """The operation of its own, and what stands for the tensors that it wrote."""
     plain: list[Written] = []
-    for tensor, name in written:
-        if tensor is None or modelled(tensor):
-            plain.append((tensor, name))
+    for tensor, name, layout in written:
+        if tensor is None or layout[1]:
+            plain.append((tensor, name, layout))
         else:
             kind = weightier(kind, kind_of(tensor))
-            plain.extend((part, name) for part in stand_ins(tensor))
+            plain.extend((part, name, layout_of(part)) for part in stand_ins(tensor))
     return recorder.plan.of_kind(info, kind), plain
 
 

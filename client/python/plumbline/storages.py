@@ -33,6 +33,9 @@ _SPAN_STORAGE_BYTES_MIN = 1 << 20
 _SPAN_SHARE_MAX = 4
 
 
+# A tensor that an operation wrote or gave, the name of the argument that it is ("": a result), and its layout.
+Written = tuple[torch.Tensor | None, str, Window]
+
 _STRIDED = torch.strided
 
 
@@ -74,6 +77,16 @@ def modelled(tensor: torch.Tensor) -> int:
     if tensor.layout is not _STRIDED or tensor.is_neg() or tensor.is_meta or tensor.is_nested:
         return 0
     return DTYPES.get(tensor.dtype, 0)
+
+
+def layout_of(tensor: torch.Tensor) -> Window:
+    """A tensor's window, whatever value it has; ABSENT where it cannot be described."""
+    code = modelled(tensor)
+    return (0, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()) if code else ABSENT
+
+
+def wrote(tensor: torch.Tensor, name: str = "") -> Written:
+    return tensor, name, layout_of(tensor)
 
 
 def is_negated(tensor: torch.Tensor) -> bool:
@@ -428,10 +441,12 @@ class StorageTable:
             self._reinterpret(entry, storage, code)
         return (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
 
-    def write(self, tensor: torch.Tensor, in_place: bool = False, code: int = 0) -> tuple[Window, int, int]:
+    def write(
+        self, tensor: torch.Tensor, in_place: bool = False, layout: Window | None = None
+    ) -> tuple[Window, int, int]:
         """Gives a tensor's storage, just written, a fresh value: its window, the storage's count, the value before.
-        `code`: its DType where that is known."""
-        code = code or modelled(tensor)
+        `layout`: the tensor's, where that is known (see layout_of)."""
+        _, code, sizes, strides, offset = layout or layout_of(tensor)
         if not code:
             return ABSENT, 0, 0
         storage = tensor.untyped_storage()
@@ -441,14 +456,14 @@ class StorageTable:
             self._storages[storage._cdata] = entry
         count = storage.nbytes() // _ITEM_BYTES[code]
         base = entry.value if entry.dtype == code and entry.count == count else 0
-        entry.value, entry.dtype, entry.count = self.fresh_value(), code, count
+        self._last_value = value = self._last_value + 1
+        entry.value, entry.dtype, entry.count = value, code, count
         entry.leaf = entry.unwritten = False
         if self.place is not None:
             # PyTorch counts a write in place once the operation has returned to autograd.
             entry.seen, entry.version, entry.content = self.epoch, _version(tensor) + in_place, None
             self.computed.append(entry)
-        window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
-        return window, count, base
+        return (value, code, sizes, strides, offset), count, base
 
     def write_leaf(self, tensor: torch.Tensor, role: int, name: str) -> None:
         """The whole of a tensor's storage was just written with content from outside of the step."""

@@ -18,7 +18,7 @@ from .plan import CaptureFailed
 from .scalings import Factor, Scalings, covers
 from .schema import DTYPES, OperatorInfo
 from .shards import Part, local, named, part_of
-from .storages import Storage, Window, described, modelled
+from .storages import Storage, Window, described, modelled, wrote
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
 
@@ -267,7 +267,7 @@ class Taps:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             scaled = operation(root, factor.content)
         info = self._recorder.plan.info(operation)
-        self._recorder.emit(info, (factor.site, [window, factor.value], ""), [(scaled, "")])
+        self._recorder.emit(info, (factor.site, [window, factor.value], ""), [wrote(scaled)])
         return scaled, self._observe(scaled, weight)
 
     gradient_weight = 1.0

@@ -99,7 +99,7 @@ class Search {
     if (is_scaling(node.primitive) && !known_scaling(node)) {
       const std::size_t scale = scaling_input(graph_, node);
       const NodeId by = node.inputs[scale], scaled = node.inputs[1 - scale];
-      if (agreement(scaled) == Agreement::kAgrees &&
+      if (agreement(scaled) == Agreement::kAgrees && !made_within(by, node) &&
           (count(graph_.nodes[by].shape) == 1 || count(graph_.nodes[by].shape) < count(graph_.nodes[scaled].shape)))
         return unknown_scaling(*first, by);
     }
@@ -204,6 +204,12 @@ class Search {
   bool known_scaling(const Node& node) const {
     const Array& scale = side_.replay.value(node.inputs[scaling_input(graph_, node)]);
     return node.primitive == Primitive::kDiv ? other_.is_divisor(scale) : other_.is_factor(scale);
+  }
+
+  // Whether an operation scales by what it works out itself, as elimination does by its pivots: that differs where the
+  // operation's inputs do, and nobody wrote it down.
+  bool made_within(NodeId scale, const Node& by) const {
+    return !graph_.nodes[scale].inputs.empty() && graph_.nodes[scale].origin == by.origin;
   }
 
   bool innocent(const Node& node) const {

@@ -69,6 +69,30 @@ TEST(Localize, WhatTheTargetLacksIsSuspectedInTheReference) {
   EXPECT_TRUE(other_way.normalisation);
 }
 
+// z / (x + y) against z / (x - y), the division within an operation as elimination by a pivot is: the programs part at
+// the sum that this operation was given. A division that the program wrote is suspected itself.
+TEST(Localize, WhatAnOperationDividesByWithinItselfIsNotSuspected) {
+  struct Built {
+    GraphBuilder graph;
+    NodeId sum = 0, quotient = 0;
+  };
+  const auto program = [](Primitive joins, bool within) {
+    Built built;
+    GraphBuilder& g = built.graph;
+    built.sum = g.op(joins, {g.leaf({2, 3}, kX), g.leaf({2, 3}, {3, 4, 5, 6, 7, 8})}, {2, 3});
+    const NodeId pivot = g.sum_all(built.sum);
+    built.quotient = g.op(Primitive::kDiv, {g.leaf({2, 3}, {1, 2, 3, 4, 5, 6}), pivot}, {2, 3});
+    if (within) g.graph.nodes[pivot].origin = g.graph.nodes[built.quotient].origin;
+    return built;
+  };
+  for (const bool within : {true, false}) {
+    const Built target = program(Primitive::kAdd, within), reference = program(Primitive::kSub, within);
+    const Suspicion found = suspect(target.graph, target.quotient, reference.graph, reference.quotient);
+    EXPECT_EQ(found.node, within ? target.sum : target.quotient) << found.detail;
+    EXPECT_EQ(found.normalisation, !within);
+  }
+}
+
 // exp(x)^2 written as exp(2x) comes out right; the sine behind it does not.
 TEST(Localize, AnotherWayToTheSameValueIsInnocent) {
   GraphBuilder target, reference;
