@@ -117,6 +117,15 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], list[str]]] = {
         for reduction in ("mean", "sum", "none")
         if "torch_nn::_linear_cross_entropy_batch_chunked.default" in formulas
     },
+    "samples of gamma": (
+        lambda x: torch.distributions.Gamma((2 * x).exp() * torch.tensor([1, 1, 1, 9, 9, 9]), 1.0).rsample(),
+        ["_standard_gamma_grad.default"],
+    ),
+    "shares": (lambda x: torch.distributions.Dirichlet((2 * x).exp()).rsample(), ["_dirichlet_grad.default"]),
+    "shares of large parameters": (
+        lambda x: torch.distributions.Dirichlet(x.exp() + torch.tensor([9, 9, 9, 1, 20, 40])).rsample(),
+        ["_dirichlet_grad.default"],
+    ),
     "slopes that are drawn": (lambda x: torch.rrelu(x, training=True), ["rrelu_with_noise_backward.default"]),
     "slopes of evaluation": (lambda x: torch.rrelu(x), ["rrelu_with_noise_backward.default"]),
     # By PyTorch's own decompositions.
@@ -315,6 +324,35 @@ def test_a_decomposition_without_a_kernel_here_is_a_derivative() -> None:
     x, weight = x.requires_grad_(), weight[0].clone().requires_grad_()
     theirs = torch.autograd.grad(F.rms_norm(x, (6,), weight, 1e-5), (x, weight), gradient)
     torch.testing.assert_close(tuple(mine), theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_derivatives_of_samples_are_those_of_the_implicit_function() -> None:
+    """To a thousandth, where the distribution function by differences is that exact."""
+    draw = torch.Generator().manual_seed(0)
+    a = torch.rand(2000, dtype=torch.float64, generator=draw) * 15 + 0.3
+    x = torch._standard_gamma(a, generator=draw)
+    density = ((a - 1) * x.log() - x - torch.lgamma(a)).exp()
+    slope = (torch.special.gammainc(a + 1e-5, x) - torch.special.gammainc(a - 1e-5, x)) / 2e-5
+    usual = density > 1e-3
+    mine = formulas["aten::_standard_gamma_grad.default"].call(a, x)
+    torch.testing.assert_close(mine[usual], (-slope / density)[usual], rtol=1e-3, atol=0)
+
+    # Beta, by its density's integral: of x = t / (1 + t) the ends are far away.
+    a, b = torch.tensor([0.7, 2.0, 8.0], dtype=torch.float64)[:, None], torch.tensor([1.5, 3.0, 9.0]).double()[:, None]
+    x = torch.tensor([[0.05, 0.3], [0.5, 0.8], [0.3, 0.47]], dtype=torch.float64)
+
+    def below(a: Tensor, to: Tensor) -> Tensor:
+        u = torch.linspace(-60, 0, 200001, dtype=torch.float64) + to.logit()[..., None]
+        log = a[..., None] * F.logsigmoid(u) + b[..., None] * F.logsigmoid(-u)
+        return torch.trapezoid((log - (torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b))[..., None]).exp(), u)
+
+    density = (
+        (a - 1) * x.log() + (b - 1) * (1 - x).log() - torch.lgamma(a) - torch.lgamma(b) + torch.lgamma(a + b)
+    ).exp()
+    slope = (below(a + 1e-5, x) - below(a - 1e-5, x)) / 2e-5
+    given = (tensor.contiguous() for tensor in torch.broadcast_tensors(x, a, a + b))
+    mine = formulas["aten::_dirichlet_grad.default"].call(*given)
+    torch.testing.assert_close(mine, -slope / density / (1 - x), rtol=2e-3, atol=0)
 
 
 def test_each_formula_is_tried() -> None:
