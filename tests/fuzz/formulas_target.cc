@@ -45,7 +45,7 @@ class Step {
   static std::int64_t extent(const v1::Tensor& tensor) {
     double last = static_cast<double>(tensor.offset());
     for (int d = 0; d < std::min(tensor.sizes_size(), tensor.strides_size()); ++d) {
-      last += static_cast<double>(tensor.sizes(d) - 1) * static_cast<double>(tensor.strides(d));
+      last += (static_cast<double>(tensor.sizes(d)) - 1) * static_cast<double>(tensor.strides(d));
     }
     return last >= 0 && last < static_cast<double>(kElementsMax) ? static_cast<std::int64_t>(last) + 1 : 0;
   }
