@@ -180,13 +180,18 @@ def is_wrong(figures: dict) -> bool:
     return power or scenarios or values or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 
-def markdown(command: str, text: str, figures: dict) -> str:
+def commit() -> str:
+    """What is checked out, and whether files differ from it."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=, with changes"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
+def markdown(command: str, of: str, text: str, figures: dict) -> str:
     """A report as a document has it: the command, where and when it ran, its table, its figures."""
-    name = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     machine = f"{os.cpu_count()} cores of {cpu[1] if cpu else platform.machine()}"
     date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    where = f"commit {name.strip() or 'unknown'}, {machine}, {date}"
+    where = f"commit {of}, {machine}, {date}"
     return f"`{command}` ({where}):\n\n```text\n{text}\n```\n\n`{json.dumps(figures)}`"
 
 
@@ -210,11 +215,12 @@ def main() -> int:
             more[name] = getattr(options, name)
             if options.name != report:
                 parser.error(f"--{name.replace('_', '-')} goes with {report}")
+    began_at = commit()  # A report may take hours, in which the checkout moves on.
     text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
     if options.markdown:
         given = (each for each in sys.argv[1:] if each != "--markdown")
-        print(markdown(" ".join(["./tests/report", *given]), text, figures))
+        print(markdown(" ".join(["./tests/report", *given]), began_at, text, figures))
     else:
         print(text)
         print(json.dumps(figures))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from operators_open import LEFT_OVER, SERIES
-from report import markdown
+from report import commit, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = {
@@ -143,10 +143,9 @@ def test_report(name: str) -> None:
 def test_a_report_as_a_section_of_a_document() -> None:
     command = [sys.executable, ROOT / "tests" / "bench" / "report.py", "observability", "--help"]
     assert "--markdown" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    section = markdown("./tests/report speed --seed 3", "what  measured\nspeed  1.0 x", {"speed": 1.0})
-    assert re.match(
-        r"`\./tests/report speed --seed 3` \(commit [0-9a-f]{12}, \d+ cores of .+, 20\d\d-\d\d-\d\d\):", section
-    )
+    section = markdown("./tests/report speed --seed 3", commit(), "what  measured\nspeed  1.0 x", {"speed": 1.0})
+    where = r"\(commit [0-9a-f]{12}(, with changes)?, \d+ cores of .+, 20\d\d-\d\d-\d\d\):"
+    assert re.match(rf"`\./tests/report speed --seed 3` {where}", section)
     assert section.endswith('```text\nwhat  measured\nspeed  1.0 x\n```\n\n`{"speed": 1.0}`')
 
 
