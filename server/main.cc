@@ -286,7 +286,7 @@ void cut_after(absl::Duration timeout) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Tells rounding from bugs in training runs: takes their traces, answers with verdicts.");
+  absl::SetProgramUsageMessage("Tells rounding from bugs in training runs.");
   absl::FlagsUsageConfig usage;
   usage.version_string = [] {
     return std::string("plumblined ") + PLUMBLINE_VERSION + " (" + PLUMBLINE_COMMIT + ")\n";

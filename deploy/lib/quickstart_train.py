@@ -115,8 +115,8 @@ def train(
         losses.append(loss)
         if step % options.every == 0:
             print(f"  {job}: step {step:3d}  loss {loss.item():.6f}", flush=True)
-    if not audit.flush(120):
-        raise SystemExit(f"{job}: the daemon did not answer within 120 s")
+    if not audit.flush(600):
+        raise SystemExit(f"{job}: the daemon did not answer within 600 s")
     for step, error in audit.errors().items():
         print(f"  {job}: step {step}: {error}", file=sys.stderr)
     audit.close()

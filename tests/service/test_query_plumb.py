@@ -125,6 +125,8 @@ def test_help_lists_the_flags() -> None:
     for program, flag in ((plumb(), "--step_min"), (binary(), "--listen")):
         ran = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
         assert flag in ran.stdout and "No flags matched" not in ran.stdout
+        said = ran.stdout.partition("\n  Flags from ")[0]
+        assert max(map(len, said.splitlines())) <= 80, said
 
 
 def test_output_that_cannot_be_written_is_an_error(shared_daemon: DaemonProcess, job: str) -> None:

@@ -42,30 +42,42 @@ ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a si
 namespace {
 
 constexpr char kUsage[] =
-    "Asks a plumblined for jobs and verdicts.\n\n"
-    "  plumb jobs                 the jobs, with counts of their verdicts\n"
-    "  plumb verdicts             the verdicts that match, oldest first\n"
-    "  plumb watch                new verdicts as they come, until a signal ends it; on a terminal one screen that is\n"
-    "                             drawn again\n"
-    "  plumb explain ID           one verdict in full; ID is project/job/run/rank/step\n"
-    "  plumb report JOB -o FILE   one job as a page: an HTML file that needs nothing beside it\n"
-    "  plumb ui                   the same live, for all jobs, on a port of this machine, until a signal ends it\n"
-    "  plumb replay FILE|ID       audits a step again: from a file, or from the trace that its TYPE_II verdict keeps;\n"
-    "                             with --profile, as another device would be judged\n"
-    "  plumb export-trace ID FILE writes the trace that a TYPE_II verdict keeps to a file\n"
-    "  plumb reproduce FILE|ID -o repro.py\n"
-    "                             reduces a TYPE_II step to the operation at fault: a script that runs it with "
-    "PyTorch\n"
-    "                             alone (large tensors in repro.bin beside it) and exits with 0 where its result lies\n"
-    "                             inside of what rounding explains, with 2 where it does not\n"
-    "  plumb golden list          the golden runs, against which later ones are judged\n"
-    "  plumb golden export NAME FILE, import FILE [NAME], remove NAME\n"
-    "                             of --project, \"default\" unless given; an import takes the file's own\n"
-    "  plumb formats [NAME...]    ranges and precisions of number formats, as the audit rounds with them; a NAME may "
-    "be\n"
-    "                             eXmY or fixed<IL,FL>; asks no plumblined\n\n"
-    "Exit codes of verdicts, watch, explain and replay, by the worst verdict shown: 0 TYPE_I or none, 2 TYPE_II,\n"
-    "3 INCONCLUSIVE; 1 is an error (one line on standard error). The others: 0 or 1.\n";
+    R"(Asks a plumblined for jobs and verdicts.
+
+  plumb jobs                  the jobs, with counts of their verdicts
+  plumb verdicts              the verdicts that match, oldest first
+  plumb watch                 new verdicts as they come, until a signal ends it;
+                              on a terminal one screen that is drawn again
+  plumb explain ID            one verdict in full; ID is
+                              project/job/run/rank/step
+  plumb report JOB -o FILE    one job as a page: an HTML file that needs nothing
+                              beside it
+  plumb ui                    the same live, for all jobs, on a port of this
+                              machine, until a signal ends it
+  plumb replay FILE|ID        audits a step again: from a file, or from the
+                              trace that its TYPE_II verdict keeps; with
+                              --profile, as another device would be judged
+  plumb export-trace ID FILE  writes the trace that a TYPE_II verdict keeps to a
+                              file
+  plumb reproduce FILE|ID -o repro.py
+                              reduces a TYPE_II step to the operation at fault:
+                              a script that runs it with PyTorch alone (large
+                              tensors in repro.bin beside it) and exits with 0
+                              where its result lies inside of what rounding
+                              explains, with 2 where it does not
+  plumb golden list           the golden runs, against which later ones are
+                              judged
+  plumb golden export NAME FILE, import FILE [NAME], remove NAME
+                              of --project, "default" unless given; an import
+                              takes the file's own
+  plumb formats [NAME...]     ranges and precisions of number formats, as the
+                              audit rounds with them; a NAME may be eXmY or
+                              fixed<IL,FL>; asks no plumblined
+
+Exit codes of verdicts, watch, explain and replay, by the worst verdict shown:
+0 TYPE_I or none, 2 TYPE_II, 3 INCONCLUSIVE; 1 is an error (one line on standard
+error). The others: 0 or 1.
+)";
 
 std::string server_address() {
   if (const std::string given = absl::GetFlag(FLAGS_server); !given.empty()) return given;
