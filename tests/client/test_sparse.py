@@ -165,3 +165,61 @@ def test_a_gradient_by_frequency_is_the_other_divided_by_how_often_a_word_comes(
     assert same.verdict == "TYPE_I", same.explain()
     wrong = plumbline.compare(lambda: bagged(name, {"mode": "mean"}), by_hand, server)
     assert wrong.verdict == "TYPE_II", wrong.explain()
+
+
+def twice(sparse: bool, factor: float = 1.0, times: int = 1) -> dict[str, Tensor]:
+    """A table that a loss takes from twice, and whose gradient adds up over several backwards."""
+    torch.manual_seed(0)
+    words = nn.Embedding(12, 4, sparse=sparse)
+    for part in range(times):
+        first, second = torch.tensor([[1, 3, 1], [7, 3, part]]), torch.tensor([3, 1, 9, 0, 11, 3])
+        near, far = words(first), words(second)
+        (torch.tanh(near).sum() + factor * (far.square() * near.reshape(6, 4)).sum()).backward()
+    torch.optim.SGD(words.parameters(), 0.1).step()
+    return {"table": words.weight.detach()}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("capture", ["leaves", "outputs"])
+def test_sums_of_sparse_gradients(server: str, times: int, capture: str) -> None:
+    """Entries of one place meet in some orders, and in others they do not."""
+
+    def program(sparse: bool, factor: float = 1.0) -> Callable[[], dict[str, Tensor]]:
+        return lambda: twice(sparse, factor, times)
+
+    alone = plumbline.compare(program(True), None, server, capture=capture)
+    assert alone.verdict == "TYPE_I" and not alone.coverage.opaque, alone.explain()
+    pair = plumbline.compare(program(True), program(False), server, capture=capture)
+    assert pair.verdict == "TYPE_I" and not pair.coverage.opaque, pair.explain()
+    wrong = plumbline.compare(program(True, 1.001), program(False), server, capture=capture)
+    assert wrong.verdict == "TYPE_II", wrong.explain()
+
+
+SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "added": lambda x, y: x + y,
+    "scaled": lambda x, y: torch.add(x, y, alpha=0.3),
+    "in place": lambda x, y: x.clone().add_(y, alpha=-2),
+    "transposed": lambda x, y: x.coalesce() + (y.t() * 0.5).t(),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_sparse_matrices(server: str, name: str) -> None:
+    x, other = drawn(6, 3), torch.where(drawn(5, 6)[:, :1] > 0, drawn(5, 6), 0.0)
+    more = torch.sparse_coo_tensor(torch.tensor([[5, 0, 2, 0, 5], [1, 0, 2, 0, 1]]), other[:, 0] + 1, (6, 6))
+
+    def program(dense: bool, factor: float = 1.0) -> Callable[[], dict[str, Tensor]]:
+        def run() -> dict[str, Tensor]:
+            if dense:
+                factors = {"scaled": 0.3, "in place": -2, "transposed": 0.5}
+                total = GRAPH.to_dense() + factors.get(name, 1) * more.to_dense()
+            else:
+                total = SUMS[name](GRAPH, more)
+            return {"y": (total @ x) * factor}
+
+        return run
+
+    pair = plumbline.compare(program(False), program(True), server)
+    assert pair.verdict == "TYPE_I" and not pair.coverage.opaque, pair.explain()
+    wrong = plumbline.compare(program(False, 1.001), program(True), server)
+    assert wrong.verdict == "TYPE_II", wrong.explain()

@@ -17,6 +17,7 @@ from .formulas import formulas
 from .plan import CaptureFailed
 from .schema import COLLECTIVE, RANDOM, SCALAR, OperatorInfo
 from .shadow import NotReplayable, Parts, Shadow
+from .sparse_sums import SparseSum, sum_of
 from .storages import UNWRITTEN, Written
 
 ERRORS_MAX = 16  # Of one step.
@@ -29,8 +30,10 @@ class DefinedCalls:
         self._recorder = recorder
         self.errors: list[str] = []  # Why the user's definitions could not be followed, each once.
 
-    def begins(self, info: OperatorInfo, pending: Pending, args: Any, kwargs: Any) -> DefinedCall | None:
+    def begins(self, info: OperatorInfo, pending: Pending, args: Any, kwargs: Any) -> DefinedCall | SparseSum | None:
         """Before the operation runs; `pending`: its arguments' windows. None: it has no definition."""
+        if pending[2] and (found := sum_of(self._recorder, info, pending, args, kwargs)) is not None:
+            return found
         definition = definitions.get(info.func) if definitions else None
         if definition is None:
             definition = formulas.get(info.name)
