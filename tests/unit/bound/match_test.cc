@@ -126,6 +126,23 @@ TEST(Match, WhatHasNoCounterpartIsFreeAsFarAsItIsRounded) {
   EXPECT_FALSE(agree(compared(given(1.0 / 3 + 1e-5), divided)));
 }
 
+// A temperature that one program was given as rounded to bf16. 12 has too few digits for that, unless bf16 holds it.
+TEST(Match, ANumberThatSomebodyWroteIsNoRoundingOfAnother) {
+  const auto program = [](double given, Format format) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({4}, held(kX)), by = b.leaf({}, {round_to(format, given)}, format);
+    tap_sum(&b, b.op(Primitive::kTanh, {b.op(Primitive::kDiv, {x, by}, {4})}, {4}));
+    return b;
+  };
+  const auto evidence = [&](double wide, double narrow, Format format) {
+    return with_evidence(compared(program(wide, Format::kFloat32), program(narrow, format)), Evidence::kRounding);
+  };
+  EXPECT_EQ(evidence(0.1, round_to(Format::kBFloat16, 0.1), Format::kFloat32), 1U);
+  EXPECT_EQ(evidence(12.012, 12.0, Format::kBFloat16), 1U);
+  EXPECT_EQ(evidence(12.012, 12.0, Format::kFloat32), 0U);
+  EXPECT_FALSE(agree(compared(program(12.012, Format::kFloat32), program(12.0, Format::kFloat32))));
+}
+
 // Data that differs in one element is free there alone: a label that is off is not hidden by the rounding of all
 // others.
 TEST(Match, OfDataThatDiffersInAnElementOnlyThatOneIsFree) {
