@@ -40,7 +40,7 @@ def measure(packages: Path) -> dict[str, float]:
         (root / "packages").mkdir()
         for package in packages.iterdir():
             shutil.copy(package, root / "packages")
-        shutil.copy(SCRIPT, root / "root")
+        shutil.copy(SCRIPT, root / "srv")
         site = _users_own(root)
         # All that it starts ends with it, what it mounts is nobody else's, and it has no network.
         command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _ENTER, root, site]
@@ -54,7 +54,7 @@ _ENTER = """
 set -euo pipefail
 mount --bind "$1" "$0/mnt" && mount -o remount,bind,ro "$0/mnt"
 mount -t proc proc "$0/proc" && mount --bind /dev "$0/dev"
-exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root bash /root/newcomer.sh
+exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv bash /srv/newcomer.sh
 """
 
 
