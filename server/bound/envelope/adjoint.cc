@@ -117,6 +117,11 @@ class Sweep {
       any = any || into.back() != nullptr;
     }
     if (!any) return;
+    if (const std::optional<NodeId> earlier = replay_.passed(id)) {
+      if (Array* const to = adjoint(probe, *earlier))
+        add(*to, cotangent.elements().reshape(graph_.nodes[*earlier].shape));
+      return;
+    }
     const auto [inputs, value] = operands(id);
     traits(node.primitive).pull_back(node.attributes, inputs, value, cotangent.elements(), into);
   }
@@ -186,7 +191,8 @@ class EnvelopeSweep {
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
         sweep_(graph, replay, probes, slack.freedoms),
-        chains_(graph, replay, sweep_.carries(), [&slack](NodeId id) { return slack.freedoms.count(id) != 0; }),
+        chains_(graph, replay, sweep_.carries(),
+                [&](NodeId id) { return slack.freedoms.count(id) != 0 || replay.passed(id); }),
         envelopes_(probes.size()) {
     for (Envelope& envelope : envelopes_) {
       envelope.by_origin.assign(graph.origins.size(), 0.0);

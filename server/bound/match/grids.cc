@@ -69,10 +69,6 @@ GridFormats match_grids(const MatchSide& target, const std::vector<bool>& target
                         const std::vector<bool>& reference_settled) {
   const std::vector<Grid> ours = open_grids(target, target_settled), theirs = open_grids(reference, reference_settled);
   GridFormats formats;
-  const auto take = [](const MatchSide& side, const Grid& grid, Overrides* values, std::vector<NodeId>* nodes) {
-    (*values)[grid.node] = side.replay.value(grid.rounded).materialize().reshape(side.graph.nodes[grid.node].shape);
-    nodes->push_back(grid.node);
-  };
   std::vector<bool> our_turn(ours.size(), true), their_turn(theirs.size(), true);
   for (std::size_t t = 0; t < ours.size(); ++t)
     for (std::size_t r = 0; r < theirs.size(); ++r) {
@@ -80,25 +76,25 @@ GridFormats match_grids(const MatchSide& target, const std::vector<bool>& target
       if (ours[t].rounding == GridRounding::kDirected || theirs[r].rounding == GridRounding::kDirected) continue;
       if (!one_value(target.replay.value(ours[t].rounded), reference.replay.value(theirs[r].rounded))) continue;
       our_turn[t] = their_turn[r] = false;
-      take(target, ours[t], &formats.target, &formats.target_nodes);
-      take(reference, theirs[r], &formats.reference, &formats.reference_nodes);
+      formats.target[ours[t].node] = ours[t].rounded;
+      formats.reference[theirs[r].node] = theirs[r].rounded;
       break;
     }
-  if (!formats.target_nodes.empty()) return formats;
+  if (!formats.target.empty()) return formats;
 
   // Quantisers of a program whose counterpart has no grid at all.
-  const auto alone = [&](const MatchSide& side, const std::vector<Grid>& grids, const std::vector<Grid>& others,
-                         Overrides* values, Freedoms* freedoms, std::vector<NodeId>* nodes) {
+  const auto alone = [](const MatchSide& side, const std::vector<Grid>& grids, const std::vector<Grid>& others,
+                        Passes* passes, Freedoms* freedoms) {
     if (!others.empty()) return;
     for (const Grid& grid : grids) {
       if (grid.rounding == GridRounding::kDirected) continue;
-      take(side, grid, values, nodes);
+      (*passes)[grid.node] = grid.rounded;
       const double step = grid.rounding == GridRounding::kNearest ? 0.5 : 1;
       freedoms->emplace(grid.node, Array::full(side.graph.nodes[grid.node].shape, step));
     }
   };
-  alone(target, ours, theirs, &formats.target, &formats.target_freedoms, &formats.target_nodes);
-  alone(reference, theirs, ours, &formats.reference, &formats.reference_freedoms, &formats.reference_nodes);
+  alone(target, ours, theirs, &formats.target, &formats.target_freedoms);
+  alone(reference, theirs, ours, &formats.reference, &formats.reference_freedoms);
   return formats;
 }
 

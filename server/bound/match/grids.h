@@ -12,9 +12,8 @@
 namespace plumbline {
 
 struct GridFormats {
-  Overrides target, reference;  // The value that was to be rounded, in place of the rounded one.
+  Passes target, reference;  // What is taken for formats hands on what was to be rounded.
   Freedoms target_freedoms, reference_freedoms;
-  std::vector<NodeId> target_nodes, reference_nodes;  // What is taken for formats, in order.
 };
 
 // `settled`: nodes whose decisions the programs share, of either graph.

@@ -11,8 +11,9 @@ namespace {
 constexpr int kTurnsMax = 64;
 
 Replay with_overrides(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& overrides,
-                      const Replay& base) {
-  return overrides.empty() ? base : replay(graph, leaves, Precision::kExact, overrides, &base);
+                      const Passes& passes, const Replay& base) {
+  if (overrides.empty() && passes.empty()) return base;
+  return replay(graph, leaves, Precision::kExact, overrides, &base, nullptr, nullptr, passes);
 }
 
 void add(const Freedoms& more, Freedoms* freedoms) {
@@ -38,27 +39,34 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
   pair.reference_overrides = found->reference_computed;
 
   Freedoms target_formats, reference_formats;
+  Passes target_passes, reference_passes;
   SharedDecisions shared;
   for (int turn = 0; turn < kTurnsMax; ++turn) {
-    pair.target = with_overrides(target, found->target_values, pair.target_overrides, target_exact);
-    pair.reference = with_overrides(reference, found->reference_values, pair.reference_overrides, reference_exact);
+    pair.target = with_overrides(target, found->target_values, pair.target_overrides, target_passes, target_exact);
+    pair.reference =
+        with_overrides(reference, found->reference_values, pair.reference_overrides, reference_passes, reference_exact);
     const MatchSide ours{target, pair.target}, theirs{reference, pair.reference};
     shared = share_decisions(ours, found->target_freedoms, theirs, found->reference_freedoms);
     *shared_decisions += shared.shared;
     for (const auto& [node, outcomes] : shared.target) pair.target_overrides[node] = outcomes;
     for (const auto& [node, outcomes] : shared.reference) pair.reference_overrides[node] = outcomes;
     if (!shared.reference.empty()) continue;
-    for (NodeId node : found->target_grids) shared.target_settled[node] = true;
-    for (NodeId node : found->reference_grids) shared.reference_settled[node] = true;
+    for (const auto& [node, rounded] : target_passes) shared.target_settled[node] = true;
+    for (const auto& [node, rounded] : reference_passes) shared.reference_settled[node] = true;
     const GridFormats formats = match_grids(ours, shared.target_settled, theirs, shared.reference_settled);
-    if (formats.target_nodes.empty() && formats.reference_nodes.empty()) break;
-    for (const auto& [node, value] : formats.target) pair.target_overrides[node] = value;
-    for (const auto& [node, value] : formats.reference) pair.reference_overrides[node] = value;
+    if (formats.target.empty() && formats.reference.empty()) break;
+    target_passes.insert(formats.target.begin(), formats.target.end());
+    reference_passes.insert(formats.reference.begin(), formats.reference.end());
     add(formats.target_freedoms, &target_formats);
     add(formats.reference_freedoms, &reference_formats);
-    found->target_grids.insert(found->target_grids.end(), formats.target_nodes.begin(), formats.target_nodes.end());
-    found->reference_grids.insert(found->reference_grids.end(), formats.reference_nodes.begin(),
-                                  formats.reference_nodes.end());
+  }
+  for (const auto& [node, rounded] : target_passes) {
+    found->target_grids.push_back(node);
+    pair.target_overrides[node] = pair.target.value(node);
+  }
+  for (const auto& [node, rounded] : reference_passes) {
+    found->reference_grids.push_back(node);
+    pair.reference_overrides[node] = pair.reference.value(node);
   }
   pair.reference_leaves = found->reference_values;
   pair.target_slack.freedoms = found->target_freedoms;

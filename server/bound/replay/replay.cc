@@ -196,6 +196,7 @@ struct Replay::State {
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
   Overrides overrides;
+  Passes passes;
   Replay base;
   std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
   std::vector<Array> values;           // Kept ones and other leaves.
@@ -204,6 +205,8 @@ struct Replay::State {
 
   Array value(NodeId id) {
     if (!needed[id]) return {};
+    if (const auto pass = passes.find(id); pass != passes.end())
+      return value(pass->second).materialize().reshape(graph->nodes[id].shape);
     const auto given = overrides.find(id);
     const bool overridden = given != overrides.end();
     if (overridden && !given->second.packed()) return given->second;
@@ -221,10 +224,17 @@ struct Replay::State {
 
   bool at_hand(NodeId id) const {
     if (overrides.count(id) != 0) return true;
+    if (const auto pass = passes.find(id); pass != passes.end()) return at_hand(pass->second);
     return changed[id] ? kept[id] : base.at_hand(id);
   }
 
-  bool overridden(NodeId id) const { return overrides.count(id) != 0 || (!changed[id] && base.overridden(id)); }
+  bool replaced(NodeId id) const { return overrides.count(id) != 0 || passes.count(id) != 0; }
+  bool overridden(NodeId id) const { return replaced(id) || (!changed[id] && base.overridden(id)); }
+
+  std::optional<NodeId> passed(NodeId id) const {
+    if (const auto pass = passes.find(id); pass != passes.end()) return pass->second;
+    return changed[id] ? std::nullopt : base.passed(id);
+  }
 
   void give_up(NodeId id) {
     values[id] = Array();
@@ -250,7 +260,7 @@ struct Replay::State {
   Array computed_value(NodeId id) {
     if (!needed[id]) return {};
     if (!changed[id]) return base.computed(id);
-    if (overrides.find(id) == overrides.end()) return value(id);
+    if (!replaced(id)) return value(id);
     if (const auto found = computed.find(id); found != computed.end()) return found->second;
     Array value = recent_computed.find(id);
     if (value) return value;
@@ -322,6 +332,7 @@ struct Replay::State {
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
 bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
 bool Replay::overridden(NodeId id) const { return state_ && state_->overridden(id); }
+std::optional<NodeId> Replay::passed(NodeId id) const { return state_ ? state_->passed(id) : std::nullopt; }
 LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
@@ -335,7 +346,7 @@ void Replay::rest() const {
 }
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
-              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of) {
+              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of, const Passes& passes) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
   Replay::State& state = *result.state_;
@@ -343,6 +354,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.precision = precision;
   state.needed = of == nullptr ? needed_nodes(graph) : ancestors(graph, *of);
   state.overrides = overrides;
+  state.passes = passes;
   state.values.resize(graph.nodes.size());
   if (exact != nullptr) state.unrounded = *exact;
   state.changed.assign(graph.nodes.size(), base == nullptr);
@@ -351,7 +363,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
     for (NodeId id = 0; id < graph.nodes.size(); ++id) {
       state.changed[id] = precision == Precision::kJittered || (exact != nullptr && (*exact)[id]);
       for (NodeId input : graph.nodes[id].inputs)
-        state.changed[id] = state.changed[id] || state.changed[input] || overrides.count(input) != 0;
+        state.changed[id] = state.changed[id] || state.changed[input] || state.replaced(input);
     }
   }
   std::vector<bool> given(graph.nodes.size(), false);
@@ -370,7 +382,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
       throw std::runtime_error("leaf '?': expected its content, found none");
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
-    if (state.needed[id] && state.changed[id] && state.kept[id] && overrides.count(id) == 0) state.value(id);
+    if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id)) state.value(id);
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/profile.h"
@@ -42,6 +43,8 @@ class LeafValue {
 };
 
 using Overrides = std::map<NodeId, LeafValue>;  // What the consumers of each node see instead.
+// Nodes whose consumers see the value of an earlier node instead, which has as many elements.
+using Passes = std::map<NodeId, NodeId>;
 
 // kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
 // and the decisions of the base: what a replay's own roundings make of its values, sampled once.
@@ -60,6 +63,8 @@ class Replay {
   bool at_hand(NodeId id) const;
   // Its consumers saw another value than was computed.
   bool overridden(NodeId id) const;
+  // The earlier node whose value its consumers saw.
+  std::optional<NodeId> passed(NodeId id) const;
   // What consumers see of a node whose content is held packed; otherwise empty.
   LeafValue packed(NodeId id) const;
   // What the node's consumers saw. Empty: not needed.
@@ -77,7 +82,7 @@ class Replay {
   std::shared_ptr<State> state_;
   friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
                        const Overrides& overrides, const Replay* base, const std::vector<bool>* exact,
-                       const std::vector<NodeId>* of);
+                       const std::vector<NodeId>* of, const Passes& passes);
 };
 
 // Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
@@ -90,11 +95,11 @@ std::vector<bool> needed_nodes(const Graph& graph);
 std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
-// only what depends on an override is computed again; a jittered replay computes everything again, and takes from its
-// base what is no number. Nodes in `exact` (by node; null: none) are not rounded. `of`: these nodes, and what they
-// depend on, are all that is needed. Throws std::runtime_error if a leaf that is needed is empty.
+// only what depends on an override or a pass is computed again; a jittered replay computes everything again, and takes
+// from its base what is no number. Nodes in `exact` (by node; null: none) are not rounded. `of`: these nodes, and what
+// they depend on, are all that is needed. Throws std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr,
-              const std::vector<NodeId>* of = nullptr);
+              const std::vector<NodeId>* of = nullptr, const Passes& passes = {});
 
 }  // namespace plumbline

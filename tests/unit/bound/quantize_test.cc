@@ -103,6 +103,40 @@ TEST(Quantise, AGridOfOneProgramIsAFormatWhoseStepIsFree) {
   EXPECT_NEAR(envelopes[1] / envelopes[0], 2, 0.2) << "stochastic rounding is off by a step, nearest by half of one";
 }
 
+// 3 x, where x and the product may be rounded to the grid.
+Graph tripled(const std::vector<double>& x, bool first, bool second) {
+  GraphBuilder b;
+  const auto n = static_cast<std::int64_t>(x.size());
+  const auto times = [&](NodeId value, double factor) {
+    Attributes attributes;
+    attributes.scalar = factor;
+    return b.op(Primitive::kMul, {value, b.op(Primitive::kConstant, {}, {}, Format::kFloat32, attributes)}, {n});
+  };
+  const auto on_grid = [&](NodeId value) {
+    return times(b.op(Primitive::kRound, {times(value, 1 / kStep)}, {n}), kStep);
+  };
+  NodeId value = b.leaf({n}, x, Format::kFloat32, "x");
+  if (first) value = on_grid(value);
+  value = times(value, 3);
+  if (second) value = on_grid(value);
+  std::vector<double> values;
+  for (const double v : x) {
+    const double tripled = 3 * (first ? std::nearbyint(v / kStep) * kStep : v);
+    values.push_back(second ? std::nearbyint(tripled / kStep) * kStep : tripled);
+  }
+  b.tap("q", TapKind::kValue, value, values);
+  return b.graph;
+}
+
+TEST(Quantise, BehindAGridTheNextOneSeesWhatWasNotRounded) {
+  const Graph plain = tripled(kInRange, false, false);
+  const Compared one = compared(tripled(kInRange, false, true), plain);
+  const Compared both = compared(tripled(kInRange, true, true), plain);
+  EXPECT_EQ(both.bounds.match.target_grids.size(), 2U);
+  EXPECT_LE(both.mathematics().deviation, 1e-15);
+  EXPECT_NEAR(both.mathematics().freedom / one.mathematics().freedom, 4, 0.2) << "half a step thrice, and half of one";
+}
+
 TEST(Quantise, RoundingsOfTwoKindsAreFormatsInBoth) {
   const Compared found = compared(Quantised(kInRange, true).b.graph, Quantised(kInRange).b.graph);
   EXPECT_TRUE(found.mathematics().passed());
