@@ -59,7 +59,7 @@ def audited(program: list[str], server: str, *options: str, launcher: tuple[str,
     command = [*launcher, "-m", "plumbline", "run", "--every", "1", "--wait", *options, *program]
     both = [start([*launcher, *program], server), start(command, server)]
     plain, watched = (end(process) for process in both)
-    assert (watched.output, watched.status) == (plain.output, plain.status), watched.errors
+    assert (watched.output, watched.status) == (plain.output, plain.status), (plain.errors, watched.errors)
     assert not plain.said
     assert plain.errors or not watched.errors
     return watched
