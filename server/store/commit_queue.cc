@@ -13,7 +13,7 @@ constexpr std::chrono::minutes kReportEvery{1};
 
 }  // namespace
 
-CommitQueue::CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
+CommitQueue::CommitQueue(SqlConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
                          std::function<void()> committed, std::function<void(const std::string&)> trouble)
     : connection_(connection),
       pending_max_(pending_max),
@@ -85,7 +85,7 @@ absl::Status CommitQueue::commit(std::deque<Item>& group) {
     for (Item& item : group) item.answer = status;
     return status;
   };
-  if (auto begun = connection_->run("BEGIN IMMEDIATE"); !begun.ok()) return fail_all(begun);
+  if (auto begun = connection_->begin_write(); !begun.ok()) return fail_all(begun);
   for (Item& item : group) {
     if (auto marked = connection_->run("SAVEPOINT change"); !marked.ok()) return fail_all(marked);
     absl::Status changed;
@@ -93,13 +93,14 @@ absl::Status CommitQueue::commit(std::deque<Item>& group) {
     if (!fault.ok()) changed = fault;
     if (!changed.ok()) {
       item.answer = changed;
-      // Some errors (disk full, I/O) end the whole transaction in SQLite itself: nothing of the group is left then.
+      // Some errors (disk full, I/O, a lost connection) end the whole transaction in the engine itself: nothing of the
+      // group is left then.
       if (!connection_->in_transaction()) return fail_all(changed);
       if (auto undone = connection_->run("ROLLBACK TO change"); !undone.ok()) return fail_all(undone);
     }
     if (auto released = connection_->run("RELEASE change"); !released.ok()) return fail_all(released);
   }
-  if (auto lost = lost_(); !lost.ok()) return fail_all(lost);
+  if (auto lost = lost_ ? lost_() : absl::OkStatus(); !lost.ok()) return fail_all(lost);
   if (auto ended = connection_->run("COMMIT"); !ended.ok()) return fail_all(ended);
   contained("the store's thread", committed_).IgnoreError();
   return absl::OkStatus();

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "server/store/sqlite.h"
+#include "server/store/sql.h"
 
 namespace plumbline {
 
@@ -27,7 +27,7 @@ class CommitQueue {
   // Both run on the writer thread: `committed` after each commit, before the callbacks of its changes; `trouble` with a
   // line for the log when commits begin to fail, once a minute while they do, and when they succeed again. So does
   // `lost`: why nothing may be committed any more (OK: it may), asked within each group's transaction.
-  CommitQueue(SqliteConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
+  CommitQueue(SqlConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
               std::function<void()> committed, std::function<void(const std::string&)> trouble);
   ~CommitQueue();  // Commits what is queued first.
 
@@ -49,7 +49,7 @@ class CommitQueue {
   absl::Status commit(std::deque<Item>& group);  // Commits the group as a whole.
   void report(const absl::Status& status, std::size_t records);
 
-  SqliteConnection* const connection_;
+  SqlConnection* const connection_;
   const std::size_t pending_max_;
   const std::function<absl::Status()> lost_;
   const std::function<void()> committed_;

@@ -64,7 +64,7 @@ void Where::add_after(const Order& order, const ListPlace& place) {
   values.emplace_back(place.sequence);
 }
 
-void Where::bind(SqliteStatement& statement) const {
+void Where::bind(SqlStatement& statement) const {
   for (const auto& value : values) {
     if (const auto* text = std::get_if<std::string>(&value)) {
       statement.bind(std::string_view(*text));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plumbline/v1/query.pb.h"
-#include "server/store/sqlite.h"
+#include "server/store/sql.h"
 #include "server/store/store.h"
 #include "server/store/visibility.h"
 
@@ -25,7 +25,7 @@ struct Where {
   void see(const Visibility& seen, const std::string& table);
   // What comes after `place` in `order`.
   void add_after(const Order& order, const ListPlace& place);
-  void bind(SqliteStatement& statement) const;
+  void bind(SqlStatement& statement) const;
 };
 
 // The condition that a row's run was opened by the owner, who is its parameter; of jobs: one of their runs.

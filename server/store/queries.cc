@@ -16,7 +16,7 @@ namespace {
 constexpr char kSameRun[] = "project=? AND job=? AND run=? AND rank=?";
 constexpr char kSameStep[] = "project=? AND job=? AND run=? AND rank=? AND step=?";
 
-void bind_run(SqliteStatement& statement, const StepIdentity& run) {
+void bind_run(SqlStatement& statement, const StepIdentity& run) {
   statement.bind(run.project).bind(run.job).bind(run.run).bind(run.rank);
 }
 
@@ -27,7 +27,7 @@ void set_time(std::int64_t time_us, google::protobuf::Timestamp* time) {
 
 // Everything of a query, one row after the other, until `each` says that it has enough.
 template <typename Each>
-absl::Status rows(SqliteStatement& statement, const Each& each) {
+absl::Status rows(SqlStatement& statement, const Each& each) {
   for (;;) {
     auto row = statement.step();
     if (!row.ok()) return row.status();
@@ -39,15 +39,15 @@ absl::Status rows(SqliteStatement& statement, const Each& each) {
 // Several statements that see the same commits.
 class ReadTransaction {
  public:
-  explicit ReadTransaction(const SqliteConnection& connection)
-      : connection_(connection), begun_(connection.run("BEGIN")) {}
+  explicit ReadTransaction(const SqlConnection& connection)
+      : connection_(connection), begun_(connection.begin_read()) {}
   ~ReadTransaction() {
     if (begun_.ok()) connection_.run("COMMIT").IgnoreError();  // Nothing was written.
   }
   const absl::Status& status() const { return begun_; }
 
  private:
-  const SqliteConnection& connection_;
+  const SqlConnection& connection_;
   const absl::Status begun_;
 };
 
@@ -55,7 +55,7 @@ class ReadTransaction {
 
 absl::StatusOr<std::optional<std::string>> PointQueries::owner_of(const StepIdentity& run) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare("SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1");
+  auto statement = connection_->prepare("SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1");
   if (!statement.ok()) return statement.status();
   statement->bind(run.project).bind(run.job).bind(run.run);
   auto row = statement->step();
@@ -66,7 +66,7 @@ absl::StatusOr<std::optional<std::string>> PointQueries::owner_of(const StepIden
 
 absl::StatusOr<std::int64_t> PointQueries::last_durable_step(const StepIdentity& run) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare(absl::StrCat("SELECT last_step FROM runs WHERE ", kSameRun));
+  auto statement = connection_->prepare(absl::StrCat("SELECT last_step FROM runs WHERE ", kSameRun));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, run);
   auto row = statement->step();
@@ -76,7 +76,7 @@ absl::StatusOr<std::int64_t> PointQueries::last_durable_step(const StepIdentity&
 
 absl::StatusOr<bool> PointQueries::was_refused(const StepIdentity& step) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare(absl::StrCat("SELECT 1 FROM errors WHERE ", kSameStep, " AND digest=''"));
+  auto statement = connection_->prepare(absl::StrCat("SELECT 1 FROM errors WHERE ", kSameStep, " AND digest=''"));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
   statement->bind(step.step);
@@ -85,7 +85,7 @@ absl::StatusOr<bool> PointQueries::was_refused(const StepIdentity& step) const {
 
 absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare(absl::StrCat("SELECT memory FROM memories WHERE ", kSameRun));
+  auto statement = connection_->prepare(absl::StrCat("SELECT memory FROM memories WHERE ", kSameRun));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, run);
   auto row = statement->step();
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) con
 
 absl::StatusOr<std::optional<std::string>> PointQueries::digest_of(const StepIdentity& step) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare(absl::StrCat("SELECT digest FROM verdicts WHERE ", kSameStep));
+  auto statement = connection_->prepare(absl::StrCat("SELECT digest FROM verdicts WHERE ", kSameStep));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
   statement->bind(step.step);
@@ -111,7 +111,7 @@ absl::StatusOr<v1::Verdict> PointQueries::get(const std::string& id) const {
     return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
   }
   std::lock_guard lock(mutex_);
-  auto statement = connection_.prepare(absl::StrCat("SELECT summary, detail FROM verdicts WHERE ", kSameStep));
+  auto statement = connection_->prepare(absl::StrCat("SELECT summary, detail FROM verdicts WHERE ", kSameStep));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
   statement->bind(step.step);
@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filte
   std::vector<StoredVerdict> found;
   std::size_t bytes = 0;
   bool parsed = true;
-  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
     const std::string serialized = whole ? row.text(2) + row.text(3) : row.text(2);
     bytes += serialized.size() + 8;  // Tag and length in the answer.
     if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return false;
@@ -163,9 +163,8 @@ absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filte
 }
 
 absl::StatusOr<std::int64_t> Queries::last_sequence() const {
-  // Not the largest that is there: the newest verdict may have been removed.
   const auto connection = readers_.take({});
-  return connection->integer("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name='verdicts'), 0)");
+  return connection->last_sequence();
 }
 
 namespace {
@@ -173,22 +172,32 @@ namespace {
 constexpr char kJobColumns[] =
     "SELECT project, job, first_seen_us, last_seen_us, type_i, type_ii, inconclusive, missed, errors FROM jobs WHERE ";
 
-// One job; statements see the same commits within a read transaction.
+void set_steps(std::uint64_t type_i, std::uint64_t type_ii, std::uint64_t inconclusive, v1::JobSummary* job) {
+  job->set_type_i(type_i);
+  job->set_type_ii(type_ii);
+  job->set_inconclusive(inconclusive);
+  job->set_steps(type_i + type_ii + inconclusive);
+}
+
+v1::JobSummary read_job(const SqlStatement& row) {
+  const auto count = [&](int column) { return static_cast<std::uint64_t>(row.integer(column)); };
+  v1::JobSummary job;
+  job.set_project(row.text(0));
+  job.set_job(row.text(1));
+  set_time(row.integer(2), job.mutable_first_seen());
+  set_time(row.integer(3), job.mutable_last_seen());
+  set_steps(count(4), count(5), count(6), &job);
+  job.set_missed(count(7));
+  job.set_errors(count(8));
+  return job;
+}
+
+// Fills in what a job's row does not say. Statements see the same commits within a read transaction.
 class Summary {
  public:
-  // `row`: of kJobColumns.
-  Summary(const SqliteConnection& connection, const Visibility& seen, const SqliteStatement& row, v1::JobSummary* job)
-      : connection_(connection), seen_(seen), job_(*job) {
-    const auto count = [&](int column) { return static_cast<std::uint64_t>(row.integer(column)); };
-    job_.set_project(row.text(0));
-    job_.set_job(row.text(1));
-    set_time(row.integer(2), job_.mutable_first_seen());
-    set_time(row.integer(3), job_.mutable_last_seen());
-    set_steps(count(4), count(5), count(6));
-    job_.set_missed(count(7));
-    job_.set_errors(count(8));
-    whole_ = seen.whole(job_.project());
-  }
+  // `job`: of read_job().
+  Summary(const SqlConnection& connection, const Visibility& seen, v1::JobSummary* job)
+      : connection_(connection), seen_(seen), job_(*job), whole_(seen.whole(job->project())) {}
 
   absl::Status finish() {
     if (!whole_) {
@@ -197,7 +206,7 @@ class Summary {
     absl::Status status =
         ask("run, min(first_seen_us) AS seen, count(*) OVER ()", "runs",
             absl::StrCat("GROUP BY run ORDER BY seen DESC, run DESC LIMIT ", VerdictStore::kRunsListedMax),
-            [&](SqliteStatement& run) {
+            [&](SqlStatement& run) {
               job_.add_runs(run.text(0));
               job_.set_runs_total(static_cast<std::uint64_t>(run.integer(2)));
               return true;
@@ -210,13 +219,6 @@ class Summary {
   }
 
  private:
-  void set_steps(std::uint64_t type_i, std::uint64_t type_ii, std::uint64_t inconclusive) {
-    job_.set_type_i(type_i);
-    job_.set_type_ii(type_ii);
-    job_.set_inconclusive(inconclusive);
-    job_.set_steps(type_i + type_ii + inconclusive);
-  }
-
   // Rows of the job that may be seen.
   template <typename Each>
   absl::Status ask(const std::string& columns, const std::string& table, const std::string& rest, const Each& each) {
@@ -230,27 +232,28 @@ class Summary {
 
   // What the row says is of everybody's runs.
   absl::Status count_own() {
-    const auto number = [](const SqliteStatement& row, int column) {
+    const auto number = [](const SqlStatement& row, int column) {
       return static_cast<std::uint64_t>(row.integer(column));
     };
-    absl::Status status = ask("min(first_seen_us), max(last_seen_us)", "runs", "", [&](SqliteStatement& row) {
+    absl::Status status = ask("min(first_seen_us), max(last_seen_us)", "runs", "", [&](SqlStatement& row) {
       set_time(row.integer(0), job_.mutable_first_seen());
       set_time(row.integer(1), job_.mutable_last_seen());
       return true;
     });
     if (!status.ok()) return status;
-    status = ask("coalesce(sum(outcome=1), 0), coalesce(sum(outcome=2), 0), coalesce(sum(outcome=3), 0)", "verdicts",
-                 "", [&](SqliteStatement& row) {
-                   set_steps(number(row, 0), number(row, 1), number(row, 2));
-                   return true;
-                 });
+    status =
+        ask("count(*) FILTER (WHERE outcome=1), count(*) FILTER (WHERE outcome=2), count(*) FILTER (WHERE outcome=3)",
+            "verdicts", "", [&](SqlStatement& row) {
+              set_steps(number(row, 0), number(row, 1), number(row, 2), &job_);
+              return true;
+            });
     if (!status.ok()) return status;
-    status = ask("coalesce(sum(missed), 0)", "gaps", "", [&](SqliteStatement& row) {
+    status = ask("CAST(coalesce(sum(missed), 0) AS BIGINT)", "gaps", "", [&](SqlStatement& row) {
       job_.set_missed(number(row, 0));
       return true;
     });
     if (!status.ok()) return status;
-    return ask("count(*)", "errors", "", [&](SqliteStatement& row) {
+    return ask("count(*)", "errors", "", [&](SqlStatement& row) {
       job_.set_errors(number(row, 0));
       return true;
     });
@@ -259,20 +262,20 @@ class Summary {
   absl::Status find_worst() {
     const bool fault = job_.type_ii() > 0;
     return ask("run, rank, step", "verdicts",
-               fault
-                   ? absl::StrCat("AND outcome=", static_cast<int>(v1::TYPE_II), " ORDER BY sequence LIMIT 1")
-                   : "AND coalesce(surprise, margin) IS NOT NULL ORDER BY surprise DESC, margin DESC, sequence LIMIT 1",
-               [&](SqliteStatement& row) {
+               fault ? absl::StrCat("AND outcome=", static_cast<int>(v1::TYPE_II), " ORDER BY sequence LIMIT 1")
+                     : "AND coalesce(surprise, margin) IS NOT NULL ORDER BY surprise DESC NULLS LAST, margin DESC "
+                       "NULLS LAST, sequence LIMIT 1",
+               [&](SqlStatement& row) {
                  job_.set_worst_verdict_id(absl::StrCat(job_.project(), "/", job_.job(), "/", row.text(0), "/",
                                                         row.integer(1), "/", row.integer(2)));
                  return false;
                });
   }
 
-  const SqliteConnection& connection_;
+  const SqlConnection& connection_;
   const Visibility& seen_;
   v1::JobSummary& job_;
-  bool whole_ = true;
+  const bool whole_;
 };
 
 }  // namespace
@@ -292,20 +295,21 @@ absl::StatusOr<std::vector<v1::JobSummary>> Queries::jobs(const std::string& pro
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
   statement->bind(limit);
-  std::vector<v1::JobSummary> found;
-  std::size_t bytes = 0;
-  absl::Status summed;
-  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
-    if (stop && stop()) summed = absl::CancelledError("the query was given up");
-    v1::JobSummary summary;
-    if (summed.ok()) summed = Summary(*connection, seen, row, &summary).finish();
-    bytes += summary.ByteSizeLong() + 8;
-    if (!summed.ok() || (!found.empty() && bytes > VerdictStore::kPageBytesMax)) return false;
-    found.push_back(std::move(summary));
+  std::vector<v1::JobSummary> listed;
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
+    listed.push_back(read_job(row));
     return true;
   });
   if (!read.ok()) return read;
-  if (!summed.ok()) return summed;
+  std::vector<v1::JobSummary> found;
+  std::size_t bytes = 0;
+  for (v1::JobSummary& summary : listed) {
+    if (stop && stop()) return absl::CancelledError("the query was given up");
+    if (auto summed = Summary(*connection, seen, &summary).finish(); !summed.ok()) return summed;
+    bytes += summary.ByteSizeLong() + 8;
+    if (!found.empty() && bytes > VerdictStore::kPageBytesMax) break;
+    found.push_back(std::move(summary));
+  }
   return found;
 }
 
@@ -324,8 +328,9 @@ absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const st
   auto row = statement->step();
   if (!row.ok()) return row.status();
   if (!*row) return absl::NotFoundError(absl::StrCat("there is no job \"", job, "\" in project \"", project, "\""));
-  v1::JobSummary summary;
-  if (auto summed = Summary(*connection, seen, *statement, &summary).finish(); !summed.ok()) return summed;
+  v1::JobSummary summary = read_job(*statement);
+  statement->reset();
+  if (auto summed = Summary(*connection, seen, &summary).finish(); !summed.ok()) return summed;
   return summary;
 }
 
@@ -346,7 +351,7 @@ absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& pro
   where.bind(*statement);
   statement->bind(limit);
   std::vector<v1::RunSummary> found;
-  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
     v1::RunSummary& run = found.emplace_back();
     run.set_run(row.text(0));
     run.set_rank(static_cast<std::int32_t>(row.integer(1)));
@@ -381,7 +386,7 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
   statement->bind(limit);
   std::vector<v1::RefusedStep> found;
   std::size_t bytes = 0;
-  const absl::Status read = rows(*statement, [&](SqliteStatement& row) {
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
     v1::RefusedStep error;
     error.set_run(row.text(0));
     error.set_rank(static_cast<std::int32_t>(row.integer(1)));
@@ -411,10 +416,11 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibil
         add_run_coverage(*connection, filter.project(), filter.job(), filter.run(), seen, stats.mutable_coverage());
     if (!added.ok()) return added;
   }
-  auto sums = connection->prepare(absl::StrCat(
-      "SELECT outcome, count(*), sum(operations), sum(opaque), sum(audit_seconds), max(margin), count(margin), "
-      "max(surprise), count(surprise) FROM verdicts WHERE ",
-      where.sql, " GROUP BY outcome"));
+  auto sums =
+      connection->prepare(absl::StrCat("SELECT outcome, count(*), CAST(sum(operations) AS BIGINT), CAST(sum(opaque) AS "
+                                       "BIGINT), sum(audit_seconds), max(margin), count(margin), "
+                                       "max(surprise), count(surprise) FROM verdicts WHERE ",
+                                       where.sql, " GROUP BY outcome"));
   if (!sums.ok()) return sums.status();
   where.bind(*sums);
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();

@@ -1,13 +1,14 @@
 // What the store answers, on connections that cannot write. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "server/store/readers.h"
-#include "server/store/sqlite.h"
+#include "server/store/sql.h"
 #include "server/store/store.h"
 
 namespace plumbline {
@@ -16,7 +17,7 @@ namespace plumbline {
 // operator is waited for. Each method as VerdictStore documents it.
 class PointQueries {
  public:
-  explicit PointQueries(SqliteConnection connection) : connection_(std::move(connection)) {}
+  explicit PointQueries(std::unique_ptr<SqlConnection> connection) : connection_(std::move(connection)) {}
 
   absl::StatusOr<std::optional<std::string>> owner_of(const StepIdentity& run) const;
   absl::StatusOr<std::int64_t> last_durable_step(const StepIdentity& run) const;
@@ -27,13 +28,13 @@ class PointQueries {
 
  private:
   mutable std::mutex mutex_;
-  SqliteConnection connection_;
+  const std::unique_ptr<SqlConnection> connection_;
 };
 
 // What operators ask: several at a time.
 class Queries {
  public:
-  explicit Queries(std::vector<SqliteConnection> connections) : readers_(std::move(connections)) {}
+  explicit Queries(std::vector<std::unique_ptr<SqlConnection>> connections) : readers_(std::move(connections)) {}
 
   absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order, const ListPlace* after,
                                                   int limit, bool whole, const Visibility& seen,

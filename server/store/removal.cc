@@ -11,11 +11,10 @@ namespace plumbline {
 namespace {
 
 constexpr std::int64_t kRowsMax = 500;
-constexpr int kPagesMax = 1024;  // Given back to the file system at a time: 4 MiB.
 
 // Removes the rows of a table that match, and the gaps that were told with those steps. `key`: columns that name a row.
 // How many.
-absl::StatusOr<std::int64_t> remove_rows(const SqliteConnection& connection, const std::string& table,
+absl::StatusOr<std::int64_t> remove_rows(const SqlConnection& connection, const std::string& table,
                                          const std::string& key, const std::string& order, const Where& where,
                                          std::int64_t limit) {
   auto removal = connection.prepare(absl::StrCat("DELETE FROM ", table, " WHERE (", key, ") IN (SELECT ", key, " FROM ",
@@ -24,7 +23,7 @@ absl::StatusOr<std::int64_t> remove_rows(const SqliteConnection& connection, con
   if (!removal.ok()) return removal.status();
   where.bind(*removal);
   removal->bind(limit);
-  std::vector<StepIdentity> steps;  // SQLite has removed all rows before it returns the first.
+  std::vector<StepIdentity> steps;  // Read to the end before the next statement begins.
   for (;;) {
     auto row = removal->step();
     if (!row.ok()) return row.status();
@@ -41,12 +40,12 @@ absl::StatusOr<std::int64_t> remove_rows(const SqliteConnection& connection, con
   return static_cast<std::int64_t>(steps.size());
 }
 
-absl::StatusOr<std::int64_t> remove_verdicts(const SqliteConnection& connection, const Where& where,
+absl::StatusOr<std::int64_t> remove_verdicts(const SqlConnection& connection, const Where& where,
                                              const std::string& order, std::int64_t limit) {
   return remove_rows(connection, "verdicts", "sequence", order, where, limit);
 }
 
-absl::StatusOr<std::int64_t> remove_errors(const SqliteConnection& connection, const Where& where,
+absl::StatusOr<std::int64_t> remove_errors(const SqlConnection& connection, const Where& where,
                                            const std::string& order, std::int64_t limit) {
   return remove_rows(connection, "errors", "project,job,run,rank,step,digest", order, where, limit);
 }
@@ -57,54 +56,43 @@ Where before(const std::string& column, absl::Duration age, std::int64_t now_us)
   return where;
 }
 
-// Bytes of the database that hold something.
-absl::StatusOr<std::uint64_t> used_bytes(const SqliteConnection& connection) {
-  std::int64_t values[3];
-  const char* const pragmas[] = {"PRAGMA page_count", "PRAGMA freelist_count", "PRAGMA page_size"};
-  for (int i = 0; i < 3; ++i) {
-    const auto value = connection.integer(pragmas[i]);
-    if (!value.ok()) return value.status();
-    values[i] = *value;
-  }
-  return static_cast<std::uint64_t>((values[0] - values[1]) * values[2]);
-}
-
-absl::StatusOr<std::int64_t> expire_verdicts(const SqliteConnection& connection, const KeepLimits& limits,
+absl::StatusOr<std::int64_t> expire_verdicts(const SqlConnection& connection, const KeepLimits& limits,
                                              std::int64_t now_us) {
   if (limits.age != absl::InfiniteDuration()) {
     const auto old = remove_verdicts(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
     if (!old.ok() || *old > 0) return old;
   }
   if (limits.count > 0) {
-    const auto held = connection.integer("SELECT coalesce(sum(type_i+type_ii+inconclusive), 0) FROM jobs");
+    const auto held =
+        connection.integer("SELECT CAST(coalesce(sum(type_i+type_ii+inconclusive), 0) AS BIGINT) FROM jobs");
     if (!held.ok()) return held.status();
     if (*held > limits.count) {
       return remove_verdicts(connection, {}, "ORDER BY sequence", std::min(kRowsMax, *held - limits.count));
     }
   }
   if (limits.bytes > 0) {
-    const auto used = used_bytes(connection);
+    const auto used = connection.used_bytes();
     if (!used.ok()) return used.status();
     if (*used > limits.bytes) return remove_verdicts(connection, {}, "ORDER BY sequence", kRowsMax / 10);
   }
   return 0;
 }
 
-absl::StatusOr<std::int64_t> expire_errors(const SqliteConnection& connection, const KeepLimits& limits,
+absl::StatusOr<std::int64_t> expire_errors(const SqlConnection& connection, const KeepLimits& limits,
                                            std::int64_t now_us) {
   if (limits.age != absl::InfiniteDuration()) {
     const auto old = remove_errors(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
     if (!old.ok() || *old > 0) return old;
   }
   if (limits.count == 0) return 0;
-  const auto held = connection.integer("SELECT coalesce(sum(errors), 0) FROM jobs");
+  const auto held = connection.integer("SELECT CAST(coalesce(sum(errors), 0) AS BIGINT) FROM jobs");
   if (!held.ok()) return held.status();
   if (*held <= limits.count) return 0;
   return remove_errors(connection, {}, "ORDER BY time_us", std::min(kRowsMax, *held - limits.count));
 }
 
 // Removes the rows that `where` matches: verdicts first, then errors, gaps and runs.
-absl::StatusOr<std::int64_t> remove_matching(const SqliteConnection& connection, const Where& where) {
+absl::StatusOr<std::int64_t> remove_matching(const SqlConnection& connection, const Where& where) {
   for (const auto remove : {remove_verdicts, remove_errors}) {
     const auto removed = remove(connection, where, "", kRowsMax);
     if (!removed.ok() || *removed > 0) return removed;
@@ -118,7 +106,7 @@ absl::StatusOr<std::int64_t> remove_matching(const SqliteConnection& connection,
   return 0;
 }
 
-absl::StatusOr<std::int64_t> expire_runs(const SqliteConnection& connection, const KeepLimits& limits,
+absl::StatusOr<std::int64_t> expire_runs(const SqlConnection& connection, const KeepLimits& limits,
                                          std::int64_t now_us) {
   std::optional<Where> due;
   if (limits.age != absl::InfiniteDuration()) due = before("last_seen_us", limits.age, now_us);
@@ -146,18 +134,17 @@ absl::StatusOr<std::int64_t> expire_runs(const SqliteConnection& connection, con
   return std::max<std::int64_t>(*removed, 1);  // The run itself.
 }
 
-absl::StatusOr<bool> give_back(const SqliteConnection& connection, bool more) {
-  auto given = connection.run(absl::StrCat("PRAGMA incremental_vacuum(", kPagesMax, ")"));
-  if (!given.ok()) return given;
+absl::StatusOr<bool> give_back(const SqlConnection& connection, bool more) {
+  if (auto given = connection.give_back(); !given.ok()) return given;
   return more;
 }
 
 }  // namespace
 
-absl::StatusOr<bool> expire_some(const SqliteConnection& connection, const Retention& retention, std::int64_t now_us) {
+absl::StatusOr<bool> expire_some(const SqlConnection& connection, const Retention& retention, std::int64_t now_us) {
   const struct {
     const KeepLimits& limits;
-    absl::StatusOr<std::int64_t> (*expire)(const SqliteConnection&, const KeepLimits&, std::int64_t);
+    absl::StatusOr<std::int64_t> (*expire)(const SqlConnection&, const KeepLimits&, std::int64_t);
   } kinds[] = {{retention.verdicts, expire_verdicts}, {retention.errors, expire_errors}, {retention.runs, expire_runs}};
   for (const auto& kind : kinds) {
     const auto removed = kind.expire(connection, kind.limits, now_us);
@@ -167,8 +154,7 @@ absl::StatusOr<bool> expire_some(const SqliteConnection& connection, const Reten
   return give_back(connection, false);
 }
 
-absl::StatusOr<bool> remove_some(const SqliteConnection& connection, const std::string& project,
-                                 const std::string& job) {
+absl::StatusOr<bool> remove_some(const SqlConnection& connection, const std::string& project, const std::string& job) {
   Where where;
   where.add("project=?", project);
   where.add("job=?", job);

@@ -6,16 +6,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/store/sqlite.h"
+#include "server/store/sql.h"
 #include "server/store/store.h"
 
 namespace plumbline {
 
 // Some of what is beyond the limits. Whether there may be more.
-absl::StatusOr<bool> expire_some(const SqliteConnection& connection, const Retention& retention, std::int64_t now_us);
+absl::StatusOr<bool> expire_some(const SqlConnection& connection, const Retention& retention, std::int64_t now_us);
 
 // Some of a job: its verdicts, errors and gaps, and with the last of them its runs. Whether there is more.
-absl::StatusOr<bool> remove_some(const SqliteConnection& connection, const std::string& project,
-                                 const std::string& job);
+absl::StatusOr<bool> remove_some(const SqlConnection& connection, const std::string& project, const std::string& job);
 
 }  // namespace plumbline

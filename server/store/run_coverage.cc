@@ -59,7 +59,7 @@ class Union {
 
 }  // namespace
 
-absl::Status add_run_coverage(const SqliteConnection& connection, const std::string& project, const std::string& job,
+absl::Status add_run_coverage(const SqlConnection& connection, const std::string& project, const std::string& job,
                               std::string run, const Visibility& seen,
                               google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage) {
   const bool whole = seen.whole(project);
@@ -74,19 +74,24 @@ absl::Status add_run_coverage(const SqliteConnection& connection, const std::str
     if (!row.ok()) return row.status();
     if (!*row) return absl::OkStatus();
     run = last->text(0);
+    last->reset();
   }
   auto ranks = connection.prepare(
       absl::StrCat("SELECT rank FROM runs WHERE project=? AND job=? AND run=?", owned, " ORDER BY rank"));
   if (!ranks.ok()) return ranks.status();
   ranks->bind(project).bind(job).bind(run);
   if (!whole) ranks->bind(seen.owner);
+  std::vector<std::int32_t> numbers;
   for (;;) {
     auto row = ranks->step();
     if (!row.ok()) return row.status();
-    if (!*row) return absl::OkStatus();
+    if (!*row) break;
+    numbers.push_back(static_cast<std::int32_t>(ranks->integer(0)));
+  }
+  for (const std::int32_t rank : numbers) {
     v1::RunCoverage found;
     found.set_run(run);
-    found.set_rank(static_cast<std::int32_t>(ranks->integer(0)));
+    found.set_rank(rank);
     Union all(&found);
     auto verdicts = connection.prepare(
         "SELECT summary, detail FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? "
@@ -107,6 +112,7 @@ absl::Status add_run_coverage(const SqliteConnection& connection, const std::str
     all.finish();
     *coverage->Add() = std::move(found);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace plumbline

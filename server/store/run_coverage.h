@@ -5,14 +5,14 @@
 
 #include "absl/status/status.h"
 #include "plumbline/v1/query.pb.h"
-#include "server/store/sqlite.h"
+#include "server/store/sql.h"
 #include "server/store/visibility.h"
 
 namespace plumbline {
 
 // Adds the coverage of each rank of a run whose steps state their modules; of the job's last run where `run` is empty.
 // Adds nothing of runs that may not be seen.
-absl::Status add_run_coverage(const SqliteConnection& connection, const std::string& project, const std::string& job,
+absl::Status add_run_coverage(const SqlConnection& connection, const std::string& project, const std::string& job,
                               std::string run, const Visibility& seen,
                               google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage);
 

@@ -6,7 +6,7 @@
 #include "client/cpp/format.h"
 #include "plumbline/v1/archive.pb.h"
 #include "server/ingest/step_memory.h"
-#include "server/store/sqlite.h"
+#include "server/store/sqlite/sqlite.h"
 #include "tests/fuzz/database.h"
 #include "tests/fuzz/pieces.h"
 
@@ -20,18 +20,18 @@ class Vandal {
  public:
   explicit Vandal(const Database& database)
       : connection_(*SqliteConnection::open(database.file(), "", SqliteConnection::Mode::kCreate)) {
-    require(connection_.run("PRAGMA synchronous=OFF").ok(), "the disk is of no interest");
-    verdict_ = *connection_.prepare(
+    require(connection_->run("PRAGMA synchronous=OFF").ok(), "the disk is of no interest");
+    verdict_ = *connection_->prepare(
         "UPDATE verdicts SET summary=?, detail=?, outcome=?, grade=?, cause=?, time_us=?, operations=?, opaque=?, "
         "surprise=?, margin=? WHERE step=1");
-    memory_ = *connection_.prepare(
+    memory_ = *connection_->prepare(
         "INSERT OR REPLACE INTO memories(project, job, run, rank, memory) VALUES('default', 'job', 'run-1', 0, ?)");
-    run_ = *connection_.prepare("UPDATE runs SET first_seen_us=?, last_seen_us=?, last_step=?");
+    run_ = *connection_->prepare("UPDATE runs SET first_seen_us=?, last_seen_us=?, last_step=?");
   }
 
   void write(const std::vector<std::string_view>& pieces) {
     const auto piece = [&](std::size_t i) { return i < pieces.size() ? pieces[i] : std::string_view(); };
-    require(connection_.run("BEGIN").ok(), "the database takes rows");
+    require(connection_->run("BEGIN").ok(), "the database takes rows");
     verdict_.bind_blob(piece(0)).bind_blob(piece(1));
     for (std::size_t i = 0; i < 6; ++i) verdict_.bind(number<std::int64_t>(piece(3), i));
     for (std::size_t i = 6; i < 8; ++i) verdict_.bind(number<double>(piece(3), i));
@@ -39,7 +39,7 @@ class Vandal {
     require(memory_.bind_blob(piece(2)).run().ok(), "any memory");
     for (std::size_t i = 8; i < 11; ++i) run_.bind(number<std::int64_t>(piece(3), i));
     require(run_.run().ok(), "any run");
-    require(connection_.run("COMMIT").ok(), "the database takes rows");
+    require(connection_->run("COMMIT").ok(), "the database takes rows");
   }
 
  private:
@@ -50,8 +50,8 @@ class Vandal {
     return value;
   }
 
-  SqliteConnection connection_;
-  SqliteStatement verdict_, memory_, run_;
+  const std::unique_ptr<SqliteConnection> connection_;
+  SqlStatement verdict_, memory_, run_;
 };
 
 void require_answer(const absl::Status& status) {

@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/sqlite_fixture.h"
 
 namespace plumbline {
 namespace {
@@ -15,7 +15,7 @@ std::string content(const std::string& path) {
 }
 
 // A database of that version in place of the fixture's own.
-class Upgrade : public StoreTest, public testing::WithParamInterface<int> {
+class Upgrade : public SqliteTest, public testing::WithParamInterface<int> {
  protected:
   void restore(int version) {
     store_.reset();
@@ -70,7 +70,7 @@ TEST_P(Upgrade, GoesOnFromThere) {
 
 INSTANTIATE_TEST_SUITE_P(FromVersion, Upgrade, testing::Values(1, 2));
 
-TEST_F(StoreTest, ANewerDatabaseIsRefusedAndUntouched) {
+TEST_F(SqliteTest, ANewerDatabaseIsRefusedAndUntouched) {
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());
   store_.reset();
   execute("PRAGMA user_version=1000");

@@ -6,14 +6,12 @@
 #include <thread>
 #include <utility>
 
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/conformance.h"
 
 namespace plumbline {
 namespace {
 
-using Queries = StoreTest;
-
-TEST_F(Queries, FilterByTimeRankCauseGradeAndSurprise) {
+TEST_P(StoreConformance, FilterByTimeRankCauseGradeAndSurprise) {
   for (std::int64_t step = 0; step < 6; ++step) {
     Verdict verdict = sample_verdict("a", step, step == 5 ? Outcome::kTypeII : Outcome::kTypeI, 0.5, 0.5 * step);
     verdict.identity.rank = static_cast<std::int32_t>(step % 2);
@@ -42,7 +40,7 @@ TEST_F(Queries, FilterByTimeRankCauseGradeAndSurprise) {
 }
 
 // Pages of every order, both ways, join without a gap or a duplicate, equal keys and missing ones included.
-TEST_F(Queries, OrdersPageWhole) {
+TEST_P(StoreConformance, OrdersPageWhole) {
   const double surprises[] = {0.5, kNotAsked, 0, 2, 0, std::numeric_limits<double>::infinity(), 0.5};
   for (std::int64_t step = 0; step < 7; ++step) {
     Verdict verdict = sample_verdict("a", 6 - step, Outcome::kTypeI, 0.5, surprises[step]);
@@ -74,7 +72,7 @@ TEST_F(Queries, OrdersPageWhole) {
   }
 }
 
-TEST_F(Queries, AreGivenUp) {
+TEST_P(StoreConformance, AreGivenUp) {
   for (std::int64_t step = 0; step < 400; ++step) {
     ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", step))).ok());
   }
@@ -87,7 +85,7 @@ TEST_F(Queries, AreGivenUp) {
 }
 
 // Queries that hang hold neither the admission of steps nor, while a connection is left, each other.
-TEST_F(Queries, DoNotHoldAdmission) {
+TEST_P(StoreConformance, DoNotHoldAdmission) {
   for (std::int64_t step = 0; step < 400; ++step) {
     ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", step))).ok());
   }
@@ -117,7 +115,7 @@ TEST_F(Queries, DoNotHoldAdmission) {
   for (std::thread& query : queries) query.join();
 }
 
-TEST_F(Queries, RunsAreListed) {
+TEST_P(StoreConformance, RunsAreListed) {
   for (int run = 0; run < 150; ++run) {
     for (const int rank : {0, 1}) {
       ASSERT_TRUE(open_run(*store_, {"default", "a", "run-" + std::to_string(1000 + run), rank, 0}).ok());
@@ -138,7 +136,7 @@ TEST_F(Queries, RunsAreListed) {
   EXPECT_EQ(runs->at(1).last_step(), -1);
 }
 
-TEST_F(Queries, WhatARunRemembersOutlivesTheStore) {
+TEST_P(StoreConformance, WhatARunRemembersOutlivesTheStore) {
   const auto remember = [&](std::int64_t step, const std::string& memory) {
     std::promise<absl::Status> answer;
     store_->append(to_proto(sample_verdict("a", step)), {}, memory,
@@ -154,7 +152,7 @@ TEST_F(Queries, WhatARunRemembersOutlivesTheStore) {
   EXPECT_EQ(*store_->memory_of(run), "two");
 }
 
-TEST_F(Queries, ShowWhatMayBeSeen) {
+TEST_P(StoreConformance, ShowWhatMayBeSeen) {
   const auto open_for = [&](const std::string& run, const std::string& owner) {
     std::promise<absl::Status> answer;
     store_->open_run({"default", "a", run, 0, 0}, owner, "",

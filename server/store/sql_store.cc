@@ -1,14 +1,10 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "server/store/sql_store.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +13,6 @@
 #include "server/store/encode.h"
 #include "server/store/queries.h"
 #include "server/store/removal.h"
-#include "server/store/schema.h"
-#include "server/store/store.h"
 
 namespace plumbline {
 namespace {
@@ -28,84 +22,23 @@ std::int64_t now_us() {
       .count();
 }
 
-// A file descriptor, closed at the end; of the lock file, that is what gives the directory back.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-absl::StatusOr<Descriptor> lock_directory(const std::string& data_dir) {
-  std::error_code error;
-  std::filesystem::create_directories(data_dir, error);
-  if (error) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot create the data directory ", data_dir, ": ",
-                                                    error.message(), "; choose another --data-dir"));
-  }
-  const std::string path = data_dir + "/lock";
-  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (lock.get() < 0) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot write to the data directory ", data_dir, ": ",
-                                                    std::strerror(errno), "; choose another --data-dir"));
-  }
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("the data directory ", data_dir, " is in use by another daemon; choose another --data-dir"));
-  }
-  return lock;
-}
-
-// Which file lies at a path.
-class FileAt {
- public:
-  explicit FileAt(std::string path) : path_(std::move(path)), found_(look(&before_)) {}
-
-  // OK: it is the same yet. What is written to a file without a name, or on a disk that is no longer mounted, is gone
-  // when the daemon ends, and SQLite does not mind.
-  absl::Status check() const {
-    struct stat now {};
-    if (!found_ || (look(&now) && now.st_dev == before_.st_dev && now.st_ino == before_.st_ino))
-      return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("the verdict database ", path_,
-                                               " was removed, moved or unmounted: restart the daemon when it is back"));
-  }
-
- private:
-  bool look(struct stat* at) const { return ::stat(path_.c_str(), at) == 0; }
-
-  const std::string path_;
-  struct stat before_ {};
-  const bool found_;  // False: of a VFS that has no files.
-};
-
-// SQLite syncs what a database holds; the names of new files are the directory's.
-absl::Status sync_directory(const std::string& data_dir) {
-  const Descriptor directory(::open(data_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot sync ", data_dir, ": ", std::strerror(errno)));
-  }
-  return absl::OkStatus();
-}
-
 // The statements of the writer thread.
 struct Statements {
-  SqliteStatement touch_run, open_run, owner, digest, insert_verdict, clear_error, insert_error, insert_gap, remember;
+  SqlStatement touch_run, open_run, owner, digest, insert_verdict, clear_error, insert_error, insert_gap, remember;
 
-  absl::Status prepare(const SqliteConnection& connection) {
-    const std::pair<SqliteStatement*, const char*> all[] = {
+  absl::Status prepare(const SqlConnection& connection) {
+    const std::pair<SqlStatement*, const char*> all[] = {
         {&touch_run,
          "INSERT INTO runs(project, job, run, rank, first_seen_us, last_seen_us, owner) VALUES(?,?,?,?,?,?,?) "
-         "ON CONFLICT DO UPDATE SET first_seen_us=min(first_seen_us, excluded.first_seen_us),"
-         "last_seen_us=max(last_seen_us, excluded.last_seen_us)"},
+         "ON CONFLICT(project, job, run, rank) DO UPDATE SET "
+         "first_seen_us=CASE WHEN excluded.first_seen_us<runs.first_seen_us THEN excluded.first_seen_us "
+         "ELSE runs.first_seen_us END,"
+         "last_seen_us=CASE WHEN excluded.last_seen_us>runs.last_seen_us THEN excluded.last_seen_us "
+         "ELSE runs.last_seen_us END"},
         {&open_run, "UPDATE runs SET client=? WHERE project=? AND job=? AND run=? AND rank=?"},
-        {&remember, "INSERT INTO memories VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET memory=excluded.memory"},
+        {&remember,
+         "INSERT INTO memories VALUES(?,?,?,?,?) "
+         "ON CONFLICT(project, job, run, rank) DO UPDATE SET memory=excluded.memory"},
         {&owner, "SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1"},
         {&digest, "SELECT digest FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? AND step=?"},
         {&insert_verdict,
@@ -113,11 +46,14 @@ struct Statements {
          "audit_seconds, operations, opaque, summary, detail, surprise) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
         {&clear_error, "DELETE FROM errors WHERE project=? AND job=? AND run=? AND rank=? AND step=? AND digest=''"},
         {&insert_error,
-         "INSERT INTO errors VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET code=excluded.code,"
-         "message=excluded.message, time_us=excluded.time_us"},
+         "INSERT INTO errors VALUES(?,?,?,?,?,?,?,?,?) "
+         "ON CONFLICT(project, job, run, rank, step, digest) DO UPDATE SET code=excluded.code, "
+         "message=excluded.message,"
+         "time_us=excluded.time_us"},
         {&insert_gap,
-         "INSERT INTO gaps VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET missed=excluded.missed,"
-         "reasons=excluded.reasons WHERE excluded.missed > missed"},
+         "INSERT INTO gaps VALUES(?,?,?,?,?,?,?) "
+         "ON CONFLICT(project, job, run, rank, step) DO UPDATE SET missed=excluded.missed, reasons=excluded.reasons "
+         "WHERE excluded.missed > gaps.missed"},
     };
     for (const auto& [statement, sql] : all) {
       auto prepared = connection.prepare(sql);
@@ -128,7 +64,7 @@ struct Statements {
   }
 };
 
-SqliteStatement& bind_step(SqliteStatement& statement, const StepIdentity& step) {
+SqlStatement& bind_step(SqlStatement& statement, const StepIdentity& step) {
   return statement.bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step);
 }
 
@@ -176,20 +112,16 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
   return row;
 }
 
-class SqliteStore final : public VerdictStore {
+class SqlStore final : public VerdictStore {
  public:
-  SqliteStore(Descriptor lock, FileAt file, std::unique_ptr<SqliteConnection> connection, Statements statements,
-              SqliteConnection reader, std::vector<SqliteConnection> readers,
-              std::function<void(const std::string&)> trouble)
-      : lock_(std::move(lock)),
-        file_(std::move(file)),
-        connection_(std::move(connection)),
+  SqlStore(SqlParts parts, Statements statements)
+      : held_(std::move(parts.held)),
+        connection_(std::move(parts.writer)),
         statements_(std::move(statements)),
-        points_(std::move(reader)),
-        queries_(std::move(readers)),
+        points_(std::move(parts.points)),
+        queries_(std::move(parts.readers)),
         queue_(
-            connection_.get(), kPendingMax, [this] { return file_.check(); }, [this] { notify(); },
-            std::move(trouble)) {}
+            connection_.get(), kPendingMax, std::move(parts.lost), [this] { notify(); }, std::move(parts.trouble)) {}
 
   void open_run(const StepIdentity& run, const std::string& owner, const std::string& client, Done done) override {
     queue_.push([this, run, owner, client,
@@ -315,7 +247,7 @@ class SqliteStore final : public VerdictStore {
                               std::int64_t time_us, absl::Status* answer) {
     std::optional<std::string> first;
     {
-      const SqliteReset reset(statements_.owner);
+      const SqlReset reset(statements_.owner);
       statements_.owner.bind(run.project).bind(run.job).bind(run.run);
       auto found = statements_.owner.step();
       if (!found.ok()) return found.status();
@@ -352,7 +284,7 @@ class SqliteStore final : public VerdictStore {
 
     std::optional<std::string> digest;
     {
-      const SqliteReset reset(statements_.digest);
+      const SqlReset reset(statements_.digest);
       auto found = bind_step(statements_.digest, row.step).step();
       if (!found.ok()) return found.status();
       if (*found) digest = statements_.digest.text(0);
@@ -385,9 +317,8 @@ class SqliteStore final : public VerdictStore {
   }
 
   // In the order of construction; the queue, first to go, uses all of the others.
-  Descriptor lock_;
-  const FileAt file_;
-  std::unique_ptr<SqliteConnection> connection_;
+  const std::shared_ptr<void> held_;
+  const std::unique_ptr<SqlConnection> connection_;
   Statements statements_;
   PointQueries points_;
   Queries queries_;
@@ -399,26 +330,10 @@ class SqliteStore final : public VerdictStore {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::string& data_dir, SqliteOptions options) {
-  auto lock = lock_directory(data_dir);
-  if (!lock.ok()) return lock.status();
-  const std::string path = data_dir + "/verdicts.db";
-  auto writer = open_writer(path, options.vfs);
-  if (!writer.ok()) return writer.status();
-  auto reader = open_reader(path, options.vfs);
-  if (!reader.ok()) return reader.status();
-  std::vector<SqliteConnection> readers;
-  for (int i = 0; i < VerdictStore::kReaders; ++i) {
-    auto another = open_reader(path, options.vfs);
-    if (!another.ok()) return another.status();
-    readers.push_back(*std::move(another));
-  }
-  if (auto synced = sync_directory(data_dir); !synced.ok()) return synced;
-  auto connection = std::make_unique<SqliteConnection>(std::move(*writer));
+absl::StatusOr<std::unique_ptr<VerdictStore>> make_sql_store(SqlParts parts) {
   Statements statements;
-  if (auto prepared = statements.prepare(*connection); !prepared.ok()) return prepared;
-  return std::make_unique<SqliteStore>(std::move(*lock), FileAt(path), std::move(connection), std::move(statements),
-                                       std::move(*reader), std::move(readers), std::move(options.trouble));
+  if (auto prepared = statements.prepare(*parts.writer); !prepared.ok()) return prepared;
+  return std::make_unique<SqlStore>(std::move(parts), std::move(statements));
 }
 
 }  // namespace plumbline

@@ -1,24 +1,20 @@
-#include "server/store/store.h"
-
-#include <gtest/gtest.h>
-#include <sqlite3.h>
+// What is appended is there, once, whole, and told.
+#include "tests/unit/store/conformance.h"
 
 #include <atomic>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "google/protobuf/util/message_differencer.h"
-#include "tests/unit/store/store_fixture.h"
 
 namespace plumbline {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
+TEST_P(StoreConformance, ReturnsTheWholeVerdictAfterReopening) {
   Verdict sample = sample_verdict("a", 7, Outcome::kTypeII, std::numeric_limits<double>::infinity());
   sample.suspect = Place{"aten::div.Tensor", "train.py:41", "loss", "fp32"};
   sample.hazards.push_back({"overflow", {}, 0.5, "scale by 1024", "Half of it overflows."});
@@ -43,7 +39,7 @@ TEST_F(StoreTest, ReturnsTheWholeVerdictAfterReopening) {
   EXPECT_FALSE(got->taps(1).has_surprise()) << "not asked";
 }
 
-TEST_F(StoreTest, ListsWithoutTapsUnlessWhole) {
+TEST_P(StoreConformance, ListsWithoutTapsUnlessWhole) {
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());
   const auto summary = store_->list({}, 0, 10, false);
   ASSERT_TRUE(summary.ok());
@@ -57,7 +53,7 @@ TEST_F(StoreTest, ListsWithoutTapsUnlessWhole) {
   EXPECT_EQ(whole->front().verdict.contributors_size(), 1);
 }
 
-TEST_F(StoreTest, FiltersAndPages) {
+TEST_P(StoreConformance, FiltersAndPages) {
   for (std::int64_t step = 0; step < 20; ++step) {
     const Outcome outcome = step % 5 == 4 ? Outcome::kTypeII : Outcome::kTypeI;
     ASSERT_TRUE(append(*store_, to_proto(sample_verdict(step % 2 ? "odd" : "even", step, outcome))).ok());
@@ -93,7 +89,7 @@ TEST_F(StoreTest, FiltersAndPages) {
   EXPECT_EQ(after, *store_->last_sequence());
 }
 
-TEST_F(StoreTest, PagesFitAnAnswer) {
+TEST_P(StoreConformance, PagesFitAnAnswer) {
   Verdict sample = sample_verdict("a", 0);
   sample.notes.assign(1, std::string(1 << 20, 'x'));
   for (std::int64_t step = 0; step < 5; ++step) {
@@ -105,7 +101,7 @@ TEST_F(StoreTest, PagesFitAnAnswer) {
   EXPECT_EQ(page->size(), 2u);
 }
 
-TEST_F(StoreTest, SameDigestTwiceIsOneVerdict) {
+TEST_P(StoreConformance, SameDigestTwiceIsOneVerdict) {
   Verdict sample = sample_verdict("a", 3);
   ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
   sample.sentence = "Another sentence.";
@@ -115,7 +111,7 @@ TEST_F(StoreTest, SameDigestTwiceIsOneVerdict) {
   EXPECT_EQ(store_->job("default", "a")->errors(), 0u);
 }
 
-TEST_F(StoreTest, AnotherDigestIsRefusedAndCounted) {
+TEST_P(StoreConformance, AnotherDigestIsRefusedAndCounted) {
   Verdict sample = sample_verdict("a", 3);
   ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
   sample.digest = std::string(32, 'b');
@@ -130,7 +126,7 @@ TEST_F(StoreTest, AnotherDigestIsRefusedAndCounted) {
   EXPECT_EQ(job->steps(), 1u);
 }
 
-TEST_F(StoreTest, VerdictTakesThePlaceOfAnError) {
+TEST_P(StoreConformance, VerdictTakesThePlaceOfAnError) {
   const StepIdentity step = sample_verdict("a", 3).identity;
   ASSERT_TRUE(
       append_error(*store_, step, absl::ResourceExhaustedError("memory"), {2, {"queue_full", "queue_full"}}).ok());
@@ -148,7 +144,7 @@ TEST_F(StoreTest, VerdictTakesThePlaceOfAnError) {
   EXPECT_EQ(store_->job("default", "a")->errors(), 1u);
 }
 
-TEST_F(StoreTest, KnowsTheLastDurableStepOfEachRank) {
+TEST_P(StoreConformance, KnowsTheLastDurableStepOfEachRank) {
   Verdict sample = sample_verdict("a", 5);
   ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
   StepIdentity run = sample.identity;
@@ -164,7 +160,7 @@ TEST_F(StoreTest, KnowsTheLastDurableStepOfEachRank) {
   EXPECT_EQ(*store_->last_durable_step(run), 5);
 }
 
-TEST_F(StoreTest, SummarizesJobs) {
+TEST_P(StoreConformance, SummarizesJobs) {
   ASSERT_TRUE(open_run(*store_, {"default", "idle", "run-9", 0, 0}).ok());
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1, Outcome::kTypeI, 0.9, 0.5)), {3, {}}).ok());
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 2, Outcome::kTypeI, 0.1, 0.75))).ok());
@@ -194,7 +190,7 @@ TEST_F(StoreTest, SummarizesJobs) {
   EXPECT_EQ(store_->job("default", "none").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(StoreTest, UnitesTheCoverageOfARun) {
+TEST_P(StoreConformance, UnitesTheCoverageOfARun) {
   const auto partial = [&](std::int64_t step, const std::string& audited, const std::string& left_out) {
     Verdict verdict = sample_verdict("a", step);
     verdict.coverage.partial = true;
@@ -236,7 +232,7 @@ TEST_F(StoreTest, UnitesTheCoverageOfARun) {
   EXPECT_EQ(found.modules_audited(), 3u);
 }
 
-TEST_F(StoreTest, SumsUpStatistics) {
+TEST_P(StoreConformance, SumsUpStatistics) {
   EXPECT_TRUE(std::isnan(store_->stats({})->margin_max()));
   EXPECT_TRUE(std::isnan(store_->stats({})->surprise_max()));
   const double infinity = std::numeric_limits<double>::infinity();
@@ -263,7 +259,7 @@ TEST_F(StoreTest, SumsUpStatistics) {
   EXPECT_EQ(store_->stats(filter)->surprise_median(), 0);
 }
 
-TEST_F(StoreTest, RefusesWhatIsNotAVerdict) {
+TEST_P(StoreConformance, RefusesWhatIsNotAVerdict) {
   v1::Verdict verdict = to_proto(sample_verdict("a", 1));
   verdict.set_id("default/a/run-1/0/2");
   EXPECT_EQ(append(*store_, verdict).code(), absl::StatusCode::kInvalidArgument);
@@ -282,14 +278,14 @@ TEST_F(StoreTest, RefusesWhatIsNotAVerdict) {
   EXPECT_EQ(store_->get("default/a/run-1/0/1").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(StoreTest, ReplacesTextThatIsNotUtf8) {
+TEST_P(StoreConformance, ReplacesTextThatIsNotUtf8) {
   Verdict sample = sample_verdict("a", 1);
   sample.sentence = "caf\xc3\xa9 \xff\xc3 \xed\xa0\x80 end";
   ASSERT_TRUE(append(*store_, to_proto(sample)).ok());
   EXPECT_EQ(store_->get("default/a/run-1/0/1")->sentence(), "caf\xc3\xa9 ?? ??? end");
 }
 
-TEST_F(StoreTest, ListenersMissNothing) {
+TEST_P(StoreConformance, ListenersMissNothing) {
   std::mutex mutex;
   std::vector<std::int64_t> seen;
   std::int64_t after = 0;
@@ -318,7 +314,7 @@ TEST_F(StoreTest, ListenersMissNothing) {
   EXPECT_EQ(seen.size(), 100u);
 }
 
-TEST_F(StoreTest, DestructorCommitsWhatIsQueued) {
+TEST_P(StoreConformance, DestructorCommitsWhatIsQueued) {
   std::atomic<int> answered = 0;
   for (std::int64_t step = 0; step < 500; ++step) {
     store_->append(to_proto(sample_verdict("a", step)), {}, "", [&](const absl::Status& status) {
@@ -329,55 +325,6 @@ TEST_F(StoreTest, DestructorCommitsWhatIsQueued) {
   reopen();
   EXPECT_EQ(answered, 500);
   EXPECT_EQ(steps({}).size(), 500u);
-}
-
-TEST_F(StoreTest, OneDaemonADirectory) {
-  const auto second = open_sqlite_store(dir_);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_NE(second.status().message().find(dir_), std::string::npos);
-}
-
-TEST_F(StoreTest, RefusesADirectoryThatCannotBeWritten) {
-  std::ofstream(dir_ + "/file") << "text";
-  const auto under_file = open_sqlite_store(dir_ + "/file/data");
-  EXPECT_EQ(under_file.status().code(), absl::StatusCode::kPermissionDenied) << under_file.status();
-  EXPECT_NE(under_file.status().message().find("--data-dir"), std::string::npos);
-  const auto kernel = open_sqlite_store("/proc/plumbline");
-  EXPECT_EQ(kernel.status().code(), absl::StatusCode::kPermissionDenied) << kernel.status();
-}
-
-TEST_F(StoreTest, RefusesAnotherApplicationsDatabase) {
-  store_.reset();
-  execute("PRAGMA application_id=7");
-  EXPECT_EQ(open_sqlite_store(dir_).status().code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST_F(StoreTest, RefusesWhatIsNoDatabase) {
-  store_.reset();
-  for (const char* name : {"/verdicts.db", "/verdicts.db-wal", "/verdicts.db-shm"}) {
-    std::filesystem::remove(dir_ + name);
-  }
-  std::ofstream(dir_ + "/verdicts.db") << std::string(8192, 'x');
-  const auto opened = open_sqlite_store(dir_);
-  EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
-  EXPECT_NE(opened.status().message().find("verdicts.db"), std::string::npos);
-}
-
-TEST_F(StoreTest, RefusesADamagedDatabase) {
-  for (std::int64_t step = 0; step < 200; ++step)
-    ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", step))).ok());
-  store_.reset();
-  const std::string path = dir_ + "/verdicts.db";
-  const auto size = std::filesystem::file_size(path);
-  ASSERT_GT(size, 40000u);
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  for (std::uintmax_t at = 4096 * 3; at + 4096 <= size; at += 8192) {
-    file.seekp(static_cast<std::streamoff>(at));
-    file << std::string(4096, '\xaa');
-  }
-  file.close();
-  const auto opened = open_sqlite_store(dir_);
-  EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss) << opened.status();
 }
 
 }  // namespace

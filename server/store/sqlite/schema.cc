@@ -1,4 +1,4 @@
-#include "server/store/schema.h"
+#include "server/store/sqlite/schema.h"
 
 #include <filesystem>
 #include <iterator>
@@ -167,7 +167,7 @@ absl::Status check_file(const std::string& path, const std::string& vfs) {
   if (!std::filesystem::exists(path, error)) return absl::OkStatus();
   const auto connection = SqliteConnection::open(path, vfs, SqliteConnection::Mode::kReadOnly);
   if (!connection.ok()) return connection.status();
-  const auto found = look(*connection, path);
+  const auto found = look(**connection, path);
   return found.ok() ? check(*found, path) : found.status();
 }
 
@@ -201,30 +201,30 @@ absl::Status upgrade(const SqliteConnection& connection, const std::string& path
 
 }  // namespace
 
-absl::StatusOr<SqliteConnection> open_writer(const std::string& path, const std::string& vfs) {
+absl::StatusOr<std::unique_ptr<SqliteConnection>> open_writer(const std::string& path, const std::string& vfs) {
   if (auto checked = check_file(path, vfs); !checked.ok()) return checked;
   auto connection = SqliteConnection::open(path, vfs, SqliteConnection::Mode::kCreate);
   if (!connection.ok()) return connection.status();
   // SQLite takes this for a database without tables alone; it needs the file's header, as every pragma here does: a
   // file that is not a database fails at the first one.
-  auto set = connection->run("PRAGMA auto_vacuum=INCREMENTAL");
+  auto set = (*connection)->run("PRAGMA auto_vacuum=INCREMENTAL");
   if (!set.ok()) return at_path(set, path);
-  auto mode = connection->text("PRAGMA journal_mode=WAL");
+  auto mode = (*connection)->text("PRAGMA journal_mode=WAL");
   if (!mode.ok()) return at_path(mode.status(), path);
   if (*mode != "wal") {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": the file system cannot hold a write-ahead log (journal mode is ", *mode, ")"));
   }
-  set = connection->run("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;");
+  set = (*connection)->run("PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;");
   if (!set.ok()) return at_path(set, path);
-  if (auto upgraded = upgrade(*connection, path); !upgraded.ok()) return upgraded;
+  if (auto upgraded = upgrade(**connection, path); !upgraded.ok()) return upgraded;
   return connection;
 }
 
-absl::StatusOr<SqliteConnection> open_reader(const std::string& path, const std::string& vfs) {
+absl::StatusOr<std::unique_ptr<SqliteConnection>> open_reader(const std::string& path, const std::string& vfs) {
   auto connection = SqliteConnection::open(path, vfs, SqliteConnection::Mode::kCreate);
   if (!connection.ok()) return connection.status();
-  auto set = connection->run("PRAGMA query_only=1");
+  auto set = (*connection)->run("PRAGMA query_only=1");
   if (!set.ok()) return at_path(set, path);
   return connection;
 }

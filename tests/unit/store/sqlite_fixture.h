@@ -1,4 +1,4 @@
-// A store in a temporary directory.
+// A SQLite store in a temporary directory, and the way around it to its file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,35 +9,34 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/store/sample.h"
+#include "tests/unit/store/conformance.h"
 
 namespace plumbline {
 
-class StoreTest : public testing::Test {
- protected:
-  StoreTest() {
+class SqliteEngine final : public StoreEngine {
+ public:
+  SqliteEngine() {
     std::string pattern = testing::TempDir() + "plumbline-store-XXXXXX";
     dir_ = mkdtemp(pattern.data());
-    reopen();
   }
-  ~StoreTest() override {
-    store_.reset();
-    std::filesystem::remove_all(dir_);
-  }
+  ~SqliteEngine() override { std::filesystem::remove_all(dir_); }
+
+  absl::StatusOr<std::unique_ptr<VerdictStore>> open() override { return open_sqlite_store(dir_); }
+  const std::string& dir() const { return dir_; }
+
+ private:
+  std::string dir_;
+};
+
+class SqliteTest : public testing::Test {
+ protected:
+  SqliteTest() { reopen(); }
 
   void reopen() {
     store_.reset();
-    auto opened = open_sqlite_store(dir_);
+    auto opened = engine_.open();
     ASSERT_TRUE(opened.ok()) << opened.status();
     store_ = std::move(*opened);
-  }
-
-  std::vector<std::int64_t> steps(const v1::Filter& filter) {
-    std::vector<std::int64_t> found;
-    const auto listed = store_->list(filter, 0, 1000, false);
-    EXPECT_TRUE(listed.ok()) << listed.status();
-    for (const StoredVerdict& stored : *listed) found.push_back(stored.verdict.step());
-    return found;
   }
 
   void execute(const std::string& sql) {
@@ -48,7 +47,8 @@ class StoreTest : public testing::Test {
     sqlite3_close(connection);
   }
 
-  std::string dir_;
+  SqliteEngine engine_;
+  const std::string dir_ = engine_.dir();
   std::unique_ptr<VerdictStore> store_;
 };
 

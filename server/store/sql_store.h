@@ -1,0 +1,31 @@
+// A VerdictStore over the connections of an engine: what is stored and how it is asked for, without where.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/store/sql.h"
+#include "server/store/store.h"
+
+namespace plumbline {
+
+// Connections to tables as FORMAT.md describes them, and what else an engine brings.
+struct SqlParts {
+  // What must outlive every connection (a lock, say); may be null.
+  std::shared_ptr<void> held;
+  std::unique_ptr<SqlConnection> writer;                // Used by the writer's thread alone.
+  std::unique_ptr<SqlConnection> points;                // Reads, for a step's admission.
+  std::vector<std::unique_ptr<SqlConnection>> readers;  // Reads, for operators' queries: kReaders of them.
+  // Why nothing may be committed any more (OK: it may); asked within every transaction that writes. May be empty.
+  std::function<absl::Status()> lost;
+  // Takes lines for the log, as SqliteOptions::trouble. May be empty.
+  std::function<void(const std::string&)> trouble;
+};
+
+absl::StatusOr<std::unique_ptr<VerdictStore>> make_sql_store(SqlParts parts);
+
+}  // namespace plumbline
