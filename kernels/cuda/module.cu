@@ -62,6 +62,16 @@ plumbline::Device* plumbline_cuda_open(int ordinal, std::string* error) {
   return plumbline::cuda::open(ordinal, error).release();
 }
 
+bool plumbline_cuda_uuid(int ordinal, std::string* bytes) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());  // Not the next call's.
+    return false;
+  }
+  bytes->assign(properties.uuid.bytes, sizeof properties.uuid.bytes);
+  return true;
+}
+
 plumbline_cuda_shared* plumbline_cuda_import(const std::string& uuid, const std::string& handle,
                                              unsigned long long* bytes, std::string* error) {
   auto* const memory = new plumbline_cuda_shared;

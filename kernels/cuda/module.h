@@ -13,6 +13,9 @@ extern "C" {
 // A device of the caller's own, its context made anew after an error; null, and why, where there can be none.
 plumbline::Device* plumbline_cuda_open(int ordinal, std::string* error);
 
+// The 16 bytes of the device's UUID; false where there is no such device.
+bool plumbline_cuda_uuid(int ordinal, std::string* bytes);
+
 // Memory that another process shares (cudaIpcGetMemHandle), by its device's UUID. Null, and why, where it cannot be
 // opened. Copies block; false, and why, where they fail.
 plumbline_cuda_shared* plumbline_cuda_import(const std::string& uuid, const std::string& handle,

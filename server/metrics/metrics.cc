@@ -9,12 +9,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "server/metrics/call_series.h"
 #include "server/metrics/job_series.h"
+#include "server/metrics/process.h"
 
 namespace plumbline {
 namespace {
@@ -56,6 +59,12 @@ const Boundaries& resolution_boundaries() {
 
 const Boundaries& seconds_boundaries() {
   static const Boundaries boundaries = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300};
+  return boundaries;
+}
+
+// A commit is a sync to the disk: a millisecond where that is fast, seconds where it stalls.
+const Boundaries& commit_boundaries() {
+  static const Boundaries boundaries = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30};
   return boundaries;
 }
 
@@ -169,11 +178,21 @@ struct Metrics::Families {
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
   Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
   Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
+  Histogram& commit_seconds =
+      histogram("plumbline_store_commit_seconds",
+                "Seconds that the verdict database took to write and sync a group of records.", commit_boundaries());
+  Counter& store_errors = counter("plumbline_store_errors_total",
+                                  "Records that the verdict database did not take; jobs send their steps again.")
+                              .Add({});
   Family<Gauge>& build_info =
       gauges("plumbline_build_info", "Always 1; its labels tell version, commit and backend of this daemon.");
 
   JobSeries jobs{&registry, kJobsMax};
+  CallSeries calls{&registry};
   Bounded<std::string> hazard_kinds{kHazardsMax};
+
+  std::mutex gpus_mutex;
+  std::map<std::string, GpuLabels> gpus;  // By worker.
 
   std::function<absl::Time()> now;
   std::mutex refresh_mutex;
@@ -184,6 +203,15 @@ struct Metrics::Families {
   }
   Family<Gauge>& gauges(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
+  prometheus::Labels worker_labels(const std::string& worker) {
+    prometheus::Labels labels = {{"worker", worker}};
+    const std::lock_guard lock(gpus_mutex);
+    const auto found = gpus.find(worker);
+    if (found == gpus.end()) return labels;
+    if (!found->second.gpu.empty()) labels["gpu"] = found->second.gpu;
+    if (!found->second.uuid.empty()) labels["UUID"] = found->second.uuid;
+    return labels;
   }
   Gauge& gauge(const char* name, const char* help) { return gauges(name, help).Add({}); }
   Histogram& histogram(const char* name, const char* help, const Boundaries& boundaries) {
@@ -279,17 +307,23 @@ void Metrics::set_worker_memory_bytes(std::uint64_t bytes) {
   families_->worker_memory_bytes.Set(static_cast<double>(bytes));
 }
 
+void Metrics::set_worker_gpu(const std::string& worker, const GpuLabels& labels) {
+  const std::lock_guard lock(families_->gpus_mutex);
+  families_->gpus[worker] = labels;
+}
+
 void Metrics::set_worker_up(const std::string& worker, bool up) {
-  families_->worker_up.Add({{"worker", worker}}).Set(up ? 1 : 0);
-  families_->worker_restarts.Add({{"worker", worker}});  // There before its first event.
+  const prometheus::Labels labels = families_->worker_labels(worker);
+  families_->worker_up.Add(labels).Set(up ? 1 : 0);
+  families_->worker_restarts.Add(labels);  // There before its first event.
 }
 
 void Metrics::set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes) {
-  families_->worker_audit_bytes.Add({{"worker", worker}}).Set(static_cast<double>(bytes));
+  families_->worker_audit_bytes.Add(families_->worker_labels(worker)).Set(static_cast<double>(bytes));
 }
 
 void Metrics::add_worker_restart(const std::string& worker) {
-  families_->worker_restarts.Add({{"worker", worker}}).Increment();
+  families_->worker_restarts.Add(families_->worker_labels(worker)).Increment();
 }
 
 void Metrics::add_spill(Spill reason) { families_->spills.Add({{"reason", name_of(reason)}}).Increment(); }
@@ -310,6 +344,13 @@ void Metrics::set_ready(const std::string& check, bool ready) {
 
 void Metrics::set_disk_free_bytes(std::uint64_t bytes) { families_->disk_free_bytes.Set(static_cast<double>(bytes)); }
 
+void Metrics::add_commit(double seconds, std::size_t records, bool written) {
+  families_->commit_seconds.Observe(seconds);
+  if (!written) families_->store_errors.Increment(static_cast<double>(records));
+}
+
+CallSeries& Metrics::calls() { return families_->calls; }
+
 void Metrics::on_scrape(std::function<void()> refresh) {
   std::lock_guard lock(families_->refresh_mutex);
   families_->refresh = std::move(refresh);
@@ -319,7 +360,9 @@ std::string Metrics::scrape() {
   std::lock_guard lock(families_->refresh_mutex);
   if (families_->refresh) families_->refresh();
   families_->jobs.expire(families_->now());
-  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+  std::vector<prometheus::MetricFamily> families = families_->registry.Collect();
+  for (auto& family : process_families()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace plumbline

@@ -33,6 +33,14 @@ enum class Spill {
   kDeviceError   // The same.
 };
 
+// A worker that is a GPU, as NVIDIA's DCGM exporter labels it: `gpu`, the number that nvidia-smi gives it, and `UUID`,
+// by which series join. A label that is empty is left out, which is the same to Prometheus.
+struct GpuLabels {
+  std::string gpu, uuid;
+};
+
+class CallSeries;
+
 class Metrics {
  public:
   static constexpr std::size_t kJobsMax = 200;
@@ -72,7 +80,8 @@ class Metrics {
   void set_worker_busy_ratio(double ratio);
   void set_worker_memory_bytes(std::uint64_t bytes);
 
-  // The worker has the name that --workers gives it: "cpu", "cuda:0".
+  // The worker has the name that --workers gives it: "cpu", "cuda:0". Its GPU is told before its first series.
+  void set_worker_gpu(const std::string& worker, const GpuLabels& labels);
   void set_worker_up(const std::string& worker, bool up);
   void set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes);
   void add_worker_restart(const std::string& worker);
@@ -86,10 +95,15 @@ class Metrics {
   void set_ready(const std::string& check, bool ready);
   void set_disk_free_bytes(std::uint64_t bytes);  // Free space of the data directory's file system.
 
+  // A group of records was written to the verdict database, or was not: then all its records were refused.
+  void add_commit(double seconds, std::size_t records, bool written);
+
+  CallSeries& calls();  // Of gRPC.
+
   // Called before each scrape, one scrape at a time: the place to set the gauges.
   void on_scrape(std::function<void()> refresh);
 
-  // The families in the Prometheus text format.
+  // The families in the Prometheus text format, those of the process (process.h) among them.
   std::string scrape();
 
  private:

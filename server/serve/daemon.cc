@@ -24,10 +24,12 @@
 #include "server/metrics/http.h"
 #include "server/serve/archive_service.h"
 #include "server/serve/audit_service.h"
+#include "server/serve/call_counts.h"
 #include "server/serve/inherited.h"
 #include "server/serve/listener.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
+#include "server/work/gpu.h"
 #include "server/work/steady.h"
 
 namespace plumbline {
@@ -159,13 +161,17 @@ absl::Status make_data_dir(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<DeviceWorker>>> open_devices(const DaemonOptions& options) {
+absl::StatusOr<std::vector<std::unique_ptr<DeviceWorker>>> open_devices(const DaemonOptions& options,
+                                                                        Metrics* metrics) {
   std::vector<std::unique_ptr<DeviceWorker>> devices;
   for (const int index : options.workers.cuda) {
     auto device = DeviceWorker::open(
         StrCat("cuda:", index), [index] { return open_cuda(index); },
         [&](std::int64_t total_bytes) { return device_memory_bytes(options.device_memory, total_bytes); });
     if (!device.ok()) return absl::Status(device.status().code(), StrCat("--workers: ", device.status().message()));
+    const std::string uuid = gpu_uuid(cuda_uuid(index));
+    const auto number = gpu_number(uuid);
+    metrics->set_worker_gpu((*device)->name(), {number ? StrCat(*number) : "", uuid});
     devices.push_back(*std::move(device));
   }
   return devices;
@@ -224,7 +230,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (state->profiles.find("ieee") == nullptr) {
     return absl::NotFoundError(StrCat("--profiles: no profile \"ieee\" in ", options.profiles));
   }
-  auto devices = open_devices(options);
+  auto devices = open_devices(options, &state->metrics);
   if (!devices.ok()) return devices.status();
   state->workers = std::make_unique<Workers>(
       Workers::Options{options.workers.cpu, limits::audit_bytes(options.memory_bytes), &state->metrics,
@@ -234,9 +240,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                        steady_now},
       *std::move(devices));
   if (auto made = make_data_dir(options.data_dir); !made.ok()) return made;
-  auto store = open_sqlite_store(options.data_dir, {"", [](const std::string& line) {
-                                                      log_event(LogLevel::kError, "store_trouble", {{"message", line}});
-                                                    }});
+  auto store = open_sqlite_store(options.data_dir,
+                                 {"",
+                                  [](const std::string& line) {
+                                    log_event(LogLevel::kError, "store_trouble", {{"message", line}});
+                                  },
+                                  [metrics = &state->metrics](double seconds, std::size_t records, bool stored) {
+                                    metrics->add_commit(seconds, records, stored);
+                                  }});
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
@@ -293,6 +304,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000);      // and those that ask nothing, end.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);         // One connection has no more.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(count_calls(&state->metrics.calls()));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   builder.RegisterService(state->audits.get());
   builder.RegisterService(state->verdicts->service());
   builder.RegisterService(state->archive.get());

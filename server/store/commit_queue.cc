@@ -14,12 +14,14 @@ constexpr std::chrono::minutes kReportEvery{1};
 }  // namespace
 
 CommitQueue::CommitQueue(SqlConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
-                         std::function<void()> committed, std::function<void(const std::string&)> trouble)
+                         std::function<void()> committed, std::function<void(const std::string&)> trouble,
+                         std::function<void(double, std::size_t, bool)> timed)
     : connection_(connection),
       pending_max_(pending_max),
       lost_(std::move(lost)),
       committed_(std::move(committed)),
       trouble_(std::move(trouble)),
+      timed_(std::move(timed)),
       writer_([this] { run(); }) {}
 
 CommitQueue::~CommitQueue() {
@@ -55,7 +57,11 @@ void CommitQueue::run() {
         pending_.pop_front();
       }
     }
-    report(commit(group), group.size());
+    const auto begun = std::chrono::steady_clock::now();
+    const absl::Status status = commit(group);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    if (timed_) timed_(took.count(), group.size(), status.ok());
+    report(status, group.size());
     for (Item& item : group) contained("the store's thread", [&] { item.done(item.answer); }).IgnoreError();
   }
 }

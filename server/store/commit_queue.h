@@ -27,8 +27,10 @@ class CommitQueue {
   // Both run on the writer thread: `committed` after each commit, before the callbacks of its changes; `trouble` with a
   // line for the log when commits begin to fail, once a minute while they do, and when they succeed again. So does
   // `lost`: why nothing may be committed any more (OK: it may), asked within each group's transaction.
+  // `timed`, after each group, gets how long it took, how many records it has, and whether they are stored.
   CommitQueue(SqlConnection* connection, std::size_t pending_max, std::function<absl::Status()> lost,
-              std::function<void()> committed, std::function<void(const std::string&)> trouble);
+              std::function<void()> committed, std::function<void(const std::string&)> trouble,
+              std::function<void(double seconds, std::size_t records, bool stored)> timed);
   ~CommitQueue();  // Commits what is queued first.
 
   // Thread-safe. Calls `done` exactly once: on the writer thread, or here with RESOURCE_EXHAUSTED when the queue is
@@ -54,6 +56,7 @@ class CommitQueue {
   const std::function<absl::Status()> lost_;
   const std::function<void()> committed_;
   const std::function<void(const std::string&)> trouble_;
+  const std::function<void(double, std::size_t, bool)> timed_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Item> pending_;

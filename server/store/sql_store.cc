@@ -121,7 +121,8 @@ class SqlStore final : public VerdictStore {
         points_(std::move(parts.points)),
         queries_(std::move(parts.readers)),
         queue_(
-            connection_.get(), kPendingMax, std::move(parts.lost), [this] { notify(); }, std::move(parts.trouble)) {}
+            connection_.get(), kPendingMax, std::move(parts.lost), [this] { notify(); }, std::move(parts.trouble),
+            std::move(parts.timed)) {}
 
   void open_run(const StepIdentity& run, const std::string& owner, const std::string& client, Done done) override {
     queue_.push([this, run, owner, client,

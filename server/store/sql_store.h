@@ -24,6 +24,8 @@ struct SqlParts {
   std::function<absl::Status()> lost;
   // Takes lines for the log, as SqliteOptions::trouble. May be empty.
   std::function<void(const std::string&)> trouble;
+  // Takes the times of commits, as SqliteOptions::timed. May be empty.
+  std::function<void(double seconds, std::size_t records, bool stored)> timed = {};
 };
 
 absl::StatusOr<std::unique_ptr<VerdictStore>> make_sql_store(SqlParts parts);

@@ -180,6 +180,8 @@ struct SqliteOptions {
   std::string vfs;  // Name of a registered SQLite VFS, for tests; empty: the platform's.
   // Takes lines for the log: that the database does not take records, and that it does again. May be empty.
   std::function<void(const std::string&)> trouble;
+  // Takes, on the writer thread, how long each group of records took, its size, and whether it is stored. May be empty.
+  std::function<void(double seconds, std::size_t records, bool stored)> timed = {};
 };
 
 // Opens or creates `data_dir`/verdicts.db (format: server/store/FORMAT.md) and locks the directory against a second

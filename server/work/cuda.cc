@@ -17,6 +17,7 @@ constexpr char kLibrary[] = "libplumbline_cuda.so";
 
 struct Module {
   decltype(&plumbline_cuda_open) open = nullptr;
+  decltype(&plumbline_cuda_uuid) uuid = nullptr;
   decltype(&plumbline_cuda_import) import = nullptr;
   decltype(&plumbline_cuda_copy) copy = nullptr;
   decltype(&plumbline_cuda_close) close = nullptr;
@@ -35,6 +36,7 @@ const Module& module() {
       made.missing = why == nullptr ? name : why;
     };
     find(&made.open, "plumbline_cuda_open");
+    find(&made.uuid, "plumbline_cuda_uuid");
     find(&made.import, "plumbline_cuda_import");
     find(&made.copy, "plumbline_cuda_copy");
     find(&made.close, "plumbline_cuda_close");
@@ -72,6 +74,12 @@ OpenDeviceMemory cuda_memory_opener() {
         if (memory == nullptr) return absl::FailedPreconditionError(error);
         return std::make_unique<ImportedMemory>(memory, bytes);
       };
+}
+
+std::string cuda_uuid(int index) {
+  std::string bytes;
+  if (!module().missing.empty() || !module().uuid(index, &bytes)) return {};
+  return bytes;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/module.h"
@@ -12,6 +13,9 @@ namespace plumbline {
 
 // Opens "cuda:`index`". Errors name the device, what was expected and what was found.
 absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index);
+
+// The 16 bytes of the UUID of "cuda:`index`"; empty where there is no such device.
+std::string cuda_uuid(int index);
 
 // Memory that other processes share; empty where there is no library.
 OpenDeviceMemory cuda_memory_opener();

@@ -1,6 +1,9 @@
 """The daemon with its CUDA backend on an emulated device (tests/emulation): the whole path but for the hardware."""
 
+import re
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,6 +43,20 @@ def test_a_device_says_what_the_host_says(case: Case, device: str) -> None:
     verdict = judge(case, device).verdict
     assert verdict.verdict == case.label, verdict.explain()
     assert verdict.message.backend == "cuda:0"
+
+
+def test_series_of_a_device_carry_the_uuid_that_cuda_tells() -> None:
+    """Its number comes from the driver's library, which this machine has not."""
+    with running("--workers=cuda:1,cpu", "--metrics-listen=127.0.0.1:0") as daemon:
+        log = Path(daemon.address.removeprefix("unix://")).with_name("log")
+        found = re.search(r"metrics on ([^;\s]+)", log.read_text())
+        assert found
+        with urllib.request.urlopen(f"http://{found.group(1)}/metrics", timeout=10) as answer:
+            page = answer.read().decode()
+    uuid = "GPU-01000000-0000-0000-0000-000000000000"
+    for family, value in (("up", "1"), ("restarts_total", "0"), ("audit_bytes", r"\d+")):
+        assert re.search(rf'^plumbline_worker_{family}{{UUID="{uuid}",worker="cuda:1"}} {value}$', page, re.MULTILINE)
+        assert re.search(rf'^plumbline_worker_{family}{{worker="cpu"}} \d+$', page, re.MULTILINE)
 
 
 def test_a_step_is_measured_against_the_same_in_fp64() -> None:

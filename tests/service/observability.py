@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from query_support import inconclusive, send, type_i, type_ii
+from query_support import inconclusive, query_stub, send, type_i, type_ii
 from stream_client import Client, StepFrames
 from stream_daemon import ROOT, DaemonProcess
 
 import plumbline
+from plumbline.v1 import query_pb2
 
 DASHBOARD = ROOT / "deploy/grafana/dashboards/plumbline.json"
 PROMETHEUS_YML = ROOT / "deploy/prometheus/prometheus.yml"
@@ -70,7 +71,8 @@ def get(url: str) -> str:
 
 
 class Load:
-    """Two jobs that never stop: a training run through the Python client, and streams of every outcome."""
+    """Two jobs that never stop: a training run through the Python client, and streams of every outcome, whose client
+    asks for its job."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self._daemon = daemon
@@ -117,6 +119,7 @@ class Load:
             broken.op.op.arguments[0].tensor.value = 99
             stream.send(*broken.frames())
             stream.next("error")
+            query_stub(client).GetJob(query_pb2.GetJobRequest(job="streams"))
             step += 5
         stream.close()
         client.close()

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import resource
 import subprocess
 import urllib.error
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
 
 import grpc
 import pytest
@@ -29,10 +33,12 @@ from observability import (
     rules,
     rules_tested,
 )
-from query_support import metrics_address, send, type_i, type_ii
+from query_support import metrics_address, query_stub, send, type_i, type_ii
 from stream_client import Client, StepFrames
 from stream_daemon import DaemonProcess
 from test_stream_service import health
+
+from plumbline.v1 import query_pb2
 
 
 def test_the_dashboard_is_well_formed() -> None:
@@ -64,7 +70,7 @@ def test_the_dashboard_is_well_formed() -> None:
 
 def test_the_dashboard_shows_every_family(scraped: str) -> None:
     families = set(re.findall(r"^# TYPE (plumbline_\w+)", scraped, re.MULTILINE))
-    assert len(families) == 25
+    assert len(families) == 27
     shown = " ".join(expression for _, expression in queries())
     assert {family for family in families if family not in shown} == set()
 
@@ -169,6 +175,68 @@ def test_series_of_a_job_are_there_before_its_first_verdict(daemon: DaemonProces
 
 def test_build_info_tells_the_commit(scraped: str) -> None:
     assert re.search(r'^plumbline_build_info\{backend="cpu",commit="(unknown|[0-9a-f]{12})",', scraped, re.MULTILINE)
+
+
+def test_the_process_has_the_names_that_all_processes_have(daemon: DaemonProcess, scraped: str) -> None:
+    """They are the kernel's numbers: what psutil would read of the same process."""
+    assert daemon.process
+    values = {name: float(value) for name, value in re.findall(r"^(process_\w+) (\S+)$", scraped, re.MULTILINE)}
+    stat = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    assert 0.2 < values["process_resident_memory_bytes"] / (int(stat[21]) * resource.getpagesize()) < 5
+    assert values["process_virtual_memory_bytes"] > values["process_resident_memory_bytes"]
+    assert 0 < values["process_cpu_seconds_total"] <= (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    assert 10 < values["process_open_fds"] < values["process_max_fds"]
+    assert abs(values["process_start_time_seconds"] - started_at(daemon)) < 30
+    assert re.search(r"^# TYPE process_cpu_seconds_total counter$", scraped, re.MULTILINE)
+
+
+def started_at(daemon: DaemonProcess) -> float:
+    """When the daemon wrote its first line."""
+    first = daemon.log().splitlines()[0]
+    found = re.search(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d", first)
+    assert found, first
+    return datetime.fromisoformat(found.group()).replace(tzinfo=timezone.utc).timestamp()
+
+
+def test_calls_are_counted_by_method_and_status(daemon: DaemonProcess, prometheus: Prometheus) -> None:
+    def count(name: str, kind: str, service: str, method: str, code: str = "") -> float:
+        page = get(f"http://{metrics_address(daemon)}/metrics")
+        labels = f'grpc_method="{method}",grpc_service="{service}",grpc_type="{kind}"'
+        if code:
+            labels = f'grpc_code="{code}",{labels}'
+        series = f"{name}{{{labels}}}"
+        [value] = re.findall(rf"^{re.escape(series)} (\S+)$", page, re.MULTILINE)
+        return float(value)
+
+    verdicts, audits = "plumbline.v1.VerdictService", "plumbline.v1.AuditService"
+    job = ("unary", verdicts, "GetJob")
+    before = {code: count("grpc_server_handled_total", *job, code) for code in ("OK", "NotFound")}
+    timed = count("grpc_server_handling_seconds_count", *job)
+    client = Client(daemon.address)
+    stream = client.stream(job="counted")
+    send(stream, type_i(0))
+    open_streams = count("grpc_server_started_total", "bidi_stream", audits, "Audit") - sum(
+        count("grpc_server_handled_total", "bidi_stream", audits, "Audit", code)
+        for code in ("OK", "Canceled", "NotFound", "InvalidArgument")
+    )
+    assert open_streams >= 1
+    stub = query_stub(client)
+    stub.GetJob(query_pb2.GetJobRequest(job="counted"))
+    with pytest.raises(grpc.RpcError):
+        stub.GetJob(query_pb2.GetJobRequest(job="no-such-job"))
+    ended = count("grpc_server_handled_total", "bidi_stream", audits, "Audit", "OK")
+    stream.close()
+    for code in before:
+        assert count("grpc_server_handled_total", *job, code) == before[code] + 1
+    assert count("grpc_server_handling_seconds_count", *job) == timed + 2
+    assert count("grpc_server_handled_total", "bidi_stream", audits, "Audit", "OK") > ended
+    # A method's name is the caller's choice: those that there are not share one series.
+    for name in ("one", "two"):
+        with pytest.raises(grpc.RpcError) as raised:
+            client.channel.unary_unary(f"/no.such.Service/{name}")(b"")
+        assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "no.such.Service" not in get(f"http://{metrics_address(daemon)}/metrics")
+    client.close()
 
 
 def test_health_and_readiness(daemon: DaemonProcess) -> None:

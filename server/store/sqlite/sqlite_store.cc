@@ -112,6 +112,7 @@ absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::strin
   parts.lost = [directory] { return directory->file.check(); };
   parts.held = std::move(directory);
   parts.trouble = std::move(options.trouble);
+  parts.timed = std::move(options.timed);
   return make_sql_store(std::move(parts));
 }
 

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <sstream>
 #include <thread>
 #include <vector>
+
+#include "server/metrics/call_series.h"
 
 namespace plumbline {
 namespace {
@@ -44,11 +47,27 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
   metrics.set_worker_up("cpu", true);
   metrics.set_worker_audit_bytes("cpu", 5);
   const std::string page = metrics.scrape();
-  for (const char* family :
-       {"verdicts_total", "steps_total", "surprise", "margin", "math_resolution", "exec_resolution",
-        "step_audit_seconds", "ingest_bytes_total", "ops_total", "hazards_total", "queue_steps", "worker_busy_ratio",
-        "worker_memory_bytes", "worker_up", "worker_audit_bytes", "worker_restarts_total", "worker_spills_total",
-        "dropped_steps_total", "build_info"}) {
+  for (const char* family : {"verdicts_total",
+                             "steps_total",
+                             "surprise",
+                             "margin",
+                             "math_resolution",
+                             "exec_resolution",
+                             "step_audit_seconds",
+                             "ingest_bytes_total",
+                             "ops_total",
+                             "hazards_total",
+                             "queue_steps",
+                             "worker_busy_ratio",
+                             "worker_memory_bytes",
+                             "worker_up",
+                             "worker_audit_bytes",
+                             "worker_restarts_total",
+                             "worker_spills_total",
+                             "dropped_steps_total",
+                             "store_commit_seconds",
+                             "store_errors_total",
+                             "build_info"}) {
     EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
   }
   EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",commit="c0ffee",version="1.2.3"})"), "1");
@@ -139,6 +158,72 @@ TEST(Metrics, LabelsStayBounded) {
       "1");
   EXPECT_EQ(value_of(page, R"(plumbline_hazards_total{kind="other"})"),
             std::to_string(Metrics::kJobsMax + 50 - Metrics::kHazardsMax));
+}
+
+TEST(Metrics, AGpuHasTheLabelsByWhichOtherExportersKnowIt) {
+  Metrics metrics("v", "c0ffee", "cuda");
+  metrics.set_worker_gpu("cuda:0", {"3", "GPU-00112233-4455-6677-8899-aabbccddeeff"});
+  metrics.set_worker_gpu("cuda:1", {"", "GPU-00000000-0000-0000-0000-000000000001"});
+  for (const char* worker : {"cuda:0", "cuda:1", "cpu"}) metrics.set_worker_up(worker, true);
+  metrics.set_worker_audit_bytes("cuda:0", 7);
+  metrics.add_worker_restart("cuda:0");
+  const std::string page = metrics.scrape();
+  const std::string gpu = R"({UUID="GPU-00112233-4455-6677-8899-aabbccddeeff",gpu="3",worker="cuda:0"})";
+  EXPECT_EQ(value_of(page, "plumbline_worker_up" + gpu), "1");
+  EXPECT_EQ(value_of(page, "plumbline_worker_audit_bytes" + gpu), "7");
+  EXPECT_EQ(value_of(page, "plumbline_worker_restarts_total" + gpu), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_worker_up{UUID="GPU-00000000-0000-0000-0000-000000000001",worker="cuda:1"})"),
+            "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_worker_up{worker="cpu"})"), "1");
+}
+
+TEST(Metrics, CommitsAreTimedAndWhatTheDiskDoesNotTakeIsCounted) {
+  Metrics metrics("v", "c0ffee", "cpu");
+  EXPECT_EQ(value_of(metrics.scrape(), "plumbline_store_errors_total"), "0");
+  metrics.add_commit(0.002, 5, true);
+  metrics.add_commit(4, 256, false);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_store_commit_seconds_count"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_store_commit_seconds_bucket{le="0.003"})"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_store_commit_seconds_bucket{le="3"})"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_store_errors_total"), "256");
+}
+
+TEST(Metrics, CallsAreCountedByMethodAndUnknownMethodsShareOne) {
+  Metrics metrics("v", "c0ffee", "cpu");
+  metrics.calls().add(CallKind::kUnary, "p.Jobs", "Get");
+  metrics.calls().add(CallKind::kBidiStream, "p.Jobs", "Talk");
+  const std::string get = R"(grpc_method="Get",grpc_service="p.Jobs",grpc_type="unary")";
+  EXPECT_EQ(value_of(metrics.scrape(), R"(grpc_server_handled_total{grpc_code="NotFound",)" + get + "}"), "0");
+  const CallSeries::Method& method = metrics.calls().find("/p.Jobs/Get");
+  method.begin();
+  method.begin();
+  method.end(5, 0.2);
+  metrics.calls().find("/p.Jobs/Talk").end(0, 7);
+  for (const char* name : {"/p.Jobs/a", "/p.Jobs/b", "", "/"}) {
+    metrics.calls().find(name).begin();
+    metrics.calls().find(name).end(99, 1);
+  }
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "grpc_server_started_total{" + get + "}"), "2");
+  EXPECT_EQ(value_of(page, R"(grpc_server_handled_total{grpc_code="NotFound",)" + get + "}"), "1");
+  EXPECT_EQ(value_of(page, "grpc_server_handling_seconds_count{" + get + "}"), "1");
+  EXPECT_EQ(value_of(page, "grpc_server_handling_seconds_sum{" + get + "}"), "0.2");
+  EXPECT_EQ(page.find(R"(grpc_server_handling_seconds_count{grpc_method="Talk")"), std::string::npos);
+  EXPECT_EQ(value_of(page, R"(grpc_server_handled_total{grpc_code="Unknown",grpc_method="other",grpc_service="other",)"
+                           R"(grpc_type="bidi_stream"})"),
+            "4");
+}
+
+TEST(Metrics, TheProcessIsThisOne) {
+  const std::string page = Metrics("v", "c0ffee", "cpu").scrape();
+  EXPECT_GT(std::stod(value_of(page, "process_resident_memory_bytes")), 1e6);
+  EXPECT_GT(std::stod(value_of(page, "process_open_fds")), 2);
+  EXPECT_LT(std::abs(std::stod(value_of(page, "process_start_time_seconds")) - absl::ToUnixSeconds(absl::Now())), 3600);
+  const double before = std::stod(value_of(page, "process_cpu_seconds_total"));
+  for (const absl::Time end = absl::Now() + absl::Milliseconds(50); absl::Now() < end;) continue;
+  Metrics again("v", "c0ffee", "cpu");
+  EXPECT_GT(std::stod(value_of(again.scrape(), "process_cpu_seconds_total")), before);
 }
 
 struct Clock {
