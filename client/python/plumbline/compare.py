@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import daemon
+from .addresses import one_address
 from .device import device_profile
 from .errors import PlumblineError
 from .held import held_modules
@@ -85,7 +86,7 @@ def compare(
         profile = device_profile([used])
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(_PHASES))
-        address = server or stack.enter_context(daemon.private())
+        address = one_address(server) if server else stack.enter_context(daemon.private())
         outputs = capture == "outputs"
         pair = _Pair(target, reference, address, profile, alpha, outputs, checked, mapping, modules, timeout, progress)
         states = _random_states()

@@ -15,12 +15,14 @@ from typing import Any
 import grpc
 
 from . import cuda, shared
+from .addresses import addresses
 from .credentials import Credentials, checked
 from .encode import batched, device_frame, encode_step, open_frame, region_frame
 from .errors import PlumblineError, traced
 from .pace import OwnThreads
 from .payload import Arena, Pool
 from .plan import Plan
+from .statuses import from_rpc_error, from_status, retry_delay
 from .v1 import audit_pb2, verdict_pb2
 
 log = logging.getLogger("plumbline")
@@ -37,6 +39,12 @@ RETAINED_BYTES_MAX = 1 << 30
 # A step that the daemon could not store is sent again after such a time.
 RETRY_S_MIN = 0.05
 RETRY_S_MAX = 60.0
+# A step is not sent to a daemon after so many others went away while they had it: it may be what ended them.
+LOSSES_MAX = 2
+# A daemon whose machine is gone ends no connection. It is missed when it has acknowledged nothing of what was sent to
+# it for the timeout, or no ping. Pings more often than every 5 minutes would be taken for an attack.
+KEEPALIVE_MS = 330_000
+KEEPALIVE_TIMEOUT_MS = 20_000
 
 _REFUSALS = {
     grpc.StatusCode.ALREADY_EXISTS,
@@ -66,10 +74,12 @@ class Step:
     received: bool = False
     resend_at: float | None = None  # time.monotonic() at which the daemon wants it again; None: it does not.
     unstored: PlumblineError | None = None  # What the daemon said then.
+    losses: int = 0  # How many daemons went away while they had it.
 
 
 class Transport:
-    """One stream of one rank. Thread-safe.
+    """One stream of one rank. Thread-safe. The first of the addresses where a daemon answers is taken; when that daemon
+    goes away, the next one is, and what has no answer yet is sent to it.
 
     `on_verdict` and `on_error` are called on the transport's thread; what they raise is logged. Where the daemon can
     read this process's memory, the pool's new blocks are shared with it.
@@ -77,7 +87,7 @@ class Transport:
 
     def __init__(
         self,
-        address: str,
+        server: str,
         request: audit_pb2.OpenJobRequest,
         on_verdict: Callable[[verdict_pb2.Verdict], None],
         on_error: Callable[[int, PlumblineError], None],
@@ -87,7 +97,10 @@ class Transport:
         credentials: Credentials | None = None,
     ) -> None:
         self._own = own or OwnThreads()
-        self._address = address
+        self._addresses = addresses(server)
+        self._at = 0  # Of them the one that is tried, or taken.
+        self._taken = ""  # The last one that took the run; empty: none yet.
+        self._faults: dict[str, str] = {}  # By address: why it was left, or not taken.
         self._credentials = checked() if credentials is None else credentials
         self._request = request
         self._pool = pool
@@ -107,7 +120,8 @@ class Transport:
         self._credit = 0
         self._sent = 0
         self._epoch = 0  # Counts streams: a sender of an earlier one stops.
-        self._failures = 0
+        self._failures = 0  # Since a daemon took the run.
+        self._answers = 0
         self._lost: list[str] = []
         self.plan: Plan | None = None
         self.connected = False
@@ -121,7 +135,10 @@ class Transport:
     def wait_open(self, timeout: float) -> bool:
         """Waits until the daemon has answered for the first time. Raises its refusal."""
         with self._changed:
-            self._changed.wait_for(lambda: self.plan or self.refusal or self._failures or self._closing, timeout)
+            tried = len(self._addresses)
+            self._changed.wait_for(
+                lambda: self.plan or self.refusal or self._failures >= tried or self._closing, timeout
+            )
             if self.refusal:
                 raise self.refusal
             return self.plan is not None
@@ -195,46 +212,85 @@ class Transport:
     # The transport's own thread.
 
     def _run(self) -> None:
-        backoff = BACKOFF_S_MIN
+        options = [
+            ("grpc.max_receive_message_length", RESPONSE_BYTES_MAX),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        attempts = 0  # Since a step was answered.
         while not self._closing:
-            options = [("grpc.max_receive_message_length", RESPONSE_BYTES_MAX), ("grpc.enable_http_proxy", 0)]
+            answers, leave = self._answers, False
             try:
-                with self._credentials.channel(self._address, options) as channel:
-                    if self._stream(channel):
-                        backoff = BACKOFF_S_MIN
+                with self._credentials.channel(self._addresses[self._at], options) as channel:
+                    self._stream(channel)
             except grpc.RpcError as error:
                 refused = self.plan is None and error.code() in _REFUSALS
-                self._disconnected(error, refused)
+                # What a daemon finds wrong with a stream that it took, another one would find too.
+                leave = not (self.connected and error.code() in _REFUSALS)
+                self._disconnected(error, refused, leave)
                 if refused:
                     return
             except PlumblineError as error:  # Of a file that was readable before.
-                self._disconnected(error, refused=False)
+                self._disconnected(error, refused=False, leave=True)
             except Exception as error:
                 log.exception("plumbline: transport failed")
-                self._disconnected(error, refused=False)
+                self._disconnected(error, refused=False, leave=False)
+            attempts = 1 if self._answers != answers else attempts + 1
+            rounds, rest = divmod(attempts, len(self._addresses))
+            if leave:
+                self._at = (self._at + 1) % len(self._addresses)
+                if rest:
+                    continue  # Others have not been tried yet.
+            backoff = min(BACKOFF_S_MIN * 2 ** min(max(rounds - 1, 0), 16), BACKOFF_S_MAX)
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, backoff * random.uniform(0.5, 1.0))
-            backoff = min(backoff * 2, BACKOFF_S_MAX)
 
-    def _disconnected(self, error: Exception, refused: bool) -> None:
+    def _disconnected(self, error: Exception, refused: bool, leave: bool) -> None:
+        address = self._addresses[self._at]
         with self._changed:
             was_connected, self.connected = self.connected, False
             self._epoch += 1
             self._failures += 1
-            first = self._failures == 1
+            if was_connected and leave:
+                for step in self._flying:
+                    step.losses += 1
             if refused:
                 self.refusal = from_rpc_error(error)
             self._changed.notify_all()
         if self._closing:
             return
         text = str(from_rpc_error(error)) if isinstance(error, grpc.RpcError) else str(error)
+        self._faults[address] = text
+        several = len(self._addresses) > 1
         if refused:
-            log.error("plumbline: the daemon at %s refused the job: %s", self._address, text)
-        elif was_connected or first:
-            log.warning("plumbline: no daemon at %s, training goes on unaudited: %s", self._address, text)
+            log.error("plumbline: the daemon at %s refused the job: %s", address, text)
+        elif several and leave and self._failures == len(self._addresses):
+            faults = "; ".join(f"{address}: {text}" for address, text in self._faults.items())
+            log.warning("plumbline: no daemon takes the run, training goes on unaudited: %s", faults)
+        elif (was_connected and not leave) or (not several and self._failures == 1):
+            log.warning("plumbline: no daemon at %s, training goes on unaudited: %s", address, text)
 
-    def _stream(self, channel: grpc.Channel) -> bool:
-        """Runs one stream to its end. Returns whether the daemon answered at all; raises grpc.RpcError."""
+    def _taken_by(self, address: str, last_durable_step: int) -> None:
+        """Says so where a run goes on without what its daemon knew: at another one, or one that has lost it."""
+        before, self._taken = self._taken, address
+        self._failures = 0
+        if not before or (before == address and last_durable_step >= self.last_durable_step):
+            return
+        known = f"the steps up to {last_durable_step}" if last_durable_step >= 0 else "none of its steps"
+        log.warning(
+            "plumbline: the run goes on at %s, which has %s; the rest of its history, up to step %d, is where it ran"
+            " before (%s: %s). A run to pair with and a golden run must be at the same daemon",
+            address,
+            known,
+            self.last_durable_step,
+            before,
+            self._faults.get(before, "the connection ended"),
+        )
+
+    def _stream(self, channel: grpc.Channel) -> None:
+        """Runs one stream to its end; raises grpc.RpcError."""
         open_job = channel.unary_unary(
             "/plumbline.v1.AuditService/OpenJob",
             request_serializer=audit_pb2.OpenJobRequest.SerializeToString,
@@ -249,18 +305,22 @@ class Transport:
         )
         plan = plan_of(job.plan)
         self._share(plan)
+        self._taken_by(self._addresses[self._at], job.last_durable_step)
         with self._changed:
             # What was asked for on an earlier stream is wanted still, whatever the daemon remembers.
             self.plan = plan if self.plan is None else plan.wanting(self.plan.wanted)
             self.last_durable_step = max(self.last_durable_step, job.last_durable_step)
-            self._rewind()
+            given_up = self._rewind()
             self._epoch += 1
             self._credit = self._sent = 0
             if self._closing:
-                return True
+                return
             call = self._call = audit(self._requests(job.handle, self._epoch), metadata=metadata)
             self.connected = True
             self._changed.notify_all()
+        for number in given_up:
+            lost = f"given up: {LOSSES_MAX} daemons went away while they had it"
+            _guarded(self._callbacks[1], number, PlumblineError(lost, "UNAVAILABLE"))
         for response in call:
             self._respond(response)
             self._own.count()
@@ -271,7 +331,6 @@ class Transport:
             self.connected = False
             self._epoch += 1
             self._changed.notify_all()
-        return True
 
     def _share(self, plan: Plan) -> None:
         if self._pool is None or not plan.region_chunk_bytes_max or not shared.wanted():
@@ -282,16 +341,23 @@ class Transport:
         except OSError as error:
             log.info("plumbline: no shared memory, steps go as messages: %s", error)
 
-    def _rewind(self) -> None:
+    def _rewind(self) -> list[int]:
         """Puts the steps of a broken stream back into the queue: the daemon answers those that it knows already with
-        the verdict on disk. Steps that were let go of for room, and have no answer, are lost."""
+        the verdict on disk. Steps that were let go of for room, and have no answer, are lost. Returns those that are
+        given up, since there are other daemons, as those that had them went away."""
+        given_up = []
         for step in reversed(self._flying):
             step.end, step.received, step.resend_at = 0, False, None
-            self._queue.appendleft(step)
+            if len(self._addresses) > 1 and step.losses >= LOSSES_MAX:
+                step.arena.release()
+                given_up.append(step.step)
+            else:
+                self._queue.appendleft(step)
         self._flying.clear()
         kept = {step.step for step in self._queue}
         for number in [number for number in self._unanswered if number not in kept]:
             self._give_up(number, "disconnected")
+        return given_up
 
     def _requests(self, handle: str, epoch: int) -> Iterator[bytes]:
         """Messages of one stream, on gRPC's sending thread."""
@@ -299,7 +365,9 @@ class Transport:
         with self._changed:
             self._sent = len(frame)
         yield frame
-        memory = self._pool.shared if self._pool is not None else None
+        # What an earlier daemon on this machine was given, one elsewhere cannot read.
+        plan, pool = self.plan, self._pool
+        memory = pool.shared if pool is not None and plan is not None and plan.region_chunk_bytes_max else None
         if memory is not None:
             frame = region_frame(memory)
             if not self._spend(len(frame), epoch):
@@ -317,7 +385,7 @@ class Transport:
                 yield frame
                 continue
             step = following
-            device = self._pool.device if self._pool is not None else None
+            device = pool.device if pool is not None and plan is not None and plan.cuda_regions else None
             if device is not None and self._device_answered != epoch:
                 frame = device_frame(device)
                 if not self._spend(len(frame), epoch):
@@ -412,6 +480,7 @@ class Transport:
             self._acknowledged(response.ack)
         elif event == "verdict":
             self.want(wanted_of(response.verdict))
+            self.last_durable_step = max(self.last_durable_step, response.verdict.step)  # It is on disk already.
             _guarded(on_verdict, response.verdict)
             self._answered(response.verdict.step)
         elif event == "error":
@@ -481,6 +550,7 @@ class Transport:
 
     def _answered(self, number: int) -> None:
         with self._changed:
+            self._answers += 1
             self._unanswered.pop(number, None)
             for step in [step for step in self._flying if step.step == number]:
                 self._flying.remove(step)
@@ -517,40 +587,3 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
 def wanted_of(message: audit_pb2.CapturePlan | verdict_pb2.Verdict) -> set[tuple[str, bool]]:
     """Operations whose results are asked for: by name, and whether they lie inside of compiled regions."""
     return {(result.op, result.fused) for result in message.wanted}
-
-
-def retry_delay(status: Any) -> float | None:
-    """Seconds after which the daemon wants to be asked again; None: its answer is final."""
-    from google.rpc import error_details_pb2
-
-    info = error_details_pb2.RetryInfo()
-    for detail in status.details:
-        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
-            return float(info.retry_delay.ToTimedelta().total_seconds())
-    return None
-
-
-def from_status(status: Any) -> PlumblineError:
-    """The daemon's google.rpc.Status, its field violations included."""
-    from google.rpc import error_details_pb2
-
-    fields: list[tuple[str, str]] = []
-    for detail in status.details:
-        bad = error_details_pb2.BadRequest()
-        if detail.Is(bad.DESCRIPTOR) and detail.Unpack(bad):
-            fields.extend((violation.field, violation.description) for violation in bad.field_violations)
-    codes = {code.value[0]: code.name for code in grpc.StatusCode}
-    text = status.message
-    for name, description in fields:
-        if description not in text:
-            text += f"; {name}: {description}"
-    return PlumblineError(text, codes.get(status.code, str(status.code)), tuple(fields))
-
-
-def from_rpc_error(error: Any) -> PlumblineError:
-    from google.rpc import status_pb2
-
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
-            return from_status(status_pb2.Status.FromString(value))
-    return PlumblineError(error.details() or error.code().name, error.code().name)

@@ -16,6 +16,7 @@ import torch
 
 from . import compiler
 from . import ranks as ranks_of
+from .addresses import addresses
 from .budget import checked_budget
 from .credentials import Credentials, Tls, checked
 from .device import device_profile, settings
@@ -41,8 +42,6 @@ OPEN_WAIT_S = 2.0
 EXIT_WAIT_S = 2.0
 VERDICTS_KEPT_MAX = 4096
 MISSED_REASONS_MAX = 64
-
-
 _NEVER = 1 << 62
 _HALVES_FREE = 64 << 20  # Bytes of them that are cheap whatever else a step sends.
 _HALVES_MAX = 1 << 30  # Bytes of observed results in 16 bits a step, where the daemon names no limit.
@@ -476,10 +475,11 @@ def watch(
 ) -> Audit | Disabled:
     """Starts the audit of a training run.
 
-    model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", by default
-    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, the first one among them.
-    first_step: number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job
-    or "job/run". keep_trace: this run may be another's reference; by default, unless it has a reference itself.
+    model, optimizer: one or a list of each. server: a gRPC address such as "unix:///run/plumbline.sock", or up to 16 of
+    them with commas between, of which the first that answers is taken, and the next one when that goes away; by default
+    $PLUMBLINE_SERVER. run: fresh unless given. every: audit one step in so many, the first one among them. first_step:
+    number of the first step, for runs that resume. reference: the run to pair with, "run" of the same job or "job/run".
+    keep_trace: this run may be another's reference; by default, unless it has a reference itself.
     profile: arithmetic of the device, a name that the daemon knows; by default chosen by device and flags (device.py).
     alpha: probability, in (0, 1), that rounding alone is ever flagged by a statistical envelope in this run; by default
     0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
@@ -495,10 +495,9 @@ def watch(
     scope: audit a part of each sampled step, for models too large to audit whole. Patterns of module paths as in
     named_modules() (shell patterns such as "layers.3" or "*.attn", or compiled regular expressions), each with what
     lies inside; or "rotate": another slice of the modules at each sampled step, so that all have their turn. Audited
-    are the operations of these modules, forward and backward; always too those that run outside of modules or in the
-    outermost one alone (the loss, its normalisation, clipping), and the optimizer's path of the parameters of these
-    modules. What comes into that from elsewhere is taken as observed; what leaves it is judged. Other modules run
-    untouched.
+    are these modules' operations, forward and backward; always too those that run outside of modules or in the
+    outermost one alone (the loss, its normalisation, clipping), and the optimizer's path of these modules' parameters.
+    What comes into that from elsewhere is taken as observed; what leaves it is judged. Other modules run untouched.
 
     budget: what auditing may cost: a share of the training's time such as 0.02, bytes per second such as "50MB/s", or
     both in a tuple. The daemon then decides how often steps are sampled, and how much of the models rotates, from what
@@ -509,8 +508,8 @@ def watch(
     or Tls(ca, certificate, key); by default what $PLUMBLINE_TLS_CA, _CERT and _KEY name, and none without these. On a
     unix socket neither is needed.
 
-    On a unix socket the daemon reads what was captured from shared memory, where it can; PLUMBLINE_SHARED_MEMORY=0
-    turns that off. Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
+    On a unix socket the daemon reads what was captured from shared memory, where it can (PLUMBLINE_SHARED_MEMORY=0: it
+    does not). Training goes on where the daemon is away; raises PlumblineError where it refuses the job.
     """
     if os.environ.get("PLUMBLINE_DISABLE", "") not in ("", "0"):
         return Disabled()
@@ -555,7 +554,8 @@ def watch(
     )
     credentials = checked(token, tls)
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER
-    credentials.check(server)
+    for address in addresses(server):
+        credentials.check(address)
     audit = Audit(
         models,
         optimizers,
