@@ -11,6 +11,7 @@
   autocast_...       the same of the first one under bf16 autocast (PyTorch's fp64 step without)
   memory_kept_mb     resident memory that the daemon has more than at its start, a minute after the Llama's last step
                      at most, in 10^6 bytes; null: not waited for
+  jobs_scaling       small audits a second, two workers on two cores / twice those of one worker on one (scaling.py)
   compare_seconds_.. compare() of two callables of a two-layer network: small starts a daemon for it, running has one
   resnet_...         the same of a ResNet-50-like network, images of 64 pixels; the second program convolves in halves
 
@@ -40,6 +41,7 @@ from llama import LLAMA_25M, LLAMA_SMALL, Llama
 from private_daemon import Daemon, binary, running
 from profiled import Profile
 from resnet import RESNET_50, RESNET_SMALL, ResNet, set_parts
+from scaling import measure as measure_scaling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plumbline
@@ -60,6 +62,7 @@ LIMITS = {
     "autocast_verdict_vs_fp64": ("<=", 2.5),
     "autocast_two_programs_vs_fp64": ("<=", 4.5),
     "autocast_memory_ratio": ("<=", 3.0),
+    "jobs_scaling": (">=", 0.9),
     "compare_seconds_small": ("<=", 0.3),
     "compare_seconds_running": ("<=", 0.03),
     "resnet_verdict_vs_fp64": ("<=", 2.5),
@@ -361,7 +364,12 @@ def measure_compare(small: bool) -> tuple[dict[str, float], list[str]]:
 def measure(small: bool, profiled: bool = False) -> tuple[str, dict]:
     figures, lines = {}, []
     audits = (measure_gpt, measure_llama, measure_resnet, measure_autocast)
-    for part in (*(functools.partial(each, profiled=profiled) for each in audits), measure_ingest, measure_compare):
+    for part in (
+        *(functools.partial(each, profiled=profiled) for each in audits),
+        measure_ingest,
+        measure_scaling,
+        measure_compare,
+    ):
         found, more = part(small)
         figures |= found
         lines += [*more, ""]
