@@ -9,7 +9,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kWholeMax = 16;        // Taps that are asked one by one; the others together.
+constexpr std::size_t kWholeMax = 16;        // Taps of one element that are asked one by one, and other taps so.
 constexpr std::size_t kPartedMax = 8;        // Taps that are asked in parts.
 constexpr std::int64_t kDenseMax = 1 << 22;  // Elements of a tap up to which weights of their own are held for each.
 
@@ -184,12 +184,13 @@ ValueQuestions questions_of_taps(const Graph& graph, const Replay& exact, const 
   ValueQuestions questions;
   questions.tests = static_cast<double>(taps.size());
   std::vector<ProbeTap> others;
-  std::size_t single = 0;
+  std::size_t scalars = 0, arrays = 0;
   for (const std::size_t i : ranked(scores)) {
     const GraphTap& tap = graph.taps[taps[i].tap];
     ProbeTap probed{taps[i].tap, tap.name, tap.shape, tap.scale > 0 ? tap.scale : taps[i].norm, taps[i].mask};
     if (tap.scale <= 0 && !taps[i].mask) probed.magnitude = tap_magnitude(graph, exact, tap, probed.magnitude);
-    if (single++ >= kWholeMax) {
+    // A loss has the narrowest envelope of all: it shows a factor of everything that gradients hide.
+    if ((count(tap.shape) == 1 ? scalars : arrays)++ >= kWholeMax) {
       others.push_back(probed);
       continue;
     }
