@@ -58,6 +58,9 @@ ABSL_FLAG(bool, check_config, false, "Check flags, policy and tokens, start noth
 ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
           "Verdicts, and the traces of reference runs and of TYPE_II verdicts.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
+ABSL_FLAG(
+    bool, metrics_public, false,
+    "Allow --metrics-listen beyond loopback: whoever reaches it reads the names of projects and jobs, unencrypted.");
 ABSL_FLAG(std::string, workers, "cpu",
           "What audits, one step each at a time: a list of \"cpu\", \"cpu:N\" (N of them) and \"cuda:N\" (a device).");
 ABSL_FLAG(std::string, gpu_memory_limit, "10%",
@@ -152,9 +155,9 @@ absl::Status read_metrics_listen(DaemonOptions* options) {
   if (address->kind != plumbline::Address::Kind::kTcp) {
     return absl::InvalidArgumentError(absl::StrCat("--metrics-listen: expected HOST:PORT, found \"", text, "\""));
   }
-  if (!address->loopback) {
+  if (!address->loopback && !absl::GetFlag(FLAGS_metrics_public)) {
     return absl::InvalidArgumentError(absl::StrCat("--metrics-listen: \"", text, "\" is not on loopback and there is ",
-                                                   "no encryption: listen on 127.0.0.1"));
+                                                   "no encryption: listen on 127.0.0.1, or give --metrics-public"));
   }
   options->metrics_listen = address->text;
   return absl::OkStatus();

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "./tests/run": (".ci/run", "./tests/run"),
     "./tests/report": ("tests/bench/test_reports.py", '"tests" / "report"'),
     "./tests/evidence": ("tests/documents/test_documents.py", '"tests" / "evidence"'),
+    "jsonnet deploy/kubernetes": ("tests/service/test_kubernetes.py", "monitoring/prometheusrule.jsonnet"),
     "promtool test rules": ("tests/service/observability.py", '"promtool", "test", "rules"'),
     "python -m plumbline.calibrate": ("tests/client/test_calibrate.py", "plumbline.calibrate.__main__"),
     "pip install": ("tests/bench/newcomer.sh", "--find-links /packages 'plumbline[daemon]'"),
@@ -51,6 +52,7 @@ NOT_RUN = {
     "./deploy/quickstart --keep": "it builds for minutes, and leaves a daemon running",
     "./deploy/quickstart": "it builds for minutes; tests/scenario/test_quickstart.py runs its training",
     "./deploy/carry": "it downloads what a node with a GPU builds with",
+    "kubectl apply": "there is no cluster; tests/service/test_kubernetes.py holds the manifests against their schemas",
     "systemctl": "no systemd runs in a test; test_package.py has systemd-socket-activate start the daemon",
 }
 # Those that go on until a signal: they must print something, and then live.

@@ -268,6 +268,7 @@ def test_the_configuration_is_checked_without_a_start(tmp_path: Path) -> None:
     }.items():
         status, said = check(flag)
         assert status == 1 and wrong in said, said
+    assert check("--metrics-listen=0.0.0.0:0", "--metrics-public")[0] == 0
     assert check("--listen=127.0.0.1:0", "--insecure")[0] == 0
     assert check("--listen=localhost:0", "--insecure")[0] == 0
     assert check("--listen=127.1:0", "--insecure")[0] == 0
