@@ -119,6 +119,14 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Client::refused(const std::string& 
   return listed(&v1::VerdictService::Stub::ListErrors, request, &v1::ListErrorsResponse::mutable_errors, count);
 }
 
+absl::StatusOr<std::vector<v1::StepUnderWay>> Client::audits(const std::string& project, const std::string& job,
+                                                             std::size_t count) {
+  v1::ListAuditsRequest request;
+  request.set_project(project);
+  request.set_job(job);
+  return listed(&v1::VerdictService::Stub::ListAudits, request, &v1::ListAuditsResponse::mutable_audits, count);
+}
+
 absl::StatusOr<v1::ServerInfo> Client::server_info() {
   return call(&v1::VerdictService::Stub::GetServerInfo, v1::GetServerInfoRequest());
 }

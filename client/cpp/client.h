@@ -43,6 +43,9 @@ class Client {
                                                    std::size_t count);
   absl::StatusOr<std::vector<v1::RefusedStep>> refused(const std::string& project, const std::string& job,
                                                        std::size_t count);
+  // The first `count` of the steps that have no answer yet. Empty project or job: any.
+  absl::StatusOr<std::vector<v1::StepUnderWay>> audits(const std::string& project, const std::string& job,
+                                                       std::size_t count);
   absl::StatusOr<v1::ServerInfo> server_info();
 
   absl::StatusOr<v1::Verdict> verdict(const std::string& id);  // "project/job/run/rank/step"

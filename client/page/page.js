@@ -100,7 +100,8 @@ function jobParts(job) {
   const steps = rows.length ? fullSteps(job) : [];
   const key = (step) => `step ${step.verdict.id}`;
   return [
-    ["head", [{ ...job, full: [] }], () => jobHead(job, rows)],
+    ["head", [{ ...job, full: [], audits: [] }], () => jobHead(job, rows)],
+    ["audits", [job.audits, (job.audits || []).length && page.made], () => auditsView(job, rows, page.made)],
     ["note", [chosen], () => chosenNote(job)],
     ...steps.slice(0, 1).map((step) => [key(step), step, () => stepView(step)]),
     ["run", [job.steps, chosenRun], () => (rows.length ? runView(job, rows) : "")],

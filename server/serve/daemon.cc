@@ -277,9 +277,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
                             options.streams_of_a_user_max, options.open_timeout, options.step_timeout,
                             options.version});
-  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{state->store.get(), state->access.get(),
-                                                                           state->kept.get(), state->references.get(),
-                                                                           &state->runs, server_info(options)});
+  state->verdicts = std::make_unique<VerdictService>(
+      VerdictService::Parts{state->store.get(), state->access.get(), state->kept.get(), state->references.get(),
+                            &state->runs, state->pipeline.get(), server_info(options)});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},

@@ -100,6 +100,20 @@ absl::Status check(const v1::Filter& filter) {
   return absl::OkStatus();
 }
 
+v1::StepUnderWay to_proto(const StepUnderWay& step) {
+  static_assert(static_cast<int>(StepUnderWay::Stage::kStoring) + 1 == v1::StepUnderWay::STAGE_STORING);
+  v1::StepUnderWay message;
+  message.set_id(step.step.id());
+  message.set_project(step.step.project);
+  message.set_job(step.step.job);
+  message.set_run(step.step.run);
+  message.set_rank(step.step.rank);
+  message.set_step(step.step.step);
+  message.set_stage(static_cast<v1::StepUnderWay::Stage>(static_cast<int>(step.stage) + 1));
+  *message.mutable_since() = google::protobuf::util::TimeUtil::MicrosecondsToTimestamp(absl::ToUnixMicros(step.since));
+  return message;
+}
+
 }  // namespace
 
 class VerdictService::Impl final : public v1::VerdictService::CallbackService {
@@ -131,6 +145,13 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
                                        v1::ListErrorsResponse* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
       return list_errors(access_->seen_by(caller), *request, stop, response);
+    });
+  }
+
+  grpc::ServerUnaryReactor* ListAudits(grpc::CallbackServerContext* context, const v1::ListAuditsRequest* request,
+                                       v1::ListAuditsResponse* response) override {
+    return answer(context, [=, this](const Caller& caller, const Stop&) {
+      return list_audits(access_->seen_by(caller), *request, response);
     });
   }
 
@@ -363,6 +384,32 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       response->set_next_page_token(make_page_token(question, after.SerializeAsString()));
     }
     for (v1::RunSummary& run : *found) *response->add_runs() = std::move(run);
+    return absl::OkStatus();
+  }
+
+  absl::Status list_audits(const Visibility& seen, const v1::ListAuditsRequest& request,
+                           v1::ListAuditsResponse* response) const {
+    const auto size = page_size(request.page_size());
+    if (!size.ok()) return size.status();
+    const std::string question = absl::StrCat("audits ", request.project(), "/", request.job());
+    std::string after;
+    if (!request.page_token().empty()) {
+      const auto place = read_page_token(question, request.page_token());
+      if (!place.ok()) return place.status();
+      after = *place;
+    }
+    if (parts_.pipeline == nullptr) return absl::OkStatus();
+    auto found = parts_.pipeline->under_way(after, static_cast<std::size_t>(*size) + 1,
+                                            [&](const StepIdentity& step, const std::string& owner) {
+                                              return (request.project().empty() || request.project() == step.project) &&
+                                                     (request.job().empty() || request.job() == step.job) &&
+                                                     (seen.whole(step.project) || owner == seen.owner);
+                                            });
+    if (found.size() > static_cast<std::size_t>(*size)) {
+      found.pop_back();
+      response->set_next_page_token(make_page_token(question, found.back().step.id()));
+    }
+    for (const StepUnderWay& step : found) *response->add_audits() = to_proto(step);
     return absl::OkStatus();
   }
 

@@ -9,6 +9,7 @@
 #include "server/ingest/trace_store.h"
 #include "server/store/store.h"
 #include "server/work/run_registry.h"
+#include "server/work/step_pipeline.h"
 
 namespace plumbline {
 
@@ -21,6 +22,7 @@ class VerdictService {
     TraceStore* kept = nullptr;  // It keeps the traces of TYPE_II verdicts.
     TraceStore* references = nullptr;
     RunRegistry* runs = nullptr;
+    const StepPipeline* pipeline = nullptr;
     v1::ServerInfo info = {};
   };
   explicit VerdictService(Parts parts);

@@ -20,6 +20,7 @@ namespace plumbline {
 namespace {
 
 using absl::StrCat;
+using Stage = StepUnderWay::Stage;
 
 // A step that the disk did not take is tried again after so long.
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
@@ -232,13 +233,16 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
     if (stop_waiting_) wait_for.clear();
   }
   task.ready = wait_for.empty();
+  enter(*step, task.ready ? Stage::kQueued : Stage::kWaitingForReference);
   const auto ticket = parts_.workers->submit(std::move(task));
   if (!ticket.ok()) {
     return absl::IsUnavailable(ticket.status()) ? drop(step, ticket.status()) : refuse(ticket.status());  // Draining?
   }
   if (wait_for.empty()) return;
-  pairing_.wait(wait_for, steady_now() + options_.reference_timeout,
-                [this, ticket = *ticket](bool) { parts_.workers->make_ready(ticket); });
+  pairing_.wait(wait_for, steady_now() + options_.reference_timeout, [this, step, ticket = *ticket](bool) {
+    enter(*step, Stage::kQueued);
+    parts_.workers->make_ready(ticket);
+  });
   bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
@@ -333,6 +337,7 @@ void StepPipeline::keep_trace(const TraceRecord& record, const std::string& trac
 void StepPipeline::audit_step(Step& step) const {
   const Trace& trace = *step.trace();
   const Run& run = *step.run;
+  enter(step, Stage::kAuditing);
   step.audit = std::make_unique<Audit>();  // Nothing is left of an audit that a device failed.
   Audit& made = *step.audit;
   TraceRecord& record = made.record;
@@ -426,6 +431,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 }
 
 void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged) {
+  enter(*step, Stage::kStoring);
   parts_.store->append(
       judged->wire, told_by(step->assembled).missed, judged->memory, [this, step, judged](const absl::Status& status) {
         const absl::Status fault = contained("a stored verdict's answer", [&] { stored(step, judged, status); });
@@ -514,6 +520,24 @@ void StepPipeline::stop_waiting() {
     stop_waiting_ = true;
   }
   pairing_.expire(absl::InfiniteFuture());
+}
+
+void StepPipeline::enter(Step& step, Stage stage) const {
+  const std::lock_guard lock(mutex_);
+  step.stage = stage;
+  step.since = absl::Now();
+}
+
+std::vector<StepUnderWay> StepPipeline::under_way(const std::string& after, std::size_t limit,
+                                                  const Wanted& wanted) const {
+  std::vector<StepUnderWay> found;
+  const std::lock_guard lock(mutex_);
+  for (auto it = steps_.upper_bound(after); it != steps_.end() && found.size() < limit; ++it) {
+    const Step& step = *it->second;
+    const StepIdentity& identity = step.trace()->identity;
+    if (wanted(identity, step.run->owner)) found.push_back({identity, step.stage, step.since});
+  }
+  return found;
 }
 
 std::size_t StepPipeline::in_flight() const {

@@ -55,6 +55,14 @@ struct StepAnswer {
   WantedOutputs outputs = WantedOutputs::kNone;
 };
 
+// A step between its admission and its answer.
+struct StepUnderWay {
+  enum class Stage { kAdmitted, kWaitingForReference, kQueued, kAuditing, kStoring };
+  StepIdentity step;
+  Stage stage = Stage::kAdmitted;
+  absl::Time since;  // When the stage began.
+};
+
 // Who waits for a step's answer: one that has left needs none.
 class StepClient {
  public:
@@ -110,6 +118,10 @@ class StepPipeline {
   // Gives up all audits, those that run too: their steps get no answer.
   void give_up() { giving_up_ = true; }
   std::size_t in_flight() const;  // Steps taken and not answered yet.
+  // Those of them, of the owners and jobs that `wanted` says, whose ids come after `after` in the order of text; at
+  // most `limit`. `wanted` must not call the pipeline.
+  using Wanted = std::function<bool(const StepIdentity& step, const std::string& owner)>;
+  std::vector<StepUnderWay> under_way(const std::string& after, std::size_t limit, const Wanted& wanted) const;
   std::size_t waiting() const { return pairing_.waiting(); }
 
   static constexpr std::size_t kUnkeptMax = 1024;
@@ -139,6 +151,8 @@ class StepPipeline {
     std::vector<MemoryBudget::Reservation> of_ranks;  // What their traces hold, which the joined one shares.
     std::optional<Verdict> given;                     // Without an audit: the ranks' traces make no step.
     double memory_share = 0;
+    StepUnderWay::Stage stage = StepUnderWay::Stage::kAdmitted;  // Guarded by the pipeline's mutex_, as `since` is.
+    absl::Time since = absl::Now();
   };
   // Steps of one identity, by rank, until all ranks' are here.
   struct RankGroup {
@@ -151,6 +165,7 @@ class StepPipeline {
   // Answers a step on whose way something threw.
   void failed(const std::shared_ptr<Step>& step, const absl::Status& fault, const std::vector<Waiter>& waiters = {});
   bool wanted(const Step& step, absl::Time deadline) const;  // Its audit.
+  void enter(Step& step, StepUnderWay::Stage stage) const;
   // Gathers the ranks of a run that has several, on the disk thread (step_ranks.cc).
   void gather(const std::shared_ptr<Step>& step, std::vector<Waiter> waiters);
   void close_group(const std::string& id, const std::string& missing_because);

@@ -22,7 +22,16 @@ from stream_daemon import ROOT, DaemonProcess
 GRPCURL = Path(sys.executable).parent / "grpcurl"
 PRINTED_SOCKET = "/run/plumbline.sock"
 SERVICE = "plumbline.v1.VerdictService"
-QUERIES = {"ListJobs", "GetJob", "ListVerdicts", "GetVerdict", "WatchVerdicts", "GetStats", "ExplainVerdict"}
+QUERIES = {
+    "ListJobs",
+    "GetJob",
+    "ListVerdicts",
+    "GetVerdict",
+    "WatchVerdicts",
+    "GetStats",
+    "ExplainVerdict",
+    "ListAudits",
+}
 STEPS = (0, 8, 16, 24)
 STEP_TYPE_II = 32
 
@@ -101,6 +110,8 @@ def test_a_printed_line_works(line: str, daemon: DaemonProcess) -> None:
         assert answer["job"] == asked["job"] and int(answer["steps"]) > 0
     elif method == "GetStats":
         assert int(answer["verdicts"]) > 0 and answer["audit_seconds"] > 0
+    elif method == "ListAudits":
+        assert answer == {}, "every step has its answer"
     else:
         assert answer  # Health and the like.
 

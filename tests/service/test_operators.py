@@ -60,6 +60,39 @@ def test_runs_and_refused_steps_are_listed(client: Client, job: str) -> None:
         assert raised.value.code() == grpc.StatusCode.NOT_FOUND
 
 
+def test_steps_without_an_answer_are_listed(new_daemon: Callable[..., DaemonProcess], run: str, job: str) -> None:
+    """They wait for a reference that comes when the test sends it."""
+    client = Client(new_daemon("--reference-timeout=10m").address)
+    stub = query_stub(client)
+
+    def under_way(**asked: int | str) -> query_pb2.ListAuditsResponse:
+        return stub.ListAudits(query_pb2.ListAuditsRequest(job=job, **asked))
+
+    assert not under_way().audits
+    reference = client.stream(f"{run}-reference", job, reference=True)
+    stream = client.stream(run, job, reference_run=f"{run}-reference")
+    steps = [type_i(step) for step in range(3)]
+    for step in steps:
+        stream.send(*step.frames())
+    end = time.monotonic() + 60
+    waiting = query_pb2.StepUnderWay.STAGE_WAITING_FOR_REFERENCE
+    while [(each.step, each.stage) for each in under_way().audits] != [(step, waiting) for step in range(3)]:
+        assert time.monotonic() < end, under_way()
+    first = under_way(page_size=2)
+    rest = under_way(page_size=2, page_token=first.next_page_token)
+    assert [each.id for each in [*first.audits, *rest.audits]] == [f"default/{job}/{run}/0/{step}" for step in range(3)]
+    assert not rest.next_page_token and (rest.audits[0].run, rest.audits[0].rank) == (run, 0)
+    assert abs(rest.audits[0].since.ToSeconds() - time.time()) < 60
+    assert not stub.ListAudits(query_pb2.ListAuditsRequest(project="another")).audits
+    send(reference, *(type_i(step) for step in range(3)))
+    stream.durable(2)
+    assert not under_way().audits
+    with pytest.raises(grpc.RpcError) as raised:
+        under_way(page_token="no token")
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    client.close()
+
+
 def test_pages_are_clamped_and_ordered(client: Client, run: str, job: str) -> None:
     stub = query_stub(client)
     send(client.stream(run, job), type_i(0), type_ii(1), type_i(2))

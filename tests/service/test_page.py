@@ -252,6 +252,26 @@ def test_ui_follows_a_job(browser: Browser, client: Client, site: str, job: str,
     assert all(request.startswith(site) or request.startswith("data:") for request in browser.requests)
 
 
+def test_ui_shows_what_is_under_way(browser: Browser, new_daemon) -> None:
+    """A step that waits for its reference, until that comes."""
+    daemon = new_daemon("--reference-timeout=10m")
+    client = Client(daemon.address)
+    reference = client.stream("reference", "job", reference=True)
+    stream = client.stream("pair", "job", reference_run="reference")
+    stream.send(*type_i(20).frames())
+    browser.errors.clear()
+    for site in serve(daemon):
+        browser.open(f"{site}#job/default/job")
+        browser.until("document.querySelector('.audits li')?.textContent.includes('waits for its reference')")
+        line = browser.run("document.querySelector('.audits li').textContent")
+        assert line.startswith("step 20 of pair waits for its reference for "), line
+        send(reference, type_i(20))
+        stream.durable(20)
+        browser.until("!document.querySelector('.audits')")
+    assert browser.errors == []
+    client.close()
+
+
 def test_ui_says_that_the_daemon_is_gone_and_goes_on(browser: Browser, new_daemon) -> None:
     daemon = new_daemon()
     client = Client(daemon.address)

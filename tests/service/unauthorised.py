@@ -67,6 +67,7 @@ def requests(victim: Victim) -> dict[str, object]:
         "WatchVerdicts": query_pb2.WatchVerdictsRequest(include_past=True),
         "ListRuns": query_pb2.ListRunsRequest(job="job"),
         "ListErrors": query_pb2.ListErrorsRequest(job="job"),
+        "ListAudits": query_pb2.ListAuditsRequest(),
         "DeleteJob": query_pb2.DeleteJobRequest(job="job"),
         "GetServerInfo": query_pb2.GetServerInfoRequest(),
         "GetStats": query_pb2.GetStatsRequest(),

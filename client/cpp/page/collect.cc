@@ -141,6 +141,10 @@ absl::Status Collector::job(const std::string& project, const std::string& name,
   }
   if (drift_bytes > kDriftBytes) job.add_left_out("The drift of the earlier steps was not read.");
 
+  const auto audits = client_.audits(summary->project(), name, limits_.audits);
+  // A daemon of before this question has no answer to it, and the page shows the rest.
+  if (!audits.ok() && !absl::IsUnimplemented(audits.status())) return audits.status();
+  if (audits.ok()) job.mutable_audits()->Assign(audits->begin(), audits->end());
   const auto runs = client_.runs(summary->project(), name, limits_.runs);
   if (!runs.ok()) return runs.status();
   job.mutable_runs()->Assign(runs->begin(), runs->end());

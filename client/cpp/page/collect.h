@@ -20,7 +20,7 @@ struct PageLimits {
   std::size_t taps = 60;              // A step shows no more.
   std::size_t text_bytes = 16 << 10;  // One sentence or reproducer is no longer.
   std::size_t jobs = 200;
-  std::size_t runs = 100, refused = 100;
+  std::size_t runs = 100, refused = 100, audits = 100;
 };
 
 // Thread-safe. Errors: the daemon's.
