@@ -38,7 +38,8 @@ VERSION = re.search(r'^VERSION = "(.*)"$', (HERE / "plumbline" / "version.py").r
 
 setup(
     # The daemon and the command plumb as a wheel of the same version: pip install plumbline[daemon].
-    extras_require={"daemon": [f"plumbline-daemon=={VERSION[1]}"]},
+    # What `python -m plumbline export-verdicts` writes with.
+    extras_require={"daemon": [f"plumbline-daemon=={VERSION[1]}"], "parquet": ["pyarrow>=14"]},
     install_requires=[
         "torch>=2.6",
         "numpy",

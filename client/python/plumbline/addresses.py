@@ -9,33 +9,30 @@ from .errors import PlumblineError
 ADDRESSES_MAX = 16
 
 
-def addresses(server: str, field: str = "server") -> tuple[str, ...]:
+def addresses(server: str) -> tuple[str, ...]:
     """The addresses of "unix:///a.sock,host:port,dns:///name:port", in order, at least one. PlumblineError: an entry is
     empty or stands there twice, or there are more than ADDRESSES_MAX."""
     entries = tuple(entry.strip() for entry in server.split(","))
     if len(entries) > ADDRESSES_MAX:
         raise PlumblineError(
-            f"{field}: expected at most {ADDRESSES_MAX} addresses, found {len(entries)}; one name that resolves to all"
+            f"server: expected at most {ADDRESSES_MAX} addresses, found {len(entries)}; one name that resolves to all"
             " of them, dns:///NAME:PORT, has no such limit"
         )
     seen: dict[str, str] = {}
     for number, entry in enumerate(entries, 1):
         if not entry:
-            raise PlumblineError(f"{field}: expected an address, found none as entry {number} of {server!r}")
+            raise PlumblineError(f"server: expected an address, found none as entry {number} of {server!r}")
         if (same := _plain(entry)) in seen:
-            raise PlumblineError(f"{field}: expected each address once, found {seen[same]!r} and {entry!r}")
+            raise PlumblineError(f"server: expected each address once, found {seen[same]!r} and {entry!r}")
         seen[same] = entry
     return entries
 
 
-def one_address(server: str, field: str = "server") -> str:
-    """The address where a list makes no sense. PlumblineError: there are several."""
-    entries = addresses(server, field)
+def one_address(server: str, why: str) -> str:
+    """The address where a list makes no sense. PlumblineError: there are several, and `why` that is one too many."""
+    entries = addresses(server)
     if len(entries) > 1:
-        raise PlumblineError(
-            f"{field}: expected one address, as both programs of a comparison are judged by one daemon,"
-            f" found {len(entries)}"
-        )
+        raise PlumblineError(f"server: expected one address, as {why}, found {len(entries)}")
     return entries[0]
 
 

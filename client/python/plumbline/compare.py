@@ -31,6 +31,7 @@ Program = Callable[[], Mapping[str, torch.Tensor]]
 Wanted = frozenset[tuple[str, bool]]
 
 TIMEOUT_S = 600.0
+_ONE = "one daemon judges both programs of a comparison"
 _PHASES = ("start", "the reference runs", "the target runs", "audit")
 
 
@@ -86,7 +87,7 @@ def compare(
         profile = device_profile([used])
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(_PHASES))
-        address = one_address(server) if server else stack.enter_context(daemon.private())
+        address = one_address(server, _ONE) if server else stack.enter_context(daemon.private())
         outputs = capture == "outputs"
         pair = _Pair(target, reference, address, profile, alpha, outputs, checked, mapping, modules, timeout, progress)
         states = _random_states()
