@@ -87,27 +87,25 @@ void CommitQueue::report(const absl::Status& status, std::size_t records) {
 
 absl::Status CommitQueue::commit(std::deque<Item>& group) {
   const auto fail_all = [&](const absl::Status& status) {
-    if (connection_->in_transaction()) connection_->run("ROLLBACK").IgnoreError();
+    connection_->roll_back().IgnoreError();
     for (Item& item : group) item.answer = status;
     return status;
   };
   if (auto begun = connection_->begin_write(); !begun.ok()) return fail_all(begun);
   for (Item& item : group) {
-    if (auto marked = connection_->run("SAVEPOINT change"); !marked.ok()) return fail_all(marked);
+    if (auto marked = connection_->mark(); !marked.ok()) return fail_all(marked);
     absl::Status changed;
     const absl::Status fault = contained("the store's thread", [&] { changed = item.change(&item.answer); });
     if (!fault.ok()) changed = fault;
-    if (!changed.ok()) {
-      item.answer = changed;
-      // Some errors (disk full, I/O, a lost connection) end the whole transaction in the engine itself: nothing of the
-      // group is left then.
-      if (!connection_->in_transaction()) return fail_all(changed);
-      if (auto undone = connection_->run("ROLLBACK TO change"); !undone.ok()) return fail_all(undone);
-    }
-    if (auto released = connection_->run("RELEASE change"); !released.ok()) return fail_all(released);
+    if (!changed.ok()) item.answer = changed;
+    // Some errors (disk full, I/O, a lost connection) end the whole transaction in the engine itself: nothing of the
+    // group is left then.
+    if (!changed.ok() && !connection_->in_transaction()) return fail_all(changed);
+    const absl::Status ended = changed.ok() ? connection_->keep() : connection_->undo();
+    if (!ended.ok()) return fail_all(ended);
   }
   if (auto lost = lost_ ? lost_() : absl::OkStatus(); !lost.ok()) return fail_all(lost);
-  if (auto ended = connection_->run("COMMIT"); !ended.ok()) return fail_all(ended);
+  if (auto ended = connection_->commit(); !ended.ok()) return fail_all(ended);
   contained("the store's thread", committed_).IgnoreError();
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace plumbline {
@@ -177,6 +178,12 @@ v1::Verdict to_proto(const Verdict& from) {
   }
   for (const std::string& digest : from.rank_digests) to.add_rank_digests(utf8(digest));
   return to;
+}
+
+std::string storable(std::string text) {
+  text = utf8(std::move(text));
+  std::replace(text.begin(), text.end(), '\0', '?');
+  return text;
 }
 
 bool parse_id(const std::string& id, StepIdentity* identity) {

@@ -11,6 +11,9 @@ namespace plumbline {
 // replaced by '?', since protobuf would refuse to parse them.
 v1::Verdict to_proto(const Verdict& verdict);
 
+// A text as every engine can store it, and the wire send it: offending bytes as above, and NULs, become '?'.
+std::string storable(std::string text);
+
 // "project/job/run/rank/step" to its parts; false if it is not of this form. No part but rank and step is checked
 // further than being non-empty and free of '/'.
 bool parse_id(const std::string& id, StepIdentity* identity);

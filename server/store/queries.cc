@@ -42,7 +42,7 @@ class ReadTransaction {
   explicit ReadTransaction(const SqlConnection& connection)
       : connection_(connection), begun_(connection.begin_read()) {}
   ~ReadTransaction() {
-    if (begun_.ok()) connection_.run("COMMIT").IgnoreError();  // Nothing was written.
+    if (begun_.ok()) connection_.commit().IgnoreError();  // Nothing was written.
   }
   const absl::Status& status() const { return begun_; }
 
@@ -95,7 +95,8 @@ absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) con
 
 absl::StatusOr<std::optional<std::string>> PointQueries::digest_of(const StepIdentity& step) const {
   std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare(absl::StrCat("SELECT digest FROM verdicts WHERE ", kSameStep));
+  auto statement =
+      connection_->prepare(absl::StrCat("SELECT digest FROM ", connection_->digests(), " WHERE ", kSameStep));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
   statement->bind(step.step);

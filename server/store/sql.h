@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -85,8 +86,19 @@ class SqlConnection {
 
   virtual bool in_transaction() const = 0;
   virtual absl::Status begin_write() const = 0;  // No other writer's transaction runs until this one's end.
-  virtual absl::Status begin_read() const = 0;   // All statements up to COMMIT see the same commits.
+  virtual absl::Status begin_read() const = 0;   // All statements up to the commit see the same commits.
+  virtual absl::Status commit() const = 0;
+  virtual absl::Status roll_back() const = 0;  // Does nothing outside of a transaction.
 
+  // A savepoint within a transaction that writes, and its two ends.
+  virtual absl::Status mark() const { return run("SAVEPOINT change"); }
+  virtual absl::Status keep() const { return run("RELEASE change"); }
+  virtual absl::Status undo() const { return run("ROLLBACK TO change; RELEASE change"); }
+
+  // Makes ready for verdicts of that time, within the transaction that adds them.
+  virtual absl::Status make_room(std::int64_t time_us) const = 0;
+  // The table that has the digest of each step's verdict by the step's identity.
+  virtual const char* digests() const = 0;
   // Sequence of the newest verdict that was ever committed, removed ones included; 0: none.
   virtual absl::StatusOr<std::int64_t> last_sequence() const = 0;
   virtual absl::StatusOr<std::uint64_t> used_bytes() const = 0;  // Of the disk, by what is there.

@@ -40,7 +40,6 @@ struct Statements {
          "INSERT INTO memories VALUES(?,?,?,?,?) "
          "ON CONFLICT(project, job, run, rank) DO UPDATE SET memory=excluded.memory"},
         {&owner, "SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1"},
-        {&digest, "SELECT digest FROM verdicts WHERE project=? AND job=? AND run=? AND rank=? AND step=?"},
         {&insert_verdict,
          "INSERT INTO verdicts(project, job, run, rank, step, outcome, grade, cause, margin, digest, time_us,"
          "audit_seconds, operations, opaque, summary, detail, surprise) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
@@ -60,6 +59,10 @@ struct Statements {
       if (!prepared.ok()) return prepared.status();
       *statement = std::move(*prepared);
     }
+    auto known = connection.prepare(absl::StrCat("SELECT digest FROM ", connection.digests(),
+                                                 " WHERE project=? AND job=? AND run=? AND rank=? AND step=?"));
+    if (!known.ok()) return known.status();
+    digest = *std::move(known);
     return absl::OkStatus();
   }
 };
@@ -120,6 +123,7 @@ class SqlStore final : public VerdictStore {
         statements_(std::move(statements)),
         points_(std::move(parts.points)),
         queries_(std::move(parts.readers)),
+        watch_(std::move(parts.watch)),
         queue_(
             connection_.get(), kPendingMax, std::move(parts.lost), [this] { notify(); }, std::move(parts.trouble),
             std::move(parts.timed)) {}
@@ -204,9 +208,15 @@ class SqlStore final : public VerdictStore {
   bool takes_records() const override { return !queue_.failing(); }
 
   std::uint64_t subscribe(std::function<void()> listener) override {
-    std::lock_guard lock(listeners_mutex_);
-    listeners_.emplace(++last_handle_, std::move(listener));
-    return last_handle_;
+    std::uint64_t handle = 0;
+    {
+      const std::lock_guard lock(listeners_mutex_);
+      handle = ++last_handle_;
+      listeners_.emplace(handle, std::move(listener));
+    }
+    const std::lock_guard lock(watch_mutex_);
+    if (watch_ && !watching_) watching_ = watch_([this] { notify(); });
+    return handle;
   }
 
   void unsubscribe(std::uint64_t handle) override {
@@ -259,13 +269,13 @@ class SqlStore final : public VerdictStore {
       return absl::OkStatus();
     }
     if (auto status = touch_run(run, time_us, owner); !status.ok()) return status;
-    statements_.open_run.bind(client).bind(run.project).bind(run.job).bind(run.run).bind(run.rank);
+    statements_.open_run.bind(storable(client)).bind(run.project).bind(run.job).bind(run.run).bind(run.rank);
     return statements_.open_run.run();
   }
 
   absl::Status write_gap(const StepIdentity& step, const Missed& missed) {
     if (missed.steps <= 0) return absl::OkStatus();
-    bind_step(statements_.insert_gap, step).bind(missed.steps).bind(absl::StrJoin(missed.reasons, "\n"));
+    bind_step(statements_.insert_gap, step).bind(missed.steps).bind(storable(absl::StrJoin(missed.reasons, "\n")));
     return statements_.insert_gap.run();
   }
 
@@ -274,7 +284,7 @@ class SqlStore final : public VerdictStore {
     bind_step(statements_.insert_error, step)
         .bind(digest)
         .bind(static_cast<int>(error.code()))
-        .bind(std::string(error.message()))
+        .bind(storable(std::string(error.message())))
         .bind(time_us);
     return statements_.insert_error.run();
   }
@@ -298,6 +308,7 @@ class SqlStore final : public VerdictStore {
     }
     bind_step(statements_.clear_error, row.step);
     if (auto status = statements_.clear_error.run(); !status.ok()) return status;
+    if (auto status = connection_->make_room(row.time_us); !status.ok()) return status;
     bind_step(statements_.insert_verdict, row.step)
         .bind(static_cast<int>(row.keys.verdict()))
         .bind(static_cast<int>(row.keys.grade()))
@@ -317,7 +328,7 @@ class SqlStore final : public VerdictStore {
     return statements_.remember.run();
   }
 
-  // In the order of construction; the queue, first to go, uses all of the others.
+  // In the order of construction; the last two, first to go, use all of the others.
   const std::shared_ptr<void> held_;
   const std::unique_ptr<SqlConnection> connection_;
   Statements statements_;
@@ -326,7 +337,10 @@ class SqlStore final : public VerdictStore {
   std::mutex listeners_mutex_;
   std::map<std::uint64_t, std::function<void()>> listeners_;
   std::uint64_t last_handle_ = 0;
+  std::mutex watch_mutex_;
+  const std::function<std::shared_ptr<void>(std::function<void()>)> watch_;
   CommitQueue queue_;
+  std::shared_ptr<void> watching_;
 };
 
 }  // namespace

@@ -22,6 +22,9 @@ struct SqlParts {
   std::vector<std::unique_ptr<SqlConnection>> readers;  // Reads, for operators' queries: kReaders of them.
   // Why nothing may be committed any more (OK: it may); asked within every transaction that writes. May be empty.
   std::function<absl::Status()> lost;
+  // Begins to call `notify` when verdicts were committed by another process; what it returns ends that, and waits for a
+  // call that runs. Asked once, at the first subscription. Empty: no other process writes.
+  std::function<std::shared_ptr<void>(std::function<void()> notify)> watch;
   // Takes lines for the log, as SqliteOptions::trouble. May be empty.
   std::function<void(const std::string&)> trouble;
   // Takes the times of commits, as SqliteOptions::timed. May be empty.

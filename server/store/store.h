@@ -1,11 +1,11 @@
 // Verdicts at rest: what the daemon knows of every audited step, behind an interface of a few methods.
 //
 // Thread-safety: every method may be called from any thread at any time. Reads run in the calling thread and see every
-// record whose callback has run. Writes are queued; callbacks and listeners run on the store's writer thread, with no
-// lock held: they must not block, and they may call the store.
+// record whose callback has run. Writes are queued; callbacks run on the store's writer thread, listeners on a
+// thread of the store's, with no lock held but the listeners' own: they must not block, and they may call the store.
 // Success: a callback with OK means that the record survives kill -9 and power loss.
-// Failure: a status, never an exception; a record whose callback got an error is not in the store, and may be appended
-// again.
+// Failure: a status, never an exception; a record whose callback got an error is not in the store (or may be, where a
+// connection broke during its commit), and may be appended again, which makes no second one.
 // Ownership: the store copies what it is given. The destructor commits what is queued, runs its callbacks, then
 // returns.
 #pragma once
@@ -164,9 +164,9 @@ class VerdictStore {
   // Whether records are being stored: not, since the last commit failed.
   virtual bool takes_records() const = 0;
 
-  // Calls `listener` after every commit that added verdicts (list() with the last sequence seen finds them: neither gap
-  // nor duplicate). Returns a handle; when unsubscribe returns, the listener does not run and will not. Do not
-  // unsubscribe from within a listener.
+  // Calls `listener` after every commit that added verdicts, by whatever process (list() with the last sequence seen
+  // finds them: neither gap nor duplicate). Returns a handle; when unsubscribe returns, the listener does not run and
+  // will not. Do not unsubscribe from within a listener.
   virtual std::uint64_t subscribe(std::function<void()> listener) = 0;
   virtual void unsubscribe(std::uint64_t handle) = 0;
 

@@ -13,7 +13,16 @@ from stage import ELSEWHERE, NOT_RUN, settled
 
 HOW_TO_ADD = (ROOT / "tests" / "README.md").read_text().partition("## How to add")[2]
 LINK = re.compile(r"\]\(([^)#]+)[^)]*\)")
-THINGS = {"an operation", "a primitive", "a query", "a metric", "a profile", "a format", "a framework"}
+THINGS = {
+    "an operation",
+    "a primitive",
+    "a query",
+    "a metric",
+    "a profile",
+    "a format",
+    "a framework",
+    "an engine of the store",
+}
 
 
 def rows() -> list[list[str]]:

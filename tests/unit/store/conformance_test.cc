@@ -285,6 +285,16 @@ TEST_P(StoreConformance, ReplacesTextThatIsNotUtf8) {
   EXPECT_EQ(store_->get("default/a/run-1/0/1")->sentence(), "caf\xc3\xa9 ?? ??? end");
 }
 
+TEST_P(StoreConformance, ReplacesWhatARefusalCannotSay) {
+  const StepIdentity step{"default", "a", "run-1", 0, 3};
+  const std::string message("before\0 \xff after", 15);
+  ASSERT_TRUE(append_error(*store_, step, absl::InternalError(message), {1, {"queue\xc3"}}).ok());
+  const auto errors = store_->errors("default", "a", {}, 10, {}, {});
+  ASSERT_TRUE(errors.ok()) << errors.status();
+  ASSERT_EQ(errors->size(), 1u);
+  EXPECT_EQ(errors->at(0).status().message(), "before? ? after");
+}
+
 TEST_P(StoreConformance, ListenersMissNothing) {
   std::mutex mutex;
   std::vector<std::int64_t> seen;
