@@ -96,7 +96,7 @@ absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) con
 absl::StatusOr<std::optional<std::string>> PointQueries::digest_of(const StepIdentity& step) const {
   std::lock_guard lock(mutex_);
   auto statement =
-      connection_->prepare(absl::StrCat("SELECT digest FROM ", connection_->digests(), " WHERE ", kSameStep));
+      connection_->prepare(absl::StrCat("SELECT digest FROM ", connection_->steps(), " WHERE ", kSameStep));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
   statement->bind(step.step);
@@ -112,11 +112,20 @@ absl::StatusOr<v1::Verdict> PointQueries::get(const std::string& id) const {
     return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
   }
   std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare(absl::StrCat("SELECT summary, detail FROM verdicts WHERE ", kSameStep));
+  // Its time first, by which an engine knows where the verdict lies.
+  auto known = connection_->prepare(absl::StrCat("SELECT time_us FROM ", connection_->steps(), " WHERE ", kSameStep));
+  if (!known.ok()) return known.status();
+  bind_run(*known, step);
+  auto row = known->bind(step.step).step();
+  if (!row.ok()) return row.status();
+  if (!*row) return absl::NotFoundError(absl::StrCat("there is no verdict ", id));
+  const std::int64_t time_us = known->integer(0);
+  known->reset();
+  auto statement =
+      connection_->prepare(absl::StrCat("SELECT summary, detail FROM verdicts WHERE ", kSameStep, " AND time_us=?"));
   if (!statement.ok()) return statement.status();
   bind_run(*statement, step);
-  statement->bind(step.step);
-  auto row = statement->step();
+  row = statement->bind(step.step).bind(time_us).step();
   if (!row.ok()) return row.status();
   if (!*row) return absl::NotFoundError(absl::StrCat("there is no verdict ", id));
   v1::Verdict verdict;

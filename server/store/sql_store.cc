@@ -59,7 +59,7 @@ struct Statements {
       if (!prepared.ok()) return prepared.status();
       *statement = std::move(*prepared);
     }
-    auto known = connection.prepare(absl::StrCat("SELECT digest FROM ", connection.digests(),
+    auto known = connection.prepare(absl::StrCat("SELECT digest FROM ", connection.steps(),
                                                  " WHERE project=? AND job=? AND run=? AND rank=? AND step=?"));
     if (!known.ok()) return known.status();
     digest = *std::move(known);

@@ -50,7 +50,7 @@ class PostgresConnection final : public SqlConnection {
   absl::Status roll_back() const override;
   absl::Status undo() const override;
   absl::Status make_room(std::int64_t time_us) const override;
-  const char* digests() const override { return "steps"; }
+  const char* steps() const override { return "steps"; }
   absl::StatusOr<std::int64_t> last_sequence() const override;
   absl::StatusOr<std::uint64_t> used_bytes() const override;  // Of verdicts' messages: what is removed counts no more.
   absl::Status give_back() const override;                    // Days that are empty.
