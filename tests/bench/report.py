@@ -115,6 +115,12 @@ def report_observability(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure()
 
 
+def report_sizing(small: bool, seed: int | None) -> tuple[str, dict]:
+    from sizing import measure
+
+    return measure(small)
+
+
 def report_people(small: bool, seed: int | None, pictures: Path | None = None) -> tuple[str, dict]:
     from people import measure
 
@@ -152,6 +158,7 @@ REPORTS = {
     "observability": report_observability,
     "service": report_service,
     "people": report_people,
+    "sizing": report_sizing,
 }
 
 

@@ -59,6 +59,10 @@ KEYS = {
         *("p99_verdict_ratio", "unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
     ],
     "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
+    "sizing": [
+        *("bytes_per_verdict_least", "bytes_per_verdict_most", "bytes_per_tap", "parquet_bytes_per_verdict"),
+        *("small_steps_per_second", "audits_per_second_gpt", "metrics_series"),
+    ],
     "people": [
         *("readme_lines", "doc_commands", "doc_commands_run", "page_kb", "page_painted_ms", "console_errors"),
         *("figures_checked", "figures_wrong", "packages", "packages_installed_clean", "mypy_errors"),
