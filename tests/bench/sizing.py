@@ -187,8 +187,8 @@ def measure(small: bool) -> tuple[str, dict]:
             for size in sizes
         ),
         "",
-        f"B are bytes a verdict, over {steps} of them; payload B those that its step brought; audit s is the median, on",
-        f"one worker. /metrics has {sizes[-1].series} series with one job.",
+        f"B are bytes a verdict, over {steps} of them; payload B those that its step brought; audit s is the median,",
+        f"on one worker. /metrics has {sizes[-1].series} series with one job.",
         f"{STREAMS} streams of steps of one addition: {rate:.0f} steps a second, with their clients on the same cores.",
     ]
     least, most = sizes[0], sizes[-1]

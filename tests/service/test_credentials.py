@@ -294,6 +294,23 @@ def test_the_python_client(
     assert secret not in repr(plumbline.credentials.checked(token=secret)) and secret not in daemon.log()
 
 
+def test_one_setting_is_for_all_addresses_of_a_list(
+    serve: Callable[..., tuple[DaemonProcess, str]],
+    new_daemon: Callable[..., DaemonProcess],
+    authority: Authority,
+    tokens: Tokens,
+    tmp_path: Path,
+) -> None:
+    _, address = serve(f"--token-file={tokens.path}")
+    plain = port_of(new_daemon("--listen=127.0.0.1:0", "--insecure"))
+    given = {"token": tokens.secrets["alpha"], "tls": authority.certificate}
+    # A unix socket goes without TLS; a daemon that has none is no daemon to whom it was told to use it.
+    listed = f"unix:///{tmp_path}/nobody.sock,localhost:{plain},{address}"
+    assert train(listed, **given).verdicts()
+    with pytest.raises(plumbline.PlumblineError, match=r"expected TLS, .* found 'far\.example:1'"):
+        train(f"{address},far.example:1", token=given["token"])
+
+
 def test_the_plumb_command(
     serve: Callable[..., tuple[DaemonProcess, str]], authority: Authority, tokens: Tokens, tmp_path: Path
 ) -> None:
