@@ -109,6 +109,11 @@ Visibility Access::seen_by(const Caller& caller) const {
   return seen;
 }
 
+Quota Access::quota(const std::string& project) const {
+  const auto files = this->files();
+  return files->policy ? files->policy->quota(project) : Quota{};
+}
+
 absl::Status Access::check(const Caller& caller, Role role, const std::string& project) const {
   if (may(caller, role, project)) return absl::OkStatus();
   const char* const name = role == Role::kStream ? "STREAM" : role == Role::kRead ? "READ" : "ADMIN";

@@ -49,6 +49,7 @@ class Access {
   // Whether the caller may go on with it, or remove it.
   bool handles(const Caller& caller, const std::string& project, const std::string& owner) const;
   Visibility seen_by(const Caller& caller) const;
+  Quota quota(const std::string& project) const;  // What the project may take.
 
   // PERMISSION_DENIED that names the caller, the role and the project, unless he may.
   absl::Status check(const Caller& caller, Role role, const std::string& project) const;

@@ -28,6 +28,78 @@ struct ErrorText : google::protobuf::io::ErrorCollector {
   std::string text;
 };
 
+// The least that a limit may be: less would refuse every stream, and every step.
+constexpr std::uint64_t kBytesMin = 1u << 20;
+
+struct Limit {
+  const char* field;
+  std::uint64_t Quota::*of_quota;
+  bool (v1::Quota::*given)() const;
+  std::uint64_t (v1::Quota::*value)() const;
+  std::uint64_t least;
+};
+constexpr Limit kLimits[] = {
+    {"streams", &Quota::streams, &v1::Quota::has_streams, &v1::Quota::streams, 1},
+    {"bytes_in_flight", &Quota::bytes_in_flight, &v1::Quota::has_bytes_in_flight, &v1::Quota::bytes_in_flight,
+     kBytesMin},
+    {"steps_queued", &Quota::steps_queued, &v1::Quota::has_steps_queued, &v1::Quota::steps_queued, 1},
+    {"verdicts", &Quota::verdicts, &v1::Quota::has_verdicts, &v1::Quota::verdicts, 1},
+    {"kept_trace_bytes", &Quota::kept_trace_bytes, &v1::Quota::has_kept_trace_bytes, &v1::Quota::kept_trace_bytes,
+     kBytesMin}};
+
+// Errors of a message in the file, with the line of what is wrong in it; what is not there has the message's own line.
+class Wrong {
+ public:
+  Wrong(const std::string& file, const TextFormat::ParseInfoTree& lines, const char* name, int number)
+      : file_(file), lines_(lines), name_(name), number_(number) {}
+
+  absl::Status operator()(const char* field, int index, const std::string& expected, const std::string& found) const {
+    const auto* const outer = v1::Policy::descriptor()->FindFieldByName(name_);
+    const auto* const inner = index < 0 ? nullptr : lines_.GetTreeForNested(outer, number_);
+    // The location of a field that is not repeated has the index -1.
+    const auto* const wanted = outer->message_type()->FindFieldByName(field);
+    const int line = inner == nullptr ? lines_.GetLocation(outer, number_).line
+                                      : inner->GetLocation(wanted, wanted->is_repeated() ? index : -1).line;
+    return absl::InvalidArgumentError(StrCat("--policy: ", file_, ": ", line < 0 ? "" : StrCat("line ", line + 1, ": "),
+                                             name_, ".", field, ": expected ", expected, ", found ", found));
+  }
+
+ private:
+  const std::string& file_;
+  const TextFormat::ParseInfoTree& lines_;
+  const char* const name_;
+  const int number_;
+};
+
+absl::Status read_quota(const v1::Quota& from, const std::set<std::string>& projects, const Wrong& wrong,
+                        std::map<std::string, Quota>* quotas) {
+  Quota quota;
+  bool limited = false;
+  for (const Limit& limit : kLimits) {
+    if (!(from.*limit.given)()) continue;
+    const std::uint64_t value = (from.*limit.value)();
+    if (value < limit.least) return wrong(limit.field, 0, StrCat("at least ", limit.least), StrCat(value));
+    quota.*limit.of_quota = value;
+    limited = true;
+  }
+  if (!limited)
+    return wrong("streams", -1,
+                 "a limit, of streams, bytes_in_flight, steps_queued, verdicts or "
+                 "kept_trace_bytes",
+                 "none");
+  if (from.projects().empty()) return wrong("projects", -1, "at least one project", "none");
+  for (int k = 0; k < from.projects_size(); ++k) {
+    const std::string& project = from.projects(k);
+    if (project != kAll && projects.count(project) == 0) {
+      return wrong("projects", k, "\"*\" or one of `projects`", StrCat("\"", project, "\""));
+    }
+    if (!quotas->emplace(project, quota).second) {
+      return wrong("projects", k, "a project of one quota", StrCat("another of \"", project, "\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::optional<uid_t> user_number(const std::string& name) {
@@ -77,20 +149,9 @@ absl::StatusOr<Policy> Policy::read(const std::string& file, const Tokens& token
 
   Policy policy;
   const std::set<std::string> projects(wire.projects().begin(), wire.projects().end());
-  const auto* const grants_field = v1::Policy::descriptor()->FindFieldByName("grants");
   for (int i = 0; i < wire.grants_size(); ++i) {
     const v1::Grant& from = wire.grants(i);
-    const auto wrong = [&](const std::string& field, int index, const std::string& expected, const std::string& found) {
-      // What is not there has the grant's own line.
-      const auto* const in_grant = index < 0 ? nullptr : lines.GetTreeForNested(grants_field, i);
-      const auto place = in_grant == nullptr
-                             ? lines.GetLocation(grants_field, i)
-                             : in_grant->GetLocation(v1::Grant::descriptor()->FindFieldByName(field), index);
-      const int line = place.line;
-      return absl::InvalidArgumentError(StrCat("--policy: ", file, ": ",
-                                               line < 0 ? "" : StrCat("line ", line + 1, ": "), "grants.", field,
-                                               ": expected ", expected, ", found ", found));
-    };
+    const Wrong wrong(file, lines, "grants", i);
     Grant to;
     for (int k = 0; k < from.projects_size(); ++k) {
       const std::string& project = from.projects(k);
@@ -138,7 +199,17 @@ absl::StatusOr<Policy> Policy::read(const std::string& file, const Tokens& token
     }
     policy.grants_.push_back(std::move(to));
   }
+  for (int i = 0; i < wire.quotas_size(); ++i) {
+    const auto read = read_quota(wire.quotas(i), projects, Wrong(file, lines, "quotas", i), &policy.quotas_);
+    if (!read.ok()) return read;
+  }
   return policy;
+}
+
+Quota Policy::quota(const std::string& project) const {
+  auto found = quotas_.find(project);
+  if (found == quotas_.end()) found = quotas_.find(kAll);
+  return found == quotas_.end() ? Quota{} : found->second;
 }
 
 bool Policy::grants(const Caller& caller, Role role, const std::string& project) const {

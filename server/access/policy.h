@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/access/caller.h"
+#include "server/access/quota.h"
 #include "server/access/tokens.h"
 
 namespace plumbline {
@@ -31,6 +33,8 @@ class Policy {
   bool names(const Caller& caller) const;
   // Projects that the caller may read; "*": all.
   std::set<std::string> readable(const Caller& caller) const;
+  // What a project of this name may take.
+  Quota quota(const std::string& project) const;
 
  private:
   struct Grant {
@@ -44,6 +48,7 @@ class Policy {
     bool allows(Role role) const { return roles.count(role) > 0 || roles.count(Role::kAdmin) > 0; }
   };
   std::vector<Grant> grants_;
+  std::map<std::string, Quota> quotas_;  // By project, or "*".
 };
 
 }  // namespace plumbline

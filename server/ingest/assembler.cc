@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/arguments.h"
+#include "server/ingest/beyond_share.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -60,7 +61,10 @@ Violation stream_error(std::string field, const std::string& expected, const std
 }  // namespace
 
 TraceAssembler::TraceAssembler(Options options)
-    : options_(std::move(options)), payloads_(options_.buffers), memory_(options_.budget), hash_(XXH3_createState()) {}
+    : options_(std::move(options)),
+      payloads_(options_.buffers),
+      memory_(options_.budget, options_.share),
+      hash_(XXH3_createState()) {}
 
 TraceAssembler::Result TraceAssembler::add(const v1::AuditRequest& frame) {
   using Case = v1::AuditRequest;
@@ -231,7 +235,7 @@ TraceAssembler::Result TraceAssembler::end(const v1::StepEnd& end) {
   done_.trace = std::shared_ptr<const Trace>(std::move(trace_));
   done_.memory = std::move(memory_);
   done_.trace_id = trace_id_;
-  memory_ = MemoryBudget::Reservation(options_.budget);
+  memory_ = MemoryBudget::Reservation(options_.budget, options_.share);
   drop();
   return {Progress::kStepDone, {}};
 }
@@ -535,7 +539,6 @@ Violation TraceAssembler::take_payloads() {
 }
 
 TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
-  if (bytes == 0) return {};
   if (bytes > options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_)) {
     return fail(exhausted("step", StrCat("the step takes more than the ", options_.step_bytes_max,
                                          " bytes that --memory-limit leaves for one step")));
@@ -546,6 +549,8 @@ TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
       return {};
     case MemoryBudget::Answer::kWait:
       return {Progress::kWait, {}};
+    case MemoryBudget::Answer::kBeyondShare:
+      return fail(beyond_share(*options_.share, bytes_ + bytes));
     case MemoryBudget::Answer::kDeadlock:
       break;
   }

@@ -35,7 +35,9 @@ class TraceAssembler {
     std::shared_ptr<BufferPool> buffers;    // Shared by all streams; null: fresh memory for every payload.
     // The same stream's regions; null means that every byte comes in the frames.
     SharedRegions* regions = nullptr;
-    MemoryBudget* budget = nullptr;         // Shared by all streams; null: no budget.
+    MemoryBudget* budget = nullptr;  // Shared by all streams; null: no budget.
+    // What the run's project may take of it; null: all.
+    std::shared_ptr<MemoryBudget::Share> share = nullptr;
     bool leaves_may_lack_payloads = false;  // Those of parameters, buffers and state: a trace at rest.
   };
 

@@ -9,6 +9,7 @@ MemoryBudget::Reservation::Reservation(Reservation&& other) noexcept { *this = s
 MemoryBudget::Reservation& MemoryBudget::Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
   release();
+  share_ = other.share_;
   budget_ = other.budget_;  // The other keeps its budget, and starts again from nothing.
   bytes_ = std::exchange(other.bytes_, 0);
   waiting_ = std::exchange(other.waiting_, false);
@@ -21,13 +22,16 @@ MemoryBudget::Answer MemoryBudget::Reservation::take(std::uint64_t bytes) {
     bytes_ += bytes;
     return Answer::kGranted;
   }
+  const std::uint64_t share = share_ == nullptr ? UINT64_MAX : share_->limit();
   const std::lock_guard lock(budget_->mutex_);
   if (waiting_) {
     budget_->waiting_ -= bytes_;
     waiting_ = false;
   }
+  if (share_ != nullptr && (share_->used_ > share || bytes > share - share_->used_)) return Answer::kBeyondShare;
   if (bytes <= budget_->limit_ - budget_->used_) {
     budget_->used_ += bytes;
+    if (share_ != nullptr) share_->used_ += bytes;
     bytes_ += bytes;
     return Answer::kGranted;
   }
@@ -47,6 +51,7 @@ void MemoryBudget::Reservation::release() {
     waiting_ = false;
     if (bytes_ == 0) return;
     budget_->used_ -= bytes_;
+    if (share_ != nullptr) share_->used_ -= bytes_;
     bytes_ = 0;
     ++budget_->releases_;
     callbacks.swap(budget_->callbacks_);

@@ -6,24 +6,44 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace plumbline {
 
 class MemoryBudget {
  public:
-  enum class Answer { kGranted, kWait, kDeadlock };
+  enum class Answer { kGranted, kWait, kDeadlock, kBeyondShare };
+
+  // A part of the budget that some reservations have together, such as those of one project. Their budget's lock guards
+  // what is used.
+  class Share {
+   public:
+    // `limit` is asked each time, with no lock held. `name`: whose it is.
+    Share(std::string name, std::function<std::uint64_t()> limit) : name_(std::move(name)), limit_(std::move(limit)) {}
+    const std::string& name() const { return name_; }
+    std::uint64_t limit() const { return limit_(); }
+
+   private:
+    friend class MemoryBudget;
+    const std::string name_;
+    const std::function<std::uint64_t()> limit_;
+    std::uint64_t used_ = 0;
+  };
 
   // What one step holds; gives it back when destroyed. Movable. Not thread-safe by itself.
   class Reservation {
    public:
     Reservation() = default;
-    explicit Reservation(MemoryBudget* budget) : budget_(budget) {}
+    explicit Reservation(MemoryBudget* budget, std::shared_ptr<Share> share = nullptr)
+        : budget_(budget), share_(std::move(share)) {}
     ~Reservation() { release(); }
     Reservation(Reservation&& other) noexcept;
     Reservation& operator=(Reservation&& other) noexcept;
-    // Takes `bytes` more. kWait: ask again after a callback of when_released().
+    // Takes `bytes` more. kWait: ask again after a callback of when_released(). kBeyondShare: nothing was taken.
     Answer take(std::uint64_t bytes);
     // After kWait: calls back once, from whichever thread next gives memory back (at once if some came back since). The
     // callback must not block and must not call into the budget.
@@ -33,6 +53,7 @@ class MemoryBudget {
 
    private:
     MemoryBudget* budget_ = nullptr;
+    std::shared_ptr<Share> share_;  // Null: the budget's limit alone.
     std::uint64_t bytes_ = 0;
     bool waiting_ = false;
     std::uint64_t releases_seen_ = 0;  // The budget's count of releases when take() last answered kWait.

@@ -117,6 +117,7 @@ absl::Status TraceStore::put(const TraceRecord& record, const std::string& trace
     }
   }
 
+  const std::uint64_t of_project = project_quota_ ? project_quota_(step.project) : UINT64_MAX;
   const std::lock_guard lock(mutex_);
   const std::string id = step.id();
   if (const auto old = by_id_.find(id); old != by_id_.end()) {
@@ -130,21 +131,42 @@ absl::Status TraceStore::put(const TraceRecord& record, const std::string& trace
   used_ += *bytes;
   by_id_[id] = entries_.insert(entries_.end(), {step, *bytes, std::chrono::system_clock::now()});
   evict_to(quota_);
+  evict_project_to(step.project, of_project);
   if (by_id_.count(id) == 0) {
     return absl::ResourceExhaustedError(
-        StrCat("the trace's ", *bytes, " bytes are more than --trace-quota, ", quota_, " bytes"));
+        *bytes > of_project ? StrCat("the trace's ", *bytes, " bytes are more than the project's kept_trace_bytes, ",
+                                     of_project, " (quotas of --policy)")
+                            : StrCat("the trace's ", *bytes, " bytes are more than --trace-quota, ", quota_, " bytes"));
   }
   return absl::OkStatus();
 }
 
 void TraceStore::evict_to(std::uint64_t bytes) {
-  while (used_ > bytes && !entries_.empty()) {
-    const StepIdentity step = entries_.front().step;
-    const std::string id = step.id(), trace_id = trace_id_of_file(path_of(directory_, step).string());
-    remove(entries_.begin());
-    remember_evicted(id);
-    log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}, {"trace_id", trace_id}});
+  while (used_ > bytes && !entries_.empty()) evict(entries_.begin());
+}
+
+void TraceStore::evict_project_to(const std::string& project, std::uint64_t bytes) {
+  if (used_ <= bytes) return;
+  std::uint64_t used = 0;
+  for (const Entry& entry : entries_) used += entry.step.project == project ? entry.bytes : 0;
+  for (auto entry = entries_.begin(); used > bytes && entry != entries_.end();) {
+    const auto here = entry++;
+    if (here->step.project != project) continue;
+    used -= here->bytes;
+    evict(here);
   }
+}
+
+void TraceStore::evict(std::list<Entry>::iterator entry) {
+  const StepIdentity step = entry->step;
+  const std::string id = step.id(), trace_id = trace_id_of_file(path_of(directory_, step).string());
+  remove(entry);
+  remember_evicted(id);
+  log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}, {"trace_id", trace_id}});
+}
+
+void TraceStore::limit_projects(std::function<std::uint64_t(const std::string&)> quota) {
+  project_quota_ = std::move(quota);
 }
 
 void TraceStore::remove(std::list<Entry>::iterator entry) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -33,6 +34,9 @@ class TraceStore {
   // this returns OK. RESOURCE_EXHAUSTED: larger than the whole quota (it counts as evicted), or the disk is full.
   // The log names `trace_id` when the trace is evicted.
   absl::Status put(const TraceRecord& record, const std::string& trace_id = "");
+  // A project's traces take no more than its own quota, which is asked at each put(): its oldest go. Before the first
+  // put(); without it there is none.
+  void limit_projects(std::function<std::uint64_t(const std::string& project)> quota);
   State state(const StepIdentity& step) const;
   bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
   absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.
@@ -54,6 +58,8 @@ class TraceStore {
   absl::Status scan();
   // With the lock held.
   void evict_to(std::uint64_t bytes);
+  void evict_project_to(const std::string& project, std::uint64_t bytes);
+  void evict(std::list<Entry>::iterator entry);
   void remove(std::list<Entry>::iterator entry);
   void remember_evicted(const std::string& id);
 
@@ -61,6 +67,7 @@ class TraceStore {
   const std::uint64_t quota_;
   const TraceContent content_;
   const std::uint64_t reserve_;
+  std::function<std::uint64_t(const std::string&)> project_quota_;
   mutable std::mutex mutex_;
   std::list<Entry> entries_;  // Oldest first.
   std::map<std::string, std::list<Entry>::iterator> by_id_;

@@ -176,6 +176,8 @@ struct Metrics::Families {
                             "Exceptions within the daemon, each of which cost one step or call: the log has them.")
                         .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
+  Family<Counter>& quota_refusals = counter("plumbline_quota_refusals_total",
+                                            "Streams and steps that a project's quota refused, by project and quota.");
   Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
   Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
   Histogram& commit_seconds =
@@ -190,6 +192,7 @@ struct Metrics::Families {
   JobSeries jobs{&registry, kJobsMax};
   CallSeries calls{&registry};
   Bounded<std::string> hazard_kinds{kHazardsMax};
+  Bounded<std::string> quota_projects{kJobsMax};
 
   std::mutex gpus_mutex;
   std::map<std::string, GpuLabels> gpus;  // By worker.
@@ -305,6 +308,12 @@ void Metrics::set_worker_busy_ratio(double ratio) { families_->worker_busy_ratio
 
 void Metrics::set_worker_memory_bytes(std::uint64_t bytes) {
   families_->worker_memory_bytes.Set(static_cast<double>(bytes));
+}
+
+void Metrics::add_quota_refusals(const std::string& project, std::string_view quota, std::int64_t refusals) {
+  const bool admitted = families_->quota_projects.admit(project);
+  families_->quota_refusals.Add({{"project", admitted ? project : kOther}, {"quota", std::string(quota)}})
+      .Increment(static_cast<double>(refusals));
 }
 
 void Metrics::set_worker_gpu(const std::string& worker, const GpuLabels& labels) {

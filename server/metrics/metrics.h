@@ -80,6 +80,10 @@ class Metrics {
   void set_worker_busy_ratio(double ratio);
   void set_worker_memory_bytes(std::uint64_t bytes);
 
+  // A stream or a step was refused, as its project's quota of this name was reached (server/access/quota.h); 0 steps:
+  // the series are there from then on. Of many projects those after the first kJobsMax count as "other".
+  void add_quota_refusals(const std::string& project, std::string_view quota, std::int64_t refusals = 1);
+
   // The worker has the name that --workers gives it: "cpu", "cuda:0". Its GPU is told before its first series.
   void set_worker_gpu(const std::string& worker, const GpuLabels& labels);
   void set_worker_up(const std::string& worker, bool up);

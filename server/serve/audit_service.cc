@@ -129,7 +129,12 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
     const bool regions_allowed = caller.peer.process > 0;
     const auto opened = [this, run, reactor, response, regions_allowed](const absl::Status& status) {
       if (!status.ok()) return reactor->Finish(to_grpc_status(status));
-      if (parts_.metrics != nullptr) parts_.metrics->open_job(run->identity.project, run->identity.job);
+      if (parts_.metrics != nullptr) {
+        parts_.metrics->open_job(run->identity.project, run->identity.job);
+        for (const char* limited : parts_.projects->quota(run->identity.project).limited()) {
+          parts_.metrics->add_quota_refusals(run->identity.project, limited, 0);
+        }
+      }
       log_event(LogLevel::kInfo, "run_opened",
                 {{"run", run->identity.run_id()}, {"owner", run->owner}, {"profile", run->profile_name}});
       response->set_handle(run->handle);
@@ -261,6 +266,19 @@ std::uint64_t AuditService::window_bytes() const {
   }
   const std::uint64_t left = parts_.memory->limit() - parts_.memory->used();
   return std::clamp<std::uint64_t>(left / (2 * streams), limits::kWindowBytesMin, limits::kWindowBytesMax);
+}
+
+std::shared_ptr<MemoryBudget::Share> AuditService::share_of(const std::string& project) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
+  std::weak_ptr<MemoryBudget::Share>& kept = shares_[project];
+  auto share = kept.lock();
+  if (share == nullptr) {
+    share = std::make_shared<MemoryBudget::Share>(
+        project, [projects = parts_.projects, project] { return projects->quota(project).bytes_in_flight; });
+    kept = share;
+  }
+  return share;
 }
 
 absl::Status AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
 #include "server/access/access.h"
+#include "server/access/project_use.h"
 #include "server/ingest/memory_budget.h"
 #include "server/ingest/shared_regions.h"
 #include "server/metrics/metrics.h"
@@ -41,6 +42,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     GoldenStore* golden = nullptr;
     OpenDeviceMemory open_device_memory;  // It opens the memory of clients on this node, and may be empty.
     const Access* access = nullptr;
+    ProjectUse* projects = nullptr;  // What each project takes.
   };
   struct Options {
     std::uint64_t step_bytes_max = 0;
@@ -70,6 +72,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   bool draining() const;
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;
+  // What the project's streams may hold of the memory together.
+  std::shared_ptr<MemoryBudget::Share> share_of(const std::string& project);
   // RESOURCE_EXHAUSTED: there are too many, in all or of its user. It is one all the same until it is removed.
   absl::Status add_stream(const std::shared_ptr<AuditStream>& stream);
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
@@ -88,7 +92,8 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
-  std::map<std::string, std::size_t> streams_of_users_;  // The key is Caller::name().
+  std::map<std::string, std::size_t> streams_of_users_;               // The key is Caller::name().
+  std::map<std::string, std::weak_ptr<MemoryBudget::Share>> shares_;  // By project.
   DeviceHandles device_handles_;
   bool draining_ = false;
   bool stop_ = false;

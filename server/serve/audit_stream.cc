@@ -165,6 +165,13 @@ void AuditStream::open() {
     wrong.code = absl::StatusCode::kNotFound;
     return end(to_grpc_status(wrong));
   }
+  const char* quota = "";
+  auto room = parts.projects->add_stream(run_->identity.project, &quota);
+  if (!room.ok()) {
+    count_refusal(quota);
+    return end_by(room.status());
+  }
+  stream_hold_ = *std::move(room);
   holds_run_ = parts.runs->acquire(*run_);
   if (!holds_run_) {
     Violation wrong = invalid("open.handle", "a run without a stream",
@@ -178,6 +185,7 @@ void AuditStream::open() {
   options.step_bytes_max = service_->options().step_bytes_max;
   options.elements_max = service_->options().elements_max;
   options.budget = parts.memory;
+  options.share = service_->share_of(run_->identity.project);
   options.buffers = parts.buffers;
   options.regions = &regions_;
   assembler_ = std::make_unique<TraceAssembler>(std::move(options));
@@ -301,6 +309,7 @@ bool AuditStream::take(TraceAssembler::Result result) {
       submit_step();
       break;
     case TraceAssembler::Progress::kStepFailed:
+      if (!result.violation.quota_of.empty()) count_refusal("bytes_in_flight");
       refuse_step(std::move(result.violation));
       break;
     case TraceAssembler::Progress::kStreamFailed:
@@ -366,12 +375,26 @@ void AuditStream::half_closed() {
 
 void AuditStream::submit_step() {
   if (auto denied = may_stream(); !denied.ok()) return end(to_grpc_status(denied));
+  const std::string& project = run_->identity.project;
+  const char* quota = "";
+  auto room = service_->parts().projects->add_step(project, &quota);
+  if (!room.ok()) {
+    assembler_->take_step();  // And with it its memory.
+    count_refusal(quota);
+    return refuse_step({room.status().code(), "", std::string(room.status().message()), true, project});
+  }
   ++unanswered_;
-  service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(), client_);
+  service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(*std::move(room)), client_);
 }
 
-StepPipeline::Done AuditStream::answer() {
-  return [self = weak_from_this()](const StepAnswer& answer) {
+void AuditStream::count_refusal(const char* quota) const {
+  if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
+    metrics->add_quota_refusals(run_->identity.project, quota);
+  }
+}
+
+StepPipeline::Done AuditStream::answer(ProjectUse::Hold hold) {
+  return [self = weak_from_this(), hold = std::move(hold)](const StepAnswer& answer) {
     if (const auto stream = self.lock()) stream->guarded([&] { stream->answered(answer); });
   };
 }
@@ -381,16 +404,23 @@ void AuditStream::refuse_step(Violation violation) {
   if (violation.of_the_moment) {  // Nothing to keep: the client sends the step again.
     StepIdentity again = run_->identity;
     again.step = assembler_->step();
-    return answered({again, absl::Status(violation.code, violation.message()), violation.field, {}, false});
+    return answered({again, to_status(violation), violation.field, {}, false});
   }
   if (auto* metrics = service_->parts().metrics; metrics != nullptr) {
     metrics->add_dropped_steps(violation.code == absl::StatusCode::kResourceExhausted ? "memory_limit" : "invalid");
   }
   StepIdentity identity = run_->identity;
   identity.step = assembler_->step();
+  StepPipeline::Done done = answer();
+  if (!violation.quota_of.empty()) {
+    done = [done = std::move(done), project = violation.quota_of](StepAnswer refused) {
+      refused.error = of_quota(std::move(refused.error), project);
+      done(refused);
+    };
+  }
   service_->parts().pipeline->refuse(identity, std::move(violation),
                                      {{assembler_->missed(), assembler_->missed_reasons()}, assembler_->trace_id()},
-                                     answer());
+                                     std::move(done));
 }
 
 void AuditStream::answered(const StepAnswer& answer) {
@@ -410,7 +440,10 @@ void AuditStream::answered(const StepAnswer& answer) {
     response.mutable_error()->set_step(answer.step.step);
     *response.mutable_error()->mutable_status() = to_rpc_status(answer.error, answer.field, answer.retry_after());
   }
-  if (answer.durable && answer.error.ok()) durable_step_ = std::max(durable_step_, answer.step.step);
+  if (answer.durable && answer.error.ok()) {
+    durable_step_ = std::max(durable_step_, answer.step.step);
+    service_->parts().projects->add_verdict(run_->identity.project);
+  }
   send(response);
   ack_due_ = true;  // After the answer itself.
   write_next();
@@ -495,6 +528,7 @@ void AuditStream::let_go() {
   }
   assembler_.reset();
   regions_.clear();
+  stream_hold_.reset();
   if (holds_run_) {
     service_->parts().runs->release(*run_);
     log_event(

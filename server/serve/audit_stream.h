@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "plumbline/v1/audit.grpc.pb.h"
 #include "server/access/caller.h"
+#include "server/access/project_use.h"
 #include "server/fault/fault.h"
 #include "server/ingest/assembler.h"
 #include "server/work/run_registry.h"
@@ -69,13 +70,15 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void half_closed();
   void submit_step();
   void refuse_step(Violation violation);
+  void count_refusal(const char* quota) const;  // By the project's quota of this name.
   void answered(const StepAnswer& answer);
   void grant();
   void send(const v1::AuditResponse& response);
   void write_next();
   void end(grpc::Status status);  // Once what is queued has been written.
   void end_by(const absl::Status& fault);
-  StepPipeline::Done answer();  // Makes what the pipeline calls once it has judged the step.
+  // Makes what the pipeline calls once it has judged the step, which is held of the project's quota until then.
+  StepPipeline::Done answer(ProjectUse::Hold hold = nullptr);
   void end_if_idle();
   void let_go();  // Gives up the run and the open step.
 
@@ -98,6 +101,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::optional<grpc::Status> ending_;
   std::shared_ptr<Run> run_;
   bool holds_run_ = false;
+  ProjectUse::Hold stream_hold_;  // Of the project's quota of streams.
   SharedRegions regions_;
   std::unique_ptr<TraceAssembler> assembler_;
   const std::shared_ptr<StepClient> client_ = std::make_shared<StepClient>();

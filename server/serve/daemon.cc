@@ -59,6 +59,7 @@ struct Daemon::State {
   ProfileRegistry profiles;
   RunRegistry runs;
   std::unique_ptr<Access> access;
+  std::unique_ptr<ProjectUse> projects;
   std::unique_ptr<TraceStore> references;
   std::unique_ptr<TraceStore> kept;  // It keeps the traces of TYPE_II verdicts.
   std::unique_ptr<GoldenStore> golden;
@@ -261,6 +262,18 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->kept = *std::move(kept);
   state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
 
+  state->projects = std::make_unique<ProjectUse>(
+      [access = state->access.get()](const std::string& project) { return access->quota(project); },
+      [raw = state.get()] { raw->housekeeping->count_soon(); });
+  state->kept->limit_projects(
+      [access = state->access.get()](const std::string& project) { return access->quota(project).kept_trace_bytes; });
+  state->housekeeping = std::make_unique<Housekeeping>(
+      Housekeeping::Parts{state->store.get(), state->kept.get(), state->references.get(), state->golden.get(),
+                          state->projects.get(),
+                          [](const std::string& line) {
+                            log_event(LogLevel::kError, "retention_trouble", {{"message", line}});
+                          }},
+      options.keep);
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
                           &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory},
@@ -272,14 +285,15 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       AuditService::Parts{state->store.get(), &state->runs, state->pipeline.get(), state->disk.get(), &state->profiles,
                           &state->memory, state->buffers, &state->metrics, state->golden.get(),
                           // A daemon without a CUDA worker keeps off the devices.
-                          options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get()},
+                          options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get(),
+                          state->projects.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
                             options.streams_of_a_user_max, options.open_timeout, options.step_timeout,
                             options.version});
-  state->verdicts = std::make_unique<VerdictService>(
-      VerdictService::Parts{state->store.get(), state->access.get(), state->kept.get(), state->references.get(),
-                            &state->runs, state->pipeline.get(), server_info(options)});
+  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
+      state->store.get(), state->access.get(), state->kept.get(), state->references.get(), &state->runs,
+      state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); }});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},
@@ -340,12 +354,6 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
     }
     state->metrics_server = *std::move(served);
   }
-  state->housekeeping = std::make_unique<Housekeeping>(
-      Housekeeping::Parts{state->store.get(), state->kept.get(), state->references.get(), state->golden.get(),
-                          [](const std::string& line) {
-                            log_event(LogLevel::kError, "retention_trouble", {{"message", line}});
-                          }},
-      options.keep);
   return std::unique_ptr<Daemon>(new Daemon(std::move(state)));
 }
 

@@ -85,17 +85,56 @@ Housekeeping::~Housekeeping() {
   thread_.join();
 }
 
+void Housekeeping::count_soon() {
+  {
+    const std::lock_guard lock(mutex_);
+    count_due_ = true;
+  }
+  wake_.notify_all();
+}
+
+bool Housekeeping::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stop_;
+}
+
 void Housekeeping::loop() {
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  for (auto due = std::chrono::steady_clock::now(); !stop_;) {
+    count_due_ = false;
     lock.unlock();
     try {
-      sweep();
+      if (std::chrono::steady_clock::now() >= due) {
+        sweep();
+        due = std::chrono::steady_clock::now() + kEvery;
+      }
+      count();
     } catch (const std::exception& failure) {
       if (parts_.log) parts_.log(absl::StrCat("--retention: ", failure.what()));
     }
     lock.lock();
-    wake_.wait_for(lock, kEvery, [this] { return stop_; });
+    wake_.wait_until(lock, due, [this] { return stop_ || count_due_; });
+  }
+}
+
+void Housekeeping::count() {
+  constexpr int kJobsAtATime = 1000;
+  for (const std::string& project : parts_.projects->with_verdict_quota()) {
+    std::uint64_t stored = 0;
+    std::string after;
+    for (;;) {
+      const auto jobs = parts_.store->jobs(project, project, after, kJobsAtATime, {}, [this] { return stopping(); });
+      if (!jobs.ok()) {
+        if (!absl::IsCancelled(jobs.status()) && parts_.log)
+          parts_.log(absl::StrCat("verdicts of project \"", project,
+                                  "\" cannot be counted: ", std::string(jobs.status().message())));
+        return;
+      }
+      for (const v1::JobSummary& job : *jobs) stored += job.steps();
+      if (jobs->size() < kJobsAtATime) break;
+      after = jobs->back().job();
+    }
+    parts_.projects->count_verdicts(project, stored);
   }
 }
 
@@ -108,12 +147,9 @@ void Housekeeping::sweep() {
   const Retention& retention = rules_.retention;
   if (retention.verdicts.any() || retention.errors.any() || retention.runs.any()) {
     std::promise<absl::Status> expired;
-    const Stop stop = [this] {
-      const std::lock_guard lock(mutex_);
-      return stop_;
-    };
-    parts_.store->expire(retention, absl::ToUnixMicros(absl::FromChrono(now)), stop,
-                         [&](const absl::Status& status) { expired.set_value(status); });
+    parts_.store->expire(
+        retention, absl::ToUnixMicros(absl::FromChrono(now)), [this] { return stopping(); },
+        [&](const absl::Status& status) { expired.set_value(status); });
     const absl::Status status = expired.get_future().get();
     if (!status.ok() && !absl::IsCancelled(status) && parts_.log)
       parts_.log(absl::StrCat("--retention: ", std::string(status.message())));

@@ -1,4 +1,5 @@
-// Removes what --retention does not keep, once a minute. A thread of its own; thread-safe.
+// Removes what --retention does not keep, and counts what projects have stored of their quotas, once a minute. A thread
+// of its own; thread-safe.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/access/project_use.h"
 #include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/store/store.h"
@@ -47,14 +49,20 @@ class Housekeeping {
     TraceStore* kept = nullptr;
     TraceStore* references = nullptr;
     GoldenStore* golden = nullptr;
+    ProjectUse* projects = nullptr;
     std::function<void(const std::string&)> log = nullptr;
   };
   Housekeeping(Parts parts, const KeepRules& rules);
   ~Housekeeping();
 
+  // Counts what projects have stored now, rather than within a minute. Does not block.
+  void count_soon();
+
  private:
   void loop();
   void sweep();
+  void count();
+  bool stopping();
 
   const Parts parts_;
   const KeepRules rules_;
@@ -62,6 +70,7 @@ class Housekeeping {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
+  bool count_due_ = false;
   std::thread thread_;  // Last: it uses the others.
 };
 

@@ -1,6 +1,7 @@
 #include "server/serve/status.h"
 
 #include "google/rpc/error_details.pb.h"
+#include "server/access/project_use.h"
 
 namespace plumbline {
 namespace {
@@ -24,7 +25,8 @@ google::rpc::Status to_rpc_status(const absl::Status& status, const std::string&
   if (absl::IsResourceExhausted(status)) {
     google::rpc::QuotaFailure details;
     auto* violation = details.add_violations();
-    violation->set_subject(field.empty() ? "daemon" : field);
+    const std::string project = quota_subject(status);
+    violation->set_subject(!project.empty() ? project : field.empty() ? "daemon" : field);
     violation->set_description(std::string(status.message()));
     wire.add_details()->PackFrom(details);
   }
@@ -48,8 +50,13 @@ grpc::Status to_grpc_status(const absl::Status& status, const std::string& field
                       detailed ? to_rpc_status(status, field, retry_after).SerializeAsString() : std::string());
 }
 
+absl::Status to_status(const Violation& violation) {
+  const absl::Status status(violation.code, violation.message());
+  return violation.quota_of.empty() ? status : of_quota(status, violation.quota_of);
+}
+
 grpc::Status to_grpc_status(const Violation& violation) {
-  return to_grpc_status(absl::Status(violation.code, violation.message()), violation.field);
+  return to_grpc_status(to_status(violation), violation.field);
 }
 
 }  // namespace plumbline

@@ -20,5 +20,7 @@ google::rpc::Status to_rpc_status(const absl::Status& status, const std::string&
 // The same as a stream's or call's end: the details travel in the trailer "grpc-status-details-bin".
 grpc::Status to_grpc_status(const absl::Status& status, const std::string& field = "");
 grpc::Status to_grpc_status(const Violation& violation);
+// With the project, where its quota was reached: QuotaFailure names it.
+absl::Status to_status(const Violation& violation);
 
 }  // namespace plumbline

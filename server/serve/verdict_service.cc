@@ -465,6 +465,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     for (TraceStore* const traces : {parts_.kept, parts_.references}) {
       if (traces != nullptr) response->set_traces(response->traces() + traces->remove_job(project, request.job()));
     }
+    if (parts_.removed) parts_.removed();
     *response->mutable_removed() = *std::move(job);
     return absl::OkStatus();
   }

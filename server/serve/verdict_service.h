@@ -2,6 +2,7 @@
 // gRPC's.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "plumbline/v1/query.grpc.pb.h"
@@ -24,6 +25,7 @@ class VerdictService {
     RunRegistry* runs = nullptr;
     const StepPipeline* pipeline = nullptr;
     v1::ServerInfo info = {};
+    std::function<void()> removed = nullptr;  // Called when a job was removed. May be empty.
   };
   explicit VerdictService(Parts parts);
   ~VerdictService();

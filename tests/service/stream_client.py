@@ -138,17 +138,21 @@ class Stream:
 
     def next(self, kind: str) -> Any:
         """Takes the next verdict, error or control; an ack stays."""
+        return getattr(self.next_of(kind), kind)
 
-        def found() -> bool:
-            return self._done or any(each.HasField(kind) for each in self._responses)
+    def next_of(self, *kinds: str) -> audit_pb2.AuditResponse:
+        """Takes the next response of one of these kinds."""
 
-        self.wait(found)
+        def place() -> int | None:
+            return next(
+                (at for at, each in enumerate(self._responses) if any(each.HasField(kind) for kind in kinds)), None
+            )
+
+        self.wait(lambda: self._done or place() is not None)
         with self._changed:
-            for at, response in enumerate(self._responses):
-                if response.HasField(kind):
-                    del self._responses[at]
-                    return getattr(response, kind)
-        raise AssertionError(f"the stream ended without a {kind}: {self._ended}")
+            if (at := place()) is not None:
+                return self._responses.pop(at)
+        raise AssertionError(f"the stream ended without {' or '.join(kinds)}: {self._ended}")
 
     def received(self) -> None:
         """Waits until the daemon has taken all that was sent."""
@@ -195,8 +199,10 @@ class Client:
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self.service = audit_pb2_grpc.AuditServiceStub(self.channel)
 
-    def open(self, run: str = "run", job: str = "job", rank: int = 0, **fields: Any) -> audit_pb2.Job:
-        identity = audit_pb2.Identity(project="default", job=job, run=run, rank=rank)
+    def open(
+        self, run: str = "run", job: str = "job", rank: int = 0, project: str = "default", **fields: Any
+    ) -> audit_pb2.Job:
+        identity = audit_pb2.Identity(project=project, job=job, run=run, rank=rank)
         return self.service.OpenJob(audit_pb2.OpenJobRequest(identity=identity, **fields))
 
     def stream(self, run: str = "run", job: str = "job", **fields: Any) -> Stream:

@@ -174,6 +174,17 @@ TEST_F(AccessTest, SaysWhatIsWrongWithAPolicy) {
             "line 1: grants.tokens: expected a name in --token-file, found \"cd\""},
            {"grants { projects: \"*\" roles: READ }", "found nobody"},
            {"grants { projects: \"*\" roles: OWNER }", "line 1, column 37"},
+           {"projects: \"a\"\nquotas {\n projects: \"b\" streams: 1 }",
+            "line 3: quotas.projects: expected \"*\" or one of `projects`, found \"b\""},
+           {"quotas {\n projects: \"*\"\n streams: 0 }", "line 3: quotas.streams: expected at least 1, found 0"},
+           {"quotas { projects: \"*\" bytes_in_flight: 4096 }",
+            "line 1: quotas.bytes_in_flight: expected at least 1048576, found 4096"},
+           {"quotas { projects: \"*\" }", "line 1: quotas.streams: expected a limit, of streams, bytes_in_flight"},
+           {"quotas { verdicts: 7 }", "line 1: quotas.projects: expected at least one project, found none"},
+           {"quotas { projects: \"*\" streams: 1 }\nquotas { projects: \"*\" verdicts: 1 }",
+            "line 2: quotas.projects: expected a project of one quota, found another of \"*\""},
+           {"quotas { projects: \"*\" streams: -1 }", "line 1, column 33"},
+           {"quotas { projects: \"*\" streams: 1e99 }", "line 1, column 33"},
            {"grants {", "line 1"}}) {
     policy(text);
     EXPECT_NE(refusal().find(wrong), std::string::npos) << refusal();
@@ -181,6 +192,25 @@ TEST_F(AccessTest, SaysWhatIsWrongWithAPolicy) {
   }
   options_.policy = directory_ + "/none";
   EXPECT_EQ(refusal(), StrCat("--policy: ", directory_, "/none cannot be read"));
+}
+
+TEST_F(AccessTest, AProjectHasTheQuotaThatNamesItOrThatOfAll) {
+  EXPECT_EQ(open()->quota("a").streams, Quota::kNone) << "without a policy";
+  policy(R"(projects: "a" projects: "b"
+            quotas { projects: "a" streams: 3 verdicts: 7 }
+            quotas { projects: "*" streams: 9 kept_trace_bytes: 1048576 })");
+  const auto access = open();
+  EXPECT_EQ(access->quota("a").streams, 3u);
+  EXPECT_EQ(access->quota("a").verdicts, 7u);
+  EXPECT_EQ(access->quota("a").kept_trace_bytes, Quota::kNone) << "it has no part of another quota";
+  for (const char* other : {"b", "c", "*", ""}) {
+    EXPECT_EQ(access->quota(other).streams, 9u) << other;
+    EXPECT_EQ(access->quota(other).kept_trace_bytes, 1048576u) << other;
+  }
+  policy(R"(projects: "a" quotas { projects: "a" streams: 4 })");
+  ASSERT_TRUE(access->reload().ok());
+  EXPECT_EQ(access->quota("a").streams, 4u);
+  EXPECT_EQ(access->quota("b").streams, Quota::kNone);
 }
 
 TEST_F(AccessTest, SaysWhatIsWrongWithTokensAndQuotesNone) {

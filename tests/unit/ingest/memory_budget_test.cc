@@ -61,6 +61,28 @@ TEST(MemoryBudget, ARelaseBetweenAskingAndWaitingIsNotSleptThrough) {
   EXPECT_TRUE(called);
 }
 
+TEST(MemoryBudget, ReservationsOfAShareTakeNoMoreThanItTogether) {
+  MemoryBudget budget(100);
+  std::uint64_t limit = 30;
+  const auto share = std::make_shared<MemoryBudget::Share>("p", [&] { return limit; });
+  MemoryBudget::Reservation one(&budget, share), two(&budget, share), other(&budget);
+  EXPECT_EQ(one.take(20), Answer::kGranted);
+  EXPECT_EQ(two.take(20), Answer::kBeyondShare);
+  EXPECT_EQ(two.take(UINT64_MAX), Answer::kBeyondShare);
+  EXPECT_EQ(two.bytes(), 0u) << "nothing was taken";
+  EXPECT_EQ(two.take(10), Answer::kGranted);
+  EXPECT_EQ(other.take(70), Answer::kGranted) << "others have the rest";
+  {
+    const MemoryBudget::Reservation moved = std::move(one);
+    EXPECT_EQ(two.take(1), Answer::kBeyondShare) << "what was moved is held yet";
+  }
+  EXPECT_EQ(two.take(20), Answer::kGranted);
+  limit = 5;
+  EXPECT_EQ(one.take(1), Answer::kBeyondShare) << "more is held than a new limit allows";
+  two.release();
+  EXPECT_EQ(one.take(5), Answer::kGranted) << "what was moved from belongs to the share yet";
+}
+
 TEST(MemoryBudget, CallsBackOnce) {
   MemoryBudget budget(100);
   MemoryBudget::Reservation one(&budget), two(&budget), three(&budget);

@@ -64,6 +64,37 @@ TEST(TraceStore, KeepsLoadsAndForgetsTheOldest) {
   EXPECT_TRUE(absl::IsNotFound(store->load(step_of_run(0)).status()));
 }
 
+TEST(TraceStore, AProjectBeyondItsQuotaLosesItsOwnOldest) {
+  const TemporaryDirectory directory;
+  auto store = opened(directory.path, 1 << 20);
+  const auto of_project = [](const std::string& project, std::int64_t step) {
+    TraceRecord record = record_of(step);
+    auto trace = std::make_shared<Trace>(*record.trace);
+    trace->identity.project = project;
+    record.trace = trace;
+    return record;
+  };
+  ASSERT_TRUE(store->put(of_project("large", 0)).ok());
+  const std::uint64_t each = store->used_bytes();
+  std::uint64_t quota = 2 * each + each / 2;
+  store->limit_projects([&](const std::string& project) { return project == "small" ? quota : UINT64_MAX; });
+  for (const int step : {0, 1, 2}) ASSERT_TRUE(store->put(of_project("small", step)).ok());
+  const auto state = [&](const std::string& project, std::int64_t step) {
+    StepIdentity identity = step_of_run(step);
+    identity.project = project;
+    return store->state(identity);
+  };
+  EXPECT_EQ(state("small", 0), State::kEvicted);
+  EXPECT_EQ(state("small", 1), State::kPresent);
+  EXPECT_EQ(state("small", 2), State::kPresent);
+  EXPECT_EQ(state("large", 0), State::kPresent) << "it is older, and not of the project";
+  quota = each / 2;
+  const absl::Status beyond = store->put(of_project("small", 3));
+  EXPECT_TRUE(absl::IsResourceExhausted(beyond));
+  EXPECT_NE(beyond.message().find("kept_trace_bytes"), std::string::npos) << beyond;
+  EXPECT_EQ(state("large", 0), State::kPresent);
+}
+
 TEST(TraceStore, RemembersOverARestart) {
   const TemporaryDirectory directory;
   {

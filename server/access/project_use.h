@@ -1,0 +1,62 @@
+// What each project takes at the moment, held against its quota. Thread-safe.
+//
+// The quota is asked for each time, so that a new one counts from then on: who is beyond it already goes on with what
+// he has, and gets no more. A project is known while something of it is held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/access/quota.h"
+
+namespace plumbline {
+
+class ProjectUse {
+ public:
+  // `quota` must not call back. `count` is called when a project with a quota of verdicts becomes known: somebody has
+  // to count what is stored (count_verdicts) soon; until then it counts as nothing. It must not block.
+  ProjectUse(std::function<Quota(const std::string& project)> quota, std::function<void()> count = nullptr);
+
+  using Hold = std::shared_ptr<const void>;  // Gives back what it holds when the last copy goes.
+
+  // RESOURCE_EXHAUSTED names the project, its limit and what there is; the kind of limit is in `*kind`.
+  absl::StatusOr<Hold> add_stream(const std::string& project, const char** kind);
+  // A whole step, until it is answered.
+  absl::StatusOr<Hold> add_step(const std::string& project, const char** kind);
+
+  // A verdict was stored.
+  void add_verdict(const std::string& project);
+  // Known projects that have a quota of verdicts, and how many are stored of one of them.
+  std::vector<std::string> with_verdict_quota() const;
+  void count_verdicts(const std::string& project, std::uint64_t stored);
+
+  Quota quota(const std::string& project) const { return state_->quota(project); }
+
+ private:
+  struct Use {
+    std::uint64_t streams = 0, steps = 0, verdicts = 0;
+  };
+  // Holds outlive this.
+  struct State {
+    std::function<Quota(const std::string&)> quota;
+    std::function<void()> count;
+    mutable std::mutex mutex;
+    std::map<std::string, Use> projects;
+  };
+  Hold hold(const std::string& project, std::uint64_t Use::*what);  // With the lock held.
+
+  const std::shared_ptr<State> state_;
+};
+
+// The project whose quota a status is of, as google.rpc.QuotaFailure has it: "project:llama"; empty: of none.
+std::string quota_subject(const absl::Status& status);
+absl::Status of_quota(absl::Status status, const std::string& project);
+
+}  // namespace plumbline

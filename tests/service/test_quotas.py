@@ -1,0 +1,194 @@
+"""What a project may take is its own: beyond it, its streams and steps are refused, and another's go on."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from observability import get
+from query_support import metrics_address, query_stub, send, type_i
+from stream_client import WAIT_S_MAX, Client, StepFrames, Stream, frame
+from stream_daemon import DaemonProcess, binary
+
+from plumbline.v1 import audit_pb2, query_pb2, trace_pb2
+
+NewDaemon = Callable[..., DaemonProcess]
+
+
+def write(path: Path, quota: str) -> Path:
+    path.write_text(f'projects: "small" projects: "large"\nquotas {{ projects: "small" {quota} }}\n')
+    return path
+
+
+def limited(new_daemon: NewDaemon, path: Path, quota: str, *flags: str) -> DaemonProcess:
+    return new_daemon(f"--policy={write(path / 'policy', quota)}", "--metrics-listen=127.0.0.1:0", *flags)
+
+
+def subjects(status: status_pb2.Status) -> tuple[list[str], bool]:
+    """Whose quota was reached, and whether asking again may help."""
+    found, again = [], False
+    for detail in status.details:
+        quota, retry = error_details_pb2.QuotaFailure(), error_details_pb2.RetryInfo()
+        if detail.Unpack(quota):
+            found += [violation.subject for violation in quota.violations]
+        again = again or (detail.Unpack(retry) and retry.retry_delay.ToNanoseconds() > 0)
+    return found, again
+
+
+def refusals(daemon: DaemonProcess, quota: str) -> int:
+    page = get(f"http://{metrics_address(daemon)}/metrics")
+    series = f'plumbline_quota_refusals_total{{project="small",quota="{quota}"}}'
+    [value] = re.findall(rf"^{re.escape(series)} (\d+)$", page, re.MULTILINE)
+    assert 'plumbline_quota_refusals_total{project="large"' not in page
+    return int(value)
+
+
+def holds(daemon: DaemonProcess, mebibytes: float) -> None:
+    """Waits until the daemon holds so much of steps."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        page = get(f"http://{metrics_address(daemon)}/metrics")
+        [held] = re.findall(r"^plumbline_worker_memory_bytes (\S+)$", page, re.MULTILINE)
+        if float(held) >= mebibytes * (1 << 20):
+            return
+        assert time.monotonic() < deadline, f"{held} bytes are held, expected {mebibytes} MiB"
+
+
+def refused(stream: Stream, quota: str) -> None:
+    error = stream.next("error")
+    assert error.status.code == code_pb2.RESOURCE_EXHAUSTED
+    assert error.status.message.startswith('project "small": expected at most ') and quota in error.status.message
+    assert subjects(error.status) == (["project:small"], True)
+
+
+def with_payload(step: int, mebibytes: float) -> list[audit_pb2.AuditRequest]:
+    """A step without its end, which holds so much."""
+    chunk = 1 << 19
+    total = int(mebibytes * (1 << 20))
+    frames = [StepFrames(step).begin()]
+    for offset in range(0, total, chunk):
+        part = bytes(min(chunk, total - offset))
+        frames.append(frame(data=trace_pb2.TensorData(payload=9, offset=offset, total=total, data=part)))
+    return frames
+
+
+def test_streams(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, "streams: 1")
+    client = Client(daemon.address)
+    first = client.stream("a", project="small")
+    send(first, type_i(0))
+    assert refusals(daemon, "streams") == 0
+    second = client.stream("b", project="small")
+    assert second.end() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    told = status_pb2.Status.FromString(dict(second.call.trailing_metadata())["grpc-status-details-bin"])
+    assert subjects(told) == (["project:small"], True)
+    assert refusals(daemon, "streams") == 1
+    others = [client.stream(run, project="large") for run in ("a", "b", "c")]
+    for stream in (*others, first):
+        send(stream, type_i(1))
+    first.close()
+    third = client.stream("b", project="small")
+    send(third, type_i(0))
+    # A new policy counts for who comes after it.
+    write(tmp_path / "policy", "streams: 2")
+    assert daemon.process
+    daemon.process.send_signal(signal.SIGHUP)
+    while "were read again" not in daemon.log():
+        assert daemon.alive()
+    send(client.stream("c", project="small"), type_i(0))
+    assert client.stream("d", project="small").end() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    client.close()
+
+
+def test_bytes_in_flight(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, f"bytes_in_flight: {1 << 20}")
+    client = Client(daemon.address)
+    one, two = (client.stream(run, project="small") for run in ("a", "b"))
+    one.send(*with_payload(0, 0.75))
+    holds(daemon, 0.75)
+    two.send(*with_payload(0, 0.75))
+    refused(two, "bytes_in_flight")
+    other = client.stream("a", project="large")
+    other.send(*with_payload(0, 3))
+    holds(daemon, 3.75)
+    send(client.stream("b", project="large"), type_i(0))
+    one.send(frame(step_end=audit_pb2.StepEnd(frames=999)))  # It is wrong, and gives back what it held.
+    one.next("error")
+    two.send(frame(step_end=audit_pb2.StepEnd(frames=1)))
+    send(two, type_i(1))
+    # Alone too large, a step is refused for good.
+    two.send(*with_payload(2, 1.5), frame(step_end=audit_pb2.StepEnd(frames=5)))
+    error = two.next("error")
+    assert error.status.code == code_pb2.RESOURCE_EXHAUSTED and subjects(error.status) == (["project:small"], False)
+    assert refusals(daemon, "bytes_in_flight") == 2
+    client.close()
+
+
+def test_steps_queued(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, "steps_queued: 1", "--reference-timeout=8s")
+    client = Client(daemon.address)
+    waits = client.stream("candidate", project="small", reference_run="reference")
+    waits.send(*type_i(0).frames())
+    waits.received()
+    other = client.stream("another", project="small")
+    other.send(*type_i(0).frames())
+    refused(other, "steps_queued")
+    send(client.stream("a", project="large"), type_i(0))
+    assert waits.next("verdict").step == 0  # Its reference does not come.
+    send(other, type_i(1))
+    assert refusals(daemon, "steps_queued") == 1
+    client.close()
+
+
+def test_stored_verdicts(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, "verdicts: 3")
+    client = Client(daemon.address)
+
+    def fill(job: str) -> int:
+        """Steps until one is refused: how many were taken."""
+        stream = client.stream("run", job, project="small")
+        for step in range(1000):
+            stream.send(*type_i(step).frames())
+            if stream.next_of("verdict", "error").HasField("error"):
+                stream.close()
+                return step
+        raise AssertionError("no step was refused")
+
+    assert fill("first") == 3
+    send(client.stream("run", project="large"), *map(type_i, range(5)))
+    client.close()
+    # What was stored is counted again when the daemon starts.
+    daemon.terminate()
+    assert daemon.wait() == 0
+    daemon.start()
+    client = Client(daemon.address)
+    fill("second")
+    stub = query_stub(client)
+    for job in ("first", "second"):
+        stub.DeleteJob(query_pb2.DeleteJobRequest(project="small", job=job))
+    assert fill("third") == 3
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("quota", "wrong"),
+    [
+        ("streams: 0", "line 2: quotas.streams: expected at least 1, found 0"),
+        ("", "line 2: quotas.streams: expected a limit"),
+        ('projects: "other" streams: 1', 'line 2: quotas.projects: expected "*" or one of `projects`, found "other"'),
+        ("streams: many", "line 2, column 37"),
+    ],
+)
+def test_a_wrong_quota_is_refused(quota: str, wrong: str, tmp_path: Path) -> None:
+    policy = write(tmp_path / "policy", quota)
+    for more in ([], ["--check-config"]):
+        command = [binary(), f"--listen=unix:{tmp_path}/s", f"--data-dir={tmp_path}/data", f"--policy={policy}", *more]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 1 and wrong in ran.stderr, ran.stderr
