@@ -87,7 +87,7 @@ Expr log_add_exp(Expr a, Expr b) {
 void lower_logaddexp(Call& call) { call.returns(log_add_exp(call.tensor("self"), call.tensor("other"))); }
 
 // An element after the other: longer ones than this are not modelled.
-constexpr std::int64_t kChainMax = 256;
+constexpr std::int64_t kChainMax = 2048;
 
 using Combine = Expr (*)(Expr, Expr);
 Expr product(Expr a, Expr b) {
