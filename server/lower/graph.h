@@ -99,6 +99,7 @@ struct OpaqueCall {
 struct NumberRead {
   NodeId node = 0;
   double value = 0;
+  Format computes = Format::kFloat64;  // In which the reader goes on: numpy does in the tensor's own.
 };
 
 // A constant that came from Python after such reads, and may have been computed from them.

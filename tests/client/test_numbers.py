@@ -5,6 +5,7 @@ import copy
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -140,3 +141,68 @@ def test_a_bare_value_behind_a_number_that_was_read_never_accuses(training: Trai
     assert verdict.verdict == "TYPE_I", verdict.explain()
     wrong = plumbline.compare(training.step(1), exact.step(1, limit=0.0107)(), server=server)
     assert wrong.verdict == "INCONCLUSIVE", wrong.explain()
+
+
+READERS: dict[str, Callable[[Tensor], list[float]]] = {
+    "tolist": lambda x: x.tolist(),
+    "numpy": lambda x: [float(each) for each in x.numpy()],
+    "asarray": lambda x: [float(each) for each in np.asarray(x)],
+}
+
+
+def spread(x: Tensor) -> Tensor:
+    """A variance that cancels: what numbers computed of its terms lose is no difference of mathematics."""
+    return torch.stack([(x * x).mean(), x.mean()])
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_tensors_that_are_read_whole_are_read(server: str, reader: str) -> None:
+    read = READERS[reader]
+    x = torch.randn(50, generator=torch.Generator().manual_seed(1)) + 100
+
+    def by_numbers() -> dict[str, Tensor]:
+        square, mean = read(spread(x))
+        return {"y": (x - 100) * (square - mean * mean)}
+
+    def by_tensors() -> dict[str, Tensor]:
+        square, mean = spread(x)
+        return {"y": (x - 100) * (square - mean * mean)}
+
+    verdict = plumbline.compare(by_numbers, by_tensors, server)
+    assert verdict.verdict == "INCONCLUSIVE" and "Python may have computed" in verdict.sentence, verdict.explain()
+    assert not {"tolist", "numpy"} & vars(torch.Tensor).keys(), "torch.Tensor is as it was"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_whole_comes_back_as_it_was(server: str, reader: str) -> None:
+    read = READERS[reader]
+    x = torch.randn(3, generator=torch.Generator().manual_seed(1)) + 3
+
+    def by_numbers() -> dict[str, Tensor]:
+        return {"y": x * read(x * x)[0]}
+
+    def by_tensors() -> dict[str, Tensor]:
+        return {"y": x * (x * x)[0]}
+
+    verdict = plumbline.compare(by_numbers, by_tensors, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_a_large_array_is_read_in_part_and_changes_no_bit(server: str) -> None:
+    x = torch.randn(300, 40, generator=torch.Generator().manual_seed(1))
+
+    def program() -> dict[str, Tensor]:
+        held = (x * 2).numpy()
+        return {"y": x / math.sqrt(float(held.var())), "sum": x.sum()}
+
+    plain = program()["y"]
+    taken: list[Tensor] = []
+
+    def watched() -> dict[str, Tensor]:
+        made = program()
+        taken.append(made["y"])
+        return made
+
+    verdict = plumbline.compare(watched, program, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert torch.equal(taken[0], plain)

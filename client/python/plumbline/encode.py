@@ -212,12 +212,14 @@ def _reinterpret(record: tuple[Any, ...]) -> Any:
 
 
 def _read(record: tuple[Any, ...]) -> Any:
-    _, window, number, phase, source, module = record
+    _, window, number, phase, source, module, reader = record
     request = audit_pb2.AuditRequest()
     op = request.op
     op.name = "aten::_local_scalar_dense.default"
     _fill(op.arguments.add(name="self").tensor, window)
     _plain(op.arguments.add(name="value"), "number", number)
+    if reader:
+        op.arguments.add(name="reader").text = reader
     op.phase, op.source, op.module = phase, source, module
     return request
 

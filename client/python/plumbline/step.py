@@ -14,6 +14,7 @@ from .capture import recorder
 from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
 from .defined import DefinedCalls
+from .escapes import Escapes
 from .gate import Gate
 from .held import holder_of
 from .mapping import Side
@@ -69,6 +70,7 @@ class StepCapture:
         self._regions = CompiledRegions(self.recorder)
         self._regions.partial = part is not None
         self._compiler = CompilerWatch(self._regions)
+        self._escapes = Escapes(self.recorder)
 
     @property
     def failure(self) -> CaptureFailed | None:
@@ -109,6 +111,7 @@ class StepCapture:
             if self._modules:
                 self.taps.follow_modules(self._modules, self.recorder.sites.path)
             self.recorder.autocast.enter()
+            self._escapes.install()
             self.recorder.__enter__()
             self._entered = True
         except Exception as error:
@@ -168,6 +171,7 @@ class StepCapture:
 
     def _undo(self) -> None:
         self._compiler.leave()
+        self._escapes.remove()
         self.recorder.autocast.leave()
         self.recorder.sites.on_root = None
         if self.gate is not None:

@@ -64,8 +64,9 @@ Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Gra
   std::vector<bool> narrow{false};
   for (const NumberRead& read : graph.reads) {
     const bool same = their_reads.count(std::bit_cast<std::uint64_t>(read.value)) != 0;
-    error.push_back(
-        std::fmax(error.back(), same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item())));
+    const double off = same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item());
+    const bool rounds = is_float(read.computes) && read.computes != Format::kFloat64;  // What it computes.
+    error.push_back(std::max({error.back(), off, rounds ? unit_roundoff(read.computes) : 0}));
     narrow.push_back(narrow.back() || is_narrow(graph.nodes[read.node].result));
   }
   Uncertainty uncertain;

@@ -1,4 +1,5 @@
-// Numbers that Python computed out of sight, after it had read some of the step's tensors (`x.item()`, float(x)).
+// Numbers that Python computed out of sight, after it had read some of the step's tensors (`x.item()`, float(x),
+// `x.tolist()`), or numpy, which goes on in the format of the tensor that it read.
 //
 // The other program reads other roundings of the same values, and its Python then computes other numbers, without any
 // difference of mathematics. From which reads a number was computed is not known. It is taken as known up to

@@ -59,7 +59,8 @@ void lower_eye(Call& call) {
 // A number leaves for Python.
 void lower_local_scalar_dense(Call& call) {
   const Expr source = reshape(call.tensor("self"), {});
-  call.emitter().graph().reads.push_back({source.id, call.real("value")});
+  const Format computes = call.text("reader", "") == "numpy" ? source.format() : Format::kFloat64;
+  call.emitter().graph().reads.push_back({source.id, call.real("value"), computes});
 }
 
 }  // namespace

@@ -63,6 +63,17 @@ TEST(PythonNumbers, WithoutAReadOrAfterOneOfTheSameBitsEveryDifferenceIsMathemat
   EXPECT_TRUE(mathematics(scaled(a, kOneRead), scaled(b, kOneRead)).disproved());
 }
 
+TEST(PythonNumbers, WhatNumpyComputesIsRoundedAsItsArrayIs) {
+  const auto by = [](double number, Format computes) {
+    Graph graph = scaled(number, kOneRead);
+    graph.reads[0].computes = computes;
+    return graph;
+  };
+  const double a = std::sqrt(2), b = a * (1 + 1e-7);
+  EXPECT_TRUE(mathematics(by(a, Format::kFloat64), by(b, Format::kFloat64)).disproved());
+  EXPECT_TRUE(mathematics(by(a, Format::kFloat32), by(b, Format::kFloat32)).passed());
+}
+
 TEST(PythonNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
   EXPECT_TRUE(mathematics(scaled(1e-3, kOneRead), scaled(2e-3, kOtherRead)).disproved());
   const double shared = std::sqrt(2);  // 5 % more of the same number.

@@ -1,0 +1,78 @@
+"""Tensors that Python reads whole: `tolist()`, `numpy()`, and what numpy itself makes of a tensor. No dispatch mode
+sees it. Their elements are read one by one then, as `item()` reads them, so that the daemon knows: numbers that Python
+computes afterwards may come from them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+if TYPE_CHECKING:
+    from .capture import Recorder
+
+# So many elements of a tensor stand for all: how far a number computed from them may be off hangs on how far they are.
+ELEMENTS_MAX = 64
+_METHODS = ("tolist", "numpy")  # Tensor.__array__ asks for the latter.
+
+
+class Escapes:
+    """Of one step. While it is captured, two methods of torch.Tensor are Python's."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._own: dict[str, Any] = {}  # What torch.Tensor had itself under the method's name; None: it inherits.
+
+    def install(self) -> None:
+        for name in _METHODS:
+            self._own[name] = torch.Tensor.__dict__.get(name)
+            reader = "numpy" if name == "numpy" else ""
+            setattr(torch.Tensor, name, self._followed(getattr(torch.Tensor, name), reader))
+
+    def remove(self) -> None:
+        for name, own in self._own.items():
+            if own is None:
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, own)
+        self._own.clear()
+
+    def _followed(self, method: Callable[..., Any], reader: str) -> Callable[..., Any]:
+        recorder = self.recorder
+
+        @functools.wraps(method)
+        def read_and_told(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            out = method(tensor, *args, **kwargs)
+            if _get_current_dispatch_mode() is recorder and recorder.failure is None and not recorder.silence.depth:
+                try:
+                    recorder.reader = reader
+                    read(tensor)
+                except Exception as error:
+                    recorder.guard(error)
+                finally:
+                    recorder.reader = ""
+            return out
+
+        return read_and_told
+
+
+def read(tensor: torch.Tensor) -> None:
+    """Reads elements of a tensor of floats, all or some that lie evenly apart."""
+    if not tensor.is_floating_point() or tensor.layout != torch.strided:
+        return
+    with torch.no_grad():
+        for place in places(tensor.shape):
+            tensor[place].item()
+
+
+def places(shape: torch.Size) -> Iterator[tuple[int, ...]]:
+    count = shape.numel()
+    for k in range(min(count, ELEMENTS_MAX)):
+        at, place = k * count // min(count, ELEMENTS_MAX), []
+        for size in reversed(shape):
+            at, index = divmod(at, size)
+            place.append(index)
+        yield tuple(reversed(place))
