@@ -54,12 +54,12 @@ std::vector<double> looseness(const MatchSide& side, const Freedoms& freedoms, d
   return loose;
 }
 
-std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms, double error) {
+std::vector<Decision> decisions_of(const MatchSide& side, const Freedoms& freedoms, double error, Halves halves) {
   std::map<NodeId, const GraphDecision::Choice*> choices;
   for (const GraphDecision& decision : side.graph.decisions)
     if (decision.choice) choices[decision.node] = &*decision.choice;
   const std::vector<double> loose = looseness(side, freedoms, error);
-  ExactElements exact(side, freedoms, loose);
+  ExactElements exact(side, freedoms, loose, halves);
   const std::vector<bool> used = used_by_taps(side.graph);
   std::vector<Decision> decisions;
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
@@ -115,8 +115,8 @@ class Sharing {
           const Freedoms& reference_freedoms, double error)
       : target_(target),
         reference_(reference),
-        ours_(decisions_of(target, target_freedoms, error)),
-        theirs_(decisions_of(reference, reference_freedoms, error)),
+        ours_(decisions_of(target, target_freedoms, error, halves_beside(reference))),
+        theirs_(decisions_of(reference, reference_freedoms, error, halves_beside(target))),
         matched_(ours_.size(), false) {}
 
   SharedDecisions run() {
@@ -145,6 +145,11 @@ class Sharing {
   }
 
  private:
+  // Without a trace of the other program nobody knows its rule.
+  static Halves halves_beside(const MatchSide& other) {
+    return other.graph.nodes.empty() ? Halves::kByAnyRule : Halves::kByOwnRule;
+  }
+
   bool has_open_counterpart(const Decision& theirs) const {
     return std::ranges::any_of(ours_,
                                [&](const Decision& ours) { return ours.open && ours.elements == theirs.elements; });

@@ -94,13 +94,6 @@ bool shifts(Primitive primitive) {
          primitive == Primitive::kAmax || primitive == Primitive::kAmin;
 }
 
-// Which way it falls at a tie is a convention.
-bool by_convention(const Graph& graph, NodeId id) {
-  const Primitive primitive = graph.nodes[id].primitive;
-  return is_kink(graph, id) || primitive == Primitive::kRound || primitive == Primitive::kArgmax ||
-         primitive == Primitive::kArgsort;
-}
-
 Loose everything() { return {true, Array()}; }
 
 }  // namespace
@@ -108,17 +101,24 @@ Loose everything() { return {true, Array()}; }
 // What a program itself asks in forward, it means.
 bool is_kink(const Graph& graph, NodeId id) {
   const Primitive primitive = graph.nodes[id].primitive;
-  if (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual)
-    return graph.origins[graph.nodes[id].origin].phase != Phase::kForward;
-  return primitive == Primitive::kSign;
+  const Phase phase = graph.origins[graph.nodes[id].origin].phase;
+  if (primitive >= Primitive::kLess && primitive <= Primitive::kGreaterEqual) return phase != Phase::kForward;
+  return primitive == Primitive::kSign && phase == Phase::kBackward;
 }
 
-ExactElements::ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative)
-    : side_(side), freedoms_(freedoms), relative_(relative) {
+ExactElements::ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative,
+                             Halves halves)
+    : side_(side), freedoms_(freedoms), relative_(relative), halves_(halves) {
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
     given_.push_back(is_given(id));
     possible_.push_back(is_possible(id));
   }
+}
+
+bool ExactElements::by_convention(NodeId id) const {
+  const Primitive primitive = side_.graph.nodes[id].primitive;
+  if (primitive == Primitive::kRound) return halves_ == Halves::kByAnyRule;
+  return is_kink(side_.graph, id) || primitive == Primitive::kArgmax || primitive == Primitive::kArgsort;
 }
 
 // What is free, or seen from elsewhere, is not what its operation makes of its operands.
@@ -148,7 +148,7 @@ bool ExactElements::is_possible(NodeId id) const {
 
 bool ExactElements::settled(NodeId id) const {
   return known_.count(id) != 0 || given_[id] || !possible_[id] || !of_its_own(id) ||
-         (Margins::decides(side_.graph, id) && by_convention(side_.graph, id));
+         (Margins::decides(side_.graph, id) && by_convention(id));
 }
 
 const Loose& ExactElements::of(NodeId id) {
@@ -179,7 +179,7 @@ Loose ExactElements::loose(NodeId id) const {
 }
 
 Loose ExactElements::of_operands(NodeId id) {
-  if (by_convention(side_.graph, id)) return everything();
+  if (by_convention(id)) return everything();
   for (NodeId input : side_.graph.nodes[id].inputs) of(input);
   return any_operand(id);
 }
@@ -227,7 +227,7 @@ Loose ExactElements::decided(NodeId id) const {
   if (node.inputs.size() == 2 && node.inputs[0] == node.inputs[1]) return {};  // A number with itself.
   if (node.primitive == Primitive::kArgmax || node.primitive == Primitive::kArgsort) return everything();
   Array operands;  // Where they are loose; empty: everywhere.
-  if (!by_convention(side_.graph, id)) {
+  if (!by_convention(id)) {
     const Loose loose = any_operand(id);
     if (loose.none()) return {};
     operands = loose.elements;

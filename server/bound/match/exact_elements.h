@@ -1,10 +1,11 @@
 // Which elements of a value no rounding has moved. Sums and products of integers and of other short dyadic numbers are
 // exact in whatever order they are taken: the number of a segment that is a running sum of ones, a label 1 - y, a
-// position that a mask makes. Whether two such elements are equal, and what integer one truncates to, has one outcome.
-// Which slope is taken at a kink, and whether halves are rounded up, is a convention of each program: that is certain
-// only of what was given.
+// position that a mask makes. Whether two such elements are equal, and what integer one is rounded to, has one outcome:
+// halves go where the program's own rule sends them. Which slope backward takes at a kink is a convention: that is
+// certain only of what was given.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -22,11 +23,16 @@ struct Loose {
 // Whether the node tells slopes apart at a kink, as of relu or abs: which one it takes there is a convention.
 bool is_kink(const Graph& graph, NodeId id);
 
+// Where halves go that no rounding made: where the program's own rule sends them; or by the rule of another program, of
+// which nothing is known.
+enum class Halves : std::uint8_t { kByOwnRule, kByAnyRule };
+
 class ExactElements {
  public:
   // `freedoms`: of the items that the program has alone. `relative`: by node, how far values may be off, relative to
   // their size, where they are off. All are referred to.
-  ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative);
+  ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative,
+                Halves halves = Halves::kByOwnRule);
 
   // Works out what the node needs and no more, and keeps it. For a decision, the outcome is meant.
   const Loose& of(NodeId id);
@@ -34,6 +40,7 @@ class ExactElements {
   Loose of_operands(NodeId id);
 
  private:
+  bool by_convention(NodeId id) const;  // Which way the decision falls at a tie.
   bool of_its_own(NodeId id) const;
   bool is_given(NodeId id) const;
   bool is_possible(NodeId id) const;
@@ -50,6 +57,7 @@ class ExactElements {
   const MatchSide& side_;
   const Freedoms& freedoms_;
   const std::vector<double>& relative_;
+  const Halves halves_;
   // A node is given where it was only moved, selected or compared since both programs were given it.
   std::vector<bool> given_;
   std::vector<bool> possible_;  // A node is possible where its operations do not forbid that some element is exact.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/bound/replay/terms.h"
+
 namespace plumbline {
 namespace {
 
@@ -63,6 +65,9 @@ Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* 
   }
   a_ = side.replay.value(node.inputs[0]).expand(node.shape).on_host();
   size_ = root_mean_square(a_);
+  // What is near zero because its terms cancel is off by what these are.
+  terms_ = terms_magnitude(side.graph, side.replay, node.inputs[0]).expand(node.shape).on_host();
+  size_ += root_mean_square(terms_);
   if (node.inputs.size() == 2) {
     selects_ = primitive_ == Primitive::kEqual && (extreme_of(side.graph, node.inputs[1], node.inputs[0]) ||
                                                    extreme_of(side.graph, node.inputs[0], node.inputs[1]));
@@ -99,6 +104,7 @@ double Margins::slack(std::int64_t element) const {
   double size = size_;
   if (a_) size += std::fabs(a_.data()[element]);
   if (b_) size += std::fabs(b_.data()[element]);
+  if (terms_) size += terms_.data()[element];
   return std::isfinite(size) ? relative_ * size : 0;
 }
 

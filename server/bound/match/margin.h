@@ -35,7 +35,7 @@ class Margins {
   Primitive primitive_;
   bool to_bool_ = false;
   bool selects_ = false;  // Which element the largest of a row is: it is one of them whatever is rounded.
-  Array outcomes_, a_, b_;
+  Array outcomes_, a_, b_, terms_;
   Array loose_;
   Array table_, position_;  // A choice has them.
   std::int64_t stride_ = 0;

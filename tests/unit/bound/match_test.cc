@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "server/bound/compute.h"
+#include "server/bound/match/margin.h"
+#include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -281,6 +283,22 @@ TEST(Match, InfinitiesAreComparedInTheirPatternAndWhatIsFiniteByItself) {
   EXPECT_TRUE(agree(compared(program(1, -kInfinity), program(1, -kInfinity))));
   EXPECT_FALSE(agree(compared(program(1 + 1e-6, -kInfinity), program(1, -kInfinity))));
   EXPECT_FALSE(agree(compared(program(1, -kInfinity), program(1, 0))));
+}
+
+// What is near zero as its terms cancel is off by what these are, not by what is left of them.
+TEST(Margins, ASignOfADifferenceIsOpenWhereItsTermsMayMeet) {
+  for (const Primitive primitive : {Primitive::kSub, Primitive::kAdd}) {
+    GraphBuilder g;
+    const double second = primitive == Primitive::kSub ? 1 : -1;
+    const NodeId a = g.leaf({3}, {1, 1, 1}), b = g.leaf({3}, {second * (1 + 0x1p-22), second * (1 - 0x1p-22), 0});
+    const NodeId apart = g.op(primitive, {a, b}, {3}), sign = g.op(Primitive::kSign, {apart}, {3});
+    g.tap("sign", TapKind::kValue, sign, {-1, 1, 1});
+    const Replay exact = replay(g.graph, leaf_values(g.graph), Precision::kExact);
+    const Margins margins({g.graph, exact}, sign, nullptr, 0x1p-21);
+    EXPECT_EQ(margins.jump(0), 2);
+    EXPECT_EQ(margins.jump(1), 2);
+    EXPECT_EQ(margins.jump(2), 0);
+  }
 }
 
 }  // namespace

@@ -144,8 +144,9 @@ TEST(Quantise, RoundingsOfTwoKindsAreFormatsInBoth) {
   EXPECT_EQ(found.bounds.match.reference_grids.size(), 1U);
 }
 
-TEST(Quantise, ATieMayGoEitherWay) {
-  // 2.5 steps, which one program rounds to 2 and the other, by floor(x + 1/2), to 3.
+// Where a rounding led to the tie, it may go either way: tests/scenario/e_round_half.py.
+TEST(Quantise, ATieThatNothingRoundedIsEachProgramsOwnRule) {
+  // 2.5 steps, which one program rounds to 2 and the other, by floor(x + 1/2), to 3: no execution of either does else.
   const std::vector<double> x = {2.5 * kStep, 0.3 * kStep};
   GraphBuilder b;
   const NodeId leaf = b.leaf({2}, x, Format::kFloat32, "x");
@@ -163,7 +164,7 @@ TEST(Quantise, ATieMayGoEitherWay) {
   other.tap("q", TapKind::kValue, other.op(Primitive::kRound, {divided}, {2}), {2, 0});
   for (const bool exchanged : {false, true}) {
     const Compared found = exchanged ? compared(other.graph, b.graph) : compared(b.graph, other.graph);
-    EXPECT_TRUE(found.mathematics().passed()) << found.mathematics().deviation;
+    EXPECT_TRUE(found.mathematics().failed());
   }
 }
 
