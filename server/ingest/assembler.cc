@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/arguments.h"
-#include "server/ingest/beyond_share.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -233,6 +232,7 @@ TraceAssembler::Result TraceAssembler::end(const v1::StepEnd& end) {
   if (wrong) return fail(std::move(wrong));
   trace_->digest = digest();
   done_.trace = std::shared_ptr<const Trace>(std::move(trace_));
+  settle();
   done_.memory = std::move(memory_);
   done_.trace_id = trace_id_;
   memory_ = MemoryBudget::Reservation(options_.budget, options_.share);
@@ -538,28 +538,6 @@ Violation TraceAssembler::take_payloads() {
   return {};
 }
 
-TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
-  if (bytes > options_.step_bytes_max - std::min(options_.step_bytes_max, bytes_)) {
-    return fail(exhausted("step", StrCat("the step takes more than the ", options_.step_bytes_max,
-                                         " bytes that --memory-limit leaves for one step")));
-  }
-  switch (memory_.take(bytes)) {
-    case MemoryBudget::Answer::kGranted:
-      bytes_ += bytes;
-      return {};
-    case MemoryBudget::Answer::kWait:
-      return {Progress::kWait, {}};
-    case MemoryBudget::Answer::kBeyondShare:
-      return fail(beyond_share(*options_.share, bytes_ + bytes));
-    case MemoryBudget::Answer::kDeadlock:
-      break;
-  }
-  Violation full = exhausted("step", StrCat("all open steps together take more than the ", options_.budget->limit(),
-                                            " bytes that --memory-limit leaves for them"));
-  full.of_the_moment = true;
-  return fail(std::move(full));
-}
-
 TraceAssembler::Result TraceAssembler::fail(Violation violation) {
   failed_ = true;
   drop();
@@ -574,6 +552,7 @@ void TraceAssembler::drop() {
   expected_.clear();
   expected_.shrink_to_fit();
   memory_.release();
+  arrived_ = 0;
 }
 
 void TraceAssembler::hash(const google::protobuf::MessageLite& message, char kind) {

@@ -58,6 +58,12 @@ class TraceAssembler {
   Result add(const v1::AuditRequest& frame);
   // A data frame whose bytes are read straight from where they were received. They are read only if it is taken.
   Result add(const Chunk& chunk, ByteSource* source);
+  // A message of so many bytes came, and is about to be parsed: they are charged to the open step, or to the one that
+  // begins with it, until settle(). kStepFailed: there is no memory for it, and it would be waited for in vain; without
+  // an open step there is nothing that failed.
+  Result arrive(std::uint64_t bytes);
+  // What the message held was charged by itself, or is gone.
+  void settle();
   AssembledStep take_step() { return std::move(done_); }
   // Fails the open step by what is not its own fault: the daemon's.
   Result abandon(Violation violation) { return fail(std::move(violation)); }
@@ -119,6 +125,7 @@ class TraceAssembler {
   Payloads payloads_;
   std::vector<Expected> expected_;
   MemoryBudget::Reservation memory_;
+  std::uint64_t arrived_ = 0;  // Part of it: of the message at hand.
   struct FreeState {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };

@@ -14,8 +14,13 @@ inline constexpr std::uint64_t kBatchBytesMax = 256u << 10;
 // A chunk in shared memory is no larger, so that copying it takes a millisecond.
 inline constexpr std::uint64_t kRegionChunkBytesMax = 8u << 20;
 inline constexpr std::size_t kRegionsMax = 8;  // A stream has no more, since each holds a descriptor.
-inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;  // Credit ahead of what was received.
+// Credit ahead of what was received. It is what a stream may have in the transport's buffers beside --memory-limit;
+// a message that was read is charged before it is parsed, or waits in its place.
+inline constexpr std::uint64_t kWindowBytesMin = 2 * kMessageBytesMax;
 inline constexpr std::uint64_t kWindowBytesMax = 16u << 20;
+// Parsed, a message takes up to some 40 times its bytes. One that is larger than this is charged before, and leaves
+// nothing behind.
+inline constexpr std::uint64_t kParsedKeptBytesMax = 4u << 10;
 inline constexpr std::uint64_t kResponseBytesQueuedMax = 16u << 20;  // Unread by the client: reading stops.
 
 // What a payload takes beside its bytes.

@@ -1,5 +1,6 @@
 #include "server/ingest/memory_budget.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace plumbline {
@@ -42,17 +43,23 @@ MemoryBudget::Answer MemoryBudget::Reservation::take(std::uint64_t bytes) {
   return Answer::kWait;
 }
 
-void MemoryBudget::Reservation::release() {
-  if (budget_ == nullptr) return;
+void MemoryBudget::Reservation::release() { give_back(bytes_); }
+
+void MemoryBudget::Reservation::give_back(std::uint64_t bytes) {
+  bytes = std::min(bytes, bytes_);
+  if (budget_ == nullptr) {
+    bytes_ -= bytes;
+    return;
+  }
   std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(budget_->mutex_);
     if (waiting_) budget_->waiting_ -= bytes_;
     waiting_ = false;
-    if (bytes_ == 0) return;
-    budget_->used_ -= bytes_;
-    if (share_ != nullptr) share_->used_ -= bytes_;
-    bytes_ = 0;
+    if (bytes == 0) return;
+    budget_->used_ -= bytes;
+    if (share_ != nullptr) share_->used_ -= bytes;
+    bytes_ -= bytes;
     ++budget_->releases_;
     callbacks.swap(budget_->callbacks_);
   }

@@ -49,6 +49,8 @@ class MemoryBudget {
     // callback must not block and must not call into the budget.
     void when_released(std::function<void()> callback);
     void release();
+    // Gives a part of what it holds back: at most all of it.
+    void give_back(std::uint64_t bytes);
     std::uint64_t bytes() const { return bytes_; }
 
    private:

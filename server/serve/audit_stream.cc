@@ -148,7 +148,7 @@ void AuditStream::OnReadDone(bool ok) {
 }
 
 void AuditStream::open() {
-  const bool parsed = parse(&read_, &request_);
+  const bool parsed = read_.Length() <= limits::kParsedKeptBytesMax && parse(&read_, &request_);
   received_ += read_.Length();
   read_.Clear();
   if (!parsed || request_.frame_case() != v1::AuditRequest::kOpen) {
@@ -225,10 +225,7 @@ void AuditStream::take_frame() {
     if (data) result = assemble([&] { return assembler_->add(chunk, &source); });
   }
   if (!data) {
-    if (!parse(&read_, &request_)) {
-      return end(to_grpc_status(
-          invalid("frame", "an AuditRequest", StrCat(read_.Length(), " bytes that do not parse as one"))));
-    }
+    if (!parse_charged()) return;
     if (request_.has_region()) {
       add_region(request_.region());
     } else if (request_.has_drop_region()) {
@@ -244,11 +241,32 @@ void AuditStream::take_frame() {
     if (request_.has_step_end()) ack_due_ = true;  // Tells the client that the step is here.
   }
   // Here and now: its slices are the transport's. A frame that has to wait is read again.
-  if (result.progress != TraceAssembler::Progress::kWait) {
-    received_ += read_.Length();
-    read_.Clear();
-  }
+  if (result.progress != TraceAssembler::Progress::kWait) done_with_message();
   if (take(std::move(result))) next_frame();
+}
+
+bool AuditStream::parse_charged() {
+  if (!message_charged_ && read_.Length() > limits::kParsedKeptBytesMax) {
+    auto arrived = assembler_->arrive(read_.Length());
+    if (arrived.progress == TraceAssembler::Progress::kStepFailed && !assembler_->in_step()) {
+      end_by(to_status(arrived.violation));  // There is no step that could fail for it.
+      return false;
+    }
+    if (!take(std::move(arrived))) return false;
+    message_charged_ = true;
+  }
+  if (parse(&read_, &request_)) return true;
+  end(to_grpc_status(invalid("frame", "an AuditRequest", StrCat(read_.Length(), " bytes that do not parse as one"))));
+  return false;
+}
+
+void AuditStream::done_with_message() {
+  received_ += read_.Length();
+  // A parsed message may be many times as large as its bytes, and would keep all of that for the next one.
+  if (read_.Length() > limits::kParsedKeptBytesMax) v1::AuditRequest().Swap(&request_);
+  read_.Clear();
+  message_charged_ = false;
+  if (assembler_ != nullptr) assembler_->settle();
 }
 
 TraceAssembler::Result AuditStream::assemble(const std::function<TraceAssembler::Result()>& add) {
@@ -280,8 +298,7 @@ void AuditStream::take_batch() {
     if (ending_) return;
   }
   batch_next_ = 0;
-  received_ += read_.Length();
-  read_.Clear();
+  done_with_message();
   next_frame();
 }
 
@@ -295,6 +312,7 @@ bool AuditStream::take(TraceAssembler::Result result) {
     case TraceAssembler::Progress::kTaken:
       break;
     case TraceAssembler::Progress::kWait:
+      v1::AuditRequest().Swap(&request_);  // What waits is the message as it came; it is parsed again.
       assembler_->when_released([self = weak_from_this(), disk = service_->parts().disk] {
         disk->post([self] {
           const auto stream = self.lock();

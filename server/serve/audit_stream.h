@@ -66,6 +66,8 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void steer(const v1::Pace& pace);
   void next_frame();  // Reads on, unless too much is unanswered.
   void read();
+  bool parse_charged();  // Parses read_ into request_, its bytes charged before. False: it waits, or the stream ends.
+  void done_with_message();
   void note_arrival();  // Notes that what read() asked for has arrived.
   void half_closed();
   void submit_step();
@@ -106,6 +108,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::unique_ptr<TraceAssembler> assembler_;
   const std::shared_ptr<StepClient> client_ = std::make_shared<StepClient>();
   std::optional<Steering> steering_;  // Where the run has a budget.
+  bool message_charged_ = false;      // The one in read_.
   int batch_next_ = 0;                // Frames of the batch in read_ that were taken.
   // Since when the client is waited for: for a frame, or to take the end. InfiniteFuture: it is not.
   absl::Time waiting_since_ = absl::InfiniteFuture();

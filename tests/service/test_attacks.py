@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from attacks import evicted, hogs, in_place, replays, sharded, stalled, step_number
+from attacks import evicted, hogs, in_place, replays, sharded, stalled, step_number, swollen
 from attacks.honest import Honest
 from google.rpc import code_pb2, status_pb2
 from stream_client import Client, StepFrames
@@ -107,6 +107,18 @@ def test_streams_that_say_nothing_end(
     assert len(refused) == 11
     details = status_pb2.Status.FromString(dict(refused[0].call.trailing_metadata())["grpc-status-details-bin"]).details
     assert [detail.type_url.rsplit(".", 1)[-1] for detail in details] == ["QuotaFailure", "RetryInfo"]
+
+
+def test_what_a_message_takes_when_it_is_parsed_goes_with_it(
+    new_daemon: Callable[..., DaemonProcess], connect: Callable[[DaemonProcess], Client]
+) -> None:
+    """Of 24 streams each would keep some 30 MiB."""
+    daemon = new_daemon("--memory-limit=64MiB")
+    with Honest(daemon.address):
+        swollen.empty_arguments(connect(daemon), 2, "before")
+        before = peak_mib(daemon)
+        swollen.empty_arguments(connect(daemon), 24)
+    assert peak_mib(daemon) < before + 150
 
 
 def test_a_run_whose_step_waits_is_not_forgotten(

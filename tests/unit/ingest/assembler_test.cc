@@ -190,6 +190,38 @@ TEST(Assembler, WhatWasAnnouncedIsNotTakenFromOthers) {
   EXPECT_EQ(assembler.add(chunk(2, 0, 200000, "x")).violation.field, "data.total") << "of its own step it is";
 }
 
+TEST(Assembler, AMessageIsChargedUntilItsContentIs) {
+  MemoryBudget budget(1 << 20);
+  TraceAssembler::Options options = options_of_a_run();
+  options.budget = &budget;
+  TraceAssembler one(options), two(options);
+  const auto frames = frames_of_a_step(1);
+  ASSERT_EQ(one.add(frames[0]).progress, Progress::kTaken);
+  const std::uint64_t before = budget.used();
+  ASSERT_EQ(one.arrive(600000).progress, Progress::kTaken);
+  EXPECT_EQ(budget.used(), before + 600000);
+  EXPECT_EQ(two.arrive(600000).progress, Progress::kWait);
+  bool called = false;
+  two.when_released([&called] { called = true; });
+  ASSERT_EQ(one.add(frames[1]).progress, Progress::kTaken);
+  one.settle();
+  EXPECT_TRUE(called);
+  EXPECT_LT(budget.used(), 600000u) << "the content alone";
+  EXPECT_EQ(two.arrive(600000).progress, Progress::kTaken);
+
+  // Who waits for nobody is refused: with a step open, that step.
+  EXPECT_EQ(one.arrive(2 << 20).progress, Progress::kWait);
+  two.settle();
+  const auto refused = one.arrive(2 << 20);
+  EXPECT_EQ(refused.progress, Progress::kStepFailed);
+  EXPECT_TRUE(refused.violation.of_the_moment);
+  EXPECT_EQ(budget.used(), 0u) << "what the step held is given back";
+  EXPECT_EQ(one.arrive(600000).progress, Progress::kTaken);
+  EXPECT_EQ(budget.used(), 0u) << "the rest of it is skimmed";
+  EXPECT_EQ(two.arrive(2 << 20).progress, Progress::kStepFailed);
+  EXPECT_FALSE(two.in_step());
+}
+
 TEST(Assembler, ATraceHoldsItsMemoryUntilItIsGone) {
   MemoryBudget budget(1 << 20);
   auto options = options_of_a_run();

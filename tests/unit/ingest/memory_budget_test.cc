@@ -83,6 +83,22 @@ TEST(MemoryBudget, ReservationsOfAShareTakeNoMoreThanItTogether) {
   EXPECT_EQ(one.take(5), Answer::kGranted) << "what was moved from belongs to the share yet";
 }
 
+TEST(MemoryBudget, APartGivenBackIsOthersAtOnce) {
+  MemoryBudget budget(100);
+  MemoryBudget::Reservation one(&budget), two(&budget);
+  ASSERT_EQ(one.take(90), Answer::kGranted);
+  ASSERT_EQ(two.take(20), Answer::kWait);
+  bool called = false;
+  two.when_released([&called] { called = true; });
+  one.give_back(30);
+  EXPECT_TRUE(called);
+  EXPECT_EQ(one.bytes(), 60u);
+  EXPECT_EQ(two.take(20), Answer::kGranted);
+  one.give_back(UINT64_MAX);
+  EXPECT_EQ(one.bytes(), 0u);
+  EXPECT_EQ(budget.used(), 20u);
+}
+
 TEST(MemoryBudget, CallsBackOnce) {
   MemoryBudget budget(100);
   MemoryBudget::Reservation one(&budget), two(&budget), three(&budget);
