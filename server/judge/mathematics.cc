@@ -12,6 +12,17 @@ std::string first_module(const Bounds& bounds) {
   return {};
 }
 
+// Names one of them, with its line: the target's first, or else the reference's.
+std::string first_unmodelled(const JudgeInput& input) {
+  for (const Graph* program : {input.graph, input.reference}) {
+    if (program == nullptr || program->opaque.empty()) continue;
+    const Origin& origin = program->origins[program->opaque.front().origin];
+    return ": " + origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")") + " in the " +
+           (program == input.graph ? "target" : "reference");
+  }
+  return "";
+}
+
 }  // namespace
 
 // The largest relative uncertainty of a number that Python computed, and where it came in.
@@ -121,7 +132,8 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   if (!bounds.cuts_complete) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
            "Target and reference differ at " + broken->name +
-               ", but operations that are not modelled, and have no counterpart, may lie before it.",
+               ", but operations that are not modelled, and have no counterpart, may lie before it" +
+               first_unmodelled(input) + ".",
            broken, &broken->mathematics);
     return true;
   }
