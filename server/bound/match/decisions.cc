@@ -175,10 +175,11 @@ class Sharing {
     const Primitive primitive = reference_.graph.nodes[theirs.node].primitive;
     std::optional<std::size_t> best;
     Agreed how;
-    // The fewest elements that came out otherwise; of equals one without a counterpart, of the same primitive, the
-    // first.
+    // One that comes out alike everywhere; otherwise one of the same primitive, as near a tie many agree; of these the
+    // fewest elements that came out otherwise; of equals one without a counterpart, of the same primitive, the first.
     const auto rank = [&](std::size_t t, const Agreed& agreed) {
-      return std::tuple(agreed.differing, bool{matched_[t]}, target_.graph.nodes[ours_[t].node].primitive != primitive);
+      const bool another = target_.graph.nodes[ours_[t].node].primitive != primitive;
+      return std::tuple(agreed.differing > 0 && another, agreed.differing, bool{matched_[t]}, another);
     };
     for (std::size_t t = 0; t < ours_.size(); ++t) {
       if (ours_[t].elements != theirs.elements) continue;
@@ -189,7 +190,7 @@ class Sharing {
       if (!agreed || (best && !(rank(t, *agreed) < rank(*best, how)))) continue;
       best = t;
       how = *agreed;
-      if (rank(t, how) == std::tuple(std::uint64_t{0}, false, false)) break;
+      if (rank(t, how) == std::tuple(false, std::uint64_t{0}, false, false)) break;
     }
     // Slopes that differ at a kink are one of many each: neither is the other's.
     const bool kinks = best && (is_kink(target_.graph, ours_[*best].node) || is_kink(reference_.graph, theirs.node));

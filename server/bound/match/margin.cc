@@ -35,6 +35,25 @@ double root_mean_square(const Array& x) {
   return finite == 0 ? 0 : std::sqrt(squares / finite);
 }
 
+bool is_zero(const Graph& graph, NodeId id) {
+  return graph.nodes[id].primitive == Primitive::kConstant && graph.nodes[id].attributes.scalar == 0;
+}
+
+// What a decision looks at first. Whether a relu's result is positive is whether its argument is, and that is zero only
+// at the tie.
+NodeId first_operand(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  const NodeId operand = node.inputs[0];
+  const Node& relu = graph.nodes[operand];
+  if (node.primitive != Primitive::kGreater || relu.primitive != Primitive::kSelect ||
+      !is_zero(graph, node.inputs[1]) || !is_zero(graph, relu.inputs[2]))
+    return operand;
+  const Node& condition = graph.nodes[relu.inputs[0]];
+  const bool own = condition.primitive == Primitive::kGreater && condition.inputs[0] == relu.inputs[1] &&
+                   is_zero(graph, condition.inputs[1]);
+  return own ? relu.inputs[1] : operand;
+}
+
 }  // namespace
 
 bool Margins::decides(const Graph& graph, NodeId id) {
@@ -60,14 +79,14 @@ Margins::Margins(const MatchSide& side, NodeId id, const GraphDecision::Choice* 
     table_ = side.replay.value(choice->table).on_host();
     position_ = side.replay.value(choice->position).on_host();
     stride_ = choice->stride;
-    size_ = root_mean_square(table_);
+    size_ = root_mean_square(terms_magnitude(side.graph, side.replay, choice->table).on_host());
     return;
   }
-  a_ = side.replay.value(node.inputs[0]).expand(node.shape).on_host();
-  size_ = root_mean_square(a_);
-  // What is near zero because its terms cancel is off by what these are.
-  terms_ = terms_magnitude(side.graph, side.replay, node.inputs[0]).expand(node.shape).on_host();
-  size_ += root_mean_square(terms_);
+  const NodeId first = first_operand(side.graph, id);
+  a_ = side.replay.value(first).expand(node.shape).on_host();
+  // What is near zero because its terms cancel is off by what these are. They are no less than the value.
+  terms_ = terms_magnitude(side.graph, side.replay, first).expand(node.shape).on_host();
+  size_ = root_mean_square(terms_);
   if (node.inputs.size() == 2) {
     selects_ = primitive_ == Primitive::kEqual && (extreme_of(side.graph, node.inputs[1], node.inputs[0]) ||
                                                    extreme_of(side.graph, node.inputs[0], node.inputs[1]));
@@ -102,9 +121,8 @@ double Margins::margin(std::int64_t element, double outcome) const {
 
 double Margins::slack(std::int64_t element) const {
   double size = size_;
-  if (a_) size += std::fabs(a_.data()[element]);
-  if (b_) size += std::fabs(b_.data()[element]);
   if (terms_) size += terms_.data()[element];
+  if (b_) size += std::fabs(b_.data()[element]);
   return std::isfinite(size) ? relative_ * size : 0;
 }
 
