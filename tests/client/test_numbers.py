@@ -206,3 +206,27 @@ def test_a_large_array_is_read_in_part_and_changes_no_bit(server: str) -> None:
     verdict = plumbline.compare(watched, program, server)
     assert verdict.verdict == "TYPE_I", verdict.explain()
     assert torch.equal(taken[0], plain)
+
+
+def test_what_numpy_writes_in_place_is_seen(server: str) -> None:
+    """Nobody knows how numpy computed it: there is nothing to accuse."""
+    w, x = torch.randn(8, 4), torch.randn(16, 8)
+
+    def by_numpy() -> dict[str, Tensor]:
+        made = x @ w
+        held = made.numpy()
+        held /= 3
+        return {"y": made.tanh()}
+
+    taken: list[Tensor] = []
+
+    def watched() -> dict[str, Tensor]:
+        taken.append(by_numpy()["y"])
+        return {"y": taken[-1]}
+
+    verdict = plumbline.compare(watched, lambda: {"y": (x @ w * (1 / 3)).tanh()}, server)
+    assert verdict.verdict != "TYPE_II" and verdict.grade != "PROVEN", verdict.explain()
+    assert verdict.coverage.opaque == 1, verdict.explain()
+    assert torch.equal(taken[0], by_numpy()["y"])
+    verdict = plumbline.compare(by_numpy, by_numpy, server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_I", "MATCH"), verdict.explain()

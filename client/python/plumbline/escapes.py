@@ -1,6 +1,6 @@
 """Tensors that Python reads whole: `tolist()`, `numpy()`, and what numpy itself makes of a tensor. No dispatch mode
 sees it. Their elements are read one by one then, as `item()` reads them, so that the daemon knows: numbers that Python
-computes afterwards may come from them."""
+computes afterwards may come from them. What numpy holds it may also write."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ class Escapes:
                 try:
                     recorder.reader = reader
                     read(tensor)
+                    if reader == "numpy":
+                        recorder.storages.lend(tensor)
                 except Exception as error:
                     recorder.guard(error)
                 finally:

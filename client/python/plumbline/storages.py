@@ -301,6 +301,25 @@ class StorageTable:
             self._records.append(("part", window, *known))
         return window
 
+    def lend(self, tensor: torch.Tensor) -> None:
+        """Somebody who is not seen holds the tensor's storage from now on, and may write it: numpy does. At each read
+        its content tells whether he did, unless an operation wrote it since."""
+        entry = self._storages.get(tensor.untyped_storage()._cdata)
+        if entry is not None and entry.value and entry.pending is None:
+            self._lend(entry)
+
+    def _lend(self, entry: Storage) -> None:
+        storage = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
+        value, content = entry.value, self._arena.copy_storage(storage, 0, storage.nbytes())
+
+        def confirm() -> None:
+            held = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
+            if entry.value == value and not same_content(held, content):
+                self._out_of_sight(entry, held, entry.dtype)
+            self._lend(entry)
+
+        entry.pending = confirm
+
     def _stranger(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Storage:
         """Meets a storage that is read before anything was seen to write it."""
         entry = Storage(storage._weak_ref(), DATA, "", self.epoch)
