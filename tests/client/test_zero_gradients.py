@@ -154,3 +154,17 @@ def test_a_gradient_that_is_small_but_not_zero_is_measured_by_itself(server: str
 
     verdict = plumbline.compare(lambda: program(1.01e-6), lambda: program(1e-6), server)
     assert verdict.verdict == "TYPE_II" and verdict.grade == "PROVEN", verdict.explain()
+
+
+@pytest.mark.parametrize("take", [lambda d: torch.argsort(d)[:3], lambda d: torch.topk(d, 3).indices])
+def test_an_order_of_what_is_zero_is_no_difference(server: str, take: Callable[[Tensor], Tensor]) -> None:
+    """Softmax's gradient adds up to zero over each row: which row's sum is the largest, rounding decides."""
+    a, g = drawn(1, 16, 5), drawn(2, 16, 5)
+
+    def rows(p: Tensor) -> dict[str, Tensor]:
+        return {"rows": g[take((p * (g - (p * g).sum(-1, keepdim=True))).sum(-1))]}
+
+    verdict = plumbline.compare(
+        lambda: rows(a.softmax(-1)), lambda: rows(a.exp() / a.exp().sum(-1, keepdim=True)), server
+    )
+    assert verdict.verdict == "TYPE_I", verdict.explain()

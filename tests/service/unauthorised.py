@@ -28,7 +28,7 @@ CALL_S_MAX = 20.0
 WATCH_S = 0.5  # Watching does not end by itself.
 
 # Answered to everybody who has a name: with what is his.
-OPEN_TO_ALL = {"ListJobs", "ListVerdicts", "GetStats", "WatchVerdicts", "ListGolden", "GetServerInfo"}
+OPEN_TO_ALL = {"ListJobs", "ListVerdicts", "ListAudits", "GetStats", "WatchVerdicts", "ListGolden", "GetServerInfo"}
 
 
 @dataclass(frozen=True)

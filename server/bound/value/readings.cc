@@ -114,15 +114,32 @@ std::optional<NodeId> rounded_to_grid(const Graph& graph, NodeId id, const std::
   return std::nullopt;
 }
 
+// Tells of each node whether it is made into the number of a row. A rounding there is no format: it names a place.
+std::vector<bool> numbers_of_rows(const Graph& graph) {
+  std::vector<bool> numbers(graph.nodes.size(), false);
+  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+    const Node& node = graph.nodes[id];
+    const Primitive p = node.primitive;
+    if (p == Primitive::kGatherRows || p == Primitive::kScatterAdd) numbers[node.inputs[1]] = true;
+    const bool keeps = p == Primitive::kWindow || p == Primitive::kCast || p == Primitive::kTrunc ||
+                       p == Primitive::kMax || p == Primitive::kMin || p == Primitive::kAdd || p == Primitive::kSub ||
+                       p == Primitive::kSelect;
+    if (!numbers[id] || !(keeps || !is_float(node.result))) continue;
+    for (NodeId input : node.inputs) numbers[input] = true;
+  }
+  return numbers;
+}
+
 // The graph where quantisers pass on what they are given; empty: it has none.
 std::optional<Graph> without_grids(const Graph& graph) {
+  const std::vector<bool> numbers = numbers_of_rows(graph);
   std::set<NodeId> random;
   for (const GraphLeaf& leaf : graph.leaves)
     if (leaf.role == LeafRole::kRandom) random.insert(leaf.node);
   std::optional<Graph> passing;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const std::optional<NodeId> rounded = rounded_to_grid(graph, id, random);
-    if (!rounded) continue;
+    if (!rounded || numbers[id]) continue;
     if (!passing) passing = graph;
     Node& node = passing->nodes[id];
     node.primitive = Primitive::kWindow;
