@@ -350,7 +350,8 @@ def test_connections_of_one_peer_are_capped(new_daemon: Callable[..., DaemonProc
     daemon.directory.chmod(0o711)
     for address in (daemon.address, f"127.0.0.1:{port_of(daemon)}"):
         held = [connected(address, GREETING) for _ in range(30)]
-        assert sum(is_served(each) for each in held) == 10
+        # The connection that asked whether the daemon is up may not have ended yet.
+        assert sum(is_served(each) for each in held) in (9, 10)
         assert "--max-connections-per-peer" in daemon.log()
         program = "found = code(lambda: verdicts.ListJobs(query_pb2.ListJobsRequest(), timeout=20))"
         assert as_user(daemon.address, program) == "OK"
