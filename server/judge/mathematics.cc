@@ -12,14 +12,24 @@ std::string first_module(const Bounds& bounds) {
   return {};
 }
 
-// Names one of them, with its line: the target's first, or else the reference's.
+std::int64_t calls_of(const Graph* program, const std::string& op) {
+  if (program == nullptr) return 0;
+  return std::ranges::count_if(program->opaque,
+                               [&](const OpaqueCall& call) { return program->origins[call.origin].op == op; });
+}
+
+// Names one of them, with its line: one that the other program does not call as often, or else the first.
 std::string first_unmodelled(const JudgeInput& input) {
-  for (const Graph* program : {input.graph, input.reference}) {
-    if (program == nullptr || program->opaque.empty()) continue;
-    const Origin& origin = program->origins[program->opaque.front().origin];
-    return ": " + origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")") + " in the " +
-           (program == input.graph ? "target" : "reference");
-  }
+  for (const bool uneven : {true, false})
+    for (const Graph* program : {input.graph, input.reference}) {
+      if (program == nullptr) continue;
+      for (const OpaqueCall& call : program->opaque) {
+        const Origin& origin = program->origins[call.origin];
+        if (uneven && calls_of(input.graph, origin.op) == calls_of(input.reference, origin.op)) continue;
+        return ": " + origin.op + (origin.source.empty() ? "" : " (" + origin.source + ")") + " in the " +
+               (program == input.graph ? "target" : "reference");
+      }
+    }
   return "";
 }
 

@@ -215,16 +215,22 @@ def test_what_numpy_writes_in_place_is_seen(server: str) -> None:
     def by_numpy() -> dict[str, Tensor]:
         made = x @ w
         held = made.numpy()
+        before = made.sum() + made.amax()  # What numpy only holds is what it was.
         held /= 3
-        return {"y": made.tanh()}
+        return {"y": made.tanh(), "before": before}
+
+    def by_tensors() -> dict[str, Tensor]:
+        made = x @ w
+        return {"y": (made * (1 / 3)).tanh(), "before": made.sum() + made.amax()}
 
     taken: list[Tensor] = []
 
     def watched() -> dict[str, Tensor]:
-        taken.append(by_numpy()["y"])
-        return {"y": taken[-1]}
+        found = by_numpy()
+        taken.append(found["y"])
+        return found
 
-    verdict = plumbline.compare(watched, lambda: {"y": (x @ w * (1 / 3)).tanh()}, server)
+    verdict = plumbline.compare(watched, by_tensors, server)
     assert verdict.verdict != "TYPE_II" and verdict.grade != "PROVEN", verdict.explain()
     assert verdict.coverage.opaque == 1, verdict.explain()
     assert torch.equal(taken[0], by_numpy()["y"])

@@ -5,7 +5,7 @@ Records are plain tuples, turned into messages on the transport's thread (encode
     ("leaf", value, dtype, count, role, name, payload, (part, window) of what ranks share or None)
     ("data", payload, content)
     ("op", OperatorInfo, arguments, results, phase, source, module, decision payload)
-    ("read", window, number, phase, source, module, who computes with it: "" is Python, "numpy" in the tensor's format)
+    ("read", window, number, phase, source, module, by what: "" is item(), else tolist or numpy)
     ("draw", name of the leaf, info, arguments, phase, module, source)
     ("reinterpret", window before, window after, count, payload)
     ("tap", name, kind, [(window, weight, payload)], reference payload, reference dtype, scale, guard, part or None)
@@ -133,7 +133,7 @@ class Recorder(TorchDispatchMode):
         self.on_copies: Callable[[OperatorInfo, Any, list[Any], Any], None] | None = None
         self._scalars: dict[tuple[type, Any], Window] = {}
         self.numbers_read: set[Window] = set()  # What Python was told so far.
-        self.reader = ""  # Who is told: "numpy", or Python.
+        self.reader = ""  # By what a tensor is read whole: "tolist", "numpy"; empty: a number is read by itself.
         self.exchanges = Exchanges(self)
 
     @classmethod
@@ -377,7 +377,8 @@ class Recorder(TorchDispatchMode):
             return
         self.numbers_read.add(window)
         self.records.append(("read", window, number, phase, source, module, self.reader))
-        if number not in _TRIVIAL and math.isfinite(number):
+        # One of many elements may equal a number of the text by chance.
+        if not self.reader and number not in _TRIVIAL and math.isfinite(number):
             self._scalars[(type(number), number)] = window
 
     def emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:

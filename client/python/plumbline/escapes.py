@@ -29,8 +29,7 @@ class Escapes:
     def install(self) -> None:
         for name in _METHODS:
             self._own[name] = torch.Tensor.__dict__.get(name)
-            reader = "numpy" if name == "numpy" else ""
-            setattr(torch.Tensor, name, self._followed(getattr(torch.Tensor, name), reader))
+            setattr(torch.Tensor, name, self._followed(getattr(torch.Tensor, name), name))
 
     def remove(self) -> None:
         for name, own in self._own.items():
@@ -50,7 +49,7 @@ class Escapes:
                 try:
                     recorder.reader = reader
                     read(tensor)
-                    if reader == "numpy":
+                    if reader == "numpy" and tensor.device.type == "cpu":  # Of other devices it holds a copy.
                         recorder.storages.lend(tensor)
                 except Exception as error:
                     recorder.guard(error)

@@ -314,7 +314,10 @@ class StorageTable:
 
         def confirm() -> None:
             held = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
-            if entry.value == value and not same_content(held, content):
+            if entry.value == value and same_content(held, content):
+                entry.pending = confirm  # The copy serves again: a storage may be read often.
+                return
+            if entry.value == value:
                 self._out_of_sight(entry, held, entry.dtype)
             self._lend(entry)
 
