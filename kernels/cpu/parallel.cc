@@ -21,7 +21,7 @@ namespace {
 using Body = std::function<void(std::int64_t, std::int64_t)>;
 
 constexpr int kBack = 10;  // This much nice leaves a tenth of the time where there is too little for all.
-// How long a thread that stands back runs at a time. Since Linux 6.12 a thread that wakes up and asks for less (3 ms
+// How long a thread that computes runs at a time. Since Linux 6.12 a thread that wakes up and asks for less (3 ms
 // unless it says otherwise) does not wait for the end of it. Nice alone makes it wait, at every wake-up.
 constexpr std::uint64_t kSliceNs = 100'000'000;
 
@@ -33,6 +33,12 @@ struct Attributes {
   std::uint32_t priority;
   std::uint64_t runtime_ns, deadline_ns, period_ns;
 };
+
+// An older kernel takes the nice alone.
+void run_in_long_slices(int nice) {
+  const Attributes attributes{sizeof(Attributes), SCHED_OTHER, 0, nice, 0, kSliceNs, 0, 0};
+  if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) setpriority(PRIO_PROCESS, 0, nice);
+}
 
 thread_local bool inside_parallel_region = false;
 thread_local bool stands_back = false;
@@ -113,7 +119,10 @@ class Pool {
   }
 
   void serve() {
-    if (behind_) stand_back();
+    if (behind_)
+      stand_back();
+    else
+      give_way();
     inside_parallel_region = true;
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -147,13 +156,13 @@ void set_threads(int threads) {
   Pool::behind().set_limit(threads);
 }
 
+void give_way() { run_in_long_slices(getpriority(PRIO_PROCESS, 0)); }
+
 void stand_back() {
   stands_back = true;
   // The process's first thread is asked, since a thread begins with the priority of what made it and in Linux each has
   // its own.
-  const int nice = std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())) + kBack);
-  const Attributes attributes{sizeof(Attributes), SCHED_OTHER, 0, nice, 0, kSliceNs, 0, 0};
-  if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) setpriority(PRIO_PROCESS, 0, nice);
+  run_in_long_slices(std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())) + kBack));
 }
 
 int threads() { return Pool::instance().limit(); }

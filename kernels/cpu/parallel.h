@@ -11,6 +11,10 @@ namespace plumbline::cpu {
 void set_threads(int threads);
 int threads();
 
+// From now on, for its whole life, the calling thread has its share of the machine in long slices, so that others'
+// threads that wake up (a job's, a stream's) need not wait for the end of one.
+void give_way();
+
 // From now on, for its whole life, the system runs the calling thread after others of the machine (10 more of nice),
 // and so those that help in its loops.
 void stand_back();

@@ -346,7 +346,10 @@ void Scheduler::ended(Queued* current, const Turn& turn, Ran ran, absl::Duration
 }
 
 void Scheduler::loop(std::size_t place, Lane lane) {
-  if (lane == Lane::kBehind) cpu::stand_back();
+  if (lane == Lane::kBehind)
+    cpu::stand_back();
+  else
+    cpu::give_way();
   std::unique_lock lock(mutex_);
   for (;;) {
     Queued current;
