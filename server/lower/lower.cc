@@ -425,6 +425,7 @@ class Lowering {
 
   void note_decision(const Rule& rule, const TraceOp& op, std::optional<NodeId> decided,
                      const std::map<std::size_t, NodeId>& made) {
+    if (op.results.empty()) return;  // A client may leave them out, and then nobody reads what was decided.
     if (rule.decision == DecisionKind::kPositiveSide && decided && op.decision != 0) {
       const std::int64_t elements = count(emitter_.node(*decided).shape);
       if (Bytes sides = payload(op.decision, Format::kBool, elements, "decision"))
