@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "server/ingest/arguments.h"
 #include "server/ingest/limits.h"
+#include "server/ingest/trace_id.h"
 
 namespace plumbline {
 
@@ -39,15 +40,10 @@ Violation read_guard(const v1::Tap& wire, Guard* guard) {
   return {};
 }
 
-constexpr std::size_t kTraceIdDigits = 32;  // W3C Trace Context, 3.2.2.3: 16 bytes, not all of them 0.
-
 // It stands in logs as it is.
 Violation check_trace_id(const std::string& id) {
-  const bool digits = std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-  const bool sound = id.size() == kTraceIdDigits && digits && id.find_first_not_of('0') != std::string::npos;
-  if (id.empty() || sound) return {};
-  return invalid("step_begin.trace_id",
-                 StrCat(kTraceIdDigits, " lowercase hexadecimal digits that are not all 0, or none"),
+  if (id.empty() || is_trace_id(id)) return {};
+  return invalid("step_begin.trace_id", StrCat(kTraceIdExpected, ", or none"),
                  StrCat("\"", id.substr(0, kTraceIdDigits + 1), "\" of ", id.size(), " bytes"));
 }
 

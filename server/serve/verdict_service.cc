@@ -20,6 +20,7 @@
 #include "client/cpp/format.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/fault/fault.h"
+#include "server/ingest/trace_id.h"
 #include "server/serve/identify.h"
 #include "server/serve/paging.h"
 #include "server/serve/query_pool.h"
@@ -70,6 +71,10 @@ absl::Status check(const v1::Filter& filter) {
     return absl::InvalidArgumentError(absl::StrCat("filter.grade: expected a Grade, found ", filter.grade()));
   }
   if (filter.has_rank() && filter.rank() < 0) {
+  if (!filter.trace_id().empty() && !is_trace_id(filter.trace_id())) {
+    return absl::InvalidArgumentError(absl::StrCat("filter.trace_id: expected ", kTraceIdExpected, ", found \"",
+                                                   filter.trace_id().substr(0, 64), "\""));
+  }
     return absl::InvalidArgumentError(absl::StrCat("filter.rank: expected 0 or more, found ", filter.rank()));
   }
   if (filter.has_surprise_min() && std::isnan(filter.surprise_min())) {

@@ -27,6 +27,7 @@ Where::Where(const v1::Filter& filter, const Visibility& seen) {
   if (filter.has_time_min()) add("time_us>=?", microseconds(filter.time_min()));
   if (filter.has_time_max()) add("time_us<?", microseconds(filter.time_max()));
   if (filter.has_surprise_min()) add("surprise>=?", filter.surprise_min());
+  if (!filter.trace_id().empty()) add("trace_id=?", filter.trace_id());
   see(seen, "verdicts");
 }
 

@@ -344,6 +344,20 @@ absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const st
   return summary;
 }
 
+absl::StatusOr<std::map<std::string, std::uint64_t>> Queries::verdicts_of_projects(const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  auto statement = connection->prepare(
+      "SELECT project, CAST(sum(type_i+type_ii+inconclusive) AS BIGINT) FROM jobs GROUP BY project");
+  if (!statement.ok()) return statement.status();
+  std::map<std::string, std::uint64_t> found;
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
+    found[row.text(0)] = static_cast<std::uint64_t>(row.integer(1));
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
 absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& project, const std::string& job,
                                                           const std::string& after_run, std::int32_t after_rank,
                                                           int limit, const Visibility& seen, const Stop& stop) const {
@@ -388,9 +402,9 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
   where.values.emplace_back(after.step());
   where.values.emplace_back(after.digest());
   where.see(seen, "errors");
-  auto statement =
-      connection->prepare(absl::StrCat("SELECT run, rank, step, digest, code, message, time_us FROM errors WHERE ",
-                                       where.sql, " ORDER BY run, rank, step, digest LIMIT ?"));
+  auto statement = connection->prepare(
+      absl::StrCat("SELECT run, rank, step, digest, code, message, time_us, trace_id FROM errors WHERE ", where.sql,
+                   " ORDER BY run, rank, step, digest LIMIT ?"));
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
   statement->bind(limit);
@@ -405,6 +419,7 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
     error.mutable_status()->set_code(static_cast<std::int32_t>(row.integer(4)));
     error.mutable_status()->set_message(row.text(5));
     set_time(row.integer(6), error.mutable_time());
+    error.set_trace_id(row.text(7));
     bytes += error.ByteSizeLong() + 8;
     if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return false;
     found.push_back(std::move(error));

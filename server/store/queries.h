@@ -1,6 +1,7 @@
 // What the store answers, on connections that cannot write. Thread-safe.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,7 @@ class Queries {
                                                    const std::string& after_job, int limit, const Visibility& seen,
                                                    const Stop& stop) const;
   absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job, const Visibility& seen) const;
+  absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const;
   absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
                                                    const std::string& after_run, std::int32_t after_rank, int limit,
                                                    const Visibility& seen, const Stop& stop) const;

@@ -42,13 +42,15 @@ struct Statements {
         {&owner, "SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1"},
         {&insert_verdict,
          "INSERT INTO verdicts(project, job, run, rank, step, outcome, grade, cause, margin, digest, time_us,"
-         "audit_seconds, operations, opaque, summary, detail, surprise) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"},
+         "audit_seconds, operations, opaque, summary, detail, surprise, trace_id) "
+         "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,NULLIF(CAST(? AS TEXT), ''))"},
         {&clear_error, "DELETE FROM errors WHERE project=? AND job=? AND run=? AND rank=? AND step=? AND digest=''"},
         {&insert_error,
-         "INSERT INTO errors VALUES(?,?,?,?,?,?,?,?,?) "
+         "INSERT INTO errors(project, job, run, rank, step, digest, code, message, time_us, trace_id) "
+         "VALUES(?,?,?,?,?,?,?,?,?,?) "
          "ON CONFLICT(project, job, run, rank, step, digest) DO UPDATE SET code=excluded.code, "
          "message=excluded.message,"
-         "time_us=excluded.time_us"},
+         "time_us=excluded.time_us, trace_id=excluded.trace_id"},
         {&insert_gap,
          "INSERT INTO gaps VALUES(?,?,?,?,?,?,?) "
          "ON CONFLICT(project, job, run, rank, step) DO UPDATE SET missed=excluded.missed, reasons=excluded.reasons "
@@ -109,6 +111,7 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
   row.keys.set_margin(verdict.margin());
   if (verdict.has_surprise()) row.keys.set_surprise(verdict.surprise());
   row.keys.set_digest(verdict.digest());
+  row.keys.set_trace_id(verdict.trace_id());
   row.keys.set_audit_seconds(verdict.audit_seconds());
   row.keys.mutable_coverage()->set_operations(verdict.coverage().operations());
   row.keys.mutable_coverage()->set_opaque(verdict.coverage().opaque());
@@ -153,13 +156,14 @@ class SqlStore final : public VerdictStore {
              std::move(done));
   }
 
-  void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed, Done done) override {
+  void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed,
+                    const std::string& trace_id, Done done) override {
     queue_.push(
-        [this, step, error, missed, time = now_us()](absl::Status*) {
+        [this, step, error, missed, trace_id, time = now_us()](absl::Status*) {
           if (error.ok()) return absl::InvalidArgumentError("error: expected a refusal, found OK");
           if (auto status = touch_run(step, time); !status.ok()) return status;
           if (auto status = write_gap(step, missed); !status.ok()) return status;
-          return write_error(step, "", error, time);
+          return write_error(step, "", error, trace_id, time);
         },
         std::move(done));
   }
@@ -190,6 +194,9 @@ class SqlStore final : public VerdictStore {
   absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job,
                                      const Visibility& seen) const override {
     return queries_.job(project, job, seen);
+  }
+  absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const override {
+    return queries_.verdicts_of_projects(stop);
   }
   absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
                                                    const std::string& after_run, std::int32_t after_rank, int limit,
@@ -280,12 +287,13 @@ class SqlStore final : public VerdictStore {
   }
 
   absl::Status write_error(const StepIdentity& step, std::string_view digest, const absl::Status& error,
-                           std::int64_t time_us) {
+                           const std::string& trace_id, std::int64_t time_us) {
     bind_step(statements_.insert_error, step)
         .bind(digest)
         .bind(static_cast<int>(error.code()))
         .bind(storable(std::string(error.message())))
-        .bind(time_us);
+        .bind(time_us)
+        .bind(trace_id);
     return statements_.insert_error.run();
   }
 
@@ -304,7 +312,7 @@ class SqlStore final : public VerdictStore {
     if (digest) {
       *answer = absl::AlreadyExistsError(absl::StrCat("step ", row.step.id(), " has a verdict of digest ", *digest,
                                                       "; this one is of digest ", row.keys.digest()));
-      return write_error(row.step, row.keys.digest(), *answer, row.time_us);
+      return write_error(row.step, row.keys.digest(), *answer, row.keys.trace_id(), row.time_us);
     }
     bind_step(statements_.clear_error, row.step);
     if (auto status = statements_.clear_error.run(); !status.ok()) return status;
@@ -321,7 +329,8 @@ class SqlStore final : public VerdictStore {
         .bind(static_cast<std::int64_t>(row.keys.coverage().opaque()))
         .bind_blob(row.summary)
         .bind_blob(row.detail)
-        .bind(row.keys.has_surprise() ? row.keys.surprise() : kNotAsked);
+        .bind(row.keys.has_surprise() ? row.keys.surprise() : kNotAsked)
+        .bind(row.keys.trace_id());
     if (auto status = statements_.insert_verdict.run(); !status.ok() || row.memory.empty()) return status;
     statements_.remember.bind(row.step.project).bind(row.step.job).bind(row.step.run).bind(row.step.rank);
     statements_.remember.bind_blob(row.memory);

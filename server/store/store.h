@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,8 +95,9 @@ class VerdictStore {
   virtual void append(const VerdictRecord& verdict, const Missed& missed, const std::string& memory, Done done) = 0;
 
   // Appends the refusal of a step (error must not be OK). If the step has a verdict already, that stays, and the
-  // refusal is counted beside it; a later error takes the place of an earlier one.
-  virtual void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed, Done done) = 0;
+  // refusal is counted beside it; a later error takes the place of an earlier one. `trace_id`: the step's; empty: none.
+  virtual void append_error(const StepIdentity& step, const absl::Status& error, const Missed& missed,
+                            const std::string& trace_id, Done done) = 0;
 
   // Removes what is beyond the limits, in small commits between which others have their turn; then `done`. `now_us`:
   // from which ages count. CANCELLED: `stop`, which is asked between commits, said so; some may be left.
@@ -145,6 +147,9 @@ class VerdictStore {
   }
   virtual absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job,
                                              const Visibility& seen = {}) const = 0;  // NOT_FOUND
+
+  // How many verdicts are stored of each project that has a job; 0 of one whose jobs have none.
+  virtual absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const = 0;
 
   // Ranks of runs of a job, by run and rank, from the first after the pair given.
   virtual absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,

@@ -467,7 +467,7 @@ void StepPipeline::stored(const std::shared_ptr<Step>& step, const std::shared_p
 void StepPipeline::record_refusal(const StepIdentity& step, Violation violation, Told told, Done done) {
   const absl::Status error(violation.code, violation.message());
   parts_.store->append_error(
-      step, error, told.missed,
+      step, error, told.missed, told.trace_id,
       [this, step, error, told, field = violation.field, done = std::move(done)](const absl::Status& stored) {
         log_event(LogLevel::kWarning, "step_refused",
                   {{"step", step.id()},

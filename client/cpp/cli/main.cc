@@ -28,6 +28,7 @@ ABSL_FLAG(std::string, run, "", "Only of this run");
 ABSL_FLAG(std::string, verdict, "", "Only TYPE_I, TYPE_II or INCONCLUSIVE");
 ABSL_FLAG(std::int64_t, step_min, 0, "Only from this step on");
 ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: no limit");
+ABSL_FLAG(std::string, trace_id, "", "verdicts, watch: only of the step with this trace id");
 ABSL_FLAG(bool, json, false, "One JSON object a line");
 ABSL_FLAG(bool, all, false, "Also what passed, and every column however wide");
 ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
@@ -136,6 +137,7 @@ int main(int argc, char** argv) {
   options.verdict = absl::GetFlag(FLAGS_verdict);
   options.step_min = absl::GetFlag(FLAGS_step_min);
   options.step_max = absl::GetFlag(FLAGS_step_max);
+  options.trace_id = absl::GetFlag(FLAGS_trace_id);
   options.style = style_of_output();
   options.json = absl::GetFlag(FLAGS_json);
   options.past = absl::GetFlag(FLAGS_past);

@@ -37,6 +37,7 @@ bool make_filter(const PlumbOptions& options, v1::Filter* filter) {
   filter->set_verdict(outcome);
   filter->set_step_min(options.step_min);
   filter->set_step_max(options.step_max);
+  filter->set_trace_id(options.trace_id);
   return true;
 }
 

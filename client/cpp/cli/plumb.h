@@ -23,7 +23,7 @@ int worse_exit_code(int a, int b);
 struct PlumbOptions {
   std::string server;
   Credentials credentials;
-  std::string project, job, run, verdict;
+  std::string project, job, run, verdict, trace_id;
   std::int64_t step_min = 0, step_max = 0;
   bool json = false;
   TextStyle style;         // How what is printed for people looks; a width says that it goes to a terminal.

@@ -169,7 +169,19 @@ BEGIN
 END $$;
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1};
+// Steps by their trace ids. Verdicts of before have theirs in `summary`: tag and length of Verdict.trace_id, then 32
+// digits.
+constexpr char kVersion2[] = R"sql(
+ALTER TABLE @.verdicts ADD COLUMN trace_id TEXT COLLATE "C";
+UPDATE @.verdicts
+  SET trace_id=encode(substring(summary FROM position('\xa20220'::bytea IN summary) + 3 FOR 32), 'escape')
+  WHERE position('\xa20220'::bytea IN summary)>0;
+UPDATE @.verdicts SET trace_id=NULL WHERE trace_id !~ '^[0-9a-f]{32}$';
+CREATE INDEX verdicts_by_trace_id ON @.verdicts(trace_id) WHERE trace_id IS NOT NULL;
+ALTER TABLE @.errors ADD COLUMN trace_id TEXT COLLATE "C" NOT NULL DEFAULT '';
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2};
 static_assert(std::size(kVersions) == kPostgresVersion);
 
 absl::Status another_application(const PostgresConnection& connection) {

@@ -120,7 +120,18 @@ CREATE INDEX errors_by_time ON errors(time_us);
 CREATE INDEX runs_by_time ON runs(last_seen_us);
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3};
+// Steps by their trace ids. Verdicts of before have theirs in `summary`: tag and length of Verdict.trace_id, then 32
+// digits. NULL, not an empty text, is what the index leaves out: a search for an id finds it without being told so.
+constexpr char kVersion4[] = R"sql(
+ALTER TABLE verdicts ADD COLUMN trace_id TEXT;
+UPDATE verdicts SET trace_id=CAST(substr(summary, instr(summary, X'A20220') + 3, 32) AS TEXT)
+  WHERE instr(summary, X'A20220')>0;
+UPDATE verdicts SET trace_id=NULL WHERE length(trace_id)<>32 OR trace_id GLOB '*[^0-9a-f]*';
+CREATE INDEX verdicts_by_trace_id ON verdicts(trace_id) WHERE trace_id IS NOT NULL;
+ALTER TABLE errors ADD COLUMN trace_id TEXT NOT NULL DEFAULT '';
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4};
 static_assert(std::size(kVersions) == kSchemaVersion);
 
 absl::Status at_path(const absl::Status& status, const std::string& path) {

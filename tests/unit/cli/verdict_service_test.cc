@@ -109,6 +109,11 @@ TEST_F(VerdictServiceTest, NamesTheFieldAtFault) {
   request.Clear();
   request.mutable_filter()->set_verdict(static_cast<v1::Outcome>(77));
   EXPECT_EQ(violation(request), "filter.verdict");
+  for (const std::string& trace : {std::string("abc"), std::string(32, '0'), std::string(32, 'A')}) {
+    request.Clear();
+    request.mutable_filter()->set_trace_id(trace);
+    EXPECT_EQ(violation(request), "filter.trace_id") << trace;
+  }
 }
 
 TEST_F(VerdictServiceTest, AnswersAboutOneVerdictAndJob) {

@@ -39,6 +39,56 @@ TEST_P(StoreConformance, FilterByTimeRankCauseGradeAndSurprise) {
   EXPECT_EQ(store_->stats(filter)->verdicts(), 3u);
 }
 
+TEST_P(StoreConformance, AStepIsFoundByItsTraceId) {
+  const std::string traces[] = {std::string(32, 'a'), "", std::string(32, 'b'), std::string(32, 'a')};
+  for (std::int64_t step = 0; step < 4; ++step) {
+    v1::Verdict verdict = to_proto(sample_verdict("a", step));
+    verdict.set_trace_id(traces[step]);
+    ASSERT_TRUE(append(*store_, verdict).ok());
+  }
+  v1::Filter filter;
+  filter.set_trace_id(std::string(32, 'a'));
+  EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{0, 3})) << "the spans of one trace may be several steps";
+  EXPECT_EQ(store_->stats(filter)->verdicts(), 2u);
+  filter.set_run("another");
+  EXPECT_EQ(steps(filter), std::vector<std::int64_t>());
+  filter.Clear();
+  filter.set_trace_id(std::string(32, 'c'));
+  EXPECT_EQ(steps(filter), std::vector<std::int64_t>());
+}
+
+TEST_P(StoreConformance, ErrorsHaveTheTraceIdOfTheirStep) {
+  const StepIdentity refused{"default", "a", "run-1", 0, 1}, unnamed{"default", "a", "run-1", 0, 2};
+  ASSERT_TRUE(append_error(*store_, refused, absl::InternalError("first"), {}, std::string(32, 'a')).ok());
+  ASSERT_TRUE(append_error(*store_, refused, absl::InternalError("again"), {}, std::string(32, 'b')).ok());
+  ASSERT_TRUE(append_error(*store_, unnamed, absl::InternalError("e")).ok());
+  v1::Verdict verdict = to_proto(sample_verdict("a", 3));
+  ASSERT_TRUE(append(*store_, verdict).ok());
+  verdict.set_digest(std::string(32, '9'));
+  verdict.set_trace_id(std::string(32, 'c'));
+  EXPECT_TRUE(absl::IsAlreadyExists(append(*store_, verdict)));
+  const auto errors = store_->errors("default", "a", {}, 10, {}, {});
+  ASSERT_TRUE(errors.ok()) << errors.status();
+  ASSERT_EQ(errors->size(), 3u);
+  EXPECT_EQ(errors->at(0).trace_id(), std::string(32, 'b')) << "a later error takes the place of an earlier one";
+  EXPECT_EQ(errors->at(1).trace_id(), "");
+  EXPECT_EQ(errors->at(2).trace_id(), std::string(32, 'c'));
+}
+
+TEST_P(StoreConformance, CountsTheVerdictsOfEachProject) {
+  ASSERT_TRUE(store_->verdicts_of_projects({})->empty());
+  for (std::int64_t step = 0; step < 3; ++step) {
+    ASSERT_TRUE(append(*store_, to_proto(sample_verdict(step == 0 ? "a" : "b", step))).ok());
+  }
+  Verdict elsewhere = sample_verdict("a", 7, Outcome::kTypeII, 8);
+  elsewhere.identity.project = "llama";
+  ASSERT_TRUE(append(*store_, to_proto(elsewhere)).ok());
+  ASSERT_TRUE(open_run(*store_, {"idle", "a", "run-1", 0, 0}).ok());
+  const auto counted = store_->verdicts_of_projects({});
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_EQ(*counted, (std::map<std::string, std::uint64_t>{{"default", 3}, {"idle", 0}, {"llama", 1}}));
+}
+
 // Pages of every order, both ways, join without a gap or a duplicate, equal keys and missing ones included.
 TEST_P(StoreConformance, OrdersPageWhole) {
   const double surprises[] = {0.5, kNotAsked, 0, 2, 0, std::numeric_limits<double>::infinity(), 0.5};

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/store/postgres/schema.h"
 #include "tests/unit/store/postgres_server.h"
 
 namespace plumbline {
@@ -131,6 +132,36 @@ TEST_F(Postgres, ANewerVersionIsRefusedAndUntouched) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_TRUE(absl::StrContains(refused.message(), "format version 1000, written by a newer plumblined")) << refused;
   EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), 1000);
+}
+
+// Version 1 had a step's trace id within its message alone.
+TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
+  open();
+  const std::string traces[] = {std::string(32, 'a'), ""};
+  for (std::int64_t step = 0; step < 2; ++step) {
+    v1::Verdict verdict = to_proto(sample_verdict("a", step * kDaySteps));
+    verdict.set_trace_id(traces[step]);
+    ASSERT_TRUE(append(*store_, verdict).ok());
+  }
+  ASSERT_TRUE(append_error(*store_, {"default", "a", "run-1", 0, 5}, absl::InternalError("e")).ok());
+  store_.reset();
+  ASSERT_TRUE(beside_
+                  ->run("ALTER TABLE verdicts DROP COLUMN trace_id; ALTER TABLE errors DROP COLUMN trace_id;"
+                        "UPDATE history SET version=1")
+                  .ok());
+  open();
+  EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), kPostgresVersion);
+  v1::Filter filter;
+  filter.set_trace_id(traces[0]);
+  EXPECT_EQ(listed_steps(*store_, filter), std::vector<std::int64_t>{0});
+  EXPECT_EQ(*beside_->integer("SELECT count(*) FROM verdicts WHERE trace_id IS NULL"), 1);
+  const auto errors = store_->errors("default", "a", {}, 10, {}, {});
+  ASSERT_TRUE(errors.ok()) << errors.status();
+  EXPECT_EQ(errors->size(), 1u);
+  v1::Verdict next = to_proto(sample_verdict("a", 2 * kDaySteps));
+  next.set_trace_id(traces[0]);
+  ASSERT_TRUE(append(*store_, next).ok()) << "a day whose table is made after the upgrade";
+  EXPECT_EQ(listed_steps(*store_, filter), (std::vector<std::int64_t>{0, 2 * kDaySteps}));
 }
 
 TEST_F(Postgres, AQueryThatRunsIsGivenUp) {

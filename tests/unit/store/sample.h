@@ -43,9 +43,9 @@ inline absl::Status append(VerdictStore& store, const v1::Verdict& verdict, cons
 }
 
 inline absl::Status append_error(VerdictStore& store, const StepIdentity& step, const absl::Status& error,
-                                 const Missed& missed = {}) {
+                                 const Missed& missed = {}, const std::string& trace_id = "") {
   std::promise<absl::Status> answer;
-  store.append_error(step, error, missed, [&](const absl::Status& status) { answer.set_value(own(status)); });
+  store.append_error(step, error, missed, trace_id, [&](const absl::Status& status) { answer.set_value(own(status)); });
   return answer.get_future().get();
 }
 

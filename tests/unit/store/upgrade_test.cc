@@ -61,14 +61,27 @@ TEST_P(Upgrade, GoesOnFromThere) {
   Verdict next = sample_verdict("train", 5);
   next.identity.run = "first";
   ASSERT_TRUE(append(*store_, to_proto(next), {1, {"queue_full"}}).ok());
-  EXPECT_EQ(*store_->last_sequence(), 7) << "numbers are never used again";
+  EXPECT_EQ(*store_->last_sequence(), GetParam() < 3 ? 7 : 8) << "numbers are never used again";
   reopen();
   EXPECT_EQ(store_->job("default", "train")->steps(), 6u);
   EXPECT_EQ(store_->job("default", "train")->missed(), 3u);
   EXPECT_EQ(*store_->last_durable_step(next.identity), 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(FromVersion, Upgrade, testing::Values(1, 2));
+// Version 3 had a step's trace id within its message alone.
+TEST_P(Upgrade, FindsStepsByTheTraceIdsTheyHad) {
+  restore(GetParam());
+  reopen();
+  v1::Filter filter;
+  filter.set_trace_id("4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(listed_steps(*store_, filter), GetParam() < 3 ? std::vector<std::int64_t>() : std::vector<std::int64_t>{7});
+  const auto errors = store_->errors("default", "train", {}, 10, {}, {});
+  ASSERT_TRUE(errors.ok()) << errors.status();
+  ASSERT_EQ(errors->size(), 2u);
+  EXPECT_EQ(errors->at(0).trace_id(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(FromVersion, Upgrade, testing::Values(1, 2, 3));
 
 TEST_F(SqliteTest, ANewerDatabaseIsRefusedAndUntouched) {
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());
