@@ -114,6 +114,11 @@ Quota Access::quota(const std::string& project) const {
   return files->policy ? files->policy->quota(project) : Quota{};
 }
 
+std::set<std::string> Access::projects() const {
+  const auto files = this->files();
+  return files->policy ? files->policy->projects() : std::set<std::string>();
+}
+
 absl::Status Access::check(const Caller& caller, Role role, const std::string& project) const {
   if (may(caller, role, project)) return absl::OkStatus();
   const char* const name = role == Role::kStream ? "STREAM" : role == Role::kRead ? "READ" : "ADMIN";

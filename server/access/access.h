@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -50,6 +51,7 @@ class Access {
   bool handles(const Caller& caller, const std::string& project, const std::string& owner) const;
   Visibility seen_by(const Caller& caller) const;
   Quota quota(const std::string& project) const;  // What the project may take.
+  std::set<std::string> projects() const;         // That the policy names; without a policy none.
 
   // PERMISSION_DENIED that names the caller, the role and the project, unless he may.
   absl::Status check(const Caller& caller, Role role, const std::string& project) const;

@@ -148,7 +148,8 @@ absl::StatusOr<Policy> Policy::read(const std::string& file, const Tokens& token
   }
 
   Policy policy;
-  const std::set<std::string> projects(wire.projects().begin(), wire.projects().end());
+  policy.projects_.insert(wire.projects().begin(), wire.projects().end());
+  const std::set<std::string>& projects = policy.projects_;
   for (int i = 0; i < wire.grants_size(); ++i) {
     const v1::Grant& from = wire.grants(i);
     const Wrong wrong(file, lines, "grants", i);

@@ -33,6 +33,7 @@ class Policy {
   bool names(const Caller& caller) const;
   // Projects that the caller may read; "*": all.
   std::set<std::string> readable(const Caller& caller) const;
+  const std::set<std::string>& projects() const { return projects_; }  // That the file says there are.
   // What a project of this name may take.
   Quota quota(const std::string& project) const;
 
@@ -47,6 +48,7 @@ class Policy {
     bool names(const Caller& caller) const;
     bool allows(Role role) const { return roles.count(role) > 0 || roles.count(Role::kAdmin) > 0; }
   };
+  std::set<std::string> projects_;
   std::vector<Grant> grants_;
   std::map<std::string, Quota> quotas_;  // By project, or "*".
 };

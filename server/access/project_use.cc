@@ -72,6 +72,12 @@ absl::StatusOr<ProjectUse::Hold> ProjectUse::add_step(const std::string& project
   return hold(project, &Use::steps);
 }
 
+ProjectUse::Use ProjectUse::use(const std::string& project) const {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->projects.find(project);
+  return found == state_->projects.end() ? Use{} : found->second;
+}
+
 void ProjectUse::add_verdict(const std::string& project) {
   const std::lock_guard lock(state_->mutex);
   if (const auto found = state_->projects.find(project); found != state_->projects.end()) ++found->second.verdicts;

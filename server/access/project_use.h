@@ -39,10 +39,13 @@ class ProjectUse {
 
   Quota quota(const std::string& project) const { return state_->quota(project); }
 
- private:
   struct Use {
     std::uint64_t streams = 0, steps = 0, verdicts = 0;
   };
+  // All 0 of a project that is not known, whatever is stored of it.
+  Use use(const std::string& project) const;
+
+ private:
   // Holds outlive this.
   struct State {
     std::function<Quota(const std::string&)> quota;

@@ -71,6 +71,11 @@ std::uint64_t MemoryBudget::used() const {
   return used_;
 }
 
+std::uint64_t MemoryBudget::used(const Share& share) const {
+  const std::lock_guard lock(mutex_);
+  return share.used_;
+}
+
 void MemoryBudget::Reservation::when_released(std::function<void()> callback) {
   {
     const std::lock_guard lock(budget_->mutex_);

@@ -66,6 +66,7 @@ class MemoryBudget {
 
   std::uint64_t limit() const { return limit_; }
   std::uint64_t used() const;
+  std::uint64_t used(const Share& share) const;  // A share of this budget.
 
  private:
   const std::uint64_t limit_;

@@ -249,4 +249,11 @@ std::uint64_t TraceStore::used_bytes() const {
   return used_;
 }
 
+std::map<std::string, std::uint64_t> TraceStore::used_by_project() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::uint64_t> used;
+  for (const Entry& entry : entries_) used[entry.step.project] += entry.bytes;
+  return used;
+}
+
 }  // namespace plumbline

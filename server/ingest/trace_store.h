@@ -45,6 +45,7 @@ class TraceStore {
   std::size_t remove_before(std::chrono::system_clock::time_point time);
   std::string path(const StepIdentity& step) const;  // The path of the step's file, whether it is there or not.
   std::uint64_t used_bytes() const;
+  std::map<std::string, std::uint64_t> used_by_project() const;  // Bytes.
 
   static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.
 

@@ -281,6 +281,15 @@ std::shared_ptr<MemoryBudget::Share> AuditService::share_of(const std::string& p
   return share;
 }
 
+std::uint64_t AuditService::bytes_in_flight(const std::string& project) const {
+  std::shared_ptr<MemoryBudget::Share> share;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = shares_.find(project); found != shares_.end()) share = found->second.lock();
+  }
+  return share == nullptr ? 0 : parts_.memory->used(*share);
+}
+
 absl::Status AuditService::add_stream(const std::shared_ptr<AuditStream>& stream) {
   const std::lock_guard lock(mutex_);
   streams_.insert(stream);

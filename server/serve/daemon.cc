@@ -293,7 +293,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             options.version});
   state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
       state->store.get(), state->access.get(), state->kept.get(), state->references.get(), &state->runs,
-      state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); }});
+      state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); },
+      state->projects.get(),
+      [audits = state->audits.get()](const std::string& project) { return audits->bytes_in_flight(project); }});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},

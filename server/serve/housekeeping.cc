@@ -4,6 +4,7 @@
 #include <future>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -118,23 +119,18 @@ void Housekeeping::loop() {
 }
 
 void Housekeeping::count() {
-  constexpr int kJobsAtATime = 1000;
-  for (const std::string& project : parts_.projects->with_verdict_quota()) {
-    std::uint64_t stored = 0;
-    std::string after;
-    for (;;) {
-      const auto jobs = parts_.store->jobs(project, project, after, kJobsAtATime, {}, [this] { return stopping(); });
-      if (!jobs.ok()) {
-        if (!absl::IsCancelled(jobs.status()) && parts_.log)
-          parts_.log(absl::StrCat("verdicts of project \"", project,
-                                  "\" cannot be counted: ", std::string(jobs.status().message())));
-        return;
-      }
-      for (const v1::JobSummary& job : *jobs) stored += job.steps();
-      if (jobs->size() < kJobsAtATime) break;
-      after = jobs->back().job();
+  const std::vector<std::string> projects = parts_.projects->with_verdict_quota();
+  if (projects.empty()) return;
+  const auto stored = parts_.store->verdicts_of_projects([this] { return stopping(); });
+  if (!stored.ok()) {
+    if (!absl::IsCancelled(stored.status()) && parts_.log) {
+      parts_.log(absl::StrCat("verdicts of projects cannot be counted: ", std::string(stored.status().message())));
     }
-    parts_.projects->count_verdicts(project, stored);
+    return;
+  }
+  for (const std::string& project : projects) {
+    const auto found = stored->find(project);
+    parts_.projects->count_verdicts(project, found == stored->end() ? 0 : found->second);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "server/ingest/trace_id.h"
 #include "server/serve/identify.h"
 #include "server/serve/paging.h"
+#include "server/serve/project_quotas.h"
 #include "server/serve/query_pool.h"
 #include "server/serve/query_status.h"
 #include "server/serve/watch.h"
@@ -70,11 +71,11 @@ absl::Status check(const v1::Filter& filter) {
   if (!v1::Grade_IsValid(filter.grade())) {
     return absl::InvalidArgumentError(absl::StrCat("filter.grade: expected a Grade, found ", filter.grade()));
   }
-  if (filter.has_rank() && filter.rank() < 0) {
   if (!filter.trace_id().empty() && !is_trace_id(filter.trace_id())) {
     return absl::InvalidArgumentError(absl::StrCat("filter.trace_id: expected ", kTraceIdExpected, ", found \"",
                                                    filter.trace_id().substr(0, 64), "\""));
   }
+  if (filter.has_rank() && filter.rank() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("filter.rank: expected 0 or more, found ", filter.rank()));
   }
   if (filter.has_surprise_min() && std::isnan(filter.surprise_min())) {
@@ -169,11 +170,12 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context, const v1::GetServerInfoRequest*,
                                           v1::ServerInfo* response) override {
-    const auto caller = identify(*context, *access_);
-    if (caller.ok()) *response = parts_.info;
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(query_status(caller.status()));
-    return reactor;
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      *response = parts_.info;
+      if (parts_.use == nullptr) return absl::OkStatus();
+      return add_project_quotas({access_, store_, parts_.use, parts_.kept, parts_.bytes_in_flight},
+                                access_->seen_by(caller), stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* ListVerdicts(grpc::CallbackServerContext* context, const v1::ListVerdictsRequest* request,

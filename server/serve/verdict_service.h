@@ -2,11 +2,14 @@
 // gRPC's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "plumbline/v1/query.grpc.pb.h"
 #include "server/access/access.h"
+#include "server/access/project_use.h"
 #include "server/ingest/trace_store.h"
 #include "server/store/store.h"
 #include "server/work/run_registry.h"
@@ -26,6 +29,9 @@ class VerdictService {
     const StepPipeline* pipeline = nullptr;
     v1::ServerInfo info = {};
     std::function<void()> removed = nullptr;  // Called when a job was removed. May be empty.
+    // What projects take; null: no quota is told. With it goes what their steps under way hold.
+    const ProjectUse* use = nullptr;
+    std::function<std::uint64_t(const std::string& project)> bytes_in_flight = nullptr;
   };
   explicit VerdictService(Parts parts);
   ~VerdictService();

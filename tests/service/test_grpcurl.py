@@ -31,6 +31,7 @@ QUERIES = {
     "GetStats",
     "ExplainVerdict",
     "ListAudits",
+    "GetServerInfo",
 }
 STEPS = (0, 8, 16, 24)
 STEP_TYPE_II = 32
@@ -66,10 +67,13 @@ def named_steps(lines: list[str]) -> dict[tuple[str, str], set[int]]:
 def daemon() -> Iterator[DaemonProcess]:
     daemon = DaemonProcess()
     client = Client(daemon.address)
+    [trace_id] = {trace_id for line in printed_lines() for trace_id in re.findall(r'"trace_id":"(\w+)"', line)}
     for (job, run), steps in named_steps(printed_lines()).items():
         assert max(steps) < STEP_TYPE_II
         stream = client.stream(run, job)
-        send(stream, *(type_i(step) for step in sorted(steps)), type_ii(STEP_TYPE_II))
+        last = type_ii(STEP_TYPE_II)
+        last.trace_id = trace_id
+        send(stream, *(type_i(step) for step in sorted(steps)), last)
         stream.close()
     client.close()
     yield daemon
@@ -101,7 +105,8 @@ def test_a_printed_line_works(line: str, daemon: DaemonProcess) -> None:
     if method == "ListVerdicts":
         filters = dict(asked.get("filter", {}))
         assert answer["verdicts"]
-        assert all(verdict["verdict"] == filters.get("verdict", verdict["verdict"]) for verdict in answer["verdicts"])
+        for field in {"verdict", "trace_id"} & set(filters):
+            assert {verdict[field] for verdict in answer["verdicts"]} == {filters[field]}
     elif method in ("GetVerdict", "ExplainVerdict"):
         assert answer.get("verdict") and asked["id"] in (answer.get("id"), dict_of(answer["verdict"]).get("id"))
     elif method == "ListJobs":
@@ -112,6 +117,8 @@ def test_a_printed_line_works(line: str, daemon: DaemonProcess) -> None:
         assert int(answer["verdicts"]) > 0 and answer["audit_seconds"] > 0
     elif method == "ListAudits":
         assert answer == {}, "every step has its answer"
+    elif method == "GetServerInfo":
+        assert answer["version"] and answer["limits"] and answer["flags"]
     else:
         assert answer  # Health and the like.
 

@@ -13,7 +13,8 @@ import grpc
 import pytest
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from observability import get
-from query_support import metrics_address, query_stub, send, type_i
+from other_user import NOBODY, as_user
+from query_support import metrics_address, query_stub, send, type_i, type_ii
 from stream_client import WAIT_S_MAX, Client, StepFrames, Stream, frame
 from stream_daemon import DaemonProcess, binary
 
@@ -174,6 +175,77 @@ def test_stored_verdicts(new_daemon: NewDaemon, tmp_path: Path) -> None:
     for job in ("first", "second"):
         stub.DeleteJob(query_pb2.DeleteJobRequest(project="small", job=job))
     assert fill("third") == 3
+    client.close()
+
+
+def told(info: query_pb2.ServerInfo) -> dict[str, dict[str, tuple[int, int]]]:
+    """Limit and use of each quota, by project."""
+    return {
+        project.project: {quota.name: (quota.limit, quota.used) for quota in project.quotas}
+        for project in info.projects
+    }
+
+
+def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    quotas = (
+        'quotas {{ projects: "small" streams: 5 bytes_in_flight: 9000000 steps_queued: 7 verdicts: {verdicts} '
+        'kept_trace_bytes: 2000000 }} quotas {{ projects: "*" streams: 3 }}\n'
+        f'projects: "small" projects: "large" grants {{{{ projects: "small" roles: READ users: "{NOBODY}" }}}}\n'
+    )
+    policy = tmp_path / "policy"
+    policy.write_text(quotas.format(verdicts=100))
+    daemon = new_daemon(
+        f"--policy={policy}", "--metrics-listen=127.0.0.1:0", "--socket-mode=0666", "--reference-timeout=300s"
+    )
+    daemon.directory.chmod(0o711)
+    client = Client(daemon.address)
+    stub = query_stub(client)
+    ask = query_pb2.GetServerInfoRequest()
+    idle = {"streams": (5, 0), "bytes_in_flight": (9000000, 0), "steps_queued": (7, 0)}
+    stored = {"verdicts": (100, 0), "kept_trace_bytes": (2000000, 0)}
+    assert told(stub.GetServerInfo(ask)) == {"small": idle | stored, "large": {"streams": (3, 0)}}
+
+    stream = client.stream("a", project="small")
+    send(stream, type_i(0), type_ii(1))
+    stream.send(*with_payload(2, 0.75))
+    holds(daemon, 0.75)
+    waits = client.stream("b", project="small", reference_run="none")
+    waits.send(*type_i(0).frames())
+    waits.received()
+    send(client.stream("a", project="unnamed"), type_i(0))
+    deadline = time.monotonic() + WAIT_S_MAX
+    while (use := told(stub.GetServerInfo(ask)))["small"]["steps_queued"] != (7, 1):  # What was answered is let go.
+        assert time.monotonic() < deadline, use
+    assert use["large"] == {"streams": (3, 0)} and use["unnamed"] == {"streams": (3, 1)}
+    assert use["small"]["streams"] == (5, 2) and use["small"]["verdicts"] == (100, 2)
+    assert 0.75 * (1 << 20) <= use["small"]["bytes_in_flight"][1] < 9000000
+    assert 0 < use["small"]["kept_trace_bytes"][1] < 2000000
+
+    theirs = [
+        set(
+            as_user(
+                daemon.address,
+                "info = verdicts.GetServerInfo(query_pb2.GetServerInfoRequest())\n"
+                "found = [each.project for each in info.projects if info.version]",
+                user=user,
+            )
+        )
+        for user in (NOBODY, NOBODY - 1)
+    ]
+    assert theirs == [{"small"}, set()]
+
+    policy.write_text(quotas.format(verdicts=1))
+    assert daemon.process
+    daemon.process.send_signal(signal.SIGHUP)
+    while "were read again" not in daemon.log():
+        assert daemon.alive()
+    assert told(stub.GetServerInfo(ask))["small"]["verdicts"] == (1, 2)
+    client.close()
+    daemon.kill()  # A step that waits for its reference would hold up the end.
+    daemon.start()
+    client = Client(daemon.address)
+    after = told(query_stub(client).GetServerInfo(ask))["small"]
+    assert after["verdicts"] == (1, 2) and after["streams"] == (5, 0) and after["bytes_in_flight"][1] == 0
     client.close()
 
 
