@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import recording_daemon
@@ -71,6 +72,23 @@ def test_each_step_has_a_trace_id_that_its_error_names(trial: Trial, caplog: pyt
     assert isinstance(error, plumbline.PlumblineError) and error.trace_id == refused
     (line,) = [record.getMessage() for record in caplog.records if "not judged as asked" in record.getMessage()]
     assert line.endswith(f"(trace {refused})")
+
+
+@pytest.mark.parametrize("given", ["", "0" * 32, "A" * 32, "a" * 31, "a" * 33, "a" * 32 + "\n", b"a" * 32, 7])
+def test_a_trace_id_that_is_none_is_told_and_stops_nothing(
+    trial: Trial, given: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for trace_id in (given, "a" * 32, None):
+        with trial.audit.step(trace_id=trace_id):
+            trial.model(torch.ones(1, 2)).sum().backward()
+    assert trial.audit.flush(30)
+    first, second, third = [frames[0].step_begin.trace_id for frames in trial.daemon.steps]
+    assert second == "a" * 32 and len({first, second, third}) == 3
+    assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in (first, third))
+    expected = "trace_id: expected 32 lowercase hexadecimal digits that are not all 0, found "
+    assert {step: str(error) for step, error in trial.audit.errors().items()} == {0: expected + repr(given)}
+    assert sum(expected in record.getMessage() for record in caplog.records) == 1
+    assert [verdict.step for verdict in trial.audit.verdicts()] == [0, 1, 2]
 
 
 def test_while_nothing_is_stored_steps_are_missed_and_counted(trial: Trial) -> None:

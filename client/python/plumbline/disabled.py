@@ -34,7 +34,7 @@ class Disabled:
     missed_reason = ""
     identity = audit_pb2.Identity()
 
-    def step(self) -> NotSampled:
+    def step(self, trace_id: str | None = None) -> NotSampled:
         return NOT_SAMPLED
 
     def skip(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -23,6 +22,7 @@ from .pace import OwnThreads
 from .payload import Arena, Pool
 from .plan import Plan
 from .statuses import from_rpc_error, from_status, retry_delay
+from .trace_id import new_trace_id
 from .v1 import audit_pb2, verdict_pb2
 
 log = logging.getLogger("plumbline")
@@ -68,8 +68,7 @@ class Step:
     missed: int = 0
     missed_reasons: list[str] = field(default_factory=list)
     scope: audit_pb2.Scope | None = None
-    # A W3C trace-id, of os.urandom: no generator that the training draws from is touched.
-    trace_id: str = field(default_factory=lambda: os.urandom(16).hex())
+    trace_id: str = field(default_factory=new_trace_id)
     end: int = 0  # Bytes of the stream up to its StepEnd; 0: not yet sent on this stream.
     received: bool = False
     resend_at: float | None = None  # time.monotonic() at which the daemon wants it again; None: it does not.

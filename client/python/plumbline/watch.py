@@ -26,10 +26,12 @@ from .job import open_request
 from .pace import Instant, OwnThreads, PacedStep, PaceMeter
 from .payload import Pool
 from .plan import CaptureFailed
+from .probe import ProbeStep
 from .recorded import record_default_backend
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
 from .taps import Guard, checked_guard, tensors_of
+from .trace_id import chosen_trace_id
 from .transport import Step, Transport
 from .v1 import audit_pb2, verdict_pb2
 from .verdict import Verdict
@@ -54,45 +56,20 @@ _CHANGED = (
 class _SampledStep:
     """One audited step."""
 
-    __slots__ = ("_audit", "_capture", "_number")
+    __slots__ = ("_audit", "_capture", "_number", "_trace_id")
 
-    def __init__(self, audit: Audit, capture: StepCapture, number: int) -> None:
+    def __init__(self, audit: Audit, capture: StepCapture, number: int, trace_id: str) -> None:
         self._audit = audit
         self._capture = capture
         self._number = number
+        self._trace_id = trace_id
 
     def __enter__(self) -> None:
         self._capture.__enter__()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._capture.__exit__(kind, error, trace)
-        self._audit._captured(self._number, self._capture)
-
-
-class _ProbeStep(compiler.Follower):
-    """A step of a program that uses torch.compile, run to see whether it compiles, and by what; not captured."""
-
-    def __init__(self, audit: Audit) -> None:
-        self._audit = audit
-        self._compiler = compiler.CompilerWatch(self)
-        self._backend = ""
-        self._compiled = False
-
-    def __enter__(self) -> None:
-        self._compiler.enter()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._compiler.leave()
-        self._audit._probed(self._compiled or not self._compiler.followed, self._backend)
-
-    def unknown(self, backend: str) -> None:
-        self._backend = backend
-
-    def region(self, region: Any, call: Callable[[list[Any]], Any], inputs: list[Any]) -> Any:
-        return call(inputs)
-
-    def compiling(self, begins: bool) -> None:
-        self._compiled = True
+        self._audit._captured(self._number, self._capture, self._trace_id)
 
 
 class Audit:
@@ -151,16 +128,18 @@ class Audit:
         )
         _open.add(self)
 
-    def step(self) -> NotSampled | _ProbeStep | _SampledStep | PacedStep:
+    def step(self, trace_id: str | None = None) -> NotSampled | ProbeStep | _SampledStep | PacedStep:
         """Context manager around one training step. Under on_type_ii="raise", raises TypeIIError if an earlier step
-        was found TYPE_II since."""
+        was found TYPE_II since. `trace_id` names the step, where it is audited, in logs and in its verdict: a W3C
+        trace-id, 32 lowercase hexadecimal digits that are not all 0. Without it, or where it is none (errors() says
+        so), the step has a new one."""
         number = self._step
         self._step = number + 1
         pace = self._pace
         if pace is None:
-            return NOT_SAMPLED if number < self._next else self._begin(number)
+            return NOT_SAMPLED if number < self._next else self._begin(number, trace_id)
         self._measure(pace)
-        return PacedStep(pace, NOT_SAMPLED if number < self._next else self._begin(number))
+        return PacedStep(pace, NOT_SAMPLED if number < self._next else self._begin(number, trace_id))
 
     @property
     def judged_together(self) -> bool:
@@ -284,7 +263,7 @@ class Audit:
                 )
             )
 
-    def _begin(self, number: int) -> NotSampled | _ProbeStep | _SampledStep:
+    def _begin(self, number: int, trace_id: str | None) -> NotSampled | ProbeStep | _SampledStep:
         alarm, self._alarm = self._alarm, None
         if alarm is not None:
             self._next = self._due
@@ -311,7 +290,7 @@ class Audit:
             self._miss(reason)
             return NOT_SAMPLED
         if self._unprobed and compiler.in_use():
-            return _ProbeStep(self)
+            return ProbeStep(self._probed)
         assert transport.plan is not None
         part = None if self._scope is None else self._scope.choose()
         self._sampled = number
@@ -333,9 +312,10 @@ class Audit:
             limit = transport.plan.step_bytes_max
             capture.recorder.halves.room = limit // 4 if limit else _HALVES_MAX
         self._capture = capture
-        return _SampledStep(self, capture, number)
+        named = chosen_trace_id(trace_id, lambda error: self._on_error(number, error))
+        return _SampledStep(self, capture, number, named)
 
-    def _captured(self, number: int, capture: StepCapture) -> None:
+    def _captured(self, number: int, capture: StepCapture, trace_id: str) -> None:
         self._capture = None
         if self._pace is not None:
             self._pace.captured(capture.recorder.arena.bytes)
@@ -378,6 +358,7 @@ class Audit:
                 self._missed_count,
                 reasons,
                 capture.scope(self._models),
+                trace_id,
             )
         )
         self._missed.clear()
