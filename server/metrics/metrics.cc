@@ -161,6 +161,11 @@ struct Metrics::Families {
   Gauge& worker_busy_ratio =
       gauge("plumbline_worker_busy_ratio", "Share of the time since the last scrape that workers audited.");
   Gauge& worker_memory_bytes = gauge("plumbline_worker_memory_bytes", "Bytes reserved for steps held and audited.");
+  Gauge& memory_limit_bytes =
+      gauge("plumbline_memory_limit_bytes", "Bytes that steps and audits together may reserve.");
+  Gauge& streams = gauge("plumbline_streams", "Streams of ranks that are open.");
+  Family<Gauge>& steps_waiting = gauges(
+      "plumbline_steps_waiting", "Steps that wait for their reference's step, or for the traces of other ranks.");
   Family<Gauge>& worker_up = gauges("plumbline_worker_up", "1 while a worker takes steps, 0 once its device was lost.");
   Family<Gauge>& worker_audit_bytes =
       gauges("plumbline_worker_audit_bytes",
@@ -329,6 +334,17 @@ void Metrics::set_worker_up(const std::string& worker, bool up) {
 
 void Metrics::set_worker_audit_bytes(const std::string& worker, std::uint64_t bytes) {
   families_->worker_audit_bytes.Add(families_->worker_labels(worker)).Set(static_cast<double>(bytes));
+}
+
+void Metrics::set_memory_limit_bytes(std::uint64_t bytes) {
+  families_->memory_limit_bytes.Set(static_cast<double>(bytes));
+}
+
+void Metrics::set_streams(std::size_t open) { families_->streams.Set(static_cast<double>(open)); }
+
+void Metrics::set_steps_waiting(std::size_t for_references, std::size_t for_ranks) {
+  families_->steps_waiting.Add({{"for", "reference"}}).Set(static_cast<double>(for_references));
+  families_->steps_waiting.Add({{"for", "ranks"}}).Set(static_cast<double>(for_ranks));
 }
 
 void Metrics::add_worker_restart(const std::string& worker) {

@@ -79,6 +79,11 @@ class Metrics {
   // Since the last scrape, in [0, 1]; over all workers. Memory: of the steps held and audited, in bytes.
   void set_worker_busy_ratio(double ratio);
   void set_worker_memory_bytes(std::uint64_t bytes);
+  void set_memory_limit_bytes(std::uint64_t bytes);  // What steps and audits together may reserve.
+
+  void set_streams(std::size_t open);
+  // Steps that wait for their reference's step, and those of which some ranks' traces have not come.
+  void set_steps_waiting(std::size_t for_references, std::size_t for_ranks);
 
   // A stream or a step was refused, as its project's quota of this name was reached (server/access/quota.h); 0 steps:
   // the series are there from then on. Of many projects those after the first kJobsMax count as "other".

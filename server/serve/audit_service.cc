@@ -281,6 +281,11 @@ std::shared_ptr<MemoryBudget::Share> AuditService::share_of(const std::string& p
   return share;
 }
 
+std::size_t AuditService::streams() const {
+  const std::lock_guard lock(mutex_);
+  return streams_.size();
+}
+
 std::uint64_t AuditService::bytes_in_flight(const std::string& project) const {
   std::shared_ptr<MemoryBudget::Share> share;
   {

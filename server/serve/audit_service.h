@@ -70,6 +70,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   const Options& options() const { return options_; }
   DeviceHandles* device_handles() { return &device_handles_; }
   bool draining() const;
+  std::size_t streams() const;                                      // That are open.
   std::uint64_t bytes_in_flight(const std::string& project) const;  // Of all its steps that came and are not answered.
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;

@@ -27,6 +27,7 @@
 #include "server/serve/call_counts.h"
 #include "server/serve/inherited.h"
 #include "server/serve/listener.h"
+#include "server/serve/paging.h"
 #include "server/serve/verdict_service.h"
 #include "server/work/cuda.h"
 #include "server/work/gpu.h"
@@ -40,6 +41,12 @@ namespace {
 
 constexpr std::int64_t kQueuedReadyMax = 256;  // Steps that wait; more is not worked off before jobs drop steps.
 constexpr absl::Duration kReleaseEvery = absl::Seconds(20);
+
+// Connections that say nothing, and those that ask nothing, end. While a stream is open a connection has no age: a
+// training may take weeks.
+constexpr int kHandshakeMs = 10000;
+constexpr int kConnectionIdleMs = 300000;
+constexpr int kStreamsOfAConnectionMax = 256;
 
 }  // namespace
 
@@ -202,7 +209,15 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
                                                        {"missed_reasons_max", limits::kMissedReasonsMax},
                                                        {"records_queued_max", VerdictStore::kPendingMax},
                                                        {"page_bytes_max", VerdictStore::kPageBytesMax},
-                                                       {"queries_at_one_time_max", VerdictStore::kReaders}};
+                                                       {"queries_at_one_time_max", VerdictStore::kReaders},
+                                                       {"queries_waiting_max", VerdictService::kQueriesMax},
+                                                       {"watches_max", VerdictService::kWatchesMax},
+                                                       {"page_size_max", kPageMax},
+                                                       {"archive_calls_max", ArchiveService::kCallsMax},
+                                                       {"uploads_max", ArchiveService::kUploadsMax},
+                                                       {"streams_of_a_connection_max", kStreamsOfAConnectionMax},
+                                                       {"handshake_ms_max", kHandshakeMs},
+                                                       {"connection_idle_ms_max", kConnectionIdleMs}};
   for (const auto& [name, value] : all) {
     auto* limit = info.add_limits();
     limit->set_name(name);
@@ -316,9 +331,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);  // A peer that vanished gives its run back.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);  // Connections that say nothing,
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000);      // and those that ask nothing, end.
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);         // One connection has no more.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kConnectionIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsOfAConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(count_calls(&state->metrics.calls()));
@@ -336,6 +351,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       raw->metrics.set_queue_steps(raw->workers->queued());
       raw->metrics.set_worker_busy_ratio(raw->workers->take_busy_ratio());
       raw->metrics.set_worker_memory_bytes(raw->workers->memory_used() + raw->memory.used());
+      raw->metrics.set_memory_limit_bytes(limits::audit_bytes(raw->options.memory_bytes) + raw->memory.limit());
+      raw->metrics.set_streams(raw->audits->streams());
+      const std::size_t for_ranks = raw->pipeline->waiting_for_ranks(), waiting = raw->pipeline->waiting();
+      raw->metrics.set_steps_waiting(waiting - std::min(for_ranks, waiting), for_ranks);
       raw->workers->show(&raw->metrics);
       raw->metrics.set_faults(faults());
       raw->metrics.set_connections(raw->connections.count(), raw->connections.refused());

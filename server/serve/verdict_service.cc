@@ -34,10 +34,8 @@
 namespace plumbline {
 namespace {
 
-constexpr int kQueriesMax = 1024;                     // Waiting for their turn; past it: RESOURCE_EXHAUSTED.
 constexpr int kThreads = VerdictStore::kReaders - 1;  // One more connection is for watches.
 constexpr std::chrono::seconds kQueryTime{30};        // A call without a deadline has so long.
-constexpr std::size_t kWatchesMax = 256;              // At one time; the same.
 constexpr std::chrono::milliseconds kDrainWait{500};  // For watchers to take the message that is being written.
 constexpr char kDefaultProject[] = "default";
 

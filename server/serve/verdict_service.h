@@ -33,6 +33,9 @@ class VerdictService {
     const ProjectUse* use = nullptr;
     std::function<std::uint64_t(const std::string& project)> bytes_in_flight = nullptr;
   };
+  static constexpr int kQueriesMax = 1024;         // Waiting for their turn; past it: RESOURCE_EXHAUSTED.
+  static constexpr std::size_t kWatchesMax = 256;  // At one time; the same.
+
   explicit VerdictService(Parts parts);
   ~VerdictService();
 

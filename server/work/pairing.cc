@@ -1,6 +1,7 @@
 #include "server/work/pairing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/fault/fault.h"
@@ -46,9 +47,11 @@ absl::Time Pairing::next_deadline() const {
   return next;
 }
 
-std::size_t Pairing::waiting() const {
+std::size_t Pairing::waiting(const std::string& prefix) const {
   const std::lock_guard lock(mutex_);
-  return waiting_.size();
+  const auto first = waiting_.lower_bound(prefix);
+  const auto other = [&prefix](const auto& wait) { return !wait.first.starts_with(prefix); };
+  return static_cast<std::size_t>(std::distance(first, std::find_if(first, waiting_.end(), other)));
 }
 
 }  // namespace plumbline

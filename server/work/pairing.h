@@ -19,8 +19,8 @@ class Pairing {
   void arrived(const std::string& key);
   // Gives up on what was due by `now`.
   void expire(absl::Time now);
-  absl::Time next_deadline() const;  // InfiniteFuture: nothing waits.
-  std::size_t waiting() const;
+  absl::Time next_deadline() const;                           // InfiniteFuture: nothing waits.
+  std::size_t waiting(const std::string& prefix = "") const;  // For keys that begin with it.
 
  private:
   struct Waiting {

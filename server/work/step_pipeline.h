@@ -122,7 +122,8 @@ class StepPipeline {
   // most `limit`. `wanted` must not call the pipeline.
   using Wanted = std::function<bool(const StepIdentity& step, const std::string& owner)>;
   std::vector<StepUnderWay> under_way(const std::string& after, std::size_t limit, const Wanted& wanted) const;
-  std::size_t waiting() const { return pairing_.waiting(); }
+  std::size_t waiting() const { return pairing_.waiting(); }  // For references or ranks.
+  std::size_t waiting_for_ranks() const;
 
   static constexpr std::size_t kUnkeptMax = 1024;
 

@@ -34,9 +34,12 @@ Verdict of_fault(const Joined& joined) {
 }
 
 // "job/run/rank/step" of one kind of key, apart from those of references.
-std::string waiting_key(const std::string& id) { return StrCat("ranks of ", id); }
+constexpr char kWaiting[] = "ranks of ";
+std::string waiting_key(const std::string& id) { return StrCat(kWaiting, id); }
 
 }  // namespace
+
+std::size_t StepPipeline::waiting_for_ranks() const { return pairing_.waiting(kWaiting); }
 
 bool StepPipeline::answer_rank_from_store(const Step& step, const Done& done) {
   const Trace& trace = *step.trace();

@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import subprocess
+import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -70,7 +71,7 @@ def test_the_dashboard_is_well_formed() -> None:
 
 def test_the_dashboard_shows_every_family(scraped: str) -> None:
     families = set(re.findall(r"^# TYPE (plumbline_\w+)", scraped, re.MULTILINE))
-    assert len(families) == 28
+    assert len(families) == 31
     shown = " ".join(expression for _, expression in queries())
     assert {family for family in families if family not in shown} == set()
 
@@ -139,6 +140,34 @@ def test_the_numbers_are_the_loads(prometheus: Prometheus, scraped: str) -> None
     assert count('plumbline_dropped_steps_total{reason="queue_full"}') >= type_ii_count - 1
     assert count('plumbline_ops_total{coverage="opaque"}') >= type_ii_count - 1
     assert count('plumbline_ingest_bytes_total{transport="grpc"}') > 0
+
+
+def test_who_streams_and_what_waits_for_others(new_daemon: Callable[..., DaemonProcess]) -> None:
+    daemon = new_daemon("--metrics-listen=127.0.0.1:0", "--memory-limit=64MiB", "--reference-timeout=300s")
+    client = Client(daemon.address)
+
+    def value(series: str) -> float:
+        page = get(f"http://{metrics_address(daemon)}/metrics")
+        [found] = re.findall(rf"^plumbline_{re.escape(series)} (\S+)$", page, re.MULTILINE)
+        return float(found)
+
+    assert value("streams") == 0 and 0 < value("memory_limit_bytes") <= 64 << 20
+    pairs = client.stream("candidate", reference_run="reference")
+    parts = [client.stream("sharded", rank=rank, ranks=2) for rank in range(2)]
+    for stream, step in ((pairs, 0), (parts[0], 0), (parts[0], 1)):
+        stream.send(*type_i(step).frames())
+        stream.received()
+    deadline = time.monotonic() + 60
+    while value('steps_waiting{for="ranks"}') != 2 or value('steps_waiting{for="reference"}') != 1:
+        assert time.monotonic() < deadline
+    assert value("streams") == 3
+    for step in range(2):
+        parts[1].send(*type_i(step).frames())
+        parts[1].next("verdict")
+    send(client.stream("reference"), type_i(0))
+    pairs.next("verdict")
+    assert value('steps_waiting{for="ranks"}') == value('steps_waiting{for="reference"}') == 0
+    client.close()
 
 
 def test_the_alert_for_type_ii_fires(prometheus: Prometheus) -> None:

@@ -139,6 +139,7 @@ def test_the_daemon_tells_of_itself(client: Client) -> None:
     assert flags["memory_limit"] == "64MiB" and flags["reference_timeout"] == "300ms"
     limits = {limit.name: limit.value for limit in info.limits}
     assert limits["chunk_bytes_max"] == 1 << 20 and limits["step_bytes_max"] > 0
+    assert limits["page_size_max"] == 1000 and limits["watches_max"] == 256
     assert info.started.seconds <= time.time() + 1
 
 

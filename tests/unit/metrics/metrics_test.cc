@@ -46,6 +46,7 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
   metrics.add_dropped_steps("queue_full");
   metrics.set_worker_up("cpu", true);
   metrics.set_worker_audit_bytes("cpu", 5);
+  metrics.set_steps_waiting(0, 0);
   const std::string page = metrics.scrape();
   for (const char* family : {"verdicts_total",
                              "steps_total",
@@ -60,6 +61,9 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
                              "queue_steps",
                              "worker_busy_ratio",
                              "worker_memory_bytes",
+                             "memory_limit_bytes",
+                             "streams",
+                             "steps_waiting",
                              "worker_up",
                              "worker_audit_bytes",
                              "worker_restarts_total",
@@ -276,11 +280,18 @@ TEST(Metrics, RefreshesGaugesBeforeAScrape) {
     metrics.set_queue_steps(4);
     metrics.set_worker_busy_ratio(0.75);
     metrics.set_worker_memory_bytes(1024);
+    metrics.set_memory_limit_bytes(4096);
+    metrics.set_streams(3);
+    metrics.set_steps_waiting(1, 2);
   });
   const std::string page = metrics.scrape();
   EXPECT_EQ(value_of(page, "plumbline_queue_steps"), "4");
   EXPECT_EQ(value_of(page, "plumbline_worker_busy_ratio"), "0.75");
   EXPECT_EQ(value_of(page, "plumbline_worker_memory_bytes"), "1024");
+  EXPECT_EQ(value_of(page, "plumbline_memory_limit_bytes"), "4096");
+  EXPECT_EQ(value_of(page, "plumbline_streams"), "3");
+  EXPECT_EQ(value_of(page, "plumbline_steps_waiting{for=\"reference\"}"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_steps_waiting{for=\"ranks\"}"), "2");
 }
 
 TEST(Metrics, ThreadsCountTogether) {
