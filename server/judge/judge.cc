@@ -412,7 +412,8 @@ TapVerdict tap_verdict(const Finding& finding) {
   tap.exec_resolution = finding.execution.envelope;
   const bool by_value = finding.value.asked && finding.value.deviation != 0;
   tap.grade =
-      (finding.proven && !by_value) || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case())
+      (finding.proven && !by_value) || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case() &&
+                                        finding.mathematics.confirmed)
           ? Grade::kProven
           : grade_of(shown);
   const bool proven_failure =

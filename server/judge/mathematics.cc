@@ -37,6 +37,7 @@ std::string first_unmodelled(const JudgeInput& input) {
 
 // The largest relative uncertainty of a number that Python computed, and where it came in.
 std::string python_numbers(const JudgeInput& input) {
+  if (input.bounds->uncertain_numbers.empty()) return "a number of the golden run, which does not tell it";
   const auto relative = [](const UncertainNumber& number) { return number.uncertainty / std::fabs(number.value); };
   const UncertainNumber& first = *std::ranges::max_element(input.bounds->uncertain_numbers, {}, relative);
   const Graph& program = first.in_reference ? *input.reference : *input.graph;
@@ -48,8 +49,8 @@ std::string python_numbers(const JudgeInput& input) {
 void decide_python_numbers(const JudgeInput& input, const Finding& finding, const Answer& answer, Verdict* verdict) {
   decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
          "Target and reference differ at " + finding.name + " by " + number(answer.deviation) +
-             ", where numbers come in that Python may have computed from what it read of tensors (.item()): " +
-             python_numbers(input) + ". Whether it computed them alike is not known.",
+             ", where numbers come in that Python may have computed, or decided by, from what it read of tensors " +
+             "(.item()): " + python_numbers(input) + ". Whether it computed them alike is not known.",
          &finding, &answer);
 }
 
@@ -113,11 +114,12 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     return true;
   }
   if (const Finding* open = worst(bounds, mathematics, turned); open != nullptr && broken == nullptr) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference agree at " + open->name +
-               " only if decisions near a tie, which have no counterpart, " +
-               "came out otherwise than in exact arithmetic.",
-           open, &open->mathematics);
+    decide(
+        verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+        "Target and reference agree at " + open->name +
+            " only if what rounding alone decides, decisions near a tie without a counterpart and signs of what is " +
+            "zero by mathematics, came out otherwise than in exact arithmetic.",
+        open, &open->mathematics);
     return true;
   }
   if (broken == nullptr && bounds.indifferent_call) {
@@ -165,7 +167,7 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
     verdict->suspect_in_reference = false;
     verdict->suspect_detail = "the two runs were fed different data";
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+    decide(verdict, Outcome::kTypeII, bounds.match.handed ? Grade::kFirstOrder : Grade::kProven, Cause::kLeafMismatch,
            "Target and reference were fed different data, and differ at " + broken->name + " by " +
                number(broken->mathematics.deviation) + ".",
            broken, &broken->mathematics);

@@ -109,10 +109,10 @@ void add_notes(const JudgeInput& input, Verdict* verdict) {
                              joined(bounds.skipped_taps));
   if (std::ranges::any_of(bounds.findings,
                           [](const Finding& f) { return f.mathematics.python > 0 || f.value.python > 0; }))
-    verdict->notes.push_back(std::to_string(bounds.uncertain_numbers.size()) +
-                             " numbers that Python may have computed from what it read of tensors (.item()) are not "
-                             "known exactly; the worst is " +
-                             python_numbers(input));
+    verdict->notes.push_back(
+        "numbers that Python may have computed from what it read of tensors (.item()) are not "
+        "known exactly: " +
+        std::to_string(bounds.uncertain_numbers.size()) + "; the worst is " + python_numbers(input));
   if (bounds.products_by_rows > 0)
     verdict->notes.push_back("large products checked by projections of their rows and by all elements of some: " +
                              std::to_string(bounds.products_by_rows) + "; a replay checks every element");

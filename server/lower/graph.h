@@ -47,6 +47,7 @@ struct GraphLeaf {
   bool anchor = false;
   Format format = Format::kFloat32;
   Bytes bytes;  // In `format`, row-major, the node's count of elements. Null: a reference's, known by name only.
+  std::size_t reads = 0;  // Python had read so many numbers (Graph::reads) when an operation took it first.
 };
 
 // A comparison, a rounding to an integer, or a choice among elements, whose outcome the target's execution told us.
@@ -100,9 +101,11 @@ struct NumberRead {
   NodeId node = 0;
   double value = 0;
   Format computes = Format::kFloat64;  // In which the reader goes on: numpy does in the tensor's own.
+  std::uint32_t origin = 0;            // The operation that read it; those after it Python called knowing the number.
 };
 
-// A constant that came from Python after such reads, and may have been computed from them.
+// A number that came from Python after such reads, and may have been computed from them: a constant, or an attribute of
+// a node that computes.
 struct PythonNumber {
   NodeId node = 0;
   std::size_t reads = 0;  // How many came before.

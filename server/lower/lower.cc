@@ -209,10 +209,27 @@ class Lowering {
       if (const auto words = words_of_leaf(emitter_, graph_.leaves.back())) emitter_.set_words(node, *words);
       storage_.define_flat(leaf.value, {&emitter_, node}, leaf.count);
       leaves_[leaf.value] = {leaf.format, bytes};
+      untaken_[leaf.value] = graph_.leaves.size() - 1;
     });
   }
 
+  // The leaves that the operation is the first to take.
+  void note_taken(const TraceOp& op) {
+    const auto take = [&](const TensorRef& tensor) {
+      const auto leaf = untaken_.find(tensor.value);
+      if (leaf == untaken_.end()) return;
+      graph_.leaves[leaf->second].reads = graph_.reads.size();
+      untaken_.erase(leaf);
+    };
+    for (const TraceArgument& argument : op.arguments) {
+      if (const auto* tensor = std::get_if<TensorRef>(&argument.value)) take(*tensor);
+      if (const auto* tensors = std::get_if<std::vector<TensorRef>>(&argument.value))
+        std::ranges::for_each(*tensors, take);
+    }
+  }
+
   void lower_op(const TraceOp& op) {
+    note_taken(op);
     const bool defined = !op.defined.empty();
     graph_.origins.push_back(
         {defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(), defined});
@@ -288,8 +305,7 @@ class Lowering {
       const double value = node.attributes.scalar;
       if (!number || std::ranges::find(numbers, value) == numbers.end()) continue;
       graph_.arguments.push_back(id);
-      if (node.primitive == Primitive::kConstant && !graph_.reads.empty())
-        graph_.python_numbers.push_back({id, graph_.reads.size(), value});
+      if (!graph_.reads.empty()) graph_.python_numbers.push_back({id, graph_.reads.size(), value});
     }
   }
 
@@ -559,6 +575,7 @@ class Lowering {
   Emitter emitter_;
   Storage storage_;
   std::map<ValueId, Observation> leaves_;
+  std::map<ValueId, std::size_t> untaken_;  // Leaves that no operation has taken so far, by index.
   std::set<WantedResult> wanted_;
   std::set<std::string> missing_;  // Names of the operations without whose results nothing can be lowered.
   std::string first_missing_;

@@ -60,11 +60,11 @@ class Cotangent {
 
 // Nodes that have an error or a freedom of their own or lie after one that has: cotangents are only carried towards
 // those, not into leaves that are known, nor into the reshaped weights that come straight from one.
-std::vector<bool> carrying_nodes(const Graph& graph, const Freedoms& freedoms) {
+std::vector<bool> carrying_nodes(const Graph& graph, const Slack& slack) {
   std::vector<bool> carries(graph.nodes.size(), false);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
-    carries[id] = freedoms.count(id) != 0;
+    carries[id] = slack.at(id);
     if (carries[id] || !is_float(node.result) || node.primitive == Primitive::kLeaf) continue;
     carries[id] =
         !traits(node.primitive).bitwise || node.primitive == Primitive::kCast || node.primitive == Primitive::kConstant;
@@ -76,8 +76,8 @@ std::vector<bool> carrying_nodes(const Graph& graph, const Freedoms& freedoms) {
 // Cotangents of all probes on their way back through one replay.
 class Sweep {
  public:
-  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Freedoms& freedoms = {})
-      : graph_(graph), replay_(replay), carries_(carrying_nodes(graph, freedoms)) {
+  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Slack& slack = {})
+      : graph_(graph), replay_(replay), carries_(carrying_nodes(graph, slack)) {
     adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
     seeds_.resize(probes.size());
     for (std::size_t p = 0; p < probes.size(); ++p)
@@ -190,9 +190,8 @@ class EnvelopeSweep {
         own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
-        sweep_(graph, replay, probes, slack.freedoms),
-        chains_(graph, replay, sweep_.carries(),
-                [&](NodeId id) { return slack.freedoms.count(id) != 0 || replay.passed(id); }),
+        sweep_(graph, replay, probes, slack),
+        chains_(graph, replay, sweep_.carries(), [&](NodeId id) { return slack.at(id) || replay.passed(id); }),
         envelopes_(probes.size()) {
     for (Envelope& envelope : envelopes_) {
       envelope.by_origin.assign(graph.origins.size(), 0.0);
@@ -272,6 +271,16 @@ class EnvelopeSweep {
     }
   }
 
+  // How far a number of the node moves the functional: a constant's value, or what is added under a root, which moves
+  // the result by less than half of its own relative change.
+  double by_number(NodeId id, const Array& cotangents, double width) const {
+    const Node& node = graph_.nodes[id];
+    if (node.primitive == Primitive::kConstant) return std::fabs(cotangents.item()) * width;
+    Array moved = Array::uninitialized(node.shape);
+    current_operations().scale(moved, 0.5 * width / std::fabs(node.attributes.scalar), replay_.value(id).materialize());
+    return weighted_bound(cotangents, Bound{moved});
+  }
+
   void pass_node(NodeId id) {
     std::vector<Cotangent> seen;
     bool reached = false, executed = false;
@@ -292,7 +301,9 @@ class EnvelopeSweep {
     for (std::size_t p = 0; p < probes_.size(); ++p) {
       if (!seen[p]) continue;
       if (const auto number = slack_.numbers.find(id); number != slack_.numbers.end())
-        envelopes_[p].python += std::fabs(seen[p].elements().item()) * number->second;
+        envelopes_[p].python += by_number(id, seen[p].elements(), number->second);
+      if (const auto data = slack_.handed.find(id); data != slack_.handed.end())
+        envelopes_[p].python += weighted_bound(seen[p].elements(), Bound{data->second});
       if (const auto free = slack_.freedoms.find(id); free != slack_.freedoms.end())
         envelopes_[p].freedom += weighted_bound(seen[p].elements(), Bound{free->second});
       const cpu::SinglePrecision cotangents(single_);

@@ -32,7 +32,7 @@ namespace plumbline {
 struct Envelope {
   double error = 0;               // E, worst case.
   double rho = 0;                 // The error of our own fp64 replay, worst case.
-  double python = 0;              // The part of numbers that Python computed (python_numbers.h), worst case.
+  double python = 0;              // The part of numbers and data that Python computed, worst case (Slack).
   double freedom = 0;             // The part of items that nothing of the other program is (Slack), worst case.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,
@@ -63,9 +63,21 @@ using Freedoms = std::map<NodeId, Array>;
 
 // What a comparison of two programs does not know exactly. Empty: everything is known.
 struct Slack {
-  Uncertainty numbers;  // Constants that Python computed out of sight.
-  Freedoms freedoms;    // Items without a counterpart, and what open decisions make jump.
+  Uncertainty numbers;   // Constants that Python computed out of sight.
+  Freedoms freedoms;     // Items without a counterpart, and what open decisions make jump.
+  Freedoms handed = {};  // Data that Python may have computed out of sight (match/handed.h).
+  // Whether something of the node's own is not known.
+  bool at(NodeId id) const { return numbers.count(id) + freedoms.count(id) + handed.count(id) > 0; }
+  bool empty() const { return numbers.empty() && freedoms.empty() && handed.empty(); }
 };
+
+// What Python computed out of sight.
+inline std::vector<NodeId> of_python(const Slack& slack) {
+  std::vector<NodeId> nodes;
+  for (const auto& [node, width] : slack.numbers) nodes.push_back(node);
+  for (const auto& [node, width] : slack.handed) nodes.push_back(node);
+  return nodes;
+}
 
 // One reverse sweep for all probes. `replay` must hold the values that consumers saw. `slack`: what is not
 // known exactly. `last`: values are given up as soon as the sweep has passed them, and nothing of `replay` may be read

@@ -60,6 +60,7 @@ struct Correspondence {
   // In a target of several ranks, what a rank holds otherwise than rank 0, and uses, where the reference has but one.
   std::vector<NodeId> apart;
   std::vector<NodeId> foreign_reference_data;  // The other way round, nodes of the reference.
+  bool handed = false;                         // Python may have computed some of these (handed.h).
 };
 
 // Matches items by content and by name. The programs' leaves may lack their content where they are known by name alone.

@@ -155,6 +155,11 @@ void leave_out_skipped_updates(const Graph& target, const Graph& reference, std:
 
 std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {
   std::vector<PairedTap> pairs = by_name(target, reference, bounds);
+  std::erase_if(pairs, [&](const PairedTap& pair) {
+    const bool both = is_observed(target.taps[pair.target]) && is_observed(reference.taps[pair.reference]);
+    if (!both) bounds->unpaired_taps.push_back(target.taps[pair.target].name + " (its content was not sent)");
+    return !both;
+  });
   leave_out_skipped_updates(target, reference, &pairs, bounds);
   find_missing(target, reference, false, bounds);
   find_missing(reference, target, true, bounds);

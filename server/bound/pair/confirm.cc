@@ -5,6 +5,8 @@
 #include <set>
 
 #include "kernels/wide/compare.h"
+#include "server/bound/pair/drill.h"
+#include "server/bound/pair/zeros.h"
 #include "server/bound/replay/taps.h"
 #include "server/bound/replay/wide_replay.h"
 
@@ -14,6 +16,8 @@ namespace {
 // The share of the fp64 replays' error that is left in wide arithmetic: 2^-53 against 2^-100, with six bits in hand.
 constexpr double kWideError = 0x1p-41;
 constexpr double kWorkMax = 6e9;  // Some seconds, for each program.
+// A few tries tell how far a functional may jump to within this factor.
+constexpr double kTries = 16;
 
 Freedoms constants_of(const Graph& graph) {
   Freedoms freedoms;
@@ -44,9 +48,9 @@ std::vector<NodeId> wanted_of(const Graph& graph, const std::vector<Probe>& prob
   return {nodes.begin(), nodes.end()};
 }
 
-}  // namespace
-
-void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes, std::vector<Answer>* answers) {
+// Answers again, in wide arithmetic, what failed or was lost in our own replay.
+void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
+                     std::vector<Answer>* answers) {
   const Graph &target = *input.target, &reference = *input.reference;
   std::vector<Probe> asked, other;
   std::vector<Answer*> open;
@@ -87,6 +91,63 @@ void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>&
     answer.envelope = answer.worst_case = known / scale + rest;
     answer.confirmed = true;
   }
+}
+
+// Takes for freedom what functionals jump by, of those that fail, when zeros take other signs.
+void allow_zeros(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
+                 std::vector<Answer>* answers) {
+  std::vector<Probe> failing, other;
+  std::vector<Answer*> of;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (!(*answers)[p].failed()) continue;
+    failing.push_back(probes[p]);
+    other.push_back(gap.reindexed(probes[p]));
+    of.push_back(&(*answers)[p]);
+  }
+  if (failing.empty()) return;
+  const PairReplays& replays = gap.replays();
+  const std::vector<double> ours = moved_by_zeros(*input.target, replays.target, replays.target_leaves,
+                                                  replays.target_overrides, replays.target_shared, failing),
+                            theirs = moved_by_zeros(*input.reference, replays.reference, replays.reference_leaves,
+                                                    replays.reference_overrides, replays.reference_shared, other);
+  for (std::size_t p = 0; p < failing.size(); ++p) {
+    Answer& answer = *of[p];
+    const double jump = kTries * (ours[p] + theirs[p]) / gap.scale(failing[p]);
+    if (answer.deviation > answer.envelope + jump) continue;
+    if (std::isnan(answer.doubt)) answer.doubt = answer.envelope;
+    answer.freedom += jump;
+    answer.envelope = answer.worst_case = answer.envelope + jump;
+    answer.by_freedom = answer.by_jumps = true;
+  }
+}
+
+// Nothing that hangs on data of which nothing is known is proven, and nothing that Python called after a tie is
+// decided.
+void withhold(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
+              std::vector<Answer>* answers) {
+  const PairReplays& replays = gap.replays();
+  const auto reached = [&](std::vector<NodeId> HandedBack::*which) {
+    return std::pair(taps_reached_by(replays.target_handed.*which, *input.target),
+                     taps_reached_by(replays.reference_handed.*which, *input.reference));
+  };
+  const auto [our_unknown, their_unknown] = reached(&HandedBack::unknown);
+  const auto [our_tied, their_tied] = reached(&HandedBack::after_a_tie);
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    Answer& answer = (*answers)[p];
+    for (const Probe::Part& part : probes[p].parts) {
+      const std::size_t other = gap.find(part.tap)->reference;
+      if (our_unknown[part.tap] || their_unknown[other]) answer.confirmed = false;
+      if ((our_tied[part.tap] || their_tied[other]) && answer.failed()) answer.python = answer.deviation;
+    }
+  }
+}
+
+}  // namespace
+
+void confirm(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes, std::vector<Answer>* answers) {
+  confirm_in_wide(input, gap, probes, answers);
+  allow_zeros(input, gap, probes, answers);
+  withhold(input, gap, probes, answers);
 }
 
 }  // namespace plumbline

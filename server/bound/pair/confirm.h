@@ -4,7 +4,8 @@
 // error is 2^-59 of what it was, so that the gap of two wide replays is mathematics, but for what items without a
 // counterpart and open decisions are free to do, and for constants, which programs form in fp64 in different ways: half
 // a unit of each in its last place is freedom too. An accusation that rests on such a gap is PROVEN; one whose cone is
-// too large to be confirmed is not.
+// too large to be confirmed is not. No bits tell where a program stands that hangs on what is zero by mathematics: how
+// far that moves it (zeros.h) is freedom as well.
 #pragma once
 
 #include "server/bound/pair/gap.h"

@@ -43,12 +43,12 @@ Finding* finding_of(const BoundsInput& input, const Probe& probe, std::size_t ta
 
 }  // namespace
 
-std::vector<bool> uncertain_taps(const Graph& graph, const Uncertainty& numbers) {
-  const std::vector<bool> reached = reached_by(numbers, graph);
-  std::vector<bool> uncertain;
+std::vector<bool> taps_reached_by(const std::vector<NodeId>& from, const Graph& graph) {
+  const std::vector<bool> reached = reached_by(from, graph);
+  std::vector<bool> taps;
   for (const GraphTap& tap : graph.taps)
-    uncertain.push_back(std::ranges::any_of(tap.terms, [&](const GraphTap::Term& term) { return reached[term.node]; }));
-  return uncertain;
+    taps.push_back(std::ranges::any_of(tap.terms, [&](const GraphTap::Term& term) { return reached[term.node]; }));
+  return taps;
 }
 
 void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std::size_t>& failing, Bounds* bounds) {
@@ -65,8 +65,8 @@ void drill_down(const BoundsInput& input, const Gap& gap, const std::vector<std:
     if ((gaps[i] >= 1e-3 * largest && gaps[i] > 0) || known_failing.count(gap.pairs()[i].target) != 0)
       candidates.push_back(&gap.pairs()[i]);
   // Taps that no uncertain number reaches come first: only they can prove anything.
-  const std::vector<bool> ours = uncertain_taps(target, gap.replays().target_slack.numbers),
-                          theirs = uncertain_taps(reference, gap.replays().reference_slack.numbers);
+  const std::vector<bool> ours = taps_reached_by(of_python(gap.replays().target_slack), target),
+                          theirs = taps_reached_by(of_python(gap.replays().reference_slack), reference);
   const auto order = [&](const PairedTap* pair) {
     return std::pair(ours[pair->target] || theirs[pair->reference], position(target, pair->target));
   };

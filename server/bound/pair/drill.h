@@ -7,7 +7,7 @@
 namespace plumbline {
 
 // Tells of each tap of the graph whether a number that is not known exactly reaches it.
-std::vector<bool> uncertain_taps(const Graph& graph, const Uncertainty& numbers);
+std::vector<bool> taps_reached_by(const std::vector<NodeId>& from, const Graph& graph);
 
 // Adds findings of the taps that were drilled down to, bounds->suspicion and bounds->scale_error. Taps in `failing` (of
 // the target) come before others.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "server/bound/input.h"
+#include "server/bound/match/handed.h"
 #include "server/bound/match/paired_taps.h"
 
 namespace plumbline {
@@ -14,6 +15,8 @@ struct PairReplays {
   Replay target, reference;
   std::vector<LeafValue> target_leaves, reference_leaves;
   Slack target_slack, reference_slack;
+  std::vector<bool> target_shared, reference_shared;  // Decisions of each graph that the other program takes too.
+  HandedBack target_handed, reference_handed;         // By Python; what of it is near is in the slacks.
   // The replays differ by these from those of the leaves alone.
   Overrides target_overrides, reference_overrides;
   bool one_program = false;  // Both replays are one.

@@ -384,6 +384,13 @@ void note_jumps(const BoundsInput& input, const PairReplays& replays, const Corr
   for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
 }
 
+void note_data(const Replay& replay, const Freedoms& handed, bool in_reference, std::vector<UncertainNumber>* noted) {
+  for (const auto& [node, known] : handed) {
+    const double first = replay.value(node).materialize().on_host().data()[0];
+    noted->push_back({node, first, known.on_host().data()[0], in_reference});
+  }
+}
+
 // Finds, for taps that one program has alone, where it leaves what the other computes, as a branch does that was cut
 // there.
 void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds* bounds) {
@@ -422,16 +429,22 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
   place_missing(input, replays, bounds);
   note_numbers(target, replays.target_slack.numbers, false, &bounds->uncertain_numbers);
   note_numbers(reference, replays.reference_slack.numbers, true, &bounds->uncertain_numbers);
-  const auto loose = [](const Graph& graph, const Slack& slack) {
-    std::vector<bool> uncertain = uncertain_taps(graph, slack.numbers);
-    Uncertainty free;
-    for (const auto& [node, width] : slack.freedoms) free[node] = 0;
-    const std::vector<bool> freed = uncertain_taps(graph, free);
-    for (std::size_t i = 0; i < freed.size(); ++i) uncertain[i] = uncertain[i] || freed[i];
-    return uncertain;
+  note_data(replays.target, replays.target_slack.handed, false, &bounds->uncertain_numbers);
+  note_data(replays.reference, replays.reference_slack.handed, true, &bounds->uncertain_numbers);
+  if (replays.target_handed.tie) bounds->uncertain_numbers.push_back(*replays.target_handed.tie);
+  if (replays.reference_handed.tie) {
+    bounds->uncertain_numbers.push_back(*replays.reference_handed.tie);
+    bounds->uncertain_numbers.back().in_reference = true;
+  }
+  const auto loose = [](const Graph& graph, const Slack& slack, const HandedBack& handed) {
+    std::vector<NodeId> nodes = of_python(slack);
+    nodes.insert(nodes.end(), handed.unknown.begin(), handed.unknown.end());
+    nodes.insert(nodes.end(), handed.after_a_tie.begin(), handed.after_a_tie.end());
+    for (const auto& [node, width] : slack.freedoms) nodes.push_back(node);
+    return taps_reached_by(nodes, graph);
   };
-  const std::vector<bool> ours = loose(target, replays.target_slack),
-                          theirs = loose(reference, replays.reference_slack);
+  const std::vector<bool> ours = loose(target, replays.target_slack, replays.target_handed),
+                          theirs = loose(reference, replays.reference_slack, replays.reference_handed);
   std::vector<bool> uncertain = ours;
   for (const PairedTap& pair : matched.pairs) uncertain[pair.target] = ours[pair.target] || theirs[pair.reference];
   matched.updates =
@@ -446,8 +459,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   if (!bounds->match.missing.empty()) return;
   const PairReplays& replays = matched.replays;
   const Gap gap(input, replays, matched.pairs, matched.updates);
-  const bool as_executed =
-      replays.target_slack.numbers.empty() && replays.target_slack.freedoms.empty() && replays.target_overrides.empty();
+  const bool as_executed = replays.target_slack.empty() && replays.target_overrides.empty();
 
   Asked asked;
   asked.updates = matched.updates;

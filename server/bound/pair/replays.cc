@@ -1,8 +1,11 @@
 #include "server/bound/pair/replays.h"
 
+#include <algorithm>
+
 #include "server/bound/match/decisions.h"
 #include "server/bound/match/draws.h"
 #include "server/bound/match/grids.h"
+#include "server/bound/match/handed.h"
 
 namespace plumbline {
 namespace {
@@ -68,6 +71,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
     found->reference_grids.push_back(node);
     pair.reference_overrides[node] = pair.reference.value(node);
   }
+  pair.target_shared = std::move(shared.target_settled);
+  pair.reference_shared = std::move(shared.reference_settled);
   pair.reference_leaves = found->reference_values;
   pair.target_slack.freedoms = found->target_freedoms;
   pair.reference_slack.freedoms = found->reference_freedoms;
@@ -80,6 +85,15 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
   found->open_decisions = shared.open;
   pair.target_slack.numbers = uncertain_numbers(target, pair.target, &reference);
   pair.reference_slack.numbers = uncertain_numbers(reference, pair.reference, &target);
+  pair.target_handed = handed_back({target, pair.target}, {reference, pair.reference}, found->target_computed);
+  pair.reference_handed = handed_back({reference, pair.reference}, {target, pair.target}, found->reference_computed);
+  const auto among = [](const std::vector<NodeId>& data, const std::vector<NodeId>& foreign) {
+    return std::ranges::any_of(data, [&](NodeId id) { return std::ranges::find(foreign, id) != foreign.end(); });
+  };
+  found->handed = among(pair.target_handed.unknown, found->foreign_data) ||
+                  among(pair.reference_handed.unknown, found->foreign_reference_data);
+  pair.target_slack.handed = std::move(pair.target_handed.near);
+  pair.reference_slack.handed = std::move(pair.reference_handed.near);
   return pair;
 }
 

@@ -11,7 +11,6 @@
 namespace plumbline {
 namespace {
 
-constexpr double kAmplification = 4;
 constexpr double kHostRounding = 0x1p-50;  // A few operations in Python err by no more.
 
 // A written number has at most so many decimal digits. A computed one has no more with a probability of some 1e-9 and
@@ -35,6 +34,9 @@ bool few_bits(double x) {
   return scaled == std::trunc(scaled);
 }
 
+// A number that Python computed in its own doubles has more digits.
+bool passed_fp32(double x) { return x == static_cast<double>(static_cast<float>(x)); }
+
 bool is_narrow(Format format) {
   return is_float(format) && traits(format).precision < traits(Format::kFloat32).precision;
 }
@@ -47,36 +49,49 @@ double relative_error(double read, double exact) {
 
 double constant(const Graph& graph, NodeId node) { return graph.nodes[node].attributes.scalar; }
 
+std::set<std::uint64_t> bits_read(const Graph& graph) {
+  std::set<std::uint64_t> bits;
+  for (const NumberRead& read : graph.reads) bits.insert(std::bit_cast<std::uint64_t>(read.value));
+  return bits;
+}
+
 }  // namespace
 
-Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Graph* other) {
-  if (graph.python_numbers.empty()) return {};
-  std::set<std::uint64_t> their_reads, their_constants;  // Bits.
-  std::vector<double> their_numbers;
-  if (other != nullptr) {
-    for (const NumberRead& read : other->reads) their_reads.insert(std::bit_cast<std::uint64_t>(read.value));
-    for (const Node& node : other->nodes)
-      if (node.primitive == Primitive::kConstant)
-        their_constants.insert(std::bit_cast<std::uint64_t>(node.attributes.scalar));
-    for (const PythonNumber& number : other->python_numbers) their_numbers.push_back(number.value);
-  }
-  std::vector<double> error{0};  // After so many reads.
-  std::vector<bool> narrow{false};
+std::vector<double> read_errors(const Graph& graph, const Replay& exact, const Graph* other) {
+  const std::set<std::uint64_t> theirs = other == nullptr ? std::set<std::uint64_t>() : bits_read(*other);
+  std::vector<double> error{0};
   for (const NumberRead& read : graph.reads) {
-    const bool same = their_reads.count(std::bit_cast<std::uint64_t>(read.value)) != 0;
+    const bool same = theirs.count(std::bit_cast<std::uint64_t>(read.value)) != 0;
     const double off = same ? 0 : relative_error(read.value, exact.value(read.node).materialize().item());
     const bool rounds = is_float(read.computes) && read.computes != Format::kFloat64;  // What it computes.
     error.push_back(std::max({error.back(), off, rounds ? unit_roundoff(read.computes) : 0}));
-    narrow.push_back(narrow.back() || is_narrow(graph.nodes[read.node].result));
   }
+  return error;
+}
+
+Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Graph* other) {
+  if (graph.python_numbers.empty()) return {};
+  std::set<std::uint64_t> their_constants;  // Bits.
+  std::vector<double> their_numbers;
+  if (other != nullptr) {
+    for (const Node& node : other->nodes)
+      if (node.primitive == Primitive::kConstant || node.primitive == Primitive::kVarianceRsqrt)
+        their_constants.insert(std::bit_cast<std::uint64_t>(node.attributes.scalar));
+    for (const PythonNumber& number : other->python_numbers) their_numbers.push_back(number.value);
+  }
+  const std::vector<double> error = read_errors(graph, exact, other);
+  std::vector<bool> narrow{false};
+  for (const NumberRead& read : graph.reads)
+    narrow.push_back(narrow.back() || is_narrow(graph.nodes[read.node].result));
   Uncertainty uncertain;
   for (const PythonNumber& number : graph.python_numbers) {
     const double value = number.value;
-    if (error[number.reads] == 0 || value == 0 || !std::isfinite(value)) continue;
+    const double off = std::fmax(error[number.reads], passed_fp32(value) ? unit_roundoff(Format::kFloat32) : 0);
+    if (off == 0 || value == 0 || !std::isfinite(value)) continue;
     if (few_digits(value, kWrittenDigits) && !(narrow[number.reads] && few_bits(value))) continue;
     if (their_constants.count(std::bit_cast<std::uint64_t>(constant(graph, number.node))) != 0) continue;
     if (std::ranges::any_of(their_numbers, [&](double theirs) { return related(value, theirs); })) continue;
-    uncertain[number.node] = kAmplification * error[number.reads] * std::fabs(value);
+    uncertain[number.node] = kAmplification * off * std::fabs(value);
   }
   return uncertain;
 }
@@ -87,10 +102,10 @@ void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_refere
     noted->push_back({node, graph.nodes[node].attributes.scalar, uncertainty, in_reference});
 }
 
-std::vector<bool> reached_by(const Uncertainty& numbers, const Graph& graph) {
+std::vector<bool> reached_by(const std::vector<NodeId>& from, const Graph& graph) {
   std::vector<bool> reached(graph.nodes.size(), false);
+  for (NodeId id : from) reached[id] = true;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-    reached[id] = numbers.count(id) != 0;
     for (NodeId input : graph.nodes[id].inputs) reached[id] = reached[id] || reached[input];
   }
   return reached;

@@ -9,7 +9,8 @@
 // subtracted what was nearly equal.
 //
 // Certain, and compared as mathematics, are numbers
-//   - before which Python read nothing but what it read in the other program too, bit by bit, or what is exact;
+//   - before which Python read nothing but what it read in the other program too, bit by bit, or what is exact, unless
+//     the number has no more digits than fp32, in which numpy may have computed it;
 //   - that the other program has too, bit by bit;
 //   - of few decimal digits: written in the program's text, not computed from a tensor's element (of few binary digits,
 //     too, they may come from an element of 16 bits);
@@ -17,12 +18,20 @@
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "server/bound/replay/replay.h"
 
 namespace plumbline {
 
-using Uncertainty = std::map<NodeId, double>;  // How far off the value of each constant may be.
+// By how many numbers Python had read, the largest relative error of these reads against what the other program may
+// have read in their place: 0 where it read the same bits, or what is exact.
+std::vector<double> read_errors(const Graph& graph, const Replay& exact, const Graph* other);
+
+// So far may a number lie from the mathematics of what was read, relative to it.
+inline constexpr double kAmplification = 4;
+
+using Uncertainty = std::map<NodeId, double>;  // How far off each constant, or a node's number, may be.
 
 // `exact`: a replay of `graph`. `other`: the program that it is compared with; null: a bare value's, of which nothing
 // is known.
@@ -38,7 +47,7 @@ struct UncertainNumber {
 void note_numbers(const Graph& graph, const Uncertainty& numbers, bool in_reference,
                   std::vector<UncertainNumber>* noted);
 
-// Tells of each node whether an uncertain number reaches it.
-std::vector<bool> reached_by(const Uncertainty& numbers, const Graph& graph);
+// Tells of each node whether one of those comes into it.
+std::vector<bool> reached_by(const std::vector<NodeId>& from, const Graph& graph);
 
 }  // namespace plumbline

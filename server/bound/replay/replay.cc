@@ -128,8 +128,7 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   }
   for (const Draw& draw : graph.draws) needed.insert(needed.end(), draw.inputs.begin(), draw.inputs.end());
   for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
-  if (!graph.python_numbers.empty())
-    for (const NumberRead& read : graph.reads) needed.push_back(read.node);
+  for (const NumberRead& read : graph.reads) needed.push_back(read.node);
   return ancestors(graph, needed);
 }
 

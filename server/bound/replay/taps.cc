@@ -1,7 +1,9 @@
 #include "server/bound/replay/taps.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
 #include "kernels/checks.h"
 #include "kernels/sums.h"
@@ -25,6 +27,7 @@ Array plus(const Array& a, const Array& b) {
 }
 
 Array decoded(Format format, const Bytes& bytes, std::int64_t begin, std::int64_t length) {
+  if (bytes == nullptr) return Array::full({length}, std::numeric_limits<double>::quiet_NaN()).materialize();
   Array values = Array::uninitialized({length});
   current_operations().decode(values, format, bytes->data() + begin * traits(format).bytes);
   return values;
@@ -45,6 +48,10 @@ std::vector<NodeId> nodes_of(const GraphTap& tap) {
   std::vector<NodeId> nodes;
   for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
   return nodes;
+}
+
+bool is_observed(const GraphTap& tap) {
+  return std::ranges::none_of(tap.terms, [](const GraphTap::Term& term) { return term.observed == nullptr; });
 }
 
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length) {

@@ -5,8 +5,9 @@
 
 namespace plumbline {
 
-std::vector<NodeId> nodes_of(const GraphTap& tap);                // The nodes of its terms.
-Array observed_value(const GraphTap& tap);                        // Sum of weight * observed, tap's shape.
+std::vector<NodeId> nodes_of(const GraphTap& tap);  // The nodes of its terms.
+bool is_observed(const GraphTap& tap);              // Nobody sent what a tap on a leaf that is known by name held.
+Array observed_value(const GraphTap& tap);          // Sum of weight * observed, tap's shape. NaN: not observed.
 Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weight * node value.
 // What was observed of `length` elements from `begin` on, row-major.
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);

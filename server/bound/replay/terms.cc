@@ -28,30 +28,6 @@ bool scales(const Graph& graph, const Node& node, std::size_t factor) {
   return count(graph.nodes[node.inputs[factor]].shape) == 1;
 }
 
-// The inputs whose terms make up the node's; empty: its value is a term itself.
-std::vector<std::size_t> summands(const Graph& graph, const Node& node) {
-  switch (node.primitive) {
-    case Primitive::kAdd:
-    case Primitive::kSub:
-      return {0, 1};
-    case Primitive::kNeg:
-    case Primitive::kAbs:
-    case Primitive::kSum:
-    case Primitive::kWindow:
-    case Primitive::kCast:
-      return {0};
-    case Primitive::kMul:
-      if (scales(graph, node, 1)) return {0};
-      if (scales(graph, node, 0)) return {1};
-      return {};
-    case Primitive::kDiv:
-      if (scales(graph, node, 1)) return {0};
-      return {};
-    default:
-      return {};
-  }
-}
-
 // The inputs that hold the numbers of an operation that moves them.
 std::vector<std::size_t> moved(const Node& node) {
   switch (node.primitive) {
@@ -86,11 +62,19 @@ std::vector<std::size_t> factors(const Node& node) {
 // Magnitudes of the terms of some nodes, worked out from their first ancestors on.
 class Terms {
  public:
-  Terms(const Graph& graph, const Replay& replay, std::vector<NodeId> of, bool products)
+  using Visit = std::function<void(NodeId, const Array&)>;
+
+  // Keeps what `of` holds, or, where there is `visit`, tells it.
+  Terms(const Graph& graph, const Replay& replay, std::vector<NodeId> of, bool products, const Visit& visit = {})
       : graph_(graph), replay_(replay), products_(products) {
-    std::vector<bool> seen(graph.nodes.size(), false);
+    std::vector<bool> seen(graph.nodes.size(), false), told(graph.nodes.size(), false);
     std::vector<NodeId> order;
-    for (NodeId id : of) ++readers_[id];
+    for (NodeId id : of) {
+      if (visit)
+        told[id] = true;
+      else
+        ++readers_[id];
+    }
     while (!of.empty()) {
       const NodeId id = of.back();
       of.pop_back();
@@ -105,6 +89,8 @@ class Terms {
     std::sort(order.begin(), order.end());
     for (NodeId id : order) {
       terms_[id] = of_node(id);
+      if (told[id]) visit(id, terms_.at(id));
+      if (!readers_.contains(id)) terms_.erase(id);
       for (NodeId input : read(id))
         if (--readers_[input] == 0) terms_.erase(input);
     }
@@ -121,7 +107,8 @@ class Terms {
   std::vector<NodeId> read(NodeId id) const {
     const Node& node = graph_.nodes[id];
     std::vector<std::size_t> which = summands(graph_, node);
-    if (which.empty() && products_) which = factors(node).empty() ? moved(node) : factors(node);
+    if (which.empty()) which = moved(node);
+    if (which.empty() && products_) which = factors(node);
     std::vector<NodeId> inputs;
     for (std::size_t i : which) inputs.push_back(node.inputs[i]);
     return inputs;
@@ -168,8 +155,37 @@ double measured(const Terms& terms, const GraphTap& tap, double norm) {
 
 }  // namespace
 
+std::vector<std::size_t> summands(const Graph& graph, const Node& node) {
+  switch (node.primitive) {
+    case Primitive::kAdd:
+    case Primitive::kSub:
+      return {0, 1};
+    case Primitive::kNeg:
+    case Primitive::kAbs:
+    case Primitive::kSum:
+    case Primitive::kCumsum:
+    case Primitive::kWindow:
+    case Primitive::kCast:
+      return {0};
+    case Primitive::kMul:
+      if (scales(graph, node, 1)) return {0};
+      if (scales(graph, node, 0)) return {1};
+      return {};
+    case Primitive::kDiv:
+      if (scales(graph, node, 1)) return {0};
+      return {};
+    default:
+      return {};
+  }
+}
+
 Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node) {
   return Terms(graph, replay, {node}, false).of(node);
+}
+
+void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes,
+                 const std::function<void(NodeId, const Array&)>& visit) {
+  Terms(graph, replay, nodes, false, visit);
 }
 
 double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double norm) {

@@ -1,15 +1,25 @@
 // What a value that is zero by mathematics is measured by: the magnitudes of the terms that cancel in it.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <vector>
 
 #include "server/bound/replay/replay.h"
 
 namespace plumbline {
 
 // Elementwise, in the node's shape: where the node adds, what its terms' magnitudes add up to, back through additions,
-// what moves or scales their results, and magnitudes; elsewhere the value's own magnitude.
+// what moves, chooses or scales their results, and magnitudes; elsewhere the value's own magnitude.
 Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node);
+
+// The same of many nodes, in ascending order: visit(node, terms) of each. Costs about a replay of what they depend on,
+// without its products.
+void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes,
+                 const std::function<void(NodeId, const Array&)>& visit);
+
+// The inputs whose terms make up the node's; empty: its value is a term itself.
+std::vector<std::size_t> summands(const Graph& graph, const Node& node);
 
 // The magnitude of a tap whose exact values have this norm: the norm or, where that is no more than some roundings of
 // its terms, the terms' norm. It lies in [0, inf).

@@ -60,7 +60,8 @@ void lower_eye(Call& call) {
 void lower_local_scalar_dense(Call& call) {
   const Expr source = reshape(call.tensor("self"), {});
   const Format computes = call.text("reader", "") == "numpy" ? source.format() : Format::kFloat64;
-  call.emitter().graph().reads.push_back({source.id, call.real("value"), computes});
+  call.emitter().graph().reads.push_back(
+      {source.id, call.real("value"), computes, static_cast<std::uint32_t>(call.emitter().graph().origins.size() - 1)});
 }
 
 }  // namespace

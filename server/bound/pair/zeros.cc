@@ -1,0 +1,147 @@
+#include "server/bound/pair/zeros.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "server/bound/match/decisions.h"
+#include "server/bound/match/exact_elements.h"
+#include "server/bound/replay/taps.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+namespace {
+
+// A jump of one element is overlooked where it comes out alike each time: in one of 64 programs that hang on one zero.
+constexpr int kSamples = 6;
+constexpr double kRoundoff = 0x1p-53;
+
+bool adds(Primitive primitive) {
+  return primitive == Primitive::kAdd || primitive == Primitive::kSub || primitive == Primitive::kSum ||
+         primitive == Primitive::kCumsum;
+}
+
+// Elements of a node whose terms cancel, to within what replays are off.
+struct Zeros {
+  NodeId node = 0;
+  Array value;                         // The node's, on the host.
+  std::vector<std::int64_t> elements;  // Those that are zero by mathematics...
+  std::vector<double> least;           // ... and one rounding of their terms.
+};
+
+Zeros zeros_of(NodeId id, const Array& value, const Array& terms) {
+  Zeros zeros{id, value.materialize().on_host(), {}, {}};
+  const Array size = terms.materialize().on_host();
+  for (std::int64_t i = 0; i < zeros.value.count(); ++i) {
+    const double x = std::fabs(zeros.value.data()[i]), t = size.data()[i];
+    if (!(t > 0 && x <= kReplayError * t) || !std::isfinite(t)) continue;
+    zeros.elements.push_back(i);
+    zeros.least.push_back(kRoundoff * t);
+  }
+  return zeros;
+}
+
+// Leaves out those that no rounding made: a difference of equal integers is zero in every execution.
+void drop_exact(ExactElements* exact, Zeros* zeros) {
+  const Loose& loose = exact->of(zeros->node);
+  if (loose.all) return;
+  const Array off = loose.elements ? loose.elements.materialize().on_host() : Array();
+  Zeros kept{zeros->node, zeros->value, {}, {}};
+  for (std::size_t i = 0; i < zeros->elements.size(); ++i) {
+    if (!off || off.data()[zeros->elements[i]] == 0) continue;
+    kept.elements.push_back(zeros->elements[i]);
+    kept.least.push_back(zeros->least[i]);
+  }
+  *zeros = std::move(kept);
+}
+
+std::vector<Zeros> find_zeros(const Graph& graph, const Replay& replay, const Overrides& overrides,
+                              const std::vector<NodeId>& wanted) {
+  const std::vector<bool> read = ancestors(graph, wanted);
+  std::vector<NodeId> sums;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+    if (read[id] && replay.has(id) && adds(graph.nodes[id].primitive) && is_float(graph.nodes[id].result) &&
+        overrides.count(id) == 0)
+      sums.push_back(id);
+  std::vector<Zeros> all;
+  visit_terms(graph, replay, sums, [&](NodeId id, const Array& terms) {
+    Zeros zeros = zeros_of(id, replay.value(id), terms);
+    if (!zeros.elements.empty()) all.push_back(std::move(zeros));
+  });
+  if (all.empty()) return all;
+  const std::vector<double> relative(graph.nodes.size(), kReplayError);
+  const Freedoms none;
+  const MatchSide side{graph, replay};
+  ExactElements exact(side, none, relative);
+  for (Zeros& zeros : all) drop_exact(&exact, &zeros);
+  std::erase_if(all, [](const Zeros& zeros) { return zeros.elements.empty(); });
+  // What is made of zeros alone has no signs of its own.
+  std::vector<bool> of_zeros(graph.nodes.size(), false);
+  std::vector<bool> found(graph.nodes.size(), false);
+  for (const Zeros& zeros : all) found[zeros.node] = true;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const std::vector<std::size_t> from = summands(graph, graph.nodes[id]);
+    const bool derived =
+        !from.empty() && std::ranges::all_of(from, [&](std::size_t i) { return of_zeros[graph.nodes[id].inputs[i]]; });
+    of_zeros[id] = derived || found[id];
+    if (derived) found[id] = false;
+  }
+  std::erase_if(all, [&](const Zeros& zeros) { return !found[zeros.node]; });
+  return all;
+}
+
+Array with_other_signs(const Zeros& zeros, std::mt19937_64* bits) {
+  Array changed = Array::uninitialized(zeros.value.shape());
+  std::copy_n(zeros.value.data(), changed.count(), changed.data());
+  for (std::size_t i = 0; i < zeros.elements.size(); ++i) {
+    double& x = changed.data()[zeros.elements[i]];
+    x = std::copysign(std::fmax(std::fabs(x), zeros.least[i]), ((*bits)() >> 63) == 0 ? 1.0 : -1.0);
+  }
+  return changed;
+}
+
+// <weights, a - b>; what is infinite or no number in both is no difference.
+double moved_along(const Array& weights, const Array& a, const Array& b) {
+  const Array w = weights.materialize().on_host(), x = a.materialize().on_host(), y = b.materialize().on_host();
+  double sum = 0;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const bool same = x.data()[i] == y.data()[i] || (std::isnan(x.data()[i]) && std::isnan(y.data()[i]));
+    if (!same && w.data()[i] != 0) sum += w.data()[i] * (x.data()[i] - y.data()[i]);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, const std::vector<LeafValue>& leaves,
+                                   const Overrides& overrides, const std::vector<bool>& shared,
+                                   const std::vector<Probe>& probes) {
+  std::vector<double> moved(probes.size(), 0);
+  std::vector<NodeId> wanted;
+  for (const Probe& probe : probes)
+    for (const Probe::Part& part : probe.parts)
+      std::ranges::copy(nodes_of(graph.taps[part.tap]), back_inserter(wanted));
+  const std::vector<Zeros> zeros = find_zeros(graph, replay, overrides, wanted);
+  if (zeros.empty()) return moved;
+  Overrides fixed = overrides;
+  const std::vector<bool> read = ancestors(graph, wanted);
+  for (NodeId id = 0; id < shared.size(); ++id)
+    if (shared[id] && read[id] && replay.has(id) && overrides.count(id) == 0) fixed[id] = replay.value(id);
+  std::mt19937_64 bits(1);
+  for (int sample = 0; sample < kSamples; ++sample) {
+    Overrides given = fixed;
+    for (const Zeros& each : zeros) given[each.node] = with_other_signs(each, &bits);
+    const Replay other = plumbline::replay(graph, leaves, Precision::kExact, given, &replay, nullptr, &wanted);
+    for (std::size_t p = 0; p < probes.size(); ++p) {
+      double by = 0;
+      for (const Probe::Part& part : probes[p].parts)
+        by += moved_along(part.weights.array(), replayed_value(graph.taps[part.tap], other),
+                          replayed_value(graph.taps[part.tap], replay));
+      // What is no number in one of them says that anything may be.
+      moved[p] = std::fmax(moved[p], std::isnan(by) ? HUGE_VAL : std::fabs(by));
+    }
+  }
+  return moved;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,159 @@
+"""What rounding alone decides proves nothing: a value that is zero by mathematics and has a sign, an order, a remainder
+or an angle all the same; numbers that numpy computes where it cancels; ties that numpy or Python breaks. Beside them,
+what differs by mathematics is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import plumbline
+from plumbline import daemon
+
+Program = Callable[[], dict[str, Tensor]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with daemon.private() as address:
+        yield address
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+A, B = drawn(1, 40, 7), drawn(2, 40, 7)
+SIDE = B[:, 0]
+
+
+def zero(p: Tensor) -> Tensor:
+    """Softmax's gradient, summed over a row."""
+    return (p * (B - (p * B).sum(-1, keepdim=True))).sum(-1)
+
+
+USES: dict[str, Callable[[Tensor], Tensor]] = {
+    "argmax": lambda d: SIDE * torch.stack([d, -d], 1).argmax(1),
+    "top of them": lambda d: B[d.topk(5)[1]],
+    "order": lambda d: B[d.argsort()],
+    "step": lambda d: SIDE * torch.heaviside(d, 0 * d + 0.5),
+    "active": lambda d: SIDE * (d.relu() > 0),
+    "sign bit": lambda d: SIDE * torch.signbit(d),
+    "copied sign": lambda d: torch.copysign(SIDE, d),
+    "remainder": lambda d: SIDE * torch.remainder(d, 1.0),
+    "angle at its cut": lambda d: torch.atan2(d, -SIDE.abs()),
+    "its own size": lambda d: SIDE * d / d.abs().clamp_min(1e-30),
+}
+
+
+def pair(use: Callable[[Tensor], Tensor], factor: float) -> tuple[Program, Program]:
+    def of(p: Tensor, by: float) -> dict[str, Tensor]:
+        return {"used": use(zero(p)), "beside": p.sum(0) * by}
+
+    return lambda: of(A.softmax(-1), factor), lambda: of(A.exp() / A.exp().sum(-1, keepdim=True), 1.0)
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_what_hangs_on_a_zero_accuses_nobody(server: str, use: Callable[[Tensor], Tensor]) -> None:
+    verdict = plumbline.compare(*pair(use, 1.0), server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_what_differs_beside_it_is_found(server: str, use: Callable[[Tensor], Tensor]) -> None:
+    verdict = plumbline.compare(*pair(use, 1 + 1e-5), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+X = drawn(3, 12) + 50  # Its variance loses five digits in fp32.
+
+
+def variance_of(x: np.ndarray) -> np.floating:
+    return (x * x).mean() - x.mean() ** 2
+
+
+def variance() -> Tensor:
+    return (X * X).mean() - X.mean() ** 2
+
+
+HANDED: dict[str, tuple[Program, Program]] = {
+    "a tensor of a number": (
+        lambda: {"y": X * torch.tensor(variance_of(X.numpy()))},
+        lambda: {"y": X * variance()},
+    ),
+    "an array of no dimension": (
+        lambda: {"y": X * torch.from_numpy(np.asarray(variance_of(X.numpy())))},
+        lambda: {"y": X * variance()},
+    ),
+    "numbers of a list": (
+        lambda: {"y": X * torch.tensor([float(variance_of(X.numpy()))] * 12)},
+        lambda: {"y": X * variance()},
+    ),
+    "an epsilon": (
+        lambda: {"y": F.layer_norm(X, [12], eps=float(variance_of(X.numpy())))},
+        lambda: {"y": (X - X.mean()) / (X.var(unbiased=False) + variance()).sqrt()},
+    ),
+    "single precision of a list": (
+        lambda: {"y": X * float(variance_of(np.array(X.tolist(), dtype=np.float32)))},
+        lambda: {"y": X * variance()},
+    ),
+    "arrays in both": (
+        lambda: {"y": X * torch.from_numpy(np.full(12, variance_of(X.numpy())))},
+        lambda: {"y": X * torch.from_numpy(np.full(12, ((X.numpy() - X.numpy().mean()) ** 2).mean()))},
+    ),
+}
+
+
+@pytest.mark.parametrize("target, reference", HANDED.values(), ids=HANDED)
+def test_what_cancels_in_numpy_accuses_nobody(server: str, target: Program, reference: Program) -> None:
+    verdict = plumbline.compare(target, reference, server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+def test_another_formula_in_numpy_is_found_and_not_proven(server: str) -> None:
+    verdict = plumbline.compare(
+        lambda: {"y": X * torch.tensor(X.numpy().std(ddof=1))}, lambda: {"y": X * X.std(unbiased=False)}, server
+    )
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "FIRST_ORDER"), verdict.explain()
+
+
+EVEN = (drawn(4, 40, 30) + drawn(4, 40, 30).flip(1)) / 2
+WEIGHTS = torch.stack([drawn(5, 30), drawn(5, 30).flip(0)], 1)  # Both columns give one product.
+HALVES = (torch.arange(-60, 60).double() * 0.05).float()
+ROWS = drawn(6, 200, 4)
+
+
+def products(in_order: bool) -> Tensor:
+    return (EVEN[:, :, None] * WEIGHTS).cumsum(1)[:, -1] if in_order else EVEN @ WEIGHTS
+
+
+TIES: dict[str, Callable[[bool], Tensor]] = {
+    "argmax of numpy": lambda other: ROWS[torch.from_numpy(products(other).numpy().argmax(1))],
+    "branch": lambda other: torch.stack(
+        [EVEN[i] if a >= b else -EVEN[i] for i, (a, b) in enumerate(products(other).tolist())]
+    ),
+    "rounding of numpy": lambda other: torch.from_numpy(np.round((HALVES / 0.1 if other else HALVES * 10).numpy())) * 2,
+    "rounding of Python": lambda other: torch.stack(
+        [ROWS[round(v) + 60] for v in (HALVES / 0.1 if other else HALVES * 10).tolist()]
+    ),
+}
+
+
+@pytest.mark.parametrize("program", TIES.values(), ids=TIES)
+def test_ties_that_python_breaks_accuse_nobody(server: str, program: Callable[[bool], Tensor]) -> None:
+    verdict = plumbline.compare(lambda: {"y": program(True)}, lambda: {"y": program(False)}, server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+def test_a_branch_that_is_no_tie_is_found(server: str) -> None:
+    def step(low: float) -> dict[str, Tensor]:
+        mean = A.exp().mean()
+        return {"y": SIDE * mean if mean.item() > low else -SIDE * mean}
+
+    verdict = plumbline.compare(lambda: step(0.1), lambda: step(10.0), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
