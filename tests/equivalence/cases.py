@@ -131,6 +131,24 @@ CASES = (
         ),
     ),
     Case(
+        "an upper limit of a uniform draw that leaves its range as it is",
+        "the kernel takes the rounded range, not the limit",
+        "TYPE_I",
+        _pair(
+            1049624113,
+            (
+                Block("pixels"),
+                Block("linear"),
+                Block("dropout", {"p": 0.5}),
+                Block("jitter", {"low": -0.05, "high": 0.1}),
+                Block("l1"),
+                Block("whole"),
+                Block("momentum", {"lr": 0.03, "momentum": 0.95}),
+            ),
+            target=(Applied("jitter_limit_off", 3, 1.193e-07),),
+        ),
+    ),
+    Case(
         "an eps beside a number that the other program has in a formula",
         "that number was free, and hid the eps",
         "TYPE_II",

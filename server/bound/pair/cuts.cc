@@ -92,6 +92,16 @@ const Draw* draw_of(const Graph& graph, NodeId leaf) {
 // Constants that are one after rounding to fp32, in which kernels draw.
 bool same_number(double a, double b) { return static_cast<float>(a) == static_cast<float>(b); }
 
+// A uniform draw takes of its upper end the range alone: from + u (to - from), in fp32
+// (ATen: core/TransformationHelper.h).
+bool same_parameter(const Draw& a, const Draw& b, std::size_t i) {
+  if (same_number(a.numbers[i], b.numbers[i])) return true;
+  const auto range = [](const Draw& draw) {
+    return static_cast<float>(draw.numbers[1]) - static_cast<float>(draw.numbers[0]);
+  };
+  return a.family == "uniform" && i == 1 && range(a) == range(b);
+}
+
 std::string text(double x) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%.9g", x);
@@ -107,7 +117,7 @@ void compare_draws(const BoundsInput& input, const PairReplays& replays, Bounds*
     if (mine == nullptr || other == nullptr || mine->family != other->family) continue;
     for (std::size_t i = 0; i < std::min(mine->numbers.size(), other->numbers.size()); ++i) {
       const double a = mine->numbers[i], b = other->numbers[i];
-      if (same_number(a, b)) continue;
+      if (same_parameter(*mine, *other, i)) continue;
       Finding& finding = bounds->findings.emplace_back();
       finding.name = "distribution of " + input.target->origins[mine->origin].op;
       finding.mathematics = Answer{true, std::fabs(a - b) / std::fmax(std::fabs(a), std::fabs(b)), 0, 0};
