@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "server/lower/foreach.h"
 #include "server/lower/integer.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
@@ -37,50 +38,6 @@ Format default_compute(const TraceOp& op) {
   for (const TensorRef& tensor : tensors_of(op))
     if (tensor.value != 0) promoted = promote(promoted, tensor.format);
   return promoted == Format::kUnknown ? Format::kInt64 : compute_format(promoted);
-}
-
-// The name that the functional operation gives to an argument of its foreach form.
-std::string functional_argument(std::string_view base, const std::string& name) {
-  if (name == "scalar" || name == "scalars") {
-    if (base == "addcmul" || base == "addcdiv") return "value";
-    if (base == "lerp") return "weight";
-    if (base == "clamp_min") return "min";
-    if (base == "clamp_max") return "max";
-    return "other";
-  }
-  if (name == "tensors1") return "end";
-  if (name == "weights") return "weight";
-  if (name == "ord" && base == "norm") return "p";
-  if (name == "other" && base == "clamp_min") return "min";
-  if (name == "other" && base == "clamp_max") return "max";
-  return name;
-}
-
-// The arguments of element i of a foreach operation.
-std::vector<TraceArgument> element_arguments(const TraceOp& op, std::string_view base, std::size_t i) {
-  std::vector<TraceArgument> arguments;
-  for (const TraceArgument& argument : op.arguments) {
-    TraceArgument element{functional_argument(base, argument.name), None{}};
-    const auto pick = [&](const auto& list) {
-      if (i >= list.size())
-        throw LowerError("argument '" + argument.name + "': more than " + std::to_string(i) +
-                         " elements were expected, found " + std::to_string(list.size()));
-      return list[i];
-    };
-    if (const auto* tensors = std::get_if<std::vector<TensorRef>>(&argument.value)) {
-      element.value = pick(*tensors);
-    } else if (const auto* reals = std::get_if<std::vector<double>>(&argument.value)) {
-      element.value = pick(*reals);
-    } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&argument.value)) {
-      element.value = pick(*integers);
-    } else if (argument.name == "scalars" && std::holds_alternative<TensorRef>(argument.value)) {
-      throw Unsupported(op.name + ": scalars in a tensor");
-    } else {
-      element.value = argument.value;
-    }
-    arguments.push_back(std::move(element));
-  }
-  return arguments;
 }
 
 // An attribute as text; equal attributes have equal texts.
@@ -215,16 +172,11 @@ class Lowering {
 
   // The leaves that the operation is the first to take.
   void note_taken(const TraceOp& op) {
-    const auto take = [&](const TensorRef& tensor) {
+    for (const TensorRef& tensor : tensors_of(op)) {
       const auto leaf = untaken_.find(tensor.value);
-      if (leaf == untaken_.end()) return;
+      if (leaf == untaken_.end()) continue;
       graph_.leaves[leaf->second].reads = graph_.reads.size();
       untaken_.erase(leaf);
-    };
-    for (const TraceArgument& argument : op.arguments) {
-      if (const auto* tensor = std::get_if<TensorRef>(&argument.value)) take(*tensor);
-      if (const auto* tensors = std::get_if<std::vector<TensorRef>>(&argument.value))
-        std::ranges::for_each(*tensors, take);
     }
   }
 
