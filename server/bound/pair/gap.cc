@@ -25,13 +25,6 @@ Array finite_part(const Array& value, const Array& mask) {
   return part;
 }
 
-// A tap's value where what was overridden counts: decisions that both programs share, and items that were matched.
-Array shared_value(const GraphTap& tap, const Replay& replay) {
-  std::vector<Array> values;
-  for (const GraphTap::Term& term : tap.terms) values.push_back(replay.value(term.node));
-  return sum_of_terms(tap, values).reshape(tap.shape);
-}
-
 bool same_class(double a, double b) {
   return std::isnan(a) ? std::isnan(b) : std::isinf(a) || std::isinf(b) ? a == b : !std::isnan(b);
 }
@@ -82,11 +75,11 @@ Gap::Parting Gap::parting(const PairedTap& pair) const {
 }
 
 Array Gap::of_target(const PairedTap& pair) const {
-  return finite_part(shared_value(input_.target->taps[pair.target], replays_.target), mask(pair));
+  return finite_part(seen_value(input_.target->taps[pair.target], replays_.target), mask(pair));
 }
 
 Array Gap::of_reference(const PairedTap& pair) const {
-  return finite_part(shared_value(input_.reference->taps[pair.reference], replays_.reference), mask(pair));
+  return finite_part(seen_value(input_.reference->taps[pair.reference], replays_.reference), mask(pair));
 }
 
 double Gap::relative(const PairedTap& pair) const {

@@ -135,8 +135,8 @@ std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, con
     for (std::size_t p = 0; p < probes.size(); ++p) {
       double by = 0;
       for (const Probe::Part& part : probes[p].parts)
-        by += moved_along(part.weights.array(), replayed_value(graph.taps[part.tap], other),
-                          replayed_value(graph.taps[part.tap], replay));
+        by += moved_along(part.weights.array(), seen_value(graph.taps[part.tap], other),
+                          seen_value(graph.taps[part.tap], replay));
       // What is no number in one of them says that anything may be.
       moved[p] = std::fmax(moved[p], std::isnan(by) ? HUGE_VAL : std::fabs(by));
     }

@@ -62,6 +62,12 @@ Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length
 
 Array observed_value(const GraphTap& tap) { return observed_part(tap, 0, count(tap.shape)).reshape(tap.shape); }
 
+Array seen_value(const GraphTap& tap, const Replay& replay) {
+  std::vector<Array> values;
+  for (const GraphTap::Term& term : tap.terms) values.push_back(replay.value(term.node));
+  return sum_of_terms(tap, values).reshape(tap.shape);
+}
+
 Array replayed_value(const GraphTap& tap, const Replay& replay) {
   std::vector<Array> values;
   for (const GraphTap::Term& term : tap.terms) values.push_back(replay.computed(term.node));

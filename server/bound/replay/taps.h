@@ -9,6 +9,8 @@ std::vector<NodeId> nodes_of(const GraphTap& tap);  // The nodes of its terms.
 bool is_observed(const GraphTap& tap);              // Nobody sent what a tap on a leaf that is known by name held.
 Array observed_value(const GraphTap& tap);          // Sum of weight * observed, tap's shape. NaN: not observed.
 Array replayed_value(const GraphTap& tap, const Replay& replay);  // Sum of weight * node value.
+// The same where what was overridden counts: decisions that two programs share, and items that were matched.
+Array seen_value(const GraphTap& tap, const Replay& replay);
 // What was observed of `length` elements from `begin` on, row-major.
 Array observed_part(const GraphTap& tap, std::int64_t begin, std::int64_t length);
 // Sum of weight * value, by term; all of one shape.
