@@ -12,7 +12,9 @@
 #include <ctime>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -95,6 +97,7 @@ ABSL_FLAG(absl::Duration, reference_timeout, absl::Seconds(60), "How long a step
 namespace {
 
 using plumbline::DaemonOptions;
+using plumbline::LogLevel;
 
 // One line on standard error; the exit code.
 int refuse(absl::string_view line) {
@@ -212,10 +215,10 @@ absl::Status read_log() {
   const std::string format = absl::GetFlag(FLAGS_log_format), level = absl::GetFlag(FLAGS_log_level);
   const std::map<std::string, plumbline::LogFormat> formats = {{"text", plumbline::LogFormat::kText},
                                                                {"json", plumbline::LogFormat::kJson}};
-  const std::map<std::string, plumbline::LogLevel> levels = {{"debug", plumbline::LogLevel::kDebug},
-                                                             {"info", plumbline::LogLevel::kInfo},
-                                                             {"warning", plumbline::LogLevel::kWarning},
-                                                             {"error", plumbline::LogLevel::kError}};
+  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
+                                                  {"info", LogLevel::kInfo},
+                                                  {"warning", LogLevel::kWarning},
+                                                  {"error", LogLevel::kError}};
   if (formats.count(format) == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--log-format: expected text or json, found \"", format, "\""));
   }
@@ -274,13 +277,17 @@ void allow_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void tell(LogLevel level, std::string_view event, std::string message) {
+  plumbline::log_event(level, event, {{"message", std::move(message)}});
+}
+
 // Ends the process if it drains for longer: some work, such as one large product, cannot be interrupted. What was
 // answered is durable, and what was not is sent again.
 void cut_after(absl::Duration timeout) {
   const absl::Duration last = timeout + std::max(absl::Seconds(1), timeout / 10);
   std::thread([last] {
     absl::SleepFor(last);
-    spdlog::error("cut off: an audit went on beyond --drain-timeout");
+    tell(LogLevel::kError, "cut_off", "an audit went on beyond --drain-timeout");
     spdlog::default_logger()->flush();
     std::_Exit(1);
   }).detach();
@@ -325,11 +332,13 @@ int main(int argc, char** argv) {
 
   auto daemon = plumbline::Daemon::start(options);
   if (!daemon.ok()) return refuse(daemon.status().message());
-  spdlog::info("plumblined {} listens on {}{}; data in {}; workers {} on {} threads; {} MiB memory; profiles {}",
-               options.version, absl::StrJoin((*daemon)->addresses(), ", "),
-               (*daemon)->metrics_address().empty() ? "" : absl::StrCat(", metrics on ", (*daemon)->metrics_address()),
-               options.data_dir, (*daemon)->workers(), options.threads, options.memory_bytes >> 20,
-               absl::StrJoin((*daemon)->profile_names(), ", "));
+  const std::string& metrics = (*daemon)->metrics_address();
+  tell(LogLevel::kInfo, "started",
+       absl::StrCat("plumblined ", options.version, " listens on ", absl::StrJoin((*daemon)->addresses(), ", "),
+                    metrics.empty() ? "" : absl::StrCat(", metrics on ", metrics), "; data in ", options.data_dir,
+                    "; workers ", (*daemon)->workers(), " on ", options.threads, " threads; ",
+                    options.memory_bytes >> 20, " MiB memory; profiles ",
+                    absl::StrJoin((*daemon)->profile_names(), ", ")));
   spdlog::default_logger()->flush();
 
   int received = 0;
@@ -340,15 +349,20 @@ int main(int argc, char** argv) {
     (*daemon)->tick();
     if (received != SIGHUP) continue;
     const absl::Status reloaded = (*daemon)->reload();
-    if (reloaded.ok()) spdlog::info("SIGHUP: policy and tokens were read again");
-    if (!reloaded.ok())
-      spdlog::error("SIGHUP: policy and tokens stay as they were: {}", std::string(reloaded.message()));
+    if (reloaded.ok()) {
+      tell(LogLevel::kInfo, "reloaded", "SIGHUP: policy and tokens were read again");
+    } else {
+      tell(LogLevel::kError, "not_reloaded",
+           absl::StrCat("SIGHUP: policy and tokens stay as they were: ", reloaded.message()));
+    }
     spdlog::default_logger()->flush();
   }
-  spdlog::info("{}: draining for at most {}", received == SIGTERM ? "SIGTERM" : "SIGINT",
-               absl::FormatDuration(absl::GetFlag(FLAGS_drain_timeout)));
+  tell(LogLevel::kInfo, "draining",
+       absl::StrCat(received == SIGTERM ? "SIGTERM" : "SIGINT", ": draining for at most ",
+                    absl::FormatDuration(absl::GetFlag(FLAGS_drain_timeout))));
   cut_after(absl::GetFlag(FLAGS_drain_timeout));
   const bool clean = (*daemon)->drain(absl::GetFlag(FLAGS_drain_timeout));
-  spdlog::info("stopped{}", clean ? "" : "; what was not finished in time will be sent again by its job");
+  tell(LogLevel::kInfo, "stopped",
+       clean ? "all that was queued is done" : "what was not finished in time will be sent again by its job");
   return clean ? 0 : 1;
 }

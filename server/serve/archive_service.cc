@@ -13,6 +13,7 @@
 #include "server/bound/pair/golden.h"
 #include "server/fault/fault.h"
 #include "server/ingest/limits.h"
+#include "server/log/log.h"
 #include "server/pipeline/audit.h"
 #include "server/pipeline/estimate.h"
 #include "server/serve/identify.h"
@@ -377,7 +378,12 @@ grpc::Status ArchiveService::RemoveGolden(grpc::ServerContext* context, const v1
     }
     response->mutable_header()->set_project(project_of(*request));
     response->mutable_header()->set_name(request->name());
-    return parts_.golden->remove(project_of(*request), request->name());
+    const absl::Status removed = parts_.golden->remove(project_of(*request), request->name());
+    if (removed.ok()) {
+      log_event(LogLevel::kInfo, "golden_removed",
+                {{"golden", StrCat(project_of(*request), "/", request->name())}, {"by", caller.name()}});
+    }
+    return removed;
   });
 }
 

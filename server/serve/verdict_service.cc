@@ -21,6 +21,7 @@
 #include "google/protobuf/util/time_util.h"
 #include "server/fault/fault.h"
 #include "server/ingest/trace_id.h"
+#include "server/log/log.h"
 #include "server/serve/identify.h"
 #include "server/serve/paging.h"
 #include "server/serve/project_quotas.h"
@@ -470,6 +471,11 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     for (TraceStore* const traces : {parts_.kept, parts_.references}) {
       if (traces != nullptr) response->set_traces(response->traces() + traces->remove_job(project, request.job()));
     }
+    log_event(LogLevel::kInfo, "job_deleted",
+              {{"job", absl::StrCat(project, "/", request.job())},
+               {"by", caller.name()},
+               {"verdicts", absl::StrCat(job->steps())},
+               {"traces", absl::StrCat(response->traces())}});
     if (parts_.removed) parts_.removed();
     *response->mutable_removed() = *std::move(job);
     return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "server/work/step_pipeline.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -407,7 +408,8 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   verdict.digest = trace.digest;
   verdict.rank_digests = trace.rank_digests;
   verdict.profile = run.profile_name;
-  verdict.time_unix_us = absl::ToUnixMicros(absl::Now());
+  // Not absl::Now(), which may go on for seconds as if a clock that was set had not been.
+  verdict.time_unix_us = absl::ToUnixMicros(absl::FromChrono(std::chrono::system_clock::now()));
   verdict.audit_seconds = made->seconds;
   verdict.backend = ran.backend;
   for (const std::string& note : ran.notes) {

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import resource
+import signal
 import subprocess
 import time
 import urllib.error
@@ -309,7 +310,12 @@ def test_the_log_is_one_object_a_line(new_daemon: Callable[..., DaemonProcess]) 
     stream.close()
     with pytest.raises(grpc.RpcError):
         client.open(job="a job")
+    query_stub(client).DeleteJob(query_pb2.DeleteJobRequest(job="logged"))
     client.close()
+    assert daemon.process
+    daemon.process.send_signal(signal.SIGHUP)
+    while '"event":"reloaded"' not in daemon.log():
+        assert daemon.alive()
     daemon.terminate()
     assert daemon.wait() == 0
     lines = [json.loads(line) for line in daemon.log().splitlines()]
@@ -321,4 +327,15 @@ def test_the_log_is_one_object_a_line(new_daemon: Callable[..., DaemonProcess]) 
     assert events["step_refused"]["step"] == f"{run}/1" and events["step_refused"]["code"] == "INVALID_ARGUMENT"
     assert events["run_closed"]["run"] == run and events["run_closed"]["status"] == "OK"
     assert events["run_refused"]["run"] == "default/a job/run/0"
-    assert [line["message"].split(":")[0] for line in lines if line.get("message", "").startswith("SIGTERM")]
+    assert events["job_deleted"] | {"time": ""} == {
+        "time": "",
+        "level": "info",
+        "event": "job_deleted",
+        "job": "default/logged",
+        "by": events["run_opened"]["owner"],
+        "verdicts": "1",
+        "traces": "1",
+    }
+    assert events["started"]["message"].startswith("plumblined ") and daemon.address in events["started"]["message"]
+    assert events["reloaded"] and events["draining"]["message"].startswith("SIGTERM: ")
+    assert [line["event"] for line in (lines[0], lines[-1])] == ["started", "stopped"]
