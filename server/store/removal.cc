@@ -50,16 +50,24 @@ absl::StatusOr<std::int64_t> remove_errors(const SqlConnection& connection, cons
   return remove_rows(connection, "errors", "project,job,run,rank,step,digest", order, where, limit);
 }
 
-Where before(const std::string& column, absl::Duration age, std::int64_t now_us) {
+// What a limit may take of a table.
+Where removable(const SqlConnection& connection, std::string_view table) {
   Where where;
+  where.add(connection.removable(table));
+  return where;
+}
+
+Where before(const std::string& column, absl::Duration age, std::int64_t now_us, Where where) {
   where.add(absl::StrCat(column, "<?"), now_us - absl::ToInt64Microseconds(age));
   return where;
 }
 
 absl::StatusOr<std::int64_t> expire_verdicts(const SqlConnection& connection, const KeepLimits& limits,
                                              std::int64_t now_us) {
+  const Where may = removable(connection, "verdicts");
   if (limits.age != absl::InfiniteDuration()) {
-    const auto old = remove_verdicts(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
+    const auto old =
+        remove_verdicts(connection, before("time_us", limits.age, now_us, may), "ORDER BY time_us", kRowsMax);
     if (!old.ok() || *old > 0) return old;
   }
   if (limits.count > 0) {
@@ -67,28 +75,30 @@ absl::StatusOr<std::int64_t> expire_verdicts(const SqlConnection& connection, co
         connection.integer("SELECT CAST(coalesce(sum(type_i+type_ii+inconclusive), 0) AS BIGINT) FROM jobs");
     if (!held.ok()) return held.status();
     if (*held > limits.count) {
-      return remove_verdicts(connection, {}, "ORDER BY sequence", std::min(kRowsMax, *held - limits.count));
+      return remove_verdicts(connection, may, "ORDER BY sequence", std::min(kRowsMax, *held - limits.count));
     }
   }
   if (limits.bytes > 0) {
     const auto used = connection.used_bytes();
     if (!used.ok()) return used.status();
-    if (*used > limits.bytes) return remove_verdicts(connection, {}, "ORDER BY sequence", kRowsMax / 10);
+    if (*used > limits.bytes) return remove_verdicts(connection, may, "ORDER BY sequence", kRowsMax / 10);
   }
   return 0;
 }
 
 absl::StatusOr<std::int64_t> expire_errors(const SqlConnection& connection, const KeepLimits& limits,
                                            std::int64_t now_us) {
+  const Where may = removable(connection, "errors");
   if (limits.age != absl::InfiniteDuration()) {
-    const auto old = remove_errors(connection, before("time_us", limits.age, now_us), "ORDER BY time_us", kRowsMax);
+    const auto old =
+        remove_errors(connection, before("time_us", limits.age, now_us, may), "ORDER BY time_us", kRowsMax);
     if (!old.ok() || *old > 0) return old;
   }
   if (limits.count == 0) return 0;
   const auto held = connection.integer("SELECT CAST(coalesce(sum(errors), 0) AS BIGINT) FROM jobs");
   if (!held.ok()) return held.status();
   if (*held <= limits.count) return 0;
-  return remove_errors(connection, {}, "ORDER BY time_us", std::min(kRowsMax, *held - limits.count));
+  return remove_errors(connection, may, "ORDER BY time_us", std::min(kRowsMax, *held - limits.count));
 }
 
 // Removes the rows that `where` matches: verdicts first, then errors, gaps and runs.
@@ -106,14 +116,24 @@ absl::StatusOr<std::int64_t> remove_matching(const SqlConnection& connection, co
   return 0;
 }
 
+Where of_run(const StepIdentity& run) {
+  Where where;
+  where.add("project=?", run.project);
+  where.add("job=?", run.job);
+  where.add("run=?", run.run);
+  where.add("rank=?", static_cast<std::int64_t>(run.rank));
+  return where;
+}
+
 absl::StatusOr<std::int64_t> expire_runs(const SqlConnection& connection, const KeepLimits& limits,
                                          std::int64_t now_us) {
+  const Where may = removable(connection, "runs");
   std::optional<Where> due;
-  if (limits.age != absl::InfiniteDuration()) due = before("last_seen_us", limits.age, now_us);
+  if (limits.age != absl::InfiniteDuration()) due = before("last_seen_us", limits.age, now_us, may);
   if (limits.count > 0) {
     const auto held = connection.integer("SELECT count(*) FROM runs");
     if (!held.ok()) return held.status();
-    if (*held > limits.count) due = Where();
+    if (*held > limits.count) due = may;
   }
   if (!due) return 0;
   auto oldest = connection.prepare(
@@ -123,13 +143,10 @@ absl::StatusOr<std::int64_t> expire_runs(const SqlConnection& connection, const 
   const auto row = oldest->step();
   if (!row.ok()) return row.status();
   if (!*row) return 0;
-  Where run;
-  run.add("project=?", oldest->text(0));
-  run.add("job=?", oldest->text(1));
-  run.add("run=?", oldest->text(2));
-  run.add("rank=?", oldest->integer(3));
+  const StepIdentity run = {oldest->text(0), oldest->text(1), oldest->text(2),
+                            static_cast<std::int32_t>(oldest->integer(3)), 0};
   oldest->reset();
-  const auto removed = remove_matching(connection, run);
+  const auto removed = remove_matching(connection, of_run(run));
   if (!removed.ok()) return removed;
   return std::max<std::int64_t>(*removed, 1);  // The run itself.
 }
@@ -155,10 +172,17 @@ absl::StatusOr<bool> expire_some(const SqlConnection& connection, const Retentio
 }
 
 absl::StatusOr<bool> remove_some(const SqlConnection& connection, const std::string& project, const std::string& job) {
+  if (auto noted = connection.note_removal(project, job); !noted.ok()) return noted;
   Where where;
   where.add("project=?", project);
   where.add("job=?", job);
   const auto removed = remove_matching(connection, where);
+  if (!removed.ok()) return removed.status();
+  return give_back(connection, *removed > 0);
+}
+
+absl::StatusOr<bool> remove_some(const SqlConnection& connection, const StepIdentity& run) {
+  const auto removed = remove_matching(connection, of_run(run));
   if (!removed.ok()) return removed.status();
   return give_back(connection, *removed > 0);
 }

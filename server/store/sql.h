@@ -103,6 +103,11 @@ class SqlConnection {
   virtual absl::StatusOr<std::int64_t> last_sequence() const = 0;
   virtual absl::StatusOr<std::uint64_t> used_bytes() const = 0;  // Of the disk, by what is there.
   virtual absl::Status give_back() const = 0;  // Some of the space of removed rows, within their transaction.
+  // A condition for rows of "verdicts", "errors" or "runs": what is beyond the limits may go, unless another history is
+  // still to have it.
+  virtual std::string removable(std::string_view table) const = 0;
+  // A job is being removed, of everywhere: called within each transaction that removes of it, before it does.
+  virtual absl::Status note_removal(const std::string& project, const std::string& job) const = 0;
 };
 
 // Lets the statements of a scope be given up.

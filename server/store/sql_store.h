@@ -31,6 +31,19 @@ struct SqlParts {
   std::function<void(double seconds, std::size_t records, bool stored)> timed = {};
 };
 
-absl::StatusOr<std::unique_ptr<VerdictStore>> make_sql_store(SqlParts parts);
+class SqlStore : public VerdictStore {
+ public:
+  // Runs on the writer's thread, on its connection, within a transaction that takes it back where it does not answer
+  // OK.
+  using Change = std::function<absl::Status(const SqlConnection&)>;
+
+  // Commits a change that is no record, with the records that are queued.
+  virtual void change(Change change, Done done) = 0;
+};
+
+absl::StatusOr<std::unique_ptr<SqlStore>> make_sql_store(SqlParts parts);
+
+// As open_sqlite_store(), for whoever also ships what is there (sqlite/outbox.h).
+absl::StatusOr<std::unique_ptr<SqlStore>> open_local_store(const std::string& data_dir, SqliteOptions options = {});
 
 }  // namespace plumbline

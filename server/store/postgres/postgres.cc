@@ -48,7 +48,7 @@ std::string trimmed(const char* message) {
 }  // namespace
 
 absl::Status check_postgres_url(const std::string& url) {
-  constexpr char kExpected[] = "store: expected postgresql://USER@HOST/DATABASE, found ";
+  constexpr char kExpected[] = "expected postgresql://USER@HOST/DATABASE, found ";
   if (!absl::StartsWith(url, "postgresql://") && !absl::StartsWith(url, "postgres://")) {
     return absl::InvalidArgumentError(absl::StrCat(kExpected, "a text that begins otherwise"));
   }
@@ -57,7 +57,7 @@ absl::Status check_postgres_url(const std::string& url) {
   for (const PQconninfoOption* option = options.get(); option->keyword != nullptr; ++option) {
     if (option->val == nullptr || !absl::EndsWith(option->keyword, "password")) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("store: expected a URL without a password, which every user of this machine could read, found \"",
+        absl::StrCat("expected a URL without a password, which every user of this machine could read, found \"",
                      option->keyword, "\"; put it into a file (~/.pgpass, or passfile=PATH) or into $PGPASSWORD"));
   }
   return absl::OkStatus();

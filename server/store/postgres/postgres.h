@@ -54,6 +54,8 @@ class PostgresConnection final : public SqlConnection {
   absl::StatusOr<std::int64_t> last_sequence() const override;
   absl::StatusOr<std::uint64_t> used_bytes() const override;  // Of verdicts' messages: what is removed counts no more.
   absl::Status give_back() const override;                    // Days that are empty.
+  std::string removable(std::string_view) const override { return "TRUE"; }
+  absl::Status note_removal(const std::string&, const std::string&) const override { return absl::OkStatus(); }
 
   const PostgresSettings& settings() const { return settings_; }
   const std::string& name() const { return name_; }     // Of the server, for messages; without secrets.

@@ -181,7 +181,15 @@ CREATE INDEX verdicts_by_trace_id ON @.verdicts(trace_id) WHERE trace_id IS NOT 
 ALTER TABLE @.errors ADD COLUMN trace_id TEXT COLLATE "C" NOT NULL DEFAULT '';
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2};
+// Which history this is, so that a daemon knows one that was made anew; and who ships to it.
+constexpr char kVersion3[] = R"sql(
+ALTER TABLE @.history ADD COLUMN id UUID NOT NULL DEFAULT gen_random_uuid();
+CREATE TABLE @.nodes(
+  node TEXT COLLATE "C" PRIMARY KEY, host TEXT NOT NULL, instance TEXT NOT NULL, daemon_version TEXT NOT NULL,
+  first_seen_us BIGINT NOT NULL, last_seen_us BIGINT NOT NULL) WITH (fillfactor=50);
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3};
 static_assert(std::size(kVersions) == kPostgresVersion);
 
 absl::Status another_application(const PostgresConnection& connection) {

@@ -131,7 +131,57 @@ CREATE INDEX verdicts_by_trace_id ON verdicts(trace_id) WHERE trace_id IS NOT NU
 ALTER TABLE errors ADD COLUMN trace_id TEXT NOT NULL DEFAULT '';
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4};
+// What a daemon ships to a history that it shares with others: verdicts by their sequence, and a note of everything
+// else that changed, of which the newest alone counts. Triggers write the notes, so that they are of the same commit.
+constexpr char kVersion5[] = R"sql(
+CREATE TABLE node(
+  only_row INTEGER PRIMARY KEY CHECK(only_row=1), id TEXT NOT NULL, ships INTEGER NOT NULL DEFAULT 0,
+  history TEXT NOT NULL DEFAULT '', shipped INTEGER NOT NULL DEFAULT 0);
+INSERT INTO node(only_row, id) VALUES(1, lower(hex(randomblob(16))));
+
+CREATE TABLE outbox(
+  number INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL,
+  project TEXT NOT NULL, job TEXT NOT NULL, run TEXT NOT NULL, rank INTEGER NOT NULL, step INTEGER NOT NULL,
+  detail TEXT NOT NULL, time_us INTEGER NOT NULL,
+  UNIQUE(project, job, run, rank, step, kind, detail));
+
+CREATE TRIGGER run_to_ship AFTER INSERT ON runs WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=-1 AND kind=1;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(1, new.project, new.job, new.run, new.rank, -1, '', strftime('%s', 'now')*1000000);
+END;
+CREATE TRIGGER client_to_ship AFTER UPDATE OF client ON runs WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=-1 AND kind=1;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(1, new.project, new.job, new.run, new.rank, -1, '', strftime('%s', 'now')*1000000);
+END;
+CREATE TRIGGER error_to_ship AFTER INSERT ON errors WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=new.step AND
+    kind=2 AND detail=new.digest;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(2, new.project, new.job, new.run, new.rank, new.step, new.digest, strftime('%s', 'now')*1000000);
+END;
+CREATE TRIGGER later_error_to_ship AFTER UPDATE ON errors WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=new.step AND
+    kind=2 AND detail=new.digest;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(2, new.project, new.job, new.run, new.rank, new.step, new.digest, strftime('%s', 'now')*1000000);
+END;
+CREATE TRIGGER gap_to_ship AFTER INSERT ON gaps WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=new.step AND
+    kind=3;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(3, new.project, new.job, new.run, new.rank, new.step, '', strftime('%s', 'now')*1000000);
+END;
+CREATE TRIGGER larger_gap_to_ship AFTER UPDATE OF missed ON gaps WHEN (SELECT ships FROM node) BEGIN
+  DELETE FROM outbox WHERE project=new.project AND job=new.job AND run=new.run AND rank=new.rank AND step=new.step AND
+    kind=3;
+  INSERT INTO outbox(kind, project, job, run, rank, step, detail, time_us)
+    VALUES(3, new.project, new.job, new.run, new.rank, new.step, '', strftime('%s', 'now')*1000000);
+END;
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
 static_assert(std::size(kVersions) == kSchemaVersion);
 
 absl::Status at_path(const absl::Status& status, const std::string& path) {

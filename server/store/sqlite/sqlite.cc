@@ -158,4 +158,28 @@ absl::Status SqliteConnection::give_back() const {
   return run(absl::StrCat("PRAGMA incremental_vacuum(", kPagesMax, ")"));
 }
 
+// What is to be shipped (schema.cc) stays until it was.
+std::string SqliteConnection::removable(std::string_view table) const {
+  const std::string name(table);
+  const bool runs = name == "runs";
+  const std::string same = absl::StrCat("x.project=", name, ".project AND x.job=", name, ".job AND x.run=", name,
+                                        ".run AND x.rank=", name, ".rank");
+  const std::string noted = absl::StrCat("NOT EXISTS(SELECT 1 FROM outbox AS x WHERE ", same,
+                                         runs ? ")" : absl::StrCat(" AND x.step=", name, ".step)"));
+  const char* const last = "(SELECT CASE WHEN ships THEN shipped ELSE 9223372036854775807 END FROM node)";
+  if (name == "verdicts") return absl::StrCat("sequence<=", last, " AND ", noted);
+  if (!runs) return noted;
+  return absl::StrCat(noted, " AND NOT EXISTS(SELECT 1 FROM verdicts AS x WHERE ", same, " AND x.sequence>", last, ")");
+}
+
+absl::Status SqliteConnection::note_removal(const std::string& project, const std::string& job) const {
+  // Again in each transaction: the last note comes after whatever was opened in between.
+  auto statement = prepare(
+      "INSERT OR REPLACE INTO outbox(kind, project, job, run, rank, step, detail, time_us) "
+      "SELECT 4, project, job, run, rank, -1, owner, strftime('%s', 'now')*1000000 FROM runs "
+      "WHERE (SELECT ships FROM node) AND project=? AND job=?");
+  if (!statement.ok()) return statement.status();
+  return statement->bind(project).bind(job).run();
+}
+
 }  // namespace plumbline

@@ -38,6 +38,8 @@ class SqliteConnection final : public SqlConnection {
   absl::StatusOr<std::int64_t> last_sequence() const override;
   absl::StatusOr<std::uint64_t> used_bytes() const override;  // Of pages that hold something.
   absl::Status give_back() const override;                    // At most 4 MiB of free pages, to the file system.
+  std::string removable(std::string_view table) const override;
+  absl::Status note_removal(const std::string& project, const std::string& job) const override;
 
  private:
   struct Close {

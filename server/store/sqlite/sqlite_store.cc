@@ -92,6 +92,10 @@ struct Directory {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<VerdictStore>> open_sqlite_store(const std::string& data_dir, SqliteOptions options) {
+  return open_local_store(data_dir, std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<SqlStore>> open_local_store(const std::string& data_dir, SqliteOptions options) {
   auto lock = lock_directory(data_dir);
   if (!lock.ok()) return lock.status();
   const std::string path = data_dir + "/verdicts.db";

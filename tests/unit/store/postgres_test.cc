@@ -147,7 +147,7 @@ TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
   store_.reset();
   ASSERT_TRUE(beside_
                   ->run("ALTER TABLE verdicts DROP COLUMN trace_id; ALTER TABLE errors DROP COLUMN trace_id;"
-                        "UPDATE history SET version=1")
+                        "ALTER TABLE history DROP COLUMN id; DROP TABLE nodes; UPDATE history SET version=1")
                   .ok());
   open();
   EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), kPostgresVersion);

@@ -1,0 +1,71 @@
+// The shared history by PostgreSQL: a thread that ships the outbox, again and again.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/store/postgres/postgres.h"
+#include "server/store/records.h"
+#include "server/store/shared_history.h"
+
+namespace plumbline {
+
+// What is in a shipment is written in one transaction, and acknowledged once that is committed: whatever fails, it is
+// shipped again, and what is there already stays as it is. An identity has one session at a time, whose lock says so
+// (pg_locks); the server ends sessions whose peer is gone within a minute.
+class Shipper final : public SharedHistory {
+ public:
+  Shipper(Options options, SqlStore* store, Outbox* outbox);
+  ~Shipper() override;
+  Shipper(const Shipper&) = delete;
+  Shipper& operator=(const Shipper&) = delete;
+
+  ShipState state() const override;
+  void finish(absl::Duration limit) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run();
+  absl::Status ship_all();  // Until nothing is left; also tells whether the history is there.
+  absl::Status join();      // Connects, and says who we are; does nothing where that was done in this session.
+  absl::Status take_identity();
+  absl::Status ship(const Shipment& shipment);
+  absl::Status remove(const Shipment::Removal& removal);
+  absl::Status begin();  // A transaction of the session that has joined.
+  // Runs `write` within the transaction, which goes on where this record alone cannot be stored.
+  absl::Status one(const std::string& what, const std::function<absl::Status(absl::Status* answer)>& write);
+  // Whether the history's run of this name is ours; makes the run where there is none.
+  absl::StatusOr<bool> ours(const StepIdentity& run, const std::string& owner, std::int64_t time_us);
+  void note(const absl::Status& status);
+  void end_by(Clock::time_point end);
+
+  const Options options_;
+  SqlStore* const store_;
+  Outbox* const outbox_;
+  const std::string instance_;  // Of this process: our own session that was cut off is not another daemon.
+  const PostgresConnection connection_;
+  std::optional<RecordWriter> writer_;
+  int joined_ = 0;                     // The session that has joined, by its process on the server; 0: none.
+  std::map<std::string, bool> owned_;  // Within a transaction, by run: ours().
+  std::vector<std::string> turned_;    // Within a transaction: what it does not take.
+  std::uint64_t handle_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool due_ = true;                       // There may be records.
+  std::optional<Clock::time_point> end_;  // Of everything, once that is known.
+  ShipState state_;
+  bool told_ = false;  // That the history is lost.
+  const std::function<bool()> stop_;
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace plumbline

@@ -1,0 +1,67 @@
+// The history that several daemons share, as one of them sees it: whatever its own has is shipped there, by a thread of
+// its own, and nothing waits for that.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/store/sqlite/outbox.h"
+
+namespace plumbline {
+
+// Why nothing is shipped.
+enum class ShipTrouble {
+  kUnreachable,  // The server is not there, or does not answer in time.
+  kRefused,      // It does not let us in, or what is there is no history of ours, or that of a newer version.
+  kIdentity,     // Another daemon ships under this data directory's identity.
+  kOther,        // Anything else.
+};
+inline constexpr std::size_t kShipTroubles = 4;
+
+struct ShipState {
+  bool up = false;                                    // The last attempt succeeded.
+  std::string trouble;                                // Otherwise: why not. Empty: there was no attempt yet.
+  std::uint64_t shipped = 0;                          // Records that are in the shared history since the start;
+  std::uint64_t turned_away = 0;                      // and those that it does not take, which stay in our own alone.
+  std::array<std::uint64_t, kShipTroubles> errors{};  // Attempts that failed, by ShipTrouble.
+};
+
+// Thread-safe.
+class SharedHistory {
+ public:
+  struct Options {
+    std::string url;  // Of check_store_url().
+    std::string schema = "plumbline";
+    std::string host, version;  // What the history's table of nodes says of this daemon.
+    absl::Duration connect_timeout = absl::Seconds(5);
+    absl::Duration statement_timeout = absl::Seconds(30);
+    absl::Duration retry_min = absl::Seconds(1), retry_max = absl::Seconds(30);
+    absl::Duration idle_max = absl::Seconds(10);  // Without records: how often it is asked whether it is there.
+    // Take, on the shipper's thread, when the history is lost (and why), when it is back (or there at first), and what
+    // it turned away. May be empty.
+    std::function<void(ShipTrouble, const std::string& why)> lost = {};
+    std::function<void()> back = {};
+    std::function<void(const std::string& what)> turned_away = {};
+  };
+
+  virtual ~SharedHistory() = default;  // Ends a statement that runs; an attempt to connect is waited for.
+  virtual ShipState state() const = 0;
+  // Ships what there is for at most `limit`, where the history is up, and then nothing more.
+  virtual void finish(absl::Duration limit) = 0;
+};
+
+// INVALID_ARGUMENT: not postgresql://..., or with a password in it; UNIMPLEMENTED: built without PostgreSQL. The text
+// repeats nothing of the URL's secrets.
+absl::Status check_store_url(const std::string& url);
+
+// Begins to ship. Whether the server is there is no matter. Both must outlive what is returned.
+absl::StatusOr<std::unique_ptr<SharedHistory>> open_shared_history(SharedHistory::Options options, SqlStore* store,
+                                                                   Outbox* outbox);
+
+}  // namespace plumbline
