@@ -35,6 +35,7 @@
 #include "server/serve/address.h"
 #include "server/serve/daemon.h"
 #include "server/serve/locate.h"
+#include "server/store/shared_history.h"
 
 ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
           "Where to listen: unix:PATH or HOST:PORT; repeatable. TCP needs TLS or, on loopback, --insecure.");
@@ -59,6 +60,9 @@ ABSL_FLAG(std::string, log_level, "info", "Least level of what is logged: debug,
 ABSL_FLAG(bool, check_config, false, "Check flags, policy and tokens, start nothing: exit status 0 if all is right.");
 ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
           "Verdicts, and the traces of reference runs and of TYPE_II verdicts.");
+ABSL_FLAG(std::string, store, "",
+          "History that daemons share, besides the data directory's own: postgresql://USER@HOST/DATABASE. No password: "
+          "that is in ~/.pgpass, in the file of ?passfile=PATH or in $PGPASSWORD. Empty: none is shared.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
 ABSL_FLAG(
     bool, metrics_public, false,
@@ -241,6 +245,11 @@ absl::Status read_flags(DaemonOptions* options) {
   const auto keep = plumbline::parse_retention(absl::GetFlag(FLAGS_retention));
   if (!keep.ok()) return absl::InvalidArgumentError(absl::StrCat("--retention: ", keep.status().message()));
   options->keep = *keep;
+  options->store = absl::GetFlag(FLAGS_store);
+  if (!options->store.empty()) {
+    const absl::Status checked = plumbline::check_store_url(options->store);
+    if (!checked.ok()) return absl::InvalidArgumentError(absl::StrCat("--store: ", checked.message()));
+  }
   for (const auto& [name, flag] : absl::GetAllFlags()) {
     if (absl::EndsWith(flag->Filename(), "server/main.cc")) {
       options->flags.emplace_back(std::string(name), flag->CurrentValue());

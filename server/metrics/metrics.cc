@@ -68,6 +68,11 @@ const Boundaries& commit_boundaries() {
   return boundaries;
 }
 
+// A count that is kept elsewhere.
+void raise_to(Counter& counter, std::uint64_t count) {
+  counter.Increment(std::max(0.0, static_cast<double>(count) - counter.Value()));
+}
+
 template <std::size_t N>
 std::string known(const std::array<std::string_view, N>& names, std::string_view name) {
   return std::string(std::find(names.begin(), names.end(), name) != names.end() ? name : std::string_view(kOther));
@@ -191,6 +196,18 @@ struct Metrics::Families {
   Counter& store_errors = counter("plumbline_store_errors_total",
                                   "Records that the verdict database did not take; jobs send their steps again.")
                               .Add({});
+  Family<Gauge>& history_up = gauges("plumbline_history_up", "1 while records reach the shared history.");
+  Family<Gauge>& backlog_records =
+      gauges("plumbline_history_backlog_records", "Records that the shared history is still to have.");
+  Family<Gauge>& backlog_seconds =
+      gauges("plumbline_history_backlog_seconds", "Seconds since the oldest of them was written; 0: there is none.");
+  Family<Counter>& history_shipped =
+      counter("plumbline_history_shipped_total", "Records that were shipped to the shared history.");
+  Family<Counter>& history_turned_away =
+      counter("plumbline_history_turned_away_total",
+              "Records that the shared history does not take: they are in this daemon's own alone, and in its log.");
+  Family<Counter>& history_errors =
+      counter("plumbline_history_errors_total", "Attempts to reach the shared history that failed, by reason.");
   Family<Gauge>& build_info =
       gauges("plumbline_build_info", "Always 1; its labels tell version, commit and backend of this daemon.");
 
@@ -359,8 +376,17 @@ void Metrics::set_connections(std::size_t open, std::size_t refused) {
   counted.Increment(std::max(0.0, static_cast<double>(refused) - counted.Value()));
 }
 
-void Metrics::set_faults(std::uint64_t faults) {
-  families_->faults.Increment(std::max(0.0, static_cast<double>(faults) - families_->faults.Value()));
+void Metrics::set_faults(std::uint64_t faults) { raise_to(families_->faults, faults); }
+
+void Metrics::set_shared_history(const SharedHistory& history) {
+  families_->history_up.Add({}).Set(history.up ? 1 : 0);
+  families_->backlog_records.Add({}).Set(static_cast<double>(history.backlog_records));
+  families_->backlog_seconds.Add({}).Set(history.backlog_seconds);
+  raise_to(families_->history_shipped.Add({}), history.shipped);
+  raise_to(families_->history_turned_away.Add({}), history.turned_away);
+  for (const auto& [reason, attempts] : history.errors) {
+    raise_to(families_->history_errors.Add({{"reason", std::string(reason)}}), attempts);
+  }
 }
 
 void Metrics::set_ready(const std::string& check, bool ready) {

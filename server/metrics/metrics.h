@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -106,6 +107,17 @@ class Metrics {
 
   // A group of records was written to the verdict database, or was not: then all its records were refused.
   void add_commit(double seconds, std::size_t records, bool written);
+
+  // Of the history that is shared with other daemons; the series are there from the first call on. Counts are since the
+  // start. `errors` by reason.
+  struct SharedHistory {
+    bool up = false;
+    std::int64_t backlog_records = 0;
+    double backlog_seconds = 0;  // Age of the oldest.
+    std::uint64_t shipped = 0, turned_away = 0;
+    std::vector<std::pair<std::string_view, std::uint64_t>> errors;
+  };
+  void set_shared_history(const SharedHistory& history);
 
   CallSeries& calls();  // Of gRPC.
 

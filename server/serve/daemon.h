@@ -40,6 +40,7 @@ struct DaemonOptions {
   absl::Duration step_timeout = absl::Seconds(60);
   std::size_t connections_max = 2048, connections_of_a_peer_max = 1024;
   std::size_t streams_max = 1024, streams_of_a_user_max = 512;
+  std::string store;  // URL of the history that daemons share; empty: none.
   KeepRules keep;
   std::string version;
   std::string commit;

@@ -77,6 +77,29 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
   EXPECT_EQ(value_of(page, R"(plumbline_build_info{backend="cpu",commit="c0ffee",version="1.2.3"})"), "1");
 }
 
+TEST(Metrics, TellsOfTheSharedHistoryWhereThereIsOne) {
+  Metrics metrics("v", "c0ffee", "cpu");
+  EXPECT_EQ(metrics.scrape().find("plumbline_history"), std::string::npos);
+  Metrics::SharedHistory history;
+  history.backlog_records = 3;
+  history.backlog_seconds = 1.5;
+  history.shipped = 7;
+  history.turned_away = 1;
+  history.errors = {{"unreachable", 2}, {"refused", 0}};
+  metrics.set_shared_history(history);
+  history.up = true;
+  history.shipped = 9;
+  metrics.set_shared_history(history);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_history_up"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_history_backlog_records"), "3");
+  EXPECT_EQ(value_of(page, "plumbline_history_backlog_seconds"), "1.5");
+  EXPECT_EQ(value_of(page, "plumbline_history_shipped_total"), "9") << "counted since the start, not added up";
+  EXPECT_EQ(value_of(page, "plumbline_history_turned_away_total"), "1");
+  EXPECT_EQ(value_of(page, R"(plumbline_history_errors_total{reason="unreachable"})"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_history_errors_total{reason="refused"})"), "0");
+}
+
 TEST(Metrics, CountsAVerdict) {
   Metrics metrics("v", "c0ffee", "cpu");
   metrics.add_verdict(sample("a"));
