@@ -34,7 +34,8 @@ Zeros zeros_of(NodeId id, const Array& value, const Array& terms) {
   const Array size = terms.materialize().on_host();
   for (std::int64_t i = 0; i < zeros.value.count(); ++i) {
     const double x = std::fabs(zeros.value.data()[i]), t = size.data()[i];
-    if (!(t > 0 && x <= kReplayError * t) || !std::isfinite(t)) continue;
+    // What is exactly zero mostly is so in every execution, as an element less its row's largest.
+    if (!(x > 0 && x <= kReplayError * t) || !std::isfinite(t)) continue;
     zeros.elements.push_back(i);
     zeros.least.push_back(kRoundoff * t);
   }
@@ -100,14 +101,12 @@ Array with_other_signs(const Zeros& zeros, std::mt19937_64* bits) {
   return changed;
 }
 
-// <weights, a - b>; what is infinite or no number in both is no difference.
+// <weights, a - b> over what is finite in both: a logarithm or a root of a zero that turned negative tells of no jump.
 double moved_along(const Array& weights, const Array& a, const Array& b) {
   const Array w = weights.materialize().on_host(), x = a.materialize().on_host(), y = b.materialize().on_host();
   double sum = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const bool same = x.data()[i] == y.data()[i] || (std::isnan(x.data()[i]) && std::isnan(y.data()[i]));
-    if (!same && w.data()[i] != 0) sum += w.data()[i] * (x.data()[i] - y.data()[i]);
-  }
+  for (std::int64_t i = 0; i < x.count(); ++i)
+    if (std::isfinite(x.data()[i]) && std::isfinite(y.data()[i])) sum += w.data()[i] * (x.data()[i] - y.data()[i]);
   return sum;
 }
 
@@ -137,8 +136,7 @@ std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, con
       for (const Probe::Part& part : probes[p].parts)
         by += moved_along(part.weights.array(), seen_value(graph.taps[part.tap], other),
                           seen_value(graph.taps[part.tap], replay));
-      // What is no number in one of them says that anything may be.
-      moved[p] = std::fmax(moved[p], std::isnan(by) ? HUGE_VAL : std::fabs(by));
+      moved[p] = std::fmax(moved[p], std::fabs(by));
     }
   }
   return moved;

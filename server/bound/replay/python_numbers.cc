@@ -37,6 +37,12 @@ bool few_bits(double x) {
 // A number that Python computed in its own doubles has more digits.
 bool passed_fp32(double x) { return x == static_cast<double>(static_cast<float>(x)); }
 
+// Whether it is a number that was read, or that times one of few digits.
+bool handed_on(const Graph& graph, const PythonNumber& number) {
+  return std::any_of(graph.reads.begin(), graph.reads.begin() + static_cast<std::ptrdiff_t>(number.reads),
+                     [&](const NumberRead& read) { return related(number.value, read.value); });
+}
+
 bool is_narrow(Format format) {
   return is_float(format) && traits(format).precision < traits(Format::kFloat32).precision;
 }
@@ -86,7 +92,8 @@ Uncertainty uncertain_numbers(const Graph& graph, const Replay& exact, const Gra
   Uncertainty uncertain;
   for (const PythonNumber& number : graph.python_numbers) {
     const double value = number.value;
-    const double off = std::fmax(error[number.reads], passed_fp32(value) ? unit_roundoff(Format::kFloat32) : 0);
+    const bool by_numpy = passed_fp32(value) && !handed_on(graph, number);
+    const double off = std::fmax(error[number.reads], by_numpy ? unit_roundoff(Format::kFloat32) : 0);
     if (off == 0 || value == 0 || !std::isfinite(value)) continue;
     if (few_digits(value, kWrittenDigits) && !(narrow[number.reads] && few_bits(value))) continue;
     if (their_constants.count(std::bit_cast<std::uint64_t>(constant(graph, number.node))) != 0) continue;

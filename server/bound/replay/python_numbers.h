@@ -10,7 +10,7 @@
 //
 // Certain, and compared as mathematics, are numbers
 //   - before which Python read nothing but what it read in the other program too, bit by bit, or what is exact, unless
-//     the number has no more digits than fp32, in which numpy may have computed it;
+//     the number has no more digits than fp32, in which numpy may have computed it, and is none that was read;
 //   - that the other program has too, bit by bit;
 //   - of few decimal digits: written in the program's text, not computed from a tensor's element (of few binary digits,
 //     too, they may come from an element of 16 bits);

@@ -74,6 +74,27 @@ TEST(PythonNumbers, WhatNumpyComputesIsRoundedAsItsArrayIs) {
   EXPECT_TRUE(mathematics(by(a, Format::kFloat32), by(b, Format::kFloat32)).passed());
 }
 
+TEST(PythonNumbers, AfterExactReadsWhatHasNoMoreDigitsThanFp32MayBeNumpys) {
+  const double a = static_cast<float>(std::sqrt(2)), b = static_cast<float>(a * 1.00123456);
+  EXPECT_FALSE(mathematics(scaled(a, kRead), scaled(b, kRead)).disproved());
+  EXPECT_TRUE(mathematics(scaled(std::sqrt(2), kRead), scaled(std::sqrt(2) * 1.00123456, kRead)).disproved());
+}
+
+TEST(PythonNumbers, ANumberThatWasReadIsKnownAsTheReadIs) {
+  const auto with_own_number_read = [](double number) {  // Beside the sum, which is read exactly.
+    Graph graph = scaled(number, kRead);
+    const NodeId leaf = static_cast<NodeId>(graph.nodes.size());
+    graph.nodes.push_back({Primitive::kLeaf, {}, {}, {1}});
+    graph.leaves.push_back(
+        {leaf, LeafRole::kData, "", false, Format::kFloat32, test::encoded(Format::kFloat32, {number})});
+    graph.reads.insert(graph.reads.begin(), {leaf, number});
+    graph.python_numbers[0].reads = 2;
+    return graph;
+  };
+  const double a = static_cast<float>(std::sqrt(2)), b = static_cast<float>(a * 1.00123456);
+  EXPECT_TRUE(mathematics(with_own_number_read(a), with_own_number_read(b)).disproved());
+}
+
 TEST(PythonNumbers, TextualConstantsAndTextualFactorsAreMathematics) {
   EXPECT_TRUE(mathematics(scaled(1e-3, kOneRead), scaled(2e-3, kOtherRead)).disproved());
   const double shared = std::sqrt(2);  // 5 % more of the same number.
