@@ -153,7 +153,9 @@ def test_what_is_computed_out_of_sight_accuses_nobody(server: str, unseen: Calla
     assert same.verdict == "TYPE_I", same.explain()
     assert list(same.coverage.opaque_names) == ["plumbline::out_of_sight"]
     rounded = plumbline.compare(lambda: program(3.0), lambda: program(1.0), server=server)
-    assert rounded.verdict == "INCONCLUSIVE" and "not modelled" in rounded.sentence, rounded.explain()
+    assert rounded.verdict == "INCONCLUSIVE", rounded.explain()
+    # What numpy is handed unwritten may look like a tie that Python read.
+    assert "not modelled" in rounded.sentence or "Python may have" in rounded.sentence, rounded.explain()
 
 
 def strided() -> dict[str, Tensor]:

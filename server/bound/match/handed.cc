@@ -75,7 +75,8 @@ void find_tie(const MatchSide& side, HandedBack* found) {
   for (std::size_t i = 1; i < reads.size(); ++i) {
     const Read &a = reads[i - 1], &b = reads[i];
     const bool one = a.value == b.value && a.exact == b.exact;  // No rounding parts them.
-    if (!one && a.width + b.width > 0 && b.value - a.value <= a.width + b.width) tie(a.origin < b.origin ? b : a);
+    if (!one && a.width + b.width > 0 && b.value - a.value <= a.width + b.width)
+      tie({b.value, b.exact, a.width + b.width, b.node, std::max(a.origin, b.origin)});
   }
   if (!first) return;
   found->tie = UncertainNumber{first->node, first->value, first->width};
