@@ -25,10 +25,13 @@ bool may_come_of(const Array& content, std::size_t reads) {
   return different.size() <= reads;
 }
 
-bool is_one_that_was_read(const Graph& graph, const Array& content) {
-  return content.count() == 1 && std::ranges::any_of(graph.reads, [&](const NumberRead& read) {
-           return static_cast<float>(read.value) == static_cast<float>(content.item());
-         });
+// Whether it is one of the first `reads` numbers, handed on as it was, perhaps in fp32.
+bool is_one_that_was_read(const Graph& graph, const Array& content, std::size_t reads) {
+  if (content.count() != 1) return false;
+  const auto same = [&](const NumberRead& read) {
+    return static_cast<float>(read.value) == static_cast<float>(content.item());
+  };
+  return std::any_of(graph.reads.begin(), graph.reads.begin() + static_cast<std::ptrdiff_t>(reads), same);
 }
 
 bool near(const Array& a, const Array& b) {
@@ -43,9 +46,7 @@ bool near(const Array& a, const Array& b) {
 }
 
 // How far a number that was read may lie from what the other program reads in its place; 0: it is exact.
-double width_of(const MatchSide& side, const NumberRead& read) {
-  const double exact = side.replay.value(read.node).materialize().item();
-  const Format format = side.graph.nodes[read.node].result;
+double width_of(const NumberRead& read, double exact, Format format) {
   if (!std::isfinite(exact) || read.value == exact || !is_float(format)) return 0;
   return kAmplification * std::fmax(std::fabs(read.value - exact), unit_roundoff(format) * std::fabs(exact));
 }
@@ -65,7 +66,8 @@ void find_tie(const MatchSide& side, HandedBack* found) {
   };
   for (const NumberRead& each : side.graph.reads) {
     const double exact = side.replay.value(each.node).materialize().item();
-    const Read read{each.value, exact, width_of(side, each), each.node, each.origin};
+    const Read read{each.value, exact, width_of(each, exact, side.graph.nodes[each.node].result), each.node,
+                    each.origin};
     reads.push_back(read);
     const double away = std::fabs(2 * read.value - std::nearbyint(2 * read.value)) / 2;
     if (read.width > 0 && read.width < kRoundedMax && std::fabs(read.value) > read.width && away <= read.width)
@@ -144,7 +146,7 @@ HandedBack handed_back(const MatchSide& own, const MatchSide& other, const Overr
       continue;
     const Array content = own.replay.value(leaf.node).materialize().on_host();
     if (content.count() == 0 || !may_come_of(content, leaf.reads)) continue;
-    if (errors[leaf.reads] == 0 && is_one_that_was_read(own.graph, content)) continue;
+    if (errors[leaf.reads] == 0 && is_one_that_was_read(own.graph, content, leaf.reads)) continue;
     if (!theirs) theirs.emplace(other);
     if (theirs->was_given(content)) continue;
     if (!is_float(leaf.format) || !theirs->has_near(content)) {

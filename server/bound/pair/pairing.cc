@@ -384,10 +384,12 @@ void note_jumps(const BoundsInput& input, const PairReplays& replays, const Corr
   for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
 }
 
+// Of data that Python handed back, the largest number stands for all: each is known as far, relative to its size.
 void note_data(const Replay& replay, const Freedoms& handed, bool in_reference, std::vector<UncertainNumber>* noted) {
-  for (const auto& [node, known] : handed) {
-    const double first = replay.value(node).materialize().on_host().data()[0];
-    noted->push_back({node, first, known.on_host().data()[0], in_reference});
+  for (const auto& [node, width] : handed) {
+    const Array values = replay.value(node).materialize().on_host(), known = width.on_host();
+    const double* const largest = std::max_element(known.data(), known.data() + known.count());
+    noted->push_back({node, values.data()[largest - known.data()], *largest, in_reference});
   }
 }
 

@@ -12,7 +12,8 @@
 namespace plumbline {
 namespace {
 
-// A jump of one element is overlooked where it comes out alike each time: in one of 64 programs that hang on one zero.
+// The first turns every sign, so that no functional of one zero is overlooked; the others turn some, where the jumps of
+// several may cancel.
 constexpr int kSamples = 6;
 constexpr double kRoundoff = 0x1p-53;
 
@@ -91,12 +92,14 @@ std::vector<Zeros> find_zeros(const Graph& graph, const Replay& replay, const Ov
   return all;
 }
 
+// Every sign turned, or, with `bits`, each as it is drawn.
 Array with_other_signs(const Zeros& zeros, std::mt19937_64* bits) {
   Array changed = Array::uninitialized(zeros.value.shape());
   std::copy_n(zeros.value.data(), changed.count(), changed.data());
   for (std::size_t i = 0; i < zeros.elements.size(); ++i) {
     double& x = changed.data()[zeros.elements[i]];
-    x = std::copysign(std::fmax(std::fabs(x), zeros.least[i]), ((*bits)() >> 63) == 0 ? 1.0 : -1.0);
+    const bool negative = bits == nullptr ? x > 0 : ((*bits)() >> 63) != 0;
+    x = std::copysign(std::fmax(std::fabs(x), zeros.least[i]), negative ? -1.0 : 1.0);
   }
   return changed;
 }
@@ -129,7 +132,7 @@ std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, con
   std::mt19937_64 bits(1);
   for (int sample = 0; sample < kSamples; ++sample) {
     Overrides given = fixed;
-    for (const Zeros& each : zeros) given[each.node] = with_other_signs(each, &bits);
+    for (const Zeros& each : zeros) given[each.node] = with_other_signs(each, sample == 0 ? nullptr : &bits);
     const Replay other = plumbline::replay(graph, leaves, Precision::kExact, given, &replay, nullptr, &wanted);
     for (std::size_t p = 0; p < probes.size(); ++p) {
       double by = 0;
