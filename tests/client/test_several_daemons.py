@@ -269,8 +269,8 @@ def test_a_daemon_that_freezes_is_left(daemons: Callable[..., Daemon], monkeypat
     assert training.steps_until(1) == [0]
     first.process.send_signal(signal.SIGSTOP)
     steps = training.steps_until(2, 5 * ANSWER_S_MAX)  # On a busy machine gRPC's pings were seen to take a minute.
-    assert second.steps() == steps[1:]
-    training.audit.close()
+    training.audit.close()  # Which awaits what is under way: a step after these may be stored already.
+    assert second.steps()[: len(steps) - 1] == steps[1:]
 
 
 def test_what_is_no_list_of_addresses_is_refused() -> None:
