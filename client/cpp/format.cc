@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "client/cpp/names.h"
 #include "client/cpp/text_table.h"
 
 namespace plumbline {
@@ -21,8 +22,6 @@ constexpr int kContributorsTold = 5;  // Without --all.
 constexpr std::size_t kTextWidth = 96;
 constexpr std::size_t kRowsTold = 20;  // So many verdicts are told where the terminal does not tell its height.
 constexpr int kValueDigits = 9;        // Values have so many, since they are compared; ratios have three.
-
-std::string enum_name(const std::string& name, int value) { return name.empty() ? absl::StrCat(value) : name; }
 
 std::string time_text(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
@@ -114,15 +113,15 @@ std::string coverage_text(const v1::Coverage& coverage) {
 // Bold, in the colour of the outcome: green, red, yellow.
 std::string coloured(v1::Outcome outcome, const std::string& text, const TextStyle& style) {
   if (!style.colour) return text;
-  const char* code = outcome == v1::TYPE_I ? "32" : outcome == v1::TYPE_II ? "31" : "33";
+  const char* code = outcome == v1::OUTCOME_TYPE_I ? "32" : outcome == v1::OUTCOME_TYPE_II ? "31" : "33";
   return absl::StrCat("\x1b[1;", code, "m", text, "\x1b[0m");
 }
 
 std::string heading(const v1::Verdict& verdict, const TextStyle& style) {
-  const std::string outcome = outcome_name(verdict.verdict());
+  const std::string outcome = short_name(verdict.verdict());
   std::string text = paragraph(
       outcome + "  ",
-      absl::StrCat(grade_name(verdict.grade()), "  ", cause_name(verdict.cause()), "  ", printable(verdict.id())),
+      absl::StrCat(short_name(verdict.grade()), "  ", short_name(verdict.cause()), "  ", printable(verdict.id())),
       style);
   return coloured(verdict.verdict(), outcome, style) + text.substr(outcome.size());
 }
@@ -167,7 +166,7 @@ std::string numbers_text(const v1::Verdict& verdict, const TextStyle& style) {
 std::string taps_text(const v1::Verdict& verdict, const TextStyle& style) {
   std::vector<const v1::TapVerdict*> taps;
   for (const v1::TapVerdict& tap : verdict.taps()) {
-    if (style.all || tap.outcome() != v1::TYPE_I) taps.push_back(&tap);
+    if (style.all || tap.outcome() != v1::OUTCOME_TYPE_I) taps.push_back(&tap);
   }
   const int passed = verdict.taps_size() - static_cast<int>(taps.size());
   const auto severity = [](const v1::TapVerdict* tap) {
@@ -182,8 +181,8 @@ std::string taps_text(const v1::Verdict& verdict, const TextStyle& style) {
     const v1::TapVerdict& tap = *taps[i];
     std::string name = printable(tap.name());
     if (tap.elements() > 1) absl::StrAppend(&name, "[", tap.worst_element(), " of ", tap.elements(), "]");
-    table.add({name, outcome_name(tap.outcome()), number(tap.deviation()), number(tap.envelope()), number(tap.margin()),
-               surprise_text(tap), grade_name(tap.grade()), number(tap.observed(), kValueDigits),
+    table.add({name, short_name(tap.outcome()), number(tap.deviation()), number(tap.envelope()), number(tap.margin()),
+               surprise_text(tap), short_name(tap.grade()), number(tap.observed(), kValueDigits),
                number(tap.reference(), kValueDigits), number(tap.low(), kValueDigits), number(tap.high(), kValueDigits),
                number(tap.drift())});
   }
@@ -245,9 +244,9 @@ std::string run_coverage_text(const v1::JobSummary& job) {
 
 std::vector<std::string> verdict_cells(const v1::Verdict& verdict) {
   return {printable(verdict.id()),
-          outcome_name(verdict.verdict()),
-          grade_name(verdict.grade()),
-          cause_name(verdict.cause()),
+          short_name(verdict.verdict()),
+          short_name(verdict.grade()),
+          short_name(verdict.cause()),
           surprise_text(verdict),
           number(verdict.math_resolution()),
           number(verdict.exec_resolution()),
@@ -259,7 +258,7 @@ std::vector<const v1::Verdict*> told(const std::vector<v1::Verdict>& verdicts, c
   std::vector<const v1::Verdict*> all, open;
   for (const v1::Verdict& verdict : verdicts) {
     all.push_back(&verdict);
-    if (verdict.verdict() != v1::TYPE_I) open.push_back(&verdict);
+    if (verdict.verdict() != v1::OUTCOME_TYPE_I) open.push_back(&verdict);
   }
   if (style.width == 0 || style.all) return all;
   std::vector<const v1::Verdict*> rows = open.empty() ? std::move(all) : std::move(open);
@@ -271,19 +270,15 @@ std::vector<const v1::Verdict*> told(const std::vector<v1::Verdict>& verdicts, c
 
 std::string count_text(const std::vector<v1::Verdict>& verdicts, const TextStyle& style) {
   std::vector<std::string> counts;
-  for (const v1::Outcome outcome : {v1::TYPE_II, v1::INCONCLUSIVE, v1::TYPE_I}) {
+  for (const v1::Outcome outcome : {v1::OUTCOME_TYPE_II, v1::OUTCOME_INCONCLUSIVE, v1::OUTCOME_TYPE_I}) {
     const auto count = std::count_if(verdicts.begin(), verdicts.end(),
                                      [&](const v1::Verdict& verdict) { return verdict.verdict() == outcome; });
-    if (count > 0) counts.push_back(coloured(outcome, absl::StrCat(count, " ", outcome_name(outcome)), style));
+    if (count > 0) counts.push_back(coloured(outcome, absl::StrCat(count, " ", short_name(outcome)), style));
   }
   return counts.empty() ? "no verdicts" : absl::StrJoin(counts, ", ");
 }
 
 }  // namespace
-
-std::string outcome_name(v1::Outcome outcome) { return enum_name(v1::Outcome_Name(outcome), outcome); }
-std::string grade_name(v1::Grade grade) { return enum_name(v1::Grade_Name(grade), grade); }
-std::string cause_name(v1::Cause cause) { return enum_name(v1::Cause_Name(cause), cause); }
 
 std::string format_verdict(const v1::Verdict& verdict, const TextStyle& style) {
   std::string out = heading(verdict, style);
@@ -321,9 +316,9 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
                    " UTC, in ", number(verdict.audit_seconds()), " s, trace ", printable(verdict.digest())),
       style);
   if (!verdict.trace_id().empty()) out += fact("trace id", printable(verdict.trace_id()), style);
-  if (verdict.trace() == v1::KEPT) {
+  if (verdict.trace() == v1::TRACE_STATE_KEPT) {
     out += fact("trace", absl::StrCat("kept: plumb replay ", printable(verdict.id())), style);
-  } else if (verdict.trace() == v1::EVICTED) {
+  } else if (verdict.trace() == v1::TRACE_STATE_EVICTED) {
     out += fact("trace", "evicted (--trace-quota)", style);
   }
   return out;
@@ -346,7 +341,7 @@ std::string format_jobs(const std::vector<v1::JobSummary>& jobs, const TextStyle
   if (style.width > 0) {
     const std::string counted =
         absl::StrCat(jobs.size(), jobs.size() == 1 ? " job, " : " jobs, ", accused, " with TYPE_II");
-    out = coloured(accused > 0 ? v1::TYPE_II : v1::TYPE_I, counted, style) + "\n";
+    out = coloured(accused > 0 ? v1::OUTCOME_TYPE_II : v1::OUTCOME_TYPE_I, counted, style) + "\n";
     if (!style.all) table.drop_silent();
   }
   return out + table.str("", style.all ? 0 : style.width);
@@ -370,11 +365,12 @@ std::string format_verdicts(const std::vector<v1::Verdict>& verdicts, const Text
 }
 
 std::string format_watch(const WatchCounts& counts, const std::deque<v1::Verdict>& last, const TextStyle& style) {
-  const std::vector<std::pair<v1::Outcome, std::uint64_t>> seen = {
-      {v1::TYPE_II, counts.type_ii}, {v1::INCONCLUSIVE, counts.inconclusive}, {v1::TYPE_I, counts.type_i}};
+  const std::vector<std::pair<v1::Outcome, std::uint64_t>> seen = {{v1::OUTCOME_TYPE_II, counts.type_ii},
+                                                                   {v1::OUTCOME_INCONCLUSIVE, counts.inconclusive},
+                                                                   {v1::OUTCOME_TYPE_I, counts.type_i}};
   std::vector<std::string> parts;
   for (const auto& [outcome, count] : seen) {
-    if (count > 0) parts.push_back(coloured(outcome, absl::StrCat(count, " ", outcome_name(outcome)), style));
+    if (count > 0) parts.push_back(coloured(outcome, absl::StrCat(count, " ", short_name(outcome)), style));
   }
   std::string out = parts.empty() ? "no verdict yet\n" : absl::StrJoin(parts, ", ") + "\n";
   if (!last.empty()) {

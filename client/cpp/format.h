@@ -47,9 +47,4 @@ struct WatchCounts {
 };
 std::string format_watch(const WatchCounts& counts, const std::deque<v1::Verdict>& last, const TextStyle& style);
 
-// "TYPE_II", "FIRST_ORDER", "PRECISION_POLICY", ...
-std::string outcome_name(v1::Outcome outcome);
-std::string grade_name(v1::Grade grade);
-std::string cause_name(v1::Cause cause);
-
 }  // namespace plumbline

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cpp/format.h"
+#include "client/cpp/names.h"
 #include "kernels/cpu/cancel.h"
 #include "server/bound/pair/golden.h"
 #include "server/fault/fault.h"
@@ -92,8 +93,8 @@ absl::StatusOr<std::string> ArchiveService::kept_path(const Caller& caller, cons
     case TraceStore::State::kAbsent:
       break;
   }
-  return absl::NotFoundError(StrCat("no trace was kept of ", id, ", whose verdict is ",
-                                    outcome_name(verdict->verdict()), ": TYPE_II verdicts keep theirs"));
+  return absl::NotFoundError(StrCat("no trace was kept of ", id, ", whose verdict is ", short_name(verdict->verdict()),
+                                    ": TYPE_II verdicts keep theirs"));
 }
 
 absl::StatusOr<std::string> ArchiveService::golden_owner(const Caller& caller, const v1::GoldenName& name) const {

@@ -20,18 +20,18 @@ CASE = r"""@CASE@"""
 DATA = "@DATA@"
 
 DTYPES = {
-    "FLOAT64": torch.float64,
-    "FLOAT32": torch.float32,
-    "FLOAT16": torch.float16,
-    "BFLOAT16": torch.bfloat16,
-    "INT64": torch.int64,
-    "INT32": torch.int32,
-    "INT16": torch.int16,
-    "INT8": torch.int8,
-    "UINT8": torch.uint8,
-    "BOOL": torch.bool,
-    "FLOAT8_E4M3FN": getattr(torch, "float8_e4m3fn", None),
-    "FLOAT8_E5M2": getattr(torch, "float8_e5m2", None),
+    "DTYPE_FLOAT64": torch.float64,
+    "DTYPE_FLOAT32": torch.float32,
+    "DTYPE_FLOAT16": torch.float16,
+    "DTYPE_BFLOAT16": torch.bfloat16,
+    "DTYPE_INT64": torch.int64,
+    "DTYPE_INT32": torch.int32,
+    "DTYPE_INT16": torch.int16,
+    "DTYPE_INT8": torch.int8,
+    "DTYPE_UINT8": torch.uint8,
+    "DTYPE_BOOL": torch.bool,
+    "DTYPE_FLOAT8_E4M3FN": getattr(torch, "float8_e4m3fn", None),
+    "DTYPE_FLOAT8_E5M2": getattr(torch, "float8_e5m2", None),
 }
 
 

@@ -61,8 +61,7 @@ absl::StatusOr<Order> order_of(const std::string& text) {
 
 absl::Status check(const v1::Filter& filter) {
   if (!v1::Outcome_IsValid(filter.verdict())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("filter.verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found ", filter.verdict()));
+    return absl::InvalidArgumentError(absl::StrCat("filter.verdict: expected an Outcome, found ", filter.verdict()));
   }
   if (!v1::Cause_IsValid(filter.cause())) {
     return absl::InvalidArgumentError(absl::StrCat("filter.cause: expected a Cause, found ", filter.cause()));
@@ -312,8 +311,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   // Verdicts stay as they were when their step was judged; traces do not.
   void note_eviction(v1::Verdict* verdict) const {
     StepIdentity step;
-    if (parts_.kept == nullptr || verdict->trace() != v1::KEPT || !parse_id(verdict->id(), &step)) return;
-    if (parts_.kept->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::EVICTED);
+    if (parts_.kept == nullptr || verdict->trace() != v1::TRACE_STATE_KEPT || !parse_id(verdict->id(), &step)) return;
+    if (parts_.kept->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::TRACE_STATE_EVICTED);
   }
 
   absl::Status list_jobs(const Visibility& seen, const v1::ListJobsRequest& request, const Stop& stop,

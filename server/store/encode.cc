@@ -169,7 +169,7 @@ v1::Verdict to_proto(const Verdict& from) {
   to.set_audit_seconds(from.audit_seconds);
   to.set_digest(utf8(from.digest));
   to.set_backend(utf8(from.backend));
-  if (from.trace_kept) to.set_trace(v1::KEPT);
+  if (from.trace_kept) to.set_trace(v1::TRACE_STATE_KEPT);
   to.set_ranks(static_cast<std::int32_t>(from.rank_digests.size()));
   for (std::size_t i = 0; i < std::min(from.wanted.size(), kWantedMax); ++i) {
     auto* wanted = to.add_wanted();

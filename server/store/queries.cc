@@ -272,7 +272,7 @@ class Summary {
   absl::Status find_worst() {
     const bool fault = job_.type_ii() > 0;
     return ask("run, rank, step", "verdicts",
-               fault ? absl::StrCat("AND outcome=", static_cast<int>(v1::TYPE_II), " ORDER BY sequence LIMIT 1")
+               fault ? absl::StrCat("AND outcome=", static_cast<int>(v1::OUTCOME_TYPE_II), " ORDER BY sequence LIMIT 1")
                      : "AND coalesce(surprise, margin) IS NOT NULL ORDER BY surprise DESC NULLS LAST, margin DESC "
                        "NULLS LAST, sequence LIMIT 1",
                [&](SqlStatement& row) {
@@ -460,9 +460,9 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibil
     if (!*row) break;
     const auto count = static_cast<std::uint64_t>(sums->integer(1));
     stats.set_verdicts(stats.verdicts() + count);
-    if (sums->integer(0) == v1::TYPE_I) stats.set_type_i(count);
-    if (sums->integer(0) == v1::TYPE_II) stats.set_type_ii(count);
-    if (sums->integer(0) == v1::INCONCLUSIVE) stats.set_inconclusive(count);
+    if (sums->integer(0) == v1::OUTCOME_TYPE_I) stats.set_type_i(count);
+    if (sums->integer(0) == v1::OUTCOME_TYPE_II) stats.set_type_ii(count);
+    if (sums->integer(0) == v1::OUTCOME_INCONCLUSIVE) stats.set_inconclusive(count);
     stats.set_operations(stats.operations() + static_cast<std::uint64_t>(sums->integer(2)));
     stats.set_opaque(stats.opaque() + static_cast<std::uint64_t>(sums->integer(3)));
     stats.set_audit_seconds(stats.audit_seconds() + sums->real(4));

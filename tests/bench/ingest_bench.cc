@@ -168,7 +168,7 @@ std::vector<AuditRequest> messages(int mib, std::uint64_t region_chunk_bytes) {
   all[0].mutable_step_begin();
   AuditRequest leaf;
   leaf.mutable_leaf()->set_value(1);
-  leaf.mutable_leaf()->set_dtype(FLOAT32);
+  leaf.mutable_leaf()->set_dtype(DTYPE_FLOAT32);
   leaf.mutable_leaf()->set_count(static_cast<std::int64_t>(bytes / 4));
   leaf.mutable_leaf()->set_role(Leaf::DATA);
   leaf.mutable_leaf()->set_payload(1);
@@ -195,7 +195,7 @@ std::vector<AuditRequest> messages(int mib, std::uint64_t region_chunk_bytes) {
   auto* term = tap.mutable_tap()->add_terms();
   term->set_weight(1);
   term->mutable_tensor()->set_value(1);
-  term->mutable_tensor()->set_dtype(FLOAT32);
+  term->mutable_tensor()->set_dtype(DTYPE_FLOAT32);
   all.push_back(tap);
   AuditRequest end;
   end.mutable_step_end()->set_frames(all.size() + 1);

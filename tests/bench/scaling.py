@@ -58,7 +58,7 @@ def seconds(daemon: Daemon, step: bytes, audits: int, clients: int) -> float:
 
         def audit(_: int) -> None:
             verdict = archive.Replay(requests(step)).verdict
-            if verdict.verdict != verdict_pb2.TYPE_I:
+            if verdict.verdict != verdict_pb2.OUTCOME_TYPE_I:
                 raise RuntimeError(f"a right step: {verdict.sentence}")
 
         list(pool.map(audit, range(clients)))

@@ -18,7 +18,7 @@ SCRATCH = {("aten::mkldnn_rnn_layer.default", 3)}
 
 # How native_dropout is told, given its mask. Its own kernel rounds the scale to the elements' format, its derivative's
 # does not.
-DROPOUT = ("aten::native_dropout_backward.default", trace_pb2.FORWARD)
+DROPOUT = ("aten::native_dropout_backward.default", trace_pb2.PHASE_FORWARD)
 
 
 def dropout(x: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:

@@ -22,7 +22,7 @@ class RecordingDaemon:
         self.steps: list[list[audit_pb2.AuditRequest]] = []  # Frames of each complete step.
         self.resent: list[int] = []
         self.violations: list[str] = []
-        self.outcome: Callable[[int], int] = lambda step: verdict_pb2.TYPE_I
+        self.outcome: Callable[[int], int] = lambda step: verdict_pb2.OUTCOME_TYPE_I
         self.wanted: Callable[[int], list[str]] = lambda step: []  # Operations whose results a step lacks.
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None  # Code, field, description.
         self.step_error = ""

@@ -32,12 +32,12 @@ def test_same_server(plumbline_server, request):
     print("ADDRESS", plumbline_server)
 
 def test_differ():
-    one = pb.Verdict(verdict=pb.TYPE_I, sentence="Rounding.")
-    one.taps.add(name="loss", outcome=pb.TYPE_I, surprise=1)
-    one.taps.add(name="grad:w", outcome=pb.TYPE_I, surprise=0)
-    other = pb.Verdict(verdict=pb.TYPE_II, grade=pb.PROVEN, sentence="A bug.")
-    other.taps.add(name="loss", outcome=pb.TYPE_II, surprise=float("inf"))
-    other.taps.add(name="grad:w", outcome=pb.TYPE_I, surprise=0)
+    one = pb.Verdict(verdict=pb.OUTCOME_TYPE_I, sentence="Rounding.")
+    one.taps.add(name="loss", outcome=pb.OUTCOME_TYPE_I, surprise=1)
+    one.taps.add(name="grad:w", outcome=pb.OUTCOME_TYPE_I, surprise=0)
+    other = pb.Verdict(verdict=pb.OUTCOME_TYPE_II, grade=pb.GRADE_PROVEN, sentence="A bug.")
+    other.taps.add(name="loss", outcome=pb.OUTCOME_TYPE_II, surprise=float("inf"))
+    other.taps.add(name="grad:w", outcome=pb.OUTCOME_TYPE_I, surprise=0)
     assert Verdict(one) == Verdict(other)
 """
 
@@ -105,12 +105,12 @@ def test_verdicts_are_equal_by_what_they_say() -> None:
     one, other = verdict(), verdict()
     other.message.id, other.message.step = "default/job/run/0/4", 4
     assert one == other and hash(one) == hash(other)
-    other.message.taps[0].outcome = pb.TYPE_II
+    other.message.taps[0].outcome = pb.OUTCOME_TYPE_II
     assert one != other and one != "TYPE_II"
 
 
 def test_html_escapes_what_programs_are_called() -> None:
-    message = pb.Verdict(verdict=pb.TYPE_II, grade=pb.PROVEN, sentence="<script>alert(1)</script> & more")
+    message = pb.Verdict(verdict=pb.OUTCOME_TYPE_II, grade=pb.GRADE_PROVEN, sentence="<script>alert(1)</script> & more")
     message.suspect.op = "<img src=x>"
     shown = Verdict(message)._repr_html_()
     assert "<script" not in shown and "<img" not in shown
@@ -118,7 +118,7 @@ def test_html_escapes_what_programs_are_called() -> None:
 
 
 def test_a_type_ii_is_one_line_of_the_log(daemon: RecordingDaemon, caplog: pytest.LogCaptureFixture) -> None:
-    daemon.outcome = lambda step: pb.TYPE_II
+    daemon.outcome = lambda step: pb.OUTCOME_TYPE_II
     model = nn.Linear(2, 1)
     with (
         caplog.at_level(logging.WARNING, "plumbline"),

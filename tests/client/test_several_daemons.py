@@ -229,7 +229,7 @@ def test_a_step_under_which_daemons_end_is_given_up(tmp_path: Path) -> None:
     def outcome(step: int) -> int:
         if step == 1:  # Received, and never answered.
             ended.wait(ANSWER_S_MAX)
-        return verdict_pb2.TYPE_I
+        return verdict_pb2.OUTCOME_TYPE_I
 
     fakes = [recording_daemon.RecordingDaemon(f"unix:{tmp_path}/{name}.sock", lowered=()) for name in "abc"]
     for fake in fakes:

@@ -243,7 +243,7 @@ def test_what_a_closure_runs_is_no_optimizer_s(daemon: RecordingDaemon) -> None:
         closures()
     frames = [frame for frame in daemon.steps[0] if frame.WhichOneof("frame") == "op"]
     sites = {(frame.op.module, frame.op.phase) for frame in frames}
-    assert {("0", trace_pb2.FORWARD), ("0", trace_pb2.BACKWARD), ("", trace_pb2.OPTIMIZER)} <= sites
+    assert {("0", trace_pb2.PHASE_FORWARD), ("0", trace_pb2.PHASE_BACKWARD), ("", trace_pb2.PHASE_OPTIMIZER)} <= sites
     gradients = {frame.tap.name for frame in daemon.steps[0] if frame.tap.name.startswith("grad:0.weight")}
     assert {"grad:0.weight", "grad:0.weight#1"} <= gradients
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import plumbline
 from plumbline import Verdict, daemon
+from plumbline.names import short_name
 from plumbline.v1 import verdict_pb2 as pb
 
 
@@ -21,9 +22,9 @@ def server():
 def verdict() -> Verdict:
     message = pb.Verdict(
         id="default/job/run/0/3",
-        verdict=pb.TYPE_II,
-        grade=pb.PROVEN,
-        cause=pb.EXECUTION,
+        verdict=pb.OUTCOME_TYPE_II,
+        grade=pb.GRADE_PROVEN,
+        cause=pb.CAUSE_EXECUTION,
         sentence="The result of aten::mm is no legal rounding.",
         suspect=pb.Place(op="aten::mm", source="train.py:7"),
         surprise=math.inf,
@@ -34,9 +35,18 @@ def verdict() -> Verdict:
         exec_resolution=1e-6,
         explained=math.nan,
     )
-    for name, outcome in (("loss", pb.TYPE_I), ("grad:w", pb.TYPE_II), ("grad:b", pb.TYPE_I)):
+    for name, outcome in (("loss", pb.OUTCOME_TYPE_I), ("grad:w", pb.OUTCOME_TYPE_II), ("grad:b", pb.OUTCOME_TYPE_I)):
         message.taps.add(name=name, outcome=outcome, low=math.nan)
     return Verdict(message)
+
+
+def test_values_are_named_without_their_prefix() -> None:
+    said = verdict()
+    assert (said.verdict, said.grade, said.cause) == ("TYPE_II", "PROVEN", "EXECUTION")
+    assert [tap.outcome for tap in said.taps.values()] == ["TYPE_I", "TYPE_II", "TYPE_I"]
+    assert Verdict(pb.Verdict()).verdict == short_name(pb.Outcome, 0) == "OUTCOME_UNSPECIFIED"
+    assert short_name(pb.TraceState, pb.TRACE_STATE_KEPT) == "KEPT"
+    assert Verdict(pb.Verdict(verdict=77)).verdict == "77", "a newer daemon's"
 
 
 def test_print_gives_the_answer_first() -> None:

@@ -62,7 +62,7 @@ def test_steps_verdicts_and_identity(daemon: RecordingDaemon) -> None:
     assert leaves["param:0.weight"].role == trace_pb2.Leaf.PARAMETER
     assert leaves["state:0.weight.exp_avg"].role == trace_pb2.Leaf.STATE
     sites = {(f.op.module, f.op.phase) for f in daemon.steps[1] if f.WhichOneof("frame") == "op"}
-    assert {("0", trace_pb2.FORWARD), ("0", trace_pb2.BACKWARD), ("2", trace_pb2.BACKWARD)} <= sites
+    assert {("0", trace_pb2.PHASE_FORWARD), ("0", trace_pb2.PHASE_BACKWARD), ("2", trace_pb2.PHASE_BACKWARD)} <= sites
     sources = {f.op.source.split(":")[0] for f in daemon.steps[1] if f.WhichOneof("frame") == "op"}
     assert sources == {"test_watch.py"}
     job.audit.close()
@@ -80,8 +80,8 @@ def test_user_taps_and_references(daemon: RecordingDaemon) -> None:
     assert job.audit.flush(10)
     found = taps(daemon.steps[0])
     assert found["y"].kind == trace_pb2.Tap.VALUE
-    assert found["y"].reference_dtype == trace_pb2.FLOAT64
-    assert found["loss"].reference_dtype == trace_pb2.FLOAT32
+    assert found["y"].reference_dtype == trace_pb2.DTYPE_FLOAT64
+    assert found["loss"].reference_dtype == trace_pb2.DTYPE_FLOAT32
     job.audit.tap("ignored", torch.ones(1))  # Outside of a step.
     with job.audit.step():
         job.audit.reference({"nothing": torch.ones(1)})
@@ -93,7 +93,7 @@ def test_user_taps_and_references(daemon: RecordingDaemon) -> None:
 
 
 def test_type_ii_raises_at_a_later_step(daemon: RecordingDaemon) -> None:
-    daemon.outcome = lambda step: verdict_pb2.TYPE_II if step == 1 else verdict_pb2.TYPE_I
+    daemon.outcome = lambda step: verdict_pb2.OUTCOME_TYPE_II if step == 1 else verdict_pb2.OUTCOME_TYPE_I
     job = Job(daemon.address, on_type_ii="raise")
     for _ in range(2):
         job.step()

@@ -23,7 +23,7 @@ class Step {
       for (v1::Argument& argument : *op.mutable_arguments()) read(&argument);
       op.set_defined("mylib::kernel");
       std::uint64_t decision = 0;
-      if (op.decision() != 0 && op.results_size() > 0) decision = payload(op.results(0).tensor(), v1::BOOL);
+      if (op.decision() != 0 && op.results_size() > 0) decision = payload(op.results(0).tensor(), v1::DTYPE_BOOL);
       op.set_decision(decision);
       for (v1::Result& result : *op.mutable_results()) write(&result);
       frames_.emplace_back().mutable_op()->Swap(&op);

@@ -160,9 +160,11 @@ def test_the_files_keep_one_style() -> None:
         wrong += [f"{name}.{oneof.name}" for oneof in message.oneof_decl if not snake.fullmatch(oneof.name.lstrip("_"))]
     for name, enum in enums(files).items():
         wrong += [f"{name}.{value.name}" for value in enum.value if not upper.fullmatch(value.name)]
-        first = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_UNSPECIFIED"
-        if (enum.value[0].number, enum.value[0].name) != (0, first):
-            wrong.append(f"{name}: its first value is not {first} = 0")
+        prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
+        if (enum.value[0].number, enum.value[0].name) != (0, f"{prefix}UNSPECIFIED"):
+            wrong.append(f"{name}: its first value is not {prefix}UNSPECIFIED = 0")
+        if name == f"{PACKAGE}.{enum.name}":  # Within a message, the message's name tells values apart.
+            wrong += [f"{name}.{value.name}" for value in enum.value if not value.name.startswith(prefix)]
     for name in methods(files):
         service, method = name.rsplit(".", 1)[1].split("/")
         wrong += [name] if not (service.endswith("Service") and camel.fullmatch(method)) else []

@@ -6,6 +6,7 @@ import math
 
 from browser import Browser
 
+from plumbline.names import short_name
 from plumbline.v1 import verdict_pb2
 
 # Titles of columns of the page's table of steps, and what of a verdict stands there.
@@ -65,7 +66,9 @@ def check_figures(browser: Browser, verdicts: list[verdict_pb2.Verdict]) -> tupl
             check(_same(shown, float(f"{value:.3g}")), f"step {verdict.step} {title}: {row[title]} for {value}")
         coverage = f"{verdict.coverage.audited} of {verdict.coverage.operations}"
         check(row["operations audited"] == coverage, f"step {verdict.step}: {row['operations audited']}")
-        check(verdict_pb2.Outcome.Name(verdict.verdict) in row["verdict"], f"step {verdict.step}: {row['verdict']}")
+        check(
+            short_name(verdict_pb2.Outcome, verdict.verdict) in row["verdict"], f"step {verdict.step}: {row['verdict']}"
+        )
         check(row["says"] == verdict.sentence, f"step {verdict.step}: {row['says']}")
     columns = browser.run("(page.job.steps)")  # What the charts are drawn from, bit by bit.
     for column in COLUMNS:

@@ -21,7 +21,7 @@ def frame(**fields: Any) -> audit_pb2.AuditRequest:
     return audit_pb2.AuditRequest(**fields)
 
 
-def tensor(value: int, sizes: list[int], dtype: int = trace_pb2.FLOAT32, **fields: Any) -> trace_pb2.Tensor:
+def tensor(value: int, sizes: list[int], dtype: int = trace_pb2.DTYPE_FLOAT32, **fields: Any) -> trace_pb2.Tensor:
     """A row-major window on all of a value."""
     strides, stride = [], 1
     for size in reversed(sizes):
@@ -43,7 +43,7 @@ def floats(*values: float) -> bytes:
 
 
 def leaf(value: int, count: int, payload: int, **fields: Any) -> audit_pb2.AuditRequest:
-    given = {"value": value, "dtype": trace_pb2.FLOAT32, "count": count, "role": trace_pb2.Leaf.DATA, **fields}
+    given = {"value": value, "dtype": trace_pb2.DTYPE_FLOAT32, "count": count, "role": trace_pb2.Leaf.DATA, **fields}
     return frame(leaf=trace_pb2.Leaf(payload=payload, **given))
 
 
@@ -54,7 +54,7 @@ class StepFrames:
         self.step = step
         shape = [len(x)]
         y = tuple(2 * each for each in x) if y is None else y
-        add = trace_pb2.Op(name="aten::add.Tensor", phase=trace_pb2.FORWARD, source="train.py:7")
+        add = trace_pb2.Op(name="aten::add.Tensor", phase=trace_pb2.PHASE_FORWARD, source="train.py:7")
         add.arguments.add(name="self", tensor=tensor(1, shape))
         add.arguments.add(name="other", tensor=tensor(1, shape))
         add.arguments.add(name="alpha", integer=1)

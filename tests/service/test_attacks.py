@@ -58,7 +58,7 @@ def test_a_tensor_may_be_written_in_place_very_often(
     with Honest(daemon.address):
         stream.send(*frames(0, 10_000))
         verdict = stream.next("verdict")
-    assert (verdict.verdict, verdict.coverage.opaque) == (verdict_pb2.TYPE_I, 0), verdict
+    assert (verdict.verdict, verdict.coverage.opaque) == (verdict_pb2.OUTCOME_TYPE_I, 0), verdict
 
 
 def test_claims_take_nothing_from_others(
@@ -160,7 +160,7 @@ def test_more_work_than_there_is_time_for_is_not_begun(
         stream = connect(daemon).stream("run", "hostile")
         stream.send(*hogs.products(0, 20))
         verdict = stream.next("verdict")
-        assert (verdict.verdict, verdict.cause) == (verdict_pb2.INCONCLUSIVE, verdict_pb2.UNANSWERED)
+        assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_INCONCLUSIVE, verdict_pb2.CAUSE_UNANSWERED)
         assert "multiplications" in verdict.sentence
         honest.wait()
 
@@ -192,7 +192,7 @@ def test_an_audit_ends_at_its_deadline_or_when_its_client_leaves(
         stream = connect(daemon).stream("run", "hostile")
         stream.send(*hogs.products(0, 30))
         verdict = stream.next("verdict")
-        assert (verdict.verdict, verdict.cause) == (verdict_pb2.INCONCLUSIVE, verdict_pb2.UNANSWERED)
+        assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_INCONCLUSIVE, verdict_pb2.CAUSE_UNANSWERED)
         assert "--audit-timeout" in verdict.sentence
         stream.send(*hogs.products(1, 30))
         stream.call.cancel()
@@ -209,7 +209,7 @@ def test_a_file_that_is_audited_again_is_held_to_the_same_limits(
             replays.replay(client, replays.expanded(0, 1 << 17))
         assert large.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, large.value
         verdict = replays.replay(client, hogs.products(0, 100)).verdict
-        assert verdict.verdict == verdict_pb2.INCONCLUSIVE and "multiplications" in verdict.sentence
+        assert verdict.verdict == verdict_pb2.OUTCOME_INCONCLUSIVE and "multiplications" in verdict.sentence
         with pytest.raises(grpc.RpcError) as late:
             replays.replay(client, hogs.products(0, 20))
         assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED

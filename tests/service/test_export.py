@@ -18,6 +18,7 @@ from stream_client import Client
 from stream_daemon import ROOT, DaemonProcess
 
 from plumbline import export
+from plumbline.names import short_name
 from plumbline.v1 import query_pb2, verdict_pb2
 
 NOW = ["--before", "2100-01-01"]
@@ -63,7 +64,7 @@ def test_every_verdict_is_in_the_file_once(
     rows = {row["step"]: row for row in table.to_pylist()}
     for verdict in asked:
         row = rows[verdict.step]
-        assert row["verdict"] == verdict_pb2.Outcome.Name(verdict.verdict) and row["job"] == verdict.job
+        assert row["verdict"] == short_name(verdict_pb2.Outcome, verdict.verdict) and row["job"] == verdict.job
         assert row["time"] == verdict.time.ToDatetime(tzinfo=datetime.timezone.utc)
         assert row["operations"] == verdict.coverage.operations and row["digest"] == verdict.digest
         assert row["surprise"] == (verdict.surprise if verdict.HasField("surprise") else None)

@@ -137,7 +137,7 @@ def test_a_printed_watch_shows_verdicts_until_it_is_interrupted(line: str, daemo
             assert more, f"the watch ended: {text}"
             text += more
         watch.terminate()
-    assert json.loads(text)["verdict"] in ("TYPE_I", "TYPE_II", "INCONCLUSIVE")
+    assert json.loads(text)["verdict"] in ("OUTCOME_TYPE_I", "OUTCOME_TYPE_II", "OUTCOME_INCONCLUSIVE")
 
 
 def test_errors_come_with_the_field_at_fault(daemon: DaemonProcess) -> None:

@@ -53,7 +53,7 @@ def test_runs_and_refused_steps_are_listed(client: Client, job: str) -> None:
     assert not rest.next_page_token and first.errors[0].status.message.startswith("leaf.count: expected")
     # A refused step's number is not the run's last.
     [verdict] = send(stream, type_i(3))
-    assert verdict.verdict == verdict_pb2.TYPE_I
+    assert verdict.verdict == verdict_pb2.OUTCOME_TYPE_I
     for method, kind in ((stub.ListRuns, query_pb2.ListRunsRequest), (stub.ListErrors, query_pb2.ListErrorsRequest)):
         with pytest.raises(grpc.RpcError) as raised:
             method(kind(job="no-such-job"))
@@ -240,15 +240,15 @@ def test_invariants_outlive_the_daemon(new_daemon: Callable[..., DaemonProcess])
         finally:
             client.close()
 
-    assert step(carried(0, (1.0, 2.0), (2.0, 4.0))).verdict == verdict_pb2.TYPE_I
-    assert step(carried(1, (2.0, 4.0), (4.0, 8.0))).verdict == verdict_pb2.TYPE_I
+    assert step(carried(0, (1.0, 2.0), (2.0, 4.0))).verdict == verdict_pb2.OUTCOME_TYPE_I
+    assert step(carried(1, (2.0, 4.0), (4.0, 8.0))).verdict == verdict_pb2.OUTCOME_TYPE_I
     daemon.kill()
     daemon.start()
-    assert step(carried(2, (4.0, 8.0), (8.0, 16.0))).verdict == verdict_pb2.TYPE_I, "nothing changed in between"
+    assert step(carried(2, (4.0, 8.0), (8.0, 16.0))).verdict == verdict_pb2.OUTCOME_TYPE_I, "nothing changed in between"
     daemon.kill()
     daemon.start()
     changed = step(carried(3, (8.0, 17.0), (16.0, 34.0)))
-    assert (changed.verdict, changed.cause) == (verdict_pb2.TYPE_II, verdict_pb2.INVARIANT)
+    assert (changed.verdict, changed.cause) == (verdict_pb2.OUTCOME_TYPE_II, verdict_pb2.CAUSE_INVARIANT)
 
 
 def test_a_pair_outlives_the_daemon(new_daemon: Callable[..., DaemonProcess]) -> None:
@@ -261,7 +261,7 @@ def test_a_pair_outlives_the_daemon(new_daemon: Callable[..., DaemonProcess]) ->
     daemon.start()
     client = Client(daemon.address)
     [verdict] = send(client.stream("target", reference_run="reference"), type_i(1))
-    assert (verdict.verdict, verdict.reference) == (verdict_pb2.TYPE_I, "run reference step 1")
+    assert (verdict.verdict, verdict.reference) == (verdict_pb2.OUTCOME_TYPE_I, "run reference step 1")
     client.close()
 
 

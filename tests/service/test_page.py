@@ -99,7 +99,7 @@ def test_every_figure_is_the_apis(
     verdicts = verdicts_of(client, job)
     checked, wrong = check_figures(browser, verdicts)
     assert (checked, wrong) == (1 + 10 * (8 + 6), [])
-    (explained,) = [v for v in verdicts if v.verdict == verdict_pb2.TYPE_II]
+    (explained,) = [v for v in verdicts if v.verdict == verdict_pb2.OUTCOME_TYPE_II]
     article = browser.run("document.querySelector('article').textContent")
     assert explained.sentence in article and explained.suspect_detail in article
     assert f"plumb reproduce {explained.id} -o repro.py" in article

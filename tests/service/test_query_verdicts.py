@@ -30,7 +30,12 @@ def test_verdicts_can_be_asked_for(client: Client, run: str, job: str) -> None:
     stub = query_stub(client)
     stream = client.stream(run, job)
     sent = send(stream, type_i(0), inconclusive(1), type_ii(2), type_i(3))
-    outcomes = [verdict_pb2.TYPE_I, verdict_pb2.INCONCLUSIVE, verdict_pb2.TYPE_II, verdict_pb2.TYPE_I]
+    outcomes = [
+        verdict_pb2.OUTCOME_TYPE_I,
+        verdict_pb2.OUTCOME_INCONCLUSIVE,
+        verdict_pb2.OUTCOME_TYPE_II,
+        verdict_pb2.OUTCOME_TYPE_I,
+    ]
     assert [verdict.verdict for verdict in sent] == outcomes
     stream.close()
 
@@ -44,9 +49,9 @@ def test_verdicts_can_be_asked_for(client: Client, run: str, job: str) -> None:
         whole = stub.GetVerdict(query_pb2.GetVerdictRequest(id=verdict.id))
         assert whole.SerializeToString(deterministic=True) == verdict.SerializeToString(deterministic=True)
         assert whole.HasField("time") and len(whole.digest) == 32
-        assert bool(whole.taps) == (whole.verdict != verdict_pb2.INCONCLUSIVE)
-        assert whole.HasField("surprise") == (whole.verdict != verdict_pb2.INCONCLUSIVE)
-        assert (whole.surprise == math.inf) == (whole.verdict == verdict_pb2.TYPE_II)
+        assert bool(whole.taps) == (whole.verdict != verdict_pb2.OUTCOME_INCONCLUSIVE)
+        assert whole.HasField("surprise") == (whole.verdict != verdict_pb2.OUTCOME_INCONCLUSIVE)
+        assert (whole.surprise == math.inf) == (whole.verdict == verdict_pb2.OUTCOME_TYPE_II)
         assert all(tap.HasField("surprise") for tap in whole.taps)
 
     explained = stub.ExplainVerdict(query_pb2.GetVerdictRequest(id=sent[2].id))
@@ -79,8 +84,8 @@ def test_filters_and_pages(client: Client, run: str, job: str) -> None:
             request.page_token = page.next_page_token
 
     assert steps() == list(range(12))
-    assert steps(verdict=verdict_pb2.TYPE_II) == [5]
-    assert steps(verdict=verdict_pb2.TYPE_I, step_min=4, step_max=7) == [4, 6, 7]
+    assert steps(verdict=verdict_pb2.OUTCOME_TYPE_II) == [5]
+    assert steps(verdict=verdict_pb2.OUTCOME_TYPE_I, step_min=4, step_max=7) == [4, 6, 7]
     assert steps(run="another") == []
     assert steps(project="another") == []
 

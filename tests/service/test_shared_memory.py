@@ -62,7 +62,7 @@ def test_a_step_in_shared_memory_has_the_digest_of_one_in_chunks(client: Client,
     assert register(stream, region(memory)) == (code_pb2.OK, [])
     stream.send(*shared_step(0).frames())
     verdict = stream.next("verdict")
-    assert verdict.verdict == verdict_pb2.TYPE_I
+    assert verdict.verdict == verdict_pb2.OUTCOME_TYPE_I
     stream.send(*StepFrames(0).frames())  # The same identity with another digest would be an error.
     assert stream.next("verdict") == verdict
     assert stream.close() == grpc.StatusCode.OK
@@ -77,7 +77,7 @@ def test_what_is_written_after_the_ack_changes_no_verdict(client: Client, run: s
     stream.next("region")
     os.pwrite(memory, floats(5.0, 5.0), 64)
     stream.send(frame(drop_region=1), frames[-1])
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_registered_wrongly(client: Client, run: str, memory: int, tmp_path: Pat
     assert register(stream, region(memory)) == (code_pb2.OK, [])
     assert refused(region(memory)) == (code_pb2.INVALID_ARGUMENT, "region.region")
     stream.send(*shared_step(0).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
 
 
 def test_without_a_cuda_worker_memory_of_a_device_is_refused(client: Client, run: str, memory: int) -> None:
@@ -165,7 +165,7 @@ def test_without_a_cuda_worker_memory_of_a_device_is_refused(client: Client, run
     ]
     assert register(stream, region(memory)) == (code_pb2.OK, [])
     stream.send(*shared_step(0).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
 
 
 def test_an_ack_says_that_a_region_was_let_go_of(client: Client, run: str, memory: int) -> None:
@@ -235,5 +235,5 @@ def test_nothing_outlives_a_client_that_dies_in_a_step(
     assert not [link for link in file_links(daemon.process.pid) if "memfd:dies" in link]
     assert [link for link in file_links(daemon.process.pid) if "memfd:test" in link]
     stream.send(*shared_step(0).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
     client.close()

@@ -24,7 +24,7 @@ def refused(stream: Stream, step: StepFrames, code: int = code_pb2.INVALID_ARGUM
     stream.send(*StepFrames(step.step + 1).frames())
     verdict = stream.next("verdict")
     assert verdict.step == step.step + 1
-    assert verdict.verdict == verdict_pb2.TYPE_I, verdict
+    assert verdict.verdict == verdict_pb2.OUTCOME_TYPE_I, verdict
     return violations(error.status)
 
 
@@ -38,7 +38,7 @@ def test_a_whole_step_is_audited(client: Client, run: str) -> None:
     stream = client.stream(run)
     stream.send(*StepFrames(0).frames())
     verdict = stream.next("verdict")
-    assert (verdict.id, verdict.verdict) == (f"default/job/{run}/0/0", verdict_pb2.TYPE_I)
+    assert (verdict.id, verdict.verdict) == (f"default/job/{run}/0/0", verdict_pb2.OUTCOME_TYPE_I)
     assert verdict.coverage.operations == 1 and verdict.coverage.opaque == 0
     stream.durable(0)
     assert stream.close() == grpc.StatusCode.OK
@@ -47,14 +47,14 @@ def test_a_whole_step_is_audited(client: Client, run: str) -> None:
 def test_a_wrong_result_is_confirmed_with_outputs(client: Client, run: str) -> None:
     stream = client.stream(run)
     stream.send(*StepFrames(0, y=(2.0, 4.5)).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.INCONCLUSIVE
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_INCONCLUSIVE
     assert stream.next("control").outputs_next
     step = StepFrames(1, y=(2.0, 4.5))
     step.outputs = True
     step.op.op.results[0].observed = 2
     stream.send(*step.frames())
     verdict = stream.next("verdict")
-    assert (verdict.verdict, verdict.cause) == (verdict_pb2.TYPE_II, verdict_pb2.EXECUTION)
+    assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_TYPE_II, verdict_pb2.CAUSE_EXECUTION)
     assert verdict.suspect.op == "aten::add.Tensor" and verdict.suspect.source == "train.py:7"
 
 
@@ -155,7 +155,7 @@ def test_shapes_that_are_negative_huge_or_overflow(
 ) -> None:
     step = StepFrames(0)
     step.op.op.results[0].tensor.CopyFrom(
-        trace_pb2.Tensor(value=2, dtype=trace_pb2.FLOAT32, sizes=sizes, strides=strides)
+        trace_pb2.Tensor(value=2, dtype=trace_pb2.DTYPE_FLOAT32, sizes=sizes, strides=strides)
     )
     found, _ = field(client.stream(run), step)
     assert found == name
@@ -163,7 +163,7 @@ def test_shapes_that_are_negative_huge_or_overflow(
 
 def test_huge_expanded_shape_is_refused_before_memory_is_taken(client: Client, run: str) -> None:
     step = StepFrames(0)
-    huge = trace_pb2.Tensor(value=1, dtype=trace_pb2.FLOAT32, sizes=[1 << 39], strides=[0])
+    huge = trace_pb2.Tensor(value=1, dtype=trace_pb2.DTYPE_FLOAT32, sizes=[1 << 39], strides=[0])
     step.op.op.arguments[0].tensor.CopyFrom(huge)
     name, description = field(client.stream(run), step, code_pb2.RESOURCE_EXHAUSTED)
     assert name == "op.arguments[0].tensor.sizes" and "--memory-limit" in description
@@ -214,13 +214,13 @@ def test_leaves_and_taps_that_are_not_finite(client: Client, run: str, x: tuple[
     y = tuple(math.inf if 2 * each > 3.4028235e38 else 2 * each for each in x)
     stream.send(*StepFrames(0, x=x, y=y).frames())
     verdict = stream.next("verdict")
-    assert verdict.verdict in (verdict_pb2.TYPE_I, verdict_pb2.INCONCLUSIVE), verdict
+    assert verdict.verdict in (verdict_pb2.OUTCOME_TYPE_I, verdict_pb2.OUTCOME_INCONCLUSIVE), verdict
 
 
 def test_tap_that_alone_is_not_finite(client: Client, run: str) -> None:
     stream = client.stream(run)
     stream.send(*StepFrames(0, y=(math.nan, 4.0)).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_II
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_II
 
 
 def test_step_over_the_memory_limit(client: Client, run: str) -> None:
@@ -278,7 +278,7 @@ def test_reference_run_that_does_not_exist(client: Client, run: str) -> None:
     stream = client.stream(run, reference_run="nobody")
     stream.send(*StepFrames(0).frames())
     verdict = stream.next("verdict")
-    assert (verdict.verdict, verdict.cause) == (verdict_pb2.INCONCLUSIVE, verdict_pb2.REFERENCE_MISSING)
+    assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_INCONCLUSIVE, verdict_pb2.CAUSE_REFERENCE_MISSING)
     assert any("never existed" in note for note in verdict.notes)
 
 
@@ -287,13 +287,13 @@ def test_reference_run_that_is_late(client: Client, run: str) -> None:
     reference = client.stream(f"{run}-reference", reference=True)
     stream.send(*StepFrames(0).frames())
     verdict = stream.next("verdict")
-    assert (verdict.verdict, verdict.cause) == (verdict_pb2.INCONCLUSIVE, verdict_pb2.REFERENCE_MISSING)
+    assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_INCONCLUSIVE, verdict_pb2.CAUSE_REFERENCE_MISSING)
     assert any("did not arrive" in note for note in verdict.notes)
     for step in range(2):  # When it is there after all, the next step is compared.
         reference.send(*StepFrames(step).frames())
         assert reference.next("verdict").step == step
     stream.send(*StepFrames(1).frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
 
 
 def test_reference_run_that_was_evicted(client: Client, run: str) -> None:
@@ -306,7 +306,7 @@ def test_reference_run_that_was_evicted(client: Client, run: str) -> None:
     stream = client.stream(run, reference_run=f"{run}-reference")
     stream.send(*StepFrames(0).frames())
     verdict = stream.next("verdict")
-    assert (verdict.verdict, verdict.cause) == (verdict_pb2.INCONCLUSIVE, verdict_pb2.REFERENCE_MISSING)
+    assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_INCONCLUSIVE, verdict_pb2.CAUSE_REFERENCE_MISSING)
     assert any("evicted" in note for note in verdict.notes)
 
 
@@ -320,7 +320,9 @@ def test_reference_run_that_is_the_run_itself(client: Client, run: str) -> None:
 
 def test_reference_for_an_unknown_tap(client: Client, run: str) -> None:
     step = StepFrames(0)
-    unknown = trace_pb2.Tap(name="nothing", kind=trace_pb2.Tap.VALUE, reference=9, reference_dtype=trace_pb2.FLOAT32)
+    unknown = trace_pb2.Tap(
+        name="nothing", kind=trace_pb2.Tap.VALUE, reference=9, reference_dtype=trace_pb2.DTYPE_FLOAT32
+    )
     step.extra = [frame(tap=unknown), *data(9, floats(1))]
     name, description = field(client.stream(run), step)
     assert name == "tap.reference" and 'unknown tap "nothing"' in description
@@ -328,7 +330,7 @@ def test_reference_for_an_unknown_tap(client: Client, run: str) -> None:
 
 def test_reference_of_another_shape(client: Client, run: str) -> None:
     step = StepFrames(0)
-    step.tap.tap.reference, step.tap.tap.reference_dtype = 9, trace_pb2.FLOAT64
+    step.tap.tap.reference, step.tap.tap.reference_dtype = 9, trace_pb2.DTYPE_FLOAT64
     step.extra = data(9, floats(1, 2))
     name, description = field(client.stream(run), step)
     assert name == "tap.reference" and "expected 16 bytes" in description
@@ -416,7 +418,7 @@ def test_frames_in_batches_are_a_step_like_any(client: Client, run: str) -> None
     assert stream.next("verdict").step == 0
     stream.send(batch(*second))
     verdict = stream.next("verdict")
-    assert (verdict.step, verdict.verdict) == (1, verdict_pb2.TYPE_I)
+    assert (verdict.step, verdict.verdict) == (1, verdict_pb2.OUTCOME_TYPE_I)
 
 
 def test_what_is_wrong_in_a_batch_harms_its_step_alone(client: Client, run: str) -> None:
@@ -503,7 +505,7 @@ def test_client_of_a_newer_minor_version(client: Client, run: str) -> None:
     for each in frames:
         stream.send_raw(newer(each.SerializeToString()))
     verdict = stream.next("verdict")
-    assert verdict.verdict == verdict_pb2.TYPE_I
+    assert verdict.verdict == verdict_pb2.OUTCOME_TYPE_I
     assert stream.close() == grpc.StatusCode.OK
 
 

@@ -132,7 +132,7 @@ def test_steps_wait_for_memory_that_others_hold(
     daemon = new_daemon("--memory-limit=64MiB")  # 16 MiB for all steps, 8 MiB for one.
     client = connect(daemon)
     streams = [client.stream(f"run-{number}") for number in range(6)]
-    outcomes: list[str] = []
+    outcomes: list[int] = []
 
     def send(stream: Stream) -> None:
         step = StepFrames(0)
@@ -145,14 +145,14 @@ def test_steps_wait_for_memory_that_others_hold(
             error = stream.next("error").status
             assert error.code == code_pb2.RESOURCE_EXHAUSTED
             assert any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in error.details)
-        outcomes.append(verdict_pb2.Outcome.Name(stream.next("verdict").verdict))
+        outcomes.append(stream.next("verdict").verdict)
 
     threads = [threading.Thread(target=send, args=(stream,)) for stream in streams]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert outcomes == ["TYPE_I"] * 6
+    assert outcomes == [verdict_pb2.OUTCOME_TYPE_I] * 6
 
 
 def test_open_steps_that_block_each_other_are_resolved(
@@ -192,7 +192,7 @@ def test_many_jobs_at_once(client: Client, run: str) -> None:
             stream.send(*StepFrames(step, x=(float(number), float(step))).frames())
         for step in range(20):
             verdict = stream.next("verdict")
-            assert (verdict.step, verdict.job, verdict.verdict) == (step, f"job-{number}", verdict_pb2.TYPE_I)
+            assert (verdict.step, verdict.job, verdict.verdict) == (step, f"job-{number}", verdict_pb2.OUTCOME_TYPE_I)
         assert stream.close() == grpc.StatusCode.OK
         done.append(number)
 
@@ -212,12 +212,12 @@ def test_pairs_of_runs(client: Client, run: str) -> None:
     reference.send(*same.frames())
     target.send(*same.frames())
     verdict = target.next("verdict")
-    assert verdict.verdict == verdict_pb2.TYPE_I and verdict.reference == f"run {run} step 0"
+    assert verdict.verdict == verdict_pb2.OUTCOME_TYPE_I and verdict.reference == f"run {run} step 0"
     reference.send(*StepFrames(1).frames())
     reference.next("verdict")
     target.send(*other.frames())  # Was fed other data.
     verdict = target.next("verdict")
-    assert (verdict.verdict, verdict.cause) == (verdict_pb2.TYPE_II, verdict_pb2.LEAF_MISMATCH)
+    assert (verdict.verdict, verdict.cause) == (verdict_pb2.OUTCOME_TYPE_II, verdict_pb2.CAUSE_LEAF_MISMATCH)
 
 
 def test_missed_steps_show(client: Client, run: str) -> None:
@@ -370,7 +370,7 @@ def test_listens_on_tcp_and_unix_at_once(tmp_path: Path) -> None:
             client = Client(address)
             stream = client.stream(run="run", job=f"job-{number}")
             stream.send(*StepFrames(0).frames())
-            assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+            assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I
             client.close()
     finally:
         process.send_signal(signal.SIGINT)
@@ -396,7 +396,7 @@ def test_in_place_write_and_bare_reference_value(client: Client, run: str) -> No
     step.op.op.name = "aten::add_.Tensor"
     step.op.op.results[0].base = 1
     step.op.op.results[0].argument = "self"
-    step.tap.tap.reference, step.tap.tap.reference_dtype = 9, trace_pb2.FLOAT32
+    step.tap.tap.reference, step.tap.tap.reference_dtype = 9, trace_pb2.DTYPE_FLOAT32
     step.extra = data(9, floats(2.0, 4.0))
     stream.send(*step.frames())
-    assert stream.next("verdict").verdict == verdict_pb2.TYPE_I
+    assert stream.next("verdict").verdict == verdict_pb2.OUTCOME_TYPE_I

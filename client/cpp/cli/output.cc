@@ -1,12 +1,11 @@
 #include "client/cpp/cli/output.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/plumb.h"
+#include "client/cpp/names.h"
 
 namespace plumbline {
 
@@ -22,12 +21,8 @@ int fail(std::ostream& err, const absl::Status& status) {
 }
 
 std::string json_line(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string line;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &line, options);
-  return status.ok() ? line + "\n" : absl::StrCat("{\"error\":\"", status.ToString(), "\"}\n");
+  const auto line = to_json(message, /*defaults=*/true);
+  return line.ok() ? *line + "\n" : absl::StrCat("{\"error\":\"", line.status().ToString(), "\"}\n");
 }
 
 }  // namespace plumbline

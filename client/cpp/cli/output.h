@@ -15,7 +15,7 @@ int fail(std::ostream& err, const std::string& message);
 int fail(std::ostream& err, const absl::Status& status);
 
 // One line of protobuf's JSON, with the fields' names as in the .proto files (grpcurl prints these too), defaults
-// included.
+// included, and short names of enums' values (grpcurl prints whole ones).
 std::string json_line(const google::protobuf::Message& message);
 
 }  // namespace plumbline

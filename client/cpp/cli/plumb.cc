@@ -13,19 +13,25 @@
 #include "client/cpp/cli/signals.h"
 #include "client/cpp/client.h"
 #include "client/cpp/format.h"
+#include "client/cpp/names.h"
 #include "client/cpp/page/sources.h"
 #include "client/cpp/text_table.h"
 
 namespace plumbline {
 namespace {
 
-// "type-ii", "TYPE_II", "type_ii" -> TYPE_II; empty: any.
+// "type-ii", "TYPE_II", "type_ii", "OUTCOME_TYPE_II" -> OUTCOME_TYPE_II; empty: any.
 bool parse_outcome(const std::string& text, v1::Outcome* outcome) {
   *outcome = v1::OUTCOME_UNSPECIFIED;
   if (text.empty()) return true;
   std::string name = absl::AsciiStrToUpper(text);
   std::replace(name.begin(), name.end(), '-', '_');
-  return v1::Outcome_Parse(name, outcome) && *outcome != v1::OUTCOME_UNSPECIFIED;
+  for (int i = 1; i < v1::Outcome_descriptor()->value_count(); ++i) {
+    const auto& value = *v1::Outcome_descriptor()->value(i);
+    *outcome = static_cast<v1::Outcome>(value.number());
+    if (name == value.name() || name == short_name(*outcome)) return true;
+  }
+  return false;
 }
 
 bool make_filter(const PlumbOptions& options, v1::Filter* filter) {
@@ -78,9 +84,9 @@ class WatchScreen {
   std::string add(v1::Verdict verdict) {
     verdict.clear_taps();
     verdict.clear_contributors();
-    if (verdict.verdict() == v1::TYPE_II && counts_.type_ii++ == 0) counts_.first_type_ii = verdict;
-    counts_.type_i += verdict.verdict() == v1::TYPE_I;
-    counts_.inconclusive += verdict.verdict() != v1::TYPE_I && verdict.verdict() != v1::TYPE_II;
+    if (verdict.verdict() == v1::OUTCOME_TYPE_II && counts_.type_ii++ == 0) counts_.first_type_ii = verdict;
+    counts_.type_i += verdict.verdict() == v1::OUTCOME_TYPE_I;
+    counts_.inconclusive += verdict.verdict() != v1::OUTCOME_TYPE_I && verdict.verdict() != v1::OUTCOME_TYPE_II;
     last_.push_back(std::move(verdict));
     constexpr std::size_t kOtherLines = 10, kRows = 14;
     const std::size_t most = style_.height == 0 ? kRows : std::max(style_.height, kOtherLines + 1) - kOtherLines;
@@ -152,9 +158,9 @@ int explain(Client& client, const PlumbOptions& options, const std::string& id, 
 
 int exit_code(v1::Outcome outcome) {
   switch (outcome) {
-    case v1::TYPE_I:
+    case v1::OUTCOME_TYPE_I:
       return kExitTypeI;
-    case v1::TYPE_II:
+    case v1::OUTCOME_TYPE_II:
       return kExitTypeII;
     default:
       return kExitInconclusive;

@@ -29,7 +29,7 @@ v1::Filter filter_of(const std::string& project, const std::string& job) {
 // Passed taps come last; among equals the more surprising first.
 bool more_telling(const v1::TapVerdict& a, const v1::TapVerdict& b) {
   const auto rank = [](const v1::TapVerdict& tap) {
-    const int outcome = tap.outcome() == v1::TYPE_II ? 2 : tap.outcome() == v1::TYPE_I ? 0 : 1;
+    const int outcome = tap.outcome() == v1::OUTCOME_TYPE_II ? 2 : tap.outcome() == v1::OUTCOME_TYPE_I ? 0 : 1;
     const double surprise = tap.has_surprise() && !std::isnan(tap.surprise()) ? tap.surprise() : -1;
     return std::tuple(outcome, surprise, std::isnan(tap.margin()) ? -1 : tap.margin());
   };
@@ -114,7 +114,7 @@ absl::Status Collector::job(const std::string& project, const std::string& name,
   auto last = client_.verdicts(all, "sequence desc", limits_.steps);
   if (!last.ok()) return last.status();
   v1::Filter wrong = all;
-  wrong.set_verdict(v1::TYPE_II);
+  wrong.set_verdict(v1::OUTCOME_TYPE_II);
   auto type_ii = client_.verdicts(wrong, "sequence", limits_.type_ii);
   if (!type_ii.ok()) return type_ii.status();
 
@@ -163,7 +163,7 @@ absl::Status Collector::add_full(const std::vector<v1::Verdict>& steps, bool rep
   for (const int urgency : {0, 1, 2}) {
     const std::size_t begin = order.size();
     for (const v1::Verdict& step : steps) {
-      const int of_step = step.verdict() == v1::TYPE_II ? 0 : step.verdict() == v1::TYPE_I ? 2 : 1;
+      const int of_step = step.verdict() == v1::OUTCOME_TYPE_II ? 0 : step.verdict() == v1::OUTCOME_TYPE_I ? 2 : 1;
       if (of_step == urgency) order.push_back(&step);
     }
     if (urgency > 0) std::reverse(order.begin() + static_cast<std::ptrdiff_t>(begin), order.end());
@@ -179,7 +179,7 @@ absl::Status Collector::add_full(const std::vector<v1::Verdict>& steps, bool rep
     if (job->full_size() > 0 && bytes + size > limits_.bytes) continue;
     bytes += size;
     reproducers += !whole->reproducer().empty();
-    wrong += whole->verdict().verdict() == v1::TYPE_II;
+    wrong += whole->verdict().verdict() == v1::OUTCOME_TYPE_II;
     *job->add_full() = *std::move(whole);
   }
   if (wrong < job->summary().type_ii()) {
@@ -212,7 +212,7 @@ absl::StatusOr<page::Step> Collector::step(const std::string& id, bool reproduce
   std::uint32_t left_out = 0;
   take_taps(&*verdict, &left_out);
   step.set_taps_left_out(left_out);
-  if (verdict->verdict() != v1::TYPE_I) {
+  if (verdict->verdict() != v1::OUTCOME_TYPE_I) {
     std::lock_guard lock(mutex_);
     for (const SourceLines& lines : sources_.of(*verdict)) {
       page::Source& source = *step.add_sources();
@@ -223,7 +223,7 @@ absl::StatusOr<page::Step> Collector::step(const std::string& id, bool reproduce
       source.set_missing(lines.missing);
     }
   }
-  if (reproducer && verdict->verdict() == v1::TYPE_II && verdict->trace() == v1::KEPT) {
+  if (reproducer && verdict->verdict() == v1::OUTCOME_TYPE_II && verdict->trace() == v1::TRACE_STATE_KEPT) {
     std::string script;
     const auto take = [&](const std::string& bytes) { return (script += bytes).size() <= limits_.text_bytes; };
     bool beside = false;  // Operands too large for the script come in a file beside it.

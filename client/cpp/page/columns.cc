@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "client/cpp/format.h"
+#include "client/cpp/names.h"
 
 namespace plumbline {
 
@@ -25,9 +25,9 @@ void Columns::add(const v1::Verdict& verdict, double drift, std::size_t text_byt
   steps_.add_rank(verdict.rank());
   steps_.add_step(verdict.step());
   steps_.add_time(static_cast<double>(verdict.time().seconds()));
-  steps_.add_verdict(text(outcome_name(verdict.verdict())));
-  steps_.add_grade(text(grade_name(verdict.grade())));
-  steps_.add_cause(text(cause_name(verdict.cause())));
+  steps_.add_verdict(text(short_name(verdict.verdict())));
+  steps_.add_grade(text(short_name(verdict.grade())));
+  steps_.add_cause(text(short_name(verdict.cause())));
   steps_.add_sentence(text(cut(verdict.sentence(), text_bytes)));
   steps_.add_reference(text(verdict.reference()));
   steps_.add_deciding_tap(text(verdict.deciding_tap()));

@@ -1,9 +1,8 @@
 #include "client/cpp/page/document.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client/cpp/names.h"
 #include "client/page/files.h"
 
 namespace plumbline {
@@ -18,13 +17,10 @@ std::string joined(const std::vector<std::string_view>& parts) {
 }  // namespace
 
 std::string page_json(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
-  if (!status.ok()) text = absl::StrCat("{\"left_out\":[\"", status.ToString(), "\"]}");
+  const auto text = to_json(message, /*defaults=*/false);
   // These can only stand within strings.
-  return absl::StrReplaceAll(text, {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}});
+  return absl::StrReplaceAll(text.ok() ? *text : absl::StrCat("{\"left_out\":[\"", text.status().ToString(), "\"]}"),
+                             {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}});
 }
 
 std::string page_html(const page::Page& page) {

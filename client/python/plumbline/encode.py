@@ -231,7 +231,7 @@ def _part(record: tuple[Any, ...]) -> Any:
     op.name = "plumbline::slice.default"
     _fill(op.arguments.add(name="self").tensor, window)
     op.arguments.add(name="operation").text = operation
-    op.phase, op.source, op.module = trace_pb2.FORWARD, source, module
+    op.phase, op.source, op.module = trace_pb2.PHASE_FORWARD, source, module
     return request
 
 

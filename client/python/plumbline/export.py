@@ -22,6 +22,7 @@ import grpc
 from .addresses import one_address
 from .credentials import checked
 from .errors import PlumblineError
+from .names import short_name
 from .statuses import from_rpc_error
 from .v1 import query_pb2, verdict_pb2
 from .version import VERSION
@@ -41,9 +42,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "rank": (SMALL, lambda verdict: verdict.rank),
     "step": (COUNT, lambda verdict: verdict.step),
     "time": ("timestamp", lambda verdict: verdict.time.ToMicroseconds()),
-    "verdict": (TEXT, lambda verdict: verdict_pb2.Outcome.Name(verdict.verdict)),
-    "grade": (TEXT, lambda verdict: verdict_pb2.Grade.Name(verdict.grade)),
-    "cause": (TEXT, lambda verdict: verdict_pb2.Cause.Name(verdict.cause)),
+    "verdict": (TEXT, lambda verdict: short_name(verdict_pb2.Outcome, verdict.verdict)),
+    "grade": (TEXT, lambda verdict: short_name(verdict_pb2.Grade, verdict.grade)),
+    "cause": (TEXT, lambda verdict: short_name(verdict_pb2.Cause, verdict.cause)),
     "surprise": (NUMBER, lambda verdict: verdict.surprise if verdict.HasField("surprise") else None),
     **{
         name: (NUMBER, lambda verdict, name=name: getattr(verdict, name))

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from .names import short_name
 from .v1 import verdict_pb2
 
 # Fields of a verdict that say which step it is of, and when and how it was audited.
@@ -37,7 +38,7 @@ class TapVerdict:
 
     def __init__(self, message: verdict_pb2.TapVerdict) -> None:
         self.message = message
-        self.outcome: str = verdict_pb2.Outcome.Name(message.outcome)
+        self.outcome: str = short_name(verdict_pb2.Outcome, message.outcome)
         self.grade: str = _grade(message.grade)
 
     @property
@@ -56,7 +57,7 @@ class Verdict:
 
     def __init__(self, message: verdict_pb2.Verdict) -> None:
         self.message = message
-        self.verdict: str = verdict_pb2.Outcome.Name(message.verdict)
+        self.verdict: str = short_name(verdict_pb2.Outcome, message.verdict)
         self.grade: str = _grade(message.grade)
         self.cause: str = _cause(message.cause)
         self.suspect: Place | None = _place(message.suspect) if message.HasField("suspect") else None
@@ -146,7 +147,7 @@ class Verdict:
         if m.contributors:
             lines += ["", "contributors"]
             lines += [f"  {c.share:6.1%}  {_place(c.place)}  x{c.count}" for c in m.contributors]
-        taps = [tap for tap in m.taps if all or tap.outcome != verdict_pb2.TYPE_I]
+        taps = [tap for tap in m.taps if all or tap.outcome != verdict_pb2.OUTCOME_TYPE_I]
         if m.taps:
             lines += ["", "taps"]
             width = min(48, max((len(tap.name) for tap in taps), default=0))
@@ -164,7 +165,7 @@ class Verdict:
 
 
 def _tap_line(tap: verdict_pb2.TapVerdict) -> str:
-    outcome = verdict_pb2.Outcome.Name(tap.outcome)
+    outcome = short_name(verdict_pb2.Outcome, tap.outcome)
     text = f"{outcome} {_grade(tap.grade)}  surprise {_number(_surprise(tap))}"
     text += f"  margin {_number(tap.margin)}"
     if math.isfinite(tap.low) and math.isfinite(tap.high):
@@ -179,11 +180,11 @@ def _asked(title: str, numbers: dict[str, float]) -> list[str]:
 
 
 def _grade(value: int) -> str:
-    return verdict_pb2.Grade.Name(value) if value else ""
+    return short_name(verdict_pb2.Grade, value) if value else ""
 
 
 def _cause(value: int) -> str:
-    return verdict_pb2.Cause.Name(value) if value else ""
+    return short_name(verdict_pb2.Cause, value) if value else ""
 
 
 def _place(message: verdict_pb2.Place) -> Place:

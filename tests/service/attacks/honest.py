@@ -34,7 +34,7 @@ class Honest:
             try:
                 self._stream.send(*StepFrames(step).frames())
                 verdict = self._stream.next("verdict")
-                assert (verdict.step, verdict.verdict) == (step, verdict_pb2.TYPE_I), verdict
+                assert (verdict.step, verdict.verdict) == (step, verdict_pb2.OUTCOME_TYPE_I), verdict
             except (AssertionError, ValueError) as failure:
                 with self._served:
                     self.failures.append(str(failure))

@@ -13,12 +13,12 @@ Frames = list[audit_pb2.AuditRequest]
 
 
 def _window(value: int, sizes: list[int], strides: list[int], offset: int) -> trace_pb2.Tensor:
-    return trace_pb2.Tensor(value=value, dtype=trace_pb2.FLOAT32, sizes=sizes, strides=strides, offset=offset)
+    return trace_pb2.Tensor(value=value, dtype=trace_pb2.DTYPE_FLOAT32, sizes=sizes, strides=strides, offset=offset)
 
 
 def _write(name: str, read: list[trace_pb2.Tensor | float], written: trace_pb2.Tensor, count: int) -> trace_pb2.Op:
     """An operation that writes its first argument in place: `written` is its window on the value that it makes."""
-    op = trace_pb2.Op(name=name, phase=trace_pb2.FORWARD, source="train.py:9")
+    op = trace_pb2.Op(name=name, phase=trace_pb2.PHASE_FORWARD, source="train.py:9")
     for argument, given in zip(("self", "other"), read, strict=False):
         if isinstance(given, float):
             op.arguments.add(name=argument, real=given)
@@ -91,7 +91,7 @@ def from_everything(step: int, writes: int, count: int) -> Frames:
     def ops() -> Iterator[trace_pb2.Op]:
         last = 1
         for i in range(writes):
-            largest = trace_pb2.Op(name="aten::max.default", phase=trace_pb2.FORWARD, source="train.py:8")
+            largest = trace_pb2.Op(name="aten::max.default", phase=trace_pb2.PHASE_FORWARD, source="train.py:8")
             largest.arguments.add(name="self", tensor=_window(last, [count], [1], 0))
             largest.results.add(tensor=_window(2 * i + 2, [], [], 0), count=1)
             yield largest

@@ -31,8 +31,8 @@ def replay(client: Client, frames: list[audit_pb2.AuditRequest], seconds: float 
 def expanded(step: int, side: int) -> list[audit_pb2.AuditRequest]:
     """A result of side x side elements, which is one number: four bytes."""
     frames = StepFrames(step)
-    wide = trace_pb2.Tensor(value=3, dtype=trace_pb2.FLOAT32, sizes=[side, side], strides=[0, 0])
-    op = trace_pb2.Op(name="aten::relu.default", phase=trace_pb2.FORWARD)
+    wide = trace_pb2.Tensor(value=3, dtype=trace_pb2.DTYPE_FLOAT32, sizes=[side, side], strides=[0, 0])
+    op = trace_pb2.Op(name="aten::relu.default", phase=trace_pb2.PHASE_FORWARD)
     op.arguments.add(name="self").tensor.CopyFrom(wide)
     op.arguments[0].tensor.value = 2
     op.results.add(tensor=wide, count=1)

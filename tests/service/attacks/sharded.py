@@ -13,11 +13,11 @@ def zero_strides(client: Client, run: str, rows: int, columns: int) -> list[Stre
     for rank in range(2):
         job = client.open(run, "hostile", rank, ranks=2)
         stream = Stream(client.channel, job)
-        half = trace_pb2.Tensor(value=1, dtype=trace_pb2.FLOAT32, sizes=[rows // 2, columns], strides=[0, 0])
+        half = trace_pb2.Tensor(value=1, dtype=trace_pb2.DTYPE_FLOAT32, sizes=[rows // 2, columns], strides=[0, 0])
         part = trace_pb2.Part(tensor=half, start=[rank * (rows // 2), 0], whole=[rows, columns])
         weight = trace_pb2.Leaf(
             value=1,
-            dtype=trace_pb2.FLOAT32,
+            dtype=trace_pb2.DTYPE_FLOAT32,
             count=1,
             role=trace_pb2.Leaf.PARAMETER,
             name="param:w",

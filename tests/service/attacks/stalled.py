@@ -23,7 +23,7 @@ def holds(client: Client, count: int, held: int, chunk: int = 1 << 20) -> list[S
     streams = []
     for i in range(count):
         stream = client.stream(f"holds-{i}", "hostile")
-        stream.send(frame(step_begin=audit_pb2.StepBegin(step=0)), leaf(1, held, 1, dtype=trace_pb2.UINT8))
+        stream.send(frame(step_begin=audit_pb2.StepBegin(step=0)), leaf(1, held, 1, dtype=trace_pb2.DTYPE_UINT8))
         for at in range(0, held - 1, chunk):
             piece = bytes(min(chunk, held - 1 - at))
             stream.send(frame(data=trace_pb2.TensorData(payload=1, offset=at, total=held, data=piece)))
@@ -34,7 +34,7 @@ def holds(client: Client, count: int, held: int, chunk: int = 1 << 20) -> list[S
 def trickles(client: Client) -> Stream:
     """A stream with an open step of a mebibyte; the caller sends its bytes one by one with drop()."""
     stream = client.stream("trickles", "hostile")
-    stream.send(frame(step_begin=audit_pb2.StepBegin(step=0)), leaf(1, 1 << 20, 1, dtype=trace_pb2.UINT8))
+    stream.send(frame(step_begin=audit_pb2.StepBegin(step=0)), leaf(1, 1 << 20, 1, dtype=trace_pb2.DTYPE_UINT8))
     return stream
 
 

@@ -300,7 +300,7 @@ TEST(Assembler, EveryKindOfArgument) {
   op->add_arguments()->mutable_integers()->add_values(4);
   op->add_arguments()->mutable_reals()->add_values(2.5);
   op->add_arguments()->mutable_booleans()->add_values(true);
-  op->add_arguments()->set_dtype(v1::BFLOAT16);
+  op->add_arguments()->set_dtype(v1::DTYPE_BFLOAT16);
   op->add_arguments()->set_none(true);
   set_tensor(op->add_arguments()->mutable_scalar(), 1, 1);
   set_tensor(op->add_arguments()->mutable_tensors()->add_tensors(), 2, 2);

@@ -11,7 +11,7 @@ namespace plumbline {
 
 inline void set_tensor(v1::Tensor* tensor, std::uint64_t value, std::int64_t size) {
   tensor->set_value(value);
-  tensor->set_dtype(v1::FLOAT32);
+  tensor->set_dtype(v1::DTYPE_FLOAT32);
   tensor->add_sizes(size);
   tensor->add_strides(1);
 }
@@ -28,7 +28,7 @@ inline v1::AuditRequest chunk(std::uint64_t payload, std::uint64_t offset, std::
 inline v1::AuditRequest leaf_frame(std::uint64_t value, std::uint64_t payload, v1::Leaf::Role role, std::string name) {
   v1::AuditRequest frame;
   frame.mutable_leaf()->set_value(value);
-  frame.mutable_leaf()->set_dtype(v1::FLOAT32);
+  frame.mutable_leaf()->set_dtype(v1::DTYPE_FLOAT32);
   frame.mutable_leaf()->set_count(2);
   frame.mutable_leaf()->set_role(role);
   frame.mutable_leaf()->set_name(std::move(name));
@@ -44,7 +44,7 @@ inline std::vector<v1::AuditRequest> frames_of_a_step(std::int64_t step) {
   frames.push_back(leaf_frame(2, 2, v1::Leaf::PARAMETER, "param:w"));
   v1::AuditRequest op;
   op.mutable_op()->set_name("aten::add.Tensor");
-  op.mutable_op()->set_phase(v1::FORWARD);
+  op.mutable_op()->set_phase(v1::PHASE_FORWARD);
   op.mutable_op()->set_decision(4);
   for (const std::uint64_t value : {1, 2}) {
     auto* argument = op.mutable_op()->add_arguments();

@@ -28,10 +28,10 @@ TEST_P(StoreConformance, FilterByTimeRankCauseGradeAndSurprise) {
   filter.set_rank(0);
   EXPECT_EQ(steps(filter), (Steps{0, 2, 4}));
   filter.Clear();
-  filter.set_cause(v1::MATHEMATICS);
+  filter.set_cause(v1::CAUSE_MATHEMATICS);
   EXPECT_EQ(steps(filter), (Steps{5}));
   filter.Clear();
-  filter.set_grade(v1::MATCH);
+  filter.set_grade(v1::GRADE_MATCH);
   EXPECT_EQ(steps(filter), (Steps{2}));
   filter.Clear();
   filter.set_surprise_min(1);

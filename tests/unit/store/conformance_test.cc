@@ -62,7 +62,7 @@ TEST_P(StoreConformance, FiltersAndPages) {
   EXPECT_EQ(steps(filter).size(), 20u);
   filter.set_job("odd");
   EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}));
-  filter.set_verdict(v1::TYPE_II);
+  filter.set_verdict(v1::OUTCOME_TYPE_II);
   EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{9, 19}));
   filter.set_step_max(18);
   EXPECT_EQ(steps(filter), (std::vector<std::int64_t>{9}));
@@ -254,7 +254,7 @@ TEST_P(StoreConformance, SumsUpStatistics) {
   EXPECT_EQ(stats->opaque(), 4u);
   EXPECT_EQ(stats->audit_seconds(), 1.0);
   v1::Filter filter;
-  filter.set_verdict(v1::TYPE_I);
+  filter.set_verdict(v1::OUTCOME_TYPE_I);
   EXPECT_EQ(store_->stats(filter)->margin_median(), 0.1) << "of an even number, the lower";
   EXPECT_EQ(store_->stats(filter)->surprise_median(), 0);
 }

@@ -14,7 +14,7 @@ TEST_F(Pipeline, AnswersWhenTheVerdictIsDurable) {
   const StepAnswer answer = submit(run, sum(0)).get();
   ASSERT_TRUE(answer.error.ok()) << answer.error;
   EXPECT_TRUE(answer.durable);
-  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_TYPE_I);
   EXPECT_EQ(answer.verdict.id(), "p/j/a/0/0");
   EXPECT_EQ(answer.verdict.profile(), "ieee");
   const auto stored = store_->get("p/j/a/0/0");
@@ -28,7 +28,7 @@ TEST_F(Pipeline, AVerdictNamesItsDevice) {
   start(absl::InfiniteDuration());
   const StepAnswer answer = submit(open("a"), sum(0)).get();
   ASSERT_TRUE(answer.error.ok()) << answer.error;
-  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_TYPE_I);
   EXPECT_EQ(answer.verdict.backend(), "cuda:0");
   EXPECT_EQ(answer.verdict.notes_size(), 0);
   EXPECT_GT(board_.most(), 0) << "its arrays were made there";
@@ -105,11 +105,11 @@ TEST_F(Pipeline, WaitsForTheReferencesStep) {
   EXPECT_EQ(pipeline_->in_flight(), 2u);
   EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
   const StepAnswer paired = waiting.get();
-  EXPECT_EQ(paired.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(paired.verdict.verdict(), v1::OUTCOME_TYPE_I);
   EXPECT_EQ(paired.verdict.reference(), "run reference step 0");
   EXPECT_EQ(behind.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   EXPECT_TRUE(submit(reference, sum(1)).get().error.ok());
-  EXPECT_EQ(behind.get().verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(behind.get().verdict.verdict(), v1::OUTCOME_TYPE_I);
 }
 
 TEST_F(Pipeline, AReferenceThatComesFirstIsThere) {
@@ -117,7 +117,7 @@ TEST_F(Pipeline, AReferenceThatComesFirstIsThere) {
   EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
   const auto answer = submit(open("target", "j/reference"), sum(0)).get();
   EXPECT_EQ(answer.verdict.reference(), "run reference step 0");
-  EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_TYPE_I);
 }
 
 TEST_F(Pipeline, AnotherUsersRunIsNoReference) {
@@ -137,17 +137,17 @@ TEST_F(Pipeline, AnotherUsersRunIsNoReference) {
   const auto reference = open_as("reference", "uid:8", "");
   EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
   const auto refused = submit(target, sum(0)).get();
-  EXPECT_EQ(refused.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(refused.verdict.cause(), v1::CAUSE_REFERENCE_MISSING);
   EXPECT_NE(refused.verdict.sentence().find("the run is another user's"), std::string::npos);
   const auto own = submit(open_as("own", "uid:8", "reference"), sum(0)).get();
-  EXPECT_EQ(own.verdict.verdict(), v1::TYPE_I) << own.verdict.sentence();
+  EXPECT_EQ(own.verdict.verdict(), v1::OUTCOME_TYPE_I) << own.verdict.sentence();
 }
 
 TEST_F(Pipeline, GivesUpOnAReferenceAfterTheTimeout) {
   start(absl::ZeroDuration());
   const auto answer = submit(open("target", "nobody"), sum(0)).get();
-  EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
-  EXPECT_EQ(answer.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_INCONCLUSIVE);
+  EXPECT_EQ(answer.verdict.cause(), v1::CAUSE_REFERENCE_MISSING);
   EXPECT_NE(answer.verdict.sentence().find("never existed"), std::string::npos) << answer.verdict.sentence();
 }
 
@@ -156,10 +156,10 @@ TEST_F(Pipeline, DoesNotWaitForWhatCannotCome) {
   for (const int step : {0, 5}) EXPECT_TRUE(submit(reference, sum(step)).get().error.ok());
   const auto target = open("target", "reference");
   const auto unkept = submit(target, sum(0)).get().verdict;
-  EXPECT_EQ(unkept.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(unkept.cause(), v1::CAUSE_REFERENCE_MISSING);
   EXPECT_NE(unkept.sentence().find("not opened as a reference"), std::string::npos) << unkept.sentence();
   const auto skipped = submit(target, sum(3)).get().verdict;
-  EXPECT_EQ(skipped.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(skipped.cause(), v1::CAUSE_REFERENCE_MISSING);
   EXPECT_NE(skipped.sentence().find("not sampled"), std::string::npos) << skipped.sentence();
 }
 
@@ -167,8 +167,8 @@ TEST_F(Pipeline, StopsWaitingWhenTold) {
   auto waiting = submit(open("target", "nobody"), sum(0));
   disk_->flush();
   pipeline_->stop_waiting();
-  EXPECT_EQ(waiting.get().verdict.cause(), v1::REFERENCE_MISSING);
-  EXPECT_EQ(submit(open("target", "nobody"), sum(1)).get().verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(waiting.get().verdict.cause(), v1::CAUSE_REFERENCE_MISSING);
+  EXPECT_EQ(submit(open("target", "nobody"), sum(1)).get().verdict.cause(), v1::CAUSE_REFERENCE_MISSING);
 }
 
 TEST_F(Pipeline, ADamagedReferenceIsAMissingOne) {
@@ -176,7 +176,7 @@ TEST_F(Pipeline, ADamagedReferenceIsAMissingOne) {
   EXPECT_TRUE(submit(reference, sum(0)).get().error.ok());
   std::filesystem::resize_file(directory_.path + "/traces/p_p/j_j/r_reference/0/0.trace", 100);
   const auto answer = submit(open("target", "reference"), sum(0)).get();
-  EXPECT_EQ(answer.verdict.cause(), v1::REFERENCE_MISSING);
+  EXPECT_EQ(answer.verdict.cause(), v1::CAUSE_REFERENCE_MISSING);
   EXPECT_NE(answer.verdict.sentence().find("cannot be read"), std::string::npos) << answer.verdict.sentence();
 }
 
@@ -199,7 +199,7 @@ TEST_F(Pipeline, AnAuditBeyondItsTimeIsInconclusive) {
   for (std::int64_t step = 0; step < 2; ++step) {
     const StepAnswer answer = submit(run, sum(step)).get();
     ASSERT_TRUE(answer.error.ok()) << answer.error;
-    EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
+    EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_INCONCLUSIVE);
     EXPECT_NE(answer.verdict.sentence().find("--audit-timeout"), std::string::npos) << answer.verdict.sentence();
     EXPECT_TRUE(answer.durable);
   }
@@ -210,7 +210,7 @@ TEST_F(Pipeline, MoreWorkThanThereIsTimeForIsNotBegun) {
   pipeline_options_.work_per_second = 1e-6;
   start(absl::InfiniteDuration());
   const StepAnswer answer = submit(open("a"), sum(0)).get();
-  EXPECT_EQ(answer.verdict.verdict(), v1::INCONCLUSIVE);
+  EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_INCONCLUSIVE);
   EXPECT_NE(answer.verdict.sentence().find("multiplications"), std::string::npos) << answer.verdict.sentence();
 }
 
@@ -221,7 +221,7 @@ TEST_F(Pipeline, AnAuditEndsWithoutAnAnswerOnceItsClientHasLeft) {
   auto gone = std::make_shared<StepClient>();
   gone->leave();
   auto abandoned = submit(run, sum(0), gone);
-  EXPECT_EQ(submit(run, sum(1), std::make_shared<StepClient>()).get().verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(submit(run, sum(1), std::make_shared<StepClient>()).get().verdict.verdict(), v1::OUTCOME_TYPE_I);
   EXPECT_THROW(abandoned.get(), std::future_error) << "nobody is there to be answered";
   EXPECT_FALSE(store_->get("p/j/a/0/0").ok()) << "it was not judged, and may be sent again";
 }

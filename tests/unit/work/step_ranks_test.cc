@@ -24,7 +24,7 @@ TEST_F(Ranks, AStepIsJudgedOnceWhenAllRanksAreHere) {
   EXPECT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   const StepAnswer first = submit(rank(0), sum(0)).get();
   ASSERT_TRUE(first.error.ok()) << first.error;
-  EXPECT_EQ(first.verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(first.verdict.verdict(), v1::OUTCOME_TYPE_I);
   EXPECT_EQ(first.verdict.id(), "p/j/a/0/0");
   EXPECT_EQ(first.verdict.ranks(), 2);
   EXPECT_EQ(second.get().verdict.SerializeAsString(), first.verdict.SerializeAsString());
@@ -46,7 +46,7 @@ TEST_F(Ranks, AResentStepIsAnsweredAgainAndAnotherOneRefused) {
 TEST_F(Ranks, AMissingRankIsNamed) {
   start(absl::ZeroDuration());
   const v1::Verdict verdict = submit(rank(0), sum(0)).get().verdict;
-  EXPECT_EQ(verdict.verdict(), v1::INCONCLUSIVE);
+  EXPECT_EQ(verdict.verdict(), v1::OUTCOME_INCONCLUSIVE);
   EXPECT_NE(verdict.sentence().find("rank 1 is missing"), std::string::npos) << verdict.sentence();
   const v1::Verdict late = submit(rank(1), sum(0)).get().verdict;
   EXPECT_EQ(late.sentence(), verdict.sentence());
@@ -56,10 +56,10 @@ TEST_F(Ranks, ARankThatWentOnIsNotWaitedFor) {
   auto waiting = submit(rank(0), sum(0));
   auto later = submit(rank(1), sum(3));
   const v1::Verdict verdict = waiting.get().verdict;
-  EXPECT_EQ(verdict.verdict(), v1::INCONCLUSIVE);
+  EXPECT_EQ(verdict.verdict(), v1::OUTCOME_INCONCLUSIVE);
   EXPECT_NE(verdict.sentence().find("went on to step 3"), std::string::npos) << verdict.sentence();
   submit(rank(0), sum(3));
-  EXPECT_EQ(later.get().verdict.verdict(), v1::TYPE_I);
+  EXPECT_EQ(later.get().verdict.verdict(), v1::OUTCOME_TYPE_I);
 }
 
 TEST_F(Ranks, ARankMayRunAhead) {
@@ -69,7 +69,7 @@ TEST_F(Ranks, ARankMayRunAhead) {
   for (const int step : {0, 1}) {
     const StepAnswer answer = submit(second, sum(step)).get();
     ASSERT_TRUE(answer.error.ok()) << answer.error;
-    EXPECT_EQ(answer.verdict.verdict(), v1::TYPE_I);
+    EXPECT_EQ(answer.verdict.verdict(), v1::OUTCOME_TYPE_I);
   }
   EXPECT_EQ(ahead.get().verdict.id(), "p/j/a/0/0");
   EXPECT_EQ(further.get().verdict.id(), "p/j/a/0/1");
