@@ -45,7 +45,12 @@ constexpr Limit kLimits[] = {
     {"steps_queued", &Quota::steps_queued, &v1::Quota::has_steps_queued, &v1::Quota::steps_queued, 1},
     {"verdicts", &Quota::verdicts, &v1::Quota::has_verdicts, &v1::Quota::verdicts, 1},
     {"kept_trace_bytes", &Quota::kept_trace_bytes, &v1::Quota::has_kept_trace_bytes, &v1::Quota::kept_trace_bytes,
-     kBytesMin}};
+     kBytesMin},
+    {"job_streams", &Quota::job_streams, &v1::Quota::has_job_streams, &v1::Quota::job_streams, 1},
+    {"job_steps_queued", &Quota::job_steps_queued, &v1::Quota::has_job_steps_queued, &v1::Quota::job_steps_queued, 1},
+    {"job_verdicts", &Quota::job_verdicts, &v1::Quota::has_job_verdicts, &v1::Quota::job_verdicts, 1},
+    {"job_kept_trace_bytes", &Quota::job_kept_trace_bytes, &v1::Quota::has_job_kept_trace_bytes,
+     &v1::Quota::job_kept_trace_bytes, kBytesMin}};
 
 // Errors of a message in the file, with the line of what is wrong in it; what is not there has the message's own line.
 class Wrong {
@@ -82,11 +87,11 @@ absl::Status read_quota(const v1::Quota& from, const std::set<std::string>& proj
     quota.*limit.of_quota = value;
     limited = true;
   }
-  if (!limited)
+  if (!limited) {
     return wrong("streams", -1,
-                 "a limit, of streams, bytes_in_flight, steps_queued, verdicts or "
-                 "kept_trace_bytes",
+                 "a limit, of streams, bytes_in_flight, steps_queued, verdicts or kept_trace_bytes, or of a job's",
                  "none");
+  }
   if (from.projects().empty()) return wrong("projects", -1, "at least one project", "none");
   for (int k = 0; k < from.projects_size(); ++k) {
     const std::string& project = from.projects(k);

@@ -14,7 +14,7 @@ inline Violation beyond_share(const MemoryBudget::Share& share, std::uint64_t st
   const std::uint64_t limit = share.limit();
   Violation beyond = exhausted("", absl::StrCat("project \"", share.name(), "\": expected at most ", limit,
                                                 " bytes_in_flight (quotas of --policy), found more with this step"));
-  beyond.quota_of = share.name();
+  beyond.quota_of = absl::StrCat("project:", share.name());
   beyond.of_the_moment = step_bytes <= limit;
   return beyond;
 }

@@ -117,7 +117,7 @@ absl::Status TraceStore::put(const TraceRecord& record, const std::string& trace
     }
   }
 
-  const std::uint64_t of_project = project_quota_ ? project_quota_(step.project) : UINT64_MAX;
+  const Shares shares = shares_ ? shares_(step.project) : Shares{};
   const std::lock_guard lock(mutex_);
   const std::string id = step.id();
   if (const auto old = by_id_.find(id); old != by_id_.end()) {
@@ -131,27 +131,33 @@ absl::Status TraceStore::put(const TraceRecord& record, const std::string& trace
   used_ += *bytes;
   by_id_[id] = entries_.insert(entries_.end(), {step, *bytes, std::chrono::system_clock::now()});
   evict_to(quota_);
-  evict_project_to(step.project, of_project);
-  if (by_id_.count(id) == 0) {
+  const auto of_job = [&](const StepIdentity& each) { return each.project == step.project && each.job == step.job; };
+  evict_of_to(of_job, shares.job);
+  evict_of_to([&](const StepIdentity& each) { return each.project == step.project; }, shares.project);
+  if (by_id_.count(id) > 0) return absl::OkStatus();
+  const std::string larger = StrCat("the trace's ", *bytes, " bytes are more than ");
+  if (*bytes > shares.job) {
     return absl::ResourceExhaustedError(
-        *bytes > of_project ? StrCat("the trace's ", *bytes, " bytes are more than the project's kept_trace_bytes, ",
-                                     of_project, " (quotas of --policy)")
-                            : StrCat("the trace's ", *bytes, " bytes are more than --trace-quota, ", quota_, " bytes"));
+        StrCat(larger, "the job's job_kept_trace_bytes, ", shares.job, " (quotas of --policy)"));
   }
-  return absl::OkStatus();
+  if (*bytes > shares.project) {
+    return absl::ResourceExhaustedError(
+        StrCat(larger, "the project's kept_trace_bytes, ", shares.project, " (quotas of --policy)"));
+  }
+  return absl::ResourceExhaustedError(StrCat(larger, "--trace-quota, ", quota_, " bytes"));
 }
 
 void TraceStore::evict_to(std::uint64_t bytes) {
   while (used_ > bytes && !entries_.empty()) evict(entries_.begin());
 }
 
-void TraceStore::evict_project_to(const std::string& project, std::uint64_t bytes) {
+void TraceStore::evict_of_to(const std::function<bool(const StepIdentity&)>& counts, std::uint64_t bytes) {
   if (used_ <= bytes) return;
   std::uint64_t used = 0;
-  for (const Entry& entry : entries_) used += entry.step.project == project ? entry.bytes : 0;
+  for (const Entry& entry : entries_) used += counts(entry.step) ? entry.bytes : 0;
   for (auto entry = entries_.begin(); used > bytes && entry != entries_.end();) {
     const auto here = entry++;
-    if (here->step.project != project) continue;
+    if (!counts(here->step)) continue;
     used -= here->bytes;
     evict(here);
   }
@@ -165,9 +171,7 @@ void TraceStore::evict(std::list<Entry>::iterator entry) {
   log_event(LogLevel::kInfo, "trace_evicted", {{"step", id}, {"trace_id", trace_id}});
 }
 
-void TraceStore::limit_projects(std::function<std::uint64_t(const std::string&)> quota) {
-  project_quota_ = std::move(quota);
-}
+void TraceStore::limit_projects(std::function<Shares(const std::string&)> shares) { shares_ = std::move(shares); }
 
 void TraceStore::remove(std::list<Entry>::iterator entry) {
   std::error_code ignored;  // Gone already is as good.
@@ -253,6 +257,15 @@ std::map<std::string, std::uint64_t> TraceStore::used_by_project() const {
   const std::lock_guard lock(mutex_);
   std::map<std::string, std::uint64_t> used;
   for (const Entry& entry : entries_) used[entry.step.project] += entry.bytes;
+  return used;
+}
+
+std::map<std::string, std::uint64_t> TraceStore::used_by_job(const std::string& project) const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::uint64_t> used;
+  for (const Entry& entry : entries_) {
+    if (entry.step.project == project) used[entry.step.job] += entry.bytes;
+  }
   return used;
 }
 

@@ -34,9 +34,12 @@ class TraceStore {
   // this returns OK. RESOURCE_EXHAUSTED: larger than the whole quota (it counts as evicted), or the disk is full.
   // The log names `trace_id` when the trace is evicted.
   absl::Status put(const TraceRecord& record, const std::string& trace_id = "");
-  // A project's traces take no more than its own quota, which is asked at each put(): its oldest go. Before the first
-  // put(); without it there is none.
-  void limit_projects(std::function<std::uint64_t(const std::string& project)> quota);
+  struct Shares {
+    std::uint64_t project = UINT64_MAX, job = UINT64_MAX;  // Bytes of the whole project, and of each of its jobs.
+  };
+  // The traces of a project, and of each of its jobs, take no more than these shares, which are asked at each put():
+  // the oldest of the project, or of the job, go. Before the first put(); without it there is no such limit.
+  void limit_projects(std::function<Shares(const std::string& project)> shares);
   State state(const StepIdentity& step) const;
   bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
   absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.
@@ -45,7 +48,8 @@ class TraceStore {
   std::size_t remove_before(std::chrono::system_clock::time_point time);
   std::string path(const StepIdentity& step) const;  // The path of the step's file, whether it is there or not.
   std::uint64_t used_bytes() const;
-  std::map<std::string, std::uint64_t> used_by_project() const;  // Bytes.
+  std::map<std::string, std::uint64_t> used_by_project() const;                        // Bytes.
+  std::map<std::string, std::uint64_t> used_by_job(const std::string& project) const;  // Bytes.
 
   static constexpr std::size_t kEvictedMax = 1u << 16;  // Remembered.
 
@@ -59,7 +63,7 @@ class TraceStore {
   absl::Status scan();
   // With the lock held.
   void evict_to(std::uint64_t bytes);
-  void evict_project_to(const std::string& project, std::uint64_t bytes);
+  void evict_of_to(const std::function<bool(const StepIdentity&)>& counts, std::uint64_t bytes);
   void evict(std::list<Entry>::iterator entry);
   void remove(std::list<Entry>::iterator entry);
   void remember_evicted(const std::string& id);
@@ -68,7 +72,7 @@ class TraceStore {
   const std::uint64_t quota_;
   const TraceContent content_;
   const std::uint64_t reserve_;
-  std::function<std::uint64_t(const std::string&)> project_quota_;
+  std::function<Shares(const std::string&)> shares_;
   mutable std::mutex mutex_;
   std::list<Entry> entries_;  // Oldest first.
   std::map<std::string, std::list<Entry>::iterator> by_id_;

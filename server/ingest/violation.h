@@ -14,7 +14,7 @@ struct Violation {
   std::string field;           // "op.arguments[2].tensor.value"; empty when no single field is at fault.
   std::string description;     // "expected ..., found ...".
   bool of_the_moment = false;  // The same again may be taken.
-  std::string quota_of = {};   // The project whose quota was reached; empty: no project's.
+  std::string quota_of = {};   // Whose quota was reached: "project:llama"; empty: nobody's.
 
   bool ok() const { return code == absl::StatusCode::kOk; }
   explicit operator bool() const { return !ok(); }  // True where something is wrong.

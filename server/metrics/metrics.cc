@@ -187,7 +187,7 @@ struct Metrics::Families {
                         .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
   Family<Counter>& quota_refusals = counter("plumbline_quota_refusals_total",
-                                            "Streams and steps that a project's quota refused, by project and quota.");
+                                            "Streams and steps that a quota refused, by project and quota.");
   Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
   Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
   Histogram& commit_seconds =

@@ -86,7 +86,7 @@ class Metrics {
   // Steps that wait for their reference's step, and those of which some ranks' traces have not come.
   void set_steps_waiting(std::size_t for_references, std::size_t for_ranks);
 
-  // A stream or a step was refused, as its project's quota of this name was reached (server/access/quota.h); 0 steps:
+  // A stream or a step was refused, as its project's or job's quota of this name was reached (server/access/quota.h); 0:
   // the series are there from then on. Of many projects those after the first kJobsMax count as "other".
   void add_quota_refusals(const std::string& project, std::string_view quota, std::int64_t refusals = 1);
 

@@ -166,7 +166,7 @@ void AuditStream::open() {
     return end(to_grpc_status(wrong));
   }
   const char* quota = "";
-  auto room = parts.projects->add_stream(run_->identity.project, &quota);
+  auto room = parts.projects->add_stream(run_->identity.project, run_->identity.job, &quota);
   if (!room.ok()) {
     count_refusal(quota);
     return end_by(room.status());
@@ -393,13 +393,12 @@ void AuditStream::half_closed() {
 
 void AuditStream::submit_step() {
   if (auto denied = may_stream(); !denied.ok()) return end(to_grpc_status(denied));
-  const std::string& project = run_->identity.project;
   const char* quota = "";
-  auto room = service_->parts().projects->add_step(project, &quota);
+  auto room = service_->parts().projects->add_step(run_->identity.project, run_->identity.job, &quota);
   if (!room.ok()) {
     assembler_->take_step();  // And with it its memory.
     count_refusal(quota);
-    return refuse_step({room.status().code(), "", std::string(room.status().message()), true, project});
+    return refuse_step({room.status().code(), "", std::string(room.status().message()), true, quota_subject(room.status())});
   }
   ++unanswered_;
   service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(*std::move(room)), client_);
@@ -431,8 +430,8 @@ void AuditStream::refuse_step(Violation violation) {
   identity.step = assembler_->step();
   StepPipeline::Done done = answer();
   if (!violation.quota_of.empty()) {
-    done = [done = std::move(done), project = violation.quota_of](StepAnswer refused) {
-      refused.error = of_quota(std::move(refused.error), project);
+    done = [done = std::move(done), subject = violation.quota_of](StepAnswer refused) {
+      refused.error = of_quota(std::move(refused.error), subject);
       done(refused);
     };
   }
@@ -460,7 +459,7 @@ void AuditStream::answered(const StepAnswer& answer) {
   }
   if (answer.durable && answer.error.ok()) {
     durable_step_ = std::max(durable_step_, answer.step.step);
-    service_->parts().projects->add_verdict(run_->identity.project);
+    service_->parts().projects->add_verdict(run_->identity.project, run_->identity.job);
   }
   send(response);
   ack_due_ = true;  // After the answer itself.

@@ -72,7 +72,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   void half_closed();
   void submit_step();
   void refuse_step(Violation violation);
-  void count_refusal(const char* quota) const;  // By the project's quota of this name.
+  void count_refusal(const char* quota) const;  // By the quota of this name, the project's or the job's.
   void answered(const StepAnswer& answer);
   void grant();
   void send(const v1::AuditResponse& response);

@@ -345,8 +345,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->projects = std::make_unique<ProjectUse>(
       [access = state->access.get()](const std::string& project) { return access->quota(project); },
       [raw = state.get()] { raw->housekeeping->count_soon(); });
-  state->kept->limit_projects(
-      [access = state->access.get()](const std::string& project) { return access->quota(project).kept_trace_bytes; });
+  state->kept->limit_projects([access = state->access.get()](const std::string& project) {
+    const Quota quota = access->quota(project);
+    return TraceStore::Shares{quota.kept_trace_bytes, quota.job_kept_trace_bytes};
+  });
   state->housekeeping = std::make_unique<Housekeeping>(
       Housekeeping::Parts{state->store.get(), state->kept.get(), state->references.get(), state->golden.get(),
                           state->projects.get(),

@@ -119,19 +119,27 @@ void Housekeeping::loop() {
 }
 
 void Housekeeping::count() {
-  const std::vector<std::string> projects = parts_.projects->with_verdict_quota();
-  if (projects.empty()) return;
-  const auto stored = parts_.store->verdicts_of_projects([this] { return stopping(); });
-  if (!stored.ok()) {
-    if (!absl::IsCancelled(stored.status()) && parts_.log) {
-      parts_.log(absl::StrCat("verdicts of projects cannot be counted: ", std::string(stored.status().message())));
+  const absl::Status counted = count_verdicts();
+  if (counted.ok() || absl::IsCancelled(counted) || !parts_.log) return;
+  parts_.log(absl::StrCat("verdicts of projects and jobs cannot be counted: ", std::string(counted.message())));
+}
+
+absl::Status Housekeeping::count_verdicts() {
+  const auto stop = [this] { return stopping(); };
+  if (const auto projects = parts_.projects->with_verdict_quota(); !projects.empty()) {
+    const auto stored = parts_.store->verdicts_of_projects(stop);
+    if (!stored.ok()) return stored.status();
+    for (const std::string& project : projects) {
+      const auto found = stored->find(project);
+      parts_.projects->count_verdicts(project, found == stored->end() ? 0 : found->second);
     }
-    return;
   }
-  for (const std::string& project : projects) {
-    const auto found = stored->find(project);
-    parts_.projects->count_verdicts(project, found == stored->end() ? 0 : found->second);
+  for (const auto& [project, job] : parts_.projects->jobs_with_verdict_quota()) {
+    const auto stored = parts_.store->verdicts_of_job(project, job, stop);
+    if (!stored.ok()) return stored.status();
+    parts_.projects->count_verdicts(project, job, *stored);
   }
+  return absl::OkStatus();
 }
 
 void Housekeeping::sweep() {

@@ -55,13 +55,14 @@ class Housekeeping {
   Housekeeping(Parts parts, const KeepRules& rules);
   ~Housekeeping();
 
-  // Counts what projects have stored now, rather than within a minute. Does not block.
+  // Counts what projects and jobs have stored now, rather than within a minute. Does not block.
   void count_soon();
 
  private:
   void loop();
   void sweep();
   void count();
+  absl::Status count_verdicts();
   bool stopping();
 
   const Parts parts_;

@@ -1,4 +1,4 @@
-// What projects may take and what they take, as GetServerInfo tells it.
+// What projects and their jobs may take and what they take, as GetServerInfo tells it.
 #pragma once
 
 #include <cstdint>

@@ -358,6 +358,21 @@ absl::StatusOr<std::map<std::string, std::uint64_t>> Queries::verdicts_of_projec
   return found;
 }
 
+absl::StatusOr<std::uint64_t> Queries::verdicts_of_job(const std::string& project, const std::string& job,
+                                                       const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  auto statement = connection->prepare("SELECT type_i+type_ii+inconclusive FROM jobs WHERE project=? AND job=?");
+  if (!statement.ok()) return statement.status();
+  statement->bind(project).bind(job);
+  std::uint64_t found = 0;
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
+    found = static_cast<std::uint64_t>(row.integer(0));
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
 absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& project, const std::string& job,
                                                           const std::string& after_run, std::int32_t after_rank,
                                                           int limit, const Visibility& seen, const Stop& stop) const {

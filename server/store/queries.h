@@ -46,6 +46,8 @@ class Queries {
                                                    const Stop& stop) const;
   absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job, const Visibility& seen) const;
   absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const;
+  absl::StatusOr<std::uint64_t> verdicts_of_job(const std::string& project, const std::string& job,
+                                                const Stop& stop) const;
   absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
                                                    const std::string& after_run, std::int32_t after_rank, int limit,
                                                    const Visibility& seen, const Stop& stop) const;

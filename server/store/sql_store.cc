@@ -98,6 +98,11 @@ class SqlStoreImpl final : public SqlStore {
   absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const override {
     return queries_.verdicts_of_projects(stop);
   }
+
+  absl::StatusOr<std::uint64_t> verdicts_of_job(const std::string& project, const std::string& job,
+                                                const Stop& stop) const override {
+    return queries_.verdicts_of_job(project, job, stop);
+  }
   absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
                                                    const std::string& after_run, std::int32_t after_rank, int limit,
                                                    const Visibility& seen, const Stop& stop) const override {

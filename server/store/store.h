@@ -150,6 +150,9 @@ class VerdictStore {
 
   // How many verdicts are stored of each project that has a job; 0 of one whose jobs have none.
   virtual absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const = 0;
+  // Of one job; 0 of one that does not exist.
+  virtual absl::StatusOr<std::uint64_t> verdicts_of_job(const std::string& project, const std::string& job,
+                                                        const Stop& stop) const = 0;
 
   // Ranks of runs of a job, by run and rank, from the first after the pair given.
   virtual absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,

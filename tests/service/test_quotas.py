@@ -21,6 +21,7 @@ from stream_daemon import DaemonProcess, binary
 from plumbline.v1 import audit_pb2, query_pb2, trace_pb2
 
 NewDaemon = Callable[..., DaemonProcess]
+ASK = query_pb2.GetServerInfoRequest()
 
 
 def write(path: Path, quota: str) -> Path:
@@ -178,6 +179,53 @@ def test_stored_verdicts(new_daemon: NewDaemon, tmp_path: Path) -> None:
     client.close()
 
 
+def test_a_job_has_limits_within_its_project(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, "streams: 3 job_streams: 2 job_verdicts: 3")
+    client = Client(daemon.address)
+    a, b = (client.stream(run, "one", project="small") for run in ("a", "b"))
+    send(a, type_i(0))
+    send(b, type_i(0))
+    third = client.stream("c", "one", project="small")
+    assert third.end() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    details = status_pb2.Status.FromString(dict(third.call.trailing_metadata())["grpc-status-details-bin"])
+    assert subjects(details) == (["job:small/one"], True)
+    assert 'job "small/one": expected at most 2 job_streams' in details.message
+    assert (refusals(daemon, "job_streams"), refusals(daemon, "streams")) == (1, 0)
+    other = client.stream("a", "two", project="small")
+    send(other, type_i(0))
+
+    send(a, type_i(1))
+    a.send(*type_i(2).frames())
+    error = a.next("error").status
+    assert error.code == code_pb2.RESOURCE_EXHAUSTED and subjects(error) == (["job:small/one"], True)
+    assert refusals(daemon, "job_verdicts") == 1
+    send(other, type_i(1), type_i(2))
+
+    [project] = [each for each in query_stub(client).GetServerInfo(ASK).projects if each.project == "small"]
+    jobs = {each.job: {quota.name: (quota.limit, quota.used) for quota in each.quotas} for each in project.jobs}
+    assert jobs == {
+        "one": {"job_streams": (2, 2), "job_verdicts": (3, 3)},
+        "two": {"job_streams": (2, 1), "job_verdicts": (3, 3)},
+    }
+    client.close()
+
+
+def test_queued_steps_of_a_job(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, "job_steps_queued: 1", "--reference-timeout=8s")
+    client = Client(daemon.address)
+    waits = client.stream("candidate", "one", project="small", reference_run="reference")
+    waits.send(*type_i(0).frames())
+    waits.received()
+    same = client.stream("another", "one", project="small")
+    same.send(*type_i(0).frames())
+    error = same.next("error").status
+    assert error.code == code_pb2.RESOURCE_EXHAUSTED and subjects(error) == (["job:small/one"], True)
+    send(client.stream("another", "two", project="small"), type_i(0))
+    assert waits.next("verdict").step == 0  # Its reference does not come.
+    send(same, type_i(1))
+    client.close()
+
+
 def told(info: query_pb2.ServerInfo) -> dict[str, dict[str, tuple[int, int]]]:
     """Limit and use of each quota, by project."""
     return {
@@ -200,10 +248,9 @@ def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tm
     daemon.directory.chmod(0o711)
     client = Client(daemon.address)
     stub = query_stub(client)
-    ask = query_pb2.GetServerInfoRequest()
     idle = {"streams": (5, 0), "bytes_in_flight": (9000000, 0), "steps_queued": (7, 0)}
     stored = {"verdicts": (100, 0), "kept_trace_bytes": (2000000, 0)}
-    assert told(stub.GetServerInfo(ask)) == {"small": idle | stored, "large": {"streams": (3, 0)}}
+    assert told(stub.GetServerInfo(ASK)) == {"small": idle | stored, "large": {"streams": (3, 0)}}
 
     stream = client.stream("a", project="small")
     send(stream, type_i(0), type_ii(1))
@@ -214,7 +261,7 @@ def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tm
     waits.received()
     send(client.stream("a", project="unnamed"), type_i(0))
     deadline = time.monotonic() + WAIT_S_MAX
-    while (use := told(stub.GetServerInfo(ask)))["small"]["steps_queued"] != (7, 1):  # What was answered is let go.
+    while (use := told(stub.GetServerInfo(ASK)))["small"]["steps_queued"] != (7, 1):  # What was answered is let go.
         assert time.monotonic() < deadline, use
     assert use["large"] == {"streams": (3, 0)} and use["unnamed"] == {"streams": (3, 1)}
     assert use["small"]["streams"] == (5, 2) and use["small"]["verdicts"] == (100, 2)
@@ -239,12 +286,12 @@ def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tm
     daemon.process.send_signal(signal.SIGHUP)
     while "were read again" not in daemon.log():
         assert daemon.alive()
-    assert told(stub.GetServerInfo(ask))["small"]["verdicts"] == (1, 2)
+    assert told(stub.GetServerInfo(ASK))["small"]["verdicts"] == (1, 2)
     client.close()
     daemon.kill()  # A step that waits for its reference would hold up the end.
     daemon.start()
     client = Client(daemon.address)
-    after = told(query_stub(client).GetServerInfo(ask))["small"]
+    after = told(query_stub(client).GetServerInfo(ASK))["small"]
     assert after["verdicts"] == (1, 2) and after["streams"] == (5, 0) and after["bytes_in_flight"][1] == 0
     client.close()
 
@@ -256,6 +303,7 @@ def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tm
         ("", "line 2: quotas.streams: expected a limit"),
         ('projects: "other" streams: 1', 'line 2: quotas.projects: expected "*" or one of `projects`, found "other"'),
         ("streams: many", "line 2, column 37"),
+        ("job_verdicts: 0", "line 2: quotas.job_verdicts: expected at least 1, found 0"),
     ],
 )
 def test_a_wrong_quota_is_refused(quota: str, wrong: str, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ TEST(TraceStore, AProjectBeyondItsQuotaLosesItsOwnOldest) {
   ASSERT_TRUE(store->put(of_project("large", 0)).ok());
   const std::uint64_t each = store->used_bytes();
   std::uint64_t quota = 2 * each + each / 2;
-  store->limit_projects([&](const std::string& project) { return project == "small" ? quota : UINT64_MAX; });
+  store->limit_projects(
+      [&](const std::string& project) { return TraceStore::Shares{project == "small" ? quota : UINT64_MAX}; });
   for (const int step : {0, 1, 2}) ASSERT_TRUE(store->put(of_project("small", step)).ok());
   const auto state = [&](const std::string& project, std::int64_t step) {
     StepIdentity identity = step_of_run(step);
@@ -93,6 +94,37 @@ TEST(TraceStore, AProjectBeyondItsQuotaLosesItsOwnOldest) {
   EXPECT_TRUE(absl::IsResourceExhausted(beyond));
   EXPECT_NE(beyond.message().find("kept_trace_bytes"), std::string::npos) << beyond;
   EXPECT_EQ(state("large", 0), State::kPresent);
+}
+
+TEST(TraceStore, AJobBeyondItsShareLosesItsOwnOldest) {
+  const TemporaryDirectory directory;
+  auto store = opened(directory.path, 1 << 20);
+  const auto of_job = [](const std::string& job, std::int64_t step) {
+    TraceRecord record = record_of(step);
+    auto trace = std::make_shared<Trace>(*record.trace);
+    trace->identity.job = job;
+    record.trace = trace;
+    return record;
+  };
+  ASSERT_TRUE(store->put(of_job("a", 0)).ok());
+  const std::uint64_t each = store->used_bytes();
+  std::uint64_t share = 2 * each + each / 2;
+  store->limit_projects([&](const std::string&) { return TraceStore::Shares{UINT64_MAX, share}; });
+  for (const int step : {0, 1, 2}) ASSERT_TRUE(store->put(of_job("b", step)).ok());
+  const auto state = [&](const std::string& job, std::int64_t step) {
+    StepIdentity identity = step_of_run(step);
+    identity.job = job;
+    return store->state(identity);
+  };
+  EXPECT_EQ(state("b", 0), State::kEvicted);
+  EXPECT_EQ(state("b", 1), State::kPresent);
+  EXPECT_EQ(state("a", 0), State::kPresent) << "it is older, and another job's";
+  EXPECT_EQ(store->used_by_job(step_of_run(0).project),
+            (std::map<std::string, std::uint64_t>{{"a", each}, {"b", 2 * each}}));
+  share = each / 2;
+  const absl::Status beyond = store->put(of_job("b", 3));
+  EXPECT_TRUE(absl::IsResourceExhausted(beyond));
+  EXPECT_NE(beyond.message().find("job_kept_trace_bytes"), std::string::npos) << beyond;
 }
 
 TEST(TraceStore, RemembersOverARestart) {

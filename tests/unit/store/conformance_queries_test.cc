@@ -75,7 +75,7 @@ TEST_P(StoreConformance, ErrorsHaveTheTraceIdOfTheirStep) {
   EXPECT_EQ(errors->at(2).trace_id(), std::string(32, 'c'));
 }
 
-TEST_P(StoreConformance, CountsTheVerdictsOfEachProject) {
+TEST_P(StoreConformance, CountsTheVerdictsOfEachProjectAndJob) {
   ASSERT_TRUE(store_->verdicts_of_projects({})->empty());
   for (std::int64_t step = 0; step < 3; ++step) {
     ASSERT_TRUE(append(*store_, to_proto(sample_verdict(step == 0 ? "a" : "b", step))).ok());
@@ -87,6 +87,9 @@ TEST_P(StoreConformance, CountsTheVerdictsOfEachProject) {
   const auto counted = store_->verdicts_of_projects({});
   ASSERT_TRUE(counted.ok()) << counted.status();
   EXPECT_EQ(*counted, (std::map<std::string, std::uint64_t>{{"default", 3}, {"idle", 0}, {"llama", 1}}));
+  EXPECT_EQ(*store_->verdicts_of_job("default", "b", {}), 2u);
+  EXPECT_EQ(*store_->verdicts_of_job("idle", "a", {}), 0u);
+  EXPECT_EQ(*store_->verdicts_of_job("llama", "b", {}), 0u) << "which does not exist";
 }
 
 // Pages of every order, both ways, join without a gap or a duplicate, equal keys and missing ones included.
