@@ -62,8 +62,9 @@ const Boundaries& seconds_boundaries() {
   return boundaries;
 }
 
-// A commit is a sync to the disk: a millisecond where that is fast, seconds where it stalls.
-const Boundaries& commit_boundaries() {
+// A commit is a sync to the disk, a join copies the tensors that ranks hold in parts: a millisecond where the disk is
+// fast and the parts are small, seconds where it stalls and they take GiB.
+const Boundaries& brief_boundaries() {
   static const Boundaries boundaries = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30};
   return boundaries;
 }
@@ -186,13 +187,16 @@ struct Metrics::Families {
                             "Exceptions within the daemon, each of which cost one step or call: the log has them.")
                         .Add({});
   Family<Counter>& dropped = counter("plumbline_dropped_steps_total", "Sampled steps that were dropped, by reason.");
-  Family<Counter>& quota_refusals = counter("plumbline_quota_refusals_total",
-                                            "Streams and steps that a quota refused, by project and quota.");
+  Family<Counter>& quota_refusals =
+      counter("plumbline_quota_refusals_total", "Streams and steps that a quota refused, by project and quota.");
   Family<Gauge>& ready = gauges("plumbline_ready", "1 while the daemon does its work, by what may keep it from that.");
   Gauge& disk_free_bytes = gauge("plumbline_disk_free_bytes", "Free bytes of the data directory's file system.");
   Histogram& commit_seconds =
       histogram("plumbline_store_commit_seconds",
-                "Seconds that the verdict database took to write and sync a group of records.", commit_boundaries());
+                "Seconds that the verdict database took to write and sync a group of records.", brief_boundaries());
+  Histogram& join_seconds =
+      histogram("plumbline_join_seconds", "Seconds that a worker took to join the traces of a step's ranks into one.",
+                brief_boundaries());
   Counter& store_errors = counter("plumbline_store_errors_total",
                                   "Records that the verdict database did not take; jobs send their steps again.")
                               .Add({});
@@ -399,6 +403,8 @@ void Metrics::add_commit(double seconds, std::size_t records, bool written) {
   families_->commit_seconds.Observe(seconds);
   if (!written) families_->store_errors.Increment(static_cast<double>(records));
 }
+
+void Metrics::add_join(double seconds) { families_->join_seconds.Observe(seconds); }
 
 CallSeries& Metrics::calls() { return families_->calls; }
 

@@ -86,8 +86,8 @@ class Metrics {
   // Steps that wait for their reference's step, and those of which some ranks' traces have not come.
   void set_steps_waiting(std::size_t for_references, std::size_t for_ranks);
 
-  // A stream or a step was refused, as its project's or job's quota of this name was reached (server/access/quota.h); 0:
-  // the series are there from then on. Of many projects those after the first kJobsMax count as "other".
+  // A stream or a step was refused, as its project's or job's quota of this name was reached (server/access/quota.h);
+  // 0: the series are there from then on. Of many projects those after the first kJobsMax count as "other".
   void add_quota_refusals(const std::string& project, std::string_view quota, std::int64_t refusals = 1);
 
   // The worker has the name that --workers gives it: "cpu", "cuda:0". Its GPU is told before its first series.
@@ -107,6 +107,8 @@ class Metrics {
 
   // A group of records was written to the verdict database, or was not: then all its records were refused.
   void add_commit(double seconds, std::size_t records, bool written);
+  // The traces of a step's ranks were joined, or found not to fit together.
+  void add_join(double seconds);
 
   // Of the history that is shared with other daemons; the series are there from the first call on. Counts are since the
   // start. `errors` by reason.

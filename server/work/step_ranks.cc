@@ -215,8 +215,10 @@ void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shar
   task.owner = step->run->owner;
   task.bytes = wholes;
   task.multiplications = static_cast<double>(wholes);  // Each byte is copied.
-  task.compute = [joined, traces = std::move(traces), replicated = step->run->replicated] {
+  task.compute = [joined, traces = std::move(traces), replicated = step->run->replicated, metrics = parts_.metrics] {
+    const absl::Time begin = steady_now();
     *joined = join_ranks(traces, replicated);
+    if (metrics != nullptr) metrics->add_join(absl::ToDoubleSeconds(steady_now() - begin));
   };
   task.finish = [this, step, joined](const Workers::Ran& ran) {
     parts_.disk->post([this, step, joined, status = ran.status] { admit_joined(step, *joined, status); },

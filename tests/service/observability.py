@@ -71,14 +71,16 @@ def get(url: str) -> str:
 
 
 class Load:
-    """Two jobs that never stop: a training run through the Python client, and streams of every outcome, whose client
-    asks for its job."""
+    """Jobs that never stop: a training run through the Python client, streams of every outcome, whose client asks for
+    its job, and a run of two ranks."""
 
     def __init__(self, daemon: DaemonProcess) -> None:
         self._daemon = daemon
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._guard, args=(job,)) for job in (self._train, self._stream)]
+        self._threads = [
+            threading.Thread(target=self._guard, args=(job,)) for job in (self._train, self._stream, self._ranks)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -122,6 +124,20 @@ class Load:
             query_stub(client).GetJob(query_pb2.GetJobRequest(job="streams"))
             step += 5
         stream.close()
+        client.close()
+
+    def _ranks(self) -> None:
+        client = Client(self._daemon.address)
+        ranks = [client.stream(job="ranks", rank=rank, ranks=2) for rank in range(2)]
+        step = 0
+        while not self._stop.wait(0.3):
+            for stream in ranks:
+                stream.send(*type_i(step).frames())
+            for stream in ranks:
+                stream.next("verdict")
+            step += 1
+        for stream in ranks:
+            stream.close()
         client.close()
 
 

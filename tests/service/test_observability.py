@@ -72,7 +72,7 @@ def test_the_dashboard_is_well_formed() -> None:
 
 def test_the_dashboard_shows_every_family(scraped: str) -> None:
     families = set(re.findall(r"^# TYPE (plumbline_\w+)", scraped, re.MULTILINE))
-    assert len(families) == 31
+    assert len(families) == 32
     shown = " ".join(expression for _, expression in queries())
     assert {family for family in families if family not in shown} == set()
 
@@ -165,6 +165,7 @@ def test_who_streams_and_what_waits_for_others(new_daemon: Callable[..., DaemonP
     for step in range(2):
         parts[1].send(*type_i(step).frames())
         parts[1].next("verdict")
+    assert value("join_seconds_count") == 2
     send(client.stream("reference"), type_i(0))
     pairs.next("verdict")
     assert value('steps_waiting{for="ranks"}') == value('steps_waiting{for="reference"}') == 0

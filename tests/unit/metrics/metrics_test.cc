@@ -70,6 +70,7 @@ TEST(Metrics, HasEveryFamilyOfTheDesign) {
                              "worker_spills_total",
                              "dropped_steps_total",
                              "store_commit_seconds",
+                             "join_seconds",
                              "store_errors_total",
                              "build_info"}) {
     EXPECT_NE(page.find(std::string("# HELP plumbline_") + family + " "), std::string::npos) << family;
@@ -214,6 +215,16 @@ TEST(Metrics, CommitsAreTimedAndWhatTheDiskDoesNotTakeIsCounted) {
   EXPECT_EQ(value_of(page, R"(plumbline_store_commit_seconds_bucket{le="0.003"})"), "1");
   EXPECT_EQ(value_of(page, R"(plumbline_store_commit_seconds_bucket{le="3"})"), "1");
   EXPECT_EQ(value_of(page, "plumbline_store_errors_total"), "256");
+}
+
+TEST(Metrics, JoinsAreTimed) {
+  Metrics metrics("v", "c0ffee", "cpu");
+  EXPECT_EQ(value_of(metrics.scrape(), "plumbline_join_seconds_count"), "0");
+  metrics.add_join(0.002);
+  metrics.add_join(2);
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, R"(plumbline_join_seconds_bucket{le="0.003"})"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_join_seconds_count"), "2");
 }
 
 TEST(Metrics, CallsAreCountedByMethodAndUnknownMethodsShareOne) {
