@@ -91,6 +91,11 @@ ABSL_FLAG(absl::Duration, orphan_timeout, absl::Seconds(10), "For the audit of a
 ABSL_FLAG(std::uint32_t, max_connections, 2048, "Connections at a time.");
 ABSL_FLAG(std::uint32_t, max_connections_per_peer, 1024,
           "Of them, those of one user of this machine, or of one address.");
+ABSL_FLAG(absl::Duration, connection_idle_timeout, absl::Minutes(5),
+          "For a connection that no call uses; beyond, it is closed.");
+ABSL_FLAG(absl::Duration, connection_age, absl::InfiniteDuration(),
+          "How old a connection may be: its streams end at the next step, their clients open others and lose nothing. "
+          "inf: any.");
 ABSL_FLAG(std::uint32_t, max_streams, 1024, "Streams at a time.");
 ABSL_FLAG(std::uint32_t, max_streams_per_user, 512, "Of them, those of one user, token or certificate.");
 ABSL_FLAG(absl::Duration, open_timeout, absl::Seconds(10), "For a stream's first frame, and for taking its end.");
@@ -215,6 +220,18 @@ absl::Status read_memory(DaemonOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status read_ages(DaemonOptions* options) {
+  options->connection_idle_timeout = absl::GetFlag(FLAGS_connection_idle_timeout);
+  options->connection_age = absl::GetFlag(FLAGS_connection_age);
+  for (const auto& [flag, time] : {std::pair("--connection-idle-timeout", options->connection_idle_timeout),
+                                   std::pair("--connection-age", options->connection_age)}) {
+    if (time >= absl::Seconds(1)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": expected a second at least, found ", absl::FormatDuration(time)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status read_log() {
   const std::string format = absl::GetFlag(FLAGS_log_format), level = absl::GetFlag(FLAGS_log_level);
   const std::map<std::string, plumbline::LogFormat> formats = {{"text", plumbline::LogFormat::kText},
@@ -242,6 +259,7 @@ absl::Status read_flags(DaemonOptions* options) {
   if (auto status = read_metrics_listen(options); !status.ok()) return status;
   if (auto status = read_workers(options); !status.ok()) return status;
   if (auto status = read_memory(options); !status.ok()) return status;
+  if (auto status = read_ages(options); !status.ok()) return status;
   const auto keep = plumbline::parse_retention(absl::GetFlag(FLAGS_retention));
   if (!keep.ok()) return absl::InvalidArgumentError(absl::StrCat("--retention: ", keep.status().message()));
   options->keep = *keep;

@@ -52,6 +52,7 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
                                                              // the end of it.
     absl::Duration step_timeout = absl::InfiniteDuration();  // For an open step's end (audit_stream.h).
     std::string version;
+    absl::Duration connection_age = absl::InfiniteDuration();  // Of a stream (audit_stream.h).
   };
 
   AuditService(Parts parts, Options options);

@@ -68,6 +68,7 @@ AuditStream::AuditStream(AuditService* service, grpc::CallbackServerContext* con
     : service_(service),
       context_(context),
       caller_(std::move(caller)),
+      old_at_(steady_now() + service->options().connection_age),
       regions_({caller_.peer.user, caller_.peer.process}, service->parts().open_device_memory,
                service->device_handles()) {}
 
@@ -129,6 +130,8 @@ void AuditStream::keep_deadlines(absl::Time now) {
       end_by(absl::DeadlineExceededError(StrCat("step_end: expected within ", absl::FormatDuration(most), " for the ",
                                                 step_bytes_, " bytes of step ", assembler_->step(),
                                                 " that came (--step-timeout)")));
+    } else if (aged()) {
+      end_if_idle();
     }
   });
 }
@@ -374,6 +377,11 @@ void AuditStream::next_frame() {
     end_if_idle();
     if (ending_) return;
   }
+  if (aged() && !assembler_->in_step()) {
+    read_paused_ = true;
+    end_if_idle();
+    return write_next();
+  }
   read_paused_ = unanswered_ >= limits::kStepsQueuedMax || response_bytes_ > limits::kResponseBytesQueuedMax;
   if (!read_paused_ && credit_ - received_ <= service_->window_bytes() / 2) grant();
   write_next();
@@ -398,7 +406,8 @@ void AuditStream::submit_step() {
   if (!room.ok()) {
     assembler_->take_step();  // And with it its memory.
     count_refusal(quota);
-    return refuse_step({room.status().code(), "", std::string(room.status().message()), true, quota_subject(room.status())});
+    return refuse_step(
+        {room.status().code(), "", std::string(room.status().message()), true, quota_subject(room.status())});
   }
   ++unanswered_;
   service_->parts().pipeline->submit(run_, assembler_->take_step(), answer(*std::move(room)), client_);
@@ -535,9 +544,11 @@ void AuditStream::end_by(const absl::Status& fault) { end(to_grpc_status(fault))
 
 void AuditStream::end_if_idle() {
   if (ending_ || unanswered_ > 0 || (assembler_ != nullptr && assembler_->in_step())) return;
-  if (input_ended_) return end(grpc::Status::OK);
+  if (input_ended_ || (aged() && !draining_)) return end(grpc::Status::OK);
   if (draining_) return end(to_grpc_status(absl::UnavailableError("the daemon is draining")));
 }
+
+bool AuditStream::aged() const { return steady_now() >= old_at_; }
 
 void AuditStream::let_go() {
   if (assembler_ != nullptr && assembler_->in_step() && service_->parts().metrics != nullptr) {

@@ -3,6 +3,9 @@
 // An open step holds memory that others may wait for, so it must come on: its time is --step-timeout and a second for
 // each MiB that came. Only the time counts in which the daemon was ready to read.
 //
+// A stream that is older than --connection-age reads no step behind the one that is open, and ends once all it has is
+// answered: before its connection is cut, so that its client opens another one and loses nothing.
+//
 // All state is under one mutex; callbacks of gRPC, of the pipeline and of the memory budget come from any thread and
 // none of them blocks. The stream owns itself until gRPC is done with it.
 #pragma once
@@ -82,11 +85,13 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   // Makes what the pipeline calls once it has judged the step, which is held of the project's quota until then.
   StepPipeline::Done answer(ProjectUse::Hold hold = nullptr);
   void end_if_idle();
+  bool aged() const;
   void let_go();  // Gives up the run and the open step.
 
   AuditService* const service_;
   grpc::CallbackServerContext* const context_;
   const Caller caller_;
+  const absl::Time old_at_;            // steady_now() as of which it is aged().
   std::shared_ptr<AuditStream> self_;  // Until OnDone.
   std::mutex mutex_;
   grpc::ByteBuffer read_;
@@ -95,7 +100,7 @@ class AuditStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
   std::deque<grpc::ByteBuffer> responses_;
   std::uint64_t response_bytes_ = 0;  // The size of responses_.
   bool write_busy_ = false;
-  bool read_paused_ = false;  // No read is under way: too much is unanswered.
+  bool read_paused_ = false;  // No read is under way: too much is unanswered, or the stream is too old.
   bool ack_due_ = false;
   bool input_ended_ = false;  // The client sends no more.
   bool draining_ = false;

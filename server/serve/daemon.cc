@@ -46,11 +46,19 @@ constexpr std::int64_t kQueuedReadyMax = 256;  // Steps that wait; more is not w
 constexpr absl::Duration kLastShipping = absl::Seconds(2);
 constexpr absl::Duration kReleaseEvery = absl::Seconds(20);
 
-// Connections that say nothing, and those that ask nothing, end. While a stream is open a connection has no age: a
-// training may take weeks.
 constexpr int kHandshakeMs = 10000;
-constexpr int kConnectionIdleMs = 300000;
 constexpr int kStreamsOfAConnectionMax = 256;
+
+// As gRPC takes times: INT_MAX is none.
+int milliseconds(absl::Duration time) {
+  return static_cast<int>(std::min<std::int64_t>(absl::ToInt64Milliseconds(time), INT_MAX));
+}
+
+// What goes on for so long after its connection got too old is cut. A stream ends by itself before that: it may be as
+// old as its connection was when it began, and once it is too old it has what is left of one step before it.
+absl::Duration age_grace(const DaemonOptions& options) {
+  return options.connection_age + options.step_timeout + options.reference_timeout + options.audit_timeout;
+}
 
 }  // namespace
 
@@ -280,12 +288,20 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
                                                        {"archive_calls_max", ArchiveService::kCallsMax},
                                                        {"uploads_max", ArchiveService::kUploadsMax},
                                                        {"streams_of_a_connection_max", kStreamsOfAConnectionMax},
-                                                       {"handshake_ms_max", kHandshakeMs},
-                                                       {"connection_idle_ms_max", kConnectionIdleMs}};
+                                                       {"handshake_ms_max", kHandshakeMs}};
   for (const auto& [name, value] : all) {
     auto* limit = info.add_limits();
     limit->set_name(name);
     limit->set_value(static_cast<std::uint64_t>(value));
+  }
+  const std::pair<const char*, absl::Duration> times[] = {{"connection_idle_ms_max", options.connection_idle_timeout},
+                                                          {"connection_age_ms_max", options.connection_age},
+                                                          {"connection_age_grace_ms_max", age_grace(options)}};
+  for (const auto& [name, time] : times) {
+    if (time == absl::InfiniteDuration()) continue;
+    auto* limit = info.add_limits();
+    limit->set_name(name);
+    limit->set_value(static_cast<std::uint64_t>(milliseconds(time)));
   }
   for (const auto& [name, value] : options.flags) {
     auto* flag = info.add_flags();
@@ -371,8 +387,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           state->projects.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
-                            options.streams_of_a_user_max, options.open_timeout, options.step_timeout,
-                            options.version});
+                            options.streams_of_a_user_max, options.open_timeout, options.step_timeout, options.version,
+                            options.connection_age});
   state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
       state->store.get(), state->access.get(), state->kept.get(), state->references.get(), &state->runs,
       state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); },
@@ -399,7 +415,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);  // A peer that vanished gives its run back.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kConnectionIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds(options.connection_idle_timeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, milliseconds(options.connection_age));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, milliseconds(age_grace(options)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsOfAConnectionMax);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;

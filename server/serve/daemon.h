@@ -38,6 +38,8 @@ struct DaemonOptions {
   absl::Duration orphan_timeout = absl::Seconds(10);
   absl::Duration open_timeout = absl::Seconds(10);
   absl::Duration step_timeout = absl::Seconds(60);
+  absl::Duration connection_idle_timeout = absl::Minutes(5);
+  absl::Duration connection_age = absl::InfiniteDuration();
   std::size_t connections_max = 2048, connections_of_a_peer_max = 1024;
   std::size_t streams_max = 1024, streams_of_a_user_max = 512;
   std::string store;  // URL of the history that daemons share; empty: none.

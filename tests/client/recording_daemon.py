@@ -26,6 +26,7 @@ class RecordingDaemon:
         self.wanted: Callable[[int], list[str]] = lambda step: []  # Operations whose results a step lacks.
         self.refusal: tuple[grpc.StatusCode, str, str] | None = None  # Code, field, description.
         self.step_error = ""
+        self.ends: set[int] = set()  # Steps at whose begin the stream ends without fault, once each.
         self.retries: dict[int, int] = {}  # By step: how often it is not stored, and so wanted again.
         self.retry_status = status_pb2.Status()
         self.again: list[list[audit_pb2.AuditRequest]] = []  # Frames of the steps in `resent`.
@@ -88,6 +89,9 @@ class RecordingDaemon:
                 continue
             if kind == "data" and len(request.data.data) > 1 << 20:
                 self.violations.append(f"a chunk of {len(request.data.data)} bytes")
+            if kind == "step_begin" and request.step_begin.step in self.ends:
+                self.ends.remove(request.step_begin.step)
+                return
             frames.append(request)
             if self.grant.is_set() and credit - received < WINDOW_BYTES // 2:
                 credit = received + WINDOW_BYTES

@@ -1,4 +1,4 @@
-"""Steps whose answers the daemon could not store."""
+"""Steps that are sent again: the daemon could not store their answers, or ended the stream without fault."""
 
 from __future__ import annotations
 
@@ -56,6 +56,26 @@ def test_a_step_that_was_not_stored_is_sent_again(trial: Trial) -> None:
     assert trial.daemon.violations == []
     for number, again in zip(trial.daemon.resent, trial.daemon.again, strict=True):
         assert again == trial.daemon.steps[number]  # Its trace id too.
+
+
+def test_a_stream_that_ends_without_fault_costs_no_step(trial: Trial) -> None:
+    steps = transport.QUEUED_STEPS_MAX
+    trial.daemon.ends = {0, steps - 2, steps - 1}
+    for _ in range(steps):
+        trial.step()  # Also while another stream is being opened.
+    trial.audit.close(30)
+    assert trial.daemon.step_numbers() == list(range(steps)) and trial.daemon.resent == []
+    assert [verdict.step for verdict in trial.audit.verdicts()] == list(range(steps))
+    assert trial.audit.errors() == {} and trial.audit.missed() == 0
+    assert len(trial.daemon.requests) == 4 and trial.daemon.violations == []
+
+
+def test_close_does_not_wait_beyond_its_time_for_another_stream(trial: Trial) -> None:
+    trial.daemon.ends = {0}
+    trial.step()
+    trial.daemon.stop()
+    trial.audit.close(0.2)
+    assert trial.audit.verdicts() == []
 
 
 def test_each_step_has_a_trace_id_that_its_error_names(trial: Trial, caplog: pytest.LogCaptureFixture) -> None:

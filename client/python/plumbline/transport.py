@@ -115,6 +115,8 @@ class Transport:
         self._unanswered: dict[int, list[str]] = {}  # By step: why those were missed that it tells of.
         self._paces: deque[audit_pb2.Pace] = deque(maxlen=8)
         self._closing = False
+        self._closed = False  # What has no answer yet is given up.
+        self._reopening = False  # The daemon ended a stream without fault, and another is about to be opened.
         self._call: Any = None
         self._credit = 0
         self._sent = 0
@@ -144,9 +146,9 @@ class Transport:
 
     def room(self) -> str:
         """Empty if a step may be captured now; otherwise the reason why not."""
-        if self.plan is None or not self.connected:
-            return "disconnected"
         with self._changed:
+            if self.plan is None or not (self.connected or self._reopening):
+                return "disconnected"
             unstored = (step for step in self._flying if step.resend_at is not None or not step.received)
             waiting = [*self._queue, *unstored]
             if len(waiting) >= QUEUED_STEPS_MAX or sum(step.arena.bytes for step in waiting) >= QUEUED_BYTES_MAX:
@@ -196,7 +198,12 @@ class Transport:
             if threading.current_thread() is not self._thread:
                 # What the daemon holds of a device is ours again when it has ended the stream.
                 held = self._pool is not None and self._pool.device is not None
-                self._changed.wait_for(lambda: not self.connected or not (self._unanswered or held), timeout)
+
+                def over() -> bool:
+                    return not (self.connected or self._reopening) or not (self._unanswered or held)
+
+                self._changed.wait_for(over, timeout)
+            self._closed = True
             self._epoch += 1
             self._changed.notify_all()
             call = self._call
@@ -219,7 +226,7 @@ class Transport:
             ("grpc.http2.max_pings_without_data", 0),
         ]
         attempts = 0  # Since a step was answered.
-        while not self._closing:
+        while not self._closed and (self._reopening or not self._closing):
             answers, leave = self._answers, False
             try:
                 with self._credentials.channel(self._addresses[self._at], options) as channel:
@@ -236,7 +243,7 @@ class Transport:
             except Exception as error:
                 log.exception("plumbline: transport failed")
                 self._disconnected(error, refused=False, leave=False)
-            attempts = 1 if self._answers != answers else attempts + 1
+            attempts = 1 if self._answers != answers or self._reopening else attempts + 1
             rounds, rest = divmod(attempts, len(self._addresses))
             if leave:
                 self._at = (self._at + 1) % len(self._addresses)
@@ -249,7 +256,7 @@ class Transport:
     def _disconnected(self, error: Exception, refused: bool, leave: bool) -> None:
         address = self._addresses[self._at]
         with self._changed:
-            was_connected, self.connected = self.connected, False
+            was_connected, self.connected, self._reopening = self.connected, False, False
             self._epoch += 1
             self._failures += 1
             if was_connected and leave:
@@ -312,10 +319,10 @@ class Transport:
             given_up = self._rewind()
             self._epoch += 1
             self._credit = self._sent = 0
-            if self._closing:
+            if self._closed or (self._closing and not self._reopening):
                 return
             call = self._call = audit(self._requests(job.handle, self._epoch), metadata=metadata)
-            self.connected = True
+            self.connected, self._reopening = True, False
             self._changed.notify_all()
         for number in given_up:
             lost = f"given up: {LOSSES_MAX} daemons went away while they had it"
@@ -327,7 +334,8 @@ class Transport:
         if self._closing and self._pool is not None and self._pool.device is not None and not self._flying:
             self._pool.device.free()
         with self._changed:
-            self.connected = False
+            # Of an age that --connection-age allows no more, for one.
+            self.connected, self._reopening = False, bool(self._unanswered) or not self._closing
             self._epoch += 1
             self._changed.notify_all()
 
