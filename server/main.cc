@@ -63,6 +63,10 @@ ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
 ABSL_FLAG(std::string, store, "",
           "History that daemons share, besides the data directory's own: postgresql://USER@HOST/DATABASE. No password: "
           "that is in ~/.pgpass, in the file of ?passfile=PATH or in $PGPASSWORD. Empty: none is shared.");
+ABSL_FLAG(
+    std::string, store_users, "node",
+    "Whose runs of other daemons a caller owns, in the history of --store: \"node\": nobody's, a user or token of "
+    "another node is somebody else; \"fleet\": those of his name, since all nodes agree on users and tokens.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
 ABSL_FLAG(
     bool, metrics_public, false,
@@ -267,6 +271,11 @@ absl::Status read_flags(DaemonOptions* options) {
   if (!options->store.empty()) {
     const absl::Status checked = plumbline::check_store_url(options->store);
     if (!checked.ok()) return absl::InvalidArgumentError(absl::StrCat("--store: ", checked.message()));
+  }
+  const std::string users = absl::GetFlag(FLAGS_store_users);
+  options->store_users_are_shared = users == "fleet";
+  if (users != "fleet" && users != "node") {
+    return absl::InvalidArgumentError(absl::StrCat("--store-users: expected node or fleet, found \"", users, "\""));
   }
   for (const auto& [name, flag] : absl::GetAllFlags()) {
     if (absl::EndsWith(flag->Filename(), "server/main.cc")) {

@@ -41,6 +41,20 @@ absl::Status Client::status_of(const grpc::Status& status) const {
   return absl::Status(code, status.error_message());
 }
 
+template <typename Response>
+void Client::note_history(const Response& response) {
+  if constexpr (requires { response.history(); }) {
+    if (!response.has_history()) return;
+    const std::lock_guard lock(history_mutex_);
+    history_ = response.history();
+  }
+}
+
+v1::History Client::history() const {
+  const std::lock_guard lock(history_mutex_);
+  return history_;
+}
+
 template <typename Request, typename Response>
 absl::StatusOr<Response> Client::call(grpc::Status (v1::VerdictService::Stub::*method)(grpc::ClientContext*,
                                                                                        const Request&, Response*),
@@ -51,6 +65,7 @@ absl::StatusOr<Response> Client::call(grpc::Status (v1::VerdictService::Stub::*m
   Response response;
   const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
   if (!status.ok()) return status_of(status);
+  note_history(response);
   return response;
 }
 

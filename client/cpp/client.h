@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Client {
   absl::StatusOr<std::vector<v1::StepUnderWay>> audits(const std::string& project, const std::string& job,
                                                        std::size_t count);
   absl::StatusOr<v1::ServerInfo> server_info();
+  v1::History history() const;  // Of the last answer of the above that said which histories it is from.
 
   absl::StatusOr<v1::Verdict> verdict(const std::string& id);  // "project/job/run/rank/step"
   absl::StatusOr<v1::Explanation> explain(const std::string& id);
@@ -89,12 +91,17 @@ class Client {
   absl::Status status_of(const grpc::Status& status) const;
   absl::Status drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context, const Sink& sink) const;
 
+  template <typename Response>
+  void note_history(const Response& response);
+
   struct Watch;
   const std::string address_;
   const std::string token_;
   std::unique_ptr<v1::VerdictService::Stub> stub_;
   std::unique_ptr<v1::ArchiveService::Stub> archive_;
   std::unique_ptr<Watch> watch_;
+  mutable std::mutex history_mutex_;
+  v1::History history_;
 };
 
 }  // namespace plumbline

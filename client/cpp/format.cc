@@ -315,6 +315,7 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
       absl::StrCat(printable(verdict.profile()), " on ", printable(verdict.backend()), ", ", time_text(verdict.time()),
                    " UTC, in ", number(verdict.audit_seconds()), " s, trace ", printable(verdict.digest())),
       style);
+  if (!verdict.node().empty()) out += fact("judged by", printable(verdict.node()), style);
   if (!verdict.trace_id().empty()) out += fact("trace id", printable(verdict.trace_id()), style);
   if (verdict.trace() == v1::TRACE_STATE_KEPT) {
     out += fact("trace", absl::StrCat("kept: plumb replay ", printable(verdict.id())), style);
@@ -322,6 +323,12 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
     out += fact("trace", "evicted (--trace-quota)", style);
   }
   return out;
+}
+
+std::string format_history(const v1::History& history) {
+  if (history.scope() != v1::History::SCOPE_OWN || history.reason().empty()) return "";
+  return absl::StrCat("From the history of this daemon alone; the one that it shares with others is away: ",
+                      printable(history.reason()), "\n");
 }
 
 std::string format_jobs(const std::vector<v1::JobSummary>& jobs, const TextStyle& style) {

@@ -34,6 +34,9 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style =
 std::string format_jobs(const std::vector<v1::JobSummary>& jobs, const TextStyle& style = {});
 std::string format_verdicts(const std::vector<v1::Verdict>& verdicts, const TextStyle& style = {});
 
+// A line that says which history is missing from an answer, and why; empty: none is.
+std::string format_history(const v1::History& history);
+
 std::string format_golden(const std::vector<v1::GoldenSummary>& golden);
 
 // One line for a verdict that arrives, in columns of fixed width.

@@ -120,7 +120,7 @@ function folded(step) {
 }
 
 function draw() {
-  document.getElementById("server").textContent = printable(`${page.server || ""} ${page.server_version || ""}, ${time(page.made)}`);
+  document.getElementById("server").textContent = printable(`${page.server || ""} ${page.server_version || ""}, ${time(page.made)}${page.history ? `. ${page.history}` : ""}`);
   document.title = page.job ? `${printable(page.job.summary.job)} – Plumbline` : "Plumbline";
   const wanted = page.job ? jobParts(page.job) : [["jobs", page.jobs, jobsView]];
   const next = new Map();

@@ -138,7 +138,10 @@ absl::Status Daemon::State::share_history() {
   auto opened = Outbox::open(options.data_dir, store.get());
   if (!opened.ok()) return opened.status();
   outbox = *std::move(opened);
-  SharedHistory::Options sharing{.url = options.store, .host = host_name(), .version = options.version};
+  SharedHistory::Options sharing{.url = options.store,
+                                 .host = host_name(),
+                                 .version = options.version,
+                                 .same_users = options.store_users_are_shared};
   sharing.lost = [this](ShipTrouble trouble, const std::string& why) {
     const auto backlog = outbox->backlog();
     log_event(LogLevel::kError, "history_lost",
@@ -393,7 +396,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       state->store.get(), state->access.get(), state->kept.get(), state->references.get(), &state->runs,
       state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); },
       state->projects.get(),
-      [audits = state->audits.get()](const std::string& project) { return audits->bytes_in_flight(project); }});
+      [audits = state->audits.get()](const std::string& project) { return audits->bytes_in_flight(project); },
+      state->history == nullptr ? nullptr : state->history->reader()});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},
@@ -510,6 +514,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.server->Wait();
   state.audits->wait_for_streams(absl::InfiniteFuture());
   state.server.reset();
+  state.verdicts.reset();  // Its threads may be about to leave the histories.
   state.metrics_server.reset();
   state.housekeeping.reset();
   state.disk->flush();    // It may still give work to the workers.

@@ -29,6 +29,7 @@
 #include "server/serve/query_status.h"
 #include "server/serve/watch.h"
 #include "server/store/encode.h"
+#include "server/store/fleet_reader.h"
 #include "server/store/page_token.h"
 #include "server/work/serial_executor.h"
 
@@ -38,6 +39,7 @@ namespace {
 constexpr int kThreads = VerdictStore::kReaders - 1;  // One more connection is for watches.
 constexpr std::chrono::seconds kQueryTime{30};        // A call without a deadline has so long.
 constexpr std::chrono::milliseconds kDrainWait{500};  // For watchers to take the message that is being written.
+constexpr std::chrono::seconds kSharedTime{10};       // The shared history has so long, or half of what is left.
 constexpr char kDefaultProject[] = "default";
 
 absl::StatusOr<Order> order_of(const std::string& text) {
@@ -127,28 +129,40 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
-      return list_jobs(access_->seen_by(caller), *request, stop, response);
+      const FleetReader reader = fleet(*context);
+      const auto got = list_jobs(reader, access_->seen_by(caller), *request, stop, response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                    v1::JobSummary* response) override {
-    return answer(context, [=, this](const Caller& caller, const Stop&) {
-      return take(find_job(access_->seen_by(caller), *request), response);
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      const FleetReader reader = fleet(*context);
+      const auto got = take(find_job(reader, access_->seen_by(caller), *request, stop), response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context, const v1::ListRunsRequest* request,
                                      v1::ListRunsResponse* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
-      return list_runs(access_->seen_by(caller), *request, stop, response);
+      const FleetReader reader = fleet(*context);
+      const auto got = list_runs(reader, access_->seen_by(caller), *request, stop, response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
   grpc::ServerUnaryReactor* ListErrors(grpc::CallbackServerContext* context, const v1::ListErrorsRequest* request,
                                        v1::ListErrorsResponse* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
-      return list_errors(access_->seen_by(caller), *request, stop, response);
+      const FleetReader reader = fleet(*context);
+      const auto got = list_errors(reader, access_->seen_by(caller), *request, stop, response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
@@ -170,6 +184,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
                                           v1::ServerInfo* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
       *response = parts_.info;
+      *response->mutable_history() = fleet(*context).history();
       if (parts_.use == nullptr) return absl::OkStatus();
       return add_project_quotas({access_, store_, parts_.use, parts_.kept, parts_.bytes_in_flight},
                                 access_->seen_by(caller), stop, response);
@@ -179,28 +194,36 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   grpc::ServerUnaryReactor* ListVerdicts(grpc::CallbackServerContext* context, const v1::ListVerdictsRequest* request,
                                          v1::ListVerdictsResponse* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
-      return list_verdicts(access_->seen_by(caller), *request, stop, response);
+      const FleetReader reader = fleet(*context);
+      const auto got = list_verdicts(reader, access_->seen_by(caller), *request, stop, response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
   grpc::ServerUnaryReactor* GetVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                        v1::Verdict* response) override {
-    return answer(
-        context, [=, this](const Caller& caller, const Stop&) { return get_verdict(caller, request->id(), response); });
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      return get_verdict(fleet(*context), caller, request->id(), stop, response);
+    });
   }
 
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const v1::GetStatsRequest* request,
                                      v1::Stats* response) override {
     return answer(context, [=, this](const Caller& caller, const Stop& stop) {
       if (auto checked = check(request->filter()); !checked.ok()) return checked;
-      return take(store_->stats(request->filter(), access_->seen_by(caller), stop), response);
+      const FleetReader reader = fleet(*context);
+      const auto got = take(reader.stats(request->filter(), access_->seen_by(caller), stop), response);
+      *response->mutable_history() = reader.history();
+      return got;
     });
   }
 
   grpc::ServerUnaryReactor* ExplainVerdict(grpc::CallbackServerContext* context, const v1::GetVerdictRequest* request,
                                            v1::Explanation* response) override {
-    return answer(context, [=, this](const Caller& caller, const Stop&) {
-      if (auto got = get_verdict(caller, request->id(), response->mutable_verdict()); !got.ok()) return got;
+    return answer(context, [=, this](const Caller& caller, const Stop& stop) {
+      const auto got = get_verdict(fleet(*context), caller, request->id(), stop, response->mutable_verdict());
+      if (!got.ok()) return got;
       response->set_text(explain_verdict(response->verdict()));
       return absl::OkStatus();
     });
@@ -214,7 +237,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       if (auto valid = access->still(caller); !valid.ok()) return valid;
       return access->seen_by(caller);
     };
-    auto watch = std::make_shared<Watch>(store_, &disk_, context, *request, seen, [this, context] { forget(context); });
+    auto watch = std::make_shared<Watch>(FleetFeed(store_, parts_.shared), &disk_, context, *request, seen,
+                                         [this, context] { forget(context); });
     Watch* const reactor = watch.get();
     absl::Status refused = caller.ok() ? check(request->filter()) : caller.status();
     {
@@ -282,11 +306,20 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return reactor;
   }
 
+  // For one call.
+  FleetReader fleet(const grpc::CallbackServerContext& context) const {
+    using Left = FleetReader::Clock::duration;
+    const auto left = context.deadline() - std::chrono::system_clock::now();
+    const Left patience = std::min<Left>(kSharedTime, std::chrono::duration_cast<Left>(left / 2));
+    return {store_, parts_.shared, FleetReader::Clock::now() + patience};
+  }
+
   // The job that a request names by `project` and `job`.
   template <typename Request>
-  absl::StatusOr<v1::JobSummary> find_job(const Visibility& seen, const Request& request) const {
+  absl::StatusOr<v1::JobSummary> find_job(const VerdictReader& reader, const Visibility& seen, const Request& request,
+                                          const Stop& stop) const {
     if (request.job().empty()) return absl::InvalidArgumentError("job: expected a job's name, found none");
-    return store_->job(project_of(request), request.job(), seen);
+    return reader.job(project_of(request), request.job(), seen, stop);
   }
 
   template <typename Request>
@@ -301,22 +334,23 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status get_verdict(const Caller& caller, const std::string& id, v1::Verdict* response) const {
-    if (auto seen = check_seen(*store_, *access_, caller, id); !seen.ok()) return seen;
-    if (auto got = take(store_->get(id), response); !got.ok()) return got;
+  absl::Status get_verdict(const FleetReader& reader, const Caller& caller, const std::string& id, const Stop& stop,
+                           v1::Verdict* response) const {
+    if (auto got = take(reader.find(id, access_->seen_by(caller), stop), response); !got.ok()) return got;
     note_eviction(response);
     return absl::OkStatus();
   }
 
-  // Verdicts stay as they were when their step was judged; traces do not.
+  // Verdicts stay as they were when their step was judged; traces do not. Of other daemons' it is not known.
   void note_eviction(v1::Verdict* verdict) const {
     StepIdentity step;
+    if (parts_.shared != nullptr && verdict->node() != parts_.shared->name()) return;
     if (parts_.kept == nullptr || verdict->trace() != v1::TRACE_STATE_KEPT || !parse_id(verdict->id(), &step)) return;
     if (parts_.kept->state(step) != TraceStore::State::kPresent) verdict->set_trace(v1::TRACE_STATE_EVICTED);
   }
 
-  absl::Status list_jobs(const Visibility& seen, const v1::ListJobsRequest& request, const Stop& stop,
-                         v1::ListJobsResponse* response) const {
+  absl::Status list_jobs(const FleetReader& reader, const Visibility& seen, const v1::ListJobsRequest& request,
+                         const Stop& stop, v1::ListJobsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
     const std::string question = "jobs " + request.project();
@@ -328,19 +362,19 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       project = place->substr(0, slash);
       if (slash != std::string::npos) job = place->substr(slash + 1);
     }
-    auto found = store_->jobs(request.project(), project, job, *size, seen, stop);
+    auto found = reader.jobs(request.project(), project, job, *size, seen, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
     const v1::JobSummary& last = found->back();
-    const auto rest = store_->jobs(request.project(), last.project(), last.job(), 1, seen, stop);
+    const auto rest = reader.jobs(request.project(), last.project(), last.job(), 1, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, last.project() + "/" + last.job()));
     for (v1::JobSummary& summary : *found) *response->add_jobs() = std::move(summary);
     return absl::OkStatus();
   }
 
-  absl::Status list_verdicts(const Visibility& seen, const v1::ListVerdictsRequest& request, const Stop& stop,
-                             v1::ListVerdictsResponse* response) const {
+  absl::Status list_verdicts(const FleetReader& reader, const Visibility& seen, const v1::ListVerdictsRequest& request,
+                             const Stop& stop, v1::ListVerdictsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
     if (auto checked = check(request.filter()); !checked.ok()) return checked;
@@ -354,11 +388,11 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       if (!place.ok()) return place.status();
       after = read_place(*place);
     }
-    auto found = store_->list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, seen, stop);
+    auto found = reader.list(request.filter(), *order, after ? &*after : nullptr, *size, /*whole=*/false, seen, stop);
     if (!found.ok()) return found.status();
     if (found->empty()) return absl::OkStatus();
-    const ListPlace last{found->back().sequence, found->back().key};
-    const auto rest = store_->list(request.filter(), *order, &last, 1, /*whole=*/false, seen, stop);
+    const ListPlace last = found->back();
+    const auto rest = reader.list(request.filter(), *order, &last, 1, /*whole=*/false, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) {
       response->set_next_page_token(make_page_token(question, write_place(last)));
@@ -370,17 +404,17 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status list_runs(const Visibility& seen, const v1::ListRunsRequest& request, const Stop& stop,
-                         v1::ListRunsResponse* response) const {
+  absl::Status list_runs(const FleetReader& reader, const Visibility& seen, const v1::ListRunsRequest& request,
+                         const Stop& stop, v1::ListRunsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
-    if (const auto job = find_job(seen, request); !job.ok()) return job.status();
+    if (const auto job = find_job(reader, seen, request, stop); !job.ok()) return job.status();
     const std::string project = project_of(request);
     const std::string question = absl::StrCat("runs ", project, "/", request.job());
     v1::RunSummary after;
     after.set_rank(-1);
     if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
-    auto found = store_->runs(project, request.job(), after.run(), after.rank(), *size + 1, seen, stop);
+    auto found = reader.runs(project, request.job(), after.run(), after.rank(), *size + 1, seen, stop);
     if (!found.ok()) return found.status();
     if (found->size() > static_cast<std::size_t>(*size)) {
       found->pop_back();
@@ -418,23 +452,23 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     return absl::OkStatus();
   }
 
-  absl::Status list_errors(const Visibility& seen, const v1::ListErrorsRequest& request, const Stop& stop,
-                           v1::ListErrorsResponse* response) const {
+  absl::Status list_errors(const FleetReader& reader, const Visibility& seen, const v1::ListErrorsRequest& request,
+                           const Stop& stop, v1::ListErrorsResponse* response) const {
     const auto size = page_size(request.page_size());
     if (!size.ok()) return size.status();
-    if (const auto job = find_job(seen, request); !job.ok()) return job.status();
+    if (const auto job = find_job(reader, seen, request, stop); !job.ok()) return job.status();
     const std::string project = project_of(request);
     const std::string question = absl::StrCat("errors ", project, "/", request.job());
     v1::RefusedStep after;
     after.set_rank(-1);
     if (auto read = read_message_token(question, request.page_token(), &after); !read.ok()) return read;
-    auto found = store_->errors(project, request.job(), after, *size, seen, stop);
+    auto found = reader.errors(project, request.job(), after, *size, seen, stop);
     if (!found.ok() || found->empty()) return found.status();
     after.set_run(found->back().run());
     after.set_rank(found->back().rank());
     after.set_step(found->back().step());
     after.set_digest(found->back().digest());
-    const auto rest = store_->errors(project, request.job(), after, 1, seen, stop);
+    const auto rest = reader.errors(project, request.job(), after, 1, seen, stop);
     if (!rest.ok()) return rest.status();
     if (!rest->empty()) response->set_next_page_token(make_page_token(question, after.SerializeAsString()));
     for (v1::RefusedStep& error : *found) *response->add_errors() = std::move(error);
@@ -454,7 +488,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   // Only those who may handle every run of a job may delete it.
   absl::Status delete_job(const Caller& caller, const v1::DeleteJobRequest& request, const Stop& stop,
                           v1::DeleteJobResponse* response) const {
-    auto job = find_job(access_->seen_by(caller), request);
+    auto job = find_job(*store_, access_->seen_by(caller), request, stop);  // What is there of others stays.
     if (!job.ok()) return job.status();
     const std::string project = project_of(request);
     if (auto allowed = check_handles_all(caller, project, request.job(), stop); !allowed.ok()) return allowed;
@@ -516,7 +550,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
   }
 
   const Parts parts_;
-  VerdictStore* const store_;
+  SqlStore* const store_;
   const Access* const access_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;

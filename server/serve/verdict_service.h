@@ -11,7 +11,8 @@
 #include "server/access/access.h"
 #include "server/access/project_use.h"
 #include "server/ingest/trace_store.h"
-#include "server/store/store.h"
+#include "server/store/shared_reader.h"
+#include "server/store/sql_store.h"
 #include "server/work/run_registry.h"
 #include "server/work/step_pipeline.h"
 
@@ -21,7 +22,7 @@ class VerdictService {
  public:
   // All must outlive the service; all but the store and the access may be null.
   struct Parts {
-    VerdictStore* store = nullptr;
+    SqlStore* store = nullptr;
     const Access* access = nullptr;
     TraceStore* kept = nullptr;  // It keeps the traces of TYPE_II verdicts.
     TraceStore* references = nullptr;
@@ -32,6 +33,7 @@ class VerdictService {
     // What projects take; null: no quota is told. With it goes what their steps under way hold.
     const ProjectUse* use = nullptr;
     std::function<std::uint64_t(const std::string& project)> bytes_in_flight = nullptr;
+    SharedReader* shared = nullptr;  // The history that daemons share; null: none.
   };
   static constexpr int kQueriesMax = 1024;         // Waiting for their turn; past it: RESOURCE_EXHAUSTED.
   static constexpr std::size_t kWatchesMax = 256;  // At one time; the same.

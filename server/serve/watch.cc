@@ -12,9 +12,9 @@ constexpr int kPageMax = 64;
 
 }  // namespace
 
-Watch::Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerContext* context,
+Watch::Watch(FleetFeed feed, SerialExecutor* disk, grpc::CallbackServerContext* context,
              const v1::WatchVerdictsRequest& request, Seen seen, std::function<void()> done)
-    : store_(store),
+    : feed_(std::move(feed)),
       disk_(disk),
       context_(context),
       request_(request),
@@ -27,29 +27,27 @@ void Watch::start() {
 }
 
 void Watch::begin() {
-  // Subscribed first: what is committed from here on either is in last_sequence() already, and then of the past, or
-  // wakes us.
-  const std::uint64_t subscription = store_->subscribe([this] {
+  // Subscribed first: what is committed from here on either is of the past already, or wakes us.
+  const auto subscription = feed_.subscribe([this] {
     std::lock_guard lock(mutex_);
     is_stale_ = true;
     want();
   });
-  absl::StatusOr<std::int64_t> after = std::int64_t{0};
-  if (!request_.include_past()) after = store_->last_sequence();
+  const absl::Status begun = feed_.begin(request_.include_past());
   {
     std::lock_guard lock(mutex_);
     is_fetching_ = false;
     if (!is_done_) {
       subscription_ = subscription;
-      if (!after.ok()) return finish(query_status(after.status()));
+      if (!begun.ok()) return finish(query_status(begun));
       if (is_finished_) return;
-      after_ = *after;
       is_stale_ = true;
+      context_->AddInitialMetadata("plumbline-history", feed_.scope());
       StartSendInitialMetadata();
       return want();
     }
   }
-  store_->unsubscribe(subscription);  // The call ended before it began.
+  feed_.unsubscribe(subscription);  // The call ended before it began.
 }
 
 void Watch::want() {
@@ -60,33 +58,21 @@ void Watch::want() {
 }
 
 void Watch::fetch() {
-  std::int64_t after;
   {
     std::lock_guard lock(mutex_);
     if (is_finished_) return;
-    after = after_;
     is_stale_ = false;
   }
-  const auto last = store_->last_sequence();
   const auto seen = seen_();
-  const auto list = [&]() -> absl::StatusOr<std::vector<StoredVerdict>> {
-    if (!last.ok()) return last.status();
-    if (!seen.ok()) return seen.status();
-    return store_->list(request_.filter(), after, kPageMax, /*whole=*/true, *seen);
-  };
-  auto found = list();
+  auto found = seen.ok() ? feed_.next(request_.filter(), *seen, kPageMax) : seen.status();
 
   std::lock_guard lock(mutex_);
   is_fetching_ = false;
   if (!found.ok()) return finish(query_status(found.status()));
-  if (found->empty()) {
-    after_ = std::max(after_, *last);  // Nothing up to there matched: the next fetch need not look at it again.
-    return want();
-  }
-  after_ = found->back().sequence;
-  is_stale_ = true;  // There may be another page.
-  for (StoredVerdict& stored : *found) page_.push_back(std::move(stored.verdict));
+  is_stale_ = is_stale_ || found->more;
+  for (v1::Verdict& verdict : found->verdicts) page_.push_back(std::move(verdict));
   write_next();
+  want();
 }
 
 void Watch::write_next() {
@@ -126,13 +112,13 @@ void Watch::finish(const grpc::Status& status) {
 }
 
 void Watch::OnDone() {
-  std::uint64_t subscription;
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> subscription;
   {
     std::lock_guard lock(mutex_);
     is_done_ = true;
     subscription = subscription_;
   }
-  if (subscription != 0) store_->unsubscribe(subscription);
+  if (subscription) feed_.unsubscribe(*subscription);
   const std::function<void()> done = done_;  // It may destroy this watch.
   done();
 }

@@ -1,6 +1,6 @@
-// One WatchVerdicts call. It pulls: a commit only wakes it, and it reads the store from the last sequence it has, a
-// page at a time, when the page before is written. So there is no gap and no duplicate between past and new verdicts,
-// and a watcher that reads slowly costs one page of memory however far it lags.
+// One WatchVerdicts call. It pulls: a commit only wakes it, and it reads on from the last sequences it has
+// (fleet_feed.h), a page at a time, when the page before is written. So there is no gap and no duplicate between past
+// and new verdicts, and a watcher that reads slowly costs one page of memory however far it lags.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "plumbline/v1/query.grpc.pb.h"
-#include "server/store/store.h"
+#include "server/store/fleet_feed.h"
 #include "server/work/serial_executor.h"
 
 namespace plumbline {
@@ -21,7 +23,7 @@ class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::en
   using Seen = std::function<absl::StatusOr<Visibility>()>;  // What may be seen now.
 
   // `done` runs once, when gRPC has let go of the call. The caller keeps the watch alive until then.
-  Watch(VerdictStore* store, SerialExecutor* disk, grpc::CallbackServerContext* context,
+  Watch(FleetFeed feed, SerialExecutor* disk, grpc::CallbackServerContext* context,
         const v1::WatchVerdictsRequest& request, Seen seen, std::function<void()> done);
 
   void start();                          // Once. Headers go out when everything from then on will be seen.
@@ -41,7 +43,7 @@ class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::en
   void write_next();
   void finish(const grpc::Status& status);
 
-  VerdictStore* const store_;
+  FleetFeed feed_;  // Used on the disk's thread, but for subscriptions.
   SerialExecutor* const disk_;
   grpc::CallbackServerContext* const context_;
   const v1::WatchVerdictsRequest request_;
@@ -49,8 +51,7 @@ class Watch final : public grpc::ServerWriteReactor<v1::Verdict>, public std::en
   const std::function<void()> done_;
 
   std::mutex mutex_;
-  std::uint64_t subscription_ = 0;
-  std::int64_t after_ = 0;  // Everything that matches up to this sequence is written or in page_.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> subscription_;
   std::deque<v1::Verdict> page_;
   v1::Verdict written_;  // gRPC reads it until OnWriteDone.
   grpc::Status status_;  // Once finished.

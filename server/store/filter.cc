@@ -1,5 +1,6 @@
 #include "server/store/filter.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -32,9 +33,16 @@ Where::Where(const v1::Filter& filter, const Visibility& seen) {
 }
 
 void Where::see(const Visibility& seen, const std::string& table) {
+  if (table == "verdicts") {
+    constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+    if (seen.part.after > 0) add("sequence>?", seen.part.after);
+    if (seen.part.through != kAll) add("sequence<=?", seen.part.through);
+    if (!seen.part.but_of.empty()) add("node<>?", seen.part.but_of);
+  }
   if (seen.all) return;
-  absl::StrAppend(&sql, " AND (", owned(table));
+  absl::StrAppend(&sql, " AND (", owned(table, !seen.node.empty()));
   values.emplace_back(seen.owner);
+  if (!seen.node.empty()) values.emplace_back(seen.node);
   for (const std::string& project : seen.projects) {
     absl::StrAppend(&sql, " OR ", table, ".project=?");
     values.emplace_back(project);
@@ -77,11 +85,11 @@ void Where::bind(SqlStatement& statement) const {
   }
 }
 
-std::string owned(const std::string& table) {
-  if (table == "runs") return "runs.owner=?";
+std::string owned(const std::string& table, bool of_node) {
+  if (table == "runs") return absl::StrCat("(runs.owner=?", of_node ? " AND runs.node=?" : "", ")");
   return absl::StrCat("EXISTS(SELECT 1 FROM runs AS r WHERE r.project=", table, ".project AND r.job=", table, ".job",
                       table == "jobs" ? "" : absl::StrCat(" AND r.run=", table, ".run AND r.rank=", table, ".rank"),
-                      " AND r.owner=?)");
+                      " AND r.owner=?", of_node ? " AND r.node=?" : "", ")");
 }
 
 std::string order_key(const Order& order) {

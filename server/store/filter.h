@@ -28,8 +28,9 @@ struct Where {
   void bind(SqlStatement& statement) const;
 };
 
-// The condition that a row's run was opened by the owner, who is its parameter; of jobs: one of their runs.
-std::string owned(const std::string& table);
+// The condition that a row's run was opened by the owner, who is its parameter; of jobs: one of their runs. `of_node`:
+// and on a daemon, which is the next parameter.
+std::string owned(const std::string& table, bool of_node);
 
 // "ORDER BY ..." of a list; its rows have order_key(order) as their place's key.
 std::string order_sql(const Order& order);

@@ -3,9 +3,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <vector>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace plumbline {
 namespace {
@@ -35,13 +38,20 @@ absl::StatusOr<std::string> read_page_token(const std::string& question, const s
       "page_token: expected the next_page_token of an earlier answer to the same question, found another text");
 }
 
-std::string write_place(const ListPlace& place) { return absl::StrCat(place.sequence, " ", place.key); }
+std::string write_place(const ListPlace& place) {
+  const std::string text = absl::StrCat(place.sequence, " ", place.key);
+  return place.cut.empty() ? text : absl::StrCat(text, " ", place.own ? "own" : "shared", " ", place.cut);
+}
 
 ListPlace read_place(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ' ');
   ListPlace place;
-  const std::size_t space = text.find(' ');
-  if (!absl::SimpleAtoi(text.substr(0, space), &place.sequence)) place.sequence = 0;
-  if (space != std::string::npos) place.key = text.substr(space + 1);
+  if (!absl::SimpleAtoi(parts[0], &place.sequence)) place.sequence = 0;
+  if (parts.size() > 1) place.key = parts[1];
+  if (parts.size() > 3) {
+    place.own = parts[2] == "own";
+    place.cut = parts[3];
+  }
   return place;
 }
 

@@ -6,19 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "server/judge/verdict.h"
 #include "server/store/encode.h"
 #include "server/store/filter.h"
 #include "server/store/run_coverage.h"
 
 namespace plumbline {
 namespace {
-
-constexpr char kSameRun[] = "project=? AND job=? AND run=? AND rank=?";
-constexpr char kSameStep[] = "project=? AND job=? AND run=? AND rank=? AND step=?";
-
-void bind_run(SqlStatement& statement, const StepIdentity& run) {
-  statement.bind(run.project).bind(run.job).bind(run.run).bind(run.rank);
-}
 
 void set_time(std::int64_t time_us, google::protobuf::Timestamp* time) {
   time->set_seconds(time_us / 1'000'000);
@@ -53,97 +47,15 @@ class ReadTransaction {
 
 }  // namespace
 
-absl::StatusOr<std::optional<std::string>> PointQueries::owner_of(const StepIdentity& run) const {
-  std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare("SELECT owner FROM runs WHERE project=? AND job=? AND run=? LIMIT 1");
-  if (!statement.ok()) return statement.status();
-  statement->bind(run.project).bind(run.job).bind(run.run);
-  auto row = statement->step();
-  if (!row.ok()) return row.status();
-  if (!*row) return std::optional<std::string>();
-  return std::optional<std::string>(statement->text(0));
-}
-
-absl::StatusOr<std::int64_t> PointQueries::last_durable_step(const StepIdentity& run) const {
-  std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare(absl::StrCat("SELECT last_step FROM runs WHERE ", kSameRun));
-  if (!statement.ok()) return statement.status();
-  bind_run(*statement, run);
-  auto row = statement->step();
-  if (!row.ok()) return row.status();
-  return *row ? statement->integer(0) : -1;
-}
-
-absl::StatusOr<bool> PointQueries::was_refused(const StepIdentity& step) const {
-  std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare(absl::StrCat("SELECT 1 FROM errors WHERE ", kSameStep, " AND digest=''"));
-  if (!statement.ok()) return statement.status();
-  bind_run(*statement, step);
-  statement->bind(step.step);
-  return statement->step();
-}
-
-absl::StatusOr<std::string> PointQueries::memory_of(const StepIdentity& run) const {
-  std::lock_guard lock(mutex_);
-  auto statement = connection_->prepare(absl::StrCat("SELECT memory FROM memories WHERE ", kSameRun));
-  if (!statement.ok()) return statement.status();
-  bind_run(*statement, run);
-  auto row = statement->step();
-  if (!row.ok()) return row.status();
-  return *row ? statement->text(0) : std::string();
-}
-
-absl::StatusOr<std::optional<std::string>> PointQueries::digest_of(const StepIdentity& step) const {
-  std::lock_guard lock(mutex_);
-  auto statement =
-      connection_->prepare(absl::StrCat("SELECT digest FROM ", connection_->steps(), " WHERE ", kSameStep));
-  if (!statement.ok()) return statement.status();
-  bind_run(*statement, step);
-  statement->bind(step.step);
-  auto row = statement->step();
-  if (!row.ok()) return row.status();
-  if (!*row) return std::optional<std::string>();
-  return std::optional<std::string>(statement->text(0));
-}
-
-absl::StatusOr<v1::Verdict> PointQueries::get(const std::string& id) const {
-  StepIdentity step;
-  if (!parse_id(id, &step)) {
-    return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
-  }
-  std::lock_guard lock(mutex_);
-  // Its time first, by which an engine knows where the verdict lies.
-  auto known = connection_->prepare(absl::StrCat("SELECT time_us FROM ", connection_->steps(), " WHERE ", kSameStep));
-  if (!known.ok()) return known.status();
-  bind_run(*known, step);
-  auto row = known->bind(step.step).step();
-  if (!row.ok()) return row.status();
-  if (!*row) return absl::NotFoundError(absl::StrCat("there is no verdict ", id));
-  const std::int64_t time_us = known->integer(0);
-  known->reset();
-  auto statement =
-      connection_->prepare(absl::StrCat("SELECT summary, detail FROM verdicts WHERE ", kSameStep, " AND time_us=?"));
-  if (!statement.ok()) return statement.status();
-  bind_run(*statement, step);
-  row = statement->bind(step.step).bind(time_us).step();
-  if (!row.ok()) return row.status();
-  if (!*row) return absl::NotFoundError(absl::StrCat("there is no verdict ", id));
-  v1::Verdict verdict;
-  if (!verdict.ParseFromString(statement->text(0) + statement->text(1))) {
-    return absl::DataLossError(absl::StrCat("the stored verdict ", id, " cannot be parsed"));
-  }
-  return verdict;
-}
-
 absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filter, const Order& order,
                                                          const ListPlace* after, int limit, bool whole,
                                                          const Visibility& seen, const Stop& stop) const {
   Where where(filter, seen);
   if (after != nullptr) where.add_after(order, *after);
   const auto connection = readers_.take(stop);
-  auto statement =
-      connection->prepare(absl::StrCat("SELECT sequence, ", order_key(order), ", summary", whole ? ", detail" : "",
-                                       " FROM verdicts WHERE ", where.sql, " ", order_sql(order), " LIMIT ?"));
+  auto statement = connection->prepare(absl::StrCat(
+      "SELECT sequence, ", order_key(order), ", summary, ", whole ? "detail" : "''", ", ",
+      connection->node_of("verdicts"), " FROM verdicts WHERE ", where.sql, " ", order_sql(order), " LIMIT ?"));
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
   statement->bind(limit);
@@ -162,7 +74,9 @@ absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filte
     } else if (order.key != Order::Key::kSequence) {
       stored.key = absl::StrCat(row.integer(1));
     }
-    return parsed = stored.verdict.ParseFromString(serialized);
+    parsed = stored.verdict.ParseFromString(serialized);
+    stored.verdict.set_node(row.text(4));
+    return parsed;
   });
   if (!read.ok()) return read;
   if (!parsed) {
@@ -170,6 +84,113 @@ absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filte
         absl::StrCat("the stored verdict of sequence ", found.back().sequence, " cannot be parsed"));
   }
   return found;
+}
+
+absl::StatusOr<v1::Verdict> Queries::find(const std::string& id, const Visibility& seen, const Stop& stop) const {
+  StepIdentity step;
+  if (!parse_id(id, &step)) {
+    return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
+  }
+  v1::Filter filter;
+  filter.set_project(step.project);
+  filter.set_job(step.job);
+  filter.set_run(step.run);
+  filter.set_rank(step.rank);
+  Where where(filter, seen);
+  where.add("step=?", step.step);  // Not a filter's, of which 0 is any.
+  const auto connection = readers_.take(stop);
+  // Its time first, by which an engine knows where the verdict lies.
+  auto known = connection->prepare(absl::StrCat("SELECT time_us FROM ", connection->steps(),
+                                                " WHERE project=? AND job=? AND run=? AND rank=? AND step=?"));
+  if (!known.ok()) return known.status();
+  auto row = known->bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step).step();
+  if (!row.ok()) return row.status();
+  const absl::Status none = absl::NotFoundError(absl::StrCat("there is no verdict ", id));
+  if (!*row) return none;
+  where.add("time_us=?", known->integer(0));
+  known->reset();
+  auto statement = connection->prepare(
+      absl::StrCat("SELECT summary, detail, ", connection->node_of("verdicts"), " FROM verdicts WHERE ", where.sql));
+  if (!statement.ok()) return statement.status();
+  const SqlReset reset(*statement);
+  where.bind(*statement);
+  row = statement->step();
+  if (!row.ok()) return row.status();
+  if (!*row) return none;
+  v1::Verdict verdict;
+  if (!verdict.ParseFromString(statement->text(0) + statement->text(1))) {
+    return absl::DataLossError(absl::StrCat("the stored verdict ", id, " cannot be parsed"));
+  }
+  verdict.set_node(statement->text(2));
+  return verdict;
+}
+
+absl::StatusOr<std::vector<double>> Queries::values(const char* column, const v1::Filter& filter, std::int64_t from,
+                                                    std::int64_t count, const Visibility& seen,
+                                                    const Stop& stop) const {
+  const Where where(filter, seen);
+  const auto connection = readers_.take(stop);
+  auto statement = connection->prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",
+                                                    column, " IS NOT NULL ORDER BY ", column, " LIMIT ? OFFSET ?"));
+  if (!statement.ok()) return statement.status();
+  where.bind(*statement);
+  statement->bind(count).bind(from);
+  std::vector<double> found;
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
+    found.push_back(row.real(0));
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
+absl::StatusOr<std::map<std::pair<std::string, std::string>, JobCounts>> Queries::counts(const v1::Filter& filter,
+                                                                                         const Visibility& seen,
+                                                                                         const Stop& stop) const {
+  const Where where(filter, seen);
+  const auto connection = readers_.take(stop);
+  // In the order of commits, so that an engine begins where the part does.
+  auto statement = connection->prepare(absl::StrCat(
+      "SELECT project, job, run, rank, step, outcome, time_us FROM verdicts WHERE ", where.sql, " ORDER BY sequence"));
+  if (!statement.ok()) return statement.status();
+  where.bind(*statement);
+  std::map<std::pair<std::string, std::string>, JobCounts> found;
+  const absl::Status read = rows(*statement, [&](SqlStatement& row) {
+    JobCounts& job = found[{row.text(0), row.text(1)}];
+    const auto outcome = static_cast<Outcome>(row.integer(5));
+    if (outcome == Outcome::kTypeI) ++job.type_i;
+    if (outcome == Outcome::kTypeII) ++job.type_ii;
+    if (outcome == Outcome::kInconclusive) ++job.inconclusive;
+    job.last_us = std::max(job.last_us, row.integer(6));
+    if (outcome == Outcome::kTypeII && job.first_type_ii.empty()) {
+      job.first_type_ii =
+          absl::StrCat(row.text(0), "/", row.text(1), "/", row.text(2), "/", row.integer(3), "/", row.integer(4));
+    }
+    return true;
+  });
+  if (!read.ok()) return read;
+  return found;
+}
+
+absl::StatusOr<bool> Queries::holds(const StepIdentity& step, const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  auto statement = connection->prepare(absl::StrCat("SELECT 1 FROM ", connection->steps(),
+                                                    " WHERE project=? AND job=? AND run=? AND rank=? AND step=?"));
+  if (!statement.ok()) return statement.status();
+  const SqlReset reset(*statement);
+  return statement->bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step).step();
+}
+
+absl::StatusOr<Cut> Queries::cut(const Stop& stop) const {
+  const auto connection = readers_.take(stop);
+  return read_cut(*connection, node_);
+}
+
+absl::Status Queries::look(const SqlConnection& connection, Cut* cut) const {
+  if (cut == nullptr) return absl::OkStatus();
+  auto read = read_cut(connection, node_);
+  if (read.ok()) *cut = *std::move(read);
+  return read.status();
 }
 
 absl::StatusOr<std::int64_t> Queries::last_sequence() const {
@@ -207,11 +228,11 @@ class Summary {
  public:
   // `job`: of read_job().
   Summary(const SqlConnection& connection, const Visibility& seen, v1::JobSummary* job)
-      : connection_(connection), seen_(seen), job_(*job), whole_(seen.whole(job->project())) {}
+      : connection_(connection), seen_(seen), job_(*job) {}
 
   absl::Status finish() {
-    if (!whole_) {
-      if (auto counted = count_own(); !counted.ok()) return counted;
+    if (!seen_.whole(job_.project()) || !seen_.part.whole()) {
+      if (auto counted = count_seen(); !counted.ok()) return counted;
     }
     absl::Status status =
         ask("run, min(first_seen_us) AS seen, count(*) OVER ()", "runs",
@@ -232,16 +253,19 @@ class Summary {
   // Rows of the job that may be seen.
   template <typename Each>
   absl::Status ask(const std::string& columns, const std::string& table, const std::string& rest, const Each& each) {
-    auto statement = connection_.prepare(absl::StrCat("SELECT ", columns, " FROM ", table, " WHERE project=? AND job=?",
-                                                      whole_ ? "" : absl::StrCat(" AND ", owned(table)), " ", rest));
+    Where where;
+    where.add("project=?", job_.project());
+    where.add("job=?", job_.job());
+    where.see(seen_, table);
+    auto statement =
+        connection_.prepare(absl::StrCat("SELECT ", columns, " FROM ", table, " WHERE ", where.sql, " ", rest));
     if (!statement.ok()) return statement.status();
-    statement->bind(job_.project()).bind(job_.job());
-    if (!whole_) statement->bind(seen_.owner);
+    where.bind(*statement);
     return rows(*statement, each);
   }
 
-  // What the row says is of everybody's runs.
-  absl::Status count_own() {
+  // What the row says is of everybody's runs, and of every verdict.
+  absl::Status count_seen() {
     const auto number = [](const SqlStatement& row, int column) {
       return static_cast<std::uint64_t>(row.integer(column));
     };
@@ -285,17 +309,17 @@ class Summary {
   const SqlConnection& connection_;
   const Visibility& seen_;
   v1::JobSummary& job_;
-  const bool whole_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::vector<v1::JobSummary>> Queries::jobs(const std::string& project, const std::string& after_project,
                                                           const std::string& after_job, int limit,
-                                                          const Visibility& seen, const Stop& stop) const {
+                                                          const Visibility& seen, const Stop& stop, Cut* cut) const {
   const auto connection = readers_.take(stop);
   const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
+  if (auto looked = look(*connection, cut); !looked.ok()) return looked;
   Where where;
   if (!project.empty()) where.add("project=?", project);
   where.add("(project, job)>(?, ?)", after_project);
@@ -323,11 +347,12 @@ absl::StatusOr<std::vector<v1::JobSummary>> Queries::jobs(const std::string& pro
   return found;
 }
 
-absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const std::string& job,
-                                            const Visibility& seen) const {
-  const auto connection = readers_.take({});
+absl::StatusOr<v1::JobSummary> Queries::job(const std::string& project, const std::string& job, const Visibility& seen,
+                                            const Stop& stop, Cut* cut) const {
+  const auto connection = readers_.take(stop);
   const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
+  if (auto looked = look(*connection, cut); !looked.ok()) return looked;
   Where where;
   where.add("project=?", project);
   where.add("job=?", job);
@@ -384,8 +409,8 @@ absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& pro
   where.values.emplace_back(std::int64_t{after_rank});
   where.see(seen, "runs");
   auto statement = connection->prepare(
-      absl::StrCat("SELECT run, rank, first_seen_us, last_seen_us, last_step, client, owner FROM runs WHERE ",
-                   where.sql, " ORDER BY run, rank LIMIT ?"));
+      absl::StrCat("SELECT run, rank, first_seen_us, last_seen_us, last_step, client, owner, ",
+                   connection->node_of("runs"), " FROM runs WHERE ", where.sql, " ORDER BY run, rank LIMIT ?"));
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
   statement->bind(limit);
@@ -399,6 +424,7 @@ absl::StatusOr<std::vector<v1::RunSummary>> Queries::runs(const std::string& pro
     run.set_last_step(row.integer(4));
     run.set_client_version(row.text(5));
     run.set_owner(row.text(6));
+    run.set_node(row.text(7));
     return true;
   });
   if (!read.ok()) return read;
@@ -418,8 +444,8 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
   where.values.emplace_back(after.digest());
   where.see(seen, "errors");
   auto statement = connection->prepare(
-      absl::StrCat("SELECT run, rank, step, digest, code, message, time_us, trace_id FROM errors WHERE ", where.sql,
-                   " ORDER BY run, rank, step, digest LIMIT ?"));
+      absl::StrCat("SELECT run, rank, step, digest, code, message, time_us, trace_id, ", connection->node_of("errors"),
+                   " FROM errors WHERE ", where.sql, " ORDER BY run, rank, step, digest LIMIT ?"));
   if (!statement.ok()) return statement.status();
   where.bind(*statement);
   statement->bind(limit);
@@ -435,6 +461,7 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
     error.mutable_status()->set_message(row.text(5));
     set_time(row.integer(6), error.mutable_time());
     error.set_trace_id(row.text(7));
+    error.set_node(row.text(8));
     bytes += error.ByteSizeLong() + 8;
     if (!found.empty() && bytes > VerdictStore::kPageBytesMax) return false;
     found.push_back(std::move(error));
@@ -444,12 +471,14 @@ absl::StatusOr<std::vector<v1::RefusedStep>> Queries::errors(const std::string& 
   return found;
 }
 
-absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const {
+absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop,
+                                         Cut* cut) const {
   const Where where(filter, seen);
   v1::Stats stats;
   const auto connection = readers_.take(stop);
   const ReadTransaction transaction(*connection);
   if (!transaction.status().ok()) return transaction.status();
+  if (auto looked = look(*connection, cut); !looked.ok()) return looked;
 
   if (!filter.project().empty() && !filter.job().empty()) {
     auto added =
@@ -464,7 +493,6 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibil
   if (!sums.ok()) return sums.status();
   where.bind(*sums);
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  std::int64_t margins = 0, surprises = 0;
   stats.set_margin_max(kNone);
   stats.set_margin_median(kNone);
   stats.set_surprise_max(kNone);
@@ -483,26 +511,26 @@ absl::StatusOr<v1::Stats> Queries::stats(const v1::Filter& filter, const Visibil
     stats.set_audit_seconds(stats.audit_seconds() + sums->real(4));
     // NaN (nothing so far, or no such number in this group) loses on either side.
     if (!sums->is_null(5) && !(stats.margin_max() >= sums->real(5))) stats.set_margin_max(sums->real(5));
-    margins += sums->integer(6);
+    stats.set_margins(stats.margins() + static_cast<std::uint64_t>(sums->integer(6)));
     if (!sums->is_null(7) && !(stats.surprise_max() >= sums->real(7))) stats.set_surprise_max(sums->real(7));
-    surprises += sums->integer(8);
+    stats.set_surprises(stats.surprises() + static_cast<std::uint64_t>(sums->integer(8)));
   }
 
   // The lower of the two middle ones where there are two, so that some verdict has it.
-  const auto median = [&](const char* column, std::int64_t count) -> absl::StatusOr<double> {
+  const auto median = [&](const char* column, std::uint64_t count) -> absl::StatusOr<double> {
     if (count == 0) return kNone;
     auto statement = connection->prepare(absl::StrCat("SELECT ", column, " FROM verdicts WHERE ", where.sql, " AND ",
                                                       column, " IS NOT NULL ORDER BY ", column, " LIMIT 1 OFFSET ?"));
     if (!statement.ok()) return statement.status();
     where.bind(*statement);
-    statement->bind((count - 1) / 2);
+    statement->bind(static_cast<std::int64_t>((count - 1) / 2));
     auto row = statement->step();
     if (!row.ok()) return row.status();
     return *row ? statement->real(0) : kNone;
   };
-  const auto margin = median("margin", margins);
+  const auto margin = median("margin", stats.margins());
   if (!margin.ok()) return margin.status();
-  const auto surprise = median("surprise", surprises);
+  const auto surprise = median("surprise", stats.surprises());
   if (!surprise.ok()) return surprise.status();
   stats.set_margin_median(*margin);
   stats.set_surprise_median(*surprise);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "plumbline/v1/verdict.pb.h"
+#include "server/store/filter.h"
 
 namespace plumbline {
 namespace {
@@ -62,25 +63,25 @@ class Union {
 absl::Status add_run_coverage(const SqlConnection& connection, const std::string& project, const std::string& job,
                               std::string run, const Visibility& seen,
                               google::protobuf::RepeatedPtrField<v1::RunCoverage>* coverage) {
-  const bool whole = seen.whole(project);
-  const char* const owned = whole ? "" : " AND owner=?";
+  Where where;
+  where.add("project=?", project);
+  where.add("job=?", job);
+  where.see(seen, "runs");
   if (run.empty()) {
     auto last = connection.prepare(
-        absl::StrCat("SELECT run FROM runs WHERE project=? AND job=?", owned, " ORDER BY last_seen_us DESC LIMIT 1"));
+        absl::StrCat("SELECT run FROM runs WHERE ", where.sql, " ORDER BY last_seen_us DESC LIMIT 1"));
     if (!last.ok()) return last.status();
-    last->bind(project).bind(job);
-    if (!whole) last->bind(seen.owner);
+    where.bind(*last);
     auto row = last->step();
     if (!row.ok()) return row.status();
     if (!*row) return absl::OkStatus();
     run = last->text(0);
     last->reset();
   }
-  auto ranks = connection.prepare(
-      absl::StrCat("SELECT rank FROM runs WHERE project=? AND job=? AND run=?", owned, " ORDER BY rank"));
+  where.add("run=?", run);
+  auto ranks = connection.prepare(absl::StrCat("SELECT rank FROM runs WHERE ", where.sql, " ORDER BY rank"));
   if (!ranks.ok()) return ranks.status();
-  ranks->bind(project).bind(job).bind(run);
-  if (!whole) ranks->bind(seen.owner);
+  where.bind(*ranks);
   std::vector<std::int32_t> numbers;
   for (;;) {
     auto row = ranks->step();

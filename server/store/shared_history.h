@@ -1,5 +1,5 @@
 // The history that several daemons share, as one of them sees it: whatever its own has is shipped there, by a thread of
-// its own, and nothing waits for that.
+// its own, and nothing waits for that; and it is read from there (fleet_reader.h).
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/store/shared_reader.h"
 #include "server/store/sqlite/outbox.h"
 
 namespace plumbline {
@@ -39,6 +40,7 @@ class SharedHistory {
     std::string url;  // Of check_store_url().
     std::string schema = "plumbline";
     std::string host, version;  // What the history's table of nodes says of this daemon.
+    bool same_users = false;    // As SharedReader::Parts.
     absl::Duration connect_timeout = absl::Seconds(5);
     absl::Duration statement_timeout = absl::Seconds(30);
     absl::Duration retry_min = absl::Seconds(1), retry_max = absl::Seconds(30);
@@ -52,6 +54,7 @@ class SharedHistory {
 
   virtual ~SharedHistory() = default;  // Ends a statement that runs; an attempt to connect is waited for.
   virtual ShipState state() const = 0;
+  virtual SharedReader* reader() = 0;  // As long as the history.
   // Ships what there is for at most `limit`, where the history is up, and then nothing more.
   virtual void finish(absl::Duration limit) = 0;
 };

@@ -99,6 +99,8 @@ class SqlConnection {
   virtual absl::Status make_room(std::int64_t time_us) const = 0;
   // The table that has digest and time of each step's verdict by the step's identity.
   virtual const char* steps() const = 0;
+  // The name of the daemon that wrote a row of "verdicts", "errors" or "runs", as an expression; empty: it is ours.
+  virtual std::string node_of(std::string_view table) const = 0;
   // Sequence of the newest verdict that was ever committed, removed ones included; 0: none.
   virtual absl::StatusOr<std::int64_t> last_sequence() const = 0;
   virtual absl::StatusOr<std::uint64_t> used_bytes() const = 0;  // Of the disk, by what is there.

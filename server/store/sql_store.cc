@@ -53,7 +53,7 @@ class SqlStoreImpl final : public SqlStore {
   }
 
   void remove_job(const std::string& project, const std::string& job, Stop stop, Done done) override {
-    if (const auto known = queries_.job(project, job, {}); !known.ok()) return done(known.status());
+    if (const auto known = queries_.job(project, job, {}, {}); !known.ok()) return done(known.status());
     in_steps([this, project, job] { return remove_some(*connection_, project, job); }, std::move(stop),
              std::move(done));
   }
@@ -91,9 +91,9 @@ class SqlStoreImpl final : public SqlStore {
                                                    const Stop& stop) const override {
     return queries_.jobs(project, after_project, after_job, limit, seen, stop);
   }
-  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job,
-                                     const Visibility& seen) const override {
-    return queries_.job(project, job, seen);
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job, const Visibility& seen,
+                                     const Stop& stop) const override {
+    return queries_.job(project, job, seen, stop);
   }
   absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const override {
     return queries_.verdicts_of_projects(stop);
@@ -116,6 +116,8 @@ class SqlStoreImpl final : public SqlStore {
   absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const override {
     return queries_.stats(filter, seen, stop);
   }
+
+  const Queries& queries() const override { return queries_; }
 
   void change(Change change, Done done) override {
     queue_.push([this, change = std::move(change)](absl::Status*) { return change(*connection_); }, std::move(done));

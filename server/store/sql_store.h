@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/store/queries.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
 
@@ -36,6 +37,9 @@ class SqlStore : public VerdictStore {
   // Runs on the writer's thread, on its connection, within a transaction that takes it back where it does not answer
   // OK.
   using Change = std::function<absl::Status(const SqlConnection&)>;
+
+  // What operators ask, by parts.
+  virtual const Queries& queries() const = 0;
 
   // Commits a change that is no record, with the records that are queued.
   virtual void change(Change change, Done done) = 0;

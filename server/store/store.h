@@ -47,12 +47,12 @@ struct Order {
 // Where in its order a verdict stands.
 struct ListPlace {
   std::int64_t sequence = 0;  // In the order of commits: larger is newer, never reused.
-  std::string key;            // In the list's own order, as a number's text; empty: that is the order of commits.
+  std::string key = {};       // In the list's own order, as a number's text; empty: that is the order of commits.
+  std::string cut = {};       // Of a list that is from two histories (fleet_reader.h): where one ends and the other
+  bool own = false;           // begins, and whether the verdict is of the daemon's own, whose sequence it then has.
 };
 
-struct StoredVerdict {
-  std::int64_t sequence = 0;
-  std::string key;  // As in ListPlace.
+struct StoredVerdict : ListPlace {
   VerdictRecord verdict;
 };
 
@@ -73,11 +73,57 @@ struct Retention {
 // Asked while a query runs; true: give it up, with CANCELLED.
 using Stop = std::function<bool()>;
 
-class VerdictStore {
+// What is asked about verdicts: of one history, or of a daemon's own and the one that it shares (fleet_reader.h).
+class VerdictReader {
+ public:
+  virtual ~VerdictReader() = default;
+
+  // Verdicts that match, in order, from the first after `after` (null: from the first); at most `limit` of them, and at
+  // most as many as serialize to VerdictStore::kPageBytesMax (but one at least). Without taps and contributors unless
+  // `whole`.
+  virtual absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order,
+                                                          const ListPlace* after, int limit, bool whole,
+                                                          const Visibility& seen, const Stop& stop) const = 0;
+  // In order of commit, from the first after `after_sequence`.
+  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, std::int64_t after_sequence, int limit,
+                                                  bool whole, const Visibility& seen = {}) const {
+    const ListPlace after{after_sequence, ""};
+    return list(filter, {}, &after, limit, whole, seen, {});
+  }
+
+  // Jobs by (project, job), from the first after the pair given; at most `limit`. An empty project matches all.
+  virtual absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
+                                                           const std::string& after_job, int limit,
+                                                           const Visibility& seen, const Stop& stop) const = 0;
+  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
+                                                   const std::string& after_job, int limit) const {
+    return jobs(project, after_project, after_job, limit, {}, {});
+  }
+  virtual absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job, const Visibility& seen,
+                                             const Stop& stop) const = 0;  // NOT_FOUND
+  absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job) const {
+    return this->job(project, job, {}, {});
+  }
+
+  // Ranks of runs of a job, by run and rank, from the first after the pair given.
+  virtual absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
+                                                           const std::string& after_run, std::int32_t after_rank,
+                                                           int limit, const Visibility& seen,
+                                                           const Stop& stop) const = 0;
+
+  // Refused steps of a job, by run, rank, step and digest, from the first after the one given (default: from the
+  // first).
+  virtual absl::StatusOr<std::vector<v1::RefusedStep>> errors(const std::string& project, const std::string& job,
+                                                              const v1::RefusedStep& after, int limit,
+                                                              const Visibility& seen, const Stop& stop) const = 0;
+
+  virtual absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const = 0;
+  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const { return stats(filter, {}, {}); }
+};
+
+class VerdictStore : public VerdictReader {
  public:
   using Done = std::function<void(const absl::Status&)>;
-
-  virtual ~VerdictStore() = default;
 
   // Notes that a run was opened (so that a job is listed before its first verdict), by whom, and by a client of which
   // version. Idempotent; all ranks of a run have one owner: PERMISSION_DENIED where it has another. `step` of the
@@ -122,52 +168,14 @@ class VerdictStore {
   // The whole verdict by "project/job/run/rank/step". INVALID_ARGUMENT: not of this form; NOT_FOUND.
   virtual absl::StatusOr<VerdictRecord> get(const std::string& id) const = 0;
 
-  // Verdicts that match, in order, from the first after `after` (null: from the first); at most `limit` of them, and at
-  // most as many as serialize to kPageBytesMax (but one at least). Without taps and contributors unless `whole`.
-  virtual absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order,
-                                                          const ListPlace* after, int limit, bool whole,
-                                                          const Visibility& seen, const Stop& stop) const = 0;
-  // In order of commit, from the first after `after_sequence`.
-  absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, std::int64_t after_sequence, int limit,
-                                                  bool whole, const Visibility& seen = {}) const {
-    const ListPlace after{after_sequence, ""};
-    return list(filter, {}, &after, limit, whole, seen, {});
-  }
-
   // Sequence of the newest verdict that was ever on disk; 0: none.
   virtual absl::StatusOr<std::int64_t> last_sequence() const = 0;
-
-  // Jobs by (project, job), from the first after the pair given; at most `limit`. An empty project matches all.
-  virtual absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
-                                                           const std::string& after_job, int limit,
-                                                           const Visibility& seen, const Stop& stop) const = 0;
-  absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project, const std::string& after_project,
-                                                   const std::string& after_job, int limit) const {
-    return jobs(project, after_project, after_job, limit, {}, {});
-  }
-  virtual absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job,
-                                             const Visibility& seen = {}) const = 0;  // NOT_FOUND
 
   // How many verdicts are stored of each project that has a job; 0 of one whose jobs have none.
   virtual absl::StatusOr<std::map<std::string, std::uint64_t>> verdicts_of_projects(const Stop& stop) const = 0;
   // Of one job; 0 of one that does not exist.
   virtual absl::StatusOr<std::uint64_t> verdicts_of_job(const std::string& project, const std::string& job,
                                                         const Stop& stop) const = 0;
-
-  // Ranks of runs of a job, by run and rank, from the first after the pair given.
-  virtual absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
-                                                           const std::string& after_run, std::int32_t after_rank,
-                                                           int limit, const Visibility& seen,
-                                                           const Stop& stop) const = 0;
-
-  // Refused steps of a job, by run, rank, step and digest, from the first after the one given (default: from the
-  // first).
-  virtual absl::StatusOr<std::vector<v1::RefusedStep>> errors(const std::string& project, const std::string& job,
-                                                              const v1::RefusedStep& after, int limit,
-                                                              const Visibility& seen, const Stop& stop) const = 0;
-
-  virtual absl::StatusOr<v1::Stats> stats(const v1::Filter& filter, const Visibility& seen, const Stop& stop) const = 0;
-  absl::StatusOr<v1::Stats> stats(const v1::Filter& filter) const { return stats(filter, {}, {}); }
 
   // Whether records are being stored: not, since the last commit failed.
   virtual bool takes_records() const = 0;

@@ -8,10 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 from observability import get
 from postgres_server import PASSWORD, PostgresServer
-from query_support import query_stub, send, type_i, type_ii
+from query_support import query_stub, run_plumb, send, type_i, type_ii
 from stream_client import WAIT_S_MAX, Client
 from stream_daemon import DaemonProcess, binary
 
@@ -154,3 +155,80 @@ def test_a_wrong_password_is_said_and_the_daemon_goes_on(new_daemon: NewDaemon, 
     server.passfile.write_text(f"*:*:*:plumbline:{PASSWORD}\n")
     shipped(daemon)
     assert stored(server) == ["job/0", "job/1"]
+
+
+def jobs_told(daemon: DaemonProcess) -> tuple[list[str], query_pb2.History]:
+    """The steps that a daemon lists, three a page, and which histories it says they are from."""
+    client = Client(daemon.address)
+    found, token = [], ""
+    while True:
+        asked = query_pb2.ListVerdictsRequest(page_size=3, page_token=token)
+        page = query_stub(client).ListVerdicts(asked, timeout=WAIT_S_MAX)
+        found += [f"{verdict.job}/{verdict.step}" for verdict in page.verdicts]
+        token = page.next_page_token
+        if not token:
+            client.close()
+            return sorted(found), page.history
+
+
+def test_each_daemon_answers_for_all(new_daemon: NewDaemon, server: PostgresServer) -> None:
+    daemons = [sharing(new_daemon, server) for _ in range(2)]
+    clients = [Client(daemon.address) for daemon in daemons]
+    stub = query_stub(clients[1])
+    waits_for(daemons[1], "a history", lambda: metric(daemons[1], "plumbline_history_up") == 1)
+    watch = stub.WatchVerdicts(query_pb2.WatchVerdictsRequest(), timeout=WAIT_S_MAX)
+    assert ("plumbline-history", "fleet") in watch.initial_metadata()
+    for number, daemon in enumerate(daemons):
+        steps(daemon, f"job{number}", 0, 4)
+    everything = sorted(f"job{number}/{step}" for number in range(2) for step in range(4))
+    for daemon in daemons:
+        shipped(daemon)
+    told = [next(watch) for _ in everything]
+    assert sorted(f"{verdict.job}/{verdict.step}" for verdict in told) == everything
+    assert len({verdict.node for verdict in told}) == 2
+    watch.cancel()
+
+    nodes = []
+    for daemon in daemons:
+        found, history = jobs_told(daemon)
+        assert found == everything
+        assert history.scope == query_pb2.History.SCOPE_FLEET and not history.reason
+        nodes.append(history.node)
+    jobs = stub.ListJobs(query_pb2.ListJobsRequest(), timeout=WAIT_S_MAX)
+    assert [(job.job, job.steps) for job in jobs.jobs] == [("job0", 4), ("job1", 4)]
+    [run] = stub.ListRuns(query_pb2.ListRunsRequest(job="job0"), timeout=WAIT_S_MAX).runs
+    assert run.node == nodes[0]
+    stats = stub.GetStats(query_pb2.GetStatsRequest(), timeout=WAIT_S_MAX)
+    assert stats.verdicts == 8 and stats.history.scope == query_pb2.History.SCOPE_FLEET
+    theirs = next(verdict for verdict in told if verdict.job == "job0")
+    whole = stub.GetVerdict(query_pb2.GetVerdictRequest(id=theirs.id), timeout=WAIT_S_MAX)
+    assert whole.node == nodes[0] and whole.taps
+    assert nodes[0] in run_plumb(daemons[1], "explain", theirs.id).stdout
+    assert "is away" not in run_plumb(daemons[1], "jobs").stdout
+
+    server.crash()
+    found, history = jobs_told(daemons[1])
+    assert found == [f"job1/{step}" for step in range(4)]
+    assert history.scope == query_pb2.History.SCOPE_OWN and history.reason
+    assert stub.GetServerInfo(query_pb2.GetServerInfoRequest(), timeout=WAIT_S_MAX).history == history
+    printed = run_plumb(daemons[1], "jobs").stdout
+    assert "job0" not in printed and "From the history of this daemon alone" in printed
+    with pytest.raises(grpc.RpcError) as away:
+        stub.GetVerdict(query_pb2.GetVerdictRequest(id=theirs.id), timeout=WAIT_S_MAX)
+    assert away.value.code() == grpc.StatusCode.NOT_FOUND and "is away" in away.value.details()
+    server.start()
+    waits_for(daemons[1], "the shared history", lambda: jobs_told(daemons[1])[0] == everything)
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--store-users=all", "expected node or fleet"),
+    ],
+)
+def test_what_the_shared_history_cannot_do_is_said(flag: str, said: str) -> None:
+    ran = subprocess.run([binary(), flag, "--check-config"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert said in ran.stderr and ran.stderr.count("\n") == 1

@@ -54,7 +54,7 @@ int jobs(Client& client, const PlumbOptions& options, std::ostream& out, std::os
   if (options.json) {
     for (const v1::JobSummary& job : *found) out << json_line(job);
   } else {
-    out << format_jobs(*found, options.style);
+    out << format_jobs(*found, options.style) << format_history(client.history());
   }
   return kExitTypeI;
 }
@@ -72,7 +72,7 @@ int verdicts(Client& client, const PlumbOptions& options, const v1::Filter& filt
     }
   });
   if (!status.ok()) return fail(err, status);
-  if (!options.json) out << format_verdicts(rows, options.style);
+  if (!options.json) out << format_verdicts(rows, options.style) << format_history(client.history());
   return code;
 }
 
@@ -111,6 +111,7 @@ int watch(const PlumbOptions& options, const v1::Filter& filter, std::ostream& o
   std::int64_t seen = 0;
   const bool live = !options.json && options.style.width > 0;
   WatchScreen screen(options.style);
+  if (!options.json && client.server_info().ok()) out << format_history(client.history());
   if (live) out << screen.draw() << std::flush;
   const EndOnSignal end_on_signal(held, [&client] { client.cancel(); });
   const absl::Status status = client.watch(filter, options.past, [&](v1::Verdict verdict) {

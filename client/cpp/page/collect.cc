@@ -7,7 +7,9 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/format.h"
 #include "client/cpp/page/columns.h"
 #include "client/cpp/page/document.h"
 
@@ -51,6 +53,7 @@ absl::Status Collector::head(const std::string& server, page::Page* page) {
   if (!info.ok()) return info.status();
   page->set_server(server);
   page->set_server_version(info->version());
+  page->set_history(std::string(absl::StripAsciiWhitespace(format_history(info->history()))));
   *page->mutable_made() = google::protobuf::util::TimeUtil::GetCurrentTime();
   page->mutable_made()->set_nanos(0);
   return absl::OkStatus();

@@ -311,6 +311,13 @@ absl::Status PostgresConnection::make_room(std::int64_t time_us) const {
   return made;
 }
 
+std::string PostgresConnection::node_of(std::string_view of) const {
+  const std::string table(of);
+  // Rows of before version 4 name none.
+  return absl::StrCat("coalesce((SELECT n.host || '/' FROM nodes AS n WHERE n.node=", table, ".node) || ", table,
+                      ".node, '')");
+}
+
 absl::StatusOr<std::int64_t> PostgresConnection::last_sequence() const {
   return integer("SELECT last_sequence FROM history");
 }

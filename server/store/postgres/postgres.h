@@ -51,6 +51,7 @@ class PostgresConnection final : public SqlConnection {
   absl::Status undo() const override;
   absl::Status make_room(std::int64_t time_us) const override;
   const char* steps() const override { return "steps"; }
+  std::string node_of(std::string_view table) const override;
   absl::StatusOr<std::int64_t> last_sequence() const override;
   absl::StatusOr<std::uint64_t> used_bytes() const override;  // Of verdicts' messages: what is removed counts no more.
   absl::Status give_back() const override;                    // Days that are empty.

@@ -189,7 +189,18 @@ CREATE TABLE @.nodes(
   first_seen_us BIGINT NOT NULL, last_seen_us BIGINT NOT NULL) WITH (fillfactor=50);
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3};
+// Which daemon wrote a row, as its session says (rows of before name none), and how far each has shipped its verdicts.
+constexpr char kVersion4[] = R"sql(
+ALTER TABLE @.verdicts ADD COLUMN node TEXT COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE @.runs ADD COLUMN node TEXT COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE @.errors ADD COLUMN node TEXT COLLATE "C" NOT NULL DEFAULT '';
+ALTER TABLE @.verdicts ALTER COLUMN node SET DEFAULT coalesce(current_setting('plumbline.node', true), '');
+ALTER TABLE @.runs ALTER COLUMN node SET DEFAULT coalesce(current_setting('plumbline.node', true), '');
+ALTER TABLE @.errors ALTER COLUMN node SET DEFAULT coalesce(current_setting('plumbline.node', true), '');
+ALTER TABLE @.nodes ADD COLUMN shipped BIGINT NOT NULL DEFAULT 0;
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4};
 static_assert(std::size(kVersions) == kPostgresVersion);
 
 absl::Status another_application(const PostgresConnection& connection) {

@@ -6,7 +6,7 @@
 
 namespace plumbline {
 
-inline constexpr int kPostgresVersion = 3;
+inline constexpr int kPostgresVersion = 4;
 
 // Makes the tables, or brings them from an older version to ours, each version in a transaction of its own; daemons
 // that do so at one time take turns. FAILED_PRECONDITION: the schema has tables of another application or of a newer

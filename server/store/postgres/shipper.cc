@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/fault/fault.h"
+#include "server/store/postgres/listener.h"
 #include "server/store/postgres/schema.h"
 #include "server/store/removal.h"
 
@@ -35,6 +36,26 @@ ShipTrouble trouble_of(const absl::Status& status) {
   }
 }
 
+// Queries give up sooner than shipments: whoever asks can have the daemon's own history.
+constexpr absl::Duration kQueryConnectMax = absl::Seconds(2);
+constexpr absl::Duration kQueryStatementMax = absl::Seconds(10);
+
+SharedReader::Parts make_reader(const SharedHistory::Options& options, const std::string& node) {
+  const PostgresSettings settings{options.url, options.schema, std::min(options.connect_timeout, kQueryConnectMax),
+                                  std::min(options.statement_timeout, kQueryStatementMax)};
+  SharedReader::Parts parts;
+  for (int i = 0; i < VerdictStore::kReaders; ++i) {
+    parts.readers.push_back(std::make_unique<PostgresConnection>(settings));
+  }
+  parts.watch = [settings](std::function<void()> notify) -> std::shared_ptr<void> {
+    return std::make_shared<PostgresListener>(settings, std::move(notify));
+  };
+  parts.node = node;
+  parts.host = options.host;
+  parts.same_users = options.same_users;
+  return parts;
+}
+
 std::string name(const StepIdentity& run) {
   return absl::StrCat(run.project, "/", run.job, "/", run.run, "/", run.rank);
 }
@@ -47,6 +68,7 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       outbox_(outbox),
       instance_(random_name()),
       connection_({options_.url, options_.schema, options_.connect_timeout, options_.statement_timeout}),
+      reader_(make_reader(options_, outbox->node())),
       stop_([this] {
         const std::lock_guard lock(mutex_);
         return end_ && Clock::now() >= *end_;
@@ -112,6 +134,11 @@ void Shipper::run() {
 
 void Shipper::note(const absl::Status& status) {
   if (absl::IsCancelled(status)) return;  // It is the end.
+  if (status.ok()) {
+    reader_.answers();
+  } else {
+    reader_.failed(status);
+  }
   bool news = false;
   {
     const std::lock_guard lock(mutex_);
@@ -174,6 +201,10 @@ absl::Status Shipper::join() {
   const auto history = connection_.text("SELECT CAST(id AS TEXT) FROM history");
   if (!history.ok()) return history.status();
   if (auto begun = outbox_->begin(*history); !begun.ok()) return begun;
+  // What was acknowledged is there; an older version shipped without saying so.
+  const auto shipped = outbox_->shipped();
+  if (!shipped.ok()) return shipped.status();
+  if (auto told = tell_shipped(*shipped); !told.ok()) return told;
   if (connection_.raw() == nullptr || PQbackendPID(connection_.raw()) != session) {
     return absl::UnavailableError(absl::StrCat(connection_.name(), ": the connection was lost"));
   }
@@ -192,11 +223,14 @@ absl::Status Shipper::take_identity() {
   if (ours) {
     const std::int64_t now_us = absl::ToUnixMicros(absl::Now());
     auto told = connection_.prepare(
-        "INSERT INTO nodes VALUES(?,?,?,?,?,?) ON CONFLICT(node) DO UPDATE SET host=excluded.host, "
+        "INSERT INTO nodes(node, host, instance, daemon_version, first_seen_us, last_seen_us) VALUES(?,?,?,?,?,?) "
+        "ON CONFLICT(node) DO UPDATE SET host=excluded.host, "
         "instance=excluded.instance, daemon_version=excluded.daemon_version, last_seen_us=excluded.last_seen_us");
     if (!told.ok()) return told.status();
     told->bind(outbox_->node()).bind(options_.host).bind(instance_).bind(options_.version).bind(now_us).bind(now_us);
-    return told->run();
+    if (auto written = told->run(); !written.ok()) return written;
+    // Rows that this session writes say whose they are.
+    return connection_.run(absl::StrCat("SET plumbline.node=", connection_.literal(outbox_->node())));
   }
   auto other = connection_.prepare("SELECT host, instance FROM nodes WHERE node=?");
   if (!other.ok()) return other.status();
@@ -267,10 +301,17 @@ absl::Status Shipper::ship(const Shipment& shipment) {
       const auto write = [&](Answer) { return writer_->gap(gap.step, gap.missed); };
       if (auto written = one(gap.step.id(), write); !written.ok()) return written;
     }
+    if (auto told = tell_shipped(shipment.through); !told.ok()) return told;
     return connection_.commit();
   }();
   if (!all.ok()) connection_.roll_back().IgnoreError();
   return all;
+}
+
+absl::Status Shipper::tell_shipped(std::int64_t through) {
+  auto told = connection_.prepare("UPDATE nodes SET shipped=? WHERE node=? AND shipped<?");
+  if (!told.ok()) return told.status();
+  return told->bind(through).bind(outbox_->node()).bind(through).run();
 }
 
 absl::StatusOr<bool> Shipper::ours(const StepIdentity& run, const std::string& owner, std::int64_t time_us) {

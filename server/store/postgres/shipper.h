@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ class Shipper final : public SharedHistory {
   Shipper& operator=(const Shipper&) = delete;
 
   ShipState state() const override;
+  SharedReader* reader() override { return &reader_; }
   void finish(absl::Duration limit) override;
 
  private:
@@ -38,6 +40,7 @@ class Shipper final : public SharedHistory {
   absl::Status join();      // Connects, and says who we are; does nothing where that was done in this session.
   absl::Status take_identity();
   absl::Status ship(const Shipment& shipment);
+  absl::Status tell_shipped(std::int64_t through);  // The others, up to which of our sequences verdicts are there.
   absl::Status remove(const Shipment::Removal& removal);
   absl::Status begin();  // A transaction of the session that has joined.
   // Runs `write` within the transaction, which goes on where this record alone cannot be stored.
@@ -52,6 +55,7 @@ class Shipper final : public SharedHistory {
   Outbox* const outbox_;
   const std::string instance_;  // Of this process: our own session that was cut off is not another daemon.
   const PostgresConnection connection_;
+  SharedReader reader_;
   std::optional<RecordWriter> writer_;
   int joined_ = 0;                     // The session that has joined, by its process on the server; 0: none.
   std::map<std::string, bool> owned_;  // Within a transaction, by run: ours().

@@ -199,6 +199,11 @@ absl::Status Outbox::read_verdicts(std::int64_t after, Shipment* into) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::int64_t> Outbox::shipped() const {
+  const std::lock_guard lock(mutex_);
+  return reader_->integer("SELECT shipped FROM node");
+}
+
 absl::StatusOr<Backlog> Outbox::backlog() const {
   const std::lock_guard lock(mutex_);
   Backlog backlog;

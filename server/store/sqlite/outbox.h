@@ -84,6 +84,7 @@ class Outbox {
   absl::Status begin(const std::string& history);
 
   absl::StatusOr<Backlog> backlog() const;
+  absl::StatusOr<std::int64_t> shipped() const;  // The sequence up to which verdicts were acknowledged.
 
   static constexpr int kRecordsMax = 256;             // Of a kind, in one shipment.
   static constexpr std::size_t kBytesMax = 4u << 20;  // Of verdicts; one may be larger.

@@ -35,6 +35,7 @@ class SqliteConnection final : public SqlConnection {
   absl::Status roll_back() const override { return in_transaction() ? run("ROLLBACK") : absl::OkStatus(); }
   absl::Status make_room(std::int64_t) const override { return absl::OkStatus(); }
   const char* steps() const override { return "verdicts"; }
+  std::string node_of(std::string_view) const override { return "''"; }
   absl::StatusOr<std::int64_t> last_sequence() const override;
   absl::StatusOr<std::uint64_t> used_bytes() const override;  // Of pages that hold something.
   absl::Status give_back() const override;                    // At most 4 MiB of free pages, to the file system.

@@ -20,7 +20,7 @@ class QueryServer {
   QueryServer() {
     std::string pattern = testing::TempDir() + "plumbline-query-XXXXXX";
     dir_ = mkdtemp(pattern.data());
-    auto store = open_sqlite_store(dir_);
+    auto store = open_local_store(dir_);
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = std::move(*store);
     access_ = *Access::open({});
@@ -60,7 +60,7 @@ class QueryServer {
 
  private:
   std::string dir_;
-  std::unique_ptr<VerdictStore> store_;
+  std::unique_ptr<SqlStore> store_;
   std::unique_ptr<Access> access_;
   std::unique_ptr<VerdictService> service_;
   std::unique_ptr<grpc::Server> server_;

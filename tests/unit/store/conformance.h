@@ -19,6 +19,8 @@ class StoreEngine {
  public:
   virtual ~StoreEngine() = default;
   virtual absl::StatusOr<std::unique_ptr<VerdictStore>> open() = 0;  // The same history every time.
+  // Whether what is removed from the store is still told, since another history has it.
+  virtual bool keeps_removed() const { return false; }
 };
 
 using MakeEngine = std::unique_ptr<StoreEngine> (*)();

@@ -223,7 +223,7 @@ TEST_P(StoreConformance, ShowWhatMayBeSeen) {
     ASSERT_TRUE(append(*store_, to_proto(verdict), {1, {}}).ok());
   }
   const Visibility mine{false, "uid:1", {}}, nobody{false, "uid:3", {}}, project{false, "uid:3", {"default"}};
-  const auto job = store_->job("default", "a", mine);
+  const auto job = store_->job("default", "a", mine, {});
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->steps(), 1u);
   EXPECT_EQ(job->type_ii(), 0u);
@@ -232,8 +232,8 @@ TEST_P(StoreConformance, ShowWhatMayBeSeen) {
   EXPECT_EQ(job->worst_verdict_id(), "default/a/mine/0/0");
   EXPECT_EQ(store_->jobs("", "", "", 10, mine, {})->size(), 1u);
   EXPECT_TRUE(store_->jobs("", "", "", 10, nobody, {})->empty());
-  EXPECT_TRUE(absl::IsNotFound(store_->job("default", "a", nobody).status()));
-  EXPECT_EQ(store_->job("default", "a", project)->steps(), 3u);
+  EXPECT_TRUE(absl::IsNotFound(store_->job("default", "a", nobody, {}).status()));
+  EXPECT_EQ(store_->job("default", "a", project, {})->steps(), 3u);
   EXPECT_EQ(store_->stats({}, mine, {})->verdicts(), 1u);
   EXPECT_EQ(store_->list({}, 0, 10, false, mine)->size(), 1u);
   EXPECT_EQ(store_->runs("default", "a", "", -1, 10, mine, {})->size(), 1u);

@@ -147,6 +147,8 @@ TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
   store_.reset();
   ASSERT_TRUE(beside_
                   ->run("ALTER TABLE verdicts DROP COLUMN trace_id; ALTER TABLE errors DROP COLUMN trace_id;"
+                        "ALTER TABLE verdicts DROP COLUMN node; ALTER TABLE errors DROP COLUMN node;"
+                        "ALTER TABLE runs DROP COLUMN node;"
                         "ALTER TABLE history DROP COLUMN id; DROP TABLE nodes; UPDATE history SET version=1")
                   .ok());
   open();

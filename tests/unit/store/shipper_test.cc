@@ -1,123 +1,20 @@
 // A daemon's own history comes first and waits for nobody; whatever becomes of the server, the shared one has all of it
 // in the end, once, and each job in its order.
-#include <sys/stat.h>
-
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <filesystem>
 #include <map>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/store/postgres/schema.h"
-#include "server/store/shared_history.h"
-#include "tests/unit/store/postgres_server.h"
+#include "tests/unit/store/node.h"
 
 namespace plumbline {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 constexpr std::int64_t kStartUs = 1'700'000'000'000'000;  // The time of sample_verdict()'s first step.
-
-// A daemon as far as histories go: a data directory, and what ships it.
-class Node {
- public:
-  explicit Node(const std::string& schema) : schema_(schema) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "plumbline-node-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  Node(const std::string& schema, const Node& copied) : Node(schema) {
-    std::filesystem::copy(copied.folder_, folder_, std::filesystem::copy_options::recursive);
-  }
-  ~Node() {
-    close();
-    std::filesystem::remove_all(folder_);
-  }
-
-  void open_store() {
-    auto opened = open_local_store(folder_);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    store = *std::move(opened);
-    handle_ = store->subscribe([this] { changed(); });
-  }
-
-  void open_outbox() {
-    auto opened = Outbox::open(folder_, store.get());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    outbox = *std::move(opened);
-  }
-
-  void share() {
-    SharedHistory::Options options;
-    options.url = PostgresServer::shared().url();
-    options.schema = schema_;
-    options.host = "here";
-    options.version = "1.0";
-    options.statement_timeout = absl::Milliseconds(500);
-    options.retry_min = absl::Milliseconds(5);
-    options.retry_max = absl::Milliseconds(100);
-    options.idle_max = absl::Milliseconds(100);
-    options.lost = [this](ShipTrouble trouble, const std::string& why) {
-      const std::lock_guard lock(mutex_);
-      troubles_.push_back(trouble);
-      why_ = why;
-      changed_.notify_all();
-    };
-    options.back = [this] { changed(); };
-    auto opened = open_shared_history(options, store.get(), outbox.get());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    history = *std::move(opened);
-  }
-
-  void open() {
-    open_store();
-    open_outbox();
-    share();
-  }
-
-  void close() {
-    history.reset();
-    outbox.reset();
-    if (store != nullptr) store->unsubscribe(handle_);
-    store.reset();
-  }
-
-  // Waits until nothing is left to ship.
-  bool shipped() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return outbox->backlog()->records == 0; });
-  }
-  // Waits until it was told that the history is lost.
-  bool lost(ShipTrouble trouble) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kPatience, [&] { return !troubles_.empty() && troubles_.back() == trouble; });
-  }
-  std::string why() {
-    const std::lock_guard lock(mutex_);
-    return why_;
-  }
-
-  std::unique_ptr<SqlStore> store;
-  std::unique_ptr<Outbox> outbox;
-  std::unique_ptr<SharedHistory> history;
-
- private:
-  void changed() {
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
-  }
-
-  const std::string schema_;
-  std::string folder_;
-  std::uint64_t handle_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<ShipTrouble> troubles_;
-  std::string why_;
-};
 
 absl::Status open_as(VerdictStore& store, const StepIdentity& run, const std::string& owner) {
   std::promise<absl::Status> answer;
@@ -205,11 +102,13 @@ TEST_F(Shipping, TheSharedHistorySaysWhatOurOwnSays) {
   for (const char* id : {"default/a/run-1/0/1", "default/a/run-1/0/3"}) {
     EXPECT_EQ(node.store->get(id)->SerializeAsString(), shared().get(id)->SerializeAsString());
   }
-  const auto own = node.store->errors("default", "a", {}, 10, {}, {}),
-             common = shared().errors("default", "a", {}, 10, {}, {});
+  const auto own = node.store->errors("default", "a", {}, 10, {}, {});
+  auto common = shared().errors("default", "a", {}, 10, {}, {});
   ASSERT_EQ(own->size(), 3u);
   ASSERT_EQ(common->size(), 3u);
   for (std::size_t i = 0; i < own->size(); ++i) {
+    EXPECT_EQ(common->at(i).node(), node.history->reader()->name());
+    common->at(i).clear_node();
     EXPECT_EQ(own->at(i).SerializeAsString(), common->at(i).SerializeAsString());
   }
   EXPECT_EQ(*shared().owner_of({"default", "a", "run-1", 0, 0}), "uid:7");
