@@ -63,6 +63,9 @@ ABSL_FLAG(std::string, data_dir, "/var/lib/plumbline",
 ABSL_FLAG(std::string, store, "",
           "History that daemons share, besides the data directory's own: postgresql://USER@HOST/DATABASE. No password: "
           "that is in ~/.pgpass, in the file of ?passfile=PATH or in $PGPASSWORD. Empty: none is shared.");
+ABSL_FLAG(std::vector<std::string>, store_retention, {},
+          "What to keep of the history of --store, whoever shipped it, as --retention: verdicts, errors and runs. One "
+          "daemon at a time removes the oldest. Empty: everything.");
 ABSL_FLAG(
     std::string, store_users, "node",
     "Whose runs of other daemons a caller owns, in the history of --store: \"node\": nobody's, a user or token of "
@@ -272,6 +275,15 @@ absl::Status read_flags(DaemonOptions* options) {
     const absl::Status checked = plumbline::check_store_url(options->store);
     if (!checked.ok()) return absl::InvalidArgumentError(absl::StrCat("--store: ", checked.message()));
   }
+  const auto store_keep = plumbline::parse_retention(absl::GetFlag(FLAGS_store_retention));
+  if (!store_keep.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--store-retention: ", store_keep.status().message()));
+  }
+  if (store_keep->golden.any()) {
+    return absl::InvalidArgumentError(
+        "--store-retention: expected verdicts, errors or runs, found golden: golden runs stay on their node");
+  }
+  options->store_keep = store_keep->retention;
   const std::string users = absl::GetFlag(FLAGS_store_users);
   options->store_users_are_shared = users == "fleet";
   if (users != "fleet" && users != "node") {

@@ -157,6 +157,10 @@ absl::Status Daemon::State::share_history() {
   sharing.turned_away = [](const std::string& what) {
     log_event(LogLevel::kWarning, "history_turned_away", {{"message", what}});
   };
+  sharing.retention = options.store_keep;
+  sharing.untidy = [](const std::string& why) {
+    log_event(LogLevel::kError, "retention_trouble", {{"message", StrCat("--store-retention: ", why)}});
+  };
   auto begun = open_shared_history(std::move(sharing), store.get(), outbox.get());
   if (!begun.ok()) return absl::Status(begun.status().code(), StrCat("--store: ", begun.status().message()));
   history = *std::move(begun);

@@ -45,6 +45,7 @@ struct DaemonOptions {
   std::string store;                    // URL of the history that daemons share; empty: none.
   bool store_users_are_shared = false;  // A user's or token's name there is the same person's on every node.
   KeepRules keep;
+  Retention store_keep;  // Of the shared history.
   std::string version;
   std::string commit;
   std::vector<std::pair<std::string, std::string>> flags;  // Names and values, none of them a secret.

@@ -50,6 +50,11 @@ class SharedHistory {
     std::function<void(ShipTrouble, const std::string& why)> lost = {};
     std::function<void()> back = {};
     std::function<void(const std::string& what)> turned_away = {};
+    // What of the shared history is kept, whoever shipped it; none: everything. Applied so often, and where that is not
+    // possible `untidy` takes why.
+    Retention retention = {};
+    absl::Duration tidy_every = absl::Minutes(1);
+    std::function<void(const std::string& why)> untidy = {};
   };
 
   virtual ~SharedHistory() = default;  // Ends a statement that runs; an attempt to connect is waited for.

@@ -68,6 +68,7 @@ struct Retention {
   KeepLimits verdicts;  // Bytes: of the whole database.
   KeepLimits errors;    // No bytes.
   KeepLimits runs;      // Runs go by when they were last seen, with all that is theirs. They have no limit of bytes.
+  bool any() const { return verdicts.any() || errors.any() || runs.any(); }
 };
 
 // Asked while a query runs; true: give it up, with CANCELLED.

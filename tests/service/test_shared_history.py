@@ -226,6 +226,8 @@ def test_each_daemon_answers_for_all(new_daemon: NewDaemon, server: PostgresServ
     ("flag", "said"),
     [
         ("--store-users=all", "expected node or fleet"),
+        ("--store-retention=golden=5", "expected verdicts, errors or runs"),
+        ("--store-retention=verdicts", "--store-retention"),
     ],
 )
 def test_what_the_shared_history_cannot_do_is_said(flag: str, said: str) -> None:

@@ -56,6 +56,15 @@ SharedReader::Parts make_reader(const SharedHistory::Options& options, const std
   return parts;
 }
 
+std::unique_ptr<SharedRetention> make_retention(const SharedHistory::Options& options) {
+  if (!options.retention.any()) return nullptr;
+  return std::make_unique<SharedRetention>(
+      SharedRetention::Options{{options.url, options.schema, options.connect_timeout, options.statement_timeout},
+                               options.retention,
+                               options.tidy_every,
+                               options.untidy});
+}
+
 std::string name(const StepIdentity& run) {
   return absl::StrCat(run.project, "/", run.job, "/", run.run, "/", run.rank);
 }
@@ -69,6 +78,7 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       instance_(random_name()),
       connection_({options_.url, options_.schema, options_.connect_timeout, options_.statement_timeout}),
       reader_(make_reader(options_, outbox->node())),
+      retention_(make_retention(options_)),
       stop_([this] {
         const std::lock_guard lock(mutex_);
         return end_ && Clock::now() >= *end_;
@@ -90,6 +100,7 @@ Shipper::~Shipper() {
 }
 
 void Shipper::finish(absl::Duration limit) {
+  retention_.reset();
   end_by(Clock::now() + (state().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
   thread_.join();
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/store/postgres/postgres.h"
+#include "server/store/postgres/retention.h"
 #include "server/store/records.h"
 #include "server/store/shared_history.h"
 
@@ -56,6 +57,7 @@ class Shipper final : public SharedHistory {
   const std::string instance_;  // Of this process: our own session that was cut off is not another daemon.
   const PostgresConnection connection_;
   SharedReader reader_;
+  std::unique_ptr<SharedRetention> retention_;  // Null: everything is kept.
   std::optional<RecordWriter> writer_;
   int joined_ = 0;                     // The session that has joined, by its process on the server; 0: none.
   std::map<std::string, bool> owned_;  // Within a transaction, by run: ours().

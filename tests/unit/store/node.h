@@ -52,6 +52,8 @@ class Node {
     options.host = "here";
     options.version = "1.0";
     options.same_users = same_users;
+    options.retention = retention;
+    options.tidy_every = absl::Milliseconds(20);
     options.statement_timeout = statement_timeout;
     options.retry_min = absl::Milliseconds(5);
     options.retry_max = absl::Milliseconds(100);
@@ -107,6 +109,7 @@ class Node {
   std::unique_ptr<SharedHistory> history;
   // Of share().
   bool same_users = false;
+  Retention retention;
   absl::Duration statement_timeout = absl::Milliseconds(500);
 
  private:
