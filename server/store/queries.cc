@@ -89,7 +89,8 @@ absl::StatusOr<std::vector<StoredVerdict>> Queries::list(const v1::Filter& filte
 absl::StatusOr<v1::Verdict> Queries::find(const std::string& id, const Visibility& seen, const Stop& stop) const {
   StepIdentity step;
   if (!parse_id(id, &step)) {
-    return absl::InvalidArgumentError(absl::StrCat("id: expected project/job/run/rank/step, found \"", id, "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("id: expected project/job/run/rank/step, found \"", id.substr(0, 600), "\""));
   }
   v1::Filter filter;
   filter.set_project(step.project);
