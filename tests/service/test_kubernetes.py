@@ -71,6 +71,19 @@ def test_they_fit_the_published_schemas(version: str) -> None:
         validate(document, version)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_shared_history_opens_its_own_way_out_alone(version: str) -> None:
+    (added,) = manifests(FOLDER / "history").values()
+    validate(added, version)
+    closed = manifests()["NetworkPolicy"]
+    assert closed["spec"]["egress"] == [] and added["metadata"]["name"] != closed["metadata"]["name"]
+    assert added["spec"]["podSelector"] == closed["spec"]["podSelector"]
+    assert added["spec"]["policyTypes"] == ["Egress"] and "ingress" not in added["spec"]
+    opened = {(port["protocol"], port["port"]) for way in added["spec"]["egress"] for port in way["ports"]}
+    assert opened == {("TCP", 5432), ("UDP", 53), ("TCP", 53)}
+    assert all(way["to"] for way in added["spec"]["egress"]), "no way without a destination, which would be any"
+
+
 def test_the_example_finds_the_socket() -> None:
     spec = yaml.safe_load((FOLDER / "example/job.yaml").read_text())["spec"]["template"]["spec"]
     (container,) = spec["containers"]
