@@ -237,8 +237,8 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
       if (auto valid = access->still(caller); !valid.ok()) return valid;
       return access->seen_by(caller);
     };
-    auto watch = std::make_shared<Watch>(FleetFeed(store_, parts_.shared), &disk_, context, *request, seen,
-                                         [this, context] { forget(context); });
+    auto watch = std::make_shared<Watch>(FleetFeed(store_, parts_.shared, [this] { return stopping_.load(); }), &disk_,
+                                         context, *request, seen, [this, context] { forget(context); });
     Watch* const reactor = watch.get();
     absl::Status refused = caller.ok() ? check(request->filter()) : caller.status();
     {

@@ -15,9 +15,9 @@ absl::Status FleetFeed::begin(bool include_past) {
     own_after_ = *last;
   }
   if (shared_ == nullptr || !shared_->state().ok()) return absl::OkStatus();
-  const auto cut = shared_->queries().cut({});
+  const auto cut = shared_->queries().cut(stop_);
   if (!cut.ok()) {
-    shared_->failed(cut.status());
+    failed(cut.status());
     return absl::OkStatus();
   }
   history_ = cut->history;
@@ -34,7 +34,7 @@ absl::StatusOr<FleetFeed::Page> FleetFeed::next(const v1::Filter& filter, const 
   if (shared_ != nullptr && shared_->state().ok()) {
     const absl::Status read = next_shared(filter, seen, limit, &page);
     if (absl::IsAborted(read) || absl::IsInvalidArgument(read)) return read;
-    if (!read.ok()) shared_->failed(read);
+    if (!read.ok()) failed(read);
   }
   const auto last = own_->queries().last_sequence();
   if (!last.ok()) return last.status();
@@ -51,9 +51,13 @@ absl::StatusOr<FleetFeed::Page> FleetFeed::next(const v1::Filter& filter, const 
   return page;
 }
 
+void FleetFeed::failed(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) shared_->failed(status);
+}
+
 absl::Status FleetFeed::next_shared(const v1::Filter& filter, const Visibility& seen, int limit, Page* page) {
   const Queries& queries = shared_->queries();
-  const auto cut = queries.cut({});
+  const auto cut = queries.cut(stop_);
   if (!cut.ok()) return cut.status();
   if (history_.empty()) {
     history_ = cut->history;
@@ -68,7 +72,7 @@ absl::Status FleetFeed::next_shared(const v1::Filter& filter, const Visibility& 
   there.part.through = of_past ? past_through_ : cut->shared_through;
   if (!of_past) there.part.but_of = shared_->node();
   const ListPlace place{after};
-  auto found = queries.list(filter, {}, &place, limit, /*whole=*/true, there, {});
+  auto found = queries.list(filter, {}, &place, limit, /*whole=*/true, there, stop_);
   if (!found.ok()) return found.status();
   page->more = !found->empty() || of_past;
   after = found->empty() ? std::max(after, there.part.through) : found->back().sequence;

@@ -25,8 +25,9 @@ class FleetFeed {
     bool more = false;                  // Ask again; otherwise once there was a commit.
   };
 
-  // Both must outlive the feed; `shared` may be null.
-  FleetFeed(SqlStore* own, SharedReader* shared) : own_(own), shared_(shared) {}
+  // Both must outlive the feed; `shared` may be null. What it asks of the shared history is given up once `stop` says
+  // so.
+  FleetFeed(SqlStore* own, SharedReader* shared, Stop stop = {}) : own_(own), shared_(shared), stop_(std::move(stop)) {}
 
   // From now on, or with all of the past first. Subscribe before. While the shared history is away the feed is of our
   // own; the others' verdicts follow when it is back, where it was there at the beginning or the past was asked for
@@ -41,10 +42,12 @@ class FleetFeed {
   void unsubscribe(std::pair<std::uint64_t, std::uint64_t> handles);
 
  private:
+  void failed(const absl::Status& status) const;
   absl::Status next_shared(const v1::Filter& filter, const Visibility& seen, int limit, Page* page);
 
   SqlStore* const own_;
   SharedReader* const shared_;
+  const Stop stop_;
   bool include_past_ = false;
   std::string history_;  // The shared one's identity, once it was asked.
   // Everything that matches up to these was told: of our own, and of the shared history first of the past, up to
