@@ -57,6 +57,23 @@ void add(const JobCounts& counts, v1::JobSummary* job) {
   if (last > job->last_seen()) *job->mutable_last_seen() = last;
 }
 
+// What a run that streams here audited our own history knows sooner.
+void take_newer(const google::protobuf::RepeatedPtrField<v1::RunCoverage>& own,
+                google::protobuf::RepeatedPtrField<v1::RunCoverage>* shared) {
+  for (const v1::RunCoverage& ours : own) {
+    const auto same = std::find_if(shared->begin(), shared->end(), [&](const v1::RunCoverage& theirs) {
+      return theirs.run() == ours.run() && theirs.rank() == ours.rank();
+    });
+    if (same != shared->end()) {
+      if (ours.steps() >= same->steps()) *same = ours;
+    } else if (shared->empty() || shared->Get(0).run() == ours.run()) {
+      *shared->Add() = ours;
+    }
+  }
+  std::sort(shared->begin(), shared->end(),
+            [](const v1::RunCoverage& a, const v1::RunCoverage& b) { return a.rank() < b.rank(); });
+}
+
 // The lower median of two lists of numbers of which one is in another history: the longer one's numbers about its
 // place are fetched alone.
 absl::StatusOr<double> median(std::uint64_t there, std::uint64_t here,
@@ -260,7 +277,15 @@ absl::StatusOr<std::vector<v1::JobSummary>> FleetReader::jobs_both(const std::st
     jobs.emplace(std::move(key), std::move(job));
   }
   // Nothing was shipped yet of the jobs that this adds, or the shared history did not take them.
-  for (v1::JobSummary& job : *own) jobs.emplace(Key{job.project(), job.job()}, std::move(job));
+  for (v1::JobSummary& job : *own) {
+    Key key{job.project(), job.job()};
+    const auto known = jobs.find(key);
+    if (known == jobs.end()) {
+      jobs.emplace(std::move(key), std::move(job));
+    } else if (counts.count(key) > 0) {
+      take_newer(job.coverage(), known->second.mutable_coverage());
+    }
+  }
   std::vector<v1::JobSummary> found;
   std::size_t bytes = 0;
   for (auto& [key, job] : jobs) {
@@ -296,6 +321,8 @@ absl::StatusOr<v1::JobSummary> FleetReader::job_both(const std::string& project,
   const auto counts = own_->queries().counts(filter, sides(seen, cut).here, stop);
   if (!counts.ok()) return counts.status();
   for (const auto& [key, counted] : *counts) add(counted, &*found);
+  const auto own = own_->queries().job(project, job, seen, stop);
+  if (own.ok()) take_newer(own->coverage(), found->mutable_coverage());
   return found;
 }
 
@@ -406,7 +433,7 @@ absl::StatusOr<v1::Stats> FleetReader::stats_both(const v1::Filter& filter, cons
   stats->set_operations(stats->operations() + own->operations());
   stats->set_opaque(stats->opaque() + own->opaque());
   stats->set_audit_seconds(stats->audit_seconds() + own->audit_seconds());
-  if (stats->coverage().empty()) *stats->mutable_coverage() = own->coverage();
+  take_newer(own->coverage(), stats->mutable_coverage());
   return stats;
 }
 
