@@ -157,3 +157,38 @@ def test_a_branch_that_is_no_tie_is_found(server: str) -> None:
 
     verdict = plumbline.compare(lambda: step(0.1), lambda: step(10.0), server)
     assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+CORNER = drawn(7, 40).clamp(min=0)  # Half of it is 0.
+ANGLES: dict[str, tuple[Program, Program]] = {
+    "relu of what is turned": (
+        lambda: {"y": torch.atan2(SIDE.clamp(max=0), B[:, 1])},
+        lambda: {"y": torch.atan2(-F.relu(-SIDE), B[:, 1])},
+    ),
+    "conjugate": (
+        lambda: {"y": torch.angle(torch.complex(-A[:, 0].abs(), CORNER)) * -1},
+        lambda: {"y": torch.angle(torch.complex(-A[:, 0].abs(), -CORNER))},
+    ),
+    "difference turned": (
+        lambda: {"y": torch.atan2(CORNER - CORNER.round(), B[:, 1])},
+        lambda: {"y": torch.atan2(-(CORNER.round() - CORNER), B[:, 1])},
+    ),
+    "rounded": (
+        lambda: {"y": torch.atan2(torch.round(SIDE * 0.4), B[:, 1])},
+        lambda: {"y": torch.atan2(torch.floor(SIDE * 0.4 + 0.5), B[:, 1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("target, reference", ANGLES.values(), ids=ANGLES)
+def test_the_sign_of_an_exact_zero_proves_nothing(server: str, target: Program, reference: Program) -> None:
+    verdict = plumbline.compare(target, reference, server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+def test_a_bug_beside_the_sign_of_a_zero_is_proven(server: str) -> None:
+    def loss(y: Tensor, mean: float) -> dict[str, Tensor]:
+        return {"loss": (torch.atan2(y, -A[:, 0].abs()) - mean).square().mean()}
+
+    verdict = plumbline.compare(lambda: loss(-CORNER, 0.5), lambda: loss(CORNER * -1 + 0, 0.6), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "server/bound/match/repeats.h"
 #include "server/bound/match/transplant.h"
 #include "server/bound/replay/constants.h"
 #include "server/bound/replay/taps.h"
@@ -181,7 +182,8 @@ class Matcher {
   }
 
  private:
-  // Draws of one content are one, whatever their order; the others go by module and order.
+  // Draws of one content are one, whatever their order; the others go by module and order, unless one program made a
+  // draw twice (repeats.h).
   void match_draws() {
     std::multimap<XXH64_hash_t, std::size_t> by_content;
     for (std::size_t i = 0; i < target_.leaves.size(); ++i)
@@ -189,6 +191,12 @@ class Matcher {
         by_content.emplace(digest(found_.target_values[i]), i);
     std::set<std::size_t> claimed;
     std::vector<std::size_t> left;
+    Repeats repeats(target_, reference_);
+    const auto claim = [&](std::size_t t, std::size_t r) {
+      claimed.insert(t);
+      found_.draws.emplace_back(target_.leaves[t].node, reference_.leaves[r].node);
+      repeats.add(target_.leaves[t].node, reference_.leaves[r].node);
+    };
     for (std::size_t r = 0; r < reference_.leaves.size(); ++r) {
       if (reference_.leaves[r].role != LeafRole::kRandom) continue;
       const auto same = [&]() -> std::optional<std::size_t> {
@@ -201,8 +209,7 @@ class Matcher {
         return std::nullopt;
       }();
       if (same) {
-        claimed.insert(*same);
-        found_.draws.emplace_back(target_.leaves[*same].node, reference_.leaves[r].node);
+        claim(*same, r);
       } else {
         left.push_back(r);
       }
@@ -211,9 +218,9 @@ class Matcher {
       const GraphLeaf& leaf = reference_.leaves[r];
       const auto named = by_name_.find(leaf.name);
       if (named != by_name_.end() && claimed.count(named->second) == 0 &&
-          one_distribution(draw_of(target_, target_.leaves[named->second].node), draw_of(reference_, leaf.node))) {
-        claimed.insert(named->second);
-        found_.draws.emplace_back(target_.leaves[named->second].node, leaf.node);
+          one_distribution(draw_of(target_, target_.leaves[named->second].node), draw_of(reference_, leaf.node)) &&
+          repeats.fit(target_.leaves[named->second].node, leaf.node)) {
+        claim(named->second, r);
         match_named(r);
       } else if (!found_.reference_values[r]) {
         found_.missing.push_back(leaf.name);

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "server/bound/match/repeats.h"
+
 namespace plumbline {
 namespace {
 
@@ -74,6 +76,15 @@ bool one_stream(const MatchSide& target, const Draw& ours, const MatchSide& refe
   return true;
 }
 
+// Those that are matched already.
+Repeats matched_draws(const Graph& target, const Graph& reference, const Correspondence& found) {
+  Repeats repeats(target, reference);
+  for (const auto& [ours, theirs] : found.draws) repeats.add(ours, theirs);
+  for (const MatchedItem& item : found.items)
+    if (item.in_reference && item.counterpart) repeats.add(*item.counterpart, item.item);
+  return repeats;
+}
+
 bool match_draws(const MatchSide& target, const MatchSide& reference, bool by_content, Correspondence* found) {
   using Key = std::pair<std::string, std::int64_t>;  // Family, elements.
   std::map<Key, std::vector<const Draw*>> ours;
@@ -82,20 +93,29 @@ bool match_draws(const MatchSide& target, const MatchSide& reference, bool by_co
       return item.in_reference == in_reference && item.evidence == Evidence::kNone && item.item == draw.leaf;
     });
   };
+  const auto settle = [&](NodeId own, NodeId theirs, Evidence evidence) {
+    std::erase_if(found->items, [&](const MatchedItem& item) {
+      return item.evidence == Evidence::kNone && item.item == (item.in_reference ? theirs : own);
+    });
+    found->items.push_back({evidence, true, theirs, own});
+  };
   for (const Draw& draw : target.graph.draws)
     if (open(false, draw)) ours[{draw.family, count(target.graph.nodes[draw.leaf].shape)}].push_back(&draw);
+  Repeats repeats = matched_draws(target.graph, reference.graph, *found);
   bool any = false;
   for (const Draw& draw : reference.graph.draws) {
     if (!open(true, draw)) continue;
     const Shape& shape = reference.graph.nodes[draw.leaf].shape;
     std::vector<const Draw*>& candidates = ours[{draw.family, count(shape)}];
     LeafValue& value = value_at(reference.graph, draw.leaf, &found->reference_values);
-    const auto chosen = !by_content ? candidates.begin() : std::ranges::find_if(candidates, [&](const Draw* candidate) {
+    const auto chosen = std::ranges::find_if(candidates, [&](const Draw* candidate) {
+      if (!by_content) return repeats.fit(candidate->leaf, draw.leaf);
       return one_stream(target, *candidate, reference, draw,
                         value_at(target.graph, candidate->leaf, &found->target_values), value);
     });
     if (chosen == candidates.end()) continue;
     const Draw& counterpart = **chosen;
+    repeats.add(counterpart.leaf, draw.leaf);
     candidates.erase(chosen);
     const Array numbers = value_at(target.graph, counterpart.leaf, &found->target_values);
     const bool one = one_distribution(target, counterpart, reference, draw);
@@ -104,11 +124,18 @@ bool match_draws(const MatchSide& target, const MatchSide& reference, bool by_co
                                  counterpart.place[1].number != draw.place[1].number);
     if (!taken) found->draws.emplace_back(counterpart.leaf, draw.leaf);
     value = (taken ? taken : numbers).reshape(shape);
-    std::erase_if(found->items, [&](const MatchedItem& item) {
-      return item.evidence == Evidence::kNone && item.item == (item.in_reference ? draw.leaf : counterpart.leaf);
-    });
-    found->items.push_back(
-        {rounded || by_content ? Evidence::kRounding : Evidence::kNamed, true, draw.leaf, counterpart.leaf});
+    settle(counterpart.leaf, draw.leaf, rounded || by_content ? Evidence::kRounding : Evidence::kNamed);
+    any = true;
+  }
+  if (by_content) return any;
+  // What the reference drew again, as a region that is computed twice does, is what it drew before.
+  for (const Draw& draw : reference.graph.draws) {
+    const auto same = open(true, draw) ? repeats.added_with(draw.leaf) : std::nullopt;
+    if (!same) continue;
+    value_at(reference.graph, draw.leaf, &found->reference_values) =
+        value_at(reference.graph, same->second, &found->reference_values)
+            .reshape(reference.graph.nodes[draw.leaf].shape);
+    settle(same->first, draw.leaf, Evidence::kNamed);
     any = true;
   }
   return any;

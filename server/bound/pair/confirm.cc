@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/wide/compare.h"
+#include "server/bound/match/decisions.h"
 #include "server/bound/pair/drill.h"
 #include "server/bound/pair/zeros.h"
 #include "server/bound/replay/taps.h"
@@ -106,13 +107,21 @@ void allow_zeros(const BoundsInput& input, const Gap& gap, const std::vector<Pro
   }
   if (failing.empty()) return;
   const PairReplays& replays = gap.replays();
-  const std::vector<double> ours = moved_by_zeros(*input.target, replays.target, replays.target_leaves,
-                                                  replays.target_overrides, replays.target_shared, failing),
-                            theirs = moved_by_zeros(*input.reference, replays.reference, replays.reference_leaves,
-                                                    replays.reference_overrides, replays.reference_shared, other);
+  const auto moved = [&](auto by) {
+    return std::pair(by(*input.target, replays.target, replays.target_leaves, replays.target_overrides,
+                        replays.target_shared, failing),
+                     by(*input.reference, replays.reference, replays.reference_leaves, replays.reference_overrides,
+                        replays.reference_shared, other));
+  };
+  const auto [ours, theirs] = moved(moved_by_zeros);
+  const auto [our_negative, their_negative] = moved(moved_by_negative_zeros);
   for (std::size_t p = 0; p < failing.size(); ++p) {
     Answer& answer = *of[p];
-    const double jump = kTries * (ours[p] + theirs[p]) / gap.scale(failing[p]);
+    const double scale = gap.scale(failing[p]);
+    double jump = kTries * (ours[p] + theirs[p]) / scale;
+    // Without a -0 the programs may agree; a bug beside it stays.
+    const double apart = std::fabs(our_negative[p] - their_negative[p]) / scale, off = kReplayError * apart;
+    if (std::fabs(answer.deviation - apart) <= answer.envelope + off) jump = std::fmax(jump, apart + off);
     if (answer.deviation > answer.envelope + jump) continue;
     if (std::isnan(answer.doubt)) answer.doubt = answer.envelope;
     answer.freedom += jump;

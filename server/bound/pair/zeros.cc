@@ -92,6 +92,46 @@ std::vector<Zeros> find_zeros(const Graph& graph, const Replay& replay, const Ov
   return all;
 }
 
+// The inputs by whose sign, where they are zero, the operation jumps: which side of a cut an angle lies on, which
+// infinity a quotient is.
+std::vector<NodeId> signed_inputs(const Node& node) {
+  switch (node.primitive) {
+    case Primitive::kAtan2:
+      return node.inputs;
+    case Primitive::kReciprocal:
+      return {node.inputs[0]};
+    case Primitive::kDiv:
+      return {node.inputs[1]};
+    default:
+      return {};
+  }
+}
+
+// The value with 0 for every -0; empty: it has none.
+Array without_negative_zeros(const Array& value) {
+  Array positive = Array::uninitialized(value.shape());
+  const Array x = value.materialize().on_host();
+  bool some = false;
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    some = some || (x.data()[i] == 0 && std::signbit(x.data()[i]));
+    positive.data()[i] = x.data()[i] + 0.0;
+  }
+  return some ? positive : Array();
+}
+
+// What was computed as -0, where something tells it from 0. Mathematics has one zero: -(a - b) is b - a.
+Overrides negative_zeros(const Graph& graph, const Replay& replay, const std::vector<bool>& read) {
+  Overrides positive;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (!read[id] || !replay.has(id)) continue;
+    for (NodeId input : signed_inputs(graph.nodes[id])) {
+      if (graph.nodes[input].primitive == Primitive::kLeaf || positive.count(input) != 0) continue;
+      if (const Array value = without_negative_zeros(replay.value(input))) positive[input] = value;
+    }
+  }
+  return positive;
+}
+
 // Every sign turned, or, with `bits`, each as it is drawn.
 Array with_other_signs(const Zeros& zeros, std::mt19937_64* bits) {
   Array changed = Array::uninitialized(zeros.value.shape());
@@ -113,36 +153,70 @@ double moved_along(const Array& weights, const Array& a, const Array& b) {
   return sum;
 }
 
+// One program's functionals, and what they read.
+class Functionals {
+ public:
+  Functionals(const Graph& graph, const Replay& replay, const std::vector<LeafValue>& leaves,
+              const Overrides& overrides, const std::vector<bool>& shared, const std::vector<Probe>& probes)
+      : graph_(graph), replay_(replay), leaves_(leaves), probes_(probes), fixed_(overrides) {
+    for (const Probe& probe : probes)
+      for (const Probe::Part& part : probe.parts)
+        std::ranges::copy(nodes_of(graph.taps[part.tap]), back_inserter(wanted_));
+    read_ = ancestors(graph, wanted_);
+    for (NodeId id = 0; id < shared.size(); ++id)
+      if (shared[id] && read_[id] && replay.has(id) && overrides.count(id) == 0) fixed_[id] = replay.value(id);
+  }
+
+  const std::vector<NodeId>& wanted() const { return wanted_; }
+  const std::vector<bool>& read() const { return read_; }
+
+  // How far they go with these values: by probe.
+  std::vector<double> moved(Overrides given) const {
+    given.insert(fixed_.begin(), fixed_.end());
+    const Replay other = plumbline::replay(graph_, leaves_, Precision::kExact, given, &replay_, nullptr, &wanted_);
+    std::vector<double> by(probes_.size(), 0);
+    for (std::size_t p = 0; p < probes_.size(); ++p)
+      for (const Probe::Part& part : probes_[p].parts)
+        by[p] += moved_along(part.weights.array(), seen_value(graph_.taps[part.tap], other),
+                             seen_value(graph_.taps[part.tap], replay_));
+    return by;
+  }
+
+ private:
+  const Graph& graph_;
+  const Replay& replay_;
+  const std::vector<LeafValue>& leaves_;
+  const std::vector<Probe>& probes_;
+  Overrides fixed_;
+  std::vector<NodeId> wanted_;
+  std::vector<bool> read_;
+};
+
 }  // namespace
 
 std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, const std::vector<LeafValue>& leaves,
                                    const Overrides& overrides, const std::vector<bool>& shared,
                                    const std::vector<Probe>& probes) {
   std::vector<double> moved(probes.size(), 0);
-  std::vector<NodeId> wanted;
-  for (const Probe& probe : probes)
-    for (const Probe::Part& part : probe.parts)
-      std::ranges::copy(nodes_of(graph.taps[part.tap]), back_inserter(wanted));
-  const std::vector<Zeros> zeros = find_zeros(graph, replay, overrides, wanted);
-  if (zeros.empty()) return moved;
-  Overrides fixed = overrides;
-  const std::vector<bool> read = ancestors(graph, wanted);
-  for (NodeId id = 0; id < shared.size(); ++id)
-    if (shared[id] && read[id] && replay.has(id) && overrides.count(id) == 0) fixed[id] = replay.value(id);
+  const Functionals functionals(graph, replay, leaves, overrides, shared, probes);
+  const std::vector<Zeros> zeros = find_zeros(graph, replay, overrides, functionals.wanted());
   std::mt19937_64 bits(1);
-  for (int sample = 0; sample < kSamples; ++sample) {
-    Overrides given = fixed;
-    for (const Zeros& each : zeros) given[each.node] = with_other_signs(each, sample == 0 ? nullptr : &bits);
-    const Replay other = plumbline::replay(graph, leaves, Precision::kExact, given, &replay, nullptr, &wanted);
-    for (std::size_t p = 0; p < probes.size(); ++p) {
-      double by = 0;
-      for (const Probe::Part& part : probes[p].parts)
-        by += moved_along(part.weights.array(), seen_value(graph.taps[part.tap], other),
-                          seen_value(graph.taps[part.tap], replay));
-      moved[p] = std::fmax(moved[p], std::fabs(by));
-    }
+  for (int sample = 0; sample < kSamples && !zeros.empty(); ++sample) {
+    Overrides signs;
+    for (const Zeros& each : zeros) signs[each.node] = with_other_signs(each, sample == 0 ? nullptr : &bits);
+    const std::vector<double> by = functionals.moved(std::move(signs));
+    for (std::size_t p = 0; p < probes.size(); ++p) moved[p] = std::fmax(moved[p], std::fabs(by[p]));
   }
   return moved;
+}
+
+std::vector<double> moved_by_negative_zeros(const Graph& graph, const Replay& replay,
+                                            const std::vector<LeafValue>& leaves, const Overrides& overrides,
+                                            const std::vector<bool>& shared, const std::vector<Probe>& probes) {
+  const Functionals functionals(graph, replay, leaves, overrides, shared, probes);
+  Overrides positive = negative_zeros(graph, replay, functionals.read());
+  if (positive.empty()) return std::vector<double>(probes.size(), 0);
+  return functionals.moved(std::move(positive));
 }
 
 }  // namespace plumbline

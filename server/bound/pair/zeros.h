@@ -6,6 +6,10 @@
 // by its mathematics, and two executions of one program may differ by the whole jump. Decisions that both programs take
 // are matched (match/decisions.h); this is for whatever jumps, whether we know of it or not: an accusation asks whether
 // it would stand had these values come out with other signs.
+//
+// What is exactly zero has one sign in mathematics and two in floating point: -(a - b) is b - a. Where something tells
+// them apart (an angle at its cut, the infinity that a quotient is), two programs are compared as if no -0 had been
+// computed.
 #pragma once
 
 #include "server/bound/input.h"
@@ -19,5 +23,10 @@ namespace plumbline {
 std::vector<double> moved_by_zeros(const Graph& graph, const Replay& replay, const std::vector<LeafValue>& leaves,
                                    const Overrides& overrides, const std::vector<bool>& shared,
                                    const std::vector<Probe>& probes);
+
+// How far the functionals go, signed, when what was computed as -0 comes out as 0 wherever something tells these apart.
+std::vector<double> moved_by_negative_zeros(const Graph& graph, const Replay& replay,
+                                            const std::vector<LeafValue>& leaves, const Overrides& overrides,
+                                            const std::vector<bool>& shared, const std::vector<Probe>& probes);
 
 }  // namespace plumbline

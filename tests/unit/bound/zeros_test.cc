@@ -26,7 +26,7 @@ struct Program {
     return builder.op(primitive, std::move(inputs), {1}, Format::kFloat64);
   }
 
-  double moved(NodeId used, std::vector<NodeId> shared = {}) {
+  double moved(NodeId used, std::vector<NodeId> shared = {}, decltype(&moved_by_zeros) by = moved_by_zeros) {
     builder.tap("used", TapKind::kValue, used, {0});
     const Graph& graph = builder.graph;
     const std::vector<LeafValue> leaves = leaf_values(graph);
@@ -34,7 +34,7 @@ struct Program {
     std::vector<bool> decided(graph.nodes.size(), false);
     for (NodeId id : shared) decided[id] = true;
     const std::vector<Probe> probes{scalar_probe({0, "used", {1}, 1})};
-    return moved_by_zeros(graph, exact, leaves, {}, decided, probes).front();
+    return by(graph, exact, leaves, {}, decided, probes).front();
   }
 
   GraphBuilder builder;
@@ -68,6 +68,19 @@ TEST(Zeros, WhatIsContinuousMovesByARounding) {
 TEST(Zeros, ADifferenceOfWholeNumbersIsZeroAnywhere) {
   Program program(1, 2, 3);
   EXPECT_EQ(program.moved(program.op(Primitive::kAtan2, {program.d, program.minus_one})), 0);
+}
+
+TEST(Zeros, TheSignOfAnExactZeroIsNoMathematics) {
+  Program program(1, 2, 3);
+  const NodeId negative = program.op(Primitive::kNeg, {program.d});
+  const NodeId angle = program.op(Primitive::kAtan2, {negative, program.minus_one});
+  EXPECT_DOUBLE_EQ(program.moved(angle, {}, moved_by_negative_zeros), 2 * std::numbers::pi);
+}
+
+TEST(Zeros, ASignThatNothingTellsApartMovesNothing) {
+  Program program(1, 2, 3);
+  const NodeId negative = program.op(Primitive::kNeg, {program.d});
+  EXPECT_EQ(program.moved(program.op(Primitive::kAdd, {negative, program.minus_one}), {}, moved_by_negative_zeros), 0);
 }
 
 TEST(Zeros, WhatIsNotZeroKeepsItsSign) {
