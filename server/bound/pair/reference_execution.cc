@@ -16,12 +16,14 @@ std::optional<ReferenceFault> find_reference_fault(const BoundsInput& input) {
     if (!leaf) return std::nullopt;  // Not all of what it executed with was kept.
   const Replay exact = replay(graph, leaves, Precision::kExact);
   const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
+  const Replay followed =
+      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   std::vector<std::size_t> taps;
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
-    if (all_finite(observed_value(graph.taps[i])) && all_finite(replayed_value(graph.taps[i], exact)))
+    if (all_finite(observed_value(graph.taps[i])) && all_finite(replayed_value(graph.taps[i], followed)))
       taps.push_back(i);
   Bounds found;
-  judge_between_observed(own, leaves, exact, decisions, taps, &found);
+  judge_between_observed(own, leaves, followed, decisions, taps, &found);
   if (!found.illegal_values.empty()) {
     const IllegalValue& first = found.illegal_values.front();
     return ReferenceFault{first.node, "", first.deviation, first.bound};
