@@ -109,8 +109,30 @@ void add_standouts(const BoundsInput& input, const Gap& gap, const Replay* follo
   }
 }
 
+// Notes of what agrees by freedom alone whether it does so only by that of open decisions: which way they went is known
+// of our replays, and that they went otherwise in the executions is not.
+void note_jumps(const BoundsInput& input, const PairReplays& replays, const Correspondence& match,
+                const std::vector<PairedTap>& pairs, const std::vector<Probe>& probes, std::vector<Answer>* answers) {
+  if (replays.target_jumps.empty() && replays.reference_jumps.empty()) return;
+  // Grids that were taken for formats are rounded in any way.
+  if (!match.target_grids.empty() || !match.reference_grids.empty()) return;
+  std::vector<std::size_t> asked;
+  std::vector<Probe> again;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    if (!(*answers)[p].by_freedom || !(*answers)[p].passed()) continue;
+    asked.push_back(p);
+    again.push_back(probes[p]);
+  }
+  if (again.empty()) return;
+  PairReplays settled = replays;
+  for (NodeId node : replays.target_jumps) settled.target_slack.freedoms.erase(node);
+  for (NodeId node : replays.reference_jumps) settled.reference_slack.freedoms.erase(node);
+  const std::vector<Answer> found = Gap(input, settled, pairs).ask(again);
+  for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
+}
+
 // The same questions under another correspondence, with its own stand-outs.
-Asked asked_again(const BoundsInput& input, const Gap& gap, const Asked& before) {
+Asked asked_again(const BoundsInput& input, const Gap& gap, const Correspondence& match, const Asked& before) {
   Asked asked;
   add_answers(gap, before.probes, &asked);
   asked.planned = before.planned;
@@ -127,6 +149,7 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Asked& before)
   }
   std::uint64_t elements = 0;
   add_standouts(input, gap, nullptr, &asked, &elements);
+  note_jumps(input, gap.replays(), match, gap.pairs(), asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
   return asked;
 }
@@ -315,7 +338,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
   if (with_numbers.target_slack.freedoms.size() + with_numbers.reference_slack.freedoms.size() >
       strict.target_slack.freedoms.size() + strict.reference_slack.freedoms.size()) {
     const Gap gap(input, with_numbers, pairs);
-    const Asked asked = asked_again(input, gap, before);
+    const Asked asked = asked_again(input, gap, bounds->match, before);
     if (asked.passed()) {
       set_answers(asked, bounds);
       bounds->free_numbers = true;
@@ -325,7 +348,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
   const WidePair wide = with_master_copies(input, bounds->match, own_reference_leaves);
   if (wide.format != Format::kUnknown) {
     const Gap gap(input, wide.replays, pairs);
-    const Asked asked = asked_again(input, gap, before);
+    const Asked asked = asked_again(input, gap, bounds->match, before);
     if (asked.passed()) {
       set_answers(asked, bounds);
       bounds->policy = wide.format;
@@ -338,8 +361,10 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
     exchanged.reference_computed.clear();
     std::uint64_t shared = 0;
     const PairReplays replays = replay_pair(input, target_exact, &exchanged, &shared);
+    // The draws' own order brings decisions together; one that parts them frees what they decide, and explains nothing.
+    if (exchanged.open_decisions > bounds->match.open_decisions) continue;
     const Gap gap(input, replays, pairs);
-    const Asked asked = asked_again(input, gap, before);
+    const Asked asked = asked_again(input, gap, exchanged, before);
     if (!asked.passed()) continue;
     set_answers(asked, bounds);
     bounds->match = std::move(exchanged);
@@ -353,35 +378,13 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
   std::uint64_t shared = 0;
   const PairReplays replays = replay_pair(input, target_exact, &own, &shared);
   const Gap gap(input, replays, pairs);
-  const Asked asked = asked_again(input, gap, before);
+  const Asked asked = asked_again(input, gap, own, before);
   if (!asked.passed()) return false;
   set_answers(asked, bounds);
   own.drifted.clear();
   own.foreign_state.clear();
   bounds->match = std::move(own);
   return true;
-}
-
-// Notes of what agrees by freedom alone whether it does so only by that of open decisions: which way they went is known
-// of our replays, and that they went otherwise in the executions is not.
-void note_jumps(const BoundsInput& input, const PairReplays& replays, const Correspondence& match,
-                const std::vector<PairedTap>& pairs, const std::vector<Probe>& probes, std::vector<Answer>* answers) {
-  if (replays.target_jumps.empty() && replays.reference_jumps.empty()) return;
-  // Grids that were taken for formats are rounded in any way.
-  if (!match.target_grids.empty() || !match.reference_grids.empty()) return;
-  std::vector<std::size_t> asked;
-  std::vector<Probe> again;
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    if (!(*answers)[p].by_freedom || !(*answers)[p].passed()) continue;
-    asked.push_back(p);
-    again.push_back(probes[p]);
-  }
-  if (again.empty()) return;
-  PairReplays settled = replays;
-  for (NodeId node : replays.target_jumps) settled.target_slack.freedoms.erase(node);
-  for (NodeId node : replays.reference_jumps) settled.reference_slack.freedoms.erase(node);
-  const std::vector<Answer> found = Gap(input, settled, pairs).ask(again);
-  for (std::size_t i = 0; i < asked.size(); ++i) (*answers)[asked[i]].by_jumps = !found[i].passed();
 }
 
 // Of data that Python handed back, the largest number stands for all: each is known as far, relative to its size.
