@@ -30,6 +30,9 @@ Expr flat_images(Expr x, const Images& images) { return reshape(x, {images.count
 std::size_t spatial_of(Call& call) { return call.base().find("3d") == std::string_view::npos ? 2 : 3; }
 
 Sizes last_sizes(const Shape& shape, std::size_t spatial) {
+  if (shape.size() < spatial)
+    throw LowerError("a result of " + std::to_string(spatial) + " dimensions and more was expected, found shape " +
+                     to_string(shape));
   return {shape.end() - static_cast<std::ptrdiff_t>(spatial), shape.end()};
 }
 
