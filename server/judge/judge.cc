@@ -132,7 +132,9 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
   }
   if (undecided != nullptr) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kRange,
-           "Exact arithmetic is not finite at tap " + undecided->tap + ", and the execution differs from our replay.");
+           "Exact arithmetic gives no finite number at tap " + undecided->tap +
+               ", or the result is not defined (several values written to one place), and the execution differs from "
+               "our replay.");
     return true;
   }
   return false;

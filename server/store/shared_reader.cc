@@ -11,7 +11,7 @@ SharedReader::SharedReader(Parts parts)
       name_(absl::StrCat(parts.host, "/", parts.node)),
       same_users_(parts.same_users),
       queries_(std::move(parts.readers), parts.node),
-      watch_(std::move(parts.watch)) {}
+      listeners_(std::move(parts.watch)) {}
 
 Visibility SharedReader::seen(Visibility here) const {
   if (!same_users_) here.node = node_;
@@ -34,29 +34,10 @@ void SharedReader::answers() {
     if (state_.ok()) return;
     state_ = absl::OkStatus();
   }
-  notify();
+  listeners_.notify();
 }
 
-std::uint64_t SharedReader::subscribe(std::function<void()> listener) {
-  std::uint64_t handle = 0;
-  {
-    const std::lock_guard lock(listeners_mutex_);
-    handle = ++last_handle_;
-    listeners_.emplace(handle, std::move(listener));
-  }
-  const std::lock_guard lock(watch_mutex_);
-  if (watch_ && !watching_) watching_ = watch_([this] { notify(); });
-  return handle;
-}
-
-void SharedReader::unsubscribe(std::uint64_t handle) {
-  const std::lock_guard lock(listeners_mutex_);
-  listeners_.erase(handle);
-}
-
-void SharedReader::notify() {
-  const std::lock_guard lock(listeners_mutex_);
-  for (const auto& [handle, listener] : listeners_) listener();
-}
+std::uint64_t SharedReader::subscribe(std::function<void()> listener) { return listeners_.add(std::move(listener)); }
+void SharedReader::unsubscribe(std::uint64_t handle) { listeners_.remove(handle); }
 
 }  // namespace plumbline

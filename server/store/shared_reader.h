@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/store/listeners.h"
 #include "server/store/queries.h"
 #include "server/store/visibility.h"
 
@@ -20,8 +20,7 @@ class SharedReader {
  public:
   struct Parts {
     std::vector<std::unique_ptr<SqlConnection>> readers;  // VerdictStore::kReaders of them.
-    // As SqlParts::watch.
-    std::function<std::shared_ptr<void>(std::function<void()> notify)> watch;
+    Listeners::Watch watch;
     std::string node, host;  // Of this daemon.
     // Whether an owner's name ("uid:1000", "token:ci") is the same person's on every node.
     bool same_users = false;
@@ -45,19 +44,12 @@ class SharedReader {
   void unsubscribe(std::uint64_t handle);
 
  private:
-  void notify();
-
   const std::string node_, name_;
   const bool same_users_;
   const Queries queries_;
   mutable std::mutex mutex_;
   absl::Status state_ = absl::UnavailableError("it was not reached yet");
-  std::mutex listeners_mutex_;  // Held while listeners run.
-  std::map<std::uint64_t, std::function<void()>> listeners_;
-  std::uint64_t last_handle_ = 0;
-  std::mutex watch_mutex_;
-  const std::function<std::shared_ptr<void>(std::function<void()>)> watch_;
-  std::shared_ptr<void> watching_;  // Last: it calls notify().
+  Listeners listeners_;
 };
 
 }  // namespace plumbline

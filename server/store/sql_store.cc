@@ -2,12 +2,12 @@
 
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/store/commit_queue.h"
+#include "server/store/listeners.h"
 #include "server/store/queries.h"
 #include "server/store/records.h"
 #include "server/store/removal.h"
@@ -28,10 +28,10 @@ class SqlStoreImpl final : public SqlStore {
         writer_(std::move(writer)),
         points_(std::move(parts.points)),
         queries_(std::move(parts.readers)),
-        watch_(std::move(parts.watch)),
+        listeners_(std::move(parts.watch)),
         queue_(
-            connection_.get(), kPendingMax, std::move(parts.lost), [this] { notify(); }, std::move(parts.trouble),
-            std::move(parts.timed)) {}
+            connection_.get(), kPendingMax, std::move(parts.lost), [this] { listeners_.notify(); },
+            std::move(parts.trouble), std::move(parts.timed)) {}
 
   void open_run(const StepIdentity& run, const std::string& owner, const std::string& client, Done done) override {
     queue_.push([this, run, owner, client, time = now_us()](
@@ -125,29 +125,10 @@ class SqlStoreImpl final : public SqlStore {
 
   bool takes_records() const override { return !queue_.failing(); }
 
-  std::uint64_t subscribe(std::function<void()> listener) override {
-    std::uint64_t handle = 0;
-    {
-      const std::lock_guard lock(listeners_mutex_);
-      handle = ++last_handle_;
-      listeners_.emplace(handle, std::move(listener));
-    }
-    const std::lock_guard lock(watch_mutex_);
-    if (watch_ && !watching_) watching_ = watch_([this] { notify(); });
-    return handle;
-  }
-
-  void unsubscribe(std::uint64_t handle) override {
-    std::lock_guard lock(listeners_mutex_);  // Held while listeners run.
-    listeners_.erase(handle);
-  }
+  std::uint64_t subscribe(std::function<void()> listener) override { return listeners_.add(std::move(listener)); }
+  void unsubscribe(std::uint64_t handle) override { listeners_.remove(handle); }
 
  private:
-  void notify() {
-    std::lock_guard lock(listeners_mutex_);
-    for (const auto& [handle, listener] : listeners_) listener();
-  }
-
   // Commits `some` again and again, others in between, until it says that there is no more.
   void in_steps(std::function<absl::StatusOr<bool>()> some, Stop stop, Done done) {
     auto more = std::make_shared<bool>(false);
@@ -164,19 +145,14 @@ class SqlStoreImpl final : public SqlStore {
         });
   }
 
-  // In the order of construction; the last two, first to go, use all of the others.
+  // In the order of construction; the last, first to go, uses all of the others.
   const std::shared_ptr<void> held_;
   const std::unique_ptr<SqlConnection> connection_;
   RecordWriter writer_;
   PointQueries points_;
   Queries queries_;
-  std::mutex listeners_mutex_;
-  std::map<std::uint64_t, std::function<void()>> listeners_;
-  std::uint64_t last_handle_ = 0;
-  std::mutex watch_mutex_;
-  const std::function<std::shared_ptr<void>(std::function<void()>)> watch_;
+  Listeners listeners_;
   CommitQueue queue_;
-  std::shared_ptr<void> watching_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/store/listeners.h"
 #include "server/store/queries.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
@@ -25,7 +26,7 @@ struct SqlParts {
   std::function<absl::Status()> lost;
   // Begins to call `notify` when verdicts were committed by another process; what it returns ends that, and waits for a
   // call that runs. Asked once, at the first subscription. Empty: no other process writes.
-  std::function<std::shared_ptr<void>(std::function<void()> notify)> watch;
+  Listeners::Watch watch;
   // Takes lines for the log, as SqliteOptions::trouble. May be empty.
   std::function<void(const std::string&)> trouble;
   // Takes the times of commits, as SqliteOptions::timed. May be empty.

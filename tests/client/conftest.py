@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from recording_daemon import RecordingDaemon
 
+from plumbline.daemon import private
+
 
 @pytest.fixture
 def daemon(tmp_path):
@@ -19,6 +21,13 @@ def daemon(tmp_path):
     daemon.start()
     yield daemon
     daemon.stop()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The address of a real daemon, for a file's tests."""
+    with private() as address:
+        yield address
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,15 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 Program = Callable[[], dict[str, Tensor]]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def normal(seed: int, *shape: int) -> Tensor:

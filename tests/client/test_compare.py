@@ -17,12 +17,6 @@ from plumbline import daemon, dump
 from plumbline.v1 import audit_pb2
 
 
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
-
-
 class Programs:
     """A small network's loss and gradient: at once, in two parts, and in two parts of which each counts the same."""
 

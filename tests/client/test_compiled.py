@@ -12,15 +12,8 @@ from recording_daemon import RecordingDaemon
 from torch import Tensor, fx, nn
 
 import plumbline
-from plumbline import daemon as private
 
 WIDTH = 8
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with private.private() as address:
-        yield address
 
 
 @pytest.fixture(autouse=True)

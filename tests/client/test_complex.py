@@ -1,6 +1,6 @@
 """Complex tensors: judged like the real numbers that they are made of, in whole steps and in partial ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +9,6 @@ from torch import view_as_complex as paired
 from torch import view_as_real as parts
 
 import plumbline
-from plumbline import daemon as daemons
 
 Program = Callable[[], dict[str, Tensor]]
 
@@ -81,12 +80,6 @@ CASES: dict[str, tuple[Program, Program, Program]] = {
         one(lambda: parts(A * (1.0 + 0.1j) * B).flatten(1).bfloat16()),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with daemons.private() as address:
-        yield address
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
@@ -11,17 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import plumbline
-from plumbline import convolutions, daemon
+from plumbline import convolutions
 from plumbline.v1.trace_pb2 import Op
 
 NARROW = [torch.bfloat16, torch.float16]
 HALF_OF_LAST_PLACE = {torch.bfloat16: 2.0**8, torch.float16: 2.0**11}  # Of it and 1 the sum is halfway, and 1 is lost.
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with daemon.private() as address:
-        yield address
 
 
 def without_onednn() -> AbstractContextManager[None]:

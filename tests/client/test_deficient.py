@@ -6,13 +6,6 @@ import torch
 from torch import Tensor
 
 import plumbline
-from plumbline import daemon
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def column(rows: int) -> Tensor:

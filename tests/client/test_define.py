@@ -9,17 +9,10 @@ from own_kernels import wrong
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 from plumbline.definition import definitions
 
 ownlib = torch.ops.ownlib
 Taps = dict[str, Tensor]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +39,7 @@ class Network(nn.Module):
         return self.outer(self.norm(self.inner(x), self.weight, 1e-6))
 
 
-CALL = "test_define.py:46"
+CALL = f"test_define.py:{Network.forward.__code__.co_firstlineno + 1}"
 X, Y = torch.randn(12, 24, generator=torch.Generator().manual_seed(1)), torch.ones(12, 8)
 
 

@@ -10,14 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
-
 
 FILLED: dict[str, Callable[[], Tensor]] = {
     "full bool": lambda: torch.full((3,), 2.5, dtype=torch.bool),

@@ -13,19 +13,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plumbline
-from plumbline import daemon
 from plumbline.defined import _outside_of_dispatch
 from plumbline.definition import UNTOLD, WORKSPACE
 from plumbline.formulas import formulas
 
 aten = torch.ops.aten
 Program = Callable[[], Tensor]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def values(seed: int, *shape: int) -> Tensor:

@@ -7,13 +7,6 @@ import torch
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def cosine_rate(form: str) -> dict[str, Tensor]:

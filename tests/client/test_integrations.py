@@ -12,17 +12,10 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import plumbline
-from plumbline import daemon
 from plumbline.integrations.accelerate import audited
 from plumbline.integrations.transformers import AuditCallback
 
 STEPS = 3
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Sentences(torch.utils.data.Dataset):

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from plumbline import daemon
 from plumbline.integrations.lightning import AuditCallback
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Regression(lightning.LightningModule):

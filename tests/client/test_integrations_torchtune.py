@@ -13,16 +13,9 @@ import torchtune
 from omegaconf import OmegaConf
 from torchtune.models.llama3 import llama3
 
-from plumbline import daemon
 from plumbline.integrations.torchtune import audited
 
 RECIPE = Path(torchtune.__file__).parents[1] / "recipes" / "full_finetune_single_device.py"  # As `tune run` finds it.
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def model() -> torch.nn.Module:

@@ -10,15 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import plumbline
-from plumbline import daemon
 
 Program = Callable[[], dict[str, Tensor]]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -8,15 +8,8 @@ import torch
 from torch import Tensor
 
 import plumbline
-from plumbline import daemon
 
 SEEDS = range(4)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def gradient(seed: int, other: bool) -> Tensor:

@@ -6,16 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 from plumbline.mapping import concat, transpose
 
 WIDTH = 8
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Fused(nn.Module):

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import plumbline
-from plumbline.daemon import private
 
 KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rsqrt": torch.rsqrt,
@@ -17,12 +16,6 @@ KERNELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pow3": lambda x: x.pow(3),
     "pow-2": lambda x: x.pow(-2),
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> object:
-    with private() as address:
-        yield address
 
 
 def numbers(dtype: torch.dtype) -> torch.Tensor:

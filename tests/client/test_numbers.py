@@ -12,16 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 Program = Callable[[], dict[str, Tensor]]
 LIMIT = 0.01
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def norm(model: nn.Module) -> Tensor:

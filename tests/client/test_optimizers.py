@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 RATE, DECAY, BETAS = 1e-3, 0.1, (0.9, 0.99)
 
@@ -36,12 +35,6 @@ class Lion(torch.optim.Optimizer):
                 momentum = self.state[weight].setdefault("momentum", torch.zeros_like(weight))
                 self.update(weight, weight.grad, momentum)
                 momentum.mul_(BETAS[1]).add_(weight.grad, alpha=1 - BETAS[1])
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def verdicts(server: str, update, run: str, reference: str | None = None, parts: int = 1) -> list[plumbline.Verdict]:

@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import plumbline
-from plumbline import daemon
 
 Step = Callable[[], contextlib.AbstractContextManager]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Training:

@@ -3,8 +3,6 @@ and what is computed again is no other draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,15 +10,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import plumbline
-from plumbline import daemon
 
 Taps = dict[str, Tensor]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with daemon.private() as address:
-        yield address
 
 
 def drawn(seed: int, *shape: int) -> Tensor:

@@ -9,20 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from plumbline import daemon
-
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE / "scripts"
 LIMIT_S = 300
 TORCHRUN = ["-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 PARTS, STEPS = 3, 2
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Training:

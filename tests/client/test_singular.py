@@ -10,15 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 STEPS = 3
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def nearly_dependent(apart: float) -> Tensor:

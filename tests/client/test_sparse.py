@@ -8,14 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
-
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": lambda weights: torch.optim.SparseAdam(weights, 1e-2),

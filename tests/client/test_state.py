@@ -9,15 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import PlumblineError, daemon
+from plumbline import PlumblineError
 
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 class Net(nn.Module):

@@ -17,18 +17,11 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import FlopCounterMode
 
 import plumbline
-from plumbline import daemon as daemons
 from plumbline.run.steps import Steps
 from plumbline.run.summary import lines_of
 from plumbline.v1 import trace_pb2
 
 Loop = Callable[[], object]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemons.private() as address:
-        yield address
 
 
 @contextlib.contextmanager

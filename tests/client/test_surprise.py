@@ -11,15 +11,8 @@ from torch import Tensor
 from training import GPT
 
 import plumbline
-from plumbline import daemon
 
 STEPS = 3
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def flip(tensor: Tensor, element: int, bit: int) -> None:

@@ -4,7 +4,7 @@ what differs by mathematics is found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,15 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import plumbline
-from plumbline import daemon
 
 Program = Callable[[], dict[str, Tensor]]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with daemon.private() as address:
-        yield address
 
 
 def drawn(seed: int, *shape: int) -> Tensor:

@@ -1,21 +1,12 @@
 """Bare reference values: what the reference's tensors alone can tell, and what they cannot."""
 
 import copy
-from collections.abc import Iterator
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with daemon.private() as address:
-        yield address
 
 
 def network(eps: float = 1e-5) -> nn.Module:

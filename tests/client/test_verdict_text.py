@@ -8,15 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import Verdict, daemon
+from plumbline import Verdict
 from plumbline.names import short_name
 from plumbline.v1 import verdict_pb2 as pb
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def verdict() -> Verdict:

@@ -12,14 +12,7 @@ from recording_daemon import RecordingDaemon
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon as daemons
 from plumbline.v1 import audit_pb2
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemons.private() as address:
-        yield address
 
 
 def values(seed: int, *shape: int) -> Tensor:

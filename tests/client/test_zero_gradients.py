@@ -11,16 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import plumbline
-from plumbline import daemon
 
 # Computes a step in one of two ways, its loss changed by a factor.
 Program = Callable[[bool, float], dict[str, Tensor]]
-
-
-@pytest.fixture(scope="module")
-def server():
-    with daemon.private() as address:
-        yield address
 
 
 def drawn(seed: int, *shape: int) -> Tensor:

@@ -40,6 +40,15 @@ TraceRecord record_of(std::int64_t step) {
   return record;
 }
 
+// The same of another project or job.
+TraceRecord record_of(std::int64_t step, std::string StepIdentity::*part, const std::string& name) {
+  TraceRecord record = record_of(step);
+  auto trace = std::make_shared<Trace>(*record.trace);
+  trace->identity.*part = name;
+  record.trace = trace;
+  return record;
+}
+
 std::unique_ptr<TraceStore> opened(const std::string& directory, std::uint64_t quota) {
   auto store = TraceStore::open(directory, quota, TraceContent::kPaired);
   EXPECT_TRUE(store.ok()) << store.status();
@@ -68,11 +77,7 @@ TEST(TraceStore, AProjectBeyondItsQuotaLosesItsOwnOldest) {
   const TemporaryDirectory directory;
   auto store = opened(directory.path, 1 << 20);
   const auto of_project = [](const std::string& project, std::int64_t step) {
-    TraceRecord record = record_of(step);
-    auto trace = std::make_shared<Trace>(*record.trace);
-    trace->identity.project = project;
-    record.trace = trace;
-    return record;
+    return record_of(step, &StepIdentity::project, project);
   };
   ASSERT_TRUE(store->put(of_project("large", 0)).ok());
   const std::uint64_t each = store->used_bytes();
@@ -100,11 +105,7 @@ TEST(TraceStore, AJobBeyondItsShareLosesItsOwnOldest) {
   const TemporaryDirectory directory;
   auto store = opened(directory.path, 1 << 20);
   const auto of_job = [](const std::string& job, std::int64_t step) {
-    TraceRecord record = record_of(step);
-    auto trace = std::make_shared<Trace>(*record.trace);
-    trace->identity.job = job;
-    record.trace = trace;
-    return record;
+    return record_of(step, &StepIdentity::job, job);
   };
   ASSERT_TRUE(store->put(of_job("a", 0)).ok());
   const std::uint64_t each = store->used_bytes();

@@ -1,6 +1,7 @@
 // The one suite that every engine of VerdictStore passes: conformance_*.cc have its cases, and an engine's own test
 // file says INSTANTIATE_TEST_SUITE_P(Name, StoreConformance, testing::Values(make)). A new promise of store.h is a case
-// here; what is an engine's own (files, locks, migrations) is tested beside it.
+// here; what is an engine's own (files, locks, migrations) is tested beside it. StoreRemoval has the cases of removal,
+// for engines in which what is removed is in no other history.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,8 +20,6 @@ class StoreEngine {
  public:
   virtual ~StoreEngine() = default;
   virtual absl::StatusOr<std::unique_ptr<VerdictStore>> open() = 0;  // The same history every time.
-  // Whether what is removed from the store is still told, since another history has it.
-  virtual bool keeps_removed() const { return false; }
 };
 
 using MakeEngine = std::unique_ptr<StoreEngine> (*)();
@@ -77,5 +76,7 @@ class StoreConformance : public testing::TestWithParam<MakeEngine> {
   std::unique_ptr<StoreEngine> engine_;
   std::unique_ptr<VerdictStore> store_;
 };
+
+class StoreRemoval : public StoreConformance {};
 
 }  // namespace plumbline

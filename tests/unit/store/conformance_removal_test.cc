@@ -4,8 +4,7 @@
 namespace plumbline {
 namespace {
 
-TEST_P(StoreConformance, VerdictsGoByAge) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, VerdictsGoByAge) {
   fill("a", 10);
   Retention retention;
   retention.verdicts.age = absl::Seconds(4);
@@ -22,8 +21,7 @@ TEST_P(StoreConformance, VerdictsGoByAge) {
   EXPECT_EQ(*store_->last_sequence(), 11);
 }
 
-TEST_P(StoreConformance, VerdictsGoByNumberTheOldestFirst) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, VerdictsGoByNumberTheOldestFirst) {
   fill("a", 7);
   fill("b", 7);
   Retention retention;
@@ -33,8 +31,7 @@ TEST_P(StoreConformance, VerdictsGoByNumberTheOldestFirst) {
   EXPECT_EQ(store_->job("default", "b")->steps(), 7u);
 }
 
-TEST_P(StoreConformance, VerdictsGoByBytesTheOldestFirst) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, VerdictsGoByBytesTheOldestFirst) {
   fill("a", 300, 20000);
   Retention retention;
   retention.verdicts.bytes = 2000000;
@@ -48,8 +45,7 @@ TEST_P(StoreConformance, VerdictsGoByBytesTheOldestFirst) {
   EXPECT_EQ(steps({}), kept) << "what is below the limit stays";
 }
 
-TEST_P(StoreConformance, ErrorsGoByNumber) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, ErrorsGoByNumber) {
   for (int step = 0; step < 5; ++step) {
     ASSERT_TRUE(append_error(*store_, {"default", "a", "run-1", 0, step}, absl::InternalError("e"), {1, {}}).ok());
   }
@@ -65,8 +61,7 @@ TEST_P(StoreConformance, ErrorsGoByNumber) {
   EXPECT_EQ(left->at(0).status().message(), "e");
 }
 
-TEST_P(StoreConformance, RunsGoWithAllThatIsTheirs) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, RunsGoWithAllThatIsTheirs) {
   for (const char* run : {"old", "new"}) {
     Verdict verdict = sample_verdict("a", run[0] == 'o' ? 1 : 100);
     verdict.identity.run = run;
@@ -85,8 +80,7 @@ TEST_P(StoreConformance, RunsGoWithAllThatIsTheirs) {
   EXPECT_TRUE(absl::IsNotFound(store_->job("default", "a").status())) << "the last run takes its job with it";
 }
 
-TEST_P(StoreConformance, AJobGoesWhole) {
-  if (engine_->keeps_removed()) GTEST_SKIP();
+TEST_P(StoreRemoval, AJobGoesWhole) {
   fill("a", 1200);
   fill("b", 3);
   ASSERT_TRUE(append_error(*store_, {"default", "a", "run-1", 0, 5000}, absl::InternalError("e")).ok());

@@ -110,7 +110,6 @@ class FleetEngine final : public StoreEngine {
     if (!node_->answers()) return absl::UnavailableError(node_->why());
     return std::make_unique<FleetStore>(node_);
   }
-  bool keeps_removed() const override { return true; }
 
  private:
   const std::shared_ptr<Node> node_ = std::make_shared<Node>(PostgresServer::shared().fresh_schema());

@@ -19,6 +19,7 @@ constexpr std::int64_t kDaySteps = 24 * 3600;  // Of sample_verdict(): there is 
 std::unique_ptr<StoreEngine> make_postgres() { return std::make_unique<PostgresEngine>(); }
 
 INSTANTIATE_TEST_SUITE_P(Postgres, StoreConformance, testing::Values(&make_postgres));
+INSTANTIATE_TEST_SUITE_P(Postgres, StoreRemoval, testing::Values(&make_postgres));
 
 class Postgres : public testing::Test {
  protected:

@@ -10,6 +10,7 @@ namespace {
 std::unique_ptr<StoreEngine> make_sqlite() { return std::make_unique<SqliteEngine>(); }
 
 INSTANTIATE_TEST_SUITE_P(Sqlite, StoreConformance, testing::Values(&make_sqlite));
+INSTANTIATE_TEST_SUITE_P(Sqlite, StoreRemoval, testing::Values(&make_sqlite));
 
 TEST_F(SqliteTest, TheFileShrinksToItsSize) {
   for (int step = 0; step < 300; ++step) {
