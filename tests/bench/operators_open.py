@@ -39,6 +39,10 @@ _WHY: dict[str, list[str]] = {
     ],
     "Lists of what an empty tensor has are not modelled.": ["nonzero_static"],
     "What becomes sparse is compared by what it holds: how many numbers that are is not modelled.": ["to_sparse"],
+    "Vectors that no singular value has are any basis of what the others leave.": ["linalg.svd", "svd"],
+    "The kernel steps through a range in 16 bits, whose roundings leave a probe of thousands nothing to tell.": [
+        *("arange", "linspace"),
+    ],
     "Next to 1 a replay of bf16 numbers by another formula is too uncertain.": ["asin"],
 }
 
