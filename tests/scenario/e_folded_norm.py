@@ -1,6 +1,7 @@
 """A batch norm that was folded into the convolution before it when the model was loaded. The folded weights are leaves
 that no operation of the reference computes, and they bear the names of the weights they were made of. Without eps the
-fold is a bug."""
+fold is a bug, and so is a wrong scale of one channel: each result alone lies within what the roundings of its weights
+can make of it, and all together do not."""
 
 import torch
 from models import normal
@@ -37,12 +38,13 @@ class Folded(nn.Module):
 @scenario(
     "folded norm",
     "a batch norm folded into a convolution when the model was loaded",
-    size=(6, 12),
+    size=(12, 20),
     same_name=TYPE_I,
     other_name=TYPE_I,
     no_eps=TYPE_II,
-    cause={"no_eps": "MATHEMATICS|LEAF_MISMATCH"},  # Wrong weights are both.
-    suspect={"no_eps": r"conv|norm"},
+    scaled=TYPE_II,
+    cause=dict.fromkeys(("no_eps", "scaled"), "MATHEMATICS|LEAF_MISMATCH"),  # Wrong weights are both.
+    suspect=dict.fromkeys(("no_eps", "scaled"), r"conv|norm"),
 )
 def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Program, Program]:
     plain = Plain().eval().to(dtype)
@@ -52,7 +54,10 @@ def programs(variant: str, size: int, seed: int, dtype: torch.dtype) -> tuple[Pr
         plain.norm.running_var.add_(normal(seed + 3, 6, dtype=dtype).square())
     name = "conv" if variant == "same_name" else "fused"
     folded = Folded(plain, name, 0.0 if variant == "no_eps" else plain.norm.eps)
-    x = normal(seed + 4, 2, 3, size, size, dtype=dtype)
+    if variant == "scaled":
+        with torch.no_grad():
+            getattr(folded, name).weight[2] *= 1 + 2**-18
+    x = normal(seed + 4, 8, 3, size, size, dtype=dtype)
 
     def run(model: nn.Module) -> dict[str, Tensor]:
         with torch.no_grad():

@@ -45,6 +45,11 @@ Array Weights::array() const {
   return traits(Primitive::kMul).evaluate({}, shape, masked);
 }
 
+Weights dense_weights(const Array& weights, const Shape& shape) {
+  const std::int64_t m = shape.size() > 1 ? shape[0] : 1;
+  return {Array::full({m}, 1), Array::full({m > 0 ? count(shape) / m : 0}, 1), shape, weights};
+}
+
 ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, const Array& mask) {
   if (tap.scale > 0) return {index, tap.name, tap.shape, tap.scale, mask};
   if (!mask) return {index, tap.name, tap.shape, norm2(exact), mask};

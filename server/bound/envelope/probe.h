@@ -20,6 +20,8 @@ struct Weights {
 
   Array array() const;  // Element by element, in the tap's shape.
 };
+// Those that are no outer product, element by element.
+Weights dense_weights(const Array& weights, const Shape& shape);
 
 struct Probe {
   struct Part {

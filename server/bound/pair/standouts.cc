@@ -17,6 +17,8 @@ namespace {
 
 constexpr double kOwnRoundoff = 0x1p-53;
 constexpr std::size_t kElementsMax = 8, kPerTapMax = 2, kTapsMax = 8;  // That get a probe of their own.
+constexpr std::size_t kAlongMax = 4;                                   // Taps that are asked along their gap.
+constexpr std::int64_t kDenseMax = 1 << 22;                            // Elements up to which they are.
 // One sample of noise may be small by chance: an element's is taken for no less than a share of what elements of its
 // tap and of its size move by.
 constexpr double kLeastShare = 0x1p-6;
@@ -171,6 +173,21 @@ struct Compared {
   }
 };
 
+// A functional that weighs each element by its gap. An item that is free moves each element as far as its freedom, and
+// this functional only by what it has in common with the gap: a scale or a shift of all elements, which no free item
+// makes alone, shows far below the freedom of each.
+std::optional<Probe> along_gap(const Compared& both, const PairedTap& pair, const GraphTap& tap) {
+  if (both.t.count() > kDenseMax) return std::nullopt;
+  Array weights = Array::uninitialized(tap.shape);
+  const double length = norm2_difference(both.t, both.r), size = norm2(both.r);
+  if (!(length > 0) || !std::isfinite(length)) return std::nullopt;
+  for (std::int64_t i = 0; i < weights.count(); ++i) weights.data()[i] = (both.t.data()[i] - both.r.data()[i]) / length;
+  return Probe{tap.name,
+               {{pair.target, count(tap.shape), dense_weights(weights, tap.shape)}},
+               size > 0 ? size : 1,
+               /*of_mathematics=*/true};
+}
+
 }  // namespace
 
 Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared,
@@ -191,7 +208,9 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
   }
   if (open.empty()) return found;
   const Sample sample(graph, gap, nodes, followed);
+  const bool free = !gap.replays().target_slack.freedoms.empty() || !gap.replays().reference_slack.freedoms.empty();
   std::vector<Candidate> taps, elements;
+  std::vector<std::pair<double, Probe>> along;
   for (const PairedTap* each : open) {
     const PairedTap& pair = *each;
     const Array mask = gap.mask(pair);
@@ -203,7 +222,11 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
     const MovedBySize like = both.by_size(&squares);
     const double difference = norm2_difference(both.t, both.r), size = norm2(both.t);
     const double whole = std::sqrt(squares) + kTapFloor * size;
-    if (difference > kTapStandsOut * whole) taps.push_back({&pair, 0, difference / whole, size});
+    if (difference > kTapStandsOut * whole) {
+      taps.push_back({&pair, 0, difference / whole, size});
+      if (std::optional<Probe> probe = free ? along_gap(both, pair, tap) : std::nullopt)
+        along.emplace_back(difference / whole, std::move(*probe));
+    }
     std::ranges::copy(both.elements(pair, like), std::back_inserter(elements));
   }
   keep_largest(kTapsMax, &taps);
@@ -212,6 +235,9 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
     found.probes.push_back(gap.probe(*one.pair));
     found.probes.back().of_mathematics = true;
   }
+  std::ranges::sort(along, std::ranges::greater(), &std::pair<double, Probe>::first);
+  if (along.size() > kAlongMax) along.resize(kAlongMax);
+  for (auto& [times, probe] : along) found.probes.push_back(std::move(probe));
   for (const Candidate& one : elements) {
     const GraphTap& tap = graph.taps[one.pair->target];
     found.probes.push_back(element_probe(tap.name + "[" + std::to_string(one.element) + "]",

@@ -3,8 +3,8 @@
 // A functional of many elements hides a small one behind a large one, and one tap behind another. What a replay's own
 // roundings make of each element is sampled by what rounds otherwise: the execution itself, which in fp32 does so 2^29
 // times as coarsely, where it rounds everything in one format; otherwise a second replay (Precision::kJittered). A gap
-// far beyond that sample gets a probe of its own, whose bound is rigorous. The sample chooses what is asked; it accuses
-// nobody.
+// far beyond that sample gets a probe of its own, whose bound is rigorous; where items are free, one along the gap too.
+// The sample chooses what is asked; it accuses nobody.
 #pragma once
 
 #include <map>

@@ -25,12 +25,6 @@ const ValueDifference& of_tap(const std::vector<ValueDifference>& taps, std::siz
   return *std::ranges::find(taps, index, &ValueDifference::tap);
 }
 
-// Weights that are no outer product, element by element.
-Weights dense(const Array& weights, const Shape& shape) {
-  const std::int64_t m = shape.size() > 1 ? shape[0] : 1;
-  return {Array::full({m}, 1), Array::full({count(shape) / m}, 1), shape, weights};
-}
-
 // The parts of one tap.
 class Parts {
  public:
@@ -82,13 +76,13 @@ class Parts {
     Array weights = Array::zeros(tap_.shape);
     for (std::int64_t i = 0; i < elements_; ++i)
       if (in(i)) weights.data()[i] = m[i] / squares;
-    add(pattern, dense(weights, tap_.shape), 1, elements);
+    add(pattern, dense_weights(weights, tap_.shape), 1, elements);
   }
 
   void common() {
     factor("a common factor", [](std::int64_t) { return true; });
     const double n = static_cast<double>(elements_);
-    add("a common shift", dense(Array::full(tap_.shape, 1 / n), tap_.shape), rms_ > 0 ? rms_ : 1, elements_);
+    add("a common shift", dense_weights(Array::full(tap_.shape, 1 / n), tap_.shape), rms_ > 0 ? rms_ : 1, elements_);
   }
 
   // Squares of the difference, along rows or columns; where they are largest.
