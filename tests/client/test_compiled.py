@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -261,3 +263,32 @@ def test_what_the_default_backend_compiles_is_audited_by_its_operations(server: 
     assert verdicts and all(verdict.verdict == "TYPE_I" for verdict in verdicts)
     assert all(verdict.coverage.opaque == 0 for verdict in verdicts), verdicts[0].explain()
     torch._dynamo.reset()
+
+
+FIRST_USE = """
+import sys
+import torch
+import plumbline
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+x = torch.randn(4, 8)
+
+def step(run):
+    loss = run(x).square().mean()
+    return {"loss": loss, "grad": torch.autograd.grad(loss, model[0].weight)[0]}
+
+original = torch.compile
+assert "torch._dynamo" not in sys.modules
+verdict = plumbline.compare(lambda: step(torch.compile(model, backend="aot_eager")), lambda: step(model), sys.argv[1])
+assert torch.compile is original
+print(verdict.verdict, verdict.coverage.opaque)
+"""
+
+
+def test_a_step_may_be_the_first_to_ask_for_compilation(server: str) -> None:
+    """Nothing of the compiler is loaded before, in a process of its own."""
+    command = [sys.executable, "-c", FIRST_USE, server]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["TYPE_I", "0"]

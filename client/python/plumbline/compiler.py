@@ -7,9 +7,13 @@ known, so that a step which runs one is not audited, unless the backend was wrap
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
+
+import torch
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 _OUTPUT_CODE = "torch._inductor.output_code"
@@ -51,12 +55,16 @@ class CompilerWatch:
         self._follower = follower
         self._undo: list[Callable[[], None]] = []
         self._follows_inductor = False
+        self._waits = False  # For the compiler to be loaded.
         self.followed = False  # Entries into compiled regions are seen.
 
     def enter(self) -> None:
         global current
         compiler = sys.modules.get(_EVAL_FRAME)
-        if compiler is None or not hasattr(compiler, "_callback_from_stance"):
+        if compiler is None:
+            self._await_compiler()
+            return
+        if not hasattr(compiler, "_callback_from_stance"):
             return
         original = compiler._callback_from_stance
 
@@ -73,11 +81,31 @@ class CompilerWatch:
 
     def leave(self) -> None:
         global current
+        self._waits = False
         if self.followed:
             current = None
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+
+    def _await_compiler(self) -> None:
+        """Follows it from the first call of torch.compile on: to load it costs seconds, and most programs never do."""
+        original = torch.compile
+        self._waits = True
+
+        @functools.wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            if self._waits:
+                self._waits = False
+                self._follower.compiling(True)
+                try:
+                    importlib.import_module(_EVAL_FRAME)
+                finally:
+                    self._follower.compiling(False)
+                self.enter()
+            return original(*args, **kwargs)
+
+        self._replace(torch, "compile", compile)
 
     def _replace(self, holder: Any, name: str, value: Any) -> None:
         original = getattr(holder, name)
