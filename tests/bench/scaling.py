@@ -1,12 +1,15 @@
 """How many more audits two workers make than one.
 
-  jobs_scaling  audits a second of small jobs that two workers share on two cores / twice those of one worker on one
+  jobs_scaling        audits a second of small jobs that two workers share on two cores / twice those of one on one core
+  jobs_scaling_apart  the same of two daemons that share nothing but the machine, each on a core of its own with its
+                      clients: what the machine itself keeps back of its second core
 
 The steps are captured before, so that clients take no time beside the audits.
 """
 
 import os
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,27 +70,38 @@ def seconds(daemon: Daemon, step: bytes, audits: int, clients: int) -> float:
         return time.perf_counter() - start
 
 
+def seconds_on(core: int, step: bytes, audits: int, ready: threading.Barrier | None = None) -> float:
+    """The same of a daemon of one worker, which the core has to itself with its clients."""
+    os.sched_setaffinity(0, {core})  # Of this thread, and of what it starts.
+    with running("--workers=cpu:1") as daemon:
+        if ready is not None:
+            ready.wait()
+        return seconds(daemon, step, audits, 2)
+
+
 def measure(small: bool) -> tuple[dict[str, float], list[str]]:
     cores = sorted(os.sched_getaffinity(0))[:2]
     if len(cores) < 2:
         raise RuntimeError("two workers want two cores, and this machine gives one")
     step = captured_step(small)
     audits, rounds = (4, 1) if small else (24, 5)
-    ratios, one_s, two_s = [], [], []
+    shared, apart, one_s, two_s = [], [], [], []
     for _ in range(rounds):
-        os.sched_setaffinity(0, cores[:1])
-        try:
-            with running("--workers=cpu:1") as daemon:
-                one_s.append(seconds(daemon, step, audits, 2))
-        finally:
-            os.sched_setaffinity(0, cores)
+        with ThreadPoolExecutor(2) as pool:
+            one_s.append(pool.submit(seconds_on, cores[0], step, audits).result())
         with running("--workers=cpu:2") as daemon:
             two_s.append(seconds(daemon, step, audits, 4))
-        ratios.append(one_s[-1] / two_s[-1] / 2)
+        with ThreadPoolExecutor(2) as pool:
+            ready = threading.Barrier(2)
+            halves = [pool.submit(seconds_on, core, step, audits // 2, ready) for core in cores]
+            together = max(half.result() for half in halves)
+        shared.append(one_s[-1] / two_s[-1] / 2)
+        apart.append(one_s[-1] / together / 2)
     lines = [
         f"{audits} audits of a small GPT's step",
         f"  one worker on one core            {statistics.median(one_s) / audits * 1e3:9.1f} ms each",
         f"  two workers on two                {statistics.median(two_s) / audits * 1e3:9.1f} ms each",
-        f"  of twice as many                  {statistics.median(ratios):9.2f}  [{min(ratios):.2f}, {max(ratios):.2f}]",
+        f"  of twice as many                  {statistics.median(shared):9.2f}  [{min(shared):.2f}, {max(shared):.2f}]",
+        f"  two daemons, each on its own core {statistics.median(apart):9.2f}  [{min(apart):.2f}, {max(apart):.2f}]",
     ]
-    return {"jobs_scaling": statistics.median(ratios)}, lines
+    return {"jobs_scaling": statistics.median(shared), "jobs_scaling_apart": statistics.median(apart)}, lines
