@@ -78,6 +78,8 @@ struct Finding {
   Answer execution;     // Q2: |T - M_T| against E_T + rho_T.
   Answer mathematics;   // Q3: |M_T - M_R| against rho_T + rho_R.
   Answer value;         // Bare reference: |R - M_T| against E_T + rho_T + R's storage rounding.
+  // The largest envelope of a question about all elements of the tap: a common factor may need more than random signs.
+  double value_resolution = 0;
   // At a scalar tap or the worst element.
   std::uint64_t worst_element = 0;
   double low = std::numeric_limits<double>::quiet_NaN();

@@ -409,7 +409,7 @@ TapVerdict tap_verdict(const Finding& finding) {
   tap.envelope = shown.envelope;
   tap.margin = shown.margin();
   tap.math_resolution = finding.mathematics.asked ? finding.mathematics.envelope
-                        : finding.value.asked     ? finding.value.envelope
+                        : finding.value.asked     ? finding.value_resolution
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;
   const bool by_value = finding.value.asked && finding.value.deviation != 0;

@@ -1,14 +1,16 @@
 """Every scenario, with its own seed and size and with random ones, must get its label, its cause and its place."""
 
 import pytest
-from judge import Result, cases, judge
-from scenario import TYPE_I, Case, scenarios
+from judge import Result, cases, judge, judge_values
+from scenario import TYPE_I, TYPE_II, Case, scenarios, value
 
 # Draws of which a verdict was once wrong: scenario, variant, size, seed.
 KEPT = {
     ("A6 half weights", "never_copied_back", 12, 1475282320),
     ("A10 fixed point", "nearest", 11, 1193084323),
 }
+# Draws of which bare values once hid a bug above the resolution that was stated.
+HIDDEN = ("E clipped norm", "no_eps", 20, 1781045131)
 CASES = [case for s in scenarios() for case in cases(s, count=1)]
 CASES += [
     Case(s, variant, size, seed) for s in scenarios() for name, variant, size, seed in sorted(KEPT) if name == s.name
@@ -40,6 +42,13 @@ def test_label(case: Case, server: str) -> None:
     assert not wrong, f"{wrong}\n{result.verdict.explain()}"
     if case.scenario.says is not None:
         case.scenario.says(case.variant, result.verdict)
+
+
+def test_a_bug_above_the_stated_resolution_is_not_hidden(server: str) -> None:
+    name, variant, size, seed = HIDDEN
+    case = Case(next(s for s in scenarios() if name == f"{s.family} {s.name}"), variant, size, seed)
+    assert case.label == TYPE_II
+    assert not judge_values(case, value(case.programs()[1]), server).hides(case.label)
 
 
 def test_kept_draws_are_all_there() -> None:

@@ -296,11 +296,21 @@ class Judging {
     return finding;
   }
 
+  static bool about_all_of(const ValueQuestion& question, const Finding& finding) {
+    const std::vector<Probe::Part>& parts = question.probe.parts;
+    return parts.size() == 1 && finding.taps == std::vector<std::size_t>{parts[0].tap} &&
+           static_cast<std::uint64_t>(parts[0].elements) == finding.elements;
+  }
+
   void report(const std::vector<ValueDifference>& taps, const std::vector<Asked>& whole,
               const std::vector<Asked>& parts) {
     for (const Asked& one : whole) {
       Finding& finding = finding_of(one.question);
       finding.value = one.answer;
+      finding.value_resolution = one.answer.envelope;
+      for (const Asked& part : parts)
+        if (about_all_of(part.question, finding))
+          finding.value_resolution = std::fmax(finding.value_resolution, part.answer.envelope);
       if (finding.by_origin.empty()) finding.by_origin = one.envelope.by_origin;
       if (finding.elements != 1 || finding.taps.size() != 1) continue;
       const auto tap = std::ranges::find(taps, finding.taps[0], &ValueDifference::tap);
@@ -311,8 +321,12 @@ class Judging {
       finding.high = tap->exact.item() + radius;
       finding.observed = observed_value(graph_.taps[tap->tap]).item();
     }
-    for (const Asked& one : parts)
-      if (!one.answer.vacuous() && one.answer.margin() > 1) finding_of(one.question).value = one.answer;
+    for (const Asked& one : parts) {
+      if (one.answer.vacuous() || !(one.answer.margin() > 1)) continue;
+      Finding& finding = finding_of(one.question);
+      finding.value = one.answer;
+      finding.value_resolution = one.answer.envelope;
+    }
   }
 
   const BoundsInput& input_;

@@ -237,6 +237,7 @@ TEST_F(Judge, ABareValueMustBeBeyondEveryFormulaToAccuse) {
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);
   EXPECT_NE(judged().sentence.find("near a tie"), std::string::npos);
   loss().value = {true, 0.9e-5, 1e-5};
+  loss().value_resolution = 1e-5;
   EXPECT_EQ(judged().outcome, Outcome::kTypeI);
   EXPECT_EQ(judged().math_resolution, 1e-5);
 }
