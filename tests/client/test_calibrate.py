@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -211,6 +212,22 @@ def test_a_wrong_function_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     worst = functions.measure("cos", CPU, claim, 1000, False, False, 1)
     assert 3 < worst.ulp < 5  # 2^-21 is 8u: 4 ULP, and what it is rounded by.
+
+
+def test_a_root_that_is_missed_by_one_number_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, known = DeviceProfile.FunctionError(function="sqrt", ulp=0.5), functions.ELEMENTARY["sqrt"]
+    right = functions.measure("sqrt", CPU, claim, 1000, False, False, 1).ulp
+
+    def near(x: torch.Tensor) -> torch.Tensor:
+        root = torch.sqrt(x)
+        if x.dtype != torch.float32:
+            return root
+        return torch.where(root == 3, torch.nextafter(root, torch.zeros_like(root)), root)
+
+    monkeypatch.setitem(functions.ELEMENTARY, "sqrt", dataclasses.replace(known, compute=near))
+    worst = functions.measure("sqrt", CPU, claim, 1000, False, False, 1)
+    assert right < 0.5 < worst.ulp == 1
+    assert "no 3.0" in worst.where
 
 
 def test_roundings_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,3 +185,86 @@ def test_a_bug_beside_the_sign_of_a_zero_is_proven(server: str) -> None:
 
     verdict = plumbline.compare(lambda: loss(-CORNER, 0.5), lambda: loss(CORNER * -1 + 0, 0.6), server)
     assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+INFINITIES: dict[str, Callable[[float], tuple[Program, Program]]] = {
+    "a quotient": lambda by: (lambda: {"y": torch.exp(-1 / (0 - CORNER)) * by}, lambda: {"y": torch.exp(-1 / -CORNER)}),
+    "itself": lambda by: (lambda: {"y": by / (0 - CORNER)}, lambda: {"y": 1 / -CORNER}),
+    "a negative power": lambda by: (lambda: {"y": (0 - CORNER) ** -3 * by}, lambda: {"y": (-CORNER) ** -3}),
+    "one in another": lambda by: (
+        lambda: {"y": torch.exp(by / (0 - torch.exp(-1 / (0 - CORNER))))},
+        lambda: {"y": torch.exp(1 / -torch.exp(-1 / (0 * -CORNER - CORNER)))},
+    ),
+}
+
+
+@pytest.mark.parametrize("programs", INFINITIES.values(), ids=INFINITIES)
+def test_infinities_by_the_sign_of_a_zero_accuse_nobody(
+    server: str, programs: Callable[[float], tuple[Program, Program]]
+) -> None:
+    verdict = plumbline.compare(*programs(1.0), server)
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+@pytest.mark.parametrize("programs", INFINITIES.values(), ids=INFINITIES)
+def test_a_bug_beside_such_infinities_is_found(
+    server: str, programs: Callable[[float], tuple[Program, Program]]
+) -> None:
+    verdict = plumbline.compare(*programs(1 + 1e-5), server)
+    assert verdict.verdict == "TYPE_II", verdict.explain()
+
+
+def test_infinities_that_differ_otherwise_are_found(server: str) -> None:
+    verdict = plumbline.compare(lambda: {"y": 1 / -CORNER}, lambda: {"y": 1 / -(CORNER + 1e-3)}, server)
+    assert verdict.verdict == "TYPE_II", verdict.explain()
+
+
+GRID = torch.stack(torch.meshgrid(torch.arange(6.0), torch.arange(6.0), indexing="ij"), -1).view(-1, 2)
+APART = GRID[:, None] - GRID
+SIXES = torch.tensor([6.0, 9, 4, 5])
+MET: dict[str, tuple[Callable[[], Tensor], float]] = {
+    "roots": (lambda: APART.pow(2).sum(-1).sqrt(), 5),
+    "norms": (lambda: APART.norm(dim=-1), 5),
+    "distances": (lambda: torch.cdist(GRID[:20], GRID[:20]), 3),
+    "quotients": (lambda: SIXES / torch.tensor([3.0, 3, 2, 5]), 2),
+    "means": (lambda: torch.tensor([[1.0, 2, 3], [4, 5, 7]]).mean(1), 2),
+    "reciprocals": (lambda: torch.tensor([4.0, 2, 3, 0.5]).reciprocal(), 0.5),
+}
+
+
+@pytest.mark.parametrize("of, at", MET.values(), ids=MET)
+def test_a_threshold_that_is_met_exactly_is_mathematics(server: str, of: Callable[[], Tensor], at: float) -> None:
+    verdict = plumbline.compare(
+        lambda: {"y": (of() > at).sum(-1) * 1.0}, lambda: {"y": (of() >= at).sum(-1) * 1.0}, server
+    )
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+@pytest.mark.parametrize("of, at", MET.values(), ids=MET)
+def test_a_threshold_that_another_formula_rounds_accuses_nobody(
+    server: str, of: Callable[[], Tensor], at: float
+) -> None:
+    verdict = plumbline.compare(
+        lambda: {"y": (of() * 0.1 > at * 0.1).sum(-1) * 1.0}, lambda: {"y": (of() > at).sum(-1) * 1.0}, server
+    )
+    assert verdict.verdict != "TYPE_II", verdict.explain()
+
+
+HELD: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "clamped": (lambda h: h.clamp(-1, 1) == 1, lambda h: h.clamp(-1, 1).abs() == 1),
+    "active": (lambda h: h.relu() > 0, lambda h: h.relu() >= 0),
+    "at a minimum": (
+        lambda h: torch.minimum(h, SIDE[:5]) == SIDE[:5],
+        lambda h: torch.minimum(h, SIDE[:5]) <= SIDE[:5],
+    ),
+}
+
+
+@pytest.mark.parametrize("one, other", HELD.values(), ids=HELD)
+def test_what_a_clamp_holds_is_compared_exactly(
+    server: str, one: Callable[[Tensor], Tensor], other: Callable[[Tensor], Tensor]
+) -> None:
+    verdict = plumbline.compare(
+        lambda: {"y": one(A @ B[:7, :5]).float().mean()}, lambda: {"y": other(A @ B[:7, :5]).float().mean()}, server
+    )
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()

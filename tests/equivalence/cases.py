@@ -285,4 +285,15 @@ CASES = (
             (Applied("clip_off", 4, -0.01252),),
         ),
     ),
+    Case(
+        "a row of zeros made one long",
+        "the rewrite divided it by its largest element",
+        "TYPE_I",
+        _pair(
+            0,
+            (Block("features"), Block("linear"), Block("dropout", {"p": 0.5}), Block("unit"), _MSE),
+            target=(Applied("unit_scaled_first", 3),),
+            width=2,
+        ),
+    ),
 )

@@ -381,8 +381,12 @@ def unit_spelled(c: Context) -> list[str]:
 
 @rewrite("unit")
 def unit_scaled_first(c: Context) -> list[str]:
-    """Divided by the largest magnitude first, against overflow."""
-    return ["h = h / h.detach().abs().amax(-1, keepdim=True)", "h = h * torch.rsqrt((h * h).sum(-1, keepdim=True))"]
+    """Divided by the largest magnitude first, against overflow; rows of zeros stay as they are, with their slope."""
+    return [
+        "top = h.detach().abs().amax(-1, keepdim=True)",
+        "h = h / torch.where(top > 0, top, torch.ones_like(top))",
+        "h = h * torch.rsqrt((h * h).sum(-1, keepdim=True).clamp(min=1e-24))",
+    ]
 
 
 @rewrite("pooled")

@@ -15,6 +15,7 @@ namespace plumbline {
 struct MatchSide {
   const Graph& graph;
   const Replay& replay;
+  const Profile* profile = nullptr;  // What its device promises; null: nothing.
 };
 
 // Looks for what stands free in `found` and for buffers that differ; fills its computed values, and takes the freedoms

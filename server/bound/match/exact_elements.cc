@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <set>
+
+#include "server/bound/replay/terms.h"
 
 namespace plumbline {
 namespace {
@@ -61,7 +64,7 @@ bool power_of_two(double x) {
   return std::frexp(std::fabs(x), &exponent) == 0.5;
 }
 
-// Whether fp64 itself rounds the operation to `value`, or a device's division may.
+// Whether fp64 itself rounds the operation to `value`.
 bool exact_in_fp64(Primitive primitive, double a, double b, double value) {
   switch (primitive) {
     case Primitive::kAdd:
@@ -72,16 +75,47 @@ bool exact_in_fp64(Primitive primitive, double a, double b, double value) {
     case Primitive::kMul:
       return std::fma(a, b, -value) == 0;
     case Primitive::kDiv:
-      return power_of_two(b) && std::fma(value, b, -a) == 0;
+      return std::fma(value, b, -a) == 0;
+    case Primitive::kReciprocal:
+      return std::fma(value, a, -1) == 0;
+    case Primitive::kSqrt:
+      return std::fma(value, value, -a) == 0;
     default:
       return true;  // The others have one operand, or select one.
   }
 }
 
+// A function that is off by so many ULPs at most, beyond its rounding, errs by less than the distance of two numbers:
+// its result is one of the exact one's two neighbours, or that itself where it is a number of the format.
+constexpr double kFaithful = 0.5;
+
+// By whose promise a representable result comes out as it is.
+std::optional<Function> promising(Primitive primitive) {
+  switch (primitive) {
+    case Primitive::kDiv:
+    case Primitive::kReciprocal:
+      return Function::kDivide;
+    case Primitive::kSqrt:
+    case Primitive::kNorm:
+      return Function::kSqrt;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Division by one number for all elements may be a product with its reciprocal, which rounds twice.
+bool same_by_reciprocal(Format format, double a, double b, double value) {
+  return round_to(format, a * round_to(format, 1 / b)) == value;
+}
+
+bool chooses(Primitive primitive) {
+  return primitive == Primitive::kMax || primitive == Primitive::kMin || primitive == Primitive::kSelect;
+}
+
 bool calculates_exactly(Primitive primitive) {
   using enum Primitive;
   return primitive == kNeg || primitive == kAbs || primitive == kCast || primitive == kAdd || primitive == kSub ||
-         primitive == kMul || primitive == kDiv || primitive == kMax || primitive == kMin || primitive == kSelect ||
+         primitive == kMul || primitive == kDiv || primitive == kReciprocal || primitive == kSqrt ||
          primitive == kLogicalNot || primitive == kLogicalAnd || primitive == kLogicalOr || primitive == kIsFinite;
 }
 
@@ -96,6 +130,14 @@ bool shifts(Primitive primitive) {
 
 Loose everything() { return {true, Array()}; }
 
+Loose where(const std::vector<bool>& off, const Shape& shape) {
+  const auto number = std::ranges::count(off, true);
+  if (number == 0) return {};
+  Array elements = Array::uninitialized(shape);
+  std::ranges::copy(off, elements.data());
+  return {number == std::ssize(off), elements};
+}
+
 }  // namespace
 
 // What a program itself asks in forward, it means.
@@ -108,11 +150,34 @@ bool is_kink(const Graph& graph, NodeId id) {
 
 ExactElements::ExactElements(const MatchSide& side, const Freedoms& freedoms, const std::vector<double>& relative,
                              Halves halves)
-    : side_(side), freedoms_(freedoms), relative_(relative), halves_(halves) {
+    : side_(side), freedoms_(freedoms), relative_(relative), halves_(halves), inner_(inner_results()) {
   for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
     given_.push_back(is_given(id));
+    turns_.push_back(
+        Margins::decides(side.graph, id) ||
+        std::ranges::any_of(side.graph.nodes[id].inputs, [&](NodeId input) { return bool{turns_[input]}; }));
     possible_.push_back(is_possible(id));
   }
+}
+
+std::vector<bool> ExactElements::inner_results() const {
+  const std::vector<Node>& nodes = side_.graph.nodes;
+  std::vector<bool> inner(nodes.size(), false);
+  for (std::size_t id = nodes.size(); id-- > 0;) {
+    if (!is_float(nodes[id].result)) continue;
+    const bool goes_on = inner[id] || !traits(nodes[id].primitive).bitwise;
+    for (NodeId input : nodes[id].inputs)
+      if (goes_on && nodes[input].origin == nodes[id].origin) inner[input] = true;
+  }
+  return inner;
+}
+
+bool ExactElements::promised(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  const std::optional<Function> function = promising(node.primitive);
+  if (!function || side_.profile == nullptr || inner_[id] || side_.graph.origins[node.origin].defined) return false;
+  const FunctionError& stated = side_.profile->functions[static_cast<int>(*function)];
+  return stated.ulp <= kFaithful && stated.absolute == 0 && stated.slope == 0;
 }
 
 bool ExactElements::by_convention(NodeId id) const {
@@ -140,9 +205,12 @@ bool ExactElements::is_possible(NodeId id) const {
   const Node& node = side_.graph.nodes[id];
   if (given_[id] || Margins::decides(side_.graph, id)) return true;
   const auto possible = [&](NodeId input) { return bool{possible_[input]}; };
-  if (node.primitive == Primitive::kAssemble) return std::ranges::any_of(node.inputs, possible);
-  const bool kept = calculates_exactly(node.primitive) || sums(node.primitive) || shifts(node.primitive) ||
-                    node.primitive == Primitive::kMatmul || !is_float(node.result);
+  if (node.primitive == Primitive::kAssemble || chooses(node.primitive))
+    return std::ranges::any_of(node.inputs, possible);
+  const bool promises = promising(node.primitive) && (node.primitive == Primitive::kDiv || promised(id));
+  const bool kept = promises || (calculates_exactly(node.primitive) && !promising(node.primitive)) ||
+                    sums(node.primitive) || shifts(node.primitive) || node.primitive == Primitive::kMatmul ||
+                    !is_float(node.result);
   return kept && !node.inputs.empty() && std::ranges::all_of(node.inputs, possible);
 }
 
@@ -171,6 +239,8 @@ Loose ExactElements::loose(NodeId id) const {
   if (given_[id]) return {};
   if (!of_its_own(id) || !possible_[id]) return everything();
   if (Margins::decides(side_.graph, id)) return decided(id);
+  if (chooses(node.primitive)) return chosen(id);
+  if (node.primitive == Primitive::kNorm) return norm(id);
   if (calculates_exactly(node.primitive)) return calculated(id);
   if (sums(node.primitive) || shifts(node.primitive)) return moved_or_summed(id);
   if (node.primitive == Primitive::kMatmul) return product(id);
@@ -210,16 +280,103 @@ Loose ExactElements::calculated(NodeId id) const {
     return i < node.inputs.size() ? side_.replay.value(node.inputs[i]).expand(node.shape).on_host() : value;
   };
   const Array a = operand(0), b = operand(1);
-  Array loose = Array::uninitialized(node.shape);
-  std::int64_t off = 0;
+  const bool divides = node.primitive == Primitive::kDiv, promise = promised(id);
+  const bool by_one = divides && count(side_.graph.nodes[node.inputs[1]].shape) == 1;
+  const auto quotient_is = [&](double dividend, double divisor, double x) {
+    if (power_of_two(divisor)) return true;
+    return promise && flush(node.result, divisor) == divisor &&
+           (!by_one || same_by_reciprocal(node.compute, dividend, divisor, x));
+  };
+  std::vector<bool> off(static_cast<std::size_t>(value.count()));
   for (std::int64_t i = 0; i < value.count(); ++i) {
     const double x = value.data()[i];
     const bool exact = round_to(node.result, x) == x && flush(node.result, x) == x &&
-                       exact_in_fp64(node.primitive, a.data()[i], b.data()[i], x);
-    loose.data()[i] = !exact || (operands.elements && operands.elements.data()[i] != 0);
-    off += loose.data()[i] != 0;
+                       exact_in_fp64(node.primitive, a.data()[i], b.data()[i], x) &&
+                       (!divides || quotient_is(a.data()[i], b.data()[i], x));
+    off[static_cast<std::size_t>(i)] = !exact || (operands.elements && operands.elements.data()[i] != 0);
   }
-  return {off == value.count() && off > 0, off > 0 ? loose : Array()};
+  return where(off, node.shape);
+}
+
+double ExactElements::slack_of(NodeId operand) const {
+  double squares = 0, finite = 0;
+  const Array terms = terms_magnitude(side_.graph, side_.replay, operand).on_host();
+  for (std::int64_t i = 0; i < terms.count(); ++i) {
+    if (!std::isfinite(terms.data()[i])) continue;
+    squares += terms.data()[i] * terms.data()[i];
+    ++finite;
+  }
+  return finite == 0 ? 0 : std::sqrt(squares / finite);
+}
+
+// The element of the operand that is taken, where it is certain that this one is: of a maximum, where the other one
+// lies farther below than it may be off, and is made of nothing that jumps.
+Loose ExactElements::chosen(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  const bool selects = node.primitive == Primitive::kSelect;
+  if (std::ranges::all_of(node.inputs.begin() + (selects ? 1 : 0), node.inputs.end(),
+                          [&](NodeId input) { return known_.at(input).all; }))
+    return everything();
+  const auto loose_at = [&](std::size_t i) {
+    const Loose& operand = known_.at(node.inputs[i]);
+    return operand.elements ? operand.elements.expand(node.shape).on_host()
+                            : Array::full(node.shape, operand.all ? 1 : 0);
+  };
+  std::vector<Array> values, loose;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    values.push_back(side_.replay.value(node.inputs[i]).expand(node.shape).on_host());
+    loose.push_back(loose_at(i));
+  }
+  double slack = 0;
+  if (!selects && is_float(node.result))
+    for (NodeId input : node.inputs)
+      if (!known_.at(input).none()) slack += slack_of(input);
+  const Array result = side_.replay.computed(id).expand(node.shape).on_host();
+  std::vector<bool> off(static_cast<std::size_t>(result.count()));
+  for (std::int64_t i = 0; i < result.count(); ++i) {
+    const auto at = [i](const Array& array) { return array.data()[i]; };
+    const double x = at(result);
+    bool exact = !is_float(node.result) || round_to(node.result, x) == x;  // It may be narrower than the operands.
+    if (selects) {
+      exact = exact && at(loose[0]) == 0 && at(loose[at(values[0]) != 0 ? 1 : 2]) == 0;
+    } else if (at(loose[0]) != 0 || at(loose[1]) != 0) {
+      const double a = at(values[0]), b = at(values[1]), reach = slack + std::fabs(a) + std::fabs(b);
+      const bool first = (node.primitive == Primitive::kMax) == (a > b);
+      exact = exact && at(loose[first ? 0 : 1]) == 0 && !turns_[node.inputs[first ? 1 : 0]] &&
+              std::fabs(a - b) > relative_[id] * reach;
+    }
+    off[static_cast<std::size_t>(i)] = !exact;
+  }
+  return where(off, node.shape);
+}
+
+// The root of a sum of squares in any order, where that is a square.
+Loose ExactElements::norm(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  const Array x = side_.replay.value(node.inputs[0]).materialize().on_host();
+  const Loose& operand = known_.at(node.inputs[0]);
+  if (operand.all) return everything();
+  const Array away = operand.elements ? operand.elements.expand(x.shape()).materialize().on_host() : Array();
+  Array squares = Array::uninitialized(x.shape()), grids = Array::uninitialized(x.shape());
+  for (std::int64_t i = 0; i < x.count(); ++i) {
+    const double value = x.data()[i];
+    squares.data()[i] = value * value;
+    const bool known = std::isfinite(value) && !(away && away.data()[i] != 0);
+    grids.data()[i] = !known ? 0 : value == 0 ? HUGE_VAL : std::ldexp(1, 2 * bits_of(value).last);
+  }
+  const auto reduced = [&](Primitive primitive, const Array& of) {
+    return traits(primitive).evaluate(node.attributes, node.shape, std::vector{of}).on_host();
+  };
+  const Array total = reduced(Primitive::kSum, squares), grid = reduced(Primitive::kAmin, grids);
+  const Array root = side_.replay.computed(id).expand(node.shape).on_host();
+  std::vector<bool> off(static_cast<std::size_t>(root.count()));
+  for (std::int64_t i = 0; i < root.count(); ++i) {
+    const double r = root.data()[i], sum = total.data()[i];
+    const bool whole = grid.data()[i] >= smallest_normal(node.result) &&
+                       sum <= std::ldexp(grid.data()[i], traits(node.result).precision);
+    off[static_cast<std::size_t>(i)] = !whole || round_to(node.result, r) != r || std::fma(r, r, -sum) != 0;
+  }
+  return where(off, node.shape);
 }
 
 Loose ExactElements::decided(NodeId id) const {

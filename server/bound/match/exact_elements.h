@@ -1,8 +1,13 @@
 // Which elements of a value no rounding has moved. Sums and products of integers and of other short dyadic numbers are
 // exact in whatever order they are taken: the number of a segment that is a running sum of ones, a label 1 - y, a
-// position that a mask makes. Whether two such elements are equal, and what integer one is rounded to, has one outcome:
-// halves go where the program's own rule sends them. Which slope backward takes at a kink is a convention: that is
-// certain only of what was given.
+// position that a mask makes. So are quotients and roots that their format holds, where the device's profile promises
+// it: 6 / 3, the distance of (0, 0) and (3, 4); and what a clamp gives where its other operand lies well beyond it.
+// Whether two such elements are equal, and what integer one is rounded to, has one outcome: halves go where the
+// program's own rule sends them. Which slope backward takes at a kink is a convention: that is certain only of what was
+// given.
+//
+// A kernel gives its result, and need not form what our formula of it has on the way (a variance's mean): a quotient or
+// root within an operation is exact only by a power of two.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +58,12 @@ class ExactElements {
   Loose product(NodeId id) const;
   bool rounds_nowhere(NodeId id, const Array& magnitudes, double grid) const;
   Loose calculated(NodeId id) const;
+  Loose chosen(NodeId id) const;
+  Loose norm(NodeId id) const;
+  std::vector<bool> inner_results() const;
+  // Whether the device gives results of the node that its format holds as they are.
+  bool promised(NodeId id) const;
+  double slack_of(NodeId operand) const;  // How far one of its elements that is loose may be off, but for its own size.
 
   const MatchSide& side_;
   const Freedoms& freedoms_;
@@ -60,6 +71,8 @@ class ExactElements {
   const Halves halves_;
   // A node is given where it was only moved, selected or compared since both programs were given it.
   std::vector<bool> given_;
+  std::vector<bool> inner_;     // Its own operation goes on to compute with the node.
+  std::vector<bool> turns_;     // What the node depends on may jump, as a decision does.
   std::vector<bool> possible_;  // A node is possible where its operations do not forbid that some element is exact.
   std::map<NodeId, Loose> known_;
 };

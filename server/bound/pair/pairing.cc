@@ -11,6 +11,7 @@
 #include "server/bound/pair/cuts.h"
 #include "server/bound/pair/draw_orders.h"
 #include "server/bound/pair/drill.h"
+#include "server/bound/pair/parting.h"
 #include "server/bound/pair/policy_of_leaves.h"
 #include "server/bound/pair/reference_execution.h"
 #include "server/bound/pair/replays.h"
@@ -205,13 +206,23 @@ void set_answers(const Asked& asked, Bounds* bounds) {
   set_mathematics(asked.updates, bounds);
 }
 
+// Agreement that nothing but signs of zeros brings about.
+Answer by_signs_of_zero() {
+  Answer answer{true, 0, 0, 0};
+  answer.by_freedom = answer.by_jumps = true;
+  return answer;
+}
+
 // Taps where one program's mathematics is infinite or no number, and the other's is not, or where neither is known.
-void note_patterns(const Gap& gap, Bounds* bounds) {
+// `by_signs`: those where signs of zeros alone decide of that.
+void note_patterns(const Gap& gap, const std::set<std::size_t>& by_signs, Bounds* bounds) {
   for (const PairedTap& pair : gap.pairs()) {
     const Gap::Parting parting = gap.parting(pair);
     if (parting == Gap::Parting::kNone) continue;
     Answer& answer = finding_named(gap.probe(pair), bounds).mathematics;
-    if (parting == Gap::Parting::kOther)
+    if (by_signs.count(pair.target) != 0) {
+      if (!answer.failed()) answer = by_signs_of_zero();
+    } else if (parting == Gap::Parting::kOther)
       answer = Answer{true, HUGE_VAL, 0, 0};
     else if (!answer.failed())  // What its finite elements disprove stays so.
       answer = Answer{true, 0, HUGE_VAL, HUGE_VAL};
@@ -503,15 +514,20 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   note_jumps(input, replays, bounds->match, matched.pairs, asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
   confirm_updates(input, gap, &asked);
-  const bool other_pattern = std::ranges::any_of(
-      matched.pairs, [&](const PairedTap& pair) { return gap.parting(pair) == Gap::Parting::kOther; });
+  const std::set<std::size_t> by_signs = parted_by_signs_of_zero(input, gap);
+  const auto parts = [&](const PairedTap& pair) {
+    return gap.parting(pair) == Gap::Parting::kOther && by_signs.count(pair.target) == 0;
+  };
+  const bool other_pattern = std::ranges::any_of(matched.pairs, parts);
   const bool failed = asked.failed() || other_pattern;
   if (failed && !other_pattern &&
       reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched.pairs, replays,
-                asked, bounds))
+                asked, bounds)) {
+    if (!by_signs.empty()) note_patterns(gap, by_signs, bounds);
     return;
+  }
   set_answers(asked, bounds);
-  note_patterns(gap, bounds);
+  note_patterns(gap, by_signs, bounds);
   compare_draws(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
@@ -524,7 +540,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     if (asked.answers[p].failed() && asked.probes[p].parts.size() == 1)
       failing.push_back(asked.probes[p].parts.front().tap);
   for (const PairedTap& pair : matched.pairs)
-    if (gap.parting(pair) == Gap::Parting::kOther) failing.push_back(pair.target);
+    if (parts(pair)) failing.push_back(pair.target);
   drill_down(input, gap, failing, bounds);
 }
 

@@ -48,7 +48,7 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Co
     pair.target = with_overrides(target, found->target_values, pair.target_overrides, target_passes, target_exact);
     pair.reference =
         with_overrides(reference, found->reference_values, pair.reference_overrides, reference_passes, reference_exact);
-    const MatchSide ours{target, pair.target}, theirs{reference, pair.reference};
+    const MatchSide ours{target, pair.target, input.profile}, theirs{reference, pair.reference, input.profile};
     shared = share_decisions(ours, found->target_freedoms, theirs, found->reference_freedoms);
     *shared_decisions += shared.shared;
     for (const auto& [node, outcomes] : shared.target) pair.target_overrides[node] = outcomes;

@@ -99,6 +99,8 @@ std::vector<NodeId> signed_inputs(const Node& node) {
     case Primitive::kAtan2:
       return node.inputs;
     case Primitive::kReciprocal:
+    case Primitive::kRsqrt:
+    case Primitive::kPow:
       return {node.inputs[0]};
     case Primitive::kDiv:
       return {node.inputs[1]};
@@ -108,7 +110,7 @@ std::vector<NodeId> signed_inputs(const Node& node) {
 }
 
 // The value with 0 for every -0; empty: it has none.
-Array without_negative_zeros(const Array& value) {
+Array without_negative(const Array& value) {
   Array positive = Array::uninitialized(value.shape());
   const Array x = value.materialize().on_host();
   bool some = false;
@@ -125,8 +127,8 @@ Overrides negative_zeros(const Graph& graph, const Replay& replay, const std::ve
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!read[id] || !replay.has(id)) continue;
     for (NodeId input : signed_inputs(graph.nodes[id])) {
-      if (graph.nodes[input].primitive == Primitive::kLeaf || positive.count(input) != 0) continue;
-      if (const Array value = without_negative_zeros(replay.value(input))) positive[input] = value;
+      if (positive.count(input) != 0) continue;
+      if (const Array value = without_negative(replay.value(input))) positive[input] = value;
     }
   }
   return positive;
@@ -217,6 +219,10 @@ std::vector<double> moved_by_negative_zeros(const Graph& graph, const Replay& re
   Overrides positive = negative_zeros(graph, replay, functionals.read());
   if (positive.empty()) return std::vector<double>(probes.size(), 0);
   return functionals.moved(std::move(positive));
+}
+
+Overrides without_negative_zeros(const Graph& graph, const Replay& replay) {
+  return negative_zeros(graph, replay, std::vector<bool>(graph.nodes.size(), true));
 }
 
 }  // namespace plumbline

@@ -29,4 +29,7 @@ std::vector<double> moved_by_negative_zeros(const Graph& graph, const Replay& re
                                             const std::vector<LeafValue>& leaves, const Overrides& overrides,
                                             const std::vector<bool>& shared, const std::vector<Probe>& probes);
 
+// What the replay has for -0 wherever something tells it from 0, with 0 in its place.
+Overrides without_negative_zeros(const Graph& graph, const Replay& replay);
+
 }  // namespace plumbline

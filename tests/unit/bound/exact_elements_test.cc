@@ -10,14 +10,14 @@ namespace {
 using test::GraphBuilder;
 
 // Tells of each element of the last node whether it may be off.
-std::vector<bool> loose(const GraphBuilder& program, const Freedoms& freedoms = {}) {
+std::vector<bool> loose(const GraphBuilder& program, const Freedoms& freedoms = {}, const Profile* profile = nullptr) {
   const Graph& graph = program.graph;
   GraphBuilder tapped = program;
   const auto last = static_cast<NodeId>(graph.nodes.size() - 1);
   const auto elements = static_cast<std::size_t>(count(graph.nodes[last].shape));
   tapped.tap("y", TapKind::kValue, last, std::vector<double>(elements));
   const Replay exact = replay(tapped.graph, leaf_values(tapped.graph), Precision::kExact);
-  const MatchSide side{tapped.graph, exact};
+  const MatchSide side{tapped.graph, exact, profile};
   const std::vector<double> relative(graph.nodes.size(), 0x1p-38);
   ExactElements found(side, freedoms, relative);
   const Loose& last_loose = found.of(last);
@@ -124,12 +124,87 @@ TEST(ExactElements, WhatIsFreeIsNot) {
   EXPECT_EQ(loose(b, {{x, Array::full({4}, 0x1p-24)}}), kAll);
 }
 
-TEST(ExactElements, DivisionByOtherThanPowersOfTwoIsNot) {
+TEST(ExactElements, DivisionByOtherThanPowersOfTwoIsNotIfNobodyPromisesIt) {
   for (const double by : {2.0, 3.0}) {
     GraphBuilder b;
     b.op(Primitive::kDiv, {b.leaf({4}, {6, 12, 18, 24}), constant(&b, by)}, {4});
     EXPECT_EQ(loose(b), by == 2 ? kNone : kAll) << "a device may multiply by the reciprocal";
   }
+}
+
+// What a device promises of quotients and roots: `ulp` of both.
+Profile promising(double ulp) {
+  Profile profile = ieee();
+  for (const Function function : {Function::kDivide, Function::kSqrt})
+    profile.functions[static_cast<int>(function)].ulp = ulp;
+  return profile;
+}
+
+TEST(ExactElements, QuotientsThatTheFormatHoldsAreWhereTheDeviceDivides) {
+  GraphBuilder b;
+  b.op(Primitive::kDiv, {b.leaf({4}, {6, 9, 1, 0.3F}), b.leaf({4}, {3, 3, 3, 3})}, {4});
+  const Profile rounds = promising(0), estimates = promising(1);
+  EXPECT_EQ(loose(b, {}, &rounds), (std::vector<bool>{false, false, true, true}));
+  EXPECT_EQ(loose(b, {}, &estimates), kAll);
+  b.graph.origins[b.graph.nodes.back().origin].defined = true;
+  EXPECT_EQ(loose(b, {}, &rounds), kAll) << "a user's own kernel promises nothing";
+}
+
+TEST(ExactElements, QuotientsByOneNumberAreWhereTheReciprocalGivesThemToo) {
+  GraphBuilder b;
+  b.op(Primitive::kDiv, {b.leaf({4}, {41, 82, 123, 0}), constant(&b, 41)}, {4});
+  const Profile profile = promising(0);
+  EXPECT_NE(round_to(Format::kFloat32, 41 * round_to(Format::kFloat32, 1 / 41.0)), 1);
+  EXPECT_EQ(loose(b, {}, &profile)[0], true);
+  EXPECT_EQ(loose(b, {}, &profile)[3], false);
+}
+
+TEST(ExactElements, RootsOfSquaresAreWhereTheDeviceIsFaithful) {
+  GraphBuilder b;
+  b.op(Primitive::kSqrt, {b.leaf({4}, {9, 0.25F, 2, 0})}, {4});
+  const Profile faithful = promising(0.5), other = promising(1);
+  EXPECT_EQ(loose(b, {}, &faithful), (std::vector<bool>{false, false, true, false}));
+  EXPECT_EQ(loose(b, {}, &other), kAll);
+}
+
+TEST(ExactElements, NormsGoByRow) {
+  GraphBuilder b;
+  Attributes rows;
+  rows.dims = {1};
+  b.op(Primitive::kNorm, {b.leaf({4, 2}, {3, 4, 1, 1, 6003, 8004, 0, 0.1F})}, {4, 1}, Format::kFloat32, rows);
+  const Profile profile = promising(0.5);
+  EXPECT_EQ(loose(b, {}, &profile), (std::vector<bool>{false, true, true, true})) << "10005 squared needs 27 bits";
+}
+
+// A kernel that adds up a variance forms the mean on the way as it likes.
+TEST(ExactElements, WhatAnOperationGoesOnToComputeWithIsNot) {
+  const auto program = [](bool one_operation) {
+    GraphBuilder b;
+    const NodeId mean = b.op(Primitive::kDiv, {b.leaf({4}, {6, 9, 12, 3}), b.leaf({4}, {3, 3, 3, 3})}, {4});
+    const NodeId less = b.op(Primitive::kSub, {mean, constant(&b, 1)}, {4});
+    if (one_operation) b.graph.nodes[less].origin = b.graph.nodes[mean].origin;
+    return b;
+  };
+  const Profile profile = promising(0);
+  EXPECT_EQ(loose(program(false), {}, &profile), kNone);
+  EXPECT_EQ(loose(program(true), {}, &profile), kAll);
+}
+
+TEST(ExactElements, WhatAClampHoldsIsWhereTheOtherOperandLiesBeyondIt) {
+  GraphBuilder b;
+  const NodeId x = b.op(Primitive::kExp, {b.leaf({4}, {-1, 0, 1, 3})}, {4});
+  b.op(Primitive::kMin, {x, constant(&b, 1)}, {4});
+  EXPECT_EQ(loose(b), (std::vector<bool>{true, true, false, false})) << "exp(0) is 1, or next to it";
+  const NodeId condition = b.op(Primitive::kGreater, {x, constant(&b, 2)}, {4}, Format::kBool);
+  b.op(Primitive::kSelect, {condition, x, constant(&b, 0)}, {4});
+  EXPECT_EQ(loose(b), (std::vector<bool>{false, false, true, true}));
+}
+
+TEST(ExactElements, WhatMayJumpIsBeyondNothing) {
+  GraphBuilder b;
+  const NodeId whole = b.op(Primitive::kFloor, {b.op(Primitive::kExp, {b.leaf({4}, {0, 0, 0, 0})}, {4})}, {4});
+  b.op(Primitive::kMin, {whole, constant(&b, 0.5)}, {4});
+  EXPECT_EQ(loose(b), kAll) << "floor(exp(0)) is 1 or 0";
 }
 
 TEST(ExactElements, ProductsAreWhereAllOperandsAreShort) {

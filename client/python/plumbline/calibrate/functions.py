@@ -20,6 +20,7 @@ from .formats import BF16, FP16, FP32, FP64, Format, every_half, exact, finite_b
 
 Arguments = tuple[torch.Tensor, ...]
 NONE = "no argument"
+FAITHFUL = 0.5  # ULPs up to which a profile says of quotients and roots that they are exact where they can be.
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Elementary:
     formats: tuple[Format, ...] = (FP32, FP64, FP16, BF16)
     arguments: Callable[[], torch.Tensor] | None = None  # All there is to measure; None: samples.
     on_cpu_alone: bool = False
+    # Arguments whose results a format holds, and these.
+    known: Callable[[Format, torch.Generator], tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -60,6 +63,13 @@ def _fused_exp(x: torch.Tensor) -> torch.Tensor:
     return (sums[:-1] - sums[-1] / KEYS) / (KEYS - 1)
 
 
+def _roots(fmt: Format, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squares that the format holds, and their roots."""
+    high = 2 ** (fmt.precision // 2)
+    roots = torch.arange(1, high) if high <= 2**12 else torch.randint(1, high, (2**12,), generator=generator)
+    return (roots * roots).to(fmt.dtype), roots.to(fmt.dtype)
+
+
 PI = math.pi
 ELEMENTARY: dict[str, Elementary] = {
     "exp": Elementary(torch.exp, np.exp, ((-104, 89), (-1, 1))),
@@ -72,7 +82,7 @@ ELEMENTARY: dict[str, Elementary] = {
     "atan2": Elementary(torch.atan2, np.arctan2, ((-10, 10), (0.9, 1.1))),
     "rsqrt": Elementary(torch.rsqrt, lambda x: 1 / np.sqrt(x), ((0, 10), (0.25, 4))),
     "divide": Elementary(torch.div, np.divide, ((-10, 10), (1, 2))),
-    "sqrt": Elementary(torch.sqrt, np.sqrt, ((0, 10), (0.25, 4))),
+    "sqrt": Elementary(torch.sqrt, np.sqrt, ((0, 10), (0.25, 4)), known=_roots),
     "expm1": Elementary(torch.expm1, np.expm1, ((-20, 89), (-1, 1))),
     "log1p": Elementary(torch.log1p, np.log1p, ((-1, 10), (-0.5, 0.5))),
     "sigmoid": Elementary(torch.sigmoid, _sigmoid, ((-104, 104), (-4, 4)), bounded=True),
@@ -106,7 +116,28 @@ def measure(name: str, device: torch.device, claim: Any, count: int, flushes: bo
             if flushes:
                 arguments = tuple(torch.where(x.abs() < fmt.smallest_normal, torch.ones_like(x), x) for x in arguments)
             _measure(function, fmt, arguments, device, claim, flushes, loose, worst)
+        if claim.ulp <= FAITHFUL and function.known is not None:
+            _compare_exact(function, fmt, function.known(fmt, generator), device, claim, worst)
     return worst
+
+
+def _compare_exact(
+    function: Elementary,
+    fmt: Format,
+    known: tuple[torch.Tensor, torch.Tensor],
+    device: torch.device,
+    claim: Any,
+    worst: Worst,
+) -> None:
+    """A miss counts as more ULPs than are claimed, and than let results be exact."""
+    arguments, results = (x.to(device) for x in known)
+    for given in (arguments, torch.stack([arguments, arguments], 1)[:, 0]):
+        got = function.compute(given)
+        if missed := (got != results).nonzero().flatten().tolist():
+            at, least = missed[0], claim.ulp + 0.5
+            if least > worst.ulp:
+                worst.ulp = least
+                worst.where = f"{fmt.name} ({arguments[at].item()!r}): {got[at].item()!r}, no {results[at].item()!r}"
 
 
 def _samples(
