@@ -106,6 +106,18 @@ bool decide_proven_execution(const JudgeInput& input, Verdict* verdict) {
   return false;
 }
 
+// Whether the node is NaN because its formula does not know the result, as where several values are written to one place
+// and which one stays is the kernel's affair.
+bool leaves_open(const Graph& graph, NodeId id) {
+  const auto unknown = [&](NodeId input) {
+    while (graph.nodes[input].primitive == Primitive::kWindow || graph.nodes[input].primitive == Primitive::kCast)
+      input = graph.nodes[input].inputs[0];
+    const Node& node = graph.nodes[input];
+    return node.primitive == Primitive::kConstant && std::isnan(node.attributes.scalar);
+  };
+  return graph.nodes[id].primitive == Primitive::kSelect && std::ranges::any_of(graph.nodes[id].inputs, unknown);
+}
+
 bool decide_range(const JudgeInput& input, Verdict* verdict) {
   const RangeFinding* undecided = nullptr;
   for (const RangeFinding& finding : input.bounds->range) {
@@ -130,11 +142,17 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
       return true;
     }
   }
+  if (undecided != nullptr && leaves_open(*input.graph, *undecided->first)) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Tap " + undecided->tap + " could not be compared: the result of " +
+               at(place_of(*input.graph, *undecided->first)) +
+               " is not defined there (several values written to one place), or not modelled.");
+    return true;
+  }
   if (undecided != nullptr) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kRange,
            "Exact arithmetic gives no finite number at tap " + undecided->tap +
-               ", or the result is not defined (several values written to one place), and the execution differs from "
-               "our replay.");
+               ", and the execution differs from our replay.");
     return true;
   }
   return false;

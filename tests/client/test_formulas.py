@@ -126,7 +126,6 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], list[str]]] = {
         lambda x: aten._addmm_activation(x[0, :5].detach(), x.detach(), values(9, 6, 5)) * x.sum(),
         ["_addmm_activation.default"],
     ),
-    "distances": (lambda x: aten._euclidean_dist(x.detach(), ROWS[:3] * 2) * x.sum(), ["_euclidean_dist.default"]),
     "window": (lambda x: x * torch.hann_window(6), ["hann_window.default"]),
     "window of both ends": (lambda x: x * torch.hann_window(6, False), ["hann_window.periodic"]),
     **{

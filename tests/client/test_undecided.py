@@ -226,6 +226,7 @@ MET: dict[str, tuple[Callable[[], Tensor], float]] = {
     "roots": (lambda: APART.pow(2).sum(-1).sqrt(), 5),
     "norms": (lambda: APART.norm(dim=-1), 5),
     "distances": (lambda: torch.cdist(GRID[:20], GRID[:20]), 3),
+    "distances by a product": (lambda: torch.cdist(GRID, GRID), 3),
     "quotients": (lambda: SIXES / torch.tensor([3.0, 3, 2, 5]), 2),
     "means": (lambda: torch.tensor([[1.0, 2, 3], [4, 5, 7]]).mean(1), 2),
     "reciprocals": (lambda: torch.tensor([4.0, 2, 3, 0.5]).reciprocal(), 0.5),

@@ -217,6 +217,29 @@ Expr distance_gradients(Call& call, Expr d, Expr dy, Expr dist) {
 
 void lower_cdist(Call& call) { return_distances(call, differences(call)); }
 
+// One product of (-2a, |a|^2, 1) and (b, 1, |b|^2), whose root is taken (native/Distance.cpp).
+void lower_euclidean_distances(Call& call) {
+  const Expr a = call.tensor("x1"), b = call.tensor("x2");
+  if (a.rank() < 2 || b.rank() < 2 || a.count() == 0 || b.count() == 0) call.unsupported("empty points");
+  const auto joined = [&](const std::vector<Expr>& pieces) {
+    Shape shape = pieces[0].shape();
+    shape.back() += 2;
+    const Shape strides = row_major_strides(shape);
+    std::vector<View> views;
+    std::int64_t start = 0;
+    for (const Expr& piece : pieces) {
+      views.push_back({piece.shape(), strides, start});
+      start += piece.shape().back();
+    }
+    return assemble(call.emitter(), shape, std::nullopt, pieces, std::move(views), a.format());
+  };
+  const auto length = [&](Expr x) { return cast(sum(cast(square(x), x.format()), last_dim(x)), x.format()); };
+  const auto ones = [&](Expr x) { return expand(call.emitter().constant(1, x.format()), length(x).shape()); };
+  const Expr left = joined({cast(-2.0 * a, a.format()), length(a), ones(a)}), right = joined({b, ones(b), length(b)});
+  const Expr squares = cast(matmul(left, transposed(right)), a.format());
+  call.returns(sqrt(maximum(squares, call.emitter().constant(0))));
+}
+
 // The gradient of the first points is a sum over the others.
 void lower_cdist_backward(Call& call) {
   const Expr parts = distance_gradients(call, differences(call), call.tensor("grad_output"), call.tensor("cdist"));
@@ -288,6 +311,7 @@ std::span<const Rule> function_rules() {
       {"cumprod", {"default"}, lower_running<product>, kInPlace},
       {"logcumsumexp", {"default"}, lower_running<log_add_exp>},
       {"_cdist_forward", {"default"}, lower_cdist},
+      {"_euclidean_dist", {"default"}, lower_euclidean_distances},
       {"_cdist_backward", {"default"}, lower_cdist_backward},
       {"_pdist_forward", {"default"}, lower_pdist},
       {"_pdist_backward", {"default"}, lower_pdist_backward},

@@ -78,6 +78,7 @@ def core_expressions(dtype: torch.dtype = torch.float64, seed: int = 3) -> dict[
         "logaddexp": (lambda: torch.logaddexp(x, y), [x, y]),
         "logcumsumexp": (lambda: x.logcumsumexp(1), [x]),
         "cdist": (lambda: torch.cdist(points, others), [points, others]),
+        "cdist-product": (lambda: torch.ops.aten._euclidean_dist(points, others), [points, others]),
         "cdist-1": (lambda: torch.cdist(points, others, p=1.0), [points, others]),
         "pdist": (lambda: F.pdist(points[0]), [points]),
         "pdist-1": (lambda: F.pdist(points[1], p=1.0), [points]),

@@ -13,7 +13,6 @@ _NAMES = (
     "_addmm_activation.default",
     "_batch_norm_no_update.default",
     "_batch_norm_with_update_functional.default",
-    "_euclidean_dist.default",
     "_fused_rms_norm_backward.default",
     "_native_batch_norm_legit_functional.default",
     "hann_window.default",
