@@ -106,16 +106,14 @@ bool decide_proven_execution(const JudgeInput& input, Verdict* verdict) {
   return false;
 }
 
-// Whether the node is NaN because its formula does not know the result, as where several values are written to one place
-// and which one stays is the kernel's affair.
+// Whether the node is NaN because its formula does not know the result, as where several values are written to one
+// place and which one stays is the kernel's affair.
 bool leaves_open(const Graph& graph, NodeId id) {
-  const auto unknown = [&](NodeId input) {
-    while (graph.nodes[input].primitive == Primitive::kWindow || graph.nodes[input].primitive == Primitive::kCast)
-      input = graph.nodes[input].inputs[0];
-    const Node& node = graph.nodes[input];
-    return node.primitive == Primitive::kConstant && std::isnan(node.attributes.scalar);
-  };
-  return graph.nodes[id].primitive == Primitive::kSelect && std::ranges::any_of(graph.nodes[id].inputs, unknown);
+  const Node& node = graph.nodes[id];
+  if (node.primitive == Primitive::kConstant) return std::isnan(node.attributes.scalar);
+  return traits(node.primitive).bitwise && std::ranges::any_of(node.inputs, [&](NodeId input) {
+           return graph.nodes[input].origin == node.origin && leaves_open(graph, input);
+         });
 }
 
 bool decide_range(const JudgeInput& input, Verdict* verdict) {

@@ -269,3 +269,16 @@ def test_what_a_clamp_holds_is_compared_exactly(
         lambda: {"y": one(A @ B[:7, :5]).float().mean()}, lambda: {"y": other(A @ B[:7, :5]).float().mean()}, server
     )
     assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def test_which_of_several_writes_stays_is_said_to_be_open(server: str) -> None:
+    index = torch.tensor([0, 2, 2, 5, 0])
+
+    def written() -> dict[str, Tensor]:
+        x = A[:6].clone()
+        x[index] += B[:5]
+        return {"x": x}
+
+    verdict = plumbline.compare(written, lambda: {"x": A[:6].index_add(0, index, B[:5])}, server)
+    assert (verdict.verdict, verdict.cause) == ("INCONCLUSIVE", "UNANSWERED"), verdict.explain()
+    assert "several values written to one place" in verdict.explain() and "index_put" in verdict.explain()
