@@ -35,6 +35,7 @@
 #include "server/serve/address.h"
 #include "server/serve/daemon.h"
 #include "server/serve/locate.h"
+#include "server/store/publication.h"
 #include "server/store/shared_history.h"
 
 ABSL_FLAG(std::vector<std::string>, listen, {"unix:/run/plumbline.sock"},
@@ -70,6 +71,15 @@ ABSL_FLAG(
     std::string, store_users, "node",
     "Whose runs of other daemons a caller owns, in the history of --store: \"node\": nobody's, a user or token of "
     "another node is somebody else; \"fleet\": those of his name, since all nodes agree on users and tokens.");
+ABSL_FLAG(std::string, publish, "",
+          "NATS server to whose stream PLUMBLINE verdicts are published: nats://HOST:PORT or, encrypted, "
+          "tls://HOST:PORT; several of one cluster with commas. No password: --publish-credentials. Empty: none.");
+ABSL_FLAG(std::string, publish_credentials, "",
+          "File that says who the daemon is to --publish: NATS's own (.creds), or a line USER:PASSWORD, or a token. "
+          "Empty: that line in $PLUMBLINE_PUBLISH_CREDENTIALS, if there is one.");
+ABSL_FLAG(std::string, publish_ca, "", "Authorities, in PEM, that are believed for tls:// of --publish.");
+ABSL_FLAG(std::string, publish_cert, "", "Certificate of the daemon, in PEM, for tls:// of --publish.");
+ABSL_FLAG(std::string, publish_key, "", "Its private key.");
 ABSL_FLAG(std::string, metrics_listen, "", "HOST:PORT for Prometheus (/metrics) and /healthz; empty: none.");
 ABSL_FLAG(
     bool, metrics_public, false,
@@ -258,6 +268,21 @@ absl::Status read_log() {
   return absl::OkStatus();
 }
 
+absl::Status read_publish(DaemonOptions* options) {
+  plumbline::NatsSettings& server = options->publish;
+  server.address = absl::GetFlag(FLAGS_publish);
+  server.credentials = absl::GetFlag(FLAGS_publish_credentials);
+  server.authorities = absl::GetFlag(FLAGS_publish_ca);
+  server.certificate = absl::GetFlag(FLAGS_publish_cert);
+  server.key = absl::GetFlag(FLAGS_publish_key);
+  if (server.address.empty()) {
+    if ((server.credentials + server.authorities + server.certificate + server.key).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--publish: expected an address beside its credentials, found none");
+  }
+  const absl::Status checked = plumbline::check_nats_settings(server);
+  return checked.ok() ? checked : absl::Status(checked.code(), absl::StrCat("--publish: ", checked.message()));
+}
+
 absl::Status read_flags(DaemonOptions* options) {
   if (auto status = read_log(); !status.ok()) return status;
   if (auto status = read_listen(options); !status.ok()) return status;
@@ -289,6 +314,7 @@ absl::Status read_flags(DaemonOptions* options) {
   if (users != "fleet" && users != "node") {
     return absl::InvalidArgumentError(absl::StrCat("--store-users: expected node or fleet, found \"", users, "\""));
   }
+  if (auto status = read_publish(options); !status.ok()) return status;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
     if (absl::EndsWith(flag->Filename(), "server/main.cc")) {
       options->flags.emplace_back(std::string(name), flag->CurrentValue());

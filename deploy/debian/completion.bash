@@ -1,7 +1,7 @@
 # Bash completion of plumb and plumblined: plumb's commands, and the flags of each from what --help says.
 _plumbline() {
   local program=$1 word=${COMP_WORDS[COMP_CWORD]} commands flags
-  commands="jobs verdicts watch explain report ui replay export-trace reproduce golden formats"
+  commands="jobs verdicts watch follow explain report ui replay export-trace reproduce golden formats"
   if [[ $word == -* ]]; then
     flags=$("$program" --help 2>/dev/null | sed -n 's/^ *\(--[a-z_]*\) (.*/\1/p')
     [[ $program == *plumblined ]] && flags=${flags//_/-}

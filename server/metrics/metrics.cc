@@ -212,6 +212,20 @@ struct Metrics::Families {
               "Records that the shared history does not take: they are in this daemon's own alone, and in its log.");
   Family<Counter>& history_errors =
       counter("plumbline_history_errors_total", "Attempts to reach the shared history that failed, by reason.");
+  Family<Gauge>& publish_up = gauges("plumbline_publish_up", "1 while verdicts reach the stream of --publish.");
+  Family<Gauge>& publish_backlog =
+      gauges("plumbline_publish_backlog_verdicts", "Verdicts that the stream is still to have.");
+  Family<Gauge>& publish_backlog_seconds =
+      gauges("plumbline_publish_backlog_seconds", "Seconds since the oldest of them was made; 0: there is none.");
+  Family<Counter>& publish_verdicts =
+      counter("plumbline_publish_verdicts_total", "Verdicts that the stream acknowledged.");
+  Family<Counter>& publish_turned_away =
+      counter("plumbline_publish_turned_away_total",
+              "Verdicts that the stream does not take for their size: the log has them.");
+  Family<Counter>& publish_replays = counter("plumbline_publish_replays_total",
+                                             "Times that the stream had lost verdicts, which were published again.");
+  Family<Counter>& publish_errors =
+      counter("plumbline_publish_errors_total", "Attempts to reach the stream that failed, by reason.");
   Family<Gauge>& build_info =
       gauges("plumbline_build_info", "Always 1; its labels tell version, commit and backend of this daemon.");
 
@@ -390,6 +404,18 @@ void Metrics::set_shared_history(const SharedHistory& history) {
   raise_to(families_->history_turned_away.Add({}), history.turned_away);
   for (const auto& [reason, attempts] : history.errors) {
     raise_to(families_->history_errors.Add({{"reason", std::string(reason)}}), attempts);
+  }
+}
+
+void Metrics::set_publication(const Publication& publication) {
+  families_->publish_up.Add({}).Set(publication.up ? 1 : 0);
+  families_->publish_backlog.Add({}).Set(static_cast<double>(publication.backlog_verdicts));
+  families_->publish_backlog_seconds.Add({}).Set(publication.backlog_seconds);
+  raise_to(families_->publish_verdicts.Add({}), publication.published);
+  raise_to(families_->publish_turned_away.Add({}), publication.turned_away);
+  raise_to(families_->publish_replays.Add({}), publication.replays);
+  for (const auto& [reason, attempts] : publication.errors) {
+    raise_to(families_->publish_errors.Add({{"reason", std::string(reason)}}), attempts);
   }
 }
 

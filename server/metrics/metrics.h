@@ -121,6 +121,16 @@ class Metrics {
   };
   void set_shared_history(const SharedHistory& history);
 
+  // Of the stream that verdicts are published to, likewise.
+  struct Publication {
+    bool up = false;
+    std::int64_t backlog_verdicts = 0;
+    double backlog_seconds = 0;  // Age of the oldest.
+    std::uint64_t published = 0, turned_away = 0, replays = 0;
+    std::vector<std::pair<std::string_view, std::uint64_t>> errors;
+  };
+  void set_publication(const Publication& publication);
+
   CallSeries& calls();  // Of gRPC.
 
   // Called before each scrape, one scrape at a time: the place to set the gauges.

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -30,8 +29,8 @@
 #include "server/serve/inherited.h"
 #include "server/serve/listener.h"
 #include "server/serve/paging.h"
+#include "server/serve/sharing.h"
 #include "server/serve/verdict_service.h"
-#include "server/store/shared_history.h"
 #include "server/work/cuda.h"
 #include "server/work/gpu.h"
 #include "server/work/steady.h"
@@ -84,8 +83,7 @@ struct Daemon::State {
   std::unique_ptr<GoldenStore> golden;
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<SqlStore> store;
-  std::unique_ptr<Outbox> outbox;  // Null, as the next one is: no history is shared.
-  std::unique_ptr<SharedHistory> history;
+  std::unique_ptr<Sharing> sharing;
   std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
   std::unique_ptr<Workers> workers;
   std::unique_ptr<AuditService> audits;
@@ -105,8 +103,6 @@ struct Daemon::State {
   std::vector<std::pair<std::string, std::string>> readiness() const;
   absl::Status listen(grpc::ServerBuilder* builder);
   void serve();
-  absl::Status share_history();
-  void show_history();
 };
 
 std::vector<std::pair<std::string, std::string>> Daemon::State::readiness() const {
@@ -119,69 +115,6 @@ std::vector<std::pair<std::string, std::string>> Daemon::State::readiness() cons
   const std::int64_t queued = workers->queued();
   checks.emplace_back("queue", queued <= kQueuedReadyMax ? "" : StrCat(queued, " steps wait for a worker"));
   return checks;
-}
-
-namespace {
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
-}
-
-// By ShipTrouble.
-constexpr std::array<const char*, kShipTroubles> kTroubleNames = {"unreachable", "refused", "identity", "other"};
-
-}  // namespace
-
-absl::Status Daemon::State::share_history() {
-  if (options.store.empty()) return Outbox::close(store.get());
-  auto opened = Outbox::open(options.data_dir, store.get());
-  if (!opened.ok()) return opened.status();
-  outbox = *std::move(opened);
-  SharedHistory::Options sharing{.url = options.store,
-                                 .host = host_name(),
-                                 .version = options.version,
-                                 .same_users = options.store_users_are_shared};
-  sharing.lost = [this](ShipTrouble trouble, const std::string& why) {
-    const auto backlog = outbox->backlog();
-    log_event(LogLevel::kError, "history_lost",
-              {{"reason", kTroubleNames[static_cast<std::size_t>(trouble)]},
-               {"backlog", StrCat(backlog.ok() ? backlog->records : 0)},
-               {"message", StrCat(why, "; records stay here until they can be shipped")}});
-  };
-  sharing.back = [this] {
-    const auto backlog = outbox->backlog();
-    log_event(LogLevel::kInfo, "history_shared",
-              {{"node", outbox->node()}, {"backlog", StrCat(backlog.ok() ? backlog->records : 0)}});
-  };
-  sharing.turned_away = [](const std::string& what) {
-    log_event(LogLevel::kWarning, "history_turned_away", {{"message", what}});
-  };
-  sharing.retention = options.store_keep;
-  sharing.untidy = [](const std::string& why) {
-    log_event(LogLevel::kError, "retention_trouble", {{"message", StrCat("--store-retention: ", why)}});
-  };
-  auto begun = open_shared_history(std::move(sharing), store.get(), outbox.get());
-  if (!begun.ok()) return absl::Status(begun.status().code(), StrCat("--store: ", begun.status().message()));
-  history = *std::move(begun);
-  return absl::OkStatus();
-}
-
-void Daemon::State::show_history() {
-  if (history == nullptr) return;
-  const ShipState is = history->state();
-  const auto backlog = outbox->backlog();
-  Metrics::SharedHistory shown;
-  shown.up = is.up;
-  shown.shipped = is.shipped;
-  shown.turned_away = is.turned_away;
-  if (backlog.ok()) {
-    shown.backlog_records = backlog->records;
-    const absl::Duration age = absl::Now() - absl::FromUnixMicros(backlog->oldest_us);
-    if (backlog->records > 0) shown.backlog_seconds = std::max(0.0, absl::ToDoubleSeconds(age));
-  }
-  for (std::size_t i = 0; i < kShipTroubles; ++i) shown.errors.emplace_back(kTroubleNames[i], is.errors[i]);
-  metrics.set_shared_history(shown);
 }
 
 namespace {
@@ -353,7 +286,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                                  }});
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
-  if (auto shared = state->share_history(); !shared.ok()) return shared;
+  auto sharing = Sharing::begin(options, state->store.get());
+  if (!sharing.ok()) return sharing.status();
+  state->sharing = *std::move(sharing);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
   auto references = TraceStore::open(options.data_dir + "/traces", options.trace_quota_bytes / 2, TraceContent::kPaired,
                                      options.disk_reserve_bytes);
@@ -401,7 +336,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); },
       state->projects.get(),
       [audits = state->audits.get()](const std::string& project) { return audits->bytes_in_flight(project); },
-      state->history == nullptr ? nullptr : state->history->reader()});
+      state->sharing->reader()});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},
@@ -450,7 +385,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       raw->metrics.set_steps_waiting(waiting - std::min(for_ranks, waiting), for_ranks);
       raw->workers->show(&raw->metrics);
       raw->metrics.set_faults(faults());
-      raw->show_history();
+      raw->sharing->show(&raw->metrics);
       raw->metrics.set_connections(raw->connections.count(), raw->connections.refused());
       for (const auto& [check, fault] : raw->readiness()) raw->metrics.set_ready(check, fault.empty());
       std::error_code error;
@@ -524,10 +459,9 @@ bool Daemon::drain(absl::Duration timeout) {
   state.disk->flush();    // It may still give work to the workers.
   state.workers.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
   state.disk->flush();    // Nothing of it speaks to the store any more.
-  // What is not shipped by then is shipped after the next start.
-  if (state.history != nullptr) state.history->finish(std::min(left, kLastShipping));
-  state.history.reset();
-  state.outbox.reset();
+  // What is not shipped or published by then is after the next start.
+  state.sharing->finish(std::min(left, kLastShipping));
+  state.sharing.reset();
   state.store.reset();  // Commits, and runs the last callbacks: memory that comes back may wake disk work.
   state.disk.reset();
   state.pipeline.reset();

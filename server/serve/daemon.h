@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cpp/nats/connect.h"
 #include "server/access/access.h"
 #include "server/serve/address.h"
 #include "server/serve/housekeeping.h"
@@ -44,6 +45,7 @@ struct DaemonOptions {
   std::size_t streams_max = 1024, streams_of_a_user_max = 512;
   std::string store;                    // URL of the history that daemons share; empty: none.
   bool store_users_are_shared = false;  // A user's or token's name there is the same person's on every node.
+  NatsSettings publish;                 // The server to whose stream verdicts go; without an address: none.
   KeepRules keep;
   Retention store_keep;  // Of the shared history.
   std::string version;

@@ -12,18 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/store/shared_reader.h"
+#include "server/store/ship_trouble.h"
 #include "server/store/sqlite/outbox.h"
 
 namespace plumbline {
-
-// Why nothing is shipped.
-enum class ShipTrouble {
-  kUnreachable,  // The server is not there, or does not answer in time.
-  kRefused,      // It does not let us in, or what is there is no history of ours, or that of a newer version.
-  kIdentity,     // Another daemon ships under this data directory's identity.
-  kOther,        // Anything else.
-};
-inline constexpr std::size_t kShipTroubles = 4;
 
 struct ShipState {
   bool up = false;                                    // The last attempt succeeded.

@@ -72,15 +72,16 @@ def test_they_fit_the_published_schemas(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_shared_history_opens_its_own_way_out_alone(version: str) -> None:
-    (added,) = manifests(FOLDER / "history").values()
+@pytest.mark.parametrize(("folder", "port"), [("history", 5432), ("stream", 4222)])
+def test_what_verdicts_are_sent_to_opens_its_own_way_out_alone(version: str, folder: str, port: int) -> None:
+    (added,) = manifests(FOLDER / folder).values()
     validate(added, version)
     closed = manifests()["NetworkPolicy"]
     assert closed["spec"]["egress"] == [] and added["metadata"]["name"] != closed["metadata"]["name"]
     assert added["spec"]["podSelector"] == closed["spec"]["podSelector"]
     assert added["spec"]["policyTypes"] == ["Egress"] and "ingress" not in added["spec"]
     opened = {(port["protocol"], port["port"]) for way in added["spec"]["egress"] for port in way["ports"]}
-    assert opened == {("TCP", 5432), ("UDP", 53), ("TCP", 53)}
+    assert opened == {("TCP", port), ("UDP", 53), ("TCP", 53)}
     assert all(way["to"] for way in added["spec"]["egress"]), "no way without a destination, which would be any"
 
 

@@ -31,14 +31,19 @@ ABSL_FLAG(std::int64_t, step_max, 0, "Only up to this step, itself included; 0: 
 ABSL_FLAG(std::string, trace_id, "", "verdicts, watch: only of the step with this trace id");
 ABSL_FLAG(bool, json, false, "One JSON object a line");
 ABSL_FLAG(bool, all, false, "Also what passed, and every column however wide");
-ABSL_FLAG(bool, past, false, "watch: first the verdicts on disk");
+ABSL_FLAG(bool, past, false, "watch, follow: first the verdicts on disk, or in the stream");
 ABSL_FLAG(std::string, profile, "", "replay, reproduce: under this device profile instead of the step's own");
 ABSL_FLAG(std::string, o, "", "reproduce: the script to write; report: the page");
 ABSL_FLAG(std::string, sources, ".",
           "report, ui, explain: folder under which the programs' lines are looked for, by file name; empty: nowhere");
 ABSL_FLAG(bool, with_reproducer, false, "report: with the script that reproduces the first TYPE_II; takes an audit");
 ABSL_FLAG(int, port, 0, "ui: port of 127.0.0.1 to serve on; 0: a free one");
-ABSL_FLAG(std::int64_t, count, 0, "watch: end after so many verdicts; 0: on a signal");
+ABSL_FLAG(std::int64_t, count, 0, "watch, follow: end after so many verdicts; 0: on a signal");
+ABSL_FLAG(std::string, publish, "",
+          "follow: the NATS server that daemons publish to, nats://HOST:PORT or tls://HOST:PORT, as their flag of this "
+          "name; for tls:// --tls_ca, --tls_cert and --tls_key are of it. Default: what the daemon says");
+ABSL_FLAG(std::string, publish_credentials, "",
+          "follow: file that says who you are to that server. Default: $PLUMBLINE_PUBLISH_CREDENTIALS");
 
 namespace {
 
@@ -49,6 +54,8 @@ constexpr char kUsage[] =
   plumb verdicts              the verdicts that match, oldest first
   plumb watch                 new verdicts as they come, until a signal ends it;
                               on a terminal one screen that is drawn again
+  plumb follow [JOB]          new verdicts of all daemons that publish to one
+                              stream, until a signal ends it
   plumb explain ID            one verdict in full; ID is
                               project/job/run/rank/step
   plumb report JOB -o FILE    one job as a page: an HTML file that needs nothing
@@ -75,9 +82,9 @@ constexpr char kUsage[] =
                               audit rounds with them; a NAME may be eXmY or
                               fixed<IL,FL>; asks no plumblined
 
-Exit codes of verdicts, watch, explain and replay, by the worst verdict shown:
-0 TYPE_I or none, 2 TYPE_II, 3 INCONCLUSIVE; 1 is an error (one line on standard
-error). The others: 0 or 1.
+Exit codes of verdicts, watch, follow, explain and replay, by the worst verdict
+shown: 0 TYPE_I or none, 2 TYPE_II, 3 INCONCLUSIVE; 1 is an error (one line on
+standard error). The others: 0 or 1.
 )";
 
 std::string server_address() {
@@ -142,6 +149,13 @@ int main(int argc, char** argv) {
   options.json = absl::GetFlag(FLAGS_json);
   options.past = absl::GetFlag(FLAGS_past);
   options.count = absl::GetFlag(FLAGS_count);
+  options.stream.address = absl::GetFlag(FLAGS_publish);
+  options.stream.credentials = absl::GetFlag(FLAGS_publish_credentials);
+  if (absl::StartsWith(options.stream.address, "tls://")) {
+    options.stream.authorities = absl::GetFlag(FLAGS_tls_ca);
+    options.stream.certificate = absl::GetFlag(FLAGS_tls_cert);
+    options.stream.key = absl::GetFlag(FLAGS_tls_key);
+  }
   options.output = absl::GetFlag(FLAGS_o);
   options.sources = absl::GetFlag(FLAGS_sources);
   options.with_reproducer = absl::GetFlag(FLAGS_with_reproducer);

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/archive.h"
+#include "client/cpp/cli/follow.h"
 #include "client/cpp/cli/formats.h"
 #include "client/cpp/cli/output.h"
 #include "client/cpp/cli/report.h"
@@ -45,6 +46,10 @@ bool make_filter(const PlumbOptions& options, v1::Filter* filter) {
   filter->set_step_max(options.step_max);
   filter->set_trace_id(options.trace_id);
   return true;
+}
+
+std::string wrong_outcome(const PlumbOptions& options) {
+  return absl::StrCat("--verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found \"", options.verdict, "\"");
 }
 
 int jobs(Client& client, const PlumbOptions& options, std::ostream& out, std::ostream& err) {
@@ -178,7 +183,8 @@ int worse_exit_code(int a, int b) {
 int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& options, std::ostream& out,
               std::ostream& err) {
   constexpr char kCommands[] =
-      "jobs, verdicts, watch, explain ID, report JOB, ui, replay FILE|ID, export-trace ID FILE, reproduce FILE|ID, "
+      "jobs, verdicts, watch, follow [JOB], explain ID, report JOB, ui, replay FILE|ID, export-trace ID FILE, "
+      "reproduce FILE|ID, "
       "golden or formats";
   if (arguments.empty()) return fail(err, absl::StrCat("expected a command: ", kCommands, "; see plumb --help"));
   const std::string& command = arguments.front();
@@ -202,6 +208,13 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
     Client client(options.server, options.credentials);
     return report(client, options, words, out, err);
   }
+  if (command == "follow") {
+    if (words.size() > 1) return fail(err, absl::StrCat("follow: expected a job or nothing, found ", words.size()));
+    v1::Filter filter;
+    if (!make_filter(options, &filter)) return fail(err, wrong_outcome(options));
+    if (!words.empty()) filter.set_job(words[0]);
+    return follow(options, filter, out, err);
+  }
   const std::size_t expected = command == "explain" ? 1 : 0;
   if (command != "ui" && command != "jobs" && command != "verdicts" && command != "watch" && command != "explain") {
     return fail(err, absl::StrCat("there is no command \"", command, "\": expected ", kCommands));
@@ -213,10 +226,7 @@ int run_plumb(const std::vector<std::string>& arguments, const PlumbOptions& opt
   }
   if (command == "ui") return ui(options, out, err);
   v1::Filter filter;
-  if (!make_filter(options, &filter)) {
-    return fail(err,
-                absl::StrCat("--verdict: expected TYPE_I, TYPE_II or INCONCLUSIVE, found \"", options.verdict, "\""));
-  }
+  if (!make_filter(options, &filter)) return fail(err, wrong_outcome(options));
   if (command == "watch") return watch(options, filter, out, err);
   Client client(options.server, options.credentials);
   if (command == "jobs") return jobs(client, options, out, err);

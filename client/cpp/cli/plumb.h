@@ -7,6 +7,7 @@
 
 #include "client/cpp/credentials.h"
 #include "client/cpp/format.h"
+#include "client/cpp/nats/connect.h"
 #include "plumbline/v1/verdict.pb.h"
 
 namespace plumbline {
@@ -27,8 +28,9 @@ struct PlumbOptions {
   std::int64_t step_min = 0, step_max = 0;
   bool json = false;
   TextStyle style;         // How what is printed for people looks; a width says that it goes to a terminal.
-  bool past = false;       // watch: first what is on disk.
-  std::int64_t count = 0;  // watch: end after so many verdicts; 0: never.
+  bool past = false;       // watch, follow: first what is on disk.
+  std::int64_t count = 0;  // watch, follow: end after so many verdicts; 0: never.
+  NatsSettings stream;     // follow: where it is; without an address the daemon is asked.
   std::string profile;     // replay, reproduce: under this one; empty: the step's own.
   std::string output;      // reproduce: the script to write; report: the page.
   std::string sources;  // report, ui, explain: folder in which the audited programs' lines are looked for; empty: none.

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "server/fault/fault.h"
 #include "server/store/postgres/listener.h"
 #include "server/store/postgres/schema.h"
 #include "server/store/removal.h"
@@ -20,20 +19,6 @@ namespace {
 std::string random_name() {
   std::random_device random;
   return absl::StrFormat("%08x%08x", random(), random());
-}
-
-ShipTrouble trouble_of(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return ShipTrouble::kUnreachable;
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kPermissionDenied:
-      return ShipTrouble::kRefused;
-    case absl::StatusCode::kAlreadyExists:
-      return ShipTrouble::kIdentity;
-    default:
-      return ShipTrouble::kOther;
-  }
 }
 
 // Queries give up sooner than shipments: whoever asks can have the daemon's own history.
@@ -79,68 +64,25 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       connection_({options_.url, options_.schema, options_.connect_timeout, options_.statement_timeout}),
       reader_(make_reader(options_, outbox->node())),
       retention_(make_retention(options_)),
-      stop_([this] {
-        const std::lock_guard lock(mutex_);
-        return end_ && Clock::now() >= *end_;
-      }) {
-  handle_ = store_->subscribe([this] {
-    {
-      const std::lock_guard lock(mutex_);
-      due_ = true;
-    }
-    wake_.notify_one();
-  });
-  thread_ = std::thread([this] { contained("the shipper's thread", [this] { run(); }).IgnoreError(); });
+      stop_([this] { return courier_.is_over(); }),
+      courier_(
+          {"the shipper's thread", options_.retry_min, options_.retry_max, options_.idle_max},
+          [this] { return ship_all(); }, [this](const absl::Status& status) { note(status); }) {
+  handle_ = store_->subscribe([this] { courier_.wake(); });
 }
 
-Shipper::~Shipper() {
-  store_->unsubscribe(handle_);
-  end_by(Clock::now());
-  if (thread_.joinable()) thread_.join();
-}
+Shipper::~Shipper() { store_->unsubscribe(handle_); }
 
 void Shipper::finish(absl::Duration limit) {
   retention_.reset();
-  end_by(Clock::now() + (state().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
-  thread_.join();
-}
-
-void Shipper::end_by(Clock::time_point end) {
-  {
-    const std::lock_guard lock(mutex_);
-    end_ = end_ ? std::min(*end_, end) : end;
-  }
-  wake_.notify_one();
+  courier_.end_by(Courier::Clock::now() +
+                  (state().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
+  courier_.wait();
 }
 
 ShipState Shipper::state() const {
   const std::lock_guard lock(mutex_);
   return state_;
-}
-
-void Shipper::run() {
-  std::minstd_rand random(std::random_device{}());
-  absl::Duration retry = options_.retry_min;
-  for (;;) {
-    bool ending = false;
-    {
-      const std::lock_guard lock(mutex_);
-      due_ = false;
-      ending = end_.has_value();
-    }
-    absl::Status shipped;
-    const absl::Status fault = contained("the shipper's thread", [&] { shipped = ship_all(); });
-    note(fault.ok() ? shipped : fault);
-    const bool failed = !fault.ok() || !shipped.ok();
-    // Daemons that lost the server at one time do not come back at one time.
-    const absl::Duration wait =
-        failed ? retry * std::uniform_real_distribution<double>(0.5, 1)(random) : options_.idle_max;
-    retry = failed ? std::min(retry * 2, options_.retry_max) : options_.retry_min;
-    std::unique_lock lock(mutex_);
-    if (ending || (end_ && failed)) return;
-    wake_.wait_for(lock, absl::ToChronoNanoseconds(wait), [&] { return end_ || (due_ && !failed); });
-    if (end_ && failed) return;
-  }
 }
 
 void Shipper::note(const absl::Status& status) {

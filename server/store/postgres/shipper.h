@@ -1,17 +1,15 @@
 // The shared history by PostgreSQL: a thread that ships the outbox, again and again.
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "server/store/courier.h"
 #include "server/store/postgres/postgres.h"
 #include "server/store/postgres/retention.h"
 #include "server/store/records.h"
@@ -34,9 +32,6 @@ class Shipper final : public SharedHistory {
   void finish(absl::Duration limit) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  void run();
   absl::Status ship_all();  // Until nothing is left; also tells whether the history is there.
   absl::Status join();      // Connects, and says who we are; does nothing where that was done in this session.
   absl::Status take_identity();
@@ -49,7 +44,6 @@ class Shipper final : public SharedHistory {
   // Whether the history's run of this name is ours; makes the run where there is none.
   absl::StatusOr<bool> ours(const StepIdentity& run, const std::string& owner, std::int64_t time_us);
   void note(const absl::Status& status);
-  void end_by(Clock::time_point end);
 
   const Options options_;
   SqlStore* const store_;
@@ -65,13 +59,10 @@ class Shipper final : public SharedHistory {
   std::uint64_t handle_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  bool due_ = true;                       // There may be records.
-  std::optional<Clock::time_point> end_;  // Of everything, once that is known.
   ShipState state_;
   bool told_ = false;  // That the history is lost.
   const std::function<bool()> stop_;
-  std::thread thread_;  // Last: it uses all of the above.
+  Courier courier_;  // Last: it uses all of the above.
 };
 
 }  // namespace plumbline

@@ -1,26 +1,17 @@
 #include "server/store/sqlite/outbox.h"
 
-#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/store/sqlite/schema.h"
+#include "server/store/sqlite/unsent.h"
 
 namespace plumbline {
 namespace {
 
 // What a note is about; the numbers are those of the triggers (schema.cc).
 enum Kind : std::int64_t { kRun = 1, kError = 2, kGap = 3, kRemoval = 4 };
-
-// Waits for a change's commit.
-absl::Status commit(SqlStore* store, SqlStore::Change change) {
-  std::promise<absl::Status> answer;
-  store->change(std::move(change), [&](const absl::Status& status) {
-    answer.set_value({status.code(), status.message()});
-  });
-  return answer.get_future().get();
-}
 
 StepIdentity identity(const SqlStatement& row, int first) {
   return {row.text(first), row.text(first + 1), row.text(first + 2), static_cast<std::int32_t>(row.integer(first + 3)),
@@ -40,11 +31,6 @@ constexpr char kNotesOfSteps[] =
     "e.run=o.run AND e.rank=o.rank AND e.step=o.step AND e.digest=o.detail LEFT JOIN gaps AS g ON o.kind=3 AND "
     "g.project=o.project AND g.job=o.job AND g.run=o.run AND g.rank=o.rank AND g.step=o.step "
     "WHERE o.kind IN (2, 3) ORDER BY o.number LIMIT ?";
-constexpr char kVerdicts[] =
-    "SELECT v.sequence, v.summary, v.detail, coalesce(r.owner, '') FROM verdicts AS v LEFT JOIN runs AS r ON "
-    "r.project=v.project AND r.job=v.job AND r.run=v.run AND r.rank=v.rank WHERE v.sequence>? ORDER BY v.sequence "
-    "LIMIT ?";
-
 // Everything but verdicts, which are found by their sequence, is noted.
 constexpr char kNoteAll[] = R"sql(
 INSERT OR IGNORE INTO outbox(kind, project, job, run, rank, step, detail, time_us)
@@ -63,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::open(const std::string& data_dir
   if (!reader.ok()) return reader.status();
   auto node = (*reader)->text("SELECT id FROM node");
   if (!node.ok()) return node.status();
-  const absl::Status begun = commit(store, [](const SqlConnection& connection) {
+  const absl::Status begun = commit_change(store, [](const SqlConnection& connection) {
     return connection.run("UPDATE node SET ships=1, history='', shipped=0 WHERE NOT ships");
   });
   if (!begun.ok()) return begun;
@@ -71,13 +57,13 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::open(const std::string& data_dir
 }
 
 absl::Status Outbox::close(SqlStore* store) {
-  return commit(store, [](const SqlConnection& connection) {
+  return commit_change(store, [](const SqlConnection& connection) {
     return connection.run("UPDATE node SET ships=0 WHERE ships; DELETE FROM outbox");
   });
 }
 
 absl::Status Outbox::begin(const std::string& history) {
-  return commit(store_, [&history](const SqlConnection& connection) {
+  return commit_change(store_, [&history](const SqlConnection& connection) {
     const auto before = connection.text("SELECT history FROM node");
     if (!before.ok() || *before == history) return before.status();
     auto set = connection.prepare("UPDATE node SET history=?, shipped=0");
@@ -88,7 +74,7 @@ absl::Status Outbox::begin(const std::string& history) {
 }
 
 absl::Status Outbox::acknowledge(const Shipment& shipment) {
-  return commit(store_, [&shipment](const SqlConnection& connection) {
+  return commit_change(store_, [&shipment](const SqlConnection& connection) {
     auto mark = connection.prepare("UPDATE node SET shipped=? WHERE shipped<?");
     if (!mark.ok()) return mark.status();
     if (auto done = mark->bind(shipment.through).bind(shipment.through).run(); !done.ok()) return done;
@@ -168,34 +154,20 @@ absl::Status Outbox::read_notes(bool runs, Shipment* into) const {
 }
 
 absl::Status Outbox::read_verdicts(std::int64_t after, Shipment* into) const {
-  auto rows = reader_->prepare(kVerdicts);
-  if (!rows.ok()) return rows.status();
-  const SqlReset reset(*rows);
-  rows->bind(after).bind(kRecordsMax);
-  int read = 0;
-  std::size_t bytes = 0;
-  while (bytes < kBytesMax) {
-    const auto row = rows->step();
-    if (!row.ok()) return row.status();
-    if (!*row) break;
-    ++read;
-    into->through = rows->integer(0);
-    const std::string whole = absl::StrCat(rows->text(1), rows->text(2));
-    bytes += whole.size();
-    v1::Verdict verdict;
-    if (!verdict.ParseFromString(whole)) {
-      into->unreadable.push_back(absl::StrCat("the verdict of sequence ", rows->integer(0), " cannot be parsed"));
-      continue;
-    }
-    auto made = make_row(verdict);
-    if (!made.ok()) {
+  auto unsent = read_unsent(*reader_, after, kRecordsMax, kBytesMax);
+  if (!unsent.ok()) return unsent.status();
+  into->through = unsent->through;
+  into->more = unsent->more;
+  into->unreadable = std::move(unsent->unreadable);
+  for (UnsentVerdicts::Verdict& sent : unsent->verdicts) {
+    auto made = make_row(sent.verdict);
+    if (made.ok()) {
+      into->verdicts.push_back({*std::move(made), std::move(sent.owner)});
+    } else {
       into->unreadable.push_back(
-          absl::StrCat("the verdict of sequence ", rows->integer(0), ": ", made.status().message()));
-      continue;
+          absl::StrCat("the verdict of sequence ", sent.sequence, ": ", made.status().message()));
     }
-    into->verdicts.push_back({*std::move(made), rows->text(3)});
   }
-  into->more = read == kRecordsMax || bytes >= kBytesMax;
   return absl::OkStatus();
 }
 

@@ -181,7 +181,15 @@ CREATE TRIGGER larger_gap_to_ship AFTER UPDATE OF missed ON gaps WHEN (SELECT sh
 END;
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5};
+// How far verdicts are in the stream that they are published to.
+constexpr char kVersion6[] = R"sql(
+ALTER TABLE node ADD COLUMN publishes INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE node ADD COLUMN stream TEXT NOT NULL DEFAULT '';
+ALTER TABLE node ADD COLUMN published INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE node ADD COLUMN stream_last INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6};
 static_assert(std::size(kVersions) == kSchemaVersion);
 
 absl::Status at_path(const absl::Status& status, const std::string& path) {

@@ -10,7 +10,7 @@
 namespace plumbline {
 
 inline constexpr int kApplicationId = 0x504C4D42;  // "PLMB".
-inline constexpr int kSchemaVersion = 5;
+inline constexpr int kSchemaVersion = 6;
 
 // A connection that writes: WAL, synchronous=FULL, tables made or brought to our version, each version in a transaction
 // of its own. A database that is refused is not written to. Errors as open_sqlite_store() documents them.

@@ -158,7 +158,7 @@ absl::Status SqliteConnection::give_back() const {
   return run(absl::StrCat("PRAGMA incremental_vacuum(", kPagesMax, ")"));
 }
 
-// What is to be shipped (schema.cc) stays until it was.
+// What is to be shipped or published (schema.cc) stays until it was.
 std::string SqliteConnection::removable(std::string_view table) const {
   const std::string name(table);
   const bool runs = name == "runs";
@@ -166,7 +166,9 @@ std::string SqliteConnection::removable(std::string_view table) const {
                                         ".run AND x.rank=", name, ".rank");
   const std::string noted = absl::StrCat("NOT EXISTS(SELECT 1 FROM outbox AS x WHERE ", same,
                                          runs ? ")" : absl::StrCat(" AND x.step=", name, ".step)"));
-  const char* const last = "(SELECT CASE WHEN ships THEN shipped ELSE 9223372036854775807 END FROM node)";
+  const char* const last =
+      "(SELECT min(CASE WHEN ships THEN shipped ELSE 9223372036854775807 END, CASE WHEN publishes THEN published ELSE "
+      "9223372036854775807 END) FROM node)";
   if (name == "verdicts") return absl::StrCat("sequence<=", last, " AND ", noted);
   if (!runs) return noted;
   return absl::StrCat(noted, " AND NOT EXISTS(SELECT 1 FROM verdicts AS x WHERE ", same, " AND x.sequence>", last, ")");

@@ -101,6 +101,22 @@ TEST(Metrics, TellsOfTheSharedHistoryWhereThereIsOne) {
   EXPECT_EQ(value_of(page, R"(plumbline_history_errors_total{reason="refused"})"), "0");
 }
 
+TEST(Metrics, TellsOfTheStreamWhereThereIsOne) {
+  Metrics metrics("v", "c0ffee", "cpu");
+  EXPECT_EQ(metrics.scrape().find("plumbline_publish"), std::string::npos);
+  metrics.set_publication({true, 3, 1.5, 7, 1, 2, {{"unreachable", 2}, {"identity", 0}}});
+  metrics.set_publication({false, 4, 2.5, 9, 1, 2, {{"unreachable", 3}, {"identity", 0}}});
+  const std::string page = metrics.scrape();
+  EXPECT_EQ(value_of(page, "plumbline_publish_up"), "0");
+  EXPECT_EQ(value_of(page, "plumbline_publish_backlog_verdicts"), "4");
+  EXPECT_EQ(value_of(page, "plumbline_publish_backlog_seconds"), "2.5");
+  EXPECT_EQ(value_of(page, "plumbline_publish_verdicts_total"), "9") << "counted since the start, not added up";
+  EXPECT_EQ(value_of(page, "plumbline_publish_turned_away_total"), "1");
+  EXPECT_EQ(value_of(page, "plumbline_publish_replays_total"), "2");
+  EXPECT_EQ(value_of(page, R"(plumbline_publish_errors_total{reason="unreachable"})"), "3");
+  EXPECT_EQ(value_of(page, R"(plumbline_publish_errors_total{reason="identity"})"), "0");
+}
+
 TEST(Metrics, CountsAVerdict) {
   Metrics metrics("v", "c0ffee", "cpu");
   metrics.add_verdict(sample("a"));

@@ -81,7 +81,7 @@ TEST_P(Upgrade, FindsStepsByTheTraceIdsTheyHad) {
   EXPECT_EQ(errors->at(0).trace_id(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(FromVersion, Upgrade, testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(FromVersion, Upgrade, testing::Values(1, 2, 3, 4, 5));
 
 TEST_F(SqliteTest, ANewerDatabaseIsRefusedAndUntouched) {
   ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());

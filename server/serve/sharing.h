@@ -1,0 +1,41 @@
+// Where a daemon's verdicts go besides its own history: to the one that daemons share (--store), and to a stream
+// (--publish). Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/metrics/metrics.h"
+#include "server/serve/daemon.h"
+#include "server/store/publication.h"
+#include "server/store/shared_history.h"
+
+namespace plumbline {
+
+class Sharing {
+ public:
+  // Begins both, as far as the options say, or notes in the history that it is not so. Errors name the flag. `store`
+  // outlives the object.
+  static absl::StatusOr<std::unique_ptr<Sharing>> begin(const DaemonOptions& options, SqlStore* store);
+
+  SharedReader* reader() const { return history_ == nullptr ? nullptr : history_->reader(); }  // Null: none is shared.
+  void show(Metrics* metrics) const;
+  // Takes there what there is for at most `limit` each, and then nothing more.
+  void finish(absl::Duration limit);
+
+ private:
+  Sharing() = default;
+  absl::Status share(const DaemonOptions& options, SqlStore* store);
+  absl::Status publish(const DaemonOptions& options, SqlStore* store);
+  void show_history(Metrics* metrics) const;
+  void show_publication(Metrics* metrics) const;
+
+  // What ships comes after what it ships from.
+  std::unique_ptr<Outbox> outbox_;
+  std::unique_ptr<PublishCursor> cursor_;
+  std::unique_ptr<SharedHistory> history_;
+  std::unique_ptr<Publication> publication_;
+};
+
+}  // namespace plumbline
