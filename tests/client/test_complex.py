@@ -74,6 +74,21 @@ CASES: dict[str, tuple[Program, Program, Program]] = {
         one(lambda: parts(A * torch.polar(torch.ones_like(ANGLE), ANGLE))),
         one(lambda: parts(A * torch.polar(torch.ones_like(ANGLE), -ANGLE))),
     ),
+    "dot": (
+        one(lambda: parts(torch.vdot(A[0], B[1])[None])),
+        one(lambda: parts((A[0].conj() * B[1]).sum()[None])),
+        one(lambda: parts(torch.dot(A[0], B[1])[None])),
+    ),
+    "running product": (
+        one(lambda: parts(torch.exp(1j * ANGLE).cumprod(0))),
+        one(lambda: torch.stack([ANGLE.cumsum(0).cos(), ANGLE.cumsum(0).sin()], -1)),
+        one(lambda: torch.stack([ANGLE.cumsum(0).cos(), -ANGLE.cumsum(0).sin()], -1)),
+    ),
+    "biased": (
+        one(lambda: parts(torch.addmm(A @ B.mH, A, B.mH, beta=0.5))),
+        one(lambda: 1.5 * product_apart()),
+        one(lambda: 1.501 * product_apart()),
+    ),
     "narrow": (
         one(lambda: parts(paired(X.bfloat16().float()) * B).flatten(1).bfloat16()),
         one(lambda: (parts(B * paired(X.bfloat16().float()))).flatten(1).bfloat16()),

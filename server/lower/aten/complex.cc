@@ -12,6 +12,8 @@
 namespace plumbline {
 namespace {
 
+constexpr std::int64_t kChainMax = 256;  // Factors of a running product.
+
 // Real numbers are computed with in the format of the complex ones.
 Expr floating(Call& call, Expr x) { return is_integer(x.format()) ? cast(x, call.emitter().compute()) : x; }
 
@@ -231,13 +233,95 @@ void lower_mean(Call& call) {
   give(call, total / Complex{call.emitter().constant(terms), std::nullopt});
 }
 
-// Each part of a product is one sum of twice as many terms.
-void lower_mm(Call& call) {
-  const Complex a = complex_operand(call, "self"), b = complex_operand(call, "mat2");
+// Each part of a product is one sum of twice as many terms, and of what is added to it.
+Complex product(Call& call, const Complex& a, const Complex& b, const std::optional<Complex>& bias = std::nullopt,
+                std::optional<Expr> alpha = std::nullopt) {
   if (!a.im || !b.im || a.re.rank() < 2 || a.re.rank() != b.re.rank()) call.unsupported("shapes");
   const std::size_t last = a.re.rank() - 1;
-  give(call, {matmul(joined(a.re, -*a.im, last), joined(b.re, *b.im, last - 1)),
-              matmul(joined(a.re, *a.im, last), joined(*b.im, b.re, last - 1))});
+  const auto added = [&](bool real) {
+    return bias ? std::optional(real ? bias->re : imaginary(call, *bias)) : std::nullopt;
+  };
+  return {matmul(joined(a.re, -*a.im, last), joined(b.re, *b.im, last - 1), added(true), alpha),
+          matmul(joined(a.re, *a.im, last), joined(*b.im, b.re, last - 1), added(false), alpha)};
+}
+
+Complex reshaped(const Complex& x, const Shape& shape) {
+  return {reshape(x.re, shape), x.im ? std::optional(reshape(*x.im, shape)) : std::nullopt};
+}
+
+void lower_mm(Call& call) { give(call, product(call, complex_operand(call, "self"), complex_operand(call, "mat2"))); }
+
+// beta self + alpha a b; beta = 0 ignores self. BLAS libraries begin the sum with it, others end with it.
+void with_bias(Call& call, const Complex& a, const Complex& b) {
+  const auto given = [&](std::string_view name) { return call.has(name) ? call.known_number(name) : 1.0; };
+  const std::optional<double> alpha = given("alpha"), beta = given("beta");
+  if (!alpha || !beta) call.unsupported("a factor that is complex");
+  std::optional<Complex> bias;
+  if (*beta != 0) {
+    const Complex self = complex_operand(call, "self");
+    const Complex scaled = *beta == 1 ? self : Complex{call.operand("beta"), std::nullopt} * self;
+    const Shape shape = parts_shape(call);
+    bias = Complex{expand(scaled.re, shape), expand(imaginary(call, scaled), shape)};
+  }
+  give(call, product(call, a, b, bias, *alpha == 1 ? std::nullopt : std::optional(call.operand("alpha"))));
+}
+void lower_addmm(Call& call) { with_bias(call, complex_operand(call, "mat1"), complex_operand(call, "mat2")); }
+void lower_baddbmm(Call& call) { with_bias(call, complex_operand(call, "batch1"), complex_operand(call, "batch2")); }
+
+void lower_mv(Call& call) {
+  const Complex vector = complex_operand(call, "vec");
+  const std::int64_t n = vector.re.count();
+  const Complex made = product(call, complex_operand(call, "self"), reshaped(vector, {n, 1}));
+  give(call, reshaped(made, {made.re.count()}));
+}
+
+// vdot takes the conjugate of its first operand.
+void lower_dot(Call& call) {
+  const bool conjugate = call.base() == "vdot";
+  Complex a = complex_operand(call, "self");
+  const Complex b = complex_operand(call, conjugate ? "other" : "tensor");
+  if (conjugate) a.im = -imaginary(call, a);
+  const std::int64_t n = a.re.count();
+  give(call, reshaped(product(call, reshaped(a, {1, n}), reshaped(b, {n, 1})), {}));
+}
+
+// All prefixes along a dimension, multiplied one after the other.
+void lower_running_product(Call& call) {
+  const Complex x = complex_operand(call, "self");
+  if (!x.im || x.re.rank() == 0) call.unsupported("a number alone");
+  const std::size_t dim = call.dim("dim", x.re.rank(), 0);
+  const std::int64_t n = x.re.size(dim);
+  if (n < 1 || n > kChainMax) call.unsupported("a chain of " + std::to_string(n) + " elements");
+  const Shape shape = x.re.shape(), strides = row_major_strides(shape);
+  const auto at = [&](std::int64_t i) { return Complex{narrow(x.re, dim, i, 1), narrow(*x.im, dim, i, 1)}; };
+  Complex total = at(0);
+  std::vector<Expr> re, im;
+  std::vector<View> views;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (i > 0) total = total * at(i);
+    re.push_back(total.re);
+    im.push_back(*total.im);
+    views.push_back({total.re.shape(), strides, i * strides[dim]});
+  }
+  Emitter& emitter = call.emitter();
+  const auto whole = [&](const std::vector<Expr>& pieces) {
+    return assemble(emitter, shape, std::nullopt, pieces, views, pieces.front().format());
+  };
+  give(call, {whole(re), whole(im)});
+}
+
+Expr same(Call& call) {
+  const Complex a = complex_operand(call, "self"), b = complex_operand(call, "other");
+  return binary(Primitive::kLogicalAnd, compare(Primitive::kEqual, a.re, b.re),
+                compare(Primitive::kEqual, imaginary(call, a), imaginary(call, b)));
+}
+void lower_eq(Call& call) { call.returns(same(call)); }
+void lower_ne(Call& call) { call.returns(unary(Primitive::kLogicalNot, same(call))); }
+
+// log |z| + i arg z
+void lower_log(Call& call) {
+  const Complex x = complex_operand(call, "self");
+  give(call, {log(absolute(call, x)), binary(Primitive::kAtan2, imaginary(call, x), x.re)});
 }
 
 }  // namespace
@@ -287,6 +371,16 @@ std::span<const Rule> complex_rules() {
       {"mean", {"default", "dim"}, lower_mean, kOut},
       {"mm", {"default"}, lower_mm, kOut},
       {"bmm", {"default"}, lower_mm, kOut},
+      {"addmm", {"default"}, lower_addmm, kBoth},
+      {"baddbmm", {"default"}, lower_baddbmm, kBoth},
+      {"mv", {"default"}, lower_mv, kOut},
+      {"dot", {"default"}, lower_dot, kOut},
+      {"vdot", {"default"}, lower_dot, kOut},
+      {"log", {"default"}, lower_log, kBoth},
+      {"eq", {"Tensor", "Scalar"}, lower_eq, kOut},
+      {"ne", {"Tensor", "Scalar"}, lower_ne, kOut},
+      {"cumsum", {"default"}, lower_by_parts, kBoth},
+      {"cumprod", {"default"}, lower_running_product, kInPlace},
       {"cat", {"default"}, lower_by_parts, kOut},
       {"stack", {"default"}, lower_by_parts, kOut},
       {"slice_backward", {"default"}, lower_by_parts},
