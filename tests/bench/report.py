@@ -121,6 +121,12 @@ def report_sizing(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure(small)
 
 
+def report_scaleout(small: bool, seed: int | None) -> tuple[str, dict]:
+    from scaleout import measure
+
+    return measure(small, seed)
+
+
 def report_people(small: bool, seed: int | None, pictures: Path | None = None) -> tuple[str, dict]:
     from people import measure
 
@@ -159,6 +165,7 @@ REPORTS = {
     "service": report_service,
     "people": report_people,
     "sizing": report_sizing,
+    "scaleout": report_scaleout,
 }
 
 

@@ -63,6 +63,10 @@ KEYS = {
         *("bytes_per_verdict_least", "bytes_per_verdict_most", "bytes_per_tap", "parquet_bytes_per_verdict"),
         *("small_steps_per_second", "audits_per_second_gpt", "metrics_series"),
     ],
+    "scaleout": [
+        *("daemons", "jobs", "verdicts", "lost", "duplicates", "kills", "partitions", "jetstream_wipes"),
+        *("throughput_3_over_1", "history_rows_per_s"),
+    ],
     "people": [
         *("readme_lines", "doc_commands", "doc_commands_run", "page_kb", "page_painted_ms", "console_errors"),
         *("figures_checked", "figures_wrong", "packages", "packages_installed_clean", "mypy_errors"),
@@ -109,6 +113,11 @@ def test_report(name: str) -> None:
         assert figures["mypy_errors"] == 0 and figures["readme_lines"] <= 150
     if name == "speed":
         assert figures.pop("memory_kept_mb") is None, "not when it is small"
+    if name == "scaleout":
+        if figures["daemons"] is None:
+            pytest.skip(text)
+        assert figures["lost"] == figures["duplicates"] == 0 < figures["verdicts"]
+        assert (figures["kills"], figures["partitions"], figures["jetstream_wipes"]) == (3, 1, 1)
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]

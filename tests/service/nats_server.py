@@ -30,8 +30,8 @@ def program() -> str:
 class Connection:
     """A client that knows PUB and requests. Nothing of it is encrypted."""
 
-    def __init__(self, port: int, token: str = "") -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=START_S_MAX)
+    def __init__(self, host: str, port: int, token: str = "") -> None:
+        self._socket = socket.create_connection((host, port), timeout=START_S_MAX)
         self._file = self._socket.makefile("rb")
         assert self._file.readline().startswith(b"INFO ")
         who = {"verbose": False, "headers": True, **({"auth_token": token} if token else {})}
@@ -65,23 +65,23 @@ class Connection:
 
 
 class NatsServer:
-    def __init__(self, *configuration: str, scheme: str = "nats", token: str = "") -> None:
+    def __init__(self, *configuration: str, scheme: str = "nats", token: str = "", host: str = "127.0.0.1") -> None:
         self._scratch = tempfile.TemporaryDirectory(prefix="plumbline-nats.")
         self.directory = Path(self._scratch.name)
         self._configuration = "\n".join(configuration)
-        self._scheme, self._token = scheme, token
+        self._scheme, self._token, self._host = scheme, token, host
         self.port = -1  # Any; then the same one again.
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        return f"{self._scheme}://{self._host}:{self.port}"
 
     def start(self) -> None:
         configuration = self.directory / "server.conf"
         configuration.write_text(
-            f"host: 127.0.0.1\nport: {self.port}\nports_file_dir: {self.directory}\n"
+            f"host: {self._host}\nport: {self.port}\nports_file_dir: {self.directory}\n"
             f"jetstream {{ store_dir: {self.directory}/store }}\n{self._configuration}\n"
         )
         command = ["setpriv", "--pdeathsig=KILL", program(), "-c", str(configuration)]
@@ -117,7 +117,7 @@ class NatsServer:
         self.process.send_signal(signal.SIGCONT)
 
     def request(self, subject: str, payload: bytes | dict[str, Any] = b"", headers: str = "") -> dict[str, Any]:
-        connection = Connection(self.port, self._token)
+        connection = Connection(self._host, self.port, self._token)
         try:
             return connection.request(subject, payload, headers)
         finally:
@@ -125,7 +125,7 @@ class NatsServer:
 
     def messages(self) -> list[tuple[str, dict[str, str], bytes]]:
         """What the stream has, in its order: subject, headers and body of each."""
-        connection = Connection(self.port, self._token)
+        connection = Connection(self._host, self.port, self._token)
         try:
             info = connection.request(f"$JS.API.STREAM.INFO.{STREAM}")
             if "error" in info:

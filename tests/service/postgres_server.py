@@ -19,7 +19,9 @@ def programs() -> Path:
 
 
 class PostgresServer:
-    def __init__(self) -> None:
+    def __init__(self, listen: str = "", network: str = "") -> None:
+        """`listen`: an address of TCP, too, for those of `network`."""
+        self._listen = listen
         self._scratch = tempfile.TemporaryDirectory(prefix="plumbline-postgres.")
         self.directory = Path(self._scratch.name)
         self.process: subprocess.Popen[bytes] | None = None
@@ -38,18 +40,31 @@ class PostgresServer:
                 os.chown(path, 65534, 65534)
         self._run("initdb", "-D", f"{home}/data", "-A", "scram-sha-256", "-U", "plumbline", "-E", "UTF8", "--no-sync",
                   "--locale=C.UTF-8", f"--pwfile={home}/password")  # fmt: skip
+        if network:
+            with (home / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {network} scram-sha-256\n")
         self.start()
 
     @property
     def url(self) -> str:
-        return f"postgresql://plumbline@/postgres?host={self.directory}/server&passfile={self.passfile}"
+        host = self._listen or f"{self.directory}/server"
+        return f"postgresql://plumbline@/postgres?host={host}&passfile={self.passfile}"
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run([*self._owner, str(programs() / program), *arguments], check=True, capture_output=True)
 
     def start(self) -> None:
         home = self.directory / "server"
-        command = [*self._owner, str(programs() / "postgres"), "-D", f"{home}/data", "-k", str(home), "-h", ""]
+        command = [
+            *self._owner,
+            str(programs() / "postgres"),
+            "-D",
+            f"{home}/data",
+            "-k",
+            str(home),
+            "-h",
+            self._listen,
+        ]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen([*command, "-c", "fsync=off"], stdout=log, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + START_S_MAX

@@ -24,16 +24,24 @@ def binary() -> Path:
 
 
 class DaemonProcess:
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, wrapper: tuple[str, ...] = ()) -> None:
+        """`wrapper`: what becomes the daemon, such as `ip netns exec NAME`."""
         self._scratch = tempfile.TemporaryDirectory(prefix="plumbline.")
         self.directory = Path(self._scratch.name)
         self.address = f"unix:{self.directory}/d.sock"
-        self._flags = flags
+        self._flags, self._wrapper = flags, wrapper
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self, *more: str) -> None:
-        command = [binary(), f"--listen={self.address}", f"--data-dir={self.directory}/data", *self._flags, *more]
+        command = [
+            *self._wrapper,
+            binary(),
+            f"--listen={self.address}",
+            f"--data-dir={self.directory}/data",
+            *self._flags,
+            *more,
+        ]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         with grpc.insecure_channel(self.address, options=[("grpc.initial_reconnect_backoff_ms", 50)]) as channel:
