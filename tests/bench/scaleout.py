@@ -321,7 +321,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             f"{troubles['jetstream_wipes']:8}",
             f"steps a second, one daemon, three        {one:8.0f}{three:8.0f}",
             f"rows a second into the history           {rows:8.0f}",
-            f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon can fill.",
+            f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon fills.",
             "Jobs whose ranks stream to several daemons are not there, and so are their figures.",
         ]
     )
