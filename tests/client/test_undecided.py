@@ -282,3 +282,26 @@ def test_which_of_several_writes_stays_is_said_to_be_open(server: str) -> None:
     verdict = plumbline.compare(written, lambda: {"x": A[:6].index_add(0, index, B[:5])}, server)
     assert (verdict.verdict, verdict.cause) == ("INCONCLUSIVE", "UNANSWERED"), verdict.explain()
     assert "several values written to one place" in verdict.explain() and "index_put" in verdict.explain()
+
+
+LENGTHS = [6, 3, 4]
+
+
+def last_states(packed: bool, late: int) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    gru, x = torch.nn.GRU(4, 5, batch_first=True), drawn(8, 3, 6, 4)
+    if packed:
+        given = torch.nn.utils.rnn.pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
+        h = gru(given)[1][0]
+    else:
+        h = torch.stack([gru(x)[0][i, min(n - 1 + late, 5)] for i, n in enumerate(LENGTHS)])
+    h.square().sum().backward()
+    return {"h": h, "grad": gru.weight_hh_l0.grad}
+
+
+def test_memory_that_is_overwritten_whole_stands_before_nothing(server: str) -> None:
+    """What inverts a permutation starts from an empty tensor."""
+    same = plumbline.compare(lambda: last_states(True, 0), lambda: last_states(False, 0), server)
+    assert same.verdict == "TYPE_I", same.explain()
+    late = plumbline.compare(lambda: last_states(True, 0), lambda: last_states(False, 1), server)
+    assert (late.verdict, late.grade) == ("TYPE_II", "PROVEN"), late.explain()

@@ -5,6 +5,8 @@
 #include <string>
 #include <tuple>
 
+#include "server/bound/match/reached.h"
+
 namespace plumbline {
 namespace {
 
@@ -59,6 +61,17 @@ Cuts match_opaque_calls(const Graph& target, const Graph& reference) {
     }
   }
   return cuts;
+}
+
+bool complete_but_for_overwritten(const Cuts& cuts, const Graph& target, const Replay& target_replay,
+                                  const Graph& reference, const Replay& reference_replay) {
+  std::set<const OpaqueCall*> alone = calls_that_reach_taps(target, target_replay);
+  alone.merge(calls_that_reach_taps(reference, reference_replay));
+  for (const auto& [ours, theirs] : cuts.calls) {
+    alone.erase(ours);
+    alone.erase(theirs);
+  }
+  return alone.empty();
 }
 
 void transplant(const Cuts& cuts, const Graph& target, const std::vector<LeafValue>& target_values,

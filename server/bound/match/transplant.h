@@ -23,6 +23,9 @@ std::vector<bool> used_by_taps(const Graph& graph);
 // Pairs the opaque calls of one operation in one module by their order. Counterparts have equal attributes and inputs
 // and outputs of equal shapes.
 Cuts match_opaque_calls(const Graph& target, const Graph& reference);
+// Whether those are all calls that count: results of the others reach no tap (reached.h).
+bool complete_but_for_overwritten(const Cuts& cuts, const Graph& target, const Replay& target_replay,
+                                  const Graph& reference, const Replay& reference_replay);
 
 // Gives the reference's anchors the target's observed values. Values are parallel to the graphs' leaves.
 void transplant(const Cuts& cuts, const Graph& target, const std::vector<LeafValue>& target_values,

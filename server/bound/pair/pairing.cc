@@ -442,6 +442,9 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
   }
   matched.replays = replay_pair(input, target_exact, &bounds->match, &bounds->shared_decisions);
   const PairReplays& replays = matched.replays;
+  if (!bounds->cuts_complete)
+    bounds->cuts_complete =
+        complete_but_for_overwritten(matched.cuts, target, replays.target, reference, replays.reference);
   place_missing(input, replays, bounds);
   note_numbers(target, replays.target_slack.numbers, false, &bounds->uncertain_numbers);
   note_numbers(reference, replays.reference_slack.numbers, true, &bounds->uncertain_numbers);
