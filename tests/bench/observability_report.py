@@ -10,12 +10,12 @@ sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "client" / "python")
 
 
 def measure() -> tuple[str, dict]:
-    from observability import Load, Prometheus, panels, put_in, rules, rules_tested
+    from observability import AWAY, Load, Prometheus, panels, put_in, rules, rules_tested
     from query_support import metrics_address, send, type_ii
     from stream_client import Client
     from stream_daemon import DaemonProcess
 
-    daemon = DaemonProcess("--metrics-listen=127.0.0.1:0", "--memory-limit=64MiB")
+    daemon = DaemonProcess("--metrics-listen=127.0.0.1:0", "--memory-limit=64MiB", *AWAY)
     load = Load(daemon)
     rows, with_data = [], 0
     try:

@@ -70,6 +70,10 @@ def get(url: str) -> str:
         return answer.read().decode()
 
 
+# Nobody is there, so that there is something to be sent.
+AWAY = ("--store=postgresql://nobody@127.0.0.1:1/none", "--publish=nats://127.0.0.1:1")
+
+
 class Load:
     """Jobs that never stop: a training run through the Python client, streams of every outcome, whose client asks for
     its job, and a run of two ranks."""

@@ -22,6 +22,7 @@ from pathlib import Path
 import grpc
 import pytest
 from observability import (
+    AWAY,
     DATASOURCE_YML,
     PROMETHEUS_YML,
     RULES_YML,
@@ -72,7 +73,7 @@ def test_the_dashboard_is_well_formed() -> None:
 
 def test_the_dashboard_shows_every_family(scraped: str) -> None:
     families = set(re.findall(r"^# TYPE (plumbline_\w+)", scraped, re.MULTILINE))
-    assert len(families) == 32
+    assert len(families) == 45
     shown = " ".join(expression for _, expression in queries())
     assert {family for family in families if family not in shown} == set()
 
@@ -85,7 +86,7 @@ def test_the_configuration_is_what_prometheus_takes() -> None:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     policy = tmp_path_factory.mktemp("daemon") / "policy"
     policy.write_text('quotas { projects: "*" streams: 1000 }')
-    daemon = DaemonProcess("--metrics-listen=127.0.0.1:0", "--memory-limit=64MiB", f"--policy={policy}")
+    daemon = DaemonProcess("--metrics-listen=127.0.0.1:0", "--memory-limit=64MiB", f"--policy={policy}", *AWAY)
     yield daemon
     daemon.close()
 
