@@ -332,6 +332,25 @@ def test_tls_believes_the_authorities_that_are_named_alone(new_daemon: NewDaemon
         server.close()
 
 
+def test_a_server_that_asks_for_certificates_gets_one(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, own = authority.signs("nats", "localhost"), authority.signs("daemon")
+    server = NatsServer(
+        f'tls {{ cert_file: "{pair.certificate}", key_file: "{pair.key}", ca_file: "{authority.certificate}", '
+        "verify: true }",
+        scheme="tls",
+    )
+    flags = [f"--publish-ca={authority.certificate}"]
+    stranger = publishing(new_daemon, f"tls://localhost:{server.port}", *flags)
+    flags += [f"--publish-cert={own.certificate}", f"--publish-key={own.key}"]
+    daemon = publishing(new_daemon, f"tls://localhost:{server.port}", *flags)
+    steps(daemon, "job", 0, 2)
+    published(daemon)
+    assert metric(daemon, "plumbline_publish_verdicts_total") == 2
+    waits_for(stranger, "a line", lambda: "stream_lost" in stranger.log())
+    server.close()
+
+
 class Follow:
     """A `plumb follow --json` that runs, as its lines come."""
 
