@@ -9,7 +9,8 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <vector>
+#include <set>
+#include <utility>
 
 #include "kernels/device.h"
 
@@ -59,40 +60,28 @@ class Pool {
 
   // The buffer holds at least `*bytes`, which is set to what it really holds.
   void* take(std::size_t* bytes) {
-    if (*bytes >= kSmallest) {
-      const std::lock_guard lock(mutex_);
-      const auto found = free_.lower_bound(*bytes);
-      if (found != free_.end() && found->first <= *bytes + *bytes / 2) {
-        *bytes = found->first;
-        use(*bytes);
-        return take_from(found);
-      }
-      if (void* const piece = split(*bytes)) {
-        use(*bytes);
-        return piece;
-      }
+    if (*bytes < kSmallest) return allocate(*bytes);
+    const std::lock_guard lock(mutex_);
+    void* buffer = take_kept(bytes);
+    if (buffer == nullptr) {
       exchange(*bytes);
-      void* const buffer = allocate(*bytes);
-      use(*bytes);
-      return buffer;
+      buffer = allocate(*bytes);
     }
-    return allocate(*bytes);
+    used_ += *bytes;
+    needed_ = std::max(needed_, used_);
+    return buffer;
   }
 
   void give(void* buffer, std::size_t bytes) {
-    if (bytes >= kSmallest) {
-      const std::lock_guard lock(mutex_);
-      used_ -= bytes;
-      free_[bytes].push_back(buffer);
-      reserved_ += bytes;
-      return;
-    }
-    release(buffer, bytes);
+    if (bytes < kSmallest) return release(buffer, bytes);
+    const std::lock_guard lock(mutex_);
+    used_ -= bytes;
+    keep(static_cast<char*>(buffer), bytes);
   }
 
   void release_unneeded() {
     const std::lock_guard lock(mutex_);
-    while (!free_.empty() && used_ + reserved_ > needed_) drop_largest();
+    while (!kept_.empty() && used_ + reserved_ > needed_) drop(used_ + reserved_ - needed_);
     most_used_ = needed_;
     needed_ = used_;
   }
@@ -103,56 +92,86 @@ class Pool {
   }
 
  private:
-  // The key is the buffers' size. A list that became empty is removed.
-  using Free = std::map<std::size_t, std::vector<void*>>;
+  using Kept = std::set<std::pair<std::size_t, char*>>;  // Smallest first.
 
-  void use(std::size_t bytes) {
-    used_ += bytes;
-    needed_ = std::max(needed_, used_);
+  // Mapped buffers that lie side by side become one: the pieces that several sizes were cut from serve a large one
+  // again, where mapping it anew would cost a page fault for each page.
+  void keep(char* buffer, std::size_t bytes) {
+    reserved_ += bytes;
+    if (bytes >= kMapped) {
+      auto next = mapped_.lower_bound(buffer);
+      if (next != mapped_.end() && buffer + bytes == next->first) {
+        bytes += next->second;
+        kept_.erase({next->second, next->first});
+        next = mapped_.erase(next);
+      }
+      if (next != mapped_.begin()) {
+        const auto [before, size] = *std::prev(next);
+        if (before + size == buffer) {
+          buffer = before;
+          bytes += size;
+          kept_.erase({size, before});
+          mapped_.erase(std::prev(next));
+        }
+      }
+      mapped_.emplace(buffer, bytes);
+    }
+    kept_.emplace(bytes, buffer);
   }
 
-  void* take_from(Free::iterator size) {
-    void* const buffer = size->second.back();
-    size->second.pop_back();
-    reserved_ -= size->first;
-    if (size->second.empty()) free_.erase(size);
+  char* remove(Kept::iterator at) {
+    const auto [bytes, buffer] = *at;
+    reserved_ -= bytes;
+    if (bytes >= kMapped) mapped_.erase(buffer);
+    kept_.erase(at);
     return buffer;
   }
 
-  // The front of a larger buffer, whose rest stays, where a new one would add to the most that was ever used. Null: not
-  // so, or there is none.
-  void* split(std::size_t bytes) {
-    if (bytes < kMapped || !exceeds_most_used(bytes)) return nullptr;
-    const auto from = free_.lower_bound(bytes + kMapped);
-    if (from == free_.end()) return nullptr;
-    const std::size_t whole = from->first;
-    char* const buffer = static_cast<char*>(take_from(from));
-    free_[whole - bytes].push_back(buffer + bytes);
-    reserved_ += whole - bytes;
+  // The smallest that is large enough; the rest of a mapped one stays where it can be one itself. A small one that is
+  // half as large again is left to others. Null: there is none.
+  char* take_kept(std::size_t* bytes) {
+    const auto found = kept_.lower_bound({*bytes, nullptr});
+    if (found == kept_.end()) return nullptr;
+    const std::size_t whole = found->first;
+    if (*bytes < kMapped && whole > *bytes + *bytes / 2) return nullptr;
+    char* const buffer = remove(found);
+    if (*bytes >= kMapped && whole - *bytes >= kMapped)
+      keep(buffer + *bytes, whole - *bytes);
+    else
+      *bytes = whole;
     return buffer;
   }
 
-  // Returns its bytes.
-  std::size_t drop_largest() {
-    const auto largest = std::prev(free_.end());
-    const std::size_t bytes = largest->first;
-    release(take_from(largest), bytes);
+  // Gives the largest back, or of a mapped one about as much as is asked. Returns its bytes.
+  std::size_t drop(std::size_t asked) {
+    const auto largest = std::prev(kept_.end());
+    std::size_t bytes = largest->first;
+    char* const buffer = remove(largest);
+    if (bytes >= kMapped) {
+      const std::size_t part = (asked + kMapped - 1) / kMapped * kMapped;
+      if (part + kMapped <= bytes) {
+        keep(buffer + part, bytes - part);
+        bytes = part;
+      }
+    }
+    release(buffer, bytes);
     return bytes;
   }
 
-  // A sixteenth more is allowed, so that small changes of demand free nothing.
-  bool exceeds_most_used(std::size_t bytes) const { return used_ + bytes + reserved_ > most_used_ + most_used_ / 16; }
-
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used: what one pass leaves behind does not add to what the next one needs.
+  // ever used: what one pass leaves behind does not add to what the next one needs. A sixteenth more is allowed, so
+  // that small changes of demand free nothing.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_ + bytes);
-    while (exchanged_ < bytes && !free_.empty() && exceeds_most_used(bytes)) exchanged_ += drop_largest();
+    const std::size_t most = most_used_ + most_used_ / 16;
+    while (exchanged_ < bytes && !kept_.empty() && used_ + bytes + reserved_ > most)
+      exchanged_ += drop(std::min(bytes - exchanged_, used_ + bytes + reserved_ - most));
     exchanged_ -= std::min(exchanged_, bytes);
   }
 
   std::mutex mutex_;
-  Free free_;
+  Kept kept_;
+  std::map<char*, std::size_t> mapped_;  // Those of `kept_` that the system gave, by their place.
   std::size_t used_ = 0, most_used_ = 0, reserved_ = 0;
   std::size_t needed_ = 0;     // The most that was used since the last release.
   std::size_t exchanged_ = 0;  // Bytes given up that no new buffer has taken the place of.

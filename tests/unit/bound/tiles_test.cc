@@ -199,6 +199,28 @@ TEST(BufferPool, IdleBuffersMakeRoomForOtherSizes) {
   EXPECT_LE(buffer_reserve_bytes() - before, std::int64_t{96} << 20);
 }
 
+// Small ones are cut from what a large one left, and it finds all of that again: the same memory, without a new page.
+TEST(BufferPool, PiecesOfALargeBufferBecomeOneAgain) {
+  constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
+  release_unneeded_buffers();
+  release_unneeded_buffers();
+  const double* place = nullptr;
+  {
+    const Array large = Array::uninitialized({64 * kMebi});
+    place = large.data();
+  }
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Array> pieces;
+    for (std::int64_t size = 1; size <= 10; ++size) pieces.push_back(Array::uninitialized({size * kMebi}));
+    for (const std::size_t i : {4, 0, 9, 2, 7, 1, 8, 3, 6, 5}) pieces[i] = Array();
+    const Array large = Array::uninitialized({64 * kMebi});
+#ifndef __SANITIZE_ADDRESS__  // It watches every buffer by itself.
+    EXPECT_EQ(large.data(), place);
+#endif
+    EXPECT_LE(buffer_reserve_bytes(), std::int64_t{9} << 20);
+  }
+}
+
 TEST(BufferPool, FreesWhatWasNotNeededSinceTheLastRelease) {
   constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
   release_unneeded_buffers();
