@@ -1,3 +1,5 @@
+#include "kernels/cpu/overlap.h"
+#include "kernels/device.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
 #include "kernels/primitive/support.h"
@@ -48,6 +50,8 @@ void add_through(Array& flat, const View& view, const Array& values) {
     summed = Array::uninitialized(distinct.sizes);
     loop::reduce<scalar::Sum>(summed, false, values.shape(), loop::Copy{}, values);
   }
+  if (current_device() == nullptr && cpu::overlaps_in_parts(distinct))
+    return cpu::add_overlapping(flat.data() + distinct.offset, distinct, summed);
   // Slices of the view that do not run into each other, one after the other: the shortest dimensions that step into
   // another's extent are taken index by index.
   View slice = distinct;
