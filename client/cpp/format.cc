@@ -309,7 +309,14 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
   if (verdict.hazards_size() > 0) out += "\n" + hazards_text(verdict, style);
   if (verdict.notes_size() > 0) out += "\n" + list_text("Notes", verdict.notes(), style);
   out += "\nAsked\n" + fact("reference", printable(verdict.reference()), style);
-  if (verdict.ranks() > 1) out += fact("ranks", absl::StrCat(verdict.ranks(), ", judged together"), style);
+  if (verdict.ranks_of_run() > 0) {
+    out += fact(
+        "ranks",
+        absl::StrCat(absl::StrJoin(verdict.ranks_here(), ", "), " of ", verdict.ranks_of_run(), ", judged together"),
+        style);
+  } else if (verdict.ranks() > 1) {
+    out += fact("ranks", absl::StrCat(verdict.ranks(), ", judged together"), style);
+  }
   out += fact(
       "profile",
       absl::StrCat(printable(verdict.profile()), " on ", printable(verdict.backend()), ", ", time_text(verdict.time()),

@@ -175,7 +175,8 @@ function stepView(step) {
     h("h3", {}, "What was asked"),
     facts([["reference", h("code", {}, name(v.reference || "exact"))], ["profile", h("code", {}, name(v.profile))],
       ["audited", `${time(v.time)}, on ${printable(v.backend)}, in ${seconds(v.audit_seconds)}`],
-      number(v.ranks) > 1 && ["ranks", `${v.ranks}, judged together`],
+      number(v.ranks_of_run) ? ["ranks", `${(v.ranks_here || []).join(", ")} of ${v.ranks_of_run}, judged together`]
+        : number(v.ranks) > 1 && ["ranks", `${v.ranks}, judged together`],
       v.trace_id && ["trace id", h("code", {}, printable(v.trace_id))],
       ["trace", h("code", {}, printable(v.digest))], ["in the terminal", h("code", {}, `plumb explain ${toShell(v.id || "")}`)]]));
 }

@@ -30,10 +30,6 @@ struct Fault {
 // Less i: a result that writes upon result i of the same operation (copies to several parts of one storage).
 constexpr ValueId kOwnResult = std::numeric_limits<ValueId>::max();
 
-std::string of_rank(std::size_t rank, const std::string& name) {
-  return rank == 0 || name.empty() ? name : StrCat("rank", rank, "/", name);
-}
-
 std::string joined_digest(const std::vector<std::string>& digests) {
   const std::string all = absl::StrJoin(digests, ",");
   const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
@@ -42,7 +38,11 @@ std::string joined_digest(const std::vector<std::string>& digests) {
 
 class Join {
  public:
-  Join(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) : ranks_(ranks), at_(ranks.size()) {
+  Join(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated, std::int32_t ranks_of_run)
+      : ranks_(ranks), at_(ranks.size()), ranks_of_run_(static_cast<std::int64_t>(ranks.size())) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      numbers_.push_back(ranks_of_run == 0 ? rank : static_cast<std::size_t>(ranks[rank]->identity.rank));
+    if (ranks_of_run > 0) ranks_of_run_ = ranks_of_run;
     const Trace& first = *ranks.front();
     joined_.identity = first.identity;
     joined_.scope = first.scope;
@@ -75,6 +75,19 @@ class Join {
   }
 
  private:
+  // Ranks are counted as they are in ranks_; in the run, in calls and in names they have numbers of their own.
+  std::size_t number(std::size_t rank) const { return numbers_[rank]; }
+  bool here(std::int64_t member) const {
+    return std::binary_search(numbers_.begin(), numbers_.end(), static_cast<std::size_t>(member));
+  }
+  bool crosses(const CollectiveCall& call) const {
+    return !std::all_of(call.group.begin(), call.group.end(), [&](std::int64_t member) { return here(member); });
+  }
+
+  std::string of_rank(std::size_t rank, const std::string& name) const {
+    return rank == 0 || name.empty() ? name : StrCat("rank", number(rank), "/", name);
+  }
+
   // What a rank did in one call of a group.
   struct Side {
     CollectiveCall call;              // The call of its first operation.
@@ -94,18 +107,19 @@ class Join {
         const auto call = collective_call(op);
         if (!call) continue;
         for (const std::int64_t member : call->group)
-          if (member < 0 || member >= static_cast<std::int64_t>(ranks_.size()))
-            throw Fault{StrCat("rank ", rank, " calls ", describe(*call), " with rank ", member, ", and the run has ",
-                               ranks_.size(), " ranks"),
+          if (member < 0 || member >= ranks_of_run_)
+            throw Fault{StrCat("rank ", number(rank), " calls ", describe(*call), " with rank ", member,
+                               ", and the run has ", ranks_of_run_, " ranks"),
                         op.source};
-        auto [side, fresh] = calls_[key_of(*call)].try_emplace(rank);
+        auto [side, fresh] = calls_[key_of(*call)].try_emplace(number(rank));
         if (fresh) {
           side->second.call = *call;
           side->second.source = op.source;
         }
         if (!call->send) continue;
         if (op.results.size() != 1 || side->second.sent.count(call->part) != 0)
-          throw Fault{StrCat("rank ", rank, " sent part ", call->part, " of ", describe(*call), " twice"), op.source};
+          throw Fault{StrCat("rank ", number(rank), " sent part ", call->part, " of ", describe(*call), " twice"),
+                      op.source};
         side->second.sent[call->part] = op.results[0].tensor;
         side->second.splits[call->part] = call->splits;
       }
@@ -139,7 +153,7 @@ class Join {
   void compare_calls() {
     for (const auto& [key, sides] : calls_) {
       for (const std::int64_t member : key.first.first) {
-        if (sides.count(static_cast<std::size_t>(member)) != 0) continue;
+        if (!here(member) || sides.count(static_cast<std::size_t>(member)) != 0) continue;
         const auto& [rank, side] = *sides.begin();
         throw Fault{StrCat("rank ", rank, " makes call ", key.second, " of its group, ", describe(side), ", and rank ",
                            member, " makes only ", calls_of(key.first, static_cast<std::size_t>(member))),
@@ -232,7 +246,7 @@ class Join {
       taken.payload = take_payload(rank, leaf.payload);
       // Others hold parts of it, and this rank holds none.
       const bool nothing = leaf.count == 0 && held_elsewhere(rank, leaf.name);
-      taken.name = nothing ? StrCat("rank", rank, "/", leaf.name) : name_of(rank, leaf.name);
+      taken.name = nothing ? StrCat("rank", number(rank), "/", leaf.name) : name_of(rank, leaf.name);
       added.emplace_back(kind, joined_.leaves.size());
       joined_.leaves.push_back(std::move(taken));
     }
@@ -281,7 +295,7 @@ class Join {
         if (auto* self = std::get_if<TensorRef>(&argument.value); self != nullptr && argument.name == "self")
           self->value = 0;
     }
-    if (rank > 0) result.module = StrCat("rank", rank, result.module.empty() ? "" : "/", result.module);
+    if (rank > 0) result.module = StrCat("rank", number(rank), result.module.empty() ? "" : "/", result.module);
     return result;
   }
 
@@ -352,7 +366,7 @@ class Join {
     }
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       if (next[rank] < ranks_[rank]->ops.size())
-        throw Fault{StrCat("rank ", rank, " got the result of ", ranks_[rank]->ops[next[rank]].name,
+        throw Fault{StrCat("rank ", number(rank), " got the result of ", ranks_[rank]->ops[next[rank]].name,
                            " before all of its group had sent their part"),
                     ranks_[rank]->ops[next[rank]].source};
   }
@@ -369,21 +383,24 @@ class Join {
     if (call->send) {
       plain.name = "plumbline::send.default";
       std::erase_if(plain.arguments, [](const TraceArgument& argument) { return argument.name != "input"; });
-      TensorRef& content = sides.at(rank).joined[call->part];
+      TensorRef& content = sides.at(number(rank)).joined[call->part];
       if (op.results[0].count == 0) return true;  // Tells only that the call was made.
       add_op(rank, std::move(plain));
       content = mapped(rank, op.results[0].tensor);
+      if (crosses(*call)) add_sent(rank, *call, op.results[0], content);
       return true;
     }
-    const auto index = std::find(call->group.begin(), call->group.end(), static_cast<std::int64_t>(rank));
+    const auto index = std::find(call->group.begin(), call->group.end(), static_cast<std::int64_t>(number(rank)));
     if (index == call->group.end())
-      throw Fault{StrCat("rank ", rank, " got the result of ", describe(*call), ", and is not of its group"),
+      throw Fault{StrCat("rank ", number(rank), " got the result of ", describe(*call), ", and is not of its group"),
                   op.source};
     std::map<std::size_t, SentTensors> sent;
     for (const auto& [member, side] : sides) sent[member] = {side.joined, side.splits};
     const auto flow = flow_of(*call, static_cast<std::size_t>(index - call->group.begin()), sent);
+    const bool foreign = std::any_of(flow.needed.begin(), flow.needed.end(),
+                                     [&](const Piece& piece) { return !here(static_cast<std::int64_t>(piece.rank)); });
     for (const Piece& piece : flow.needed)
-      if (sides.count(piece.rank) != 0 && sides.at(piece.rank).sent.count(piece.part) != 0 &&
+      if (!foreign && sides.count(piece.rank) != 0 && sides.at(piece.rank).sent.count(piece.part) != 0 &&
           sides.at(piece.rank).joined.count(piece.part) == 0)
         return false;
     plain.name = "plumbline::receive.default";
@@ -393,11 +410,57 @@ class Join {
       std::vector<TensorRef> sources = flow.sources;
       if (!call->reduction.empty()) sources = {reduced(*call, op, plain.module, flow.sources)};
       plain.arguments = {{"sources", std::move(sources)}};
+    } else if (foreign) {
+      if (const auto leaf = received(rank, *call, op)) plain.arguments = {{"sources", std::vector<TensorRef>{*leaf}}};
     }
     if (writes_all(plain.results))
       for (TraceResult& written : plain.results) written.base = 0;
     add_op(rank, std::move(plain));
     return true;
+  }
+
+  // What crosses daemons.
+
+  // "sent:all_reduce#3": the name of what a rank gives to a call with ranks elsewhere, or gets from it.
+  std::string crossing(std::size_t rank, const char* way, const CollectiveCall& call) {
+    const auto key = std::pair(key_of(call), call.part);
+    const std::size_t place = crossings_.try_emplace(key, crossings_.size()).first->second;
+    return of_rank(rank, StrCat(way, ":", call.kind, "#", place));
+  }
+
+  // What leaves for other daemons is judged here, where it was computed.
+  void add_sent(std::size_t rank, const CollectiveCall& call, const TraceResult& sent, const TensorRef& content) {
+    if (!is_float(content.format) || !sent_.insert(content.value).second) return;
+    const PayloadId observed = take_payload(rank, sent.observed);
+    if (observed == 0) return;
+    TraceTap tap;
+    tap.name = crossing(rank, "sent", call);
+    tap.terms = {{content, 1, observed}};
+    joined_.taps.push_back(std::move(tap));
+  }
+
+  // What a call brought of which another daemon's ranks sent a part: a leaf, flat, one for all ranks that got the same.
+  // Nothing where it was not observed.
+  std::optional<TensorRef> received(std::size_t rank, const CollectiveCall& call, const TraceOp& op) {
+    if (op.results.size() != 1) return std::nullopt;
+    const TraceResult& result = op.results[0];
+    const PayloadId observed = take_payload(rank, result.observed);
+    if (observed == 0) return std::nullopt;
+    const std::int64_t elements = count(result.tensor.view.sizes);
+    auto& leaves = received_[std::pair(key_of(call), call.part)];
+    for (const auto& [taken, leaf] : leaves)
+      if (leaf.format == result.tensor.format && same_content(rank, result.observed, taken)) return leaf;
+    TraceLeaf leaf;
+    leaf.value = fresh_value();
+    leaf.format = result.tensor.format;
+    leaf.count = elements;
+    leaf.role = LeafRole::kObserved;
+    leaf.name = crossing(rank, "received", call);
+    leaf.payload = observed;
+    const TensorRef content{leaf.value, leaf.format, {{elements}, {1}, 0}};
+    joined_.leaves.push_back(std::move(leaf));
+    leaves.emplace_back(observed, content);
+    return content;
   }
 
   // The reduction of these tensors, which all ranks share.
@@ -457,7 +520,7 @@ class Join {
       taken.reference = take_payload(rank, tap.reference);
       const bool alone = tap.kind == TapKind::kLoss && !held_elsewhere(rank, tap.name);
       if (rank == 0 && local_by_nature(tap) && !alone && !on_all_ranks(tap)) {
-        taken.name = StrCat("rank0/", tap.name);
+        taken.name = StrCat("rank", number(0), "/", tap.name);
       } else {
         taken.name = name_of(rank, tap.name);
       }
@@ -508,10 +571,16 @@ class Join {
 
   const std::vector<std::shared_ptr<const Trace>>& ranks_;
   std::vector<Rank> at_;
+  std::vector<std::size_t> numbers_;  // Ascending.
+  std::int64_t ranks_of_run_ = 0;
   Trace joined_;
   ValueId last_value_ = 0;
   PayloadId last_payload_ = 0;
-  std::map<Key, std::map<std::size_t, Side>> calls_;
+  std::map<Key, std::map<std::size_t, Side>> calls_;  // By the number of the rank.
+  // Of calls with ranks elsewhere, by part: their places in names; what they brought, each content once.
+  std::map<std::pair<Key, int>, std::size_t> crossings_;
+  std::map<std::pair<Key, int>, std::vector<std::pair<PayloadId, TensorRef>>> received_;
+  std::set<ValueId> sent_;  // Values that have a tap as what was sent.
   // The ranks that hold each leaf that persists, or each tap, by its name.
   std::map<std::string, std::set<std::size_t>> holders_;
   std::multimap<std::tuple<LeafRole, Format, std::int64_t, std::string>, std::size_t> leaves_;
@@ -521,9 +590,9 @@ class Join {
 
 }  // namespace
 
-Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated) {
+Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated, std::int32_t ranks_of_run) {
   const auto whole = with_whole_leaves(ranks);
-  return Join(whole, replicated).run();
+  return Join(whole, replicated, ranks_of_run).run();
 }
 
 }  // namespace plumbline

@@ -12,11 +12,16 @@
 // is a sender (the root) and a receiver. `group` holds the ranks, `tag` is that of a message and -1 otherwise, `call`
 // counts the calls of a group and tag in this step from 0, `part` the tensors of one call, `root` is a rank.
 //
-// Rank 0's names stay; those of rank r become "rankR/NAME". What ranks hold or compute alike is taken once: leaves of
-// one name and content, operations on the same inputs with the same observed results, taps of the same content. What
+// Names of the lowest rank stay; rank r's become "rankR/NAME". What ranks hold or compute alike is taken once: leaves
+// of one name and content, operations on the same inputs with the same observed results, taps of the same content. What
 // they hold in parts is put together (shards.h).
+//
+// Ranks of the run may be elsewhere, where other daemons join theirs. A result of a call that needs what such a rank
+// sent is then what it was received as: a leaf "received:KIND#N" of role OBSERVED. What a rank sends in a call with one
+// of them is judged: a tap "sent:KIND#N".
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,7 +37,9 @@ struct Joined {
   std::string source;                  // The call at fault stands there, where it is known.
 };
 
-// `ranks` holds one trace for each rank, all of one step. The identity is rank 0's.
-Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated);
+// `ranks` holds one trace for each rank that is here, all of one step, in ascending order. The identity is that of the
+// first. `ranks_of_run` counts the others too; 0: there are none.
+Joined join_ranks(const std::vector<std::shared_ptr<const Trace>>& ranks, bool replicated,
+                  std::int32_t ranks_of_run = 0);
 
 }  // namespace plumbline

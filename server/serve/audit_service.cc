@@ -94,6 +94,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.record_golden = request->record_golden();
   open.budget = {request->budget().step_share(), request->budget().bytes_per_second()};
   open.ranks = request->ranks();
+  open.ranks_here.assign(request->ranks_here().begin(), request->ranks_here().end());
   open.replicated = request->replicated();
   const auto failed = [reactor](const absl::Status& fault) { reactor->Finish(to_grpc_status(fault)); };
   const auto work = [this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
@@ -154,7 +155,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
 
 absl::StatusOr<StepMemory> AuditService::remembered(const RunRegistry::Request& open) const {
   StepIdentity judged = open.identity;
-  if (open.ranks > 1) judged.rank = 0;
+  if (open.ranks > 1) judged.rank = open.ranks_here.empty() ? 0 : open.ranks_here.front();
   const auto bytes = parts_.store->memory_of(judged);
   if (!bytes.ok()) return bytes.status();
   return memory_from(*bytes);

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "server/ingest/limits.h"
 #include "server/log/log.h"
+#include "server/work/ranks_here.h"
 
 namespace plumbline {
 namespace {
@@ -87,6 +89,21 @@ Violation check_same(const RunRegistry::Request& request, const std::optional<St
   return {};
 }
 
+// What some ranks of a run cannot be judged with, while the others are judged by other daemons: what crosses daemons
+// has no counterpart in another run that is sure to be the same call.
+Violation check_alone(const RunRegistry::Request& request) {
+  const auto none = [](const char* field, const std::string& found) {
+    return invalid(field, "none where ranks of the run stream to other daemons (ranks_here)", found);
+  };
+  if (!request.reference_run.empty()) return none("reference_run", StrCat("\"", request.reference_run, "\""));
+  if (!request.golden.empty()) return none("golden", StrCat("\"", request.golden, "\""));
+  if (!request.record_golden.empty()) return none("record_golden", StrCat("\"", request.record_golden, "\""));
+  if (request.keep_traces) {
+    return invalid("reference", "false where ranks of the run stream to other daemons (ranks_here)", "true");
+  }
+  return {};
+}
+
 std::string job_of(const StepIdentity& identity) { return StrCat(identity.project, "/", identity.job); }
 
 }  // namespace
@@ -94,7 +111,7 @@ std::string job_of(const StepIdentity& identity) { return StrCat(identity.projec
 StepIdentity Run::judged(std::int64_t step) const {
   StepIdentity judged = identity;
   judged.step = step;
-  if (ranks > 1) judged.rank = 0;
+  if (ranks > 1) judged.rank = here.front();
   return judged;
 }
 
@@ -105,13 +122,19 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   if (request.identity.rank < 0 || request.identity.rank >= limits::kRanksMax) {
     return invalid("identity.rank", StrCat("0 to ", limits::kRanksMax - 1), request.identity.rank);
   }
-  if (request.ranks < 0 || request.ranks > limits::kRanksJoinedMax) {
-    return invalid("ranks", StrCat("0 to ", limits::kRanksJoinedMax), request.ranks);
+  const int ranks_max = request.ranks_here.empty() ? limits::kRanksJoinedMax : limits::kRanksMax;
+  if (request.ranks < 0 || request.ranks > ranks_max) {
+    return invalid("ranks", StrCat("0 to ", ranks_max), request.ranks);
   }
   const std::int32_t ranks = std::max(request.ranks, 1);
   if (ranks > 1 && request.identity.rank >= ranks) {
     return invalid("identity.rank", StrCat("0 to ", ranks - 1, ", since the run has ", ranks, " ranks"),
                    request.identity.rank);
+  }
+  std::vector<std::int32_t> here;
+  if (auto wrong = check_ranks_here(request.ranks_here, ranks, request.identity.rank, &here)) return wrong;
+  if (static_cast<std::int32_t>(here.size()) < ranks) {
+    if (auto wrong = check_alone(request)) return wrong;
   }
   if (!(request.alpha > 0 && request.alpha < 1)) {
     return invalid("alpha", "a probability above 0 and below 1", StrCat(request.alpha));
@@ -135,7 +158,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   const std::string id = request.identity.run_id();
   auto found = runs_.find(id);
   if (found == runs_.end()) {
-    if (auto wrong = check_other_ranks(request, reference)) return wrong;
+    if (auto wrong = check_other_ranks(request, reference, here)) return wrong;
     if (!make_room()) {
       return exhausted("identity",
                        StrCat("at most ", limits::kRunsMax, " runs may have a stream or a step under way at a time"));
@@ -154,6 +177,7 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
     run->record_golden = request.record_golden;
     run->budget = request.budget;
     run->ranks = ranks;
+    run->here = std::move(here);
     run->replicated = request.replicated;
     run->memory = request.memory;
     handles_[run->handle] = id;
@@ -162,6 +186,10 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   } else {
     if (auto wrong = check_owner(request, *found->second.run)) return wrong;
     if (auto wrong = check_same(request, reference, *found->second.run, "the run")) return wrong;
+    if (found->second.run->here != here) {
+      return invalid("ranks_here", StrCat(ranks_text(found->second.run->here), ", with which the run was opened"),
+                     ranks_text(here));
+    }
     ages_.splice(ages_.end(), ages_, found->second.age);
   }
   if (request.keep_traces && !found->second.keep_traces) {
@@ -172,15 +200,25 @@ Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened
   return {};
 }
 
-// The ranks of a run that are judged together must agree.
-Violation RunRegistry::check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference) const {
-  StepIdentity other = request.identity;
-  for (other.rank = 0; other.rank < limits::kRanksJoinedMax; ++other.rank) {
-    const auto found = runs_.find(other.run_id());
-    if (found == runs_.end() || other.rank == request.identity.rank) continue;
-    if (auto wrong = check_owner(request, *found->second.run)) return wrong;
-    if (found->second.run->ranks <= 1 && request.ranks <= 1) return {};
-    return check_same(request, reference, *found->second.run, StrCat("rank ", other.rank, " of the run"));
+// The ranks of a run that are judged together must agree. Those that are not, and stream to this daemon all the same,
+// agree on all but on who is judged together.
+Violation RunRegistry::check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference,
+                                         const std::vector<std::int32_t>& here) const {
+  const StepIdentity& own = request.identity;
+  const std::string run = StrCat(own.project, "/", own.job, "/", own.run, "/");
+  for (auto found = runs_.lower_bound(run); found != runs_.end() && found->first.starts_with(run); ++found) {
+    const Run& other = *found->second.run;
+    if (other.identity.rank == own.rank) continue;
+    if (auto wrong = check_owner(request, other)) return wrong;
+    if (other.ranks <= 1 && request.ranks <= 1) return {};
+    const std::string name = StrCat("rank ", other.identity.rank, " of the run");
+    if (auto wrong = check_same(request, reference, other, name)) return wrong;
+    if (other.here == here) continue;
+    std::vector<std::int32_t> both;
+    std::set_intersection(here.begin(), here.end(), other.here.begin(), other.here.end(), std::back_inserter(both));
+    if (both.empty()) continue;
+    return invalid("ranks_here", StrCat(ranks_text(other.here), ", with which ", name, " was opened, or others"),
+                   ranks_text(here));
   }
   return {};
 }

@@ -34,12 +34,16 @@ struct Run {
   std::string reference_name;             // As the client wrote it.
   std::string golden, record_golden;      // Names of golden runs; empty: none.
   Budget budget;
-  std::int32_t ranks = 1;  // Judged together.
+  std::int32_t ranks = 1;                // Judged together.
+  std::vector<std::int32_t> here = {0};  // Those of them that stream to this daemon, ascending.
   bool replicated = false;
   bool pairs_with_any = false;  // Its owner may see the runs of others, and so be compared with them.
 
-  // The identity of a step's verdict: all ranks of a run that are judged together have rank 0's.
+  // The identity of a step's verdict: all ranks of a run that are judged together have that of the lowest one, rank 0's
+  // where all stream to this daemon.
   StepIdentity judged(std::int64_t step) const;
+  // Whether ranks of the run stream to other daemons.
+  bool elsewhere() const { return here.size() < static_cast<std::size_t>(ranks); }
 
   StepMemory memory;            // The scheduler's tasks of this run use it, which never run at the same time.
   std::int64_t last_step = -1;  // The disk thread sets it: the last step that was admitted.
@@ -58,7 +62,8 @@ class RunRegistry {
     bool keep_traces = false;
     std::string golden, record_golden;
     Budget budget;
-    std::int32_t ranks = 0;  // 0: 1.
+    std::int32_t ranks = 0;                // 0: 1.
+    std::vector<std::int32_t> ranks_here;  // Of `ranks`, those that stream to this daemon; empty: all.
     bool replicated = false;
     StepMemory memory;  // What a run that this daemon has not seen yet left with an earlier one.
   };
@@ -93,7 +98,8 @@ class RunRegistry {
     bool keep_traces = false;
     std::list<std::string>::iterator age;
   };
-  Violation check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference) const;
+  Violation check_other_ranks(const Request& request, const std::optional<StepIdentity>& reference,
+                              const std::vector<std::int32_t>& here) const;
   std::string fresh_handle();
   bool make_room();
   void forget(std::map<std::string, Entry>::iterator found);

@@ -14,6 +14,7 @@
 #include "server/pipeline/audit.h"
 #include "server/pipeline/estimate.h"
 #include "server/store/encode.h"
+#include "server/work/ranks_here.h"
 #include "server/work/run_memory.h"
 #include "server/work/steady.h"
 
@@ -184,7 +185,9 @@ void StepPipeline::admit(const std::shared_ptr<Step>& step, std::vector<Waiter> 
     join(*step);
     steps_[id] = step;
   }
-  if (parts_.references != nullptr && !step->given && parts_.runs->keeps_traces(trace.identity)) {
+  // The trace of some ranks alone is nobody's reference.
+  const bool keeps = !step->run->elsewhere() && parts_.runs->keeps_traces(trace.identity);
+  if (parts_.references != nullptr && !step->given && keeps) {
     // A trace that cannot be kept shows where it is missed: in the verdicts of the runs that are compared with it.
     TraceRecord record;
     record.trace = step->assembled.trace;
@@ -424,10 +427,16 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
     keep_trace(made->record, step->assembled.trace_id, &verdict);
   }
 
+  if (run.elsewhere()) tell_ranks_here(run.here, run.ranks, &verdict);
+
   auto judged = std::make_shared<JudgedStep>();
   if (!step->given) judged->memory = to_bytes(run.memory);
   judged->wire = to_proto(verdict);
   judged->wire.set_trace_id(step->assembled.trace_id);
+  if (run.elsewhere()) {
+    judged->wire.mutable_ranks_here()->Assign(run.here.begin(), run.here.end());
+    judged->wire.set_ranks_of_run(run.ranks);
+  }
   judged->verdict = std::move(verdict);
   store_verdict(step, std::move(judged));
 }

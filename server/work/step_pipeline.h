@@ -155,9 +155,8 @@ class StepPipeline {
     StepUnderWay::Stage stage = StepUnderWay::Stage::kAdmitted;  // Guarded by the pipeline's mutex_, as `since` is.
     absl::Time since = absl::Now();
   };
-  // Steps of one identity, by rank, until all ranks' are here.
+  // Steps of one identity, by rank, until those of all ranks that stream to this daemon are here.
   struct RankGroup {
-    std::int32_t ranks = 0;
     std::map<std::int32_t, std::shared_ptr<Step>> steps;
   };
 

@@ -1,4 +1,5 @@
-// Steps of a run with several ranks: each waits until all ranks' traces of it are here, and they become one step.
+// Steps of a run with several ranks: each waits until the traces of all ranks that stream to this daemon are here, and
+// they become one step.
 #include <algorithm>
 #include <utility>
 
@@ -33,6 +34,11 @@ Verdict of_fault(const Joined& joined) {
   return verdict;
 }
 
+// Where a rank stands among those that are joined here. It is one of them.
+std::size_t index_of(const Run& run, std::int32_t rank) {
+  return static_cast<std::size_t>(std::lower_bound(run.here.begin(), run.here.end(), rank) - run.here.begin());
+}
+
 // "job/run/rank/step" of one kind of key, apart from those of references.
 constexpr char kWaiting[] = "ranks of ";
 std::string waiting_key(const std::string& id) { return StrCat(kWaiting, id); }
@@ -53,8 +59,8 @@ bool StepPipeline::answer_rank_from_store(const Step& step, const Done& done) {
   auto verdict = parts_.store->get(judged.id());
   StepAnswer answer{trace.identity, verdict.status(), "", {}, verdict.ok()};
   if (verdict.ok()) {
-    const int rank = trace.identity.rank;
-    const std::string digest = rank < verdict->rank_digests_size() ? verdict->rank_digests(rank) : "";
+    const auto index = static_cast<int>(index_of(*step.run, trace.identity.rank));
+    const std::string digest = index < verdict->rank_digests_size() ? verdict->rank_digests(index) : "";
     // Empty: the step was given up before this rank's trace came.
     if (!digest.empty() && digest != trace.digest) {
       refuse_other_digest(step.assembled, digest, done);
@@ -79,7 +85,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
     std::unique_lock lock(mutex_);
     if (const auto found = steps_.find(id); found != steps_.end()) {
       const std::vector<std::string>& digests = found->second->trace()->rank_digests;
-      const auto index = static_cast<std::size_t>(rank);
+      const std::size_t index = index_of(*step->run, rank);
       const std::string digest = index < digests.size() ? digests[index] : "of other ranks";
       if (digest.empty() || digest == trace.digest) {
         join(*found->second);
@@ -100,7 +106,6 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
 
   RankGroup& group = groups_[id];
   const bool first = group.steps.empty();
-  group.ranks = step->run->ranks;
   if (const auto known = group.steps.find(rank); known != group.steps.end()) {
     const std::string digest = known->second->trace()->digest;
     if (digest != trace.digest) return refuse_other_digest(step->assembled, digest, to_all(std::move(waiters)));
@@ -109,7 +114,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
   }
   join(*step);
   group.steps[rank] = step;
-  const bool complete = group.steps.size() == static_cast<std::size_t>(group.ranks);
+  const bool complete = group.steps.size() == step->run->here.size();
   give_up_passed(judged, rank);
   if (complete) {
     close_group(id, "");
@@ -121,7 +126,7 @@ void StepPipeline::gather(const std::shared_ptr<Step>& step, std::vector<Waiter>
       if (arrived) return;
       parts_.disk->post([this, id] {
         close_group(id, StrCat("it did not arrive within ", absl::FormatDuration(options_.reference_timeout),
-                               "; all ranks must stream to this daemon"));
+                               "; all ranks must stream to this daemon, or say which do (ranks_here)"));
       });
     });
     wake_expirer();
@@ -165,8 +170,8 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
   auto unjoined = std::make_shared<Trace>();  // What is known of the step before it is joined.
   unjoined->identity = first.run->judged(first.trace()->identity.step);
   unjoined->digest = first.trace()->digest;
-  unjoined->rank_digests.resize(static_cast<std::size_t>(group.ranks));
-  for (std::int32_t rank = 0; rank < group.ranks; ++rank) {
+  unjoined->rank_digests.resize(first.run->here.size());
+  for (const std::int32_t rank : first.run->here) {
     const auto member = group.steps.find(rank);
     if (member == group.steps.end()) {
       missing.push_back(rank);
@@ -174,7 +179,7 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
     }
     Step& part = *member->second;
     traces.push_back(part.trace());
-    unjoined->rank_digests[static_cast<std::size_t>(rank)] = part.trace()->digest;
+    unjoined->rank_digests[index_of(*first.run, rank)] = part.trace()->digest;
     unjoined->missed = std::max(unjoined->missed, part.trace()->missed);
     if (step->assembled.trace_id.empty()) step->assembled.trace_id = part.assembled.trace_id;
     step->of_ranks.push_back(std::move(part.assembled.memory));
@@ -215,9 +220,10 @@ void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shar
   task.owner = step->run->owner;
   task.bytes = wholes;
   task.multiplications = static_cast<double>(wholes);  // Each byte is copied.
-  task.compute = [joined, traces = std::move(traces), replicated = step->run->replicated, metrics = parts_.metrics] {
+  task.compute = [joined, traces = std::move(traces), ranks = step->run->ranks, replicated = step->run->replicated,
+                  metrics = parts_.metrics] {
     const absl::Time begin = steady_now();
-    *joined = join_ranks(traces, replicated);
+    *joined = join_ranks(traces, replicated, ranks);
     if (metrics != nullptr) metrics->add_join(absl::ToDoubleSeconds(steady_now() - begin));
   };
   task.finish = [this, step, joined](const Workers::Ran& ran) {

@@ -71,6 +71,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "audit_seconds": (NUMBER, lambda verdict: verdict.audit_seconds),
     "digest": (TEXT, lambda verdict: verdict.digest),
     "ranks": (SMALL, lambda verdict: verdict.ranks),
+    "ranks_of_run": (SMALL, lambda verdict: verdict.ranks_of_run),
     "rank_digests": (TEXTS, lambda verdict: list(verdict.rank_digests)),
     "trace_id": (TEXT, lambda verdict: verdict.trace_id),
 }

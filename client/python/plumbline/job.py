@@ -22,6 +22,7 @@ def open_request(
     budget: audit_pb2.Budget | None = None,
     ranks: int = 1,
     replicated: bool = False,
+    ranks_here: tuple[int, ...] = (),
 ) -> audit_pb2.OpenJobRequest:
     """What a run is opened with; what is None or empty is the daemon's to choose."""
     return audit_pb2.OpenJobRequest(
@@ -37,4 +38,5 @@ def open_request(
         budget=budget,
         ranks=ranks,
         replicated=replicated,
+        ranks_here=ranks_here,
     )

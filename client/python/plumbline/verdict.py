@@ -140,7 +140,9 @@ class Verdict:
                 f"partial          {m.coverage.modules_audited} of {m.coverage.modules} modules,"
                 f" {m.coverage.parameters_audited} of {m.coverage.parameters} parameters"
             )
-        if m.ranks > 1:
+        if m.ranks_of_run:
+            lines.append(f"ranks            {', '.join(map(str, m.ranks_here))} of {m.ranks_of_run}, judged together")
+        elif m.ranks > 1:
             lines.append(f"ranks            {m.ranks}, judged together")
         if m.coverage.decisions:
             lines.append(f"decisions        {m.coverage.decisions}, of which {m.coverage.unstable} unstable")

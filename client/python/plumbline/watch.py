@@ -439,6 +439,7 @@ def watch(
     project: str = "default",
     rank: int | None = None,
     ranks: int | None = None,
+    ranks_here: Iterable[int] | None = None,
     every: int = 100,
     first_step: int = 0,
     reference: str | None = None,
@@ -466,9 +467,13 @@ def watch(
     0.001. capture: "leaves", or "outputs" to send the output of every operation. on_type_ii: "log", "raise"
     (TypeIIError at the entry of a later step) or "ignore".
     ranks: how many ranks of this run are judged together, one verdict for all; by default the world size where
-    torch.distributed is initialised and all ranks run on this node, otherwise 1. They must stream to one daemon and
-    sample the same steps. Their collectives are audited from all ranks' inputs; under DistributedDataParallel the
-    parameters must stay equal. The ranks agree on `run` where it is not given.
+    torch.distributed is initialised, otherwise 1. They must stream to one daemon and sample the same steps. Their
+    collectives are audited from all ranks' inputs; under DistributedDataParallel the parameters must stay equal. The
+    ranks agree on `run` where it is not given.
+    ranks_here: those of `ranks` that stream to the daemon that this one streams to, where others stream to others; by
+    default this node's, as torchrun tells them. They get a verdict of their own: what came from the others is taken as
+    it was received, what is sent to them is judged. There is no reference or golden run for them: with one, each rank
+    of a run on several nodes is judged by itself.
     record_golden: keep what later runs need to be judged against this one, under this name. golden: the name of such a
     run, of the same project, in place of a reference: the same steps must be sampled, on the same parameters, state and
     data; a step whose leaves differ is an error (errors()) that names the first one.
@@ -503,9 +508,7 @@ def watch(
             raise PlumblineError(f"{name}: expected one of {', '.join(allowed)}, found {value!r}")
     if every < 1:
         raise PlumblineError(f"every: expected 1 or more, found {every}")
-    if ranks is not None and ranks < 1:
-        raise PlumblineError(f"ranks: expected 1 or more, found {ranks}")
-    ranks = ranks_of.ranks_here() if ranks is None else ranks
+    judged = ranks_of.judged_ranks(ranks, ranks_here, rank, pairs=bool(reference or golden or record_golden))
     given = model if isinstance(model, (list, tuple)) else [model]
     models = [unwrapped(item) for item in given]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
@@ -517,11 +520,11 @@ def watch(
         raise PlumblineError('scope: expected patterns beside reference, found "rotate": slices of two runs differ')
     limits = checked_budget(budget)
     if keep_trace is None:
-        keep_trace = reference is None and golden is None
+        keep_trace = reference is None and golden is None and not judged.here
     request = open_request(
         project,
         job,
-        run or (ranks_of.agreed_run(project, job) if ranks > 1 else "") or uuid.uuid4().hex[:12],
+        run or (ranks_of.agreed_run(project, job) if judged.of_run > 1 else "") or uuid.uuid4().hex[:12],
         ranks_of.own_rank() if rank is None else rank,
         reference,
         keep_trace,
@@ -530,8 +533,9 @@ def watch(
         golden,
         record_golden,
         limits,
-        ranks,
-        ranks > 1 and any(ranks_of.replicates(item) for item in given),
+        judged.of_run,
+        judged.of_run > 1 and any(ranks_of.replicates(item) for item in given),
+        judged.here,
     )
     credentials = checked(token, tls)
     server = server or os.environ.get("PLUMBLINE_SERVER") or DEFAULT_SERVER

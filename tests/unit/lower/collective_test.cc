@@ -189,6 +189,75 @@ TEST(Collective, WaitingInACircleIsAFault) {
   EXPECT_NE(result.fault.find("before all of its group had sent"), std::string::npos) << result.fault;
 }
 
+// Ranks 2 and 3 of four send what they hold and tap what they get.
+Joined of_two_ranks(const Call& call, const Integers& group, const std::vector<Values>& sends,
+                    const std::vector<Values>& receives) {
+  std::vector<std::shared_ptr<const Trace>> traces;
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    TraceBuilder b;
+    const TensorRef x = b.leaf({static_cast<std::int64_t>(sends[i].size())}, sends[i], kFormat);
+    send(b, call, group, 0, 0, x);
+    b.observe(0, sends[i]);
+    b.tap("got", receive(b, call, group, 0, 0, receives[i]));
+    b.trace.taps.back().kind = TapKind::kGradient;
+    b.trace.taps.back().terms[0].observed = b.payload(kFormat, receives[i]);
+    traces.push_back(finished(b, static_cast<int>(i) + 2));
+  }
+  return join_ranks(traces, false, 4);
+}
+
+std::vector<std::string> names_of_taps(const Trace& trace) {
+  std::vector<std::string> names;
+  for (const TraceTap& tap : trace.taps) names.push_back(tap.name);
+  return names;
+}
+
+TEST(Collective, WhatCameFromRanksElsewhereIsALeaf) {
+  const Joined result = of_two_ranks({"all_reduce", "sum"}, {0, 1, 2, 3}, {{1, 2}, {3, 5}}, {{9, 9}, {9, 9}});
+  ASSERT_NE(result.trace, nullptr) << result.fault;
+  EXPECT_EQ(result.trace->identity.rank, 2);
+  std::vector<std::string> received;
+  for (const TraceLeaf& leaf : result.trace->leaves)
+    if (leaf.role == LeafRole::kObserved) received.push_back(leaf.name);
+  EXPECT_EQ(received, std::vector<std::string>{"received:all_reduce#0"});
+  EXPECT_EQ(names_of_taps(*result.trace),
+            (std::vector<std::string>{"sent:all_reduce#0", "rank3/sent:all_reduce#0", "got"}));
+  const Graph graph = lower(*result.trace);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
+  EXPECT_EQ(testing::tap_values(graph, "got"), (Values{9, 9}));
+  EXPECT_EQ(testing::tap_values(graph, "rank3/sent:all_reduce#0"), (Values{3, 5}));
+}
+
+TEST(Collective, RanksThatGotDifferentThingsFromElsewhereKeepBoth) {
+  const Joined result = of_two_ranks({"all_reduce", "sum"}, {0, 1, 2, 3}, {{1, 2}, {3, 5}}, {{9, 9}, {9, 8}});
+  ASSERT_NE(result.trace, nullptr) << result.fault;
+  const Graph graph = lower(*result.trace);
+  EXPECT_EQ(testing::tap_values(graph, "got"), (Values{9, 9}));
+  EXPECT_EQ(testing::tap_values(graph, "rank3/got"), (Values{9, 8}));
+}
+
+TEST(Collective, CallsAmongRanksThatAreHereAreComputed) {
+  const Joined result = of_two_ranks({"all_reduce", "sum"}, {2, 3}, {{1, 2}, {3, 5}}, {{4, 7}, {4, 7}});
+  ASSERT_NE(result.trace, nullptr) << result.fault;
+  EXPECT_EQ(names_of_taps(*result.trace), std::vector<std::string>{"got"});
+  const Graph graph = lower(*result.trace);
+  EXPECT_EQ(graph.coverage.opaque, 0u);
+  EXPECT_EQ(testing::tap_values(graph, "got"), (Values{4, 7}));
+}
+
+TEST(Collective, ARankOutsideOfTheRunIsAFault) {
+  const Joined result = of_two_ranks({"all_reduce", "sum"}, {2, 3, 4}, {{1, 2}, {3, 5}}, {{4, 7}, {4, 7}});
+  EXPECT_EQ(result.trace, nullptr);
+  EXPECT_NE(result.fault.find("with rank 4, and the run has 4 ranks"), std::string::npos) << result.fault;
+}
+
+TEST(Collective, RanksHereThatCallDifferentlyAreAFaultWhoeverIsElsewhere) {
+  const Joined result = of_two_ranks({"all_reduce", "sum"}, {0, 1, 2, 3}, {{1, 2}, {3, 5, 6}}, {{9, 9}, {9, 9, 9}});
+  EXPECT_EQ(result.trace, nullptr);
+  EXPECT_TRUE(result.contradiction);
+  EXPECT_NE(result.fault.find("rank 2 makes all_reduce (sum) of 2 "), std::string::npos) << result.fault;
+}
+
 TEST(Collective, WhatRanksHoldAlikeIsTakenOnce) {
   std::vector<std::shared_ptr<const Trace>> traces;
   for (int rank = 0; rank < 2; ++rank) {
