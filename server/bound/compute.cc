@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "kernels/checks.h"
 #include "kernels/sums.h"
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
@@ -360,11 +361,14 @@ Bounds compute_bounds(const BoundsInput& input) {
   const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
-  bounds.illegal_decisions = decisions.illegal;
-  if (decisions.differing > 0)
-    for (NodeId node : illegal_overflow_decisions(graph, leaves)) bounds.illegal_decisions.push_back(node);
+  if (decisions.differing > 0) bounds.illegal_decisions = illegal_overflow_decisions(graph, leaves);
   Replay followed =
       decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  // What comes out as it did once the decisions before it are followed is no fault of its own: a mask that is made of
+  // which elements were chosen.
+  for (NodeId node : decisions.illegal)
+    if (count_differing(followed.computed(node), decisions.overrides.at(node)) > 0)
+      bounds.illegal_decisions.push_back(node);
   if (decisions.differing > 0)
     for (NodeId node : illegal_choices(graph, followed, *input.profile, input.alpha))
       bounds.illegal_decisions.push_back(node);

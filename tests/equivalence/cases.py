@@ -296,4 +296,14 @@ CASES = (
             width=2,
         ),
     ),
+    Case(
+        "the largest of equal elements, chosen by a mask",
+        "the rewrite kept all that equal the last one kept",
+        "TYPE_I",
+        _pair(
+            83000585,
+            (_EMBEDDING, Block("mask"), Block("top_k", {"k": 2}), _MSE),
+            target=(Applied("top_k_masked", 2),),
+        ),
+    ),
 )

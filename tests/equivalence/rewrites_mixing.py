@@ -335,10 +335,11 @@ def top_k_sorted(c: Context) -> list[str]:
 
 @rewrite("top_k")
 def top_k_masked(c: Context) -> list[str]:
-    """What lies below the k-th largest gets the weight zero."""
+    """All but the k largest get the weight zero; of equal ones as many as are left."""
     return [
-        f"least = h.topk({c['k']}, -1)[0][..., -1:]",
-        'scores = h.masked_fill(h < least, float("-inf"))',
+        f"places = h.topk({c['k']}, -1)[1]",
+        "kept = torch.zeros_like(h).scatter_add(-1, places, torch.ones_like(h)) > 0",
+        'scores = h.masked_fill(~kept, float("-inf"))',
         "h = h + torch.softmax(scores, -1) * h",
     ]
 
