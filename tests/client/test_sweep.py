@@ -339,6 +339,7 @@ PROGRAMS: dict[str, Program] = {
     "margins": lambda x, y, i: margins(x),
     "numbers": lambda x, y, i: numbers(x),
     "cdist": lambda x, y, i: torch.cdist(x.float(), y.float(), p=1.0),
+    "distances by a product": lambda x, y, i: torch.cdist(x.float(), y.float(), 2.0, "use_mm_for_euclid_dist"),
     "pdist": lambda x, y, i: F.pdist(x),
     "masks": lambda x, y, i: [x.masked_scatter(y > 0, y), x.masked_select(y > 0), (x > 0).nonzero()],
     "logcumsumexp": lambda x, y, i: x.logcumsumexp(1),
