@@ -32,7 +32,8 @@ class Client {
   absl::StatusOr<std::vector<v1::JobSummary>> jobs(const std::string& project = "");
   absl::StatusOr<v1::JobSummary> job(const std::string& project, const std::string& job);
 
-  // Calls `each` with every verdict that matches, in order of commit, without taps and contributors; page by page.
+  // Calls `each` with every verdict that matches, in order of commit, without taps, contributors and alignment;
+  // page by page.
   absl::Status verdicts(const v1::Filter& filter, const std::function<void(v1::Verdict)>& each);
 
   // The first `count` that match by an order of ListVerdictsRequest.order_by ("sequence desc": the last committed).

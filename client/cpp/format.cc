@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "client/cpp/alignment_text.h"
 #include "client/cpp/names.h"
 #include "client/cpp/text_table.h"
 
@@ -304,6 +305,7 @@ std::string explain_verdict(const v1::Verdict& verdict, const TextStyle& style, 
                              " of them within rounding of turning"),
                 style);
   }
+  if (verdict.alignment().operations_size() > 0) out += "\n" + alignment_text(verdict.alignment(), style);
   if (verdict.taps_size() > 0) out += "\n" + taps_text(verdict, style);
   if (verdict.contributors_size() > 0) out += "\n" + contributors_text(verdict, style);
   if (verdict.hazards_size() > 0) out += "\n" + hazards_text(verdict, style);

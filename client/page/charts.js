@@ -54,7 +54,7 @@ function oneChart(chart, rows, graphs, select) {
   const colours = chart.labels.length === 1 ? ["series-1"] : chart.band ? ["band", "series-2"] : ["series-1", "series-2"];
   function tell(row) {
     legend.replaceChildren(...chart.labels.flatMap((label, i) => [h("span", { class: `swatch ${colours[i]}` }),
-      row ? `${label} ${figure(row[chart.columns[i]])}` : label]), row ? `  at step ${row.step}` : "");
+      row ? `${label} ${figure(row[chart.columns[i]])}` : label]), row ? `  at ${chart.noun || "step"} ${row.step}` : "");
   }
   tell(null);
   // dygraphs asks for its box's size, which it has once it is in the document.
@@ -68,7 +68,7 @@ function summary(chart, rows) {
   return chart.columns.map((column, i) => {
     const all = rows.map((row) => row[column]).filter((x) => !Number.isNaN(x));
     const least = all.reduce((a, b) => Math.min(a, b), Infinity), most = all.reduce((a, b) => Math.max(a, b), -Infinity);
-    return all.length ? `${chart.labels[i]}: ${figure(least)} to ${figure(most)} over ${all.length} steps` :
+    return all.length ? `${chart.labels[i]}: ${figure(least)} to ${figure(most)} over ${all.length} ${chart.noun || "step"}s` :
       `${chart.labels[i]}: not asked`;
   }).join("; ");
 }
@@ -116,15 +116,23 @@ function makeGraph(chart, rows, box, colours, graphs, tell, select) {
       if (!initial) follow(me, graphs);
     },
     underlayCallback: (context, area, me) => {
-      if (!chart.threshold) return;
-      const y = Math.round(me.toDomYCoord(chart.threshold)) + 0.5;
-      context.strokeStyle = colour("--soft");
-      context.setLineDash([4, 4]);
-      context.beginPath();
-      context.moveTo(area.x, y);
-      context.lineTo(area.x + area.w, y);
-      context.stroke();
-      context.setLineDash([]);
+      const line = (x1, y1, x2, y2, ink) => {
+        context.strokeStyle = colour(ink);
+        context.setLineDash([4, 4]);
+        context.beginPath();
+        context.moveTo(x1, y1);
+        context.lineTo(x2, y2);
+        context.stroke();
+        context.setLineDash([]);
+      };
+      if (chart.threshold) {
+        const y = Math.round(me.toDomYCoord(chart.threshold)) + 0.5;
+        line(area.x, y, area.x + area.w, y, "--soft");
+      }
+      if (chart.mark) {
+        const x = Math.round(me.toDomXCoord(chart.mark)) + 0.5;
+        line(x, area.y, x, area.y + area.h, "--fail");
+      }
     },
   });
   return graph;

@@ -169,6 +169,7 @@ function stepView(step) {
     h("p", {}, printable(v.sentence)),
     v.verdict === "TYPE_I" ? [h("p", {}, GRADES[v.grade] || ""), coverageSentence(v.coverage || {})] : letter(step),
     hazardView(v),
+    alongView(step),
     tapView(step),
     h("h3", {}, "Modules"), moduleView(v),
     (v.notes || []).length ? [h("h3", {}, "Notes"), h("ul", {}, v.notes.map((note) => h("li", {}, printable(note))))] : "",

@@ -15,6 +15,7 @@
 #include "server/bound/findings/hazards.h"
 #include "server/bound/findings/localize.h"
 #include "server/bound/match/correspondence.h"
+#include "server/bound/pair/aligned.h"
 #include "server/bound/replay/python_numbers.h"
 #include "server/bound/value/differences.h"
 
@@ -167,13 +168,14 @@ struct Bounds {
   std::vector<UncertainNumber> uncertain_numbers;  // They are both programs'.
   std::vector<std::string> unpaired_taps;          // In one trace only.
   std::optional<ReferenceFault> reference_fault;
-  std::vector<MissingTap> missing_taps;      // Among those whose value is not zero everywhere.
-  std::vector<std::string> skipped_taps;     // One side skipped their update, since it found an overflow.
-  std::vector<std::string> shape_conflicts;  // "tap 'x': target [2, 3], reference [3, 2]"
-  std::optional<Suspicion> suspicion;        // When mathematics failed.
-  std::vector<NodeId> policy_casts;          // Roundings that own the difference to the reference, largest first.
-  std::optional<Format> policy;              // The gap closes when leaves are taken as rounded to this format.
-  std::optional<double> scale_error;         // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
+  std::vector<MissingTap> missing_taps;       // Among those whose value is not zero everywhere.
+  std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.
+  std::vector<std::string> shape_conflicts;   // "tap 'x': target [2, 3], reference [3, 2]"
+  std::optional<Suspicion> suspicion;         // When mathematics failed.
+  std::vector<NodeId> policy_casts;           // Roundings that own the difference to the reference, largest first.
+  std::optional<Format> policy;               // The gap closes when leaves are taken as rounded to this format.
+  std::optional<double> scale_error;          // Mathematics differs by this relative factor, to 1e-6: T = (1 + c) R.
+  std::optional<ProgramAlignment> alignment;  // Of a pair in which something is not explained (pair/alignment.h).
   // Rounded replay, where it was needed: it reproduces T bitwise, or within an eighth of how far T lies
   // from M or R, whichever is more.
   std::optional<bool> explained;

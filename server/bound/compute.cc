@@ -14,6 +14,7 @@
 #include "server/bound/findings/choices.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
+#include "server/bound/pair/alignment.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/pair/pairing.h"
 #include "server/bound/replay/arithmetic.h"
@@ -470,6 +471,8 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();
     if (agree) attribute_casts(input, leaves, decisions.overrides, &bounds);
     watch.lap("policy");
+    if (bounds.match.missing.empty()) align_programs(input, matched->replays, &bounds);
+    watch.lap("pairing");
   } else if (input.golden != nullptr) {
     pair_with_golden(input, exact, numbers, &bounds);
     watch.lap("pairing");

@@ -505,6 +505,7 @@ Verdict judge(const JudgeInput& input) {
   verdict.hazards = hazards(*input.graph, bounds);
   add_replica_hazard(input, &verdict);
   if (verdict.grade == Grade::kMatch) add_latent_difference(input, &verdict);
+  if (verdict.outcome != Outcome::kTypeI) verdict.alignment = alignment(input);
   add_notes(input, &verdict);
   add_surprise(bounds, &verdict);
   verdict.outputs = wanted_outputs(input, verdict);

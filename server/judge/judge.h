@@ -28,6 +28,9 @@ Place place_of(const Graph& graph, NodeId node);
 // Largest parts of a finding's envelope, by framework operation and source line; at most 16.
 std::vector<Contributor> contributors(const Graph& graph, const Finding& finding);
 
+// Both programs' operations side by side, as Bounds has them, in words; nothing where it has none.
+std::optional<Alignment> alignment(const JudgeInput& input);
+
 // Harm that rounding alone does or can do: what Bounds found, in words.
 std::vector<Hazard> hazards(const Graph& graph, const Bounds& bounds);
 

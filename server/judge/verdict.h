@@ -90,6 +90,22 @@ struct Hazard {
   std::string sentence;
 };
 
+struct AlignedOperation {
+  std::optional<Place> target, reference;
+  double deviation = kNotAsked, allowed = kNotAsked;
+  std::uint64_t elements = 0, element = 0;
+  double target_value = kNotAsked, reference_value = kNotAsked;
+  bool elsewhere = false;
+  double drift = kNotAsked;
+};
+
+struct Alignment {
+  std::vector<AlignedOperation> operations;
+  std::uint64_t before = 0, after = 0;
+  std::optional<std::size_t> parts;
+  std::uint64_t agree = 0, differ = 0, target_alone = 0, reference_alone = 0;
+};
+
 // What the steps that follow are to be captured with.
 enum class WantedOutputs : std::uint8_t {
   kNone,
@@ -116,6 +132,7 @@ struct Verdict {
   std::vector<TapVerdict> taps;
   Coverage coverage;
   std::vector<Hazard> hazards;
+  std::optional<Alignment> alignment;
   std::string reference;
   std::string profile;
   std::vector<std::string> notes;

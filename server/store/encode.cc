@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kTapsMax = 4096;
 constexpr std::size_t kContributorsMax = 16;
 constexpr std::size_t kOpaqueNamesMax = 16;
+constexpr std::size_t kAlignedMax = 256;
 constexpr std::size_t kModulesMax = 4096;
 constexpr std::size_t kWantedMax = 1024;
 
@@ -118,6 +119,31 @@ void encode(const Hazard& from, v1::Hazard* to) {
   to->set_sentence(utf8(from.sentence));
 }
 
+void encode(const Alignment& from, v1::Alignment* to) {
+  const std::size_t kept = std::min(from.operations.size(), kAlignedMax);
+  for (std::size_t i = 0; i < kept; ++i) {
+    const AlignedOperation& operation = from.operations[i];
+    auto* wire = to->add_operations();
+    if (operation.target) encode(*operation.target, wire->mutable_target());
+    if (operation.reference) encode(*operation.reference, wire->mutable_reference());
+    wire->set_deviation(operation.deviation);
+    wire->set_allowed(operation.allowed);
+    wire->set_elements(operation.elements);
+    wire->set_element(operation.element);
+    wire->set_target_value(operation.target_value);
+    wire->set_reference_value(operation.reference_value);
+    wire->set_elsewhere(operation.elsewhere);
+    wire->set_drift(operation.drift);
+  }
+  to->set_before(from.before);
+  to->set_after(from.after + (from.operations.size() - kept));
+  if (from.parts && *from.parts < kept) to->set_parts(static_cast<std::uint32_t>(*from.parts));
+  to->set_agree(from.agree);
+  to->set_differ(from.differ);
+  to->set_target_alone(from.target_alone);
+  to->set_reference_alone(from.reference_alone);
+}
+
 std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
@@ -163,6 +189,7 @@ v1::Verdict to_proto(const Verdict& from) {
   for (std::size_t i = 0; i < std::min(from.taps.size(), kTapsMax); ++i) encode(from.taps[i], to.add_taps());
   encode(from.coverage, to.mutable_coverage());
   for (const Hazard& hazard : from.hazards) encode(hazard, to.add_hazards());
+  if (from.alignment) encode(*from.alignment, to.mutable_alignment());
   to.set_reference(utf8(from.reference));
   to.set_profile(utf8(from.profile));
   for (const std::string& note : from.notes) to.add_notes(utf8(note));

@@ -35,6 +35,10 @@ absl::StatusOr<VerdictRow> make_row(const v1::Verdict& verdict) {
   v1::Verdict detail;
   detail.mutable_taps()->Swap(summary.mutable_taps());
   detail.mutable_contributors()->Swap(summary.mutable_contributors());
+  if (summary.has_alignment()) {
+    detail.mutable_alignment()->Swap(summary.mutable_alignment());
+    summary.clear_alignment();
+  }
   if (summary.coverage().partial()) {  // Its halves become one message when they are parsed together.
     v1::Coverage* rest = detail.mutable_coverage();
     rest->mutable_audited_modules()->Swap(summary.mutable_coverage()->mutable_audited_modules());

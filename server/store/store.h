@@ -80,8 +80,8 @@ class VerdictReader {
   virtual ~VerdictReader() = default;
 
   // Verdicts that match, in order, from the first after `after` (null: from the first); at most `limit` of them, and at
-  // most as many as serialize to VerdictStore::kPageBytesMax (but one at least). Without taps and contributors unless
-  // `whole`.
+  // most as many as serialize to VerdictStore::kPageBytesMax (but one at least). Without taps, contributors and
+  // alignment unless `whole`.
   virtual absl::StatusOr<std::vector<StoredVerdict>> list(const v1::Filter& filter, const Order& order,
                                                           const ListPlace* after, int limit, bool whole,
                                                           const Visibility& seen, const Stop& stop) const = 0;

@@ -50,6 +50,23 @@ def test_print_gives_the_answer_first() -> None:
     assert third == "The result of aten::mm is no legal rounding."
 
 
+def test_explain_says_where_two_programs_part() -> None:
+    said = verdict()
+    assert "along the graph" not in said.explain()
+    along = said.message.alignment
+    along.operations.add(target=pb.Place(op="aten::mul"), reference=pb.Place(op="aten::mul"), deviation=0)
+    parts = along.operations.add(target=pb.Place(op="aten::div", source="t.py:4"), deviation=0.5, allowed=1e-15)
+    along.before, along.agree, along.differ = 7, 8, 1
+    assert "no operation is where the programs part: 8 agree, 1 differ" in said.explain()
+    along.parts = 1
+    text = said.explain()
+    assert "the programs part at operation 9: 8 agree, 1 differ" in text
+    assert "  target     t.py:4  aten::div\n  reference  nothing in this place\n" in text
+    assert "  deviation  0.5, where rounding explains 1e-15 (relative)" in text
+    parts.deviation = math.nan
+    assert "  deviation  " not in said.explain()
+
+
 def test_explain_leaves_out_what_was_not_asked_and_what_passed() -> None:
     text = verdict().explain()
     assert "deviation        0.5   envelope 0.25   margin 2   (relative)" in text

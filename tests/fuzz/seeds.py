@@ -164,7 +164,7 @@ def stored() -> None:
         for step in range(2):
             whole = stub.GetVerdict(query_pb2.GetVerdictRequest(id=f"default/job/run/0/{step}"))
             detail = verdict_pb2.Verdict(taps=whole.taps, contributors=whole.contributors)
-            for field in ("taps", "contributors"):
+            for field in ("taps", "contributors", "alignment"):
                 whole.ClearField(field)
             parts = [whole.SerializeToString(), detail.SerializeToString(), memory.SerializeToString(), numbers]
             write("stored_row", f"verdict-{step}", pieces(parts))

@@ -75,3 +75,64 @@ def check_figures(browser: Browser, verdicts: list[verdict_pb2.Verdict]) -> tupl
         for step, value in zip(columns["step"], columns[column], strict=True):
             check(_same(float(value), _of(api[int(step)], column)), f"step {step}, drawn {column}: {value}")
     return checked, wrong
+
+
+# Titles of columns of two programs side by side, what of an operation stands there, and with how many digits.
+ALONG = {
+    "deviation": ("deviation", 3),
+    "rounding explains": ("allowed", 3),
+    "target's value": ("target_value", 9),
+    "reference's value": ("reference_value", 9),
+    "drift": ("drift", 3),
+}
+
+
+def _shown(text: str) -> float:
+    figure = text.split(" [")[0]  # A value's element follows.
+    return SIGNS[figure] if figure in SIGNS else float(figure)
+
+
+def check_along(browser: Browser, verdict: verdict_pb2.Verdict) -> tuple[int, list[str]]:
+    """The same of the two programs of a step, which the open page must show in full, along their graphs."""
+    known, at = verdict.alignment, f"step {verdict.step}"
+    article = f"document.querySelector('article[data-id=\"{verdict.id}\"]')"
+    browser.run(
+        f"(() => {{ for (let b; (b = [...{article}.querySelectorAll('.along > button')].find("
+        "e => / (before|after)$/.test(e.textContent))); ) b.click(); })()"
+    )
+    head = browser.run(f"[...{article}.querySelectorAll('.along th')].map(e => e.textContent)")
+    rows = browser.run(
+        f"[...{article}.querySelectorAll('.along tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    marked = browser.run(f"[...{article}.querySelectorAll('.along tr.parts')].map(r => Number(r.dataset.operation))")
+    drawn = browser.run(f"page.job.full.find(s => s.verdict.id === '{verdict.id}').verdict.alignment.operations")
+    checked, wrong = 0, []
+
+    def check(right: bool, what: str) -> None:
+        nonlocal checked
+        checked += 1
+        if not right:
+            wrong.append(f"{at}, {what}")
+
+    parts = [known.before + known.parts + 1] if known.HasField("parts") else []
+    check(marked == parts, f"where the programs part: {marked} for {parts}")
+    check(0 < len(rows) == len(drawn), f"{len(rows)} operations side by side of {len(drawn)}")
+    for cells, drawn_one in zip(rows, drawn, strict=True):
+        row, operation = dict(zip(head[4:], cells[4:], strict=True)), known.operations[int(cells[0]) - 1 - known.before]
+        for title, (field, digits) in ALONG.items():
+            value = getattr(operation, field)
+            if title not in row:
+                check(math.isnan(value), f"operation {cells[0]}: no column {title} for {value}")
+                continue
+            shown = _shown(row[title])
+            check(_same(shown, float(f"{value:.{digits}g}")), f"operation {cells[0]} {title}: {row[title]} for {value}")
+        for field in ("deviation", "allowed"):  # What the chart is drawn from, bit by bit.
+            check(
+                _same(float(drawn_one.get(field, 0)), getattr(operation, field)), f"operation {cells[0]}, drawn {field}"
+            )
+        for side, cell in zip(("target", "reference"), cells[2:4], strict=True):
+            op = getattr(operation, side).op
+            check(
+                cell.startswith(op) if op else cell == "nothing here", f"operation {cells[0]} {side}: {cell} for {op}"
+            )
+    return checked, wrong

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from browser import Browser
-from page_figures import check_figures
-from query_support import inconclusive, plumb, query_stub, run_plumb, send, type_i, type_ii
+from page_figures import check_along, check_figures
+from query_support import inconclusive, paired, plumb, query_stub, run_plumb, send, type_i, type_ii
 from stream_client import Client
 from stream_daemon import DaemonProcess
 
@@ -103,6 +103,55 @@ def test_every_figure_is_the_apis(
     article = browser.run("document.querySelector('article').textContent")
     assert explained.sentence in article and explained.suspect_detail in article
     assert f"plumb reproduce {explained.id} -o repro.py" in article
+
+
+def test_both_programs_along_the_graph(
+    browser: Browser, shared_daemon: DaemonProcess, client: Client, run: str, tmp_path: Path
+) -> None:
+    job, length, at = "along-" + run, 300, 180
+    verdict = paired(client, job, length, at)
+    along = verdict.alignment
+    assert (verdict.verdict, len(along.operations)) == (verdict_pb2.OUTCOME_TYPE_II, 256)
+    assert along.before + along.parts + 1 == at and along.agree == at - 1
+    parts = along.operations[along.parts]
+    assert (parts.target.op, parts.target.source) == ("aten::mul.Tensor", f"target.py:{at}")
+    assert (parts.reference.op, parts.reference.source) == ("aten::add.Tensor", f"reference.py:{at}")
+    # x is (1, 2, 3), and after 180 additions a multiplication by it: where they differ most, 540 x 3 for 540 + 3.
+    assert (parts.element, parts.target_value, parts.reference_value) == (2, 1620, 543)
+    assert parts.deviation > 1 and parts.allowed < 1e-12
+    path = report(shared_daemon, job, tmp_path)
+    open_clean(browser, path)
+    checked, wrong = check_along(browser, verdict)
+    assert (checked, wrong) == (2 + 80 * 9, [])
+    article = browser.run("document.querySelector('article').textContent")
+    assert f"The first place where the programs part is operation {at}." in article
+    assert browser.run("document.querySelectorAll('.along').length") == 1
+    chart = "[...document.querySelectorAll('.chart')].find(e => /along the graph/.test(e.getAttribute('aria-label')))"
+    assert browser.run(f"{chart}.querySelectorAll('canvas').length") > 0
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        browser.settle()
+        assert browser.run(RULES) == []
+    browser.scheme("light")
+    browser.size(360, 740)
+    browser.settle()
+    assert browser.run("document.documentElement.scrollWidth") == 360
+    browser.size(1200, 900)
+
+
+def test_more_operations_are_shown_by_keyboard(
+    browser: Browser, shared_daemon: DaemonProcess, client: Client, run: str, tmp_path: Path
+) -> None:
+    job = "more-" + run
+    paired(client, job, 60, 30)
+    open_clean(browser, report(shared_daemon, job, tmp_path))
+    shown = "[...document.querySelectorAll('.along tbody tr')].map(r => Number(r.dataset.operation))"
+    assert browser.run(shown) == list(range(24, 37))
+    browser.run("[...document.querySelectorAll('.along > button')].find(b => b.textContent === '24 after').focus()")
+    browser.press("Enter", 13, "\r")
+    browser.until("document.querySelectorAll('.along tbody tr').length > 13")
+    assert browser.run(shown) == list(range(24, 61))
+    assert browser.errors == []
 
 
 def test_rules_of_access_in_both_schemes(
@@ -259,6 +308,7 @@ def test_ui_shows_what_is_under_way(browser: Browser, new_daemon) -> None:
     reference = client.stream("reference", "job", reference=True)
     stream = client.stream("pair", "job", reference_run="reference")
     stream.send(*type_i(20).frames())
+    browser.open("about:blank")  # The page before asks for what is gone.
     browser.errors.clear()
     for site in serve(daemon):
         browser.open(f"{site}#job/default/job")

@@ -89,6 +89,7 @@ class WatchScreen {
   std::string add(v1::Verdict verdict) {
     verdict.clear_taps();
     verdict.clear_contributors();
+    verdict.clear_alignment();
     if (verdict.verdict() == v1::OUTCOME_TYPE_II && counts_.type_ii++ == 0) counts_.first_type_ii = verdict;
     counts_.type_i += verdict.verdict() == v1::OUTCOME_TYPE_I;
     counts_.inconclusive += verdict.verdict() != v1::OUTCOME_TYPE_I && verdict.verdict() != v1::OUTCOME_TYPE_II;

@@ -208,12 +208,27 @@ void Collector::take_taps(v1::Verdict* verdict, std::uint32_t* left_out) const {
   }
 }
 
+void Collector::take_alignment(v1::Verdict* verdict) const {
+  if (verdict->alignment().operations_size() <= limits_.aligned) return;
+  v1::Alignment& alignment = *verdict->mutable_alignment();
+  auto& operations = *alignment.mutable_operations();
+  const int parts = alignment.has_parts() ? static_cast<int>(alignment.parts()) : 0;
+  const int first = std::clamp(parts - limits_.aligned / 2, 0, operations.size() - limits_.aligned);
+  const int after = operations.size() - first - limits_.aligned;
+  operations.DeleteSubrange(first + limits_.aligned, after);
+  operations.DeleteSubrange(0, first);
+  alignment.set_before(alignment.before() + static_cast<std::uint64_t>(first));
+  alignment.set_after(alignment.after() + static_cast<std::uint64_t>(after));
+  if (alignment.has_parts()) alignment.set_parts(alignment.parts() - static_cast<std::uint32_t>(first));
+}
+
 absl::StatusOr<page::Step> Collector::step(const std::string& id, bool reproducer) {
   auto verdict = client_.verdict(id);
   if (!verdict.ok()) return verdict.status();
   page::Step step;
   std::uint32_t left_out = 0;
   take_taps(&*verdict, &left_out);
+  take_alignment(&*verdict);
   step.set_taps_left_out(left_out);
   if (verdict->verdict() != v1::OUTCOME_TYPE_I) {
     std::lock_guard lock(mutex_);

@@ -17,7 +17,8 @@ struct PageLimits {
   std::size_t full = 24;     // Steps with taps, contributors and notes.
   // All that takes no more as JSON; a step in full is left out for it, but not the first TYPE_II.
   std::size_t bytes = 400'000;
-  std::size_t taps = 60;              // A step shows no more.
+  std::size_t taps = 60;              // A step shows no more,
+  int aligned = 80;                   // and of the operations side by side those around where the programs part.
   std::size_t text_bytes = 16 << 10;  // One sentence or reproducer is no longer.
   std::size_t jobs = 200;
   std::size_t runs = 100, refused = 100, audits = 100;
@@ -35,6 +36,7 @@ class Collector {
   absl::StatusOr<page::Step> step(const std::string& id, bool reproducer);
 
  private:
+  void take_alignment(v1::Verdict* verdict) const;
   void take_taps(v1::Verdict* verdict, std::uint32_t* left_out) const;
   absl::Status add_full(const std::vector<v1::Verdict>& steps, bool reproducer, page::Job* job);
   double drift(const v1::Verdict& verdict, std::size_t* bytes);

@@ -146,6 +146,8 @@ class Verdict:
             lines.append(f"ranks            {m.ranks}, judged together")
         if m.coverage.decisions:
             lines.append(f"decisions        {m.coverage.decisions}, of which {m.coverage.unstable} unstable")
+        if m.alignment.operations:
+            lines += ["", *_along(m.alignment)]
         if m.contributors:
             lines += ["", "contributors"]
             lines += [f"  {c.share:6.1%}  {_place(c.place)}  x{c.count}" for c in m.contributors]
@@ -164,6 +166,20 @@ class Verdict:
             if texts:
                 lines += ["", title, *(f"  {text}" for text in texts)]
         return "\n".join(lines)
+
+
+def _along(alignment: verdict_pb2.Alignment) -> list[str]:
+    """Where the two programs of a pair part, and what each has there; what lies around it is in the page."""
+    counts = f"{alignment.agree} agree, {alignment.differ} differ"
+    if not alignment.HasField("parts"):
+        return [f"along the graph  no operation is where the programs part: {counts}"]
+    at, here = alignment.before + alignment.parts, alignment.operations[alignment.parts]
+    lines = [f"along the graph  the programs part at operation {at + 1}: {counts}"]
+    for side in ("target", "reference"):
+        lines.append(f"  {side:9}  {_place(getattr(here, side)) if here.HasField(side) else 'nothing in this place'}")
+    if not math.isnan(here.deviation):
+        lines.append(f"  deviation  {here.deviation:.6g}, where rounding explains {here.allowed:.6g} (relative)")
+    return lines
 
 
 def _tap_line(tap: verdict_pb2.TapVerdict) -> str:

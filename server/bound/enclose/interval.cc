@@ -77,11 +77,12 @@ Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const st
 // An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
 // is not used by its consumers.
 Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
-                       const Profile* profile, const Overrides& anchors)
+                       const Profile* profile, const Overrides& anchors, const std::map<NodeId, Array>* freedoms)
     : graph_(graph),
       replay_(replay),
       profile_(profile),
       anchors_(anchors),
+      freedoms_(freedoms),
       uses_(graph.nodes.size(), 0),
       wanted_(graph.nodes.size(), false),
       known_(graph.nodes.size(), false),
@@ -131,9 +132,15 @@ bool Enclosures::looked_at(NodeId id) const {
          !(is_elementwise(primitive) || primitive == Primitive::kWindow || primitive == Primitive::kAssemble);
 }
 
+Bound Enclosures::freedom(NodeId id) const {
+  if (freedoms_ == nullptr) return {};
+  const auto found = freedoms_->find(id);
+  return found == freedoms_->end() ? Bound() : Bound{found->second};
+}
+
 Enclosure Enclosures::compute(NodeId id) {
   const Node& node = graph_.nodes[id];
-  if (node.primitive == Primitive::kLeaf) return {};
+  if (node.primitive == Primitive::kLeaf) return {freedom(id)};
   std::vector<Array> centres;
   std::vector<Bound> radii;
   for (NodeId input : node.inputs) {
@@ -142,7 +149,7 @@ Enclosure Enclosures::compute(NodeId id) {
     radii.push_back(anchored(input) ? unrounded(input, centres.back()) : enclosures_[input].radius);
   }
   const Array value = replay_.computed(id);
-  Enclosure result{enclose(id, centres, radii, value)};
+  Enclosure result{sum(freedom(id), enclose(id, centres, radii, value))};
   if (looked_at(id) && exploded(result.radius, value)) return {{}, true};
   return result;
 }

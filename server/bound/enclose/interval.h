@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -28,9 +29,10 @@ struct Enclosure {
 // to what it is made from.
 class Enclosures {
  public:
-  // `profile`: of the target's roundings. Null: our own replay's are enclosed.
+  // `profile`: of the target's roundings. Null: our own replay's are enclosed. `freedoms`: by node, how far its
+  // elements may lie elsewhere beside that; null: nowhere.
   Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile* profile,
-             const Overrides& anchors);
+             const Overrides& anchors, const std::map<NodeId, Array>* freedoms = nullptr);
   Enclosure take(NodeId id);
   // What consumers read of the node is known without a radius, whatever lies before it: content of a leaf or an
   // anchor, or moved from there.
@@ -42,6 +44,7 @@ class Enclosures {
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   void use(NodeId id);
   Enclosure compute(NodeId id);
+  Bound freedom(NodeId id) const;
   bool looked_at(NodeId id) const;
   // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
   std::optional<Arithmetic> elidable(NodeId id) const;
@@ -54,6 +57,7 @@ class Enclosures {
   const Replay& replay_;
   const Profile* const profile_;
   const Overrides& anchors_;
+  const std::map<NodeId, Array>* const freedoms_;
   std::vector<std::uint32_t> uses_;  // Each node has so many uses still to come, by consumers and as a wanted one.
   std::vector<bool> wanted_, known_;
   std::vector<Enclosure> enclosures_;

@@ -42,6 +42,10 @@ class KnownValues {
   std::set<Shape> shapes_;
 };
 
+// Under which a whole value is known: its own key first, then those of its neighbours on the grid. Empty: zeros,
+// and a single number, which may recur by chance.
+std::vector<std::uint64_t> value_keys(const Array& value);
+
 // The input that scales a product or a quotient: the smaller factor, or the divisor.
 std::size_t scaling_input(const Graph& graph, const Node& node);
 

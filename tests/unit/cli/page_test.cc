@@ -72,6 +72,23 @@ TEST_F(PageTest, SaysWhatItLeavesOutOfManySteps) {
   EXPECT_LE(page_html(page).size(), kPageBytesMax);
 }
 
+TEST_F(PageTest, KeepsTheOperationsAroundWhereProgramsPart) {
+  Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII);
+  verdict.alignment->operations.assign(256, verdict.alignment->operations[0]);
+  for (std::size_t i = 0; i < 256; ++i) verdict.alignment->operations[i].elements = i;
+  verdict.alignment->before = 1000;
+  verdict.alignment->after = 20;
+  verdict.alignment->parts = 250;
+  ASSERT_TRUE(append(server_.store(), to_proto(verdict)).ok());
+  page::Page page;
+  Collector collector(client_, "");
+  ASSERT_TRUE(collector.job("", "a", false, &page).ok());
+  const v1::Alignment& shown = page.job().full(0).verdict().alignment();
+  ASSERT_EQ(shown.operations_size(), 80);
+  EXPECT_EQ(shown.operations(static_cast<int>(shown.parts())).elements(), 250u) << "the same operation";
+  EXPECT_EQ(shown.before() + shown.after() + 80, 1000u + 20u + 256u) << "the rest is counted";
+}
+
 TEST_F(PageTest, KeepsTheTapsThatTellMost) {
   Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII);
   verdict.taps.assign(100, verdict.taps[0]);

@@ -204,6 +204,32 @@ TEST(Format, TellsTheTapsThatDidNotPassAndWithAllTheWorstFirst) {
   EXPECT_EQ(text.find("tap18 "), std::string::npos);
 }
 
+TEST(Format, TellsWhereTwoProgramsPartAndWhatLiesAroundIt) {
+  Verdict verdict = sample_verdict("a", 1, Outcome::kTypeII);
+  Alignment& alignment = *verdict.alignment;
+  alignment.operations.assign(20, alignment.operations[0]);
+  for (int i = 0; i < 20; ++i) {
+    AlignedOperation& operation = alignment.operations[static_cast<std::size_t>(i)];
+    operation.target->source = "t.py:" + std::to_string(100 + i);
+    operation.deviation = i < 9 ? 0 : 0.25;
+    if (i != 9) operation.reference = Place{"aten::div", "r.py:" + std::to_string(100 + i), "head", "fp32"};
+  }
+  alignment.parts = 9;
+  alignment.before = 30;
+  alignment.after = 4;
+  const std::string text = explain_verdict(to_proto(verdict));
+  for (const char* part : {"Along the graph\n", "  37 before\n", "t.py:107 aten::div  r.py:107 aten::div  agree",
+                           "t.py:109 aten::div  (nothing)           part here", "  12 after (--all)\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+  EXPECT_EQ(text.find("t.py:106"), std::string::npos) << text;
+  TextStyle style;
+  style.all = true;
+  const std::string all = explain_verdict(to_proto(verdict), style);
+  EXPECT_NE(all.find("t.py:100"), std::string::npos) << all;
+  EXPECT_NE(all.find("  30 before\n"), std::string::npos) << all;
+}
+
 // Columns of a line as a terminal counts them, without what only colours.
 std::size_t columns(const std::string& line) {
   std::size_t count = 0;

@@ -46,11 +46,14 @@ TEST_P(StoreConformance, ListsWithoutTapsUnlessWhole) {
   ASSERT_EQ(summary->size(), 1u);
   EXPECT_EQ(summary->front().verdict.taps_size(), 0);
   EXPECT_EQ(summary->front().verdict.contributors_size(), 0);
+  EXPECT_FALSE(summary->front().verdict.has_alignment());
   EXPECT_EQ(summary->front().verdict.sentence(), "Rounding explains the deviation of the loss.");
   const auto whole = store_->list({}, 0, 10, true);
   ASSERT_TRUE(whole.ok());
   EXPECT_EQ(whole->front().verdict.taps_size(), 2);
   EXPECT_EQ(whole->front().verdict.contributors_size(), 1);
+  ASSERT_EQ(whole->front().verdict.alignment().operations_size(), 1);
+  EXPECT_TRUE(whole->front().verdict.alignment().has_parts());
 }
 
 TEST_P(StoreConformance, FiltersAndPages) {

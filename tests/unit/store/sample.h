@@ -29,6 +29,11 @@ inline Verdict sample_verdict(const std::string& job, std::int64_t step, Outcome
   verdict.taps[0].name = "loss";
   verdict.taps[1].name = "grad:w";
   verdict.contributors.push_back({{"aten::mm", "train.py:7", "head", "fp32"}, 0.75, 3});
+  AlignedOperation operation;
+  operation.target = Place{"aten::div", "train.py:8", "head", "fp32"};
+  operation.deviation = 0.25;
+  operation.allowed = 1e-15;
+  verdict.alignment = Alignment{{operation}, 0, 0, 0, 3, 1, 0, 0};
   return verdict;
 }
 
