@@ -86,7 +86,11 @@ def train(rank: int, server: str, case: Case) -> dict[str, Any]:
                     optimizer.step()
                 optimizer.zero_grad()
         assert audit.flush()
-        return {"missed": audit.missed(), "verdicts": [v.message.SerializeToString() for v in audit.verdicts()]}
+        return {
+            "missed": audit.missed(),
+            "errors": {step: str(error) for step, error in audit.errors().items()},
+            "verdicts": [v.message.SerializeToString() for v in audit.verdicts()],
+        }
 
 
 def work(rank: int, servers: list[str], meeting: str, results: Any) -> None:
@@ -127,7 +131,7 @@ def verdicts_of(ended: dict[str, Any]) -> Iterator[plumbline.Verdict]:
 def test_each_node_judges_its_own_ranks(by_rank: dict[int, dict[str, Any]], case: Case) -> None:
     for rank in range(RANKS):
         ended = by_rank[rank][case.run]
-        assert ended["missed"] == 0 and len(ended["verdicts"]) == STEPS
+        assert not ended["errors"] and ended["missed"] == 0 and len(ended["verdicts"]) == STEPS
         here = [rank] if case.alone else [rank - rank % NODE, rank - rank % NODE + 1]
         for step, verdict in enumerate(verdicts_of(ended)):
             words, message = verdict.explain(all=True), verdict.message
