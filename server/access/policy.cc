@@ -47,6 +47,8 @@ constexpr Limit kLimits[] = {
     {"kept_trace_bytes", &Quota::kept_trace_bytes, &v1::Quota::has_kept_trace_bytes, &v1::Quota::kept_trace_bytes,
      kBytesMin},
     {"job_streams", &Quota::job_streams, &v1::Quota::has_job_streams, &v1::Quota::job_streams, 1},
+    {"job_bytes_in_flight", &Quota::job_bytes_in_flight, &v1::Quota::has_job_bytes_in_flight,
+     &v1::Quota::job_bytes_in_flight, kBytesMin},
     {"job_steps_queued", &Quota::job_steps_queued, &v1::Quota::has_job_steps_queued, &v1::Quota::job_steps_queued, 1},
     {"job_verdicts", &Quota::job_verdicts, &v1::Quota::has_job_verdicts, &v1::Quota::job_verdicts, 1},
     {"job_kept_trace_bytes", &Quota::job_kept_trace_bytes, &v1::Quota::has_job_kept_trace_bytes,

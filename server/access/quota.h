@@ -15,10 +15,12 @@ struct Quota {
   std::uint64_t verdicts = kNone;          // Stored.
   std::uint64_t kept_trace_bytes = kNone;  // Of Type II steps.
   // The same of each job.
-  std::uint64_t job_streams = kNone, job_steps_queued = kNone, job_verdicts = kNone, job_kept_trace_bytes = kNone;
+  std::uint64_t job_streams = kNone, job_bytes_in_flight = kNone, job_steps_queued = kNone, job_verdicts = kNone,
+                job_kept_trace_bytes = kNone;
 
   bool of_jobs() const {
-    return job_streams != kNone || job_steps_queued != kNone || job_verdicts != kNone || job_kept_trace_bytes != kNone;
+    return job_streams != kNone || job_bytes_in_flight != kNone || job_steps_queued != kNone || job_verdicts != kNone ||
+           job_kept_trace_bytes != kNone;
   }
 
   // The names of those limits beyond which something is refused, where they are given.
@@ -29,6 +31,7 @@ struct Quota {
     if (steps_queued != kNone) names.push_back("steps_queued");
     if (verdicts != kNone) names.push_back("verdicts");
     if (job_streams != kNone) names.push_back("job_streams");
+    if (job_bytes_in_flight != kNone) names.push_back("job_bytes_in_flight");
     if (job_steps_queued != kNone) names.push_back("job_steps_queued");
     if (job_verdicts != kNone) names.push_back("job_verdicts");
     return names;

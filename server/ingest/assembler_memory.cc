@@ -22,7 +22,7 @@ TraceAssembler::Result TraceAssembler::charge(std::uint64_t bytes) {
     case MemoryBudget::Answer::kWait:
       return {Progress::kWait, {}};
     case MemoryBudget::Answer::kBeyondShare:
-      return fail(beyond_share(*options_.share, bytes_ + bytes));
+      return fail(beyond_share(memory_.beyond(), bytes_ + bytes));
     case MemoryBudget::Answer::kDeadlock:
       break;
   }
@@ -41,7 +41,7 @@ TraceAssembler::Result TraceAssembler::arrive(std::uint64_t bytes) {
     case MemoryBudget::Answer::kWait:
       return {Progress::kWait, {}};
     case MemoryBudget::Answer::kBeyondShare: {
-      Violation beyond = beyond_share(*options_.share, bytes_ + bytes);
+      Violation beyond = beyond_share(memory_.beyond(), bytes_ + bytes);
       return open_ ? fail(std::move(beyond)) : Result{Progress::kStepFailed, std::move(beyond)};
     }
     case MemoryBudget::Answer::kDeadlock:

@@ -23,16 +23,22 @@ MemoryBudget::Answer MemoryBudget::Reservation::take(std::uint64_t bytes) {
     bytes_ += bytes;
     return Answer::kGranted;
   }
-  const std::uint64_t share = share_ == nullptr ? UINT64_MAX : share_->limit();
+  std::vector<std::pair<Share*, std::uint64_t>> shares;  // With their limits.
+  for (Share* each = share_.get(); each != nullptr; each = each->within_.get())
+    shares.emplace_back(each, each->limit());
   const std::lock_guard lock(budget_->mutex_);
   if (waiting_) {
     budget_->waiting_ -= bytes_;
     waiting_ = false;
   }
-  if (share_ != nullptr && (share_->used_ > share || bytes > share - share_->used_)) return Answer::kBeyondShare;
+  for (const auto& [share, limit] : shares) {
+    if (share->used_ <= limit && bytes <= limit - share->used_) continue;
+    beyond_ = share;
+    return Answer::kBeyondShare;
+  }
   if (bytes <= budget_->limit_ - budget_->used_) {
     budget_->used_ += bytes;
-    if (share_ != nullptr) share_->used_ += bytes;
+    for (const auto& [share, limit] : shares) share->used_ += bytes;
     bytes_ += bytes;
     return Answer::kGranted;
   }
@@ -58,7 +64,7 @@ void MemoryBudget::Reservation::give_back(std::uint64_t bytes) {
     waiting_ = false;
     if (bytes == 0) return;
     budget_->used_ -= bytes;
-    if (share_ != nullptr) share_->used_ -= bytes;
+    for (Share* each = share_.get(); each != nullptr; each = each->within_.get()) each->used_ -= bytes;
     bytes_ -= bytes;
     ++budget_->releases_;
     callbacks.swap(budget_->callbacks_);

@@ -18,19 +18,25 @@ class MemoryBudget {
  public:
   enum class Answer { kGranted, kWait, kDeadlock, kBeyondShare };
 
-  // A part of the budget that some reservations have together, such as those of one project. Their budget's lock guards
-  // what is used.
+  // A part of the budget that some reservations have together, such as those of one project, or a part of another
+  // share, such as a job's within its project's. Their budget's lock guards what is used.
   class Share {
    public:
-    // `limit` is asked each time, with no lock held. `name`: whose it is.
-    Share(std::string name, std::function<std::uint64_t()> limit) : name_(std::move(name)), limit_(std::move(limit)) {}
-    const std::string& name() const { return name_; }
+    struct Of {
+      std::string kind, name;  // "project", "llama".
+      std::string quota = {};  // What its limit is called.
+    };
+    // `limit` is asked each time, with no lock held. What is taken of a share is taken of `within` too.
+    Share(Of of, std::function<std::uint64_t()> limit, std::shared_ptr<Share> within = nullptr)
+        : of_(std::move(of)), limit_(std::move(limit)), within_(std::move(within)) {}
+    const Of& of() const { return of_; }
     std::uint64_t limit() const { return limit_(); }
 
    private:
     friend class MemoryBudget;
-    const std::string name_;
+    const Of of_;
     const std::function<std::uint64_t()> limit_;
+    const std::shared_ptr<Share> within_;
     std::uint64_t used_ = 0;
   };
 
@@ -45,6 +51,8 @@ class MemoryBudget {
     Reservation& operator=(Reservation&& other) noexcept;
     // Takes `bytes` more. kWait: ask again after a callback of when_released(). kBeyondShare: nothing was taken.
     Answer take(std::uint64_t bytes);
+    // After kBeyondShare: the share that has no more, which lives as long as this reservation.
+    const Share& beyond() const { return *beyond_; }
     // After kWait: calls back once, from whichever thread next gives memory back (at once if some came back since). The
     // callback must not block and must not call into the budget.
     void when_released(std::function<void()> callback);
@@ -56,6 +64,7 @@ class MemoryBudget {
    private:
     MemoryBudget* budget_ = nullptr;
     std::shared_ptr<Share> share_;  // Null: the budget's limit alone.
+    const Share* beyond_ = nullptr;
     std::uint64_t bytes_ = 0;
     bool waiting_ = false;
     std::uint64_t releases_seen_ = 0;  // The budget's count of releases when take() last answered kWait.

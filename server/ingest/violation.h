@@ -15,6 +15,7 @@ struct Violation {
   std::string description;     // "expected ..., found ...".
   bool of_the_moment = false;  // The same again may be taken.
   std::string quota_of = {};   // Whose quota was reached: "project:llama"; empty: nobody's.
+  std::string quota = {};      // Its limit's name, of a limit of bytes in flight.
 
   bool ok() const { return code == absl::StatusCode::kOk; }
   explicit operator bool() const { return !ok(); }  // True where something is wrong.

@@ -269,17 +269,23 @@ std::uint64_t AuditService::window_bytes() const {
   return std::clamp<std::uint64_t>(left / (2 * streams), limits::kWindowBytesMin, limits::kWindowBytesMax);
 }
 
-std::shared_ptr<MemoryBudget::Share> AuditService::share_of(const std::string& project) {
+std::shared_ptr<MemoryBudget::Share> AuditService::share_of(const std::string& project, const std::string& job) {
+  using Share = MemoryBudget::Share;
   const std::lock_guard lock(mutex_);
   std::erase_if(shares_, [](const auto& each) { return each.second.expired(); });
-  std::weak_ptr<MemoryBudget::Share>& kept = shares_[project];
-  auto share = kept.lock();
-  if (share == nullptr) {
-    share = std::make_shared<MemoryBudget::Share>(
-        project, [projects = parts_.projects, project] { return projects->quota(project).bytes_in_flight; });
-    kept = share;
-  }
-  return share;
+  const auto shared = [&](const std::string& of_job, Share::Of of, std::uint64_t Quota::*limit,
+                          std::shared_ptr<Share> within) {
+    std::weak_ptr<Share>& kept = shares_[{project, of_job}];
+    auto share = kept.lock();
+    if (share == nullptr) {
+      const auto most = [projects = parts_.projects, project, limit] { return projects->quota(project).*limit; };
+      kept = share = std::make_shared<Share>(std::move(of), most, std::move(within));
+    }
+    return share;
+  };
+  auto whole = shared("", {"project", project, "bytes_in_flight"}, &Quota::bytes_in_flight, nullptr);
+  return shared(job, {"job", absl::StrCat(project, "/", job), "job_bytes_in_flight"}, &Quota::job_bytes_in_flight,
+                std::move(whole));
 }
 
 std::size_t AuditService::streams() const {
@@ -287,11 +293,11 @@ std::size_t AuditService::streams() const {
   return streams_.size();
 }
 
-std::uint64_t AuditService::bytes_in_flight(const std::string& project) const {
+std::uint64_t AuditService::bytes_in_flight(const std::string& project, const std::string& job) const {
   std::shared_ptr<MemoryBudget::Share> share;
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = shares_.find(project); found != shares_.end()) share = found->second.lock();
+    if (const auto found = shares_.find({project, job}); found != shares_.end()) share = found->second.lock();
   }
   return share == nullptr ? 0 : parts_.memory->used(*share);
 }

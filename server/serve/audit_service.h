@@ -71,12 +71,13 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   const Options& options() const { return options_; }
   DeviceHandles* device_handles() { return &device_handles_; }
   bool draining() const;
-  std::size_t streams() const;                                      // That are open.
-  std::uint64_t bytes_in_flight(const std::string& project) const;  // Of all its steps that came and are not answered.
+  std::size_t streams() const;  // That are open.
+  // Of all steps of the project, or of one of its jobs (empty: of all), that came and are not answered.
+  std::uint64_t bytes_in_flight(const std::string& project, const std::string& job) const;
   // Bytes that a stream may send ahead: less, the less memory is left and the more streams there are.
   std::uint64_t window_bytes() const;
-  // What the project's streams may hold of the memory together.
-  std::shared_ptr<MemoryBudget::Share> share_of(const std::string& project);
+  // What the job's streams may hold of the memory together, within what those of its project may.
+  std::shared_ptr<MemoryBudget::Share> share_of(const std::string& project, const std::string& job);
   // RESOURCE_EXHAUSTED: there are too many, in all or of its user. It is one all the same until it is removed.
   absl::Status add_stream(const std::shared_ptr<AuditStream>& stream);
   void remove_stream(const std::shared_ptr<AuditStream>& stream);
@@ -95,8 +96,9 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<AuditStream>> streams_;
-  std::map<std::string, std::size_t> streams_of_users_;               // The key is Caller::name().
-  std::map<std::string, std::weak_ptr<MemoryBudget::Share>> shares_;  // By project.
+  std::map<std::string, std::size_t> streams_of_users_;  // The key is Caller::name().
+  // By project and job; an empty job: the project's.
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<MemoryBudget::Share>> shares_;
   DeviceHandles device_handles_;
   bool draining_ = false;
   bool stop_ = false;

@@ -188,7 +188,7 @@ void AuditStream::open() {
   options.step_bytes_max = service_->options().step_bytes_max;
   options.elements_max = service_->options().elements_max;
   options.budget = parts.memory;
-  options.share = service_->share_of(run_->identity.project);
+  options.share = service_->share_of(run_->identity.project, run_->identity.job);
   options.buffers = parts.buffers;
   options.regions = &regions_;
   assembler_ = std::make_unique<TraceAssembler>(std::move(options));
@@ -330,7 +330,7 @@ bool AuditStream::take(TraceAssembler::Result result) {
       submit_step();
       break;
     case TraceAssembler::Progress::kStepFailed:
-      if (!result.violation.quota_of.empty()) count_refusal("bytes_in_flight");
+      if (!result.violation.quota_of.empty()) count_refusal(result.violation.quota.c_str());
       refuse_step(std::move(result.violation));
       break;
     case TraceAssembler::Progress::kStreamFailed:

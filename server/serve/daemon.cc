@@ -331,12 +331,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
                             options.streams_of_a_user_max, options.open_timeout, options.step_timeout, options.version,
                             options.connection_age});
-  state->verdicts = std::make_unique<VerdictService>(VerdictService::Parts{
-      state->store.get(), state->access.get(), state->kept.get(), state->references.get(), &state->runs,
-      state->pipeline.get(), server_info(options), [raw = state.get()] { raw->housekeeping->count_soon(); },
-      state->projects.get(),
-      [audits = state->audits.get()](const std::string& project) { return audits->bytes_in_flight(project); },
-      state->sharing->reader()});
+  state->verdicts = std::make_unique<VerdictService>(
+      VerdictService::Parts{state->store.get(), state->access.get(), state->kept.get(), state->references.get(),
+                            &state->runs, state->pipeline.get(), server_info(options),
+                            [raw = state.get()] { raw->housekeeping->count_soon(); }, state->projects.get(),
+                            [audits = state->audits.get()](const std::string& project, const std::string& job) {
+                              return audits->bytes_in_flight(project, job);
+                            },
+                            state->sharing->reader()});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},

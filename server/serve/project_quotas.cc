@@ -45,6 +45,7 @@ absl::Status add_jobs(const QuotaSources& sources, const std::string& project, c
     auto* one = told->add_jobs();
     one->set_job(job);
     tell({{"job_streams", quota.job_streams, use.streams},
+          {"job_bytes_in_flight", quota.job_bytes_in_flight, sources.bytes_in_flight(project, job)},
           {"job_steps_queued", quota.job_steps_queued, use.steps},
           {"job_verdicts", quota.job_verdicts, verdicts},
           {"job_kept_trace_bytes", quota.job_kept_trace_bytes, of(kept, job)}},
@@ -69,7 +70,7 @@ absl::Status add_project_quotas(const QuotaSources& sources, const Visibility& s
     const ProjectUse::Use use = sources.use->use(project);
     v1::ServerInfo::ProjectQuota told;
     tell({{"streams", quota.streams, use.streams},
-          {"bytes_in_flight", quota.bytes_in_flight, sources.bytes_in_flight(project)},
+          {"bytes_in_flight", quota.bytes_in_flight, sources.bytes_in_flight(project, "")},
           {"steps_queued", quota.steps_queued, use.steps},
           {"verdicts", quota.verdicts, of(*stored, project)},
           {"kept_trace_bytes", quota.kept_trace_bytes, of(kept, project)}},

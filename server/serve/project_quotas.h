@@ -20,7 +20,8 @@ struct QuotaSources {
   const VerdictStore* store = nullptr;
   const ProjectUse* use = nullptr;
   const TraceStore* kept = nullptr;  // Null: nothing is.
-  std::function<std::uint64_t(const std::string& project)> bytes_in_flight;
+  // Of one of its jobs; an empty one: of the project.
+  std::function<std::uint64_t(const std::string& project, const std::string& job)> bytes_in_flight;
 };
 
 // Adds the projects of which `seen` sees all and that have a quota, by name. Errors are the store's.

@@ -32,7 +32,7 @@ class VerdictService {
     std::function<void()> removed = nullptr;  // Called when a job was removed. May be empty.
     // What projects take; null: no quota is told. With it goes what their steps under way hold.
     const ProjectUse* use = nullptr;
-    std::function<std::uint64_t(const std::string& project)> bytes_in_flight = nullptr;
+    std::function<std::uint64_t(const std::string& project, const std::string& job)> bytes_in_flight = nullptr;
     SharedReader* shared = nullptr;  // The history that daemons share; null: none.
   };
   static constexpr int kQueriesMax = 1024;         // Waiting for their turn; past it: RESOURCE_EXHAUSTED.

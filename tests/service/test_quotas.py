@@ -133,6 +133,40 @@ def test_bytes_in_flight(new_daemon: NewDaemon, tmp_path: Path) -> None:
     client.close()
 
 
+def test_bytes_in_flight_of_a_job(new_daemon: NewDaemon, tmp_path: Path) -> None:
+    daemon = limited(new_daemon, tmp_path, f"bytes_in_flight: {3 << 20} job_bytes_in_flight: {1 << 20}")
+    client = Client(daemon.address)
+    one, two = (client.stream(run, "one", project="small") for run in ("a", "b"))
+    other = client.stream("a", "two", project="small")
+    one.send(*with_payload(0, 0.75))
+    holds(daemon, 0.75)
+    two.send(*with_payload(0, 0.75))
+    error = two.next("error").status
+    assert error.code == code_pb2.RESOURCE_EXHAUSTED and subjects(error) == (["job:small/one"], True)
+    assert f'job "small/one": expected at most {1 << 20} job_bytes_in_flight' in error.message
+    assert (refusals(daemon, "job_bytes_in_flight"), refusals(daemon, "bytes_in_flight")) == (1, 0)
+    other.send(*with_payload(0, 0.75))
+    holds(daemon, 1.5)
+
+    [project] = [each for each in query_stub(client).GetServerInfo(ASK).projects if each.project == "small"]
+    used = {each.job: {quota.name: quota.used for quota in each.quotas} for each in project.jobs}
+    assert used.keys() == {"one", "two"}
+    for quotas in used.values():
+        assert quotas.keys() == {"job_bytes_in_flight"} and 0.75 * (1 << 20) <= quotas["job_bytes_in_flight"] < 1 << 20
+    [whole] = [quota.used for quota in project.quotas if quota.name == "bytes_in_flight"]
+    assert whole == sum(quotas["job_bytes_in_flight"] for quotas in used.values())
+
+    one.send(frame(step_end=audit_pb2.StepEnd(frames=999)))  # It is wrong, and gives back what it held.
+    one.next("error")
+    two.send(frame(step_end=audit_pb2.StepEnd(frames=1)))
+    send(two, type_i(1))
+    # Alone too large, a step is refused for good.
+    two.send(*with_payload(2, 1.5), frame(step_end=audit_pb2.StepEnd(frames=5)))
+    error = two.next("error").status
+    assert error.code == code_pb2.RESOURCE_EXHAUSTED and subjects(error) == (["job:small/one"], False)
+    client.close()
+
+
 def test_steps_queued(new_daemon: NewDaemon, tmp_path: Path) -> None:
     daemon = limited(new_daemon, tmp_path, "steps_queued: 1", "--reference-timeout=8s")
     client = Client(daemon.address)
@@ -304,6 +338,7 @@ def test_limits_and_their_use_are_told_to_who_may_read(new_daemon: NewDaemon, tm
         ('projects: "other" streams: 1', 'line 2: quotas.projects: expected "*" or one of `projects`, found "other"'),
         ("streams: many", "line 2, column 37"),
         ("job_verdicts: 0", "line 2: quotas.job_verdicts: expected at least 1, found 0"),
+        ("job_bytes_in_flight: 1", "line 2: quotas.job_bytes_in_flight: expected at least 1048576, found 1"),
     ],
 )
 def test_a_wrong_quota_is_refused(quota: str, wrong: str, tmp_path: Path) -> None:

@@ -179,6 +179,8 @@ TEST_F(AccessTest, SaysWhatIsWrongWithAPolicy) {
            {"quotas {\n projects: \"*\"\n streams: 0 }", "line 3: quotas.streams: expected at least 1, found 0"},
            {"quotas { projects: \"*\" bytes_in_flight: 4096 }",
             "line 1: quotas.bytes_in_flight: expected at least 1048576, found 4096"},
+           {"quotas { projects: \"*\" job_bytes_in_flight: 4096 }",
+            "line 1: quotas.job_bytes_in_flight: expected at least 1048576, found 4096"},
            {"quotas { projects: \"*\" }", "line 1: quotas.streams: expected a limit, of streams, bytes_in_flight"},
            {"quotas { verdicts: 7 }", "line 1: quotas.projects: expected at least one project, found none"},
            {"quotas { projects: \"*\" streams: 1 }\nquotas { projects: \"*\" verdicts: 1 }",

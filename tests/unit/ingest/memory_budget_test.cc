@@ -64,7 +64,8 @@ TEST(MemoryBudget, ARelaseBetweenAskingAndWaitingIsNotSleptThrough) {
 TEST(MemoryBudget, ReservationsOfAShareTakeNoMoreThanItTogether) {
   MemoryBudget budget(100);
   std::uint64_t limit = 30;
-  const auto share = std::make_shared<MemoryBudget::Share>("p", [&] { return limit; });
+  const auto share =
+      std::make_shared<MemoryBudget::Share>(MemoryBudget::Share::Of{"project", "p"}, [&] { return limit; });
   MemoryBudget::Reservation one(&budget, share), two(&budget, share), other(&budget);
   EXPECT_EQ(one.take(20), Answer::kGranted);
   EXPECT_EQ(two.take(20), Answer::kBeyondShare);
@@ -81,6 +82,34 @@ TEST(MemoryBudget, ReservationsOfAShareTakeNoMoreThanItTogether) {
   EXPECT_EQ(one.take(1), Answer::kBeyondShare) << "more is held than a new limit allows";
   two.release();
   EXPECT_EQ(one.take(5), Answer::kGranted) << "what was moved from belongs to the share yet";
+}
+
+TEST(MemoryBudget, AShareWithinAnotherIsHeldAgainstBoth) {
+  using Share = MemoryBudget::Share;
+  MemoryBudget budget(100);
+  std::uint64_t of_a_job = 20;
+  const auto whole = std::make_shared<Share>(Share::Of{"project", "p"}, [] { return 30; });
+  const auto first = std::make_shared<Share>(
+      Share::Of{"job", "p/a"}, [&] { return of_a_job; }, whole);
+  const auto second = std::make_shared<Share>(
+      Share::Of{"job", "p/b"}, [&] { return of_a_job; }, whole);
+  MemoryBudget::Reservation one(&budget, first), two(&budget, second);
+  EXPECT_EQ(one.take(21), Answer::kBeyondShare);
+  EXPECT_EQ(one.beyond().of().name, "p/a");
+  EXPECT_EQ(one.take(20), Answer::kGranted);
+  EXPECT_EQ(two.take(11), Answer::kBeyondShare);
+  EXPECT_EQ(two.beyond().of().name, "p") << "the job has room, its project has none";
+  EXPECT_EQ(two.take(10), Answer::kGranted);
+  EXPECT_EQ(budget.used(*first), 20u);
+  EXPECT_EQ(budget.used(*second), 10u);
+  EXPECT_EQ(budget.used(*whole), 30u);
+  one.give_back(5);
+  EXPECT_EQ(budget.used(*first), 15u);
+  EXPECT_EQ(two.take(5), Answer::kGranted) << "what one job gave back is the project's";
+  one.release();
+  two.release();
+  EXPECT_EQ(budget.used(*whole), 0u);
+  EXPECT_EQ(budget.used(), 0u);
 }
 
 TEST(MemoryBudget, APartGivenBackIsOthersAtOnce) {
