@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <mutex>
 #include <utility>
 
@@ -12,18 +13,23 @@ namespace plumbline {
 
 struct Client::Watch {
   std::mutex mutex;
+  std::condition_variable changed;
   grpc::ClientContext* context = nullptr;  // The context of the watch that runs.
   bool cancelled = false;
 };
 
 Client::Client(const std::string& address, const Credentials& credentials)
     : address_(address), token_(credentials.token), watch_(std::make_unique<Watch>()) {
-  const auto channel = grpc::CreateChannel(
-      address, credentials.tls
-                   ? grpc::SslCredentials({credentials.authorities, credentials.key, credentials.certificate})
-                   : grpc::InsecureChannelCredentials());
-  stub_ = v1::VerdictService::NewStub(channel);
-  archive_ = v1::ArchiveService::NewStub(channel);
+  grpc::ChannelArguments arguments;  // A daemon that was started again is found within a second.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  channel_ = grpc::CreateCustomChannel(
+      address,
+      credentials.tls ? grpc::SslCredentials({credentials.authorities, credentials.key, credentials.certificate})
+                      : grpc::InsecureChannelCredentials(),
+      arguments);
+  stub_ = v1::VerdictService::NewStub(channel_);
+  archive_ = v1::ArchiveService::NewStub(channel_);
 }
 
 Client::~Client() = default;
@@ -164,25 +170,61 @@ absl::StatusOr<v1::Stats> Client::stats(const v1::Filter& filter) {
   return call(&v1::VerdictService::Stub::GetStats, request);
 }
 
-absl::Status Client::watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each) {
+struct Client::Watched {
+  grpc::Status status;
+  bool enough = false;  // `each`, or cancel(), said so.
+  bool began = false;   // The server answered.
+};
+
+Client::Watched Client::watch_once(v1::WatchVerdictsRequest* request, const std::function<bool(v1::Verdict)>& each) {
   grpc::ClientContext context;
   introduce(context);
   {
     std::lock_guard lock(watch_->mutex);
-    if (watch_->cancelled) return absl::OkStatus();
+    if (watch_->cancelled) return {{}, true};
     watch_->context = &context;
   }
+  auto reader = stub_->WatchVerdicts(&context, *request);
+  reader->WaitForInitialMetadata();
+  const auto& headers = context.GetServerInitialMetadata();
+  const auto token = headers.find("plumbline-resume-token");
+  Watched watched;
+  watched.began = token != headers.end();
+  if (watched.began) request->set_resume_token({token->second.data(), token->second.size()});
+  for (v1::Verdict verdict; !watched.enough && reader->Read(&verdict); verdict.Clear()) {
+    request->set_resume_token(verdict.resume_token());
+    verdict.clear_resume_token();
+    watched.enough = !each(std::move(verdict));
+  }
+  if (watched.enough) context.TryCancel();
+  watched.status = reader->Finish();
+  std::lock_guard lock(watch_->mutex);
+  watch_->context = nullptr;
+  watched.enough = watched.enough || watch_->cancelled;
+  return watched;
+}
+
+absl::Status Client::watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each,
+                           std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kPause{100};
+  using Clock = std::chrono::steady_clock;
   v1::WatchVerdictsRequest request;
   *request.mutable_filter() = filter;
   request.set_include_past(include_past);
-  auto reader = stub_->WatchVerdicts(&context, request);
-  bool enough = false;
-  for (v1::Verdict verdict; !enough && reader->Read(&verdict); verdict.Clear()) enough = !each(std::move(verdict));
-  if (enough) context.TryCancel();
-  const grpc::Status status = reader->Finish();
-  std::lock_guard lock(watch_->mutex);
-  watch_->context = nullptr;
-  return enough || watch_->cancelled ? absl::OkStatus() : status_of(status);
+  Clock::time_point until = Clock::now();
+  for (;;) {
+    const Watched watched = watch_once(&request, each);
+    if (watched.enough) return absl::OkStatus();
+    // A daemon from before there were tokens gives none: what it would tell a second time is not known.
+    if (watched.began) until = Clock::now() + patience;
+    // CANCELLED: the daemon, which had to end, did not wait for us to take its last word; we ourselves say enough.
+    const bool cut = watched.status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                     watched.status.error_code() == grpc::StatusCode::CANCELLED;
+    const bool again = cut && !request.resume_token().empty();
+    if (!again || Clock::now() >= until) return status_of(watched.status);
+    std::unique_lock lock(watch_->mutex);
+    if (watch_->changed.wait_for(lock, kPause, [this] { return watch_->cancelled; })) return absl::OkStatus();
+  }
 }
 
 absl::Status Client::drain(grpc::ClientReader<v1::FileChunk>& reader, grpc::ClientContext& context,
@@ -294,6 +336,7 @@ absl::Status Client::remove_golden(const v1::GoldenName& golden) {
 void Client::cancel() {
   std::lock_guard lock(watch_->mutex);
   watch_->cancelled = true;
+  watch_->changed.notify_all();
   if (watch_->context) watch_->context->TryCancel();
 }
 

@@ -23,6 +23,7 @@ namespace plumbline {
 class Client {
  public:
   static constexpr std::chrono::seconds kDeadline{30};  // Each call has it, but watch() and those of the archive.
+  static constexpr std::chrono::seconds kPatience{60};  // Of watch().
 
   // `address`: "unix:///run/plumbline.sock", "unix:relative.sock" or "HOST:PORT". Connects with the first call.
   explicit Client(const std::string& address, const Credentials& credentials = {});
@@ -56,8 +57,11 @@ class Client {
   absl::StatusOr<v1::Stats> stats(const v1::Filter& filter);
 
   // Calls `each` with every new verdict that matches (with include_past, first those on disk) until it returns false
-  // (OK), cancel() is called (OK) or the server ends the stream.
-  absl::Status watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each);
+  // (OK), cancel() is called (OK) or the server ends the stream. Where a connection was cut, or the daemon stopped, the
+  // watch goes on from where it was if the daemon answers again within `patience`: no verdict is missed and none comes
+  // twice.
+  absl::Status watch(const v1::Filter& filter, bool include_past, const std::function<bool(v1::Verdict)>& each,
+                     std::chrono::milliseconds patience = kPatience);
   void cancel();  // From any thread.
 
   using Sink = std::function<bool(const std::string&)>;    // False: it takes no more.
@@ -96,8 +100,13 @@ class Client {
   void note_history(const Response& response);
 
   struct Watch;
+  struct Watched;
+  // Makes one call of a watch, which goes on from request's token where it has one, and leaves there where it came to.
+  Watched watch_once(v1::WatchVerdictsRequest* request, const std::function<bool(v1::Verdict)>& each);
+
   const std::string address_;
   const std::string token_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::VerdictService::Stub> stub_;
   std::unique_ptr<v1::ArchiveService::Stub> archive_;
   std::unique_ptr<Watch> watch_;

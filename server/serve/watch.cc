@@ -33,7 +33,9 @@ void Watch::begin() {
     is_stale_ = true;
     want();
   });
-  const absl::Status begun = feed_.begin(request_.include_past());
+  const std::string& token = request_.resume_token();
+  const absl::Status begun =
+      token.empty() ? feed_.begin(request_.include_past()) : feed_.resume(request_.filter(), token);
   {
     std::lock_guard lock(mutex_);
     is_fetching_ = false;
@@ -43,6 +45,7 @@ void Watch::begin() {
       if (is_finished_) return;
       is_stale_ = true;
       context_->AddInitialMetadata("plumbline-history", feed_.scope());
+      context_->AddInitialMetadata("plumbline-resume-token", feed_.token(request_.filter()));
       StartSendInitialMetadata();
       return want();
     }

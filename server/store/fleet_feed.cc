@@ -3,11 +3,52 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "server/store/page_token.h"
 
 namespace plumbline {
+namespace {
+
+std::string question(const v1::Filter& filter) { return absl::StrCat("watch ", filter.SerializeAsString()); }
+
+}  // namespace
+
+std::string FleetFeed::token(const v1::Filter& filter) const {
+  return make_page_token(question(filter),
+                         absl::StrCat(own_history_, " ", history_, " ", include_past_ ? 1 : 0, " ", own_after_, " ",
+                                      past_after_, " ", past_through_, " ", others_after_));
+}
+
+absl::Status FleetFeed::resume(const v1::Filter& filter, const std::string& token) {
+  const absl::Status none = absl::InvalidArgumentError(
+      "resume_token: expected that of a verdict of a watch with the same filter, found another text");
+  const auto place = read_page_token(question(filter), token);
+  if (!place.ok()) return none;
+  const std::vector<std::string> parts = absl::StrSplit(*place, ' ');
+  if (parts.size() != 7) return none;
+  include_past_ = parts[2] == "1";
+  std::size_t at = 3;
+  for (std::int64_t* const number : {&own_after_, &past_after_, &past_through_, &others_after_}) {
+    if (!absl::SimpleAtoi(parts[at++], number) || *number < 0) return none;
+  }
+  const auto own_history = own_->queries().identity();
+  if (!own_history.ok()) return own_history.status();
+  const auto last = own_->queries().last_sequence();
+  if (!last.ok()) return last.status();
+  if (parts[0] != *own_history || own_after_ > *last) {
+    return absl::AbortedError("resume_token: it is of another daemon's history; begin to watch again");
+  }
+  own_history_ = parts[0];
+  history_ = parts[1];
+  return absl::OkStatus();
+}
 
 absl::Status FleetFeed::begin(bool include_past) {
+  const auto own_history = own_->queries().identity();
+  if (!own_history.ok()) return own_history.status();
+  own_history_ = *own_history;
   include_past_ = include_past;
   if (!include_past) {
     const auto last = own_->queries().last_sequence();
@@ -42,10 +83,12 @@ absl::StatusOr<FleetFeed::Page> FleetFeed::next(const v1::Filter& filter, const 
   auto own = own_->queries().list(filter, {}, &after, limit, /*whole=*/true, seen, {});
   if (!own.ok()) return own.status();
   // Nothing up to there matched: it need not be looked at again.
-  own_after_ = own->empty() ? std::max(own_after_, *last) : own->back().sequence;
+  if (own->empty()) own_after_ = std::max(own_after_, *last);
   page.more = page.more || !own->empty();
   for (StoredVerdict& stored : *own) {
+    own_after_ = stored.sequence;
     if (shared_ != nullptr) stored.verdict.set_node(shared_->name());
+    stored.verdict.set_resume_token(token(filter));
     page.verdicts.push_back(std::move(stored.verdict));
   }
   return page;
@@ -75,14 +118,16 @@ absl::Status FleetFeed::next_shared(const v1::Filter& filter, const Visibility& 
   auto found = queries.list(filter, {}, &place, limit, /*whole=*/true, there, stop_);
   if (!found.ok()) return found.status();
   page->more = !found->empty() || of_past;
-  after = found->empty() ? std::max(after, there.part.through) : found->back().sequence;
+  if (found->empty()) after = std::max(after, there.part.through);
   for (StoredVerdict& stored : *found) {
+    after = stored.sequence;
     if (!of_past) {  // Of a step that two daemons judged, ours is told.
       const v1::Verdict& verdict = stored.verdict;
       const auto here =
           own_->queries().holds({verdict.project(), verdict.job(), verdict.run(), verdict.rank(), verdict.step()}, {});
       if (here.ok() && *here) continue;
     }
+    stored.verdict.set_resume_token(token(filter));
     page->verdicts.push_back(std::move(stored.verdict));
   }
   return absl::OkStatus();

@@ -33,7 +33,13 @@ class FleetFeed {
   // own; the others' verdicts follow when it is back, where it was there at the beginning or the past was asked for
   // all of them, otherwise those that come from then on.
   absl::Status begin(bool include_past);
-  // The next verdicts that match, at most twice `limit`. ABORTED: the shared history was made anew.
+  // In place of begin(): on from where a token of the same filter says. INVALID_ARGUMENT: it is none. ABORTED: it is of
+  // another data directory, or of one that lost what the token is behind.
+  absl::Status resume(const v1::Filter& filter, const std::string& token);
+  // Where the feed is, which resume() goes on from, in this process or another one. Printable; no secret.
+  std::string token(const v1::Filter& filter) const;
+  // The next verdicts that match, at most twice `limit`, each with the token of what comes after it. ABORTED: the
+  // shared history was made anew.
   absl::StatusOr<Page> next(const v1::Filter& filter, const Visibility& seen, int limit);
   // "fleet", or "own", followed by ": " and the reason where a history is shared; in printable ASCII.
   std::string scope() const;
@@ -48,6 +54,7 @@ class FleetFeed {
   SqlStore* const own_;
   SharedReader* const shared_;
   const Stop stop_;
+  std::string own_history_;  // The data directory's identity.
   bool include_past_ = false;
   std::string history_;  // The shared one's identity, once it was asked.
   // Everything that matches up to these was told: of our own, and of the shared history first of the past, up to

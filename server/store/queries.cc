@@ -199,6 +199,11 @@ absl::StatusOr<std::int64_t> Queries::last_sequence() const {
   return connection->last_sequence();
 }
 
+absl::StatusOr<std::string> Queries::identity() const {
+  const auto connection = readers_.take({});
+  return connection->text("SELECT id FROM node");
+}
+
 namespace {
 
 constexpr char kJobColumns[] =

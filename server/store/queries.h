@@ -53,6 +53,7 @@ class Queries {
   // The whole verdict. NOT_FOUND, also for one that may not be seen.
   absl::StatusOr<v1::Verdict> find(const std::string& id, const Visibility& seen, const Stop& stop) const;
   absl::StatusOr<std::int64_t> last_sequence() const;
+  absl::StatusOr<std::string> identity() const;  // The data directory's; of a daemon's own history alone.
   absl::StatusOr<std::vector<v1::RunSummary>> runs(const std::string& project, const std::string& job,
                                                    const std::string& after_run, std::int32_t after_rank, int limit,
                                                    const Visibility& seen, const Stop& stop) const;

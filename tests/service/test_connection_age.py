@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 import torch
-from query_support import query_stub, send, type_i
+from observability import get
+from query_support import metrics_address, plumb, query_stub, send, type_i
 from stream_client import WAIT_S_MAX, Client, StepFrames, Stream
 from stream_daemon import DaemonProcess, binary
 
@@ -120,6 +125,100 @@ def test_what_goes_on_for_too_long_is_cut(new_daemon: NewDaemon) -> None:
         next(watch)
     assert cut.value.code() == grpc.StatusCode.UNAVAILABLE
     client.close()
+
+
+class PlumbWatch:
+    """`plumb watch --json` in a process of its own, whose lines are read as they come."""
+
+    def __init__(self, daemon: DaemonProcess, *flags: str) -> None:
+        command = [str(plumb()), "watch", "--json", "--past", f"--server={daemon.address}", *flags]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._lines: list[str] = []
+        self._begun = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._lines.append(line)
+            self._begun.set()
+
+    def begun(self) -> None:
+        """Waits for the first step."""
+        assert self._begun.wait(WAIT_S_MAX)
+
+    def steps(self) -> tuple[list[int], int, str]:
+        """All of them, once it has ended: with its exit status, and what it said of errors."""
+        status = self._process.wait(WAIT_S_MAX)
+        self._reader.join(WAIT_S_MAX)
+        assert self._process.stderr
+        return [int(json.loads(line)["step"]) for line in self._lines], status, self._process.stderr.read()
+
+
+def watches_ended(daemon: DaemonProcess) -> int:
+    page = get(f"http://{metrics_address(daemon)}/metrics")
+    found = re.findall(r'^grpc_server_handled_total\{[^}]*"WatchVerdicts"[^}]*\} (\d+)$', page, re.MULTILINE)
+    return sum(map(int, found))
+
+
+def test_plumb_watch_outlives_its_connections(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon(
+        *("--connection-age=1s", "--step-timeout=1s", "--reference-timeout=1s", "--audit-timeout=1s"),
+        "--metrics-listen=127.0.0.1:0",
+    )
+    client = Client(daemon.address)
+    steps = 200
+    watch = PlumbWatch(daemon, "--job=watched", f"--count={steps}")
+    step, stream, deadline = 0, client.stream("run", "watched"), time.monotonic() + WAIT_S_MAX
+    while step < steps:
+        # The last steps come only when connections of the watch were cut under it.
+        if step < steps - 20 or watches_ended(daemon) >= 2:
+            if judged(stream, step):
+                step += 1
+            else:
+                with contextlib.suppress(grpc.RpcError):  # This connection may just have been cut, too.
+                    stream = client.stream("run", "watched")
+        assert time.monotonic() < deadline, f"{watches_ended(daemon)} watches ended, {step} steps were judged"
+    assert watch.steps() == (list(range(steps)), 0, "")
+    client.close()
+
+
+def test_plumb_watch_outlives_the_daemon(new_daemon: NewDaemon) -> None:
+    daemon = new_daemon()
+    rounds, each = 4, 25
+    watch = PlumbWatch(daemon, f"--count={rounds * each}")
+    for number in range(rounds):
+        client = Client(daemon.address)
+        stream = client.stream()
+        send(stream, *map(type_i, range(number * each, (number + 1) * each)))
+        if number == 0:
+            watch.begun()
+        client.close()
+        if number % 2 == 0:
+            daemon.kill()
+        else:
+            daemon.terminate()
+            assert daemon.wait() == 0
+        daemon.start()
+    assert watch.steps() == (list(range(rounds * each)), 0, "")
+
+
+def test_a_watch_is_not_gone_on_with_at_another_daemon(new_daemon: NewDaemon) -> None:
+    one, other = new_daemon(), new_daemon()
+    client, there = Client(one.address), Client(other.address)
+    send(client.stream(), type_i(0))
+    watch = query_stub(client).WatchVerdicts(query_pb2.WatchVerdictsRequest(include_past=True), timeout=WAIT_S_MAX)
+    token = next(watch).resume_token
+    for request, code in (
+        (query_pb2.WatchVerdictsRequest(resume_token=token), grpc.StatusCode.ABORTED),
+        (query_pb2.WatchVerdictsRequest(resume_token="x"), grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.RpcError) as wrong:
+            next(query_stub(there).WatchVerdicts(request, timeout=WAIT_S_MAX))
+        assert wrong.value.code() == code and wrong.value.details().startswith("resume_token: ")
+    client.close()
+    there.close()
 
 
 @pytest.mark.parametrize("flag", ["--connection-idle-timeout", "--connection-age"])

@@ -138,12 +138,15 @@ class Watcher {
  public:
   Watcher(const std::string& address, const v1::Filter& filter, bool past, std::size_t count)
       : client_(address), thread_([this, filter, past, count] {
-          status_ = client_.watch(filter, past, [&](v1::Verdict verdict) {
-            std::lock_guard lock(mutex_);
-            steps_.push_back(verdict.step());
-            changed_.notify_all();
-            return steps_.size() < count;
-          });
+          status_ = client_.watch(
+              filter, past,
+              [&](v1::Verdict verdict) {
+                std::lock_guard lock(mutex_);
+                steps_.push_back(verdict.step());
+                changed_.notify_all();
+                return steps_.size() < count;
+              },
+              std::chrono::milliseconds(300));
         }) {}
   ~Watcher() { join().IgnoreError(); }
 
@@ -249,6 +252,76 @@ TEST_F(VerdictServiceTest, RefusesTooManyWatches) {
   EXPECT_EQ(client_.watch({}, false, [](v1::Verdict) { return true; }).code(), absl::StatusCode::kResourceExhausted);
   for (auto& context : contexts) context->TryCancel();
   for (auto& reader : readers) EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+// Reads one verdict of a watch and ends it; its token.
+std::string token_after_one(v1::VerdictService::Stub& stub, const v1::WatchVerdictsRequest& request,
+                            std::int64_t expected) {
+  grpc::ClientContext context;
+  const auto reader = stub.WatchVerdicts(&context, request);
+  v1::Verdict verdict;
+  EXPECT_TRUE(reader->Read(&verdict));
+  EXPECT_EQ(verdict.step(), expected);
+  context.TryCancel();
+  reader->Finish();
+  return verdict.resume_token();
+}
+
+TEST_F(VerdictServiceTest, AWatchGoesOnFromItsToken) {
+  auto stub = server_.stub();
+  for (std::int64_t step = 0; step < 10; ++step) {
+    ASSERT_TRUE(append(server_.store(), to_proto(sample_verdict("a", step))).ok());
+  }
+  v1::WatchVerdictsRequest request;
+  request.set_include_past(true);
+  for (std::int64_t step = 0; step < 10; ++step) request.set_resume_token(token_after_one(*stub, request, step));
+  ASSERT_TRUE(append(server_.store(), to_proto(sample_verdict("a", 10))).ok());
+  token_after_one(*stub, request, 10);
+
+  // A watch that saw nothing yet has its token from its headers.
+  std::string token;
+  {
+    grpc::ClientContext context;
+    const auto reader = stub->WatchVerdicts(&context, {});
+    reader->WaitForInitialMetadata();
+    const auto& headers = context.GetServerInitialMetadata();
+    const auto found = headers.find("plumbline-resume-token");
+    ASSERT_NE(found, headers.end());
+    token.assign(found->second.data(), found->second.size());
+    context.TryCancel();
+    reader->Finish();
+  }
+  ASSERT_TRUE(append(server_.store(), to_proto(sample_verdict("a", 11))).ok());
+  v1::WatchVerdictsRequest later;
+  later.set_resume_token(token);
+  token_after_one(*stub, later, 11);
+}
+
+TEST_F(VerdictServiceTest, ATokenOfAnotherWatchIsRefused) {
+  auto stub = server_.stub();
+  ASSERT_TRUE(append(server_.store(), to_proto(sample_verdict("a", 0))).ok());
+  v1::WatchVerdictsRequest past;
+  past.set_include_past(true);
+  const std::string token = token_after_one(*stub, past, 0);
+  const auto code = [&stub](const std::string& text, const std::string& job) {
+    v1::WatchVerdictsRequest request;
+    request.set_resume_token(text);
+    request.mutable_filter()->set_job(job);
+    grpc::ClientContext context;
+    const auto reader = stub->WatchVerdicts(&context, request);
+    v1::Verdict verdict;
+    EXPECT_FALSE(reader->Read(&verdict));
+    const grpc::Status status = reader->Finish();
+    EXPECT_NE(status.error_message().find("resume_token: "), std::string::npos) << status.error_message();
+    return status.error_code();
+  };
+  EXPECT_EQ(code("nonsense", ""), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code(token, "a"), grpc::StatusCode::INVALID_ARGUMENT) << "of another filter";
+  EXPECT_EQ(code(token.substr(1), ""), grpc::StatusCode::INVALID_ARGUMENT);
+  QueryServer other;
+  ASSERT_TRUE(append(other.store(), to_proto(sample_verdict("a", 0))).ok());
+  stub = other.stub();
+  EXPECT_EQ(code(token, ""), grpc::StatusCode::ABORTED) << "of another daemon";
 }
 
 TEST_F(VerdictServiceTest, DrainEndsWatches) {

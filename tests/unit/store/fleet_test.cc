@@ -2,6 +2,7 @@
 // they have themselves where the history is away, saying so.
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -253,10 +254,11 @@ TEST_F(Fleet, AListOfAHistoryThatWasMadeAnewBeginsAgain) {
   EXPECT_TRUE(absl::IsInvalidArgument(reader(here_).list({}, {}, &last, 2, false, {}, {}).status()));
 }
 
-// As a WatchVerdicts call does it.
+// As a WatchVerdicts call does it; a restless one begins another call before each page, as if its connection were cut.
 class FeedWatcher {
  public:
-  FeedWatcher(Node& node, bool past) : feed_(node.store.get(), node.history->reader()) {
+  FeedWatcher(Node& node, bool past, bool restless = false)
+      : node_(node), restless_(restless), feed_(node.store.get(), node.history->reader()) {
     handles_ = feed_.subscribe([this] {
       const std::lock_guard lock(mutex_);
       stale_ = true;
@@ -287,17 +289,25 @@ class FeedWatcher {
 
  private:
   void run() {
+    std::string token = feed_.token({});
     std::unique_lock lock(mutex_);
     for (;;) {
       wake_.wait(lock, [&] { return stale_ || end_; });
       if (end_) return;
       stale_ = false;
       lock.unlock();
-      const auto page = feed_.next({}, {}, 16);
+      std::optional<FleetFeed> another;
+      if (restless_) {
+        another.emplace(node_.store.get(), node_.history->reader());
+        EXPECT_TRUE(another->resume({}, token).ok());
+      }
+      FleetFeed& feed = another ? *another : feed_;
+      const auto page = feed.next({}, {}, 16);
       EXPECT_TRUE(page.ok()) << page.status();
       lock.lock();
       if (!page.ok()) return;
       stale_ = stale_ || page->more;
+      token = page->verdicts.empty() ? feed.token({}) : page->verdicts.back().resume_token();
       for (const v1::Verdict& verdict : page->verdicts) {
         seen_.push_back(absl::StrCat(verdict.job(), "/", verdict.step()));
       }
@@ -305,6 +315,8 @@ class FeedWatcher {
     }
   }
 
+  Node& node_;
+  const bool restless_;
   FleetFeed feed_;
   std::pair<std::uint64_t, std::uint64_t> handles_;
   std::mutex mutex_;
@@ -321,7 +333,8 @@ TEST_F(Fleet, WatchersMissNothingAndSeeNothingTwiceThroughCrashes) {
   ASSERT_TRUE(here_.shipped() && there_.shipped());
   {
     FeedWatcher here(here_, false), there(there_, false), past(here_, true);
-    const std::vector<FeedWatcher*> all = {&here, &there, &past};
+    FeedWatcher restless(here_, false, true), restless_past(there_, true, true);
+    const std::vector<FeedWatcher*> all = {&here, &there, &past, &restless, &restless_past};
     std::vector<std::thread> writers;
     for (int writer = 0; writer < 4; ++writer) {
       writers.emplace_back(
@@ -335,7 +348,7 @@ TEST_F(Fleet, WatchersMissNothingAndSeeNothingTwiceThroughCrashes) {
     }
     for (std::thread& writer : writers) writer.join();
     for (FeedWatcher* const watcher : all) {
-      const std::size_t count = 4 * kSteps + (watcher == &past ? 10 : 0);
+      const std::size_t count = 4 * kSteps + (watcher == &past || watcher == &restless_past ? 10 : 0);
       ASSERT_TRUE(watcher->sees(count)) << watcher->seen().size();
       const auto seen = watcher->seen();
       EXPECT_EQ(seen.size(), count);
