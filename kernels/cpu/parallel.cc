@@ -153,7 +153,7 @@ class Pool {
 
 void set_threads(int threads) {
   Pool::ahead().set_limit(threads);
-  Pool::behind().set_limit(threads);
+  Pool::behind().set_limit(threads - 1);
 }
 
 void give_way() { run_in_long_slices(getpriority(PRIO_PROCESS, 0)); }
@@ -165,7 +165,7 @@ void stand_back() {
   run_in_long_slices(std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(getpid())) + kBack));
 }
 
-int threads() { return Pool::instance().limit(); }
+int threads() { return Pool::ahead().limit(); }
 
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   if (n <= 0) return;

@@ -7,9 +7,10 @@
 namespace plumbline::cpu {
 
 // Number of threads that parallel_for and matmul may use in this process (default: the machine's cores). Set once at
-// start, before any other use.
+// start, before any other use. Threads that stand back are one fewer (but one), so that who wakes up finds a processor
+// that none of them has.
 void set_threads(int threads);
-int threads();
+int threads();  // That of threads that stand back is no other, so that work is cut alike.
 
 // From now on, for its whole life, the calling thread has its share of the machine in long slices, so that others'
 // threads that wake up (a job's, a stream's) need not wait for the end of one.

@@ -33,70 +33,68 @@ Scheduler::Scheduler(Options options)
     : options_(std::move(options)), states_(options_.places.size()), ratio_time_(options_.now()) {
   for (std::size_t place = 0; place < options_.places.size(); ++place) {
     const Place& each = options_.places[place];
-    const auto start = [&](Lane lane) { workers_.emplace_back([this, place, lane] { loop(place, lane); }); };
+    const auto add = [&](Lane lane) {
+      Worker& worker = workers_.emplace_back();
+      worker.place = place;
+      worker.lane = lane;
+    };
     for (int i = 0; i < each.workers; ++i) {
-      start(Lane::kAhead);
+      add(Lane::kAhead);
       if (each.device) continue;
-      start(Lane::kAhead);   // One has a short task, the other a long one,
-      start(Lane::kBehind);  // unless this one has it.
+      add(Lane::kAhead);   // One has a short task, the other a long one,
+      add(Lane::kBehind);  // unless this one has it.
     }
   }
+  for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { loop(&worker); });
 }
 
 Scheduler::~Scheduler() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
+    for (Worker& worker : workers_) worker.wake.notify_one();
   }
-  wake_.notify_all();
-  for (auto& worker : workers_) worker.join();
+  for (auto& thread : threads_) thread.join();
 }
 
 absl::StatusOr<Scheduler::Ticket> Scheduler::submit(Task task) {
-  Ticket ticket = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (draining_ || stop_) return absl::UnavailableError("the daemon is draining");
-    const Place* const largest = largest_open();
-    if (largest == nullptr) return absl::FailedPreconditionError("no worker is left: each of --workers has failed");
-    if (task.bytes > largest->memory_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("auditing the step takes up to ", task.bytes, " bytes, more than the ", largest->memory_bytes,
-                       " that ", largest->device ? "--gpu-memory-limit" : "--memory-limit", " leaves for audits"));
-    }
-    ticket = next_ticket_++;
-    const JobKey key{task.owner, task.job};
-    const auto [job, fresh_job] = jobs_.try_emplace(key);
-    if (fresh_job) order_.push_back(key);
-    const auto [run, fresh_run] = job->second.runs.try_emplace(task.run);
-    if (fresh_run) job->second.order.push_back(task.run);
-    run->second.push_back({ticket, std::move(task), false});
-    ++queued_;
+  const std::lock_guard lock(mutex_);
+  if (draining_ || stop_) return absl::UnavailableError("the daemon is draining");
+  const Place* const largest = largest_open();
+  if (largest == nullptr) return absl::FailedPreconditionError("no worker is left: each of --workers has failed");
+  if (task.bytes > largest->memory_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("auditing the step takes up to ", task.bytes, " bytes, more than the ", largest->memory_bytes,
+                     " that ", largest->device ? "--gpu-memory-limit" : "--memory-limit", " leaves for audits"));
   }
-  wake_.notify_all();  // Not each worker can take it.
+  const Ticket ticket = next_ticket_++;
+  const JobKey key{task.owner, task.job};
+  const auto [job, fresh_job] = jobs_.try_emplace(key);
+  if (fresh_job) order_.push_back(key);
+  const auto [run, fresh_run] = job->second.runs.try_emplace(task.run);
+  if (fresh_run) job->second.order.push_back(task.run);
+  run->second.push_back({ticket, std::move(task), false});
+  ++queued_;
+  give();
   return ticket;
 }
 
 void Scheduler::make_ready(Ticket ticket) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& [job_name, job] : jobs_) {
-      for (auto& [run_name, run] : job.runs) {
-        for (Queued& queued : run) {
-          if (queued.ticket == ticket) queued.task.ready = true;
-        }
+  const std::lock_guard lock(mutex_);
+  for (auto& [job_name, job] : jobs_) {
+    for (auto& [run_name, run] : job.runs) {
+      for (Queued& queued : run) {
+        if (queued.ticket == ticket) queued.task.ready = true;
       }
     }
   }
-  wake_.notify_all();
+  give();
 }
 
 void Scheduler::close(std::size_t place) {
-  {
-    const std::lock_guard lock(mutex_);
-    states_[place].open = false;
-  }
-  wake_.notify_all();
+  const std::lock_guard lock(mutex_);
+  states_[place].open = false;
+  give();
 }
 
 bool Scheduler::open(std::size_t place) const {
@@ -210,7 +208,8 @@ bool Scheduler::takes(std::size_t place, Lane lane, const JobKey& job, absl::Dur
   const int workers = options_.places[place].workers;
   if (options_.places[place].device) return true;
   if (expected <= kShort) return lane == Lane::kAhead && state.running_short < workers;
-  return state.running_long < workers && lane == (short_ones_about(state, job) ? Lane::kBehind : Lane::kAhead);
+  if (short_ones_about(state, job)) return lane == Lane::kBehind && state.running_long < std::max(1, workers - 1);
+  return lane == Lane::kAhead && state.running_long < workers;
 }
 
 // What a worker could take of a job: the next task of its first run that has one for this lane.
@@ -345,33 +344,66 @@ void Scheduler::ended(Queued* current, const Turn& turn, Ran ran, absl::Duration
   forget_served();
 }
 
-void Scheduler::loop(std::size_t place, Lane lane) {
-  if (lane == Lane::kBehind)
+// Until nothing changes: a task that takes the room of a device may make the next one the host's.
+void Scheduler::give(Worker* first) {
+  std::set<std::pair<std::size_t, Lane>> asked;  // What one thread cannot take, no other one of its kind can.
+  const auto give_to = [&](Worker& worker) {
+    if (!worker.idle || !asked.emplace(worker.place, worker.lane).second) return false;
+    Queued picked;
+    absl::Duration expects;
+    if (!pick(worker.place, worker.lane, &picked, &worker.turn, &expects)) return false;
+    started(picked, worker.turn, expects);
+    worker.given = std::move(picked);
+    worker.idle = worker.looks_again = false;
+    worker.wake.notify_one();
+    return true;
+  };
+  for (bool gave = true; gave && !stop_;) {
+    asked.clear();
+    gave = first != nullptr && give_to(*first);
+    for (Worker& worker : workers_) gave = give_to(worker) || gave;
+  }
+  // With something queued, what nobody could take others are left with by time alone.
+  if (queued_ == 0 || std::ranges::any_of(workers_, &Worker::looks_again)) return;
+  const auto idle = std::ranges::find_if(workers_, &Worker::idle);
+  if (idle == workers_.end()) return;
+  idle->looks_again = true;
+  idle->wake.notify_one();
+}
+
+void Scheduler::sleep(Worker* self, std::unique_lock<std::mutex>* lock) {
+  self->idle = true;
+  give(self);
+  while (!stop_ && !self->given) {
+    if (!self->looks_again) {
+      self->wake.wait(*lock);
+    } else if (self->wake.wait_for(*lock, absl::ToChronoSeconds(kAbout) / 10) == std::cv_status::timeout) {
+      self->looks_again = false;
+      give();
+    }
+  }
+  self->idle = self->looks_again = false;
+}
+
+void Scheduler::loop(Worker* self) {
+  if (self->lane == Lane::kBehind)
     cpu::stand_back();
   else
     cpu::give_way();
   std::unique_lock lock(mutex_);
   for (;;) {
-    Queued current;
-    Turn turn;
-    absl::Duration expects;
-    // With something queued, what others are left may end by time alone.
-    while (!stop_ && !pick(place, lane, &current, &turn, &expects))
-      if (queued_ > 0)
-        wake_.wait_for(lock, absl::ToChronoSeconds(kAbout) / 10);
-      else
-        wake_.wait(lock);
-    if (current.ticket == 0) return;
-    started(current, turn, expects);
+    sleep(self, &lock);
+    if (!self->given) return;
+    Queued current = std::move(*self->given);
+    self->given.reset();
+    const Turn turn = self->turn;
     lock.unlock();
-    wake_.notify_all();  // Room was taken: the next may be the host's now.
     const absl::Duration before = options_.spent();
     const Ran ran = current.task.work(turn);
     const absl::Duration spent = options_.spent() - before;
     if (ran == Ran::kDone) current.task.work = nullptr;
     lock.lock();
     ended(&current, turn, ran, spent);
-    wake_.notify_all();  // Memory came back, and the run may go on.
     if (queued_ == 0 && running_.empty()) idle_.notify_all();
   }
 }

@@ -9,8 +9,12 @@
 //
 // Tasks are not interrupted, so that long ones would still hold every worker of the host. Each of its workers is one
 // for short tasks and one for long ones, which while others' short tasks are about is a thread that the system runs
-// after theirs. Which a task is, is expected before it starts: by the work that it is said to be, and by what the job's
-// last task took. Where memory is short, a long task holds back short ones only if it fits once these have ended.
+// after theirs; one worker of several then takes no long task, so that who wakes up finds a processor without one.
+// Which a task is, is expected before it starts: by the work that it is said to be, and by what the job's last task
+// took. Where memory is short, a long task holds back short ones only if it fits once these have ended.
+//
+// Whoever changes something gives tasks to the threads that can take them, and wakes no other thread: one that stands
+// back and woke for nothing could lose its processor while it holds the lock that all wait for.
 //
 // Devices come before the host: there a task runs only if it fits no device, if it would fit but the device's memory is
 // taken, or if a device has failed it. What can run nowhere (any more) is run with Why::kNowhere: nothing hangs.
@@ -137,6 +141,15 @@ class Scheduler {
     absl::Duration charged;
     bool is_long = false;
   };
+  // A thread of a place. It sleeps unless it was given a task.
+  struct Worker {
+    std::size_t place = 0;
+    Lane lane = Lane::kAhead;
+    std::condition_variable wake;
+    bool idle = false, looks_again = false;  // It sleeps; and not for longer than some time.
+    std::optional<Queued> given;
+    Turn turn;
+  };
   // What a worker could take of a job.
   struct Choice {
     std::list<JobKey>::iterator job;
@@ -146,8 +159,11 @@ class Scheduler {
     absl::Duration expected;
   };
 
-  void loop(std::size_t place, Lane lane);
+  void loop(Worker* self);
   const Place* largest_open() const;  // With the lock held, as all below.
+  // Gives tasks to idle workers, to this one first.
+  void give(Worker* first = nullptr);
+  void sleep(Worker* self, std::unique_lock<std::mutex>* lock);
   bool pick(std::size_t place, Lane lane, Queued* picked, Turn* turn, absl::Duration* expects);
   std::optional<Choice> choose(std::size_t place, Lane lane);
   std::optional<Choice> choose_of(std::list<JobKey>::iterator job, std::size_t place, Lane lane);
@@ -164,7 +180,6 @@ class Scheduler {
 
   const Options options_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
   std::condition_variable idle_;
   std::vector<State> states_;  // There is one for each place.
   std::map<JobKey, Job> jobs_;
@@ -177,7 +192,8 @@ class Scheduler {
   std::map<Ticket, Running> running_;
   absl::Time ratio_time_;
   absl::Duration ratio_busy_ = absl::ZeroDuration();
-  std::vector<std::thread> workers_;  // Last: they use the others.
+  std::deque<Worker> workers_;
+  std::vector<std::thread> threads_;  // One for each of them. Last: they use the others.
 };
 
 }  // namespace plumbline

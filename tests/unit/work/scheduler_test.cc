@@ -252,10 +252,36 @@ TEST(Scheduler, LongOnesStandBackWhileOthersShortOnesAreAbout) {
   EXPECT_EQ(ran_behind(&scheduler, longer("another", "r", nothing())), 0) << "nobody is about any more";
 }
 
+TEST(Scheduler, LongOnesLeaveOneWorkerOfSeveralWhileOthersShortOnesAreAbout) {
+  std::mutex clock;
+  absl::Time now = absl::UnixEpoch();
+  Scheduler::Options options = host(2, 100);
+  options.now = [&] {
+    const std::lock_guard lock(clock);
+    return now;
+  };
+  Gate one, other;
+  Scheduler scheduler(options);
+  ran_behind(&scheduler, task("short", "r", nothing()));
+  ASSERT_TRUE(scheduler.submit(longer("long", "one", one.work())).ok());
+  one.started.get_future().wait();
+  ASSERT_TRUE(scheduler.submit(longer("long", "other", other.work())).ok());
+  EXPECT_EQ(scheduler.queued(), 1);
+  EXPECT_EQ(ran_behind(&scheduler, task("short", "r", nothing())), 0);
+  EXPECT_EQ(scheduler.queued(), 1) << "of two workers one has a long task";
+  {
+    const std::lock_guard lock(clock);
+    now += absl::Seconds(11);
+  }
+  other.started.get_future().wait();  // Nobody else is about any more, which is noticed by time alone.
+  one.open.set_value();
+  other.open.set_value();
+}
+
 TEST(Scheduler, WhereMemoryIsShortALongOneGetsItsTurnAndNoMore) {
   Gate small, large, late;
   Order order;
-  Scheduler scheduler(host(2, 100));
+  Scheduler scheduler(host(3, 100));
   ran_behind(&scheduler, task("short", "r", nothing()));
   ASSERT_TRUE(scheduler.submit(task("short", "r", small.work(), 50)).ok());
   small.started.get_future().wait();
