@@ -56,7 +56,8 @@ KEYS = {
     "service": [
         *("kill9_rounds", "acked_lost", "duplicates", "disk_full_rounds", "silent_gaps", "fuzz_execs", "fuzz_crashes"),
         *("attacks", "attacks_survived", "bad_inputs", "clear_errors", "streams", "streams_ok", "hostile_streams"),
-        *("p99_verdict_ratio", "unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
+        *("p99_verdict_ratio", "p99_elsewhere_ratio", "p99_competing_ratio", "hostile_calls_per_s", "hostile_kb_per_s"),
+        *("unauthorised_attempts", "unauthorised_let_in", "soak_minutes", "rss_growth_pct"),
     ],
     "observability": ["panels", "panels_with_data", "rules", "rules_tested", "first_type_ii_alerts"],
     "sizing": [

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attacks.honest import Honest
-from query_support import query_stub, send, type_i
-from stream_client import Client
+from observability import get
+from query_support import metrics_address, query_stub, send, type_i
+from stream_client import Client, StepFrames
 from stream_daemon import DaemonProcess
 
 from plumbline.v1 import query_pb2
@@ -31,20 +33,21 @@ FLAGS = (
 )
 PAUSE_S = 0.5  # Between the steps of an honest stream.
 PROCESSES = 4  # Of honest streams.
-TURNS = 4
+TURN_S = 3.0
+BEHIND = ("chrt", "--idle", "0")  # Runs when nothing else would.
 
 
 @contextlib.contextmanager
-def hostile(address: str, count: int) -> Iterator[None]:
-    """So many hostile streams, in a process of their own, which runs when nothing else would: what it computes itself
-    would be on machines of its own, and is not the daemon's to share out."""
-    with _beside(["chrt", "--idle", "0"], "attacks", address, count) as process:
+def hostile(address: str, count: int, prefix: Sequence[str]) -> Iterator[None]:
+    """So many hostile streams, in a process of their own. What it computes itself would be on machines of its own, and
+    is not the daemon's to share out: BEHIND leaves this machine to the daemon and to honest streams."""
+    with _beside(prefix, "attacks", address, count) as process:
         yield
         assert process.poll() is None, "the attackers ended by themselves"
 
 
 @contextlib.contextmanager
-def _beside(prefix: list[str], module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def _beside(prefix: Sequence[str], module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A module of this folder in a process of its own, from its first line to the end of its standard input."""
     command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
@@ -66,9 +69,31 @@ class Beside:
     streams_ok: int
     alone_s: float  # 99th percentile of the latency of an honest step.
     attacked_s: float
-    elsewhere_s: float  # While the same attackers attack another daemon of this machine.
+    competing_s: float  # Beside attackers that compete with all for this machine's processors, too.
+    elsewhere_s: float  # While attackers of `attacked_s` attack another daemon of this machine.
+    hostile_calls_per_s: float  # That reached the daemon, with what they sent, while `attacked_s` was measured.
+    hostile_bytes_per_s: float
+    competing_calls_per_s: float
     steps: int
     failures: list[str]
+
+
+@dataclass
+class _Reached:
+    """What had reached a daemon by then: calls of the kinds that attackers make, and bytes of frames."""
+
+    calls: float
+    frame_bytes: float
+
+    @staticmethod
+    def now(daemon: DaemonProcess) -> _Reached:
+        page = get(f"http://{metrics_address(daemon)}/metrics")
+        calls = re.findall(
+            r'^grpc_server_started_total\{[^}]*grpc_method="(?:OpenJob|Audit|Replay)"[^}]*\} (\S+)$', page, re.MULTILINE
+        )
+        frame_bytes = re.findall(r"^plumbline_ingest_bytes_total\{[^}]*\} (\S+)$", page, re.MULTILINE)
+        assert calls and frame_bytes, "the daemon does not count what reaches it"
+        return _Reached(sum(map(float, calls)), sum(map(float, frame_bytes)))
 
 
 def percentile_99(seconds: list[float]) -> float:
@@ -95,9 +120,14 @@ class _Crowd:
 
 def beside(streams: int, attackers: int, seconds: float) -> Beside:
     """Honest streams alone for so long, beside hostile ones, and while these attack another daemon; in turns, so that
-    what else the machine does meets all three."""
-    daemon, other = DaemonProcess(*FLAGS), DaemonProcess(*FLAGS)
-    spans: dict[str, list[tuple[float, float]]] = {"alone": [], "attacked": [], "elsewhere": []}
+    what else the machine does meets all of them."""
+    daemon, other = DaemonProcess(*FLAGS, "--metrics-listen=127.0.0.1:0"), DaemonProcess(*FLAGS)
+    turns: dict[str, tuple[DaemonProcess | None, Sequence[str]]] = {
+        **{"alone": (None, ()), "attacked": (daemon, BEHIND)},
+        **{"elsewhere": (other, BEHIND), "competing": (daemon, ())},
+    }
+    spans: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+    calls, frame_bytes = dict.fromkeys(turns, 0.0), dict.fromkeys(turns, 0.0)
     try:
         with contextlib.ExitStack() as stack:
             each = max(1, streams // PROCESSES)  # Streams that share an interpreter wait for each other.
@@ -105,25 +135,39 @@ def beside(streams: int, attackers: int, seconds: float) -> Beside:
                 stack.enter_context(_beside([], "attacks.crowd", daemon.address, first, each, PAUSE_S))
                 for first in range(0, streams, each)
             ]
-            for _ in range(TURNS):
-                for name, victim in (("alone", None), ("attacked", daemon), ("elsewhere", other)):
-                    with hostile(victim.address, attackers) if victim else contextlib.nullcontext():
-                        start = time.monotonic()
-                        time.sleep(seconds / TURNS)
+            rounds = max(1, round(seconds / TURN_S))
+            for _ in range(rounds):
+                for name, (victim, prefix) in turns.items():
+                    attack = hostile(victim.address, attackers, prefix) if victim else contextlib.nullcontext()
+                    with attack:
+                        before, start = _Reached.now(daemon), time.monotonic()
+                        time.sleep(seconds / rounds)
                         spans[name].append((start, time.monotonic()))
+                        after = _Reached.now(daemon)
+                    calls[name] += after.calls - before.calls
+                    frame_bytes[name] += after.frame_bytes - before.frame_bytes
             said = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
         crowd = _Crowd(
             [stream for one in said for stream in one["streams"]], [f for one in said for f in one["failures"]]
         )
         assert daemon.alive(), daemon.log()
         found = {name: crowd.latencies(those) for name, those in spans.items()}
+        lasted = {name: sum(end - start for start, end in those) for name, those in spans.items()}
         served = crowd.served(spans["attacked"]) if not crowd.failures else streams - len(crowd.failures)
+        honest_bytes = sum(len(frame.SerializeToString()) for frame in StepFrames(0).frames())
         return Beside(
-            streams,
-            served,
-            *(percentile_99(found[name]) for name in spans),
-            sum(map(len, found.values())),
-            crowd.failures,
+            streams=streams,
+            streams_ok=served,
+            alone_s=percentile_99(found["alone"]),
+            attacked_s=percentile_99(found["attacked"]),
+            competing_s=percentile_99(found["competing"]),
+            elsewhere_s=percentile_99(found["elsewhere"]),
+            # Honest streams make no call meanwhile.
+            hostile_calls_per_s=calls["attacked"] / lasted["attacked"],
+            hostile_bytes_per_s=(frame_bytes["attacked"] - honest_bytes * len(found["attacked"])) / lasted["attacked"],
+            competing_calls_per_s=calls["competing"] / lasted["competing"],
+            steps=sum(map(len, found.values())),
+            failures=crowd.failures,
         )
     finally:
         other.close()
