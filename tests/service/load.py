@@ -164,7 +164,8 @@ def beside(streams: int, attackers: int, seconds: float) -> Beside:
             elsewhere_s=percentile_99(found["elsewhere"]),
             # Honest streams make no call meanwhile.
             hostile_calls_per_s=calls["attacked"] / lasted["attacked"],
-            hostile_bytes_per_s=(frame_bytes["attacked"] - honest_bytes * len(found["attacked"])) / lasted["attacked"],
+            hostile_bytes_per_s=max(0.0, frame_bytes["attacked"] - honest_bytes * len(found["attacked"]))
+            / lasted["attacked"],
             competing_calls_per_s=calls["competing"] / lasted["competing"],
             steps=sum(map(len, found.values())),
             failures=crowd.failures,
