@@ -4,6 +4,7 @@ they get from the other node is taken as it was received."""
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -95,6 +96,7 @@ def train(rank: int, server: str, case: Case) -> dict[str, Any]:
 
 def work(rank: int, servers: list[str], meeting: str, results: Any) -> None:
     torch.set_num_threads(1)
+    importlib.import_module("plumbline.watch").OPEN_WAIT_S = WAIT_S_MAX  # type: ignore[attr-defined]
     os.environ |= {"LOCAL_WORLD_SIZE": str(NODE), "LOCAL_RANK": str(rank % NODE)}  # As torchrun does.
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS)
     results.put((rank, {case.run: train(rank, servers[rank // NODE], case) for case in CASES}))

@@ -204,7 +204,7 @@ TEST(BufferPool, PiecesOfALargeBufferBecomeOneAgain) {
   constexpr std::int64_t kMebi = 1 << 17;  // Doubles.
   release_unneeded_buffers();
   release_unneeded_buffers();
-  const double* place = nullptr;
+  [[maybe_unused]] const double* place = nullptr;
   {
     const Array large = Array::uninitialized({64 * kMebi});
     place = large.data();
