@@ -83,8 +83,9 @@ KEYS = {
         *("llama_verdict_vs_fp64", "llama_paired_vs_fp64", "llama_two_programs_vs_fp64", "llama_memory_ratio"),
         "memory_kept_mb",
         *("autocast_verdict_vs_fp64", "autocast_two_programs_vs_fp64", "autocast_memory_ratio"),
-        *("jobs_scaling", "jobs_scaling_apart", "compare_seconds_small", "compare_seconds_running"),
+        *("jobs_scaling", "compare_seconds_small", "compare_seconds_running"),
         *("resnet_verdict_vs_fp64", "resnet_two_programs_vs_fp64", "resnet_memory_ratio"),
+        "jobs_scaling_apart",
     ],
 }
 

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "jsonnet deploy/kubernetes": ("tests/service/test_kubernetes.py", "monitoring/prometheusrule.jsonnet"),
     "promtool test rules": ("tests/service/observability.py", '"promtool", "test", "rules"'),
     "python -m plumbline.calibrate": ("tests/client/test_calibrate.py", "plumbline.calibrate.__main__"),
+    "plumb follow": ("tests/service/test_publish.py", '[plumb(), "follow"'),
     "pip install": ("tests/bench/newcomer.sh", "--find-links /packages 'plumbline[daemon]'"),
     "apt install ./plumbline": ("tests/bench/newcomer.sh", "/packages/plumbline_*.deb"),
     "from plumbline.integrations.transformers": ("tests/client/test_integrations.py", "integrations.transformers"),
