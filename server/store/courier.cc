@@ -8,8 +8,8 @@
 
 namespace plumbline {
 
-Courier::Courier(Options options, std::function<absl::Status()> deliver, std::function<void(const absl::Status&)> note)
-    : options_(std::move(options)), deliver_(std::move(deliver)), note_(std::move(note)) {
+Courier::Courier(Options options, std::function<absl::Status()> deliver)
+    : options_(std::move(options)), deliver_(std::move(deliver)) {
   thread_ = std::thread([this] {
     contained(options_.name, [this] { run(); }).IgnoreError();
     const std::lock_guard lock(mutex_);
@@ -54,6 +54,30 @@ bool Courier::is_over() const {
   return end_ && Clock::now() >= *end_;
 }
 
+Delivery Courier::delivery() const {
+  const std::lock_guard lock(mutex_);
+  return delivery_;
+}
+
+void Courier::note(const absl::Status& status) {
+  if (absl::IsCancelled(status)) return;  // It is the end.
+  bool news = false;
+  {
+    const std::lock_guard lock(mutex_);
+    news = status.ok() ? !delivery_.up : !lost_;
+    delivery_.up = status.ok();
+    delivery_.trouble = std::string(status.message());
+    lost_ = !status.ok();
+    if (lost_) ++delivery_.errors[static_cast<std::size_t>(trouble_of(status))];
+  }
+  if (!news) return;
+  if (!status.ok()) {
+    if (options_.lost) options_.lost(trouble_of(status), std::string(status.message()));
+  } else if (options_.back) {
+    options_.back();
+  }
+}
+
 void Courier::run() {
   std::minstd_rand random(std::random_device{}());
   absl::Duration retry = options_.retry_min;
@@ -66,7 +90,7 @@ void Courier::run() {
     }
     absl::Status delivered;
     const absl::Status fault = contained(options_.name, [&] { delivered = deliver_(); });
-    note_(fault.ok() ? delivered : fault);
+    note(fault.ok() ? delivered : fault);
     const bool failed = !fault.ok() || !delivered.ok();
     // Daemons that lost the server at one time do not come back at one time.
     const absl::Duration wait =

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/store/ship_trouble.h"
 
 namespace plumbline {
 
@@ -24,11 +25,14 @@ class Courier {
     std::string name;  // For the log, where an exception ends an attempt.
     absl::Duration retry_min, retry_max;
     absl::Duration idle_max;  // Without news: how often it is tried.
+    // When the other side is lost (and why), and when it is back (or there at first). May be empty.
+    std::function<void(ShipTrouble, const std::string& why)> lost;
+    std::function<void()> back;
   };
 
-  // Begins. Both run on the courier's thread: `deliver` takes everything there is, `note` gets what became of it. They
-  // must be able to run until the destructor returns.
-  Courier(Options options, std::function<absl::Status()> deliver, std::function<void(const absl::Status&)> note);
+  // Begins. All run on the courier's thread: `deliver` takes everything there is; CANCELLED where the end came first.
+  // They must be able to run until the destructor returns.
+  Courier(Options options, std::function<absl::Status()> deliver);
   ~Courier();  // Ends at once, but waits for `deliver`.
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -38,18 +42,21 @@ class Courier {
   void wait();                             // Until `deliver` was called for the last time and has returned,
   bool wait_until(Clock::time_point end);  // or until then: false.
   bool is_over() const;                    // The end has come: `deliver` is to give up.
+  Delivery delivery() const;
 
  private:
   void run();
+  void note(const absl::Status& status);
 
   const Options options_;
   const std::function<absl::Status()> deliver_;
-  const std::function<void(const absl::Status&)> note_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, done_;
   bool due_ = true, is_done_ = false;
   std::optional<Clock::time_point> end_;  // Once it is known.
-  std::thread thread_;                    // Last: it uses all of the above.
+  Delivery delivery_;
+  bool lost_ = false;   // The last attempt failed.
+  std::thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace plumbline

@@ -3,7 +3,6 @@
 // the stream has lost is published again.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,14 +17,11 @@
 
 namespace plumbline {
 
-struct PublishState {
-  bool up = false;                                    // The last attempt succeeded.
-  std::string trouble;                                // Otherwise: why not. Empty: there was no attempt yet.
-  std::uint64_t published = 0;                        // Verdicts that the stream acknowledged since the start,
-  std::uint64_t known = 0;                            // of which it had so many already;
-  std::uint64_t turned_away = 0;                      // those that it does not take, for their size;
-  std::uint64_t replays = 0;                          // times that it had lost some, and was filled again.
-  std::array<std::uint64_t, kShipTroubles> errors{};  // Attempts that failed, by ShipTrouble.
+struct PublishState : Delivery {
+  std::uint64_t published = 0;    // Verdicts that the stream acknowledged since the start,
+  std::uint64_t known = 0;        // of which it had so many already;
+  std::uint64_t turned_away = 0;  // those that it does not take, for their size;
+  std::uint64_t replays = 0;      // times that it had lost some, and was filled again.
 };
 
 // Thread-safe.

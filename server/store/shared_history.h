@@ -2,7 +2,6 @@
 // its own, and nothing waits for that; and it is read from there (fleet_reader.h).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,12 +16,9 @@
 
 namespace plumbline {
 
-struct ShipState {
-  bool up = false;                                    // The last attempt succeeded.
-  std::string trouble;                                // Otherwise: why not. Empty: there was no attempt yet.
-  std::uint64_t shipped = 0;                          // Records that are in the shared history since the start;
-  std::uint64_t turned_away = 0;                      // and those that it does not take, which stay in our own alone.
-  std::array<std::uint64_t, kShipTroubles> errors{};  // Attempts that failed, by ShipTrouble.
+struct ShipState : Delivery {
+  std::uint64_t shipped = 0;      // Records that are in the shared history since the start;
+  std::uint64_t turned_away = 0;  // and those that it does not take, which stay in our own alone.
 };
 
 // Thread-safe.

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
@@ -19,6 +21,13 @@ inline constexpr std::size_t kShipTroubles = 4;
 // By ShipTrouble, for metrics and the log.
 inline constexpr std::array<const char*, kShipTroubles> kShipTroubleNames = {"unreachable", "refused", "identity",
                                                                              "other"};
+
+// What became of the attempts so far.
+struct Delivery {
+  bool up = false;                                    // The last attempt succeeded.
+  std::string trouble;                                // Otherwise: why not. Empty: there was no attempt yet.
+  std::array<std::uint64_t, kShipTroubles> errors{};  // Attempts that failed, by ShipTrouble.
+};
 
 inline ShipTrouble trouble_of(const absl::Status& status) {
   switch (status.code()) {

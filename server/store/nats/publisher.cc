@@ -35,9 +35,9 @@ Publisher::Publisher(Options options, SqlStore* store, PublishCursor* cursor)
       store_(store),
       cursor_(cursor),
       subject_(message_subject(cursor->node())),
-      courier_(
-          {"the publisher's thread", options_.retry_min, options_.retry_max, options_.idle_max},
-          [this] { return deliver(); }, [this](const absl::Status& status) { note(status); }) {
+      courier_({"the publisher's thread", options_.retry_min, options_.retry_max, options_.idle_max, options_.lost,
+                options_.back},
+               [this] { return deliver(); }) {
   handle_ = store_->subscribe([this] { courier_.wake(); });
 }
 
@@ -48,7 +48,7 @@ Publisher::~Publisher() {
 
 void Publisher::finish(absl::Duration limit) {
   const auto end =
-      Courier::Clock::now() + (state().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0));
+      Courier::Clock::now() + (courier_.delivery().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0));
   courier_.end_by(end);
   if (courier_.wait_until(end)) return;
   std::shared_ptr<NatsConnection> waiting;
@@ -62,26 +62,9 @@ void Publisher::finish(absl::Duration limit) {
 
 PublishState Publisher::state() const {
   const std::lock_guard lock(mutex_);
-  return state_;
-}
-
-void Publisher::note(const absl::Status& status) {
-  if (absl::IsCancelled(status)) return;  // It is the end.
-  bool news = false;
-  {
-    const std::lock_guard lock(mutex_);
-    news = status.ok() ? !state_.up : !told_;
-    state_.up = status.ok();
-    state_.trouble = std::string(status.message());
-    told_ = !status.ok();
-    if (!status.ok()) ++state_.errors[static_cast<std::size_t>(trouble_of(status))];
-  }
-  if (!news) return;
-  if (!status.ok()) {
-    if (options_.lost) options_.lost(trouble_of(status), std::string(status.message()));
-  } else if (options_.back) {
-    options_.back();
-  }
+  PublishState all = state_;
+  static_cast<Delivery&>(all) = courier_.delivery();
+  return all;
 }
 
 absl::Status Publisher::lose(absl::Status status) {

@@ -54,7 +54,6 @@ class Publisher final : public Publication {
   absl::Status lose(absl::Status status);  // Drops the connection; the status.
   absl::Status failed(int result, int stream_error, const std::string& doing);
   void turn_away(const std::string& what);
-  void note(const absl::Status& status);
 
   const Options options_;
   SqlStore* const store_;
@@ -66,9 +65,8 @@ class Publisher final : public Publication {
 
   mutable std::mutex mutex_;
   std::shared_ptr<NatsConnection> connection_;  // The publisher's thread alone sets it.
-  PublishState state_;
-  bool told_ = false;  // That the stream is lost.
-  Courier courier_;    // Last: it uses all of the above.
+  PublishState state_;                          // Less what the courier knows.
+  Courier courier_;                             // Last: it uses all of the above.
 };
 
 }  // namespace plumbline

@@ -65,9 +65,9 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       reader_(make_reader(options_, outbox->node())),
       retention_(make_retention(options_)),
       stop_([this] { return courier_.is_over(); }),
-      courier_(
-          {"the shipper's thread", options_.retry_min, options_.retry_max, options_.idle_max},
-          [this] { return ship_all(); }, [this](const absl::Status& status) { note(status); }) {
+      courier_({"the shipper's thread", options_.retry_min, options_.retry_max, options_.idle_max, options_.lost,
+                options_.back},
+               [this] { return tried(ship_all()); }) {
   handle_ = store_->subscribe([this] { courier_.wake(); });
 }
 
@@ -76,37 +76,24 @@ Shipper::~Shipper() { store_->unsubscribe(handle_); }
 void Shipper::finish(absl::Duration limit) {
   retention_.reset();
   courier_.end_by(Courier::Clock::now() +
-                  (state().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
+                  (courier_.delivery().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
   courier_.wait();
 }
 
 ShipState Shipper::state() const {
   const std::lock_guard lock(mutex_);
-  return state_;
+  ShipState all = state_;
+  static_cast<Delivery&>(all) = courier_.delivery();
+  return all;
 }
 
-void Shipper::note(const absl::Status& status) {
-  if (absl::IsCancelled(status)) return;  // It is the end.
-  if (status.ok()) {
+absl::Status Shipper::tried(absl::Status shipped) {
+  if (shipped.ok()) {
     reader_.answers();
-  } else {
-    reader_.failed(status);
+  } else if (!absl::IsCancelled(shipped)) {
+    reader_.failed(shipped);
   }
-  bool news = false;
-  {
-    const std::lock_guard lock(mutex_);
-    news = status.ok() ? !state_.up : !told_;
-    state_.up = status.ok();
-    state_.trouble = std::string(status.message());
-    told_ = !status.ok();
-    if (!status.ok()) ++state_.errors[static_cast<std::size_t>(trouble_of(status))];
-  }
-  if (!news) return;
-  if (!status.ok()) {
-    if (options_.lost) options_.lost(trouble_of(status), std::string(status.message()));
-  } else if (options_.back) {
-    options_.back();
-  }
+  return shipped;
 }
 
 absl::Status Shipper::ship_all() {

@@ -43,7 +43,7 @@ class Shipper final : public SharedHistory {
   absl::Status one(const std::string& what, const std::function<absl::Status(absl::Status* answer)>& write);
   // Whether the history's run of this name is ours; makes the run where there is none.
   absl::StatusOr<bool> ours(const StepIdentity& run, const std::string& owner, std::int64_t time_us);
-  void note(const absl::Status& status);
+  absl::Status tried(absl::Status shipped);  // Tells the reader, too, whether the history is there; the status.
 
   const Options options_;
   SqlStore* const store_;
@@ -59,8 +59,7 @@ class Shipper final : public SharedHistory {
   std::uint64_t handle_ = 0;
 
   mutable std::mutex mutex_;
-  ShipState state_;
-  bool told_ = false;  // That the history is lost.
+  ShipState state_;  // Less what the courier knows.
   const std::function<bool()> stop_;
   Courier courier_;  // Last: it uses all of the above.
 };

@@ -178,21 +178,13 @@ absl::StatusOr<std::int64_t> Outbox::shipped() const {
 
 absl::StatusOr<Backlog> Outbox::backlog() const {
   const std::lock_guard lock(mutex_);
-  Backlog backlog;
-  const std::pair<std::int64_t*, const char*> all[] = {
-      {&backlog.records,
-       "SELECT (SELECT count(*) FROM outbox)+(SELECT max(0, coalesce((SELECT seq FROM sqlite_sequence WHERE "
-       "name='verdicts'), 0)-shipped) FROM node)"},
-      {&backlog.oldest_us,
-       "SELECT min(t) FROM (SELECT time_us AS t FROM (SELECT time_us FROM outbox ORDER BY number LIMIT 1) UNION ALL "
-       "SELECT time_us FROM (SELECT time_us FROM verdicts WHERE sequence>(SELECT shipped FROM node) ORDER BY sequence "
-       "LIMIT 1))"}};
-  for (const auto& [value, sql] : all) {
-    const auto read = reader_->integer(sql);
-    if (!read.ok()) return read.status();
-    *value = *read;
-  }
-  return backlog;
+  return read_backlog(
+      *reader_,
+      "SELECT (SELECT count(*) FROM outbox)+(SELECT max(0, coalesce((SELECT seq FROM sqlite_sequence WHERE "
+      "name='verdicts'), 0)-shipped) FROM node)",
+      "SELECT min(t) FROM (SELECT time_us AS t FROM (SELECT time_us FROM outbox ORDER BY number LIMIT 1) UNION ALL "
+      "SELECT time_us FROM (SELECT time_us FROM verdicts WHERE sequence>(SELECT shipped FROM node) ORDER BY sequence "
+      "LIMIT 1))");
 }
 
 }  // namespace plumbline

@@ -12,6 +12,7 @@
 #include "server/store/records.h"
 #include "server/store/sql_store.h"
 #include "server/store/sqlite/sqlite.h"
+#include "server/store/sqlite/unsent.h"
 
 namespace plumbline {
 
@@ -56,11 +57,6 @@ struct Shipment {
   bool more = false;                // Something was left for the next one.
   bool empty() const { return notes.empty() && verdicts.empty() && unreadable.empty(); }
   std::size_t records() const { return removals.size() + runs.size() + verdicts.size() + errors.size() + gaps.size(); }
-};
-
-struct Backlog {
-  std::int64_t records = 0;
-  std::int64_t oldest_us = 0;  // When the oldest of them was written; 0: there is none.
 };
 
 // Thread-safe. Errors are those of the database.

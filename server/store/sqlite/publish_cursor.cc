@@ -65,18 +65,10 @@ absl::StatusOr<std::int64_t> PublishCursor::last_sequence() const {
 
 absl::StatusOr<Backlog> PublishCursor::backlog() const {
   const std::lock_guard lock(mutex_);
-  Backlog backlog;
   // Not by the largest sequence that is there: a job that was removed leaves none to be published.
-  const std::pair<std::int64_t*, const char*> all[] = {
-      {&backlog.records, "SELECT count(*) FROM verdicts WHERE sequence>(SELECT published FROM node)"},
-      {&backlog.oldest_us,
-       "SELECT time_us FROM verdicts WHERE sequence>(SELECT published FROM node) ORDER BY sequence LIMIT 1"}};
-  for (const auto& [value, sql] : all) {
-    const auto read = reader_->integer(sql);
-    if (!read.ok()) return read.status();
-    *value = *read;
-  }
-  return backlog;
+  return read_backlog(
+      *reader_, "SELECT count(*) FROM verdicts WHERE sequence>(SELECT published FROM node)",
+      "SELECT time_us FROM verdicts WHERE sequence>(SELECT published FROM node) ORDER BY sequence LIMIT 1");
 }
 
 }  // namespace plumbline

@@ -44,6 +44,14 @@ absl::StatusOr<UnsentVerdicts> read_unsent(const SqlConnection& reader, std::int
   return unsent;
 }
 
+absl::StatusOr<Backlog> read_backlog(const SqlConnection& reader, const char* records, const char* oldest_us) {
+  const auto number = reader.integer(records);
+  if (!number.ok()) return number.status();
+  const auto oldest = reader.integer(oldest_us);
+  if (!oldest.ok()) return oldest.status();
+  return Backlog{*number, *oldest};
+}
+
 absl::Status commit_change(SqlStore* store, SqlStore::Change change) {
   std::promise<absl::Status> answer;
   store->change(std::move(change), [&](const absl::Status& status) {

@@ -29,6 +29,13 @@ struct UnsentVerdicts {
 absl::StatusOr<UnsentVerdicts> read_unsent(const SqlConnection& reader, std::int64_t after, int records_max,
                                            std::size_t bytes_max);
 
+struct Backlog {
+  std::int64_t records = 0;
+  std::int64_t oldest_us = 0;  // When the oldest of them was written; 0: there is none.
+};
+// By what each statement answers.
+absl::StatusOr<Backlog> read_backlog(const SqlConnection& reader, const char* records, const char* oldest_us);
+
 // Makes a change of the store, and waits for its commit.
 absl::Status commit_change(SqlStore* store, SqlStore::Change change);
 
