@@ -85,8 +85,10 @@ bool exact_in_fp64(Primitive primitive, double a, double b, double value) {
   }
 }
 
-// A function that is off by so many ULPs at most, beyond its rounding, errs by less than the distance of two numbers:
-// its result is one of the exact one's two neighbours, or that itself where it is a number of the format.
+// What a profile promises of quotients and roots that are off by no more ULPs than this beyond their rounding: they
+// come out as they are where the format holds them (profile.proto). Below half an ULP that follows, since the exact
+// result is the nearest number of the format; at half of one a tie could go to its neighbour, and calibration looks
+// whether any does.
 constexpr double kFaithful = 0.5;
 
 // By whose promise a representable result comes out as it is.
