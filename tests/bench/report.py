@@ -127,6 +127,12 @@ def report_scaleout(small: bool, seed: int | None) -> tuple[str, dict]:
     return measure(small, seed)
 
 
+def report_upgrade(small: bool, seed: int | None, **more: str) -> tuple[str, dict]:
+    from upgrade import measure
+
+    return measure(small, more.get("from"))
+
+
 def report_people(small: bool, seed: int | None, pictures: Path | None = None) -> tuple[str, dict]:
     from people import measure
 
@@ -166,6 +172,7 @@ REPORTS = {
     "people": report_people,
     "sizing": report_sizing,
     "scaleout": report_scaleout,
+    "upgrade": report_upgrade,
 }
 
 
@@ -218,12 +225,13 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
     parser.add_argument("--profile", action="store_true", default=None, help="where the time goes, of `speed`")
+    parser.add_argument("--from", help="the older commit, of `upgrade`; the last release's")
     parser.add_argument("--only", type=parts_of_service, help="parts of `service`, with commas between")
     for name, kind in LENGTHS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="of `service`, as its name says")
     options = parser.parse_args()
     more = {}
-    goes_with = {"pairs": "equivalence", "pictures": "people", "profile": "speed", "only": "service"}
+    goes_with = {"pairs": "equivalence", "pictures": "people", "profile": "speed", "only": "service", "from": "upgrade"}
     for name, report in (*goes_with.items(), *((name, "service") for name in LENGTHS)):
         if getattr(options, name) is not None:
             more[name] = getattr(options, name)

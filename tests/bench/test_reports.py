@@ -68,6 +68,7 @@ KEYS = {
         *("daemons", "jobs", "verdicts", "lost", "duplicates", "kills", "partitions", "jetstream_wipes"),
         *("throughput_3_over_1", "history_rows_per_s"),
     ],
+    "upgrade": ["from", "daemons", "verdicts", "lost", "duplicates", "refused"],
     "people": [
         *("readme_lines", "doc_commands", "doc_commands_run", "page_kb", "page_painted_ms", "console_errors"),
         *("figures_checked", "figures_wrong", "packages", "packages_installed_clean", "mypy_errors"),
@@ -119,6 +120,9 @@ def test_report(name: str) -> None:
         assert figures["daemons"] == 3, text
         assert figures["lost"] == figures["duplicates"] == 0 < figures["verdicts"]
         assert (figures["kills"], figures["partitions"], figures["jetstream_wipes"]) == (3, 1, 1)
+    if name == "upgrade":
+        assert figures.pop("from") == "this build" and figures["daemons"] > 1
+        assert figures["lost"] == figures["duplicates"] == figures["refused"] == 0 < figures["verdicts"]
     assert all(math.isfinite(value) for value in figures.values())
     if name == "scenarios":
         assert figures["scenarios"] == figures["correct"] == figures["cause_correct"]

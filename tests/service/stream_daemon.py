@@ -24,19 +24,19 @@ def binary() -> Path:
 
 
 class DaemonProcess:
-    def __init__(self, *flags: str, wrapper: tuple[str, ...] = ()) -> None:
-        """`wrapper`: what becomes the daemon, such as `ip netns exec NAME`."""
+    def __init__(self, *flags: str, wrapper: tuple[str, ...] = (), program: Path | None = None) -> None:
+        """`wrapper`: what becomes the daemon, such as `ip netns exec NAME`; `program`: in place of this build's."""
         self._scratch = tempfile.TemporaryDirectory(prefix="plumbline.")
         self.directory = Path(self._scratch.name)
         self.address = f"unix:{self.directory}/d.sock"
-        self._flags, self._wrapper = flags, wrapper
+        self._flags, self._wrapper, self.program = flags, wrapper, program
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self, *more: str) -> None:
         command = [
             *self._wrapper,
-            binary(),
+            self.program or binary(),
             f"--listen={self.address}",
             f"--data-dir={self.directory}/data",
             *self._flags,

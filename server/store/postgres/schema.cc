@@ -200,8 +200,25 @@ ALTER TABLE @.errors ALTER COLUMN node SET DEFAULT coalesce(current_setting('plu
 ALTER TABLE @.nodes ADD COLUMN shipped BIGINT NOT NULL DEFAULT 0;
 )sql";
 
-constexpr const char* kVersions[] = {kVersion1, kVersion2, kVersion3, kVersion4};
+// How far the tables have come, beside `version`, which says how far a daemon must have come to write to them.
+constexpr char kVersion5[] = R"sql(
+ALTER TABLE @.history ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;
+)sql";
+
+struct Migration {
+  const char* sql;
+  // Daemons of the version before go on beside the new tables: it adds what they neither read nor have to write.
+  bool adds_only;
+};
+constexpr Migration kVersions[] = {
+    {kVersion1, false}, {kVersion2, false}, {kVersion3, false}, {kVersion4, false}, {kVersion5, true}};
 static_assert(std::size(kVersions) == kPostgresVersion);
+constexpr std::int64_t kReachedSince = 5;
+
+// `needed` is what a daemon must know of to write here, `reached` what was done to the tables; 0: there are none.
+struct Versions {
+  std::int64_t needed = 0, reached = 0;
+};
 
 absl::Status another_application(const PostgresConnection& connection) {
   return absl::FailedPreconditionError(absl::StrCat(connection.name(), ": the schema \"", connection.settings().schema,
@@ -215,42 +232,58 @@ absl::Status newer(const PostgresConnection& connection, std::int64_t version) {
                    "; start the newer one or choose another schema or database"));
 }
 
-// Which version is there; 0: nothing. Refuses what is not ours. Writes nothing.
-absl::StatusOr<std::int64_t> look(const PostgresConnection& connection) {
+// Of a history that is there. Before version 5 it says one number.
+absl::StatusOr<Versions> versions(const PostgresConnection& connection, const std::string& history) {
+  const auto needed = connection.integer(absl::StrCat("SELECT CAST(version AS BIGINT) FROM ", history));
+  if (!needed.ok()) return needed.status();
+  const auto reached = connection.integer(
+      absl::StrCat("SELECT coalesce(CAST(to_jsonb(h)->>'reached' AS BIGINT), version) FROM ", history, " AS h"));
+  if (!reached.ok()) return reached.status();
+  if (*needed > kPostgresVersion) return newer(connection, *needed);
+  return Versions{*needed, *reached};
+}
+
+// What is there. Refuses what is not ours. Writes nothing.
+absl::StatusOr<Versions> look(const PostgresConnection& connection) {
   const std::string name = connection.literal(connection.settings().schema);
   const auto relations = connection.integer(absl::StrCat(
       "SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid=c.relnamespace WHERE n.nspname=", name));
-  if (!relations.ok() || *relations == 0) return relations;
+  if (!relations.ok()) return relations.status();
+  if (*relations == 0) return Versions{};
   const auto columns = connection.integer(absl::StrCat(
       "SELECT count(*) FROM pg_attribute AS a JOIN pg_class AS c ON c.oid=a.attrelid JOIN pg_namespace AS n ON "
       "n.oid=c.relnamespace WHERE c.relname='history' AND a.attname IN ('product', 'version', 'last_sequence') AND "
       "n.nspname=",
       name));
-  if (!columns.ok()) return columns;
+  if (!columns.ok()) return columns.status();
   if (*columns != 3) return another_application(connection);
   // By its whole name: who may not look into the schema is told so.
   const std::string history = absl::StrCat(connection.identifier(connection.settings().schema), ".history");
   const auto product = connection.text(absl::StrCat("SELECT CAST(product AS TEXT) FROM ", history));
   if (!product.ok()) return product.status();
   if (*product != "plumbline") return another_application(connection);
-  const auto version = connection.integer(absl::StrCat("SELECT CAST(version AS BIGINT) FROM ", history));
-  if (version.ok() && *version > kPostgresVersion) return newer(connection, *version);
-  return version;
+  return versions(connection, history);
+}
+
+// To the version after `reached`, with the note of it.
+std::string migration(std::int64_t reached, const std::string& schema) {
+  const Migration& next = kVersions[reached];
+  std::string sql = absl::StrReplaceAll(next.sql, {{"@", schema}});
+  if (!next.adds_only) absl::StrAppend(&sql, "UPDATE ", schema, ".history SET version=", reached + 1, ";");
+  if (reached + 1 >= kReachedSince) absl::StrAppend(&sql, "UPDATE ", schema, ".history SET reached=", reached + 1);
+  return sql;
 }
 
 }  // namespace
 
 absl::Status upgrade_postgres(const PostgresConnection& connection) {
-  auto version = look(connection);
+  auto found = look(connection);
   const std::string schema = connection.identifier(connection.settings().schema);
-  while (version.ok() && *version < kPostgresVersion) {
+  while (found.ok() && found->reached < kPostgresVersion) {
     if (auto begun = connection.begin_write(); !begun.ok()) return begun;
-    version = look(connection);  // Another daemon may have been first.
-    absl::Status changed = version.status();
-    if (version.ok() && *version < kPostgresVersion) {
-      changed = connection.run(absl::StrCat(absl::StrReplaceAll(kVersions[*version], {{"@", schema}}), "UPDATE ",
-                                            schema, ".history SET version=", *version + 1));
-    }
+    found = look(connection);  // Another daemon may have been first.
+    absl::Status changed = found.status();
+    if (found.ok() && found->reached < kPostgresVersion) changed = connection.run(migration(found->reached, schema));
     if (changed.ok()) changed = connection.commit();
     if (!changed.ok()) {
       connection.roll_back().IgnoreError();
@@ -258,15 +291,19 @@ absl::Status upgrade_postgres(const PostgresConnection& connection) {
                           absl::StrCat("the schema \"", connection.settings().schema,
                                        "\" cannot be brought to version ", kPostgresVersion, ": ", changed.message()));
     }
-    version = look(connection);
+    found = look(connection);
   }
-  return version.status();
+  return found.status();
 }
 
 absl::Status check_postgres_version(const PostgresConnection& connection) {
-  const auto version = connection.integer("SELECT version FROM history");
-  if (!version.ok()) return version.status();
-  if (*version != kPostgresVersion) return newer(connection, *version);
+  const auto found = versions(connection, "history");
+  if (!found.ok()) return found.status();
+  if (found->reached < kPostgresVersion) {
+    return absl::UnavailableError(absl::StrCat(connection.name(), ": the schema \"", connection.settings().schema,
+                                               "\" was put back to format version ", found->reached,
+                                               " under a daemon of version ", kPostgresVersion));
+  }
   return absl::OkStatus();
 }
 

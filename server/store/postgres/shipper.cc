@@ -197,11 +197,13 @@ absl::Status Shipper::begin() {
   if (PQbackendPID(connection_.raw()) != joined_) {
     // A session that was made in between has not our identity.
     checked = absl::UnavailableError(absl::StrCat(connection_.name(), ": the connection was lost"));
-    joined_ = 0;
   } else {
     checked = check_postgres_version(connection_);
   }
-  if (!checked.ok()) connection_.roll_back().IgnoreError();
+  if (!checked.ok()) {
+    joined_ = 0;  // The next attempt looks at the tables again.
+    connection_.roll_back().IgnoreError();
+  }
   return checked;
 }
 

@@ -135,6 +135,26 @@ TEST_F(Postgres, ANewerVersionIsRefusedAndUntouched) {
   EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), 1000);
 }
 
+// What an older daemon finds where a newer one only added something: it neither changes that nor misses it.
+TEST_F(Postgres, TablesThatOnlyHaveMoreAreWrittenAsBefore) {
+  open();
+  ASSERT_TRUE(append(*store_, to_proto(sample_verdict("a", 1))).ok());
+  ASSERT_TRUE(beside_->run("UPDATE history SET reached=1000; CREATE TABLE what_comes_next(value TEXT)").ok());
+  EXPECT_TRUE(append(*store_, to_proto(sample_verdict("a", 2))).ok()) << "while it runs";
+  store_.reset();
+  open();
+  EXPECT_TRUE(append(*store_, to_proto(sample_verdict("a", 3))).ok()) << "and from its start on";
+  EXPECT_EQ(listed_steps(*store_, {}), (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(*beside_->integer("SELECT CAST(reached AS BIGINT) FROM history"), 1000);
+}
+
+// Daemons of version 4 look for that number alone, and write beside newer ones.
+TEST_F(Postgres, VersionFiveLeavesTheNumberThatDaemonsOfVersionFourLookFor) {
+  open();
+  EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), 4);
+  EXPECT_EQ(*beside_->integer("SELECT CAST(reached AS BIGINT) FROM history"), kPostgresVersion);
+}
+
 // Version 1 had a step's trace id within its message alone.
 TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
   open();
@@ -150,10 +170,11 @@ TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
                   ->run("ALTER TABLE verdicts DROP COLUMN trace_id; ALTER TABLE errors DROP COLUMN trace_id;"
                         "ALTER TABLE verdicts DROP COLUMN node; ALTER TABLE errors DROP COLUMN node;"
                         "ALTER TABLE runs DROP COLUMN node;"
-                        "ALTER TABLE history DROP COLUMN id; DROP TABLE nodes; UPDATE history SET version=1")
+                        "ALTER TABLE history DROP COLUMN id; ALTER TABLE history DROP COLUMN reached; DROP TABLE nodes;"
+                        "UPDATE history SET version=1")
                   .ok());
   open();
-  EXPECT_EQ(*beside_->integer("SELECT CAST(version AS BIGINT) FROM history"), kPostgresVersion);
+  EXPECT_EQ(*beside_->integer("SELECT CAST(reached AS BIGINT) FROM history"), kPostgresVersion);
   v1::Filter filter;
   filter.set_trace_id(traces[0]);
   EXPECT_EQ(listed_steps(*store_, filter), std::vector<std::int64_t>{0});

@@ -258,9 +258,23 @@ TEST_F(Shipping, AHistoryOfANewerVersionIsRefusedAndTheDaemonGoesOn) {
   EXPECT_TRUE(absl::StrContains(node.why(), "newer plumblined")) << node.why();
   fill(node, "a", 0, 5);
   EXPECT_EQ(*beside->integer("SELECT count(*) FROM verdicts"), 0);
-  ASSERT_TRUE(beside->run(absl::StrCat("UPDATE history SET version=", kPostgresVersion)).ok());
+  ASSERT_TRUE(beside->run("UPDATE history SET version=4").ok());
   ASSERT_TRUE(node.shipped());
   EXPECT_EQ(steps()["a"], upto(5));
+}
+
+TEST_F(Shipping, ASchemaThatWasPutBackIsBroughtToOursAgain) {
+  shared();
+  Node node(engine_.options.schema);
+  node.open();
+  fill(node, "a", 0, 2);
+  ASSERT_TRUE(node.shipped());
+  const auto beside = server_.connect(engine_.options.schema);
+  ASSERT_TRUE(beside->run("ALTER TABLE history DROP COLUMN reached").ok());
+  fill(node, "a", 2, 4);
+  ASSERT_TRUE(node.shipped());
+  EXPECT_EQ(steps()["a"], upto(4));
+  EXPECT_EQ(*beside->integer("SELECT CAST(reached AS BIGINT) FROM history"), kPostgresVersion);
 }
 
 TEST_F(Shipping, AnotherProductsTablesAreRefusedAndTheDaemonGoesOn) {
