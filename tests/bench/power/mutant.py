@@ -3,8 +3,9 @@
 To add one, override the method that holds the formula (below a line `@mutant("what is wrong")`) and change as little
 as possible. The fault is where the texts of the two methods differ: a verdict has located it when its suspect is one of
 these lines, in the mutant's method or, for something left out, in the reference's. Where no operation of these lines is
-wrong in itself (a view, an argument, a detached gradient), it shows in the first operation that uses their result: name
-that operation's method in `first_use`.
+wrong in itself (a view, an argument, a condition the other way round), it shows in the first operation that uses their
+result; where a call is left out with its parameter, in the first operation within it. Name that operation's method in
+`first_use`.
 """
 
 import difflib

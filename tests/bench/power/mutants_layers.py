@@ -172,13 +172,13 @@ class _(GPT):
         return x.reshape(x.shape[0], x.shape[2], -1)
 
 
-@mutant("attention: groups of heads tiled instead of repeated")
+@mutant("attention: groups of heads tiled instead of repeated", first_use=("scores",))
 class _(Llama):
     def repeat_groups(self, x: Tensor) -> Tensor:
         return x.repeat(1, self.heads // self.groups, 1, 1)
 
 
-@mutant("attention: the values are the keys")
+@mutant("attention: the values are the keys", first_use=("linear",))
 class _(GPT):
     def attention(self, x: Tensor, w: nn.ParameterDict) -> Tensor:
         q = self.place(self.split_heads(self.linear(x, w["q"]), self.heads))
@@ -326,7 +326,7 @@ class _(GPTWithDropout):
         return x * kept / DROPOUT
 
 
-@mutant("dropout: kept values are dropped and the other way round")
+@mutant("dropout: kept values are dropped and the other way round", first_use=("dropout",))
 class _(GPTWithDropout):
     def dropout(self, x: Tensor) -> Tensor:
         kept = torch.rand_like(x) < DROPOUT

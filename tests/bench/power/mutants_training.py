@@ -47,7 +47,7 @@ class _(GPT):
         return x + self.feed_forward(self.norm(x, w["gain_2"], w["bias_2"]), w)
 
 
-@mutant("no final norm")
+@mutant("no final norm", first_use=("layer_norm",))
 class _(GPT):
     def logits(self, x: Tensor) -> Tensor:
         return x @ self.head.T
