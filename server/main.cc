@@ -306,7 +306,8 @@ absl::Status read_flags(DaemonOptions* options) {
   }
   if (store_keep->golden.any()) {
     return absl::InvalidArgumentError(
-        "--store-retention: expected verdicts, errors or runs, found golden: golden runs stay on their node");
+        "--store-retention: expected verdicts, errors or runs, found golden: a golden run goes with the one on its "
+        "node (plumb golden remove)");
   }
   options->store_keep = store_keep->retention;
   const std::string users = absl::GetFlag(FLAGS_store_users);

@@ -31,6 +31,7 @@ constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::uint32_t kRecordBytesMax = 1u << 30;
 constexpr std::size_t kStepsNamedMax = 8;
+constexpr char kGolden[] = ".golden", kShipped[] = ".shipped";
 
 struct File {
   int descriptor = -1;
@@ -125,7 +126,7 @@ std::string called(const std::string& name) { return StrCat("golden run '", name
 }  // namespace
 
 std::string GoldenStore::path(const std::string& project, const std::string& name) const {
-  return (fs::path(directory_) / StrCat("p_", project) / StrCat("g_", name, ".golden")).string();
+  return (fs::path(directory_) / StrCat("p_", project) / StrCat("g_", name, kGolden)).string();
 }
 
 absl::StatusOr<GoldenStore::Golden> GoldenStore::scan(const std::string& path, const std::string& what, bool exported) {
@@ -203,6 +204,7 @@ absl::Status GoldenStore::begin(const v1::GoldenHeader& header, const std::strin
   if (error) return absl::UnavailableError(StrCat("cannot create ", file, ": ", error.message()));
   if (auto synced = sync_directories(fs::path(file).parent_path().string(), directory_); !synced.ok()) return synced;
   known_[file] = {header, owner, {}, bytes.size()};
+  ++changes_;
   return absl::OkStatus();
 }
 
@@ -219,6 +221,7 @@ absl::Status GoldenStore::append(const std::string& project, const std::string& 
   if (auto written = write_at(grown, (*golden)->end, bytes, file); !written.ok()) return written;
   (*golden)->offsets[{step.rank, step.step}] = (*golden)->end;
   (*golden)->end += bytes.size();
+  ++changes_;
   return absl::OkStatus();
 }
 
@@ -227,6 +230,13 @@ absl::StatusOr<std::string> GoldenStore::owner_of(const std::string& project, co
   const auto golden = find(project, name);
   if (!golden.ok()) return golden.status();
   return (*golden)->owner;
+}
+
+absl::StatusOr<std::string> GoldenStore::run_of(const std::string& project, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto golden = find(project, name);
+  if (!golden.ok()) return golden.status();
+  return (*golden)->header.run();
 }
 
 absl::StatusOr<std::shared_ptr<const GoldenStep>> GoldenStore::load(const std::string& project, const std::string& name,
@@ -277,29 +287,59 @@ v1::GoldenSummary GoldenStore::summary_of(const Golden& golden) {
   return summary;
 }
 
-std::vector<v1::GoldenSummary> GoldenStore::list(const std::string& project) {
-  const std::lock_guard lock(mutex_);
-  std::set<std::pair<std::string, std::string>> names;
+std::vector<GoldenStore::Name> GoldenStore::names(bool shipped) const {
+  std::set<Name> names;
   std::error_code error;
   for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end; it.increment(error)) {
     const std::string parent = it->path().parent_path().filename().string(), stem = it->path().stem().string();
-    if (it->path().extension() != ".golden" || parent.rfind("p_", 0) != 0 || stem.rfind("g_", 0) != 0) continue;
-    if (project.empty() || parent.substr(2) == project) names.insert({parent.substr(2), stem.substr(2)});
+    const std::string extension = it->path().extension().string();
+    if (extension != kGolden && !(shipped && extension == kShipped)) continue;
+    if (parent.rfind("p_", 0) != 0 || stem.rfind("g_", 0) != 0) continue;
+    names.insert({parent.substr(2), stem.substr(2)});
   }
+  return {names.begin(), names.end()};
+}
+
+std::string GoldenStore::shipped_path(const Name& of) const {
+  return fs::path(path(of.project, of.name)).replace_extension(kShipped).string();
+}
+
+std::vector<v1::GoldenSummary> GoldenStore::list(const std::string& project) {
+  const std::lock_guard lock(mutex_);
   std::vector<v1::GoldenSummary> all;
-  for (const auto& [owner, name] : names) {
+  for (const Name& name : names()) {
+    if (!project.empty() && name.project != project) continue;
     v1::GoldenSummary summary;
-    const auto golden = find(owner, name);
+    const auto golden = find(name.project, name.name);
     if (golden.ok()) {
       summary = summary_of(**golden);
     } else {
       summary.set_error(std::string(golden.status().message()));
     }
-    summary.mutable_header()->set_project(owner);  // An imported file keeps the header that it was exported with.
-    summary.mutable_header()->set_name(name);
+    summary.mutable_header()->set_project(name.project);  // An imported file keeps the header of its export.
+    summary.mutable_header()->set_name(name.name);
     all.push_back(std::move(summary));
   }
   return all;
+}
+
+absl::StatusOr<GoldenStore::Stretch> GoldenStore::read(const Name& of, std::uint64_t from, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto golden = find(of.project, of.name);
+  if (!golden.ok()) return golden.status();
+  const std::uint64_t begin = std::max<std::uint64_t>(from, kMagicBytes), end = (*golden)->end;
+  Stretch stretch{(*golden)->header, (*golden)->owner, {}, begin};
+  stretch.header.set_project(of.project);
+  stretch.header.set_name(of.name);
+  const File file(path(of.project, of.name), O_RDONLY);
+  for (std::uint64_t next = 0; stretch.through < end && stretch.through - begin < bytes; stretch.through = next) {
+    v1::GoldenRecord record;
+    if (file.descriptor < 0 || read_record(file, end, stretch.through, &record, &next) != Read::kWhole) {
+      return absl::DataLossError(StrCat(called(of.name), " is damaged: at byte ", stretch.through));
+    }
+    if (record.has_step()) stretch.steps.push_back(std::move(*record.mutable_step()));
+  }
+  return stretch;
 }
 
 absl::Status GoldenStore::export_to(const std::string& project, const std::string& name, const Sink& sink) {
@@ -373,6 +413,7 @@ absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, c
     fs::remove(copy, error);
     return written;
   }
+  ++changes_;
   golden->owner = owner;
   v1::GoldenSummary summary = summary_of(*golden);
   summary.mutable_header()->set_project(into);
@@ -403,6 +444,7 @@ std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std:
     total -= oldest.bytes;
     known_.erase(oldest.path.string());
     fs::remove(oldest.path, error);
+    fs::remove(fs::path(oldest.path).replace_extension(kShipped), error);
     kept.erase(kept.begin());
     ++removed;
   }
@@ -415,7 +457,10 @@ absl::Status GoldenStore::remove(const std::string& project, const std::string& 
   const std::string file = path(project, name);
   known_.erase(file);
   std::error_code error;
-  if (fs::remove(file, error)) return absl::OkStatus();
+  if (fs::remove(file, error)) {
+    ++changes_;
+    return absl::OkStatus();
+  }
   return absl::NotFoundError(StrCat("there is no ", called(name), " in project ", project));
 }
 

@@ -43,6 +43,8 @@ class GoldenStore {
   absl::Status append(const std::string& project, const std::string& name, const GoldenStep& step);
   // Whose it is; empty: that is not known. NOT_FOUND: no such golden run.
   absl::StatusOr<std::string> owner_of(const std::string& project, const std::string& name);
+  // Which run recorded it, "job/run". NOT_FOUND.
+  absl::StatusOr<std::string> run_of(const std::string& project, const std::string& name);
   // NOT_FOUND: no such golden run, or it does not hold the step.
   absl::StatusOr<std::shared_ptr<const GoldenStep>> load(const std::string& project, const std::string& name,
                                                          std::int32_t rank, std::int64_t step);
@@ -57,6 +59,25 @@ class GoldenStore {
                                            const std::string& owner,
                                            const std::function<absl::Status(const std::string& project)>& may);
   absl::Status remove(const std::string& project, const std::string& name);  // NOT_FOUND
+
+  struct Name {
+    std::string project, name;
+    auto operator<=>(const Name&) const = default;
+  };
+  // In order; `shipped`: also of those that are not there any more, of which a history is to be told (golden_outbox.h).
+  std::vector<Name> names(bool shipped = false) const;
+  std::string shipped_path(const Name& of) const;
+  // Grows with each change.
+  std::uint64_t changes() const { return changes_; }
+  struct Stretch {
+    v1::GoldenHeader header;  // With the project and name that it has here.
+    std::string owner;
+    std::vector<v1::GoldenStep> steps;  // In the order in which they were recorded.
+    std::uint64_t through = 0;          // Where the next record begins.
+  };
+  // The steps in the records from `from` on (0: the first), in about `bytes` of them, but one at least. NOT_FOUND;
+  // DATA_LOSS.
+  absl::StatusOr<Stretch> read(const Name& of, std::uint64_t from, std::uint64_t bytes);
 
   // Removes golden runs that were not written since `time`, then the least recently written ones until at most `count`
   // of them and `bytes` are left (0: no limit). How many.
@@ -80,7 +101,7 @@ class GoldenStore {
   const std::uint64_t reserve_;
   std::mutex mutex_;
   std::map<std::string, Golden> known_;  // The key is the path.
-  std::atomic<std::uint64_t> imports_ = 0;
+  std::atomic<std::uint64_t> imports_ = 0, changes_ = 0;
 };
 
 }  // namespace plumbline

@@ -97,8 +97,8 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
   open.ranks_here.assign(request->ranks_here().begin(), request->ranks_here().end());
   open.replicated = request->replicated();
   const auto failed = [reactor](const absl::Status& fault) { reactor->Finish(to_grpc_status(fault)); };
-  const auto work = [this, open, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
-                     caller = *caller]() mutable {
+  const auto work = [this, reactor, response, client = request->client_version().substr(0, kClientBytesMax),
+                     caller = *caller](RunRegistry::Request open, const SharedOrigin& shared) {
     std::shared_ptr<Run> run;
     std::string field;
     const auto wrong_run = [&](const absl::Status& status) {
@@ -118,7 +118,7 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
       if (!memory.ok()) return reactor->Finish(to_grpc_status(memory.status()));
       open.memory = *std::move(memory);
     }
-    if (const auto wrong = check_golden(caller, open)) return reactor->Finish(to_grpc_status(wrong));
+    if (const auto wrong = check_golden(caller, open, shared)) return reactor->Finish(to_grpc_status(wrong));
     if (const auto wrong = parts_.runs->open(open, &run)) {
       wrong_run(absl::Status(wrong.code, wrong.message()));
       return reactor->Finish(to_grpc_status(wrong));
@@ -149,8 +149,19 @@ grpc::ServerUnaryReactor* AuditService::OpenJob(grpc::CallbackServerContext* con
     };
     parts_.store->open_run(run->identity, run->owner, client, opened);
   };
-  parts_.disk->post(work, failed);
+  const auto on_disk = [this, open, work, failed](const SharedOrigin& shared) {
+    parts_.disk->post([work, open, shared] { work(open, shared); }, failed);
+  };
+  if (parts_.shared_golden == nullptr || (open.golden.empty() && open.record_golden.empty())) {
+    on_disk(absl::UnavailableError("no history is shared"));
+  } else {
+    parts_.asking->post([this, open, on_disk] { on_disk(shared_origin(open)); }, failed);
+  }
   return reactor;
+}
+
+AuditService::SharedOrigin AuditService::shared_origin(const RunRegistry::Request& open) const {
+  return parts_.shared_golden->origin(open.identity.project, open.golden.empty() ? open.record_golden : open.golden);
 }
 
 absl::StatusOr<StepMemory> AuditService::remembered(const RunRegistry::Request& open) const {
@@ -186,11 +197,33 @@ absl::Status AuditService::admit(const Caller& caller, RunRegistry::Request* ope
   return absl::OkStatus();
 }
 
-Violation AuditService::check_golden(const Caller& caller, const RunRegistry::Request& open) const {
+Violation AuditService::check_golden(const Caller& caller, const RunRegistry::Request& open,
+                                     const SharedOrigin& shared) const {
+  const std::string& project = open.identity.project;
+  if (!open.record_golden.empty() && shared.ok()) {
+    const std::string run = absl::StrCat(open.identity.job, "/", open.identity.run);
+    if (shared->owner == open.owner && shared->run == run) return {};
+    return {absl::StatusCode::kAlreadyExists, "record_golden",
+            absl::StrCat("golden run '", open.record_golden, "' of the shared history was recorded by run ",
+                         shared->run, ": choose another name, or remove it on its node (plumb golden remove)")};
+  }
   if (open.golden.empty()) return {};
-  const auto owner = parts_.golden->owner_of(open.identity.project, open.golden);
-  if (!owner.ok()) return {owner.status().code(), "golden", std::string(owner.status().message())};
-  if (parts_.access->sees(caller, open.identity.project, *owner)) return {};
+  const auto owner = parts_.golden->owner_of(project, open.golden);
+  if (absl::IsNotFound(owner.status()) && parts_.shared_golden != nullptr) {
+    if (!shared.ok() && !absl::IsUnavailable(shared.status())) {
+      return {shared.status().code(), "golden", std::string(shared.status().message())};
+    }
+    if (!shared.ok()) {
+      return {
+          absl::StatusCode::kUnavailable, "golden",
+          absl::StrCat(owner.status().message(), " here, and the shared history is away: ", shared.status().message())};
+    }
+    if (parts_.shared_golden->sees(parts_.access->seen_by(caller), project, *shared)) return {};
+  } else if (!owner.ok()) {
+    return {owner.status().code(), "golden", std::string(owner.status().message())};
+  } else if (parts_.access->sees(caller, project, *owner)) {
+    return {};
+  }
   return {absl::StatusCode::kPermissionDenied, "golden",
           absl::StrCat("expected a golden run that ", caller.name(), " may see, found '", open.golden,
                        "', which another recorded")};
@@ -203,7 +236,9 @@ Violation AuditService::begin_golden(const Run& run) const {
   header.set_name(run.record_golden);
   header.set_run(absl::StrCat(run.identity.job, "/", run.identity.run));
   header.set_profile(run.profile_name);
-  header.mutable_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
+  const std::int64_t now_us = absl::ToUnixMicros(absl::Now());
+  header.mutable_time()->set_seconds(now_us / 1'000'000);
+  header.mutable_time()->set_nanos(static_cast<std::int32_t>(now_us % 1'000'000 * 1000));
   const absl::Status begun = parts_.golden->begin(header, run.owner);
   if (begun.ok()) return {};
   return {begun.code(), "record_golden", std::string(begun.message())};

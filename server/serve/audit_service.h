@@ -43,6 +43,9 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
     OpenDeviceMemory open_device_memory;  // It opens the memory of clients on this node, and may be empty.
     const Access* access = nullptr;
     ProjectUse* projects = nullptr;  // What each project takes.
+    // Golden runs of other daemons; null: none. It is asked on a thread of its own, since its server may be slow.
+    SharedGolden* shared_golden = nullptr;
+    SerialExecutor* asking = nullptr;
   };
   struct Options {
     std::uint64_t step_bytes_max = 0;
@@ -87,7 +90,10 @@ class AuditService final : public v1::AuditService::WithRawCallbackMethod_Audit<
   absl::StatusOr<StepMemory> remembered(const RunRegistry::Request& open) const;
   // With the disk: whether the caller may open the run, and be compared with what it names. Says whose the run is.
   absl::Status admit(const Caller& caller, RunRegistry::Request* open, std::string* field) const;
-  Violation check_golden(const Caller& caller, const RunRegistry::Request& open) const;
+  // What the shared history says of the golden run that a run names; UNAVAILABLE also where there is none.
+  using SharedOrigin = absl::StatusOr<SharedGolden::Origin>;
+  SharedOrigin shared_origin(const RunRegistry::Request& open) const;
+  Violation check_golden(const Caller& caller, const RunRegistry::Request& open, const SharedOrigin& shared) const;
   Violation begin_golden(const Run& run) const;
   void watch_deadlines();
 

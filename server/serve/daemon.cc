@@ -85,6 +85,8 @@ struct Daemon::State {
   std::unique_ptr<SqlStore> store;
   std::unique_ptr<Sharing> sharing;
   std::unique_ptr<SerialExecutor> disk = std::make_unique<SerialExecutor>();
+  std::unique_ptr<SerialExecutor> asking =
+      std::make_unique<SerialExecutor>();  // The shared history, which may be slow.
   std::unique_ptr<Workers> workers;
   std::unique_ptr<AuditService> audits;
   std::unique_ptr<VerdictService> verdicts;
@@ -286,7 +288,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                                  }});
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
-  auto sharing = Sharing::begin(options, state->store.get());
+  state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
+  auto sharing = Sharing::begin(options, state->store.get(), state->golden.get());
   if (!sharing.ok()) return sharing.status();
   state->sharing = *std::move(sharing);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
@@ -298,7 +301,6 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                                options.disk_reserve_bytes);
   if (!kept.ok()) return kept.status();
   state->kept = *std::move(kept);
-  state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
 
   state->projects = std::make_unique<ProjectUse>(
       [access = state->access.get()](const std::string& project) { return access->quota(project); },
@@ -316,7 +318,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       options.keep);
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
-                          &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory},
+                          &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory,
+                          state->sharing->golden()},
       StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
                             options.memory_bytes / limits::kIngestShare,
                             limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit});
@@ -326,7 +329,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           &state->memory, state->buffers, &state->metrics, state->golden.get(),
                           // A daemon without a CUDA worker keeps off the devices.
                           options.workers.cuda.empty() ? nullptr : cuda_memory_opener(), state->access.get(),
-                          state->projects.get()},
+                          state->projects.get(), state->sharing->golden(), state->asking.get()},
       AuditService::Options{options.memory_bytes / limits::kStepShare,
                             static_cast<std::int64_t>(audit_bytes / sizeof(double)), options.streams_max,
                             options.streams_of_a_user_max, options.open_timeout, options.step_timeout, options.version,
@@ -458,6 +461,7 @@ bool Daemon::drain(absl::Duration timeout) {
   state.verdicts.reset();  // Its threads may be about to leave the histories.
   state.metrics_server.reset();
   state.housekeeping.reset();
+  state.asking.reset();
   state.disk->flush();    // It may still give work to the workers.
   state.workers.reset();  // Waits for the audits that run; what has not started is dropped, and sent again later.
   state.disk->flush();    // Nothing of it speaks to the store any more.

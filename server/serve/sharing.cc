@@ -39,9 +39,10 @@ double age_of(const Backlog& backlog) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Sharing>> Sharing::begin(const DaemonOptions& options, SqlStore* store) {
+absl::StatusOr<std::unique_ptr<Sharing>> Sharing::begin(const DaemonOptions& options, SqlStore* store,
+                                                        GoldenStore* golden) {
   std::unique_ptr<Sharing> sharing(new Sharing());
-  if (auto shared = sharing->share(options, store); !shared.ok()) return shared;
+  if (auto shared = sharing->share(options, store, golden); !shared.ok()) return shared;
   if (auto published = sharing->publish(options, store); !published.ok()) return published;
   return sharing;
 }
@@ -56,11 +57,12 @@ void Sharing::finish(absl::Duration limit) {
   if (publication_ != nullptr) publication_->finish(limit);
 }
 
-absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store) {
+absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden) {
   if (options.store.empty()) return Outbox::close(store);
   auto opened = Outbox::open(options.data_dir, store);
   if (!opened.ok()) return opened.status();
   outbox_ = *std::move(opened);
+  golden_outbox_ = std::make_unique<GoldenOutbox>(golden);
   SharedHistory::Options sharing{.url = options.store,
                                  .host = host_name(),
                                  .version = options.version,
@@ -77,6 +79,7 @@ absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store) {
   sharing.turned_away = [](const std::string& what) {
     log_event(LogLevel::kWarning, "history_turned_away", {{"message", what}});
   };
+  sharing.golden = golden_outbox_.get();
   sharing.retention = options.store_keep;
   sharing.untidy = [](const std::string& why) {
     log_event(LogLevel::kError, "retention_trouble", {{"message", StrCat("--store-retention: ", why)}});

@@ -16,23 +16,26 @@ namespace plumbline {
 class Sharing {
  public:
   // Begins both, as far as the options say, or notes in the history that it is not so. Errors name the flag. `store`
-  // outlives the object.
-  static absl::StatusOr<std::unique_ptr<Sharing>> begin(const DaemonOptions& options, SqlStore* store);
+  // and `golden` outlive the object.
+  static absl::StatusOr<std::unique_ptr<Sharing>> begin(const DaemonOptions& options, SqlStore* store,
+                                                        GoldenStore* golden);
 
   SharedReader* reader() const { return history_ == nullptr ? nullptr : history_->reader(); }  // Null: none is shared.
+  SharedGolden* golden() const { return history_ == nullptr ? nullptr : history_->golden(); }  // The same.
   void show(Metrics* metrics) const;
   // Takes there what there is for at most `limit` each, and then nothing more.
   void finish(absl::Duration limit);
 
  private:
   Sharing() = default;
-  absl::Status share(const DaemonOptions& options, SqlStore* store);
+  absl::Status share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden);
   absl::Status publish(const DaemonOptions& options, SqlStore* store);
   void show_history(Metrics* metrics) const;
   void show_publication(Metrics* metrics) const;
 
   // What ships comes after what it ships from.
   std::unique_ptr<Outbox> outbox_;
+  std::unique_ptr<GoldenOutbox> golden_outbox_;
   std::unique_ptr<PublishCursor> cursor_;
   std::unique_ptr<SharedHistory> history_;
   std::unique_ptr<Publication> publication_;

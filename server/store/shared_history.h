@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/ingest/golden_outbox.h"
+#include "server/store/shared_golden.h"
 #include "server/store/shared_reader.h"
 #include "server/store/ship_trouble.h"
 #include "server/store/sqlite/outbox.h"
@@ -43,11 +45,14 @@ class SharedHistory {
     Retention retention = {};
     absl::Duration tidy_every = absl::Minutes(1);
     std::function<void(const std::string& why)> untidy = {};
+    GoldenOutbox* golden = nullptr;  // Golden runs to ship; null: none. It outlives the history.
   };
 
   virtual ~SharedHistory() = default;  // Ends a statement that runs; an attempt to connect is waited for.
   virtual ShipState state() const = 0;
-  virtual SharedReader* reader() = 0;  // As long as the history.
+  // As long as the history:
+  virtual SharedReader* reader() = 0;
+  virtual SharedGolden* golden() = 0;
   // Ships what there is for at most `limit`, where the history is up, and then nothing more.
   virtual void finish(absl::Duration limit) = 0;
 };

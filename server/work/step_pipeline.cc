@@ -307,9 +307,21 @@ std::string StepPipeline::load_reference(const Step& step, TraceRecord* record) 
   return "";
 }
 
-Violation StepPipeline::load_golden(const Run& run, TraceRecord* record) const {
+Violation StepPipeline::load_golden(const Run& run, TraceRecord* record, std::string* missing) const {
   const StepIdentity& step = record->trace->identity;
+  record->reference_name = StrCat("golden ", run.golden, " step ", step.step);
   auto golden = parts_.golden->load(step.project, run.golden, step.rank, step.step);
+  if (absl::IsNotFound(golden.status()) && parts_.shared_golden != nullptr) {
+    // A run that went from one daemon to another recorded some of its steps there.
+    const auto recorded_by = parts_.golden->run_of(step.project, run.golden);
+    auto there = parts_.shared_golden->load(step.project, run.golden, recorded_by.ok() ? *recorded_by : "", step.rank,
+                                            step.step);
+    if (absl::IsUnavailable(there.status())) {
+      *missing = StrCat("it is not here, and the shared history is away: ", there.status().message());
+      return {};
+    }
+    if (there.ok() || !recorded_by.ok()) golden = std::move(there);
+  }
   if (!golden.ok()) return {golden.status().code(), "golden", std::string(golden.status().message())};
   const std::string foreign = first_foreign_leaf(*record->trace, **golden);
   if (!foreign.empty()) {
@@ -318,7 +330,6 @@ Violation StepPipeline::load_golden(const Run& run, TraceRecord* record) const {
                    ", found others: ", foreign)};
   }
   record->golden = *std::move(golden);
-  record->reference_name = StrCat("golden ", run.golden, " step ", step.step);
   return {};
 }
 
@@ -359,7 +370,7 @@ void StepPipeline::audit_step(Step& step) const {
     record.previous_untouched = run.memory.digests.untouched;
   }
   if (run.reference) made.missing = load_reference(step, &record);
-  if (!run.golden.empty()) made.wrong = load_golden(run, &record);
+  if (!run.golden.empty()) made.wrong = load_golden(run, &record, &made.missing);
   if (made.wrong) return;
   const absl::Time start = steady_now(), deadline = start + options_.audit_timeout;
   const double work_max = options_.work_per_second * absl::ToDoubleSeconds(options_.audit_timeout);

@@ -22,6 +22,7 @@
 #include "server/ingest/trace_store.h"
 #include "server/judge/verdict.h"
 #include "server/metrics/metrics.h"
+#include "server/store/shared_golden.h"
 #include "server/store/store.h"
 #include "server/work/pairing.h"
 #include "server/work/run_registry.h"
@@ -98,7 +99,8 @@ class StepPipeline {
     Workers* workers = nullptr;
     SerialExecutor* disk = nullptr;
     Metrics* metrics = nullptr;
-    MemoryBudget* memory = nullptr;  // All steps that are held are charged to it; null means no budget.
+    MemoryBudget* memory = nullptr;         // All steps that are held are charged to it; null means no budget.
+    SharedGolden* shared_golden = nullptr;  // Golden runs that were recorded elsewhere; null: none.
   };
 
   StepPipeline(Parts parts, Options options);
@@ -185,7 +187,8 @@ class StepPipeline {
   // Fills the record's reference. Why it is missing; empty: it is there.
   std::string load_reference(const Step& step, TraceRecord* record) const;
   // Fills the record's golden step. What is wrong with that otherwise.
-  Violation load_golden(const Run& run, TraceRecord* record) const;
+  // Why it could not be asked for, in `missing`: the history that has it is away.
+  Violation load_golden(const Run& run, TraceRecord* record, std::string* missing) const;
   void record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const;
   void keep_trace(const TraceRecord& record, const std::string& trace_id, Verdict* verdict) const;
   void record_refusal(const StepIdentity& step, Violation violation, Told told, Done done);

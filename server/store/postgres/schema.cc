@@ -205,13 +205,26 @@ constexpr char kVersion5[] = R"sql(
 ALTER TABLE @.history ADD COLUMN reached INTEGER NOT NULL DEFAULT 0;
 )sql";
 
+// Golden runs of all nodes, under the name that each has in its project.
+constexpr char kVersion6[] = R"sql(
+CREATE TABLE @.golden_runs(
+  project TEXT COLLATE "C" NOT NULL, name TEXT COLLATE "C" NOT NULL, run TEXT COLLATE "C" NOT NULL,
+  profile TEXT NOT NULL, owner TEXT COLLATE "C" NOT NULL, node TEXT COLLATE "C" NOT NULL, time_us BIGINT NOT NULL,
+  PRIMARY KEY(project, name));
+CREATE TABLE @.golden_steps(
+  project TEXT COLLATE "C" NOT NULL, name TEXT COLLATE "C" NOT NULL, rank INTEGER NOT NULL, step BIGINT NOT NULL,
+  message BYTEA NOT NULL,
+  PRIMARY KEY(project, name, rank, step),
+  FOREIGN KEY(project, name) REFERENCES @.golden_runs ON DELETE CASCADE);
+)sql";
+
 struct Migration {
   const char* sql;
   // Daemons of the version before go on beside the new tables: it adds what they neither read nor have to write.
   bool adds_only;
 };
-constexpr Migration kVersions[] = {
-    {kVersion1, false}, {kVersion2, false}, {kVersion3, false}, {kVersion4, false}, {kVersion5, true}};
+constexpr Migration kVersions[] = {{kVersion1, false}, {kVersion2, false}, {kVersion3, false},
+                                   {kVersion4, false}, {kVersion5, true},  {kVersion6, true}};
 static_assert(std::size(kVersions) == kPostgresVersion);
 constexpr std::int64_t kReachedSince = 5;
 

@@ -25,9 +25,13 @@ std::string random_name() {
 constexpr absl::Duration kQueryConnectMax = absl::Seconds(2);
 constexpr absl::Duration kQueryStatementMax = absl::Seconds(10);
 
+PostgresSettings query_settings(const SharedHistory::Options& options) {
+  return {options.url, options.schema, std::min(options.connect_timeout, kQueryConnectMax),
+          std::min(options.statement_timeout, kQueryStatementMax)};
+}
+
 SharedReader::Parts make_reader(const SharedHistory::Options& options, const std::string& node) {
-  const PostgresSettings settings{options.url, options.schema, std::min(options.connect_timeout, kQueryConnectMax),
-                                  std::min(options.statement_timeout, kQueryStatementMax)};
+  const PostgresSettings settings = query_settings(options);
   SharedReader::Parts parts;
   for (int i = 0; i < VerdictStore::kReaders; ++i) {
     parts.readers.push_back(std::make_unique<PostgresConnection>(settings));
@@ -63,6 +67,7 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       instance_(random_name()),
       connection_({options_.url, options_.schema, options_.connect_timeout, options_.statement_timeout}),
       reader_(make_reader(options_, outbox->node())),
+      golden_(query_settings(options_), &reader_),
       retention_(make_retention(options_)),
       stop_([this] { return courier_.is_over(); }),
       courier_({"the shipper's thread", options_.retry_min, options_.retry_max, options_.idle_max, options_.lost,
@@ -114,6 +119,7 @@ absl::Status Shipper::ship_all() {
     for (const std::string& what : turned_) options_.turned_away(what);
     for (const std::string& what : shipment->unreadable) options_.turned_away(what);
   }
+  if (auto shipped = ship_golden(); !shipped.ok()) return shipped;
   return connection_.integer("SELECT CAST(version AS BIGINT) FROM history").status();
 }
 
@@ -141,6 +147,7 @@ absl::Status Shipper::join() {
   const auto history = connection_.text("SELECT CAST(id AS TEXT) FROM history");
   if (!history.ok()) return history.status();
   if (auto begun = outbox_->begin(*history); !begun.ok()) return begun;
+  history_ = *history;
   // What was acknowledged is there; an older version shipped without saying so.
   const auto shipped = outbox_->shipped();
   if (!shipped.ok()) return shipped.status();
@@ -248,6 +255,31 @@ absl::Status Shipper::ship(const Shipment& shipment) {
   }();
   if (!all.ok()) connection_.roll_back().IgnoreError();
   return all;
+}
+
+absl::Status Shipper::ship_golden() {
+  if (options_.golden == nullptr) return absl::OkStatus();
+  for (;;) {
+    const auto shipment = options_.golden->next(history_);
+    if (!shipment.ok()) return shipment.status();
+    if (!*shipment) return absl::OkStatus();
+    if (auto begun = begin(); !begun.ok()) return begun;
+    const v1::GoldenHeader& of = (*shipment)->header;
+    absl::Status done = one(absl::StrCat("golden run ", of.project(), "/", of.name()), [&](absl::Status* answer) {
+      return write_golden(connection_, **shipment, outbox_->node(), answer);
+    });
+    if (done.ok()) done = connection_.commit();
+    if (!done.ok()) connection_.roll_back().IgnoreError();
+    if (!done.ok()) return done;
+    if (auto acknowledged = options_.golden->acknowledge(history_, **shipment); !acknowledged.ok()) return acknowledged;
+    {
+      const std::lock_guard lock(mutex_);
+      state_.shipped += turned_.empty() ? (*shipment)->steps.size() : 0;
+      state_.turned_away += turned_.size();
+    }
+    if (!options_.turned_away) continue;
+    for (const std::string& what : turned_) options_.turned_away(what);
+  }
 }
 
 absl::Status Shipper::tell_shipped(std::int64_t through) {

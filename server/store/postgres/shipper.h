@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/store/courier.h"
+#include "server/store/postgres/golden.h"
 #include "server/store/postgres/postgres.h"
 #include "server/store/postgres/retention.h"
 #include "server/store/records.h"
@@ -29,6 +30,7 @@ class Shipper final : public SharedHistory {
 
   ShipState state() const override;
   SharedReader* reader() override { return &reader_; }
+  SharedGolden* golden() override { return &golden_; }
   void finish(absl::Duration limit) override;
 
  private:
@@ -36,6 +38,7 @@ class Shipper final : public SharedHistory {
   absl::Status join();      // Connects, and says who we are; does nothing where that was done in this session.
   absl::Status take_identity();
   absl::Status ship(const Shipment& shipment);
+  absl::Status ship_golden();                       // Until nothing is left.
   absl::Status tell_shipped(std::int64_t through);  // The others, up to which of our sequences verdicts are there.
   absl::Status remove(const Shipment::Removal& removal);
   absl::Status begin();  // A transaction of the session that has joined.
@@ -51,8 +54,10 @@ class Shipper final : public SharedHistory {
   const std::string instance_;  // Of this process: our own session that was cut off is not another daemon.
   const PostgresConnection connection_;
   SharedReader reader_;
+  PostgresGolden golden_;
   std::unique_ptr<SharedRetention> retention_;  // Null: everything is kept.
   std::optional<RecordWriter> writer_;
+  std::string history_;                // Which one it is.
   int joined_ = 0;                     // The session that has joined, by its process on the server; 0: none.
   std::map<std::string, bool> owned_;  // Within a transaction, by run: ours().
   std::vector<std::string> turned_;    // Within a transaction: what it does not take.

@@ -17,13 +17,16 @@
 namespace plumbline {
 
 class Node {
+  static std::string make_folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "plumbline-node-XXXXXX").string();
+    return mkdtemp(pattern.data());
+  }
+  const std::string folder_ = make_folder();  // First: what is public uses it.
+
  public:
   static constexpr std::chrono::seconds kPatience{60};
 
-  explicit Node(const std::string& schema) : schema_(schema) {
-    std::string pattern = (std::filesystem::temp_directory_path() / "plumbline-node-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
+  explicit Node(const std::string& schema) : schema_(schema) {}
   Node(const std::string& schema, const Node& copied) : Node(schema) {
     std::filesystem::copy(copied.folder_, folder_, std::filesystem::copy_options::recursive);
   }
@@ -52,6 +55,8 @@ class Node {
     options.host = "here";
     options.version = "1.0";
     options.same_users = same_users;
+    golden_outbox = std::make_unique<GoldenOutbox>(&golden);
+    options.golden = golden_outbox.get();
     options.retention = retention;
     options.tidy_every = absl::Milliseconds(20);
     options.statement_timeout = statement_timeout;
@@ -79,6 +84,7 @@ class Node {
 
   void close() {
     history.reset();
+    golden_outbox.reset();
     outbox.reset();
     if (store != nullptr) store->unsubscribe(handle_);
     store.reset();
@@ -107,6 +113,8 @@ class Node {
   std::unique_ptr<SqlStore> store;
   std::unique_ptr<Outbox> outbox;
   std::unique_ptr<SharedHistory> history;
+  GoldenStore golden{folder_ + "/golden"};
+  std::unique_ptr<GoldenOutbox> golden_outbox;
   // Of share().
   bool same_users = false;
   Retention retention;
@@ -119,7 +127,6 @@ class Node {
   }
 
   const std::string schema_;
-  std::string folder_;
   std::uint64_t handle_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

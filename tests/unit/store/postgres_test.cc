@@ -166,11 +166,12 @@ TEST_F(Postgres, AnOlderVersionIsBroughtToOurs) {
   }
   ASSERT_TRUE(append_error(*store_, {"default", "a", "run-1", 0, 5}, absl::InternalError("e")).ok());
   store_.reset();
+  ASSERT_TRUE(beside_->run(kBackToVersion4).ok());
   ASSERT_TRUE(beside_
                   ->run("ALTER TABLE verdicts DROP COLUMN trace_id; ALTER TABLE errors DROP COLUMN trace_id;"
                         "ALTER TABLE verdicts DROP COLUMN node; ALTER TABLE errors DROP COLUMN node;"
                         "ALTER TABLE runs DROP COLUMN node;"
-                        "ALTER TABLE history DROP COLUMN id; ALTER TABLE history DROP COLUMN reached; DROP TABLE nodes;"
+                        "ALTER TABLE history DROP COLUMN id; DROP TABLE nodes;"
                         "UPDATE history SET version=1")
                   .ok());
   open();

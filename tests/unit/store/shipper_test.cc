@@ -270,7 +270,7 @@ TEST_F(Shipping, ASchemaThatWasPutBackIsBroughtToOursAgain) {
   fill(node, "a", 0, 2);
   ASSERT_TRUE(node.shipped());
   const auto beside = server_.connect(engine_.options.schema);
-  ASSERT_TRUE(beside->run("ALTER TABLE history DROP COLUMN reached").ok());
+  ASSERT_TRUE(beside->run(kBackToVersion4).ok());
   fill(node, "a", 2, 4);
   ASSERT_TRUE(node.shipped());
   EXPECT_EQ(steps()["a"], upto(4));
