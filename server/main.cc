@@ -28,6 +28,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "commit.h"
+#include "kernels/cpu/blas_check.h"
 #include "kernels/cpu/parallel.h"
 #include "server/access/policy.h"
 #include "server/ingest/limits.h"
@@ -392,6 +393,10 @@ int main(int argc, char** argv) {
     std::printf("plumblined: the configuration is right\n");
     return 0;
   }
+  if (const std::string wrong = plumbline::cpu::wrong_products(); !wrong.empty())
+    return refuse(absl::StrCat("OpenBLAS multiplies wrongly on this processor with its kernels for ",
+                               plumbline::cpu::blas_kernels(), " (", wrong,
+                               "): set OPENBLAS_CORETYPE to others, such as Haswell, or install another version"));
   umask(0077);  // Sockets and files are their owner's.
   allow_descriptors();
   plumbline::cpu::set_threads(options.threads);
@@ -411,8 +416,8 @@ int main(int argc, char** argv) {
   tell(LogLevel::kInfo, "started",
        absl::StrCat("plumblined ", options.version, " listens on ", absl::StrJoin((*daemon)->addresses(), ", "),
                     metrics.empty() ? "" : absl::StrCat(", metrics on ", metrics), "; data in ", options.data_dir,
-                    "; workers ", (*daemon)->workers(), " on ", options.threads, " threads; ",
-                    options.memory_bytes >> 20, " MiB memory; profiles ",
+                    "; workers ", (*daemon)->workers(), " on ", options.threads, " threads, products by OpenBLAS for ",
+                    plumbline::cpu::blas_kernels(), "; ", options.memory_bytes >> 20, " MiB memory; profiles ",
                     absl::StrJoin((*daemon)->profile_names(), ", ")));
   spdlog::default_logger()->flush();
 
