@@ -90,6 +90,11 @@ bool sends_alike(const std::string& kind) {
   return known && known->alike;
 }
 
+bool sends_shares(const std::string& kind) {
+  const auto known = kind_of(kind);
+  return known && known->by_index && known->flat;
+}
+
 Flow flow_of(const CollectiveCall& call, std::size_t index, const std::map<std::size_t, SentTensors>& sent) {
   const auto kind = kind_of(call.kind);
   if (!kind) return {};

@@ -30,6 +30,9 @@ std::optional<CollectiveCall> collective_call(const TraceOp& op);
 // Whether all ranks must send the same number of elements, of one type.
 bool sends_alike(const std::string& kind);
 
+// Whether what a rank sends is one tensor of which each rank gets a share.
+bool sends_shares(const std::string& kind);
+
 struct SentTensors {
   std::map<int, TensorRef> parts;
   std::map<int, std::vector<std::int64_t>> splits;
