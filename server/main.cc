@@ -72,6 +72,10 @@ ABSL_FLAG(
     std::string, store_users, "node",
     "Whose runs of other daemons a caller owns, in the history of --store: \"node\": nobody's, a user or token of "
     "another node is somebody else; \"fleet\": those of his name, since all nodes agree on users and tokens.");
+ABSL_FLAG(
+    absl::Duration, nodes_timeout, absl::Minutes(5),
+    "How long the daemons of a run whose ranks stream to several of them wait for each other's part of a step, in "
+    "the history of --store; beyond, its verdict is INCONCLUSIVE and names the ranks that are missing.");
 ABSL_FLAG(std::string, publish, "",
           "NATS server to whose stream PLUMBLINE verdicts are published: nats://HOST:PORT or, encrypted, "
           "tls://HOST:PORT; several of one cluster with commas. No password: --publish-credentials. Empty: none.");
@@ -311,6 +315,11 @@ absl::Status read_flags(DaemonOptions* options) {
         "node (plumb golden remove)");
   }
   options->store_keep = store_keep->retention;
+  options->nodes_timeout = absl::GetFlag(FLAGS_nodes_timeout);
+  if (options->nodes_timeout <= absl::ZeroDuration() || options->nodes_timeout > absl::Hours(24 * 365)) {
+    return absl::InvalidArgumentError(absl::StrCat("--nodes-timeout: expected more than 0 and at most a year, found ",
+                                                   absl::FormatDuration(options->nodes_timeout)));
+  }
   const std::string users = absl::GetFlag(FLAGS_store_users);
   options->store_users_are_shared = users == "fleet";
   if (users != "fleet" && users != "node") {

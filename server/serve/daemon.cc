@@ -289,7 +289,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
   state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
-  auto sharing = Sharing::begin(options, state->store.get(), state->golden.get());
+  auto sharing = Sharing::begin(options, state->store.get(), state->golden.get(), &state->metrics);
   if (!sharing.ok()) return sharing.status();
   state->sharing = *std::move(sharing);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
@@ -319,7 +319,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
                           &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory,
-                          state->sharing->golden()},
+                          state->sharing->golden(), state->sharing->tell_nodes()},
       StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
                             options.memory_bytes / limits::kIngestShare,
                             limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit});

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/log/log.h"
+#include "server/work/nodes_verdict.h"
 
 namespace plumbline {
 
@@ -40,11 +41,16 @@ double age_of(const Backlog& backlog) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sharing>> Sharing::begin(const DaemonOptions& options, SqlStore* store,
-                                                        GoldenStore* golden) {
+                                                        GoldenStore* golden, Metrics* metrics) {
   std::unique_ptr<Sharing> sharing(new Sharing());
-  if (auto shared = sharing->share(options, store, golden); !shared.ok()) return shared;
+  if (auto shared = sharing->share(options, store, golden, metrics); !shared.ok()) return shared;
   if (auto published = sharing->publish(options, store); !published.ok()) return published;
   return sharing;
+}
+
+std::function<void(NodePartRow)> Sharing::tell_nodes() const {
+  if (outbox_ == nullptr) return {};
+  return [outbox = outbox_.get()](NodePartRow part) { outbox->put(std::move(part)); };
 }
 
 void Sharing::show(Metrics* metrics) const {
@@ -57,7 +63,7 @@ void Sharing::finish(absl::Duration limit) {
   if (publication_ != nullptr) publication_->finish(limit);
 }
 
-absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden) {
+absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden, Metrics* metrics) {
   if (options.store.empty()) return Outbox::close(store);
   auto opened = Outbox::open(options.data_dir, store);
   if (!opened.ok()) return opened.status();
@@ -84,6 +90,11 @@ absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, Golde
   sharing.untidy = [](const std::string& why) {
     log_event(LogLevel::kError, "retention_trouble", {{"message", StrCat("--store-retention: ", why)}});
   };
+  sharing.nodes_timeout = options.nodes_timeout;
+  sharing.judge_nodes = [store, metrics, timeout = options.nodes_timeout](const NodeStep& step) {
+    return judge_nodes(step, timeout, store, metrics);
+  };
+  sharing.unjudged = [](const std::string& why) { log_event(LogLevel::kError, "nodes_unjudged", {{"message", why}}); };
   auto begun = open_shared_history(std::move(sharing), store, outbox_.get());
   if (!begun.ok()) return absl::Status(begun.status().code(), StrCat("--store: ", begun.status().message()));
   history_ = *std::move(begun);

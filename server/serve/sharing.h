@@ -2,6 +2,7 @@
 // (--publish). Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -16,10 +17,12 @@ namespace plumbline {
 class Sharing {
  public:
   // Begins both, as far as the options say, or notes in the history that it is not so. Errors name the flag. `store`
-  // and `golden` outlive the object.
+  // `golden` and `metrics` outlive the object.
   static absl::StatusOr<std::unique_ptr<Sharing>> begin(const DaemonOptions& options, SqlStore* store,
-                                                        GoldenStore* golden);
+                                                        GoldenStore* golden, Metrics* metrics);
 
+  // Takes what other daemons are told of steps whose ranks stream to several; empty: no history is shared.
+  std::function<void(NodePartRow)> tell_nodes() const;
   SharedReader* reader() const { return history_ == nullptr ? nullptr : history_->reader(); }  // Null: none is shared.
   SharedGolden* golden() const { return history_ == nullptr ? nullptr : history_->golden(); }  // The same.
   void show(Metrics* metrics) const;
@@ -28,7 +31,7 @@ class Sharing {
 
  private:
   Sharing() = default;
-  absl::Status share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden);
+  absl::Status share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden, Metrics* metrics);
   absl::Status publish(const DaemonOptions& options, SqlStore* store);
   void show_history(Metrics* metrics) const;
   void show_publication(Metrics* metrics) const;

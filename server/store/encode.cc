@@ -221,7 +221,13 @@ bool parse_id(const std::string& id, StepIdentity* identity) {
   }
   parts.push_back(rest);
   if (parts.size() != 5 || parts[0].empty() || parts[1].empty() || parts[2].empty()) return false;
-  if (!parse_integer(parts[3], &identity->rank) || !parse_integer(parts[4], &identity->step)) return false;
+  // Verdicts of all ranks that stream to several daemons have rank -1.
+  if (parts[3] == "-1") {
+    identity->rank = -1;
+  } else if (!parse_integer(parts[3], &identity->rank)) {
+    return false;
+  }
+  if (!parse_integer(parts[4], &identity->step)) return false;
   identity->project = parts[0];
   identity->job = parts[1];
   identity->run = parts[2];

@@ -46,6 +46,13 @@ class SharedHistory {
     absl::Duration tidy_every = absl::Minutes(1);
     std::function<void(const std::string& why)> untidy = {};
     GoldenOutbox* golden = nullptr;  // Golden runs to ship; null: none. It outlives the history.
+    // Of steps whose ranks stream to several daemons (postgres/node_steps.h): what makes the verdict of all; empty:
+    // this daemon makes none. For so long their parts are waited for; and so long after that any daemon judges them, or
+    // another where the first one has shipped no verdict.
+    JudgeNodes judge_nodes = {};
+    absl::Duration nodes_timeout = absl::Minutes(5), others_judge_after = absl::Seconds(10);
+    absl::Duration judge_lease = absl::Seconds(30);
+    std::function<void(const std::string& why)> unjudged = {};  // Takes why none can be judged.
   };
 
   virtual ~SharedHistory() = default;  // Ends a statement that runs; an attempt to connect is waited for.

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/limits.h"
+#include "server/nodes/part.h"
+#include "server/store/encode.h"
 
 namespace plumbline {
 
@@ -52,6 +54,11 @@ void tell_ranks_here(const std::vector<std::int32_t>& here, std::int32_t ranks, 
   if (verdict->grade == Grade::kProven) verdict->grade = Grade::kFirstOrder;
   absl::StrAppend(&verdict->sentence, " This holds for ", ranks_text(here), " of ", ranks,
                   ", with what came from the others taken as it was received.");
+}
+
+NodePartRow node_part_row(const Run& run, const Verdict& verdict, v1::NodePart* part) {
+  set_verdict(to_proto(verdict), part);
+  return {verdict.identity, run.here, run.ranks, verdict.digest, part->SerializeAsString()};
 }
 
 }  // namespace plumbline

@@ -438,9 +438,9 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
     keep_trace(made->record, step->assembled.trace_id, &verdict);
   }
 
-  if (run.elsewhere()) tell_ranks_here(run.here, run.ranks, &verdict);
-
   auto judged = std::make_shared<JudgedStep>();
+  if (step->part != nullptr) judged->part = node_part_row(run, verdict, step->part.get());
+  if (run.elsewhere()) tell_ranks_here(run.here, run.ranks, &verdict);
   if (!step->given) judged->memory = to_bytes(run.memory);
   judged->wire = to_proto(verdict);
   judged->wire.set_trace_id(step->assembled.trace_id);
@@ -454,6 +454,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 
 void StepPipeline::store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged) {
   enter(*step, Stage::kStoring);
+  if (judged->part) parts_.tell_nodes(*judged->part);
   parts_.store->append(
       judged->wire, told_by(step->assembled).missed, judged->memory, [this, step, judged](const absl::Status& status) {
         const absl::Status fault = contained("a stored verdict's answer", [&] { stored(step, judged, status); });

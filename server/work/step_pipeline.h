@@ -34,6 +34,9 @@
 namespace plumbline {
 
 struct Joined;
+namespace v1 {
+class NodePart;
+}
 
 // What a client says of a step beside what the step did.
 struct Told {
@@ -101,6 +104,9 @@ class StepPipeline {
     Metrics* metrics = nullptr;
     MemoryBudget* memory = nullptr;         // All steps that are held are charged to it; null means no budget.
     SharedGolden* shared_golden = nullptr;  // Golden runs that were recorded elsewhere; null: none.
+    // Takes what other daemons are told of a step some of whose run's ranks stream to them, before its verdict is
+    // stored; empty: they share no history.
+    std::function<void(NodePartRow)> tell_nodes = {};
   };
 
   StepPipeline(Parts parts, Options options);
@@ -153,6 +159,7 @@ class StepPipeline {
     std::vector<Waiter> waiters;
     std::vector<MemoryBudget::Reservation> of_ranks;  // What their traces hold, which the joined one shares.
     std::optional<Verdict> given;                     // Without an audit: the ranks' traces make no step.
+    std::shared_ptr<v1::NodePart> part;               // Where other daemons are told of it.
     double memory_share = 0;
     StepUnderWay::Stage stage = StepUnderWay::Stage::kAdmitted;  // Guarded by the pipeline's mutex_, as `since` is.
     absl::Time since = absl::Now();

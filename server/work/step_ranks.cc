@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "server/ingest/join.h"
 #include "server/ingest/shards.h"
+#include "server/nodes/part.h"
 #include "server/work/steady.h"
 #include "server/work/step_pipeline.h"
 
@@ -189,6 +190,9 @@ void StepPipeline::close_group(const std::string& id, const std::string& missing
   step->assembled.trace = std::move(unjoined);
   if (missing.empty()) return join(step, std::move(traces), std::move(waiters));
   step->given = without_ranks(missing, missing_because);
+  // Nothing is asked of what crossed while ranks are missing.
+  if (first.run->elsewhere() && parts_.tell_nodes)
+    step->part = std::make_shared<v1::NodePart>(part_without_calls(traces, missing, first.run->ranks));
   admit(step, std::move(waiters));
 }
 
@@ -214,16 +218,17 @@ void StepPipeline::join(const std::shared_ptr<Step>& step, std::vector<std::shar
   step->of_ranks.push_back(std::move(memory));
 
   auto joined = std::make_shared<Joined>();
+  if (step->run->elsewhere() && parts_.tell_nodes) step->part = std::make_shared<v1::NodePart>();
   Workers::Task task;
   task.job = StrCat(trace.identity.project, "/", trace.identity.job);
   task.run = trace.identity.run_id();
   task.owner = step->run->owner;
   task.bytes = wholes;
   task.multiplications = static_cast<double>(wholes);  // Each byte is copied.
-  task.compute = [joined, traces = std::move(traces), ranks = step->run->ranks, replicated = step->run->replicated,
-                  metrics = parts_.metrics] {
+  task.compute = [joined, traces = std::move(traces), run = step->run, part = step->part, metrics = parts_.metrics] {
     const absl::Time begin = steady_now();
-    *joined = join_ranks(traces, replicated, ranks);
+    *joined = join_ranks(traces, run->replicated, run->ranks);
+    if (part != nullptr) *part = make_part(traces, run->ranks, run->replicated, *run->profile);
     if (metrics != nullptr) metrics->add_join(absl::ToDoubleSeconds(steady_now() - begin));
   };
   task.finish = [this, step, joined](const Workers::Ran& ran) {

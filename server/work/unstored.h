@@ -8,9 +8,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "server/judge/verdict.h"
+#include "server/store/node_part.h"
 #include "server/store/store.h"
 
 namespace plumbline {
@@ -19,6 +21,8 @@ struct JudgedStep {
   VerdictRecord wire;
   Verdict verdict;     // The same, for the metrics.
   std::string memory;  // What the run remembers once it is stored; empty: what it did before.
+  // What other daemons are told of it, where ranks of its run stream to them.
+  std::optional<NodePartRow> part = std::nullopt;
 };
 
 class Unstored {

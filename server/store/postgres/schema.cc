@@ -218,13 +218,31 @@ CREATE TABLE @.golden_steps(
   FOREIGN KEY(project, name) REFERENCES @.golden_runs ON DELETE CASCADE);
 )sql";
 
+// Steps whose ranks stream to several daemons, until they have one verdict (node_steps.h).
+constexpr char kVersion7[] = R"sql(
+CREATE TABLE @.node_steps(
+  project TEXT COLLATE "C" NOT NULL, job TEXT COLLATE "C" NOT NULL, run TEXT COLLATE "C" NOT NULL,
+  step BIGINT NOT NULL, ranks_of_run INTEGER NOT NULL, first_us BIGINT NOT NULL, ready_us BIGINT,
+  closed BOOLEAN NOT NULL DEFAULT FALSE, judge TEXT COLLATE "C" NOT NULL DEFAULT '',
+  judged_until_us BIGINT NOT NULL DEFAULT 0, fault TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY(project, job, run, step)) WITH (fillfactor=50);
+CREATE TABLE @.node_parts(
+  project TEXT COLLATE "C" NOT NULL, job TEXT COLLATE "C" NOT NULL, run TEXT COLLATE "C" NOT NULL,
+  step BIGINT NOT NULL, rank INTEGER NOT NULL, ranks INTEGER[] NOT NULL, node TEXT COLLATE "C" NOT NULL,
+  owner TEXT COLLATE "C" NOT NULL, digest TEXT COLLATE "C" NOT NULL, part BYTEA NOT NULL,
+  PRIMARY KEY(project, job, run, step, rank),
+  FOREIGN KEY(project, job, run, step) REFERENCES @.node_steps ON DELETE CASCADE);
+CREATE INDEX node_parts_by_node ON @.node_parts(node);
+)sql";
+
 struct Migration {
   const char* sql;
   // Daemons of the version before go on beside the new tables: it adds what they neither read nor have to write.
   bool adds_only;
 };
 constexpr Migration kVersions[] = {{kVersion1, false}, {kVersion2, false}, {kVersion3, false},
-                                   {kVersion4, false}, {kVersion5, true},  {kVersion6, true}};
+                                   {kVersion4, false}, {kVersion5, true},  {kVersion6, true},
+                                   {kVersion7, true}};
 static_assert(std::size(kVersions) == kPostgresVersion);
 constexpr std::int64_t kReachedSince = 5;
 

@@ -54,6 +54,21 @@ std::unique_ptr<SharedRetention> make_retention(const SharedHistory::Options& op
                                options.untidy});
 }
 
+std::unique_ptr<NodeSteps> make_nodes(const SharedHistory::Options& options, const std::string& node) {
+  if (!options.judge_nodes) return nullptr;
+  NodeSteps::Options nodes;
+  nodes.settings = {options.url, options.schema, options.connect_timeout, options.statement_timeout};
+  nodes.node = node;
+  nodes.judge = options.judge_nodes;
+  nodes.deadline = options.nodes_timeout;
+  nodes.others_after = options.others_judge_after;
+  nodes.lease = options.judge_lease;
+  nodes.every = std::min(nodes.every, options.idle_max);
+  nodes.idle = options.idle_max;
+  nodes.trouble = options.unjudged;
+  return std::make_unique<NodeSteps>(std::move(nodes));
+}
+
 std::string name(const StepIdentity& run) {
   return absl::StrCat(run.project, "/", run.job, "/", run.run, "/", run.rank);
 }
@@ -69,6 +84,7 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       reader_(make_reader(options_, outbox->node())),
       golden_(query_settings(options_), &reader_),
       retention_(make_retention(options_)),
+      nodes_(make_nodes(options_, outbox->node())),
       stop_([this] { return courier_.is_over(); }),
       courier_({"the shipper's thread", options_.retry_min, options_.retry_max, options_.idle_max, options_.lost,
                 options_.back},
@@ -83,6 +99,7 @@ void Shipper::finish(absl::Duration limit) {
   courier_.end_by(Courier::Clock::now() +
                   (courier_.delivery().up ? absl::ToChronoNanoseconds(limit) : std::chrono::nanoseconds(0)));
   courier_.wait();
+  nodes_.reset();  // The courier wakes it.
 }
 
 ShipState Shipper::state() const {
@@ -110,6 +127,7 @@ absl::Status Shipper::ship_all() {
     if (shipment->empty()) break;
     if (auto shipped = ship(*shipment); !shipped.ok()) return shipped;
     if (auto acknowledged = outbox_->acknowledge(*shipment); !acknowledged.ok()) return acknowledged;
+    if (!shipment->parts.empty() && nodes_ != nullptr) nodes_->wake();
     {
       const std::lock_guard lock(mutex_);
       state_.shipped += shipment->records() - turned_.size();
@@ -250,6 +268,13 @@ absl::Status Shipper::ship(const Shipment& shipment) {
       const auto write = [&](Answer) { return writer_->gap(gap.step, gap.missed); };
       if (auto written = one(gap.step.id(), write); !written.ok()) return written;
     }
+    for (const Shipment::Part& part : shipment.parts) {
+      const auto own = ours(part.row.step, part.owner, absl::ToUnixMicros(absl::Now()));
+      if (!own.ok()) return own.status();
+      if (!*own) continue;
+      const auto write = [&](Answer answer) { return store_node_part(connection_, part.row, part.owner, answer); };
+      if (auto written = one(part.row.step.id(), write); !written.ok()) return written;
+    }
     if (auto told = tell_shipped(shipment.through); !told.ok()) return told;
     return connection_.commit();
   }();
@@ -336,6 +361,8 @@ absl::Status Shipper::remove(const Shipment::Removal& removal) {
       more = first.status();
     } else if (first.ok() && *first && **first == removal.owner) {
       more = remove_some(connection_, removal.run);
+      const absl::Status forgotten = forget_node_steps(connection_, removal.run);
+      if (more.ok() && !forgotten.ok()) more = forgotten;
     }
     const absl::Status ended = more.ok() ? connection_.commit() : more.status();
     if (!ended.ok()) connection_.roll_back().IgnoreError();

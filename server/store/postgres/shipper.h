@@ -11,6 +11,7 @@
 
 #include "server/store/courier.h"
 #include "server/store/postgres/golden.h"
+#include "server/store/postgres/node_steps.h"
 #include "server/store/postgres/postgres.h"
 #include "server/store/postgres/retention.h"
 #include "server/store/records.h"
@@ -56,6 +57,7 @@ class Shipper final : public SharedHistory {
   SharedReader reader_;
   PostgresGolden golden_;
   std::unique_ptr<SharedRetention> retention_;  // Null: everything is kept.
+  std::unique_ptr<NodeSteps> nodes_;            // Null: this daemon judges no step of several.
   std::optional<RecordWriter> writer_;
   std::string history_;                // Which one it is.
   int joined_ = 0;                     // The session that has joined, by its process on the server; 0: none.

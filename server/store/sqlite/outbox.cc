@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "server/store/sqlite/schema.h"
 #include "server/store/sqlite/unsent.h"
@@ -41,6 +43,14 @@ INSERT OR IGNORE INTO outbox(kind, project, job, run, rank, step, detail, time_u
   SELECT 3, project, job, run, rank, step, '', strftime('%s', 'now')*1000000 FROM gaps;
 )sql";
 
+// Beside the versions of the schema, so that an older daemon can have the directory back: it leaves the table alone.
+constexpr char kParts[] =
+    "CREATE TABLE IF NOT EXISTS node_parts(number INTEGER PRIMARY KEY AUTOINCREMENT, project TEXT NOT NULL, job TEXT "
+    "NOT "
+    "NULL, run TEXT NOT NULL, rank INTEGER NOT NULL, step INTEGER NOT NULL, ranks TEXT NOT NULL, ranks_of_run INTEGER "
+    "NOT NULL, digest TEXT NOT NULL, part BLOB NOT NULL, time_us INTEGER NOT NULL, UNIQUE(project, job, run, rank, "
+    "step))";
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Outbox>> Outbox::open(const std::string& data_dir, SqlStore* store,
@@ -50,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::open(const std::string& data_dir
   auto node = (*reader)->text("SELECT id FROM node");
   if (!node.ok()) return node.status();
   const absl::Status begun = commit_change(store, [](const SqlConnection& connection) {
+    if (auto made = connection.run(kParts); !made.ok()) return made;
     return connection.run("UPDATE node SET ships=1, history='', shipped=0 WHERE NOT ships");
   });
   if (!begun.ok()) return begun;
@@ -58,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::open(const std::string& data_dir
 
 absl::Status Outbox::close(SqlStore* store) {
   return commit_change(store, [](const SqlConnection& connection) {
-    return connection.run("UPDATE node SET ships=0 WHERE ships; DELETE FROM outbox");
+    return connection.run("UPDATE node SET ships=0 WHERE ships; DELETE FROM outbox; DROP TABLE IF EXISTS node_parts");
   });
 }
 
@@ -82,6 +93,11 @@ absl::Status Outbox::acknowledge(const Shipment& shipment) {
     if (!answered.ok()) return answered.status();
     for (const std::int64_t number : shipment.notes) {
       if (auto done = answered->bind(number).run(); !done.ok()) return done;
+    }
+    auto told = connection.prepare("DELETE FROM node_parts WHERE number=?");
+    if (!told.ok()) return told.status();
+    for (const std::int64_t number : shipment.told) {
+      if (auto done = told->bind(number).run(); !done.ok()) return done;
     }
     return absl::OkStatus();
   });
@@ -111,7 +127,50 @@ absl::StatusOr<Shipment> Outbox::read() const {
   if (!last.ok()) return last.status();
   shipment.through = *last;
   if (auto read = read_notes(false, &shipment); !read.ok()) return read;
+  if (auto read = read_parts(&shipment); !read.ok()) return read;
   return shipment;
+}
+
+void Outbox::put(NodePartRow part) {
+  store_->change(
+      [part = std::move(part)](const SqlConnection& connection) -> absl::Status {
+        auto put = connection.prepare(
+            "INSERT OR REPLACE INTO node_parts(project, job, run, rank, step, ranks, ranks_of_run, digest, part, "
+            "time_us) "
+            "VALUES(?,?,?,?,?,?,?,?,?,strftime('%s', 'now')*1000000)");
+        if (!put.ok()) return put.status();
+        const StepIdentity& step = part.step;
+        put->bind(step.project).bind(step.job).bind(step.run).bind(step.rank).bind(step.step);
+        put->bind(absl::StrJoin(part.ranks, ",")).bind(part.ranks_of_run).bind(part.digest);
+        return put->bind_blob(part.part).run();
+      },
+      [](const absl::Status&) {});
+}
+
+absl::Status Outbox::read_parts(Shipment* into) const {
+  auto rows = reader_->prepare(
+      "SELECT p.number, p.project, p.job, p.run, p.rank, p.step, p.ranks, p.ranks_of_run, p.digest, p.part, r.owner "
+      "FROM node_parts AS p LEFT JOIN runs AS r ON r.project=p.project AND r.job=p.job AND r.run=p.run AND "
+      "r.rank=p.rank ORDER BY p.number LIMIT ?");
+  if (!rows.ok()) return rows.status();
+  const SqlReset reset(*rows);
+  rows->bind(kRecordsMax);
+  std::size_t bytes = 0;
+  for (int read = 0; bytes < kBytesMax; ++read) {
+    const auto row = rows->step();
+    if (!row.ok()) return row.status();
+    if (!*row) break;
+    into->told.push_back(rows->integer(0));
+    NodePartRow part{identity(*rows, 1), {}, static_cast<std::int32_t>(rows->integer(7)), rows->text(8), rows->text(9)};
+    for (const auto rank : absl::StrSplit(rows->text(6), ',')) {
+      std::int32_t number = 0;
+      if (absl::SimpleAtoi(rank, &number)) part.ranks.push_back(number);
+    }
+    bytes += part.part.size();
+    if (!rows->is_null(10)) into->parts.push_back({std::move(part), rows->text(10)});  // Otherwise its run is removed.
+    into->more = into->more || read + 1 == kRecordsMax || bytes >= kBytesMax;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Outbox::read_notes(bool runs, Shipment* into) const {
@@ -180,9 +239,11 @@ absl::StatusOr<Backlog> Outbox::backlog() const {
   const std::lock_guard lock(mutex_);
   return read_backlog(
       *reader_,
-      "SELECT (SELECT count(*) FROM outbox)+(SELECT max(0, coalesce((SELECT seq FROM sqlite_sequence WHERE "
+      "SELECT (SELECT count(*) FROM outbox)+(SELECT count(*) FROM node_parts)+(SELECT max(0, coalesce((SELECT seq FROM "
+      "sqlite_sequence WHERE "
       "name='verdicts'), 0)-shipped) FROM node)",
       "SELECT min(t) FROM (SELECT time_us AS t FROM (SELECT time_us FROM outbox ORDER BY number LIMIT 1) UNION ALL "
+      "SELECT time_us FROM (SELECT time_us FROM node_parts ORDER BY number LIMIT 1) UNION ALL "
       "SELECT time_us FROM (SELECT time_us FROM verdicts WHERE sequence>(SELECT shipped FROM node) ORDER BY sequence "
       "LIMIT 1))");
 }

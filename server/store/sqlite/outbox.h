@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/store/node_part.h"
 #include "server/store/records.h"
 #include "server/store/sql_store.h"
 #include "server/store/sqlite/sqlite.h"
@@ -45,18 +46,27 @@ struct Shipment {
     Missed missed;
   };
 
+  struct Part {
+    NodePartRow row;
+    std::string owner;
+  };
+
   std::vector<Removal> removals;
   std::vector<Run> runs;
   std::vector<Verdict> verdicts;
   std::vector<Error> errors;
   std::vector<Gap> gaps;
+  std::vector<Part> parts;
   std::vector<std::string> unreadable;  // Verdicts whose rows are damaged, by what is wrong: nobody can ship them.
 
   std::int64_t through = 0;         // What acknowledging says: the sequence up to which verdicts are in it,
-  std::vector<std::int64_t> notes;  // and the notes that it answers.
+  std::vector<std::int64_t> notes;  // and the notes that it answers,
+  std::vector<std::int64_t> told;   // and the parts of steps, by their numbers.
   bool more = false;                // Something was left for the next one.
-  bool empty() const { return notes.empty() && verdicts.empty() && unreadable.empty(); }
-  std::size_t records() const { return removals.size() + runs.size() + verdicts.size() + errors.size() + gaps.size(); }
+  bool empty() const { return notes.empty() && verdicts.empty() && unreadable.empty() && told.empty(); }
+  std::size_t records() const {
+    return removals.size() + runs.size() + verdicts.size() + errors.size() + gaps.size() + parts.size();
+  }
 };
 
 // Thread-safe. Errors are those of the database.
@@ -79,6 +89,10 @@ class Outbox {
   // Which history it is that shipments go to. If it is another one than before, everything is to be shipped again.
   absl::Status begin(const std::string& history);
 
+  // Takes what the other daemons are to be told of a step, before its verdict is appended; in the place of an earlier
+  // one. A disk that does not take it does not take the verdict either, after which both come again.
+  void put(NodePartRow part);
+
   absl::StatusOr<Backlog> backlog() const;
   absl::StatusOr<std::int64_t> shipped() const;  // The sequence up to which verdicts were acknowledged.
 
@@ -90,6 +104,7 @@ class Outbox {
       : store_(store), reader_(std::move(reader)), node_(std::move(node)) {}
   absl::Status read_notes(bool runs, Shipment* into) const;
   absl::Status read_verdicts(std::int64_t after, Shipment* into) const;
+  absl::Status read_parts(Shipment* into) const;
   absl::StatusOr<Shipment> read() const;
 
   SqlStore* const store_;
