@@ -43,7 +43,7 @@ struct DaemonOptions {
   absl::Duration connection_age = absl::InfiniteDuration();
   std::size_t connections_max = 2048, connections_of_a_peer_max = 1024;
   std::size_t streams_max = 1024, streams_of_a_user_max = 512;
-  std::string store;                    // URL of the history that daemons share; empty: none.
+  std::string store;                                // URL of the history that daemons share; empty: none.
   absl::Duration nodes_timeout = absl::Minutes(5);  // How long parts of steps of several daemons are waited for there.
   bool store_users_are_shared = false;  // A user's or token's name there is the same person's on every node.
   NatsSettings publish;                 // The server to whose stream verdicts go; without an address: none.

@@ -16,7 +16,7 @@ namespace plumbline {
 
 class Sharing {
  public:
-  // Begins both, as far as the options say, or notes in the history that it is not so. Errors name the flag. `store`
+  // Begins both, as far as the options say, or notes in the history that it is not so. Errors name the flag. `store`,
   // `golden` and `metrics` outlive the object.
   static absl::StatusOr<std::unique_ptr<Sharing>> begin(const DaemonOptions& options, SqlStore* store,
                                                         GoldenStore* golden, Metrics* metrics);

@@ -75,8 +75,8 @@ absl::Status check(const v1::Filter& filter) {
     return absl::InvalidArgumentError(absl::StrCat("filter.trace_id: expected ", kTraceIdExpected, ", found \"",
                                                    filter.trace_id().substr(0, 64), "\""));
   }
-  if (filter.has_rank() && filter.rank() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("filter.rank: expected 0 or more, found ", filter.rank()));
+  if (filter.has_rank() && filter.rank() < -1) {
+    return absl::InvalidArgumentError(absl::StrCat("filter.rank: expected 0 or more, or -1, found ", filter.rank()));
   }
   if (filter.has_surprise_min() && std::isnan(filter.surprise_min())) {
     return absl::InvalidArgumentError("filter.surprise_min: expected a number, found NaN");

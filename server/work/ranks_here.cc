@@ -45,11 +45,13 @@ std::string ranks_text(const std::vector<std::int32_t>& ranks) {
   return StrCat("ranks ", run ? StrCat(ranks.front(), " to ", ranks.back()) : absl::StrJoin(ranks, ", "));
 }
 
-void tell_ranks_here(const std::vector<std::int32_t>& here, std::int32_t ranks, Verdict* verdict) {
+void tell_ranks_here(const std::vector<std::int32_t>& here, std::int32_t ranks, bool judged_as_a_whole,
+                     Verdict* verdict) {
   verdict->notes.push_back(StrCat(
       "of ", ranks_text(here), " of ", ranks,
       " alone: the others stream to other daemons; what came from them was taken as it was received, and whether it is "
-      "what they sent, and whether parameters and buffers equal theirs, was not compared"));
+      "what they sent, and whether parameters and buffers equal theirs, was not compared",
+      judged_as_a_whole ? " here: the verdict of all ranks, of rank -1 in the shared history, is of that too" : ""));
   if (verdict->outcome != Outcome::kTypeI) return;
   if (verdict->grade == Grade::kProven) verdict->grade = Grade::kFirstOrder;
   absl::StrAppend(&verdict->sentence, " This holds for ", ranks_text(here), " of ", ranks,

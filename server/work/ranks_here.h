@@ -25,9 +25,10 @@ Violation check_ranks_here(const std::vector<std::int32_t>& given, std::int32_t 
 // "rank 2", "ranks 0 to 3", "ranks 0, 2, 5".
 std::string ranks_text(const std::vector<std::int32_t>& ranks);
 
-// Says in a verdict of these ranks alone what it is not a verdict of. It claims no proof that all is well: what the
-// other ranks sent was not computed here.
-void tell_ranks_here(const std::vector<std::int32_t>& here, std::int32_t ranks, Verdict* verdict);
+// Says in a verdict of these ranks alone what it is not a verdict of, and whether there will be one of all ranks
+// (nodes_verdict.h). It claims no proof that all is well: what the other ranks sent was not computed here.
+void tell_ranks_here(const std::vector<std::int32_t>& here, std::int32_t ranks, bool judged_as_a_whole,
+                     Verdict* verdict);
 
 // What the other daemons are told of a step, with the verdict of these ranks as it was judged.
 NodePartRow node_part_row(const Run& run, const Verdict& verdict, v1::NodePart* part);

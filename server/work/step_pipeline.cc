@@ -440,7 +440,7 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
 
   auto judged = std::make_shared<JudgedStep>();
   if (step->part != nullptr) judged->part = node_part_row(run, verdict, step->part.get());
-  if (run.elsewhere()) tell_ranks_here(run.here, run.ranks, &verdict);
+  if (run.elsewhere()) tell_ranks_here(run.here, run.ranks, step->part != nullptr, &verdict);
   if (!step->given) judged->memory = to_bytes(run.memory);
   judged->wire = to_proto(verdict);
   judged->wire.set_trace_id(step->assembled.trace_id);

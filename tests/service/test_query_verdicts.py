@@ -96,7 +96,7 @@ def test_filters_and_pages(client: Client, run: str, job: str) -> None:
         ({"page_size": -1}, "page_size"),
         ({"order_by": "margin"}, "order_by"),
         ({"order_by": " desc"}, "order_by"),
-        ({"filter": query_pb2.Filter(rank=-1)}, "filter.rank"),
+        ({"filter": query_pb2.Filter(rank=-2)}, "filter.rank"),
         ({"filter": query_pb2.Filter(surprise_min=math.nan)}, "filter.surprise_min"),
         ({"filter": query_pb2.Filter(time_min=timestamp_pb2.Timestamp(nanos=-1))}, "filter.time_min"),
         ({"page_token": "garbage"}, "page_token"),

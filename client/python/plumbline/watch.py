@@ -472,8 +472,9 @@ def watch(
     ranks agree on `run` where it is not given.
     ranks_here: those of `ranks` that stream to the daemon that this one streams to, where others stream to others; by
     default this node's, as torchrun tells them. They get a verdict of their own: what came from the others is taken as
-    it was received, what is sent to them is judged. There is no reference or golden run for them: with one, each rank
-    of a run on several nodes is judged by itself.
+    it was received, what is sent to them is judged. Where their daemons share a history, that has a verdict of all
+    ranks, too, of rank -1, which `plumb` shows and nothing here answers. There is no reference or golden run for them:
+    with one, each rank of a run on several nodes is judged by itself.
     record_golden: keep what later runs need to be judged against this one, under this name. golden: the name of such a
     run, of the same project, in place of a reference: the same steps must be sampled, on the same parameters, state and
     data; a step whose leaves differ is an error (errors()) that names the first one.

@@ -78,8 +78,9 @@ absl::Status store_node_part(const PostgresConnection& connection, const NodePar
   if (!step.ok()) return step.status();
   if (auto made = bind(*step, part.step).bind(part.ranks_of_run).run(); !made.ok()) return made;
 
+  // Locked, so that nobody takes the step to be judged between here and the commit.
   auto known = connection.prepare(
-      absl::StrCat("SELECT CAST(closed AS INTEGER), ranks_of_run FROM node_steps WHERE ", kSameStep));
+      absl::StrCat("SELECT CAST(closed AS INTEGER), ranks_of_run FROM node_steps WHERE ", kSameStep, " FOR UPDATE"));
   if (!known.ok()) return known.status();
   if (const auto row = bind(*known, part.step).step(); !row.ok()) return row.status();
   const bool closed = known->integer(0) != 0;

@@ -240,9 +240,8 @@ struct Migration {
   // Daemons of the version before go on beside the new tables: it adds what they neither read nor have to write.
   bool adds_only;
 };
-constexpr Migration kVersions[] = {{kVersion1, false}, {kVersion2, false}, {kVersion3, false},
-                                   {kVersion4, false}, {kVersion5, true},  {kVersion6, true},
-                                   {kVersion7, true}};
+constexpr Migration kVersions[] = {{kVersion1, false}, {kVersion2, false}, {kVersion3, false}, {kVersion4, false},
+                                   {kVersion5, true},  {kVersion6, true},  {kVersion7, true}};
 static_assert(std::size(kVersions) == kPostgresVersion);
 constexpr std::int64_t kReachedSince = 5;
 

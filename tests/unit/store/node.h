@@ -58,6 +58,10 @@ class Node {
     golden_outbox = std::make_unique<GoldenOutbox>(&golden);
     options.golden = golden_outbox.get();
     options.retention = retention;
+    options.judge_nodes = judge;
+    options.nodes_timeout = nodes_timeout;
+    options.others_judge_after = others_judge_after;
+    options.judge_lease = judge_lease;
     options.tidy_every = absl::Milliseconds(20);
     options.statement_timeout = statement_timeout;
     options.retry_min = absl::Milliseconds(5);
@@ -119,6 +123,8 @@ class Node {
   bool same_users = false;
   Retention retention;
   absl::Duration statement_timeout = absl::Milliseconds(500);
+  JudgeNodes judge;
+  absl::Duration nodes_timeout = absl::Hours(1), others_judge_after = absl::Hours(1), judge_lease = absl::Hours(1);
 
  private:
   void changed() {
