@@ -1,5 +1,6 @@
 """The report `scaleout`: three daemons in network namespaces of their own share one PostgreSQL and publish to one NATS,
-while all of these are killed, cut off and robbed of their disk in turn, and jobs go on."""
+while all of these are killed, cut off and robbed of their disk in turn, and jobs go on, some with ranks on two
+nodes or on three."""
 
 from __future__ import annotations
 
@@ -16,19 +17,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nodes_of_jobs import Team
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "client" / "python")]
 
 KEYS = (
-    *("daemons", "jobs", "verdicts", "lost", "duplicates", "kills", "partitions", "jetstream_wipes"),
-    *("throughput_3_over_1", "history_rows_per_s"),
+    *("daemons", "jobs", "multi_node_jobs", "verdicts", "lost", "duplicates"),
+    *("kills", "partitions", "jetstream_wipes", "multi_node_same_as_single"),
+    *("throughput_3_over_1", "history_rows_per_s", "bytes_between_nodes_per_step"),
 )
 DAEMONS = 3
 PATIENCE_S = 240.0
 NETWORK = "10.99.0"
 CLONE_NEWNET = 0x40000000
+TOLD_CALLS, TOLD_COUNT = 20, 10_000  # Of the step whose bytes between nodes are counted.
 
 
 def ip(*arguments: str) -> None:
@@ -104,6 +110,77 @@ class Job(threading.Thread):
                 self._progress.add()
         finally:
             client.close()
+
+
+class RankJob(Job):
+    """One rank of a job whose ranks stream to a daemon each."""
+
+    def __init__(self, name: str, address: str, progress: Progress, rank: int, team: Team) -> None:
+        super().__init__(name, address, progress)
+        self._rank, self._team = rank, team
+        self.stop = team.stop
+
+    def _ended(self) -> bool:
+        return self._team.steps is not None and len(self.answered) >= self._team.steps
+
+    def _stream(self) -> None:
+        from nodes_of_jobs import RankFrames, rank_stream
+        from query_support import send
+        from stream_client import Client
+
+        client = Client(self._address)
+        try:
+            stream = rank_stream(client, self.job, self._rank, self._team.ranks, [self._rank])
+            while self._team.may(self._rank, len(self.answered)):
+                (verdict,) = send(stream, RankFrames(len(self.answered), self._rank, self._team.ranks))
+                self.answered.append(verdict.id)
+                self._progress.add()
+        finally:
+            client.close()
+
+
+def multi_node_job(name: str, nodes: list[str], progress: Progress) -> list[RankJob]:
+    from nodes_of_jobs import Team
+
+    team = Team(len(nodes))
+    return [RankJob(name, address, progress, rank, team) for rank, address in enumerate(nodes)]
+
+
+def bytes_between_nodes(fleet: Fleet, calls: int, count: int) -> float:
+    """What the daemons of a step on all nodes tell each other: seen while its last rank has not come."""
+    from nodes_of_jobs import RankFrames, rank_stream
+    from query_support import send
+    from stream_client import Client
+
+    frames = [RankFrames(0, rank, DAEMONS, count, calls) for rank in range(DAEMONS)]
+    clients = [Client(daemon.address) for daemon in fleet.daemons]
+    streams = [rank_stream(client, "told", rank, DAEMONS, [rank]) for rank, client in enumerate(clients)]
+    told = "FROM node_parts WHERE job='told'"
+    for rank in range(DAEMONS - 1):
+        send(streams[rank], frames[rank])
+    wait("the nodes' parts", lambda: fleet.postgres.rows(f"SELECT count(*) {told}") == [str(DAEMONS - 1)])
+    of_a_node = float(fleet.postgres.rows(f"SELECT avg(octet_length(part)) {told}")[0])
+    send(streams[-1], frames[-1])
+    for client in clients:
+        client.close()
+    return DAEMONS * of_a_node
+
+
+def same_as_single(fleet: Fleet, teams: dict[str, Team]) -> bool:
+    """Whether the job's verdicts are those of one daemon to which all ranks stream: outcome, cause and line."""
+    from nodes_of_jobs import PERIOD, of_all_ranks, of_one_daemon
+
+    same = True
+    for job, team in teams.items():
+        assert team.steps is not None
+        whole = of_all_ranks(fleet.daemons[0].address, job)
+        one = of_one_daemon(fleet.daemons[-1].address, f"one-{job}", team.ranks, min(team.steps, 2 * PERIOD))
+        for step in range(team.steps):
+            if whole.get(step) == one[step % len(one)]:
+                continue
+            same = False
+            print(f"{job} step {step}: {whole.get(step)}, of one daemon {one[step % len(one)]}", file=sys.stderr)
+    return same
 
 
 def _lost() -> tuple[type[BaseException], ...]:
@@ -273,10 +350,17 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         return "network namespaces need root and ip (Debian package iproute2): nothing was measured", dict.fromkeys(
             KEYS
         )
-    jobs_count, rounds, speed_steps, backlog = (3, 1, 100, 600) if small else (12, 8, 1000, 5000)
+    jobs_count, rounds, speed_steps, backlog = (5, 1, 100, 600) if small else (12, 8, 1000, 5000)
+    multi_count = 2 if small else 4  # On two nodes and on three in turn.
     with running() as fleet:
         progress = Progress()
-        jobs = [Job(f"job{number}", fleet.daemons[number % DAEMONS].address, progress) for number in range(jobs_count)]
+        addresses = [daemon.address for daemon in fleet.daemons]
+        jobs = [Job(f"job{n}", addresses[n % DAEMONS], progress) for n in range(jobs_count - multi_count)]
+        teams = {}
+        for number in range(multi_count):
+            ranks = multi_node_job(f"nodes{number}", addresses[: 2 + number % 2], progress)
+            teams[ranks[0].job] = ranks[0]._team
+            jobs += ranks
         for job in jobs:
             job.start()
         progress.wait_for_more(jobs_count)
@@ -287,10 +371,14 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             job.join(PATIENCE_S)
             assert not job.is_alive() and job.failure is None, f"{job.job}: {job.failure}"
         answered = {identity for job in jobs for identity in job.answered}
+        answered |= {f"default/{job}/run/-1/{step}" for job, team in teams.items() for step in range(team.steps or 0)}
 
         def published() -> collections.Counter[str]:
             return collections.Counter(verdict.id for verdict in fleet.nats.verdicts())
 
+        wait(
+            "a verdict of all ranks of each step", lambda: fleet.postgres.rows("SELECT 1 FROM node_steps LIMIT 1") == []
+        )
         fleet.settled()
         with contextlib.suppress(AssertionError):  # What is not there by then is counted.
             wait("a stream that was filled again", lambda: answered <= published().keys())
@@ -302,15 +390,20 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         )
         lost = len(answered - of_stream.keys()) + len(answered - of_history.keys())
         twice = sum(count - 1 for found in (of_stream, of_history) for count in found.values())
-        out_of_order = sum(job_order(fleet.nats.steps(), job.job) for job in jobs)
+        out_of_order = sum(job_order(fleet.nats.steps(), job.job) for job in jobs if job.job not in teams)
+        same = same_as_single(fleet, teams)
+        told = bytes_between_nodes(fleet, TOLD_CALLS, TOLD_COUNT)
         one, three = (steps_per_s(fleet, daemons, speed_steps) for daemons in (1, DAEMONS))
         rows = history_rows_per_s(fleet, backlog)
     figures = {
-        **{"daemons": DAEMONS, "jobs": jobs_count, "verdicts": len(answered), "lost": lost, "duplicates": twice},
+        **{"daemons": DAEMONS, "jobs": jobs_count, "multi_node_jobs": multi_count, "verdicts": len(answered)},
+        **{"lost": lost, "duplicates": twice},
         **troubles,
+        "multi_node_same_as_single": same,
         "throughput_3_over_1": round(three / one, 2),
         "history_rows_per_s": round(rows),
-        "passed": lost == twice == out_of_order == 0,
+        "bytes_between_nodes_per_step": round(told),
+        "passed": lost == twice == out_of_order == 0 and same,
     }
     text = "\n".join(
         [
@@ -322,7 +415,9 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             f"steps a second, one daemon, three        {one:8.0f}{three:8.0f}",
             f"rows a second into the history           {rows:8.0f}",
             f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon fills.",
-            "Jobs whose ranks stream to several daemons are not there, and so are their figures.",
+            f"steps of {multi_count} jobs on two and three nodes  {sum(team.steps or 0 for team in teams.values()):8}",
+            f"  verdicts of all ranks as of one daemon {'all' if same else 'NOT ALL':>8}",
+            f"bytes between three nodes a step         {told:8.0f}  ({TOLD_CALLS} sums of {TOLD_COUNT} elements)",
         ]
     )
     return text, figures

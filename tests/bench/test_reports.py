@@ -65,8 +65,9 @@ KEYS = {
         *("small_steps_per_second", "audits_per_second_gpt", "metrics_series"),
     ],
     "scaleout": [
-        *("daemons", "jobs", "verdicts", "lost", "duplicates", "kills", "partitions", "jetstream_wipes"),
-        *("throughput_3_over_1", "history_rows_per_s"),
+        *("daemons", "jobs", "multi_node_jobs", "verdicts", "lost", "duplicates"),
+        *("kills", "partitions", "jetstream_wipes", "multi_node_same_as_single"),
+        *("throughput_3_over_1", "history_rows_per_s", "bytes_between_nodes_per_step"),
     ],
     "upgrade": ["from", "daemons", "verdicts", "lost", "duplicates", "refused"],
     "people": [
@@ -117,7 +118,8 @@ def test_report(name: str) -> None:
     if name == "speed":
         assert figures.pop("memory_kept_mb") is None, "not when it is small"
     if name == "scaleout":
-        assert figures["daemons"] == 3, text
+        assert (figures["daemons"], figures["multi_node_jobs"]) == (3, 2), text
+        assert figures["multi_node_same_as_single"] is True, text
         assert figures["lost"] == figures["duplicates"] == 0 < figures["verdicts"]
         assert (figures["kills"], figures["partitions"], figures["jetstream_wipes"]) == (3, 1, 1)
     if name == "upgrade":
