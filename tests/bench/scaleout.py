@@ -414,10 +414,10 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             f"{troubles['jetstream_wipes']:8}",
             f"steps a second, one daemon, three        {one:8.0f}{three:8.0f}",
             f"rows a second into the history           {rows:8.0f}",
-            f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon fills.",
             f"steps of {multi_count} jobs on two and three nodes  {sum(team.steps or 0 for team in teams.values()):8}",
             f"  verdicts of all ranks as of one daemon {'all' if same else 'NOT ALL':>8}",
             f"bytes between three nodes a step         {told:8.0f}  ({TOLD_CALLS} sums of {TOLD_COUNT} elements)",
+            f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon fills.",
         ]
     )
     return text, figures

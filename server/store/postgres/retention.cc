@@ -75,6 +75,13 @@ absl::StatusOr<bool> SharedRetention::remove_some(std::int64_t now_us) {
     more = checked;
   } else {
     more = expire_some(connection_, options_.retention, now_us);
+    // Steps of several nodes of which nobody made a verdict.
+    const absl::Duration age = options_.retention.verdicts.age;
+    if (more.ok() && age != absl::InfiniteDuration()) {
+      const absl::Status removed = connection_.run(
+          absl::StrCat("DELETE FROM node_steps WHERE first_us<", now_us - absl::ToInt64Microseconds(age)));
+      if (!removed.ok()) more = removed;
+    }
   }
   const absl::Status ended = more.ok() ? connection_.commit() : more.status();
   if (!ended.ok()) {

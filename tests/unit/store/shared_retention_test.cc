@@ -78,6 +78,24 @@ TEST_F(SharedRetentionTest, DaysGoWhole) {
   EXPECT_EQ(ask("SELECT CAST(sum(type_i) AS BIGINT) FROM jobs"), 3);
 }
 
+TEST_F(SharedRetentionTest, StepsOfSeveralNodesThatNobodyJudgedGoWithTheirParts) {
+  Node node(schema_);
+  {
+    Node before(schema_);
+    open(before, {});
+    ASSERT_TRUE(connection_
+                    ->run("INSERT INTO node_steps(project, job, run, step, ranks_of_run, first_us) VALUES "
+                          "('p', 'j', 'r', 1, 2, 7), ('p', 'j', 'r', 2, 2, extract(epoch FROM now())*1000000);"
+                          "INSERT INTO node_parts VALUES('p', 'j', 'r', 1, 0, '{0}', 'n', '', 'd', 'x')")
+                    .ok());
+  }
+  Retention retention;
+  retention.verdicts.age = absl::Hours(24);
+  open(node, retention);
+  ASSERT_TRUE(becomes("SELECT count(*) FROM node_steps", 1));
+  EXPECT_EQ(ask("SELECT count(*) FROM node_parts"), 0);
+}
+
 TEST_F(SharedRetentionTest, OneDaemonAtATimeAndThenAnother) {
   auto first = std::make_unique<Node>(schema_);
   Node second(schema_);
