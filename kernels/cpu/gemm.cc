@@ -26,8 +26,75 @@ float* data(const Array& floats) { return reinterpret_cast<float*>(floats.addres
 
 CBLAS_TRANSPOSE transpose(const MatrixLayout& x) { return x.transposed ? CblasTrans : CblasNoTrans; }
 
+// a column times a row
+void outer_product(std::int64_t m, std::int64_t n, const Operand<double>& a, const Operand<double>& b, double* c,
+                   std::int64_t ldc, bool accumulate) {
+  const double* const row = b.data;
+  const std::int64_t step = b.strides.column;
+  for (std::int64_t i = 0; i < m; ++i) {
+    const double factor = a.data[i * a.strides.row];
+    double* const to = c + i * ldc;
+    if (accumulate) {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < n; ++j) to[j] += factor * row[j * step];
+    } else {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < n; ++j) to[j] = factor * row[j * step];
+    }
+  }
+}
+
+// `rows` of a matrix times x: c has an element each. Sums of kSumBlock terms are added to c, as products of matrices
+// do; those of the library would copy the matrix. False: the matrix is not read along rows or columns here.
+bool times_vector(std::int64_t rows, std::int64_t k, const Operand<double>& matrix, const double* x,
+                  std::int64_t x_step, double* c, std::int64_t c_step, bool accumulate) {
+  constexpr std::int64_t kRows = 64;  // Their sums stay in registers.
+  const auto [to_row, to_term] = matrix.strides;
+  if (to_term == 1 && x_step == 1) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      double total = accumulate ? c[i * c_step] : 0;
+      for (std::int64_t p = 0; p < k; p += kSumBlock) {
+        const double *const from = matrix.data + i * to_row + p, *const factors = x + p;
+        const std::int64_t terms = std::min(kSumBlock, k - p);
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t t = 0; t < terms; ++t) sum += from[t] * factors[t];
+        total += sum;
+      }
+      c[i * c_step] = total;
+    }
+    return true;
+  }
+  if (to_row != 1) return false;
+  for (std::int64_t i = 0; i < rows; i += kRows) {
+    const std::int64_t length = std::min(kRows, rows - i);
+    double totals[kRows] = {};
+    for (std::int64_t p = 0; p < k; p += kSumBlock) {
+      double sums[kRows] = {};
+      for (std::int64_t t = p; t < std::min(k, p + kSumBlock); ++t) {
+        const double* const from = matrix.data + i + t * to_term;
+        const double factor = x[t * x_step];
+#pragma GCC ivdep
+        for (std::int64_t r = 0; r < length; ++r) sums[r] += from[r] * factor;
+      }
+#pragma GCC ivdep
+      for (std::int64_t r = 0; r < length; ++r) totals[r] += sums[r];
+    }
+    for (std::int64_t r = 0; r < length; ++r) {
+      double& to = c[(i + r) * c_step];
+      to = (accumulate ? to : 0) + totals[r];
+    }
+  }
+  return true;
+}
+
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<double>& a, const Operand<double>& b, double* c,
           std::int64_t ldc, bool accumulate) {
+  if (k == 1) return outer_product(m, n, a, b, c, ldc, accumulate);
+  if (m == 1 &&
+      times_vector(n, k, {b.data, {b.strides.column, b.strides.row}}, a.data, a.strides.column, c, 1, accumulate))
+    return;
+  if (n == 1 && times_vector(m, k, a, b.data, b.strides.row, c, ldc, accumulate)) return;
   const MatrixLayout la = layout(m, k, a.strides), lb = layout(k, n, b.strides);
   for (std::int64_t p = 0; p < k; p += kSumBlock)
     cblas_dgemm(CblasRowMajor, transpose(la), transpose(lb), static_cast<blasint>(m), static_cast<blasint>(n),

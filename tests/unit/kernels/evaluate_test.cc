@@ -266,6 +266,17 @@ TEST(Evaluate, MatmulMatchesLoopsOnEveryLayout) {
   check(r({8, 30, 20}), r({20, 40}));
   check(r({1, 5}), r({5, 1}));
   check(r({5, 1}), r({1, 5}));
+  const auto transposed = [&](const Shape& shape) { return cpu::transpose_last_two(r(shape)); };
+  for (const std::int64_t k : {1, 33, 70}) {  // By vectors, which are no products of the library.
+    check(r({1, k}), r({k, 150}));
+    check(r({1, k}), transposed({150, k}));
+    check(r({150, k}), r({k, 1}));
+    check(transposed({k, 150}), r({k, 1}));
+    check(r({1, 2 * k}).restride({{1, k}, {k, 2}, 0}), transposed({150, k}));
+    check(r({40, 1, k}), r({40, k, 36}));
+    check(r({40, k, 1}), r({40, 1, 36}));
+    check(r({40, 1, k}), transposed({40, 9, k}));
+  }
   check(r({3, 0}), r({0, 4}));
   check(r({4, 1, 6}).expand({4, 3, 6}), r({6, 2}));
   check(r({40, 12}).restride({{10, 6}, {48, 2}, 1}), r({6, 3}));
