@@ -40,6 +40,11 @@ void PulledBack::add(const PulledBack& part) {
     steps[s].own.add(part.steps[s].own);
   }
   for (std::size_t i = 0; i < sources.size(); ++i) sources[i] += part.sources[i];
+  drawn.resize(part.drawn.size());
+  for (std::size_t s = 0; s < drawn.size(); ++s) {
+    drawn[s].events.insert(drawn[s].events.end(), part.drawn[s].events.begin(), part.drawn[s].events.end());
+    drawn[s].too_many = drawn[s].too_many || part.drawn[s].too_many;
+  }
 }
 
 std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "kernels/ball/round.h"
 #include "kernels/chain.h"
 #include "kernels/primitive/rounding.h"
 
@@ -20,6 +22,8 @@ struct Charges {
 struct Pullback {
   struct Step {
     primitive::ElementRounding target, own;  // none(): it does not round, or is not asked for.
+    // The operands, by their number, that tell its rounding events apart, as the step reads them. For draws.
+    std::vector<std::pair<int, RoundTo>> told_by = {};
   };
   // Values for a chain whose elements have this shape, to which they are broadcast: as one element, or as all of them
   // in two dimensions at most, of any strides.
@@ -47,15 +51,26 @@ struct PulledFunctional {
     bool add = false;    // To what is there.
   };
   std::vector<Target> into;  // There is one for each source.
+  // For each step, the weight |g| e from one draw of an element to the next, e the target's error
+  // (server/bound/envelope/events.h); 0 means that none is drawn. An empty list means that none is drawn of any step.
+  // The host alone draws.
+  std::vector<double> draw_every = {};
 
   // Fills `reached` from `seeds`.
   void reach(const Chain& chain);
+};
+
+// The events of the elements that were drawn of a step, in proportion to their weights; 0: an element without event.
+struct Drawn {
+  std::vector<std::uint64_t> events;
+  bool too_many = false;  // A quarter of the elements was drawn, and the others were not.
 };
 
 // There is one for each functional.
 struct PulledBack {
   std::vector<Charges> steps;
   std::vector<double> sources;  // The cotangents of those of one element.
+  std::vector<Drawn> drawn;     // For each step; empty where none was to be drawn.
 
   void add(const PulledBack& part);
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/ball/key.h"
 #include "kernels/cpu/chain.h"
 #include "kernels/primitive/element.h"
 #include "kernels/pullback.h"
@@ -130,6 +131,60 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   charge->noise.drift += drift;
 }
 
+// What was drawn of a step's elements before a block.
+struct Drawing {
+  double every = 0, next = 0, passed = 0;  // The sums of weights from draw to draw, at the next one, and so far.
+  std::size_t most = 0;
+  Drawn* drawn = nullptr;
+
+  // The first draw of a part lies anywhere before the second, as a hash of the part's place says.
+  Drawing(double every, std::int64_t begin, std::int64_t count, Drawn* drawn)
+      : every(every),
+        next(every * static_cast<double>(key::mixed(key::kStart + static_cast<std::uint64_t>(begin)) >> 11) * 0x1p-53),
+        most(static_cast<std::size_t>(count / 4)),
+        drawn(drawn) {}
+
+  void draw(std::uint64_t event) {
+    drawn->too_many = drawn->too_many || drawn->events.size() >= most;
+    drawn->events.push_back(event);
+    next += every;
+  }
+};
+
+// The event of an element; 0: none, as its result is 0 (EventKeys).
+inline std::uint64_t event_of(const Pullback::Step& step, const ChainBlock& block, std::int64_t i) {
+  if (block.value[i] == 0) return 0;
+  std::uint64_t event = key::kStart;
+  for (const auto& [operand, held] : step.told_by) event = key::mixed(event) ^ key::bits_of(held(block.x[operand][i]));
+  return key::mixed(event) | 1;
+}
+
+// Draws the elements at which the sum of the weights passes the next draw.
+inline void draw_block(const Pullback::Step& step, const ChainBlock& block, const double* g, const double* e,
+                       Drawing* drawing) {
+  constexpr std::int64_t kRun = 16;
+  double weights[kChainBlock];
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < block.count; ++i) weights[i] = primitive::whole_charge(g[i], e[i]);
+  std::fill(weights + block.count, weights + (block.count + kRun - 1) / kRun * kRun, 0.0);
+  for (std::int64_t first = 0; first < block.count && !drawing->drawn->too_many; first += kRun) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < kRun; ++i) sum += weights[first + i];
+    const double after = drawing->passed + sum;
+    if (drawing->next <= after) {
+      double at = drawing->passed;
+      const std::int64_t last = std::min(block.count, first + kRun) - 1;
+      for (std::int64_t i = first; i <= last; ++i) {
+        at += weights[i];
+        while ((drawing->next <= at || (i == last && drawing->next <= after)) && !drawing->drawn->too_many)
+          drawing->draw(event_of(step, block, i));
+      }
+    }
+    drawing->passed = after;
+  }
+}
+
 // Elements [begin, begin + n) of a source: in place where they lie side by side, otherwise gathered into `room`.
 inline const double* elements_of(const Array& source, std::int64_t begin, std::int64_t n, double* room) {
   const double* const from = source.data();
@@ -163,6 +218,13 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   for (PulledBack& one : pulled) {
     one.steps.resize(steps.size());
     one.sources.resize(sources);
+  }
+  std::vector<std::vector<internal::Drawing>> drawings(functionals.size());
+  for (std::size_t p = 0; p < functionals.size(); ++p) {
+    const std::vector<double>& every = functionals[p].draw_every;
+    pulled[p].drawn.resize(every.size());
+    for (std::size_t s = 0; s < every.size(); ++s)
+      drawings[p].emplace_back(every[s], begin, count, &pulled[p].drawn[s]);
   }
   // Blocks of values by source and step, of cotangents the same, of errors by step.
   thread_local std::vector<double> held;
@@ -223,6 +285,8 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const Pullback::Step& rounded = pullback.steps[s];
         if (functional.of_target && !rounded.target.none())
           internal::charge_block(rounded.target, true, at[s], g, target_error[s], &charges.target);
+        if (!drawings[p].empty() && drawings[p][s].every > 0)
+          internal::draw_block(rounded, at[s], g, target_error[s], &drawings[p][s]);
         if (!rounded.own.none())
           internal::charge_block(rounded.own, functional.own_by_chance, at[s], g, own_errors + blocks(s), &charges.own);
         for (int k = 0; k < steps[s].arity; ++k) {

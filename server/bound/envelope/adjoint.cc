@@ -241,6 +241,7 @@ class EnvelopeSweep {
       for (NodeId id : chain) functional.seeds.push_back(sweep_.take(p, id).elements());
       if (std::ranges::none_of(functional.seeds, [](const Array& seed) { return static_cast<bool>(seed); })) continue;
       executed = executed || functional.target;
+      functional.squares = envelopes_[p].noise.squares + envelopes_[p].own_noise.squares;
       functionals.push_back(std::move(functional));
     }
     if (functionals.empty()) return;
@@ -260,6 +261,10 @@ class EnvelopeSweep {
       std::vector<Functional> asked;
       for (ChainFunctional& seen : functionals) {
         if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
+        if (!seen.open[s]) {
+          add(id, functional(seen.probe, {}), seen.charges[s]);
+          continue;
+        }
         asking.push_back(&seen);
         asked.push_back(functional(seen.probe, seen.cotangents[s]));
       }

@@ -21,6 +21,36 @@ constexpr double kSharingMax = 3;
 // Once the charges of all elements are together.
 Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift), noise.squares}; }
 
+// A node's squares, its part of all nodes' squares, and what sharing may add to them without being looked for.
+struct Squares {
+  double own, part, open;
+
+  Squares(const Functional& functional, std::size_t nodes, const Charges& charges)
+      : own(charges.target.noise.squares + charges.own.noise.squares),
+        part((functional.squares + own) / static_cast<double>(nodes)),
+        open(kOpen * std::max(own, part)) {}
+  double draws() const { return std::clamp(kDrawsMax * std::sqrt(own / part), kDrawsMin, kDrawsMax); }
+};
+
+// Settles the charges. Empty: whatever elements share adds nothing that has to be looked for. `target`, `own`: whether
+// they are asked for.
+std::optional<Squares> settle(const Functional& functional, std::size_t nodes, bool target, bool own,
+                              Charges* charges) {
+  Noise &of_target = charges->target.noise, &of_own = charges->own.noise;
+  of_target = settled(of_target);
+  of_own = settled(of_own);
+  const Squares squares(functional, nodes, *charges);
+  if (!(squares.own > 0) || !std::isfinite(squares.own)) return std::nullopt;
+  // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
+  const double whole = target ? charges->target.whole : 0, own_whole = own ? charges->own.whole : 0;
+  if (whole * whole + own_whole * own_whole - squares.own <= squares.open) {
+    of_target.squares = whole * whole;
+    of_own.squares = own_whole * own_whole;
+    return std::nullopt;
+  }
+  return squares;
+}
+
 }  // namespace
 
 SharedRoundings::SharedRoundings(const Graph& graph, NodeId id, Side target, Side own,
@@ -74,21 +104,10 @@ void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::
 std::optional<Array> SharedRoundings::merged(Charged* one) {
   const Functional& functional = one->functional;
   Noise &of_target = one->charges->target.noise, &of_own = one->charges->own.noise;
-  of_target = settled(of_target);
-  of_own = settled(of_own);
-  const double squares = of_target.squares + of_own.squares;
-  if (!(squares > 0) || !std::isfinite(squares)) return std::nullopt;
-  const double part = (functional.squares + squares) / static_cast<double>(graph_.nodes.size());
-  const double open = kOpen * std::max(squares, part);
-  const bool asked = functional.target && target_.arithmetic != nullptr,
-             own_asked = functional.own_by_chance && own_.arithmetic != nullptr;
-  // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
-  const double target = asked ? one->charges->target.whole : 0, own = own_asked ? one->charges->own.whole : 0;
-  if (target * target + own * own - squares <= open) {
-    of_target.squares = target * target;
-    of_own.squares = own * own;
-    return std::nullopt;
-  }
+  const std::optional<Squares> squares =
+      settle(functional, graph_.nodes.size(), functional.target && target_.arithmetic != nullptr,
+             functional.own_by_chance && own_.arithmetic != nullptr, one->charges);
+  if (!squares) return std::nullopt;
   if (!keys_) keys_.emplace(graph_, id_, operands().inputs, operands().value);
   if (current_device() != nullptr) {  // It sorts faster than the host draws.
     if (!order_) order_ = keys_->order();
@@ -103,10 +122,10 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
     const auto drawn = [&](double draws) {
       return sharing_drawn(*keys_, *one->weights, functional.cotangent, errors_, draws);
     };
-    const double few = std::clamp(kDrawsMax * std::sqrt(squares / part), kDrawsMin, kDrawsMax);
+    const double few = squares->draws();
     double factor = drawn(few);
-    if (few < kDrawsMax && (factor - 1) * squares > open) factor = drawn(kDrawsMax);
-    if (factor <= kSharingMax || (factor - 1) * squares <= open) {
+    if (few < kDrawsMax && (factor - 1) * squares->own > squares->open) factor = drawn(kDrawsMax);
+    if (factor <= kSharingMax || (factor - 1) * squares->own <= squares->open) {
       of_target.squares *= factor;
       of_own.squares *= factor;
       return std::nullopt;
@@ -115,6 +134,30 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
   if (!events_) events_ = shared_events(*keys_);
   if (events_->count == 0) return std::nullopt;
   return merge_shared(functional.cotangent, *events_);
+}
+
+double draw_every(const Functional& functional, std::size_t nodes, const Charges& about, std::int64_t n) {
+  const Squares squares(functional, nodes, about);
+  if (!(squares.own > 0) || !std::isfinite(squares.own) || !std::isfinite(about.target.whole)) return 0;
+  constexpr double kMore = 1.2;  // The charges are an estimate.
+  return about.target.whole / (kMore * squares.draws() * std::sqrt(static_cast<double>(n)));
+}
+
+bool charge_by_draws(const Functional& functional, std::size_t nodes, const Drawn& drawn, double every, std::int64_t n,
+                     Charges* charges) {
+  const std::optional<Squares> squares = settle(functional, nodes, true, functional.own_by_chance, charges);
+  if (!squares) return true;
+  if (!(every > 0) || drawn.too_many) return false;
+  // The whole is raised above the rounding of its sum, which draws are not.
+  const double d = charges->target.whole * (1 - 0x1p-18) / (every * std::sqrt(static_cast<double>(n)));
+  const double factor = sharing_of(drawn.events, d);
+  // As many draws as were meant to be and no pair leave the open part; so do some fewer, nearly.
+  constexpr double kNearly = 1.25;
+  const bool enough = (factor - 1) * squares->own <= kNearly * squares->open;
+  if (!enough && (d < kDrawsMax / kNearly || factor > kSharingMax)) return false;
+  charges->target.noise.squares *= factor;
+  charges->own.noise.squares *= factor;
+  return true;
 }
 
 NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, const Arithmetic* target,

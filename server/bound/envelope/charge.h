@@ -64,6 +64,16 @@ class SharedRoundings {
   std::optional<EventOrder> order_;  // On a device, in their place.
 };
 
+// A pass that draws elements in proportion to their weights as it charges them (kernels/pullback.h) needs none of them
+// afterwards. `nodes`: how many the graph has; `n`: the elements.
+//
+// The weight from one draw to the next, for as many draws as say enough where the charges are about these. 0: none do.
+double draw_every(const Functional& functional, std::size_t nodes, const Charges& about, std::int64_t n);
+// Enlarges what the functional is charged by chance, the target's rounding included, by what elements that share an
+// event may add to it. False: what was drawn does not say enough, and what was settled of the charges stays so.
+bool charge_by_draws(const Functional& functional, std::size_t nodes, const Drawn& drawn, double every, std::int64_t n,
+                     Charges* charges);
+
 class NodeRounding {
  public:
   // An arithmetic that is null is not asked for.

@@ -213,9 +213,13 @@ double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const A
   });
   std::vector<std::uint64_t> events;
   for (const std::vector<std::uint64_t>& tile : found) events.insert(events.end(), tile.begin(), tile.end());
-  KeyCounts known(events.size());
+  return sharing_of(events, d);
+}
+
+double sharing_of(std::span<const std::uint64_t> drawn, double d) {
+  KeyCounts known(drawn.size());
   double pairs = 0, triples = 0;
-  for (const std::uint64_t event : events) {
+  for (const std::uint64_t event : drawn) {
     const double earlier = event == 0 ? 0 : known.count(event);
     pairs += earlier;
     triples += earlier * (earlier - 1) / 2;

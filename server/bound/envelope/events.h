@@ -78,6 +78,9 @@ struct EventWeights {
 double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const Array& cotangent, const Array& errors,
                      double d);
 
+// The same of the events of what was drawn, d sqrt(n) elements of n.
+double sharing_of(std::span<const std::uint64_t> drawn, double d);
+
 // The cotangent with each event's sum at its first element or row and 0 at its others. Elements that were joined by
 // accident must not cancel: their event's size is at least the root of the squares.
 Array merge_shared(const Array& cotangent, const SharedEvents& shared);

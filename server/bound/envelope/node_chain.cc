@@ -10,8 +10,10 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kStepsMax = 4;     // Each has its errors and cotangents written where it is charged by chance.
+constexpr std::size_t kStepsMax = 4;     // Each that is open has its errors and cotangents written.
 constexpr std::int64_t kTile = 1 << 14;  // Elements that a thread takes at a time.
+// From so many elements on, what elements share is found by draws within the pass. Fewer stay near the processor.
+constexpr std::int64_t kDrawnFrom = 1 << 15;
 
 }  // namespace
 
@@ -81,13 +83,46 @@ ChainPullback::ChainPullback(const Graph& graph, const Replay& replay, const Nod
       return primitive::rounding_of(node.primitive, node.attributes, *arithmetic);
     };
     pullback_.steps.push_back({rounding(target[s] ? &*target[s] : nullptr), rounding(own)});
+    for (std::size_t k = 0; k < node.inputs.size(); ++k)  // One number for all tells nothing apart.
+      if (count(graph.nodes[node.inputs[k]].shape) > 1)
+        pullback_.steps[s].told_by.emplace_back(static_cast<int>(k), RoundTo(graph.nodes[node.inputs[k]].result));
   }
   pullback_.chain.ask(steps);
 }
 
-PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjoints& adjoint) {
+void ChainPullback::for_each_tile(const OfTile& of_tile) const {
+  const std::int64_t n = count(shape_), tile = current_device() != nullptr ? n : kTile;
+  cpu::parallel_for((n + tile - 1) / tile, 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) of_tile(t, t * tile, std::min(tile, n - t * tile));
+  });
+}
+
+// Whether the pass is to draw elements of the step by the functional's weights.
+bool ChainPullback::draws(const ChainFunctional& functional, std::size_t step) const {
+  return functional.target && of_target(step) && count(shape_) >= kDrawnFrom && current_device() == nullptr;
+}
+
+// Has the step's cotangent written, and what its elements' weights are made of.
+void ChainPullback::show(ChainFunctional* functional, std::size_t step, PulledFunctional* asked) {
   const std::int64_t n = count(shape_);
   const bool on_host = current_device() == nullptr;
+  const Shape& shape = graph_.nodes[chain_[step]].shape;
+  Array& shown = asked->shown[step];
+  if (!shown) shown = Array::uninitialized(shape);
+  if (on_host && !errors_[step]) errors_[step] = Array::uninitialized(shape);
+  if (on_host && n > kTile) functional->weights[step].emplace(n, kTile);
+  functional->cotangents[step] = shown;
+}
+
+void ChainPullback::weigh(ChainFunctional* functional, std::int64_t t, std::int64_t begin, std::int64_t length) const {
+  for (std::size_t s = 0; s < chain_.size(); ++s)
+    if (functional->weights[s])
+      functional->weights[s]->weigh(t, {functional->cotangents[s].address() + begin, static_cast<std::size_t>(length)},
+                                    errors_[s].address() + begin);
+}
+
+PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjoints& adjoint) {
+  const std::int64_t n = count(shape_);
   PulledFunctional asked;
   asked.of_target = functional->target;
   asked.own_by_chance = functional->own_by_chance;
@@ -95,16 +130,16 @@ PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjo
   asked.reach(pullback_.chain);
   functional->reached.assign(asked.reached.end() - std::ssize(chain_), asked.reached.end());
   functional->weights.resize(chain_.size());
+  functional->cotangents.resize(chain_.size());
+  functional->open.assign(chain_.size(), false);
+  asked.shown.resize(chain_.size());
+  asked.shown.back() = asked.seeds.back();  // No step reads the last one.
   for (std::size_t s = 0; s < chain_.size(); ++s) {
-    Array& shown = asked.shown.emplace_back();
     const bool by_chance = (functional->target && of_target(s)) || (functional->own_by_chance && of_own(s));
-    if (!functional->reached[s] || !by_chance) continue;
-    const Shape& shape = graph_.nodes[chain_[s]].shape;
-    shown = s + 1 == chain_.size() ? asked.seeds[s] : Array::uninitialized(shape);
-    if (on_host && !errors_[s]) errors_[s] = Array::uninitialized(shape);
-    if (on_host && n > kTile) functional->weights[s].emplace(n, kTile);
+    if (!functional->reached[s] || !by_chance || draws(*functional, s)) continue;
+    functional->open[s] = true;
+    show(functional, s, &asked);
   }
-  functional->cotangents = asked.shown;
   for (std::size_t i = 0; i < sources_.size(); ++i) {
     PulledFunctional::Target& into = asked.into.emplace_back();
     const Array* const gathered = adjoint(functional->probe, sources_[i]);
@@ -137,32 +172,84 @@ void ChainPullback::hand_on(const PulledFunctional& asked, const PulledBack& fou
   }
 }
 
+// Lets each functional that draws know how far its draws lie apart: by a few elements, spread over all.
+void ChainPullback::space_draws(const std::vector<ChainFunctional>& functionals,
+                                std::vector<PulledFunctional>* asked) const {
+  constexpr std::int64_t kPieces = 32, kPiece = 64;
+  std::vector<PulledFunctional> pilots;
+  for (const PulledFunctional& one : *asked) {
+    PulledFunctional& pilot = pilots.emplace_back(one);
+    pilot.shown.assign(chain_.size(), {});
+    pilot.into.assign(sources_.size(), {});
+  }
+  const std::int64_t n = count(shape_);
+  const std::vector<Array> no_errors(chain_.size());
+  std::vector<PulledBack> few(pilots.size());
+  for (std::int64_t piece = 0; piece < kPieces; ++piece) {
+    const auto found = plumbline::pull_back(pullback_, pilots, no_errors, n / kPieces * piece, kPiece);
+    for (std::size_t p = 0; p < few.size(); ++p) few[p].add(found[p]);
+  }
+  const double scale = static_cast<double>(n) / (kPieces * kPiece);
+  for (std::size_t p = 0; p < functionals.size(); ++p) {
+    const ChainFunctional& functional = functionals[p];
+    std::vector<double>& every = (*asked)[p].draw_every;
+    every.resize(chain_.size());
+    for (std::size_t s = 0; s < chain_.size(); ++s) {
+      if (!functional.reached[s] || !draws(functional, s)) continue;
+      Charges about = few[p].steps[s];
+      about.target.whole *= scale;
+      about.target.noise.squares *= scale;
+      about.own.noise.squares *= scale;
+      every[s] = draw_every({p, {}, true, functional.own_by_chance, functional.squares}, graph_.nodes.size(), about, n);
+    }
+  }
+}
+
+// Where draws did not say enough, the pass is made again for what is open, and hands nothing on.
+void ChainPullback::show_open(std::vector<ChainFunctional>* functionals, std::vector<PulledFunctional> asked) {
+  for (std::size_t p = 0; p < asked.size(); ++p) {
+    asked[p].draw_every.clear();
+    asked[p].into.assign(sources_.size(), {});
+    for (std::size_t s = 0; s < chain_.size(); ++s)
+      if ((*functionals)[p].open[s] && !(*functionals)[p].cotangents[s]) show(&(*functionals)[p], s, &asked[p]);
+  }
+  for_each_tile([&](std::int64_t t, std::int64_t begin, std::int64_t length) {
+    plumbline::pull_back(pullback_, asked, errors_, begin, length);
+    for (ChainFunctional& functional : *functionals) weigh(&functional, t, begin, length);
+  });
+}
+
 void ChainPullback::pull_back(std::vector<ChainFunctional>* functionals, const Adjoints& adjoint) {
   std::vector<PulledFunctional> asked;
   for (ChainFunctional& functional : *functionals) asked.push_back(asked_of(&functional, adjoint));
+  bool drawn = false;
+  for (const ChainFunctional& functional : *functionals)
+    for (std::size_t s = 0; s < chain_.size(); ++s) drawn = drawn || (functional.reached[s] && draws(functional, s));
+  if (drawn) space_draws(*functionals, &asked);
 
-  const std::int64_t n = count(shape_);
-  const std::int64_t tile = current_device() != nullptr ? n : kTile, tiles = (n + tile - 1) / tile;
-  std::vector<std::vector<PulledBack>> parts(static_cast<std::size_t>(tiles));
-  cpu::parallel_for(tiles, 2, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; ++t) {
-      const std::int64_t begin = t * tile, length = std::min(tile, n - begin);
-      parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, asked, errors_, begin, length);
-      for (ChainFunctional& functional : *functionals)
-        for (std::size_t s = 0; s < chain_.size(); ++s)
-          if (functional.weights[s])
-            functional.weights[s]->weigh(t,
-                                         {functional.cotangents[s].address() + begin, static_cast<std::size_t>(length)},
-                                         errors_[s].address() + begin);
-    }
+  const std::int64_t n = count(shape_), tile = current_device() != nullptr ? n : kTile;
+  std::vector<std::vector<PulledBack>> parts(static_cast<std::size_t>((n + tile - 1) / tile));
+  for_each_tile([&](std::int64_t t, std::int64_t begin, std::int64_t length) {
+    parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, asked, errors_, begin, length);
+    for (ChainFunctional& functional : *functionals) weigh(&functional, t, begin, length);
   });
 
+  bool open = false;
   for (std::size_t p = 0; p < functionals->size(); ++p) {
+    ChainFunctional& functional = (*functionals)[p];
     PulledBack whole;
     for (const std::vector<PulledBack>& part : parts) whole.add(part[p]);
-    hand_on(asked[p], whole, (*functionals)[p].probe, adjoint);
-    (*functionals)[p].charges = std::move(whole.steps);
+    hand_on(asked[p], whole, functional.probe, adjoint);
+    functional.charges = std::move(whole.steps);
+    for (std::size_t s = 0; s < chain_.size(); ++s) {
+      if (!functional.reached[s] || !draws(functional, s)) continue;
+      functional.open[s] =
+          !charge_by_draws({p, {}, true, functional.own_by_chance && of_own(s), functional.squares},
+                           graph_.nodes.size(), whole.drawn[s], asked[p].draw_every[s], n, &functional.charges[s]);
+      open = open || functional.open[s];
+    }
   }
+  if (open) show_open(functionals, std::move(asked));
 }
 
 }  // namespace plumbline

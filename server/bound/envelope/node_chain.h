@@ -34,12 +34,15 @@ struct ChainFunctional {
   std::size_t probe = 0;
   bool target = false, own_by_chance = false;  // Functional
   std::vector<Array> seeds;                    // Cotangents from elsewhere, in the steps' shapes; empty: none.
+  double squares = 0;                          // Functional
 
-  // Found by pull_back. Cotangents and weights: where steps are charged by chance.
+  // Found by pull_back.
   std::vector<bool> reached{};
+  std::vector<Charges> charges{};  // Before shared events are looked at, where they are open.
+  std::vector<bool> open{};        // Whether shared events are still to be looked for.
+  // Where steps are open.
   std::vector<Array> cotangents{};
   std::vector<std::optional<EventWeights>> weights{};
-  std::vector<Charges> charges{};  // Before shared events are looked at.
 };
 
 class ChainPullback {
@@ -50,8 +53,8 @@ class ChainPullback {
 
   bool of_target(std::size_t step) const { return !pullback_.steps[step].target.none(); }
   bool of_own(std::size_t step) const { return !pullback_.steps[step].own.none(); }
-  // The errors of all elements of a step: the target's, or otherwise our own. They are empty where nobody asked for
-  // them, and on a device.
+  // The errors of all elements of a step: the target's, or otherwise our own. They are empty where the step is not
+  // open, and on a device.
   const Array& errors(std::size_t step) const { return errors_[step]; }
 
   // Where the cotangent of a source is gathered, in its shape; null: it carries none.
@@ -59,7 +62,15 @@ class ChainPullback {
   void pull_back(std::vector<ChainFunctional>* functionals, const Adjoints& adjoint);
 
  private:
+  // What happens to the elements of tile t, which begin and are so many.
+  using OfTile = std::function<void(std::int64_t t, std::int64_t begin, std::int64_t length)>;
+  void for_each_tile(const OfTile& of_tile) const;
+  bool draws(const ChainFunctional& functional, std::size_t step) const;
   PulledFunctional asked_of(ChainFunctional* functional, const Adjoints& adjoint);
+  void show(ChainFunctional* functional, std::size_t step, PulledFunctional* asked);
+  void weigh(ChainFunctional* functional, std::int64_t t, std::int64_t begin, std::int64_t length) const;
+  void space_draws(const std::vector<ChainFunctional>& functionals, std::vector<PulledFunctional>* asked) const;
+  void show_open(std::vector<ChainFunctional>* functionals, std::vector<PulledFunctional> asked);
   void hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
                const Adjoints& adjoint) const;
 

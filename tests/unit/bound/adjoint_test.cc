@@ -7,6 +7,7 @@
 
 #include "kernels/sums.h"
 #include "server/bound/envelope/events.h"
+#include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -214,6 +215,37 @@ TEST(Statistical, EqualOperandsRoundAlike) {
   const double off = n * std::fabs(static_cast<double>(v * v) - static_cast<double>(v) * v);
   ASSERT_GT(off, 0);
   EXPECT_GE(statistical(envelope_of(b, profile).noise, hoeffding_lambda(1, 1e-3)), off);
+}
+
+// A pass over many elements draws some as it charges them, or looks at all where these do not say enough. Squares are
+// no smaller than those of the events and not much larger, also where all of the weight lies where the pass does not
+// expect it.
+TEST(Statistical, WhatAPassDrawsTellsOfSharedEvents) {
+  std::mt19937 rng(5);
+  const Profile profile = ieee();
+  const std::int64_t n = 100003;
+  for (const std::int64_t first : {std::int64_t{0}, n - 3000})
+    for (const std::int64_t distinct : {std::int64_t{1}, std::int64_t{40}, std::int64_t{5000}, n}) {
+      std::vector<double> values = normal(rng, distinct), weights = normal(rng, n);
+      for (std::int64_t i = distinct; i < n; ++i)
+        values.push_back(values[rng() % static_cast<std::uint64_t>(distinct)]);
+      for (std::int64_t i = 0; i < n; ++i) weights[i] = i < first ? 0 : std::fabs(weights[i]);
+      GraphBuilder b;
+      const NodeId x = b.leaf({n}, values), a = b.leaf({n}, weights), y = b.op(Primitive::kSigmoid, {x}, {n});
+      const NodeId product = b.op(Primitive::kMul, {y, a}, {n}, Format::kFloat64);
+      b.tap("loss", TapKind::kLoss, b.sum_all(product, Format::kFloat64), {0});
+      const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+      const std::vector<Array> inputs = {exact.value(x)};
+      const Array value = exact.value(y), cotangent = exact.value(a);
+      const Array merged = merge_shared(cotangent, shared_events({b.graph, y, inputs, value}));
+      const Arithmetic arithmetic = arithmetic_of(b.graph, b.graph.nodes[y], profile);
+      const PrimitiveTraits& sigmoid = traits(Primitive::kSigmoid);
+      const Bound error = sigmoid.local_error({}, arithmetic, inputs, value);
+      const double squares = sigmoid.charges({}, arithmetic, inputs, value, error, {&merged, 1}).front().noise.squares;
+      const double charged = envelope_of(b, profile).noise.squares;
+      EXPECT_GE(charged, squares * (1 - 1e-9)) << distinct << " values, weights from " << first;
+      EXPECT_LE(charged, squares * 4) << distinct << " values, weights from " << first;
+    }
 }
 
 TEST(Statistical, ASumThatStagnatesIsBias) {
