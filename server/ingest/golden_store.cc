@@ -421,7 +421,8 @@ absl::StatusOr<v1::GoldenSummary> GoldenStore::import(const std::string& file, c
   return summary;
 }
 
-std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes) {
+std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes,
+                                bool everywhere) {
   struct Kept {
     fs::path path;
     std::uint64_t bytes;
@@ -444,7 +445,8 @@ std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std:
     total -= oldest.bytes;
     known_.erase(oldest.path.string());
     fs::remove(oldest.path, error);
-    fs::remove(fs::path(oldest.path).replace_extension(kShipped), error);
+    if (!everywhere) fs::remove(fs::path(oldest.path).replace_extension(kShipped), error);
+    ++changes_;
     kept.erase(kept.begin());
     ++removed;
   }

@@ -81,7 +81,9 @@ class GoldenStore {
 
   // Removes golden runs that were not written since `time`, then the least recently written ones until at most `count`
   // of them and `bytes` are left (0: no limit). How many.
-  std::size_t expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes);
+  // `everywhere`: a shared history is told to remove them, too.
+  std::size_t expire(std::chrono::system_clock::time_point time, std::int64_t count, std::uint64_t bytes,
+                     bool everywhere = false);
 
  private:
   using Key = std::pair<std::int32_t, std::int64_t>;  // Rank and step.

@@ -81,6 +81,7 @@ struct Daemon::State {
   std::unique_ptr<TraceStore> references;
   std::unique_ptr<TraceStore> kept;  // It keeps the traces of TYPE_II verdicts.
   std::unique_ptr<GoldenStore> golden;
+  std::unique_ptr<GoldenStore> pairs;  // It keeps what other daemons' runs are paired with.
   std::unique_ptr<StepPipeline> pipeline;
   std::unique_ptr<SqlStore> store;
   std::unique_ptr<Sharing> sharing;
@@ -289,7 +290,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
   if (!store.ok()) return store.status();
   state->store = *std::move(store);
   state->golden = std::make_unique<GoldenStore>(options.data_dir + "/golden", options.disk_reserve_bytes);
-  auto sharing = Sharing::begin(options, state->store.get(), state->golden.get(), &state->metrics);
+  state->pairs = std::make_unique<GoldenStore>(options.data_dir + "/pairs", options.disk_reserve_bytes);
+  auto sharing =
+      Sharing::begin(options, state->store.get(), {state->golden.get(), state->pairs.get()}, &state->metrics);
   if (!sharing.ok()) return sharing.status();
   state->sharing = *std::move(sharing);
   // Half of the quota each: a run that fails at every step does not cost another the traces that it is compared with.
@@ -314,12 +317,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                           state->projects.get(),
                           [](const std::string& line) {
                             log_event(LogLevel::kError, "retention_trouble", {{"message", line}});
-                          }},
+                          },
+                          state->pairs.get()},
       options.keep);
   state->pipeline = std::make_unique<StepPipeline>(
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
                           &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory,
-                          state->sharing->golden(), state->sharing->tell_nodes()},
+                          state->sharing->golden(), state->sharing->tell_nodes(),
+                          options.store.empty() ? nullptr : state->pairs.get(), state->sharing->pairs()},
       StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
                             options.memory_bytes / limits::kIngestShare,
                             limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit});

@@ -17,6 +17,9 @@ namespace plumbline {
 namespace {
 
 constexpr std::chrono::minutes kEvery{1};
+// What is recorded of reference runs for runs at other daemons.
+constexpr absl::Duration kPairsAge = absl::Hours(24);
+constexpr std::uint64_t kPairsBytes = 1u << 30;
 
 absl::Status wrong(const std::string& rule, const std::string& expected) {
   return absl::InvalidArgumentError(absl::StrCat("expected ", expected, ", found \"", rule.substr(0, 64), "\""));
@@ -164,6 +167,7 @@ void Housekeeping::sweep() {
     }
   }
   if (rules_.golden.any()) parts_.golden->expire(before(rules_.golden.age), rules_.golden.count, rules_.golden.bytes);
+  if (parts_.pairs != nullptr) parts_.pairs->expire(before(kPairsAge), 0, kPairsBytes, /*everywhere=*/true);
 }
 
 }  // namespace plumbline

@@ -51,6 +51,7 @@ class Housekeeping {
     GoldenStore* golden = nullptr;
     ProjectUse* projects = nullptr;
     std::function<void(const std::string&)> log = nullptr;
+    GoldenStore* pairs = nullptr;  // Steps of reference runs, kept for other daemons; null: none.
   };
   Housekeeping(Parts parts, const KeepRules& rules);
   ~Housekeeping();

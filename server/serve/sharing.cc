@@ -41,9 +41,9 @@ double age_of(const Backlog& backlog) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sharing>> Sharing::begin(const DaemonOptions& options, SqlStore* store,
-                                                        GoldenStore* golden, Metrics* metrics) {
+                                                        Recorded recorded, Metrics* metrics) {
   std::unique_ptr<Sharing> sharing(new Sharing());
-  if (auto shared = sharing->share(options, store, golden, metrics); !shared.ok()) return shared;
+  if (auto shared = sharing->share(options, store, recorded, metrics); !shared.ok()) return shared;
   if (auto published = sharing->publish(options, store); !published.ok()) return published;
   return sharing;
 }
@@ -63,12 +63,13 @@ void Sharing::finish(absl::Duration limit) {
   if (publication_ != nullptr) publication_->finish(limit);
 }
 
-absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, GoldenStore* golden, Metrics* metrics) {
+absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, Recorded recorded, Metrics* metrics) {
   if (options.store.empty()) return Outbox::close(store);
   auto opened = Outbox::open(options.data_dir, store);
   if (!opened.ok()) return opened.status();
   outbox_ = *std::move(opened);
-  golden_outbox_ = std::make_unique<GoldenOutbox>(golden);
+  golden_outbox_ = std::make_unique<GoldenOutbox>(recorded.golden);
+  pairs_outbox_ = std::make_unique<GoldenOutbox>(recorded.pairs);
   SharedHistory::Options sharing{.url = options.store,
                                  .host = host_name(),
                                  .version = options.version,
@@ -86,6 +87,7 @@ absl::Status Sharing::share(const DaemonOptions& options, SqlStore* store, Golde
     log_event(LogLevel::kWarning, "history_turned_away", {{"message", what}});
   };
   sharing.golden = golden_outbox_.get();
+  sharing.pairs = pairs_outbox_.get();
   sharing.retention = options.store_keep;
   sharing.untidy = [](const std::string& why) {
     log_event(LogLevel::kError, "retention_trouble", {{"message", StrCat("--store-retention: ", why)}});

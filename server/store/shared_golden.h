@@ -20,7 +20,12 @@ class SharedGolden {
     std::string run;          // "job/run"
   };
 
+  enum class Reach { kNotYet, kThere, kPassed };
+
   virtual ~SharedGolden() = default;
+  // How far what is recorded has come; kPassed: a later step of the rank is there, and this one is not.
+  virtual absl::StatusOr<Reach> reach(const std::string& project, const std::string& name, std::int32_t rank,
+                                      std::int64_t step) = 0;
   virtual absl::StatusOr<Origin> origin(const std::string& project, const std::string& name) = 0;  // NOT_FOUND
   // NOT_FOUND: no such golden run (of `run`, unless that is empty), or it does not hold the step; DATA_LOSS: what the
   // history has is no golden step.

@@ -45,7 +45,9 @@ class SharedHistory {
     Retention retention = {};
     absl::Duration tidy_every = absl::Minutes(1);
     std::function<void(const std::string& why)> untidy = {};
-    GoldenOutbox* golden = nullptr;  // Golden runs to ship; null: none. It outlives the history.
+    // Golden runs to ship, and what is recorded of reference runs; null: none. They outlive the history.
+    GoldenOutbox* golden = nullptr;
+    GoldenOutbox* pairs = nullptr;
     // Of steps whose ranks stream to several daemons (postgres/node_steps.h): what makes the verdict of all; empty:
     // this daemon makes none. For so long their parts are waited for; and so long after that any daemon judges them, or
     // another where the first one has shipped no verdict.
@@ -60,6 +62,7 @@ class SharedHistory {
   // As long as the history:
   virtual SharedReader* reader() = 0;
   virtual SharedGolden* golden() = 0;
+  virtual SharedGolden* pairs() = 0;
   // Ships what there is for at most `limit`, where the history is up, and then nothing more.
   virtual void finish(absl::Duration limit) = 0;
 };

@@ -115,6 +115,12 @@ StepIdentity Run::judged(std::int64_t step) const {
   return judged;
 }
 
+StepIdentity Run::reference_step(std::int64_t step) const {
+  StepIdentity wanted = *reference;
+  wanted.step = step;
+  return wanted;
+}
+
 Violation RunRegistry::open(const Request& request, std::shared_ptr<Run>* opened) {
   if (auto wrong = check_name(request.identity.project, "identity.project")) return wrong;
   if (auto wrong = check_name(request.identity.job, "identity.job")) return wrong;
@@ -263,6 +269,12 @@ std::vector<WantedResult> RunRegistry::wanted(const StepIdentity& run) const {
 bool RunRegistry::keeps_traces(const StepIdentity& run) const {
   const std::lock_guard lock(mutex_);
   return referenced_.count(run.run_id()) > 0;
+}
+
+bool RunRegistry::is_reference(const StepIdentity& run) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = runs_.find(run.run_id());
+  return found != runs_.end() && found->second.keep_traces;
 }
 
 bool RunRegistry::known(const StepIdentity& run) const {

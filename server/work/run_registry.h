@@ -42,6 +42,7 @@ struct Run {
   // The identity of a step's verdict: all ranks of a run that are judged together have that of the lowest one, rank 0's
   // where all stream to this daemon.
   StepIdentity judged(std::int64_t step) const;
+  StepIdentity reference_step(std::int64_t step) const;  // Where it has a reference.
   // Whether ranks of the run stream to other daemons.
   bool elsewhere() const { return here.size() < static_cast<std::size_t>(ranks); }
 
@@ -86,6 +87,7 @@ class RunRegistry {
 
   // Whether traces of this run must be kept: it was opened as a reference, or another run named it as its reference.
   bool keeps_traces(const StepIdentity& run) const;
+  bool is_reference(const StepIdentity& run) const;  // It was opened as one.
   bool known(const StepIdentity& run) const;
 
   // Forgets all runs of a job. False: one of them has a stream, and none is forgotten.

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/cancel.h"
-#include "server/bound/pair/golden.h"
 #include "server/fault/fault.h"
 #include "server/log/log.h"
 #include "server/pipeline/audit.h"
@@ -27,26 +26,22 @@ using Stage = StepUnderWay::Stage;
 // A step that the disk did not take is tried again after so long.
 constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
-StepIdentity reference_step(const Run& run, std::int64_t step) {
-  StepIdentity identity = *run.reference;
-  identity.step = step;
-  return identity;
-}
-
-std::string reference_name(const StepIdentity& reference) {
-  return StrCat("run ", reference.run, " step ", reference.step);
-}
-
 // The question of mathematics was asked and cannot be answered. A fault that the step's own replay proves stays one.
-void mark_reference_missing(const std::string& why, const std::string& name, Verdict* verdict) {
+void mark_reference_missing(const std::string& why, const std::string& name, const std::string& advice,
+                            Verdict* verdict) {
   verdict->notes.push_back(StrCat("reference ", name, ": ", why));
   verdict->reference = name;
+  if (!advice.empty()) verdict->advice.push_back(advice);
   if (verdict->outcome == Outcome::kTypeII) return;
   verdict->outcome = Outcome::kInconclusive;
   verdict->grade = Grade::kUnspecified;
   verdict->cause = Cause::kReferenceMissing;
   verdict->sentence = StrCat("Not compared with ", name, ": ", why, ".");
 }
+
+constexpr char kComparedAcrossNodes[] =
+    "the reference's step is not at this daemon: from the shared history come the digests of its leaves, the exact "
+    "values of small taps and fixed projections of large ones, and nothing else was compared";
 
 absl::StatusOr<GoldenStep> recorded(const Trace& trace, const Profile& profile) {
   try {
@@ -66,7 +61,11 @@ std::optional<absl::Duration> StepAnswer::retry_after() const {
 }
 
 StepPipeline::StepPipeline(Parts parts, Options options)
-    : parts_(parts), options_(std::move(options)), expirer_([this] { expire_loop(); }) {}
+    : parts_(parts), options_(std::move(options)), expirer_([this] { expire_loop(); }) {
+  if (parts_.shared_pairs == nullptr) return;
+  pair_watch_ = std::make_unique<PairWatch>(parts_.shared_pairs,
+                                            [this](const StepIdentity& step) { pairing_.arrived(step.id()); });
+}
 
 StepPipeline::~StepPipeline() {
   {
@@ -226,7 +225,7 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
 
   std::string wait_for;
   if (step->run->reference && !step->given) {
-    const StepIdentity reference = reference_step(*step->run, trace.identity.step);
+    const StepIdentity reference = step->run->reference_step(trace.identity.step);
     if (parts_.references != nullptr && parts_.references->state(reference) == TraceStore::State::kAbsent &&
         lost_reference(reference).empty()) {
       wait_for = reference.id();
@@ -243,10 +242,12 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
     return absl::IsUnavailable(ticket.status()) ? drop(step, ticket.status()) : refuse(ticket.status());  // Draining?
   }
   if (wait_for.empty()) return;
-  pairing_.wait(wait_for, steady_now() + options_.reference_timeout, [this, step, ticket = *ticket](bool) {
+  const absl::Time deadline = steady_now() + options_.reference_timeout;
+  pairing_.wait(wait_for, deadline, [this, step, ticket = *ticket](bool) {
     enter(*step, Stage::kQueued);
     parts_.workers->make_ready(ticket);
   });
+  if (pair_watch_ != nullptr) pair_watch_->add(step->run->reference_step(trace.identity.step), deadline);
   bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
@@ -254,93 +255,6 @@ void StepPipeline::schedule(const std::shared_ptr<Step>& step) {
   }
   if (stopped) pairing_.expire(absl::InfiniteFuture());
   wake_expirer();
-}
-
-std::string StepPipeline::lost_reference(const StepIdentity& wanted) const {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto unkept = unkept_.find(wanted.id());
-    if (unkept != unkept_.end()) return StrCat("its trace could not be kept: ", unkept->second);
-  }
-  const auto digest = parts_.store->digest_of(wanted);
-  if (digest.ok() && *digest) return "its trace was not kept: the run was not opened as a reference";
-  // Traces are kept before their verdicts are, and steps come in ascending order.
-  const auto refused = parts_.store->was_refused(wanted);
-  if (refused.ok() && *refused) return "the step was refused";
-  const auto last = parts_.store->last_durable_step(wanted);
-  if (last.ok() && *last >= wanted.step) return "the run has passed it: the step was not sampled, or was refused";
-  return "";
-}
-
-std::string StepPipeline::load_reference(const Step& step, TraceRecord* record) const {
-  const StepIdentity wanted = reference_step(*step.run, step.trace()->identity.step);
-  record->reference_name = reference_name(wanted);
-  if (parts_.references == nullptr) return "this daemon keeps no traces";
-  // Whose it is may have been unknown when the run was opened.
-  const auto owner = parts_.store->owner_of(wanted);
-  if (!owner.ok()) return StrCat("whose it is cannot be read: ", owner.status().message());
-  if (*owner && **owner != step.run->owner && !step.run->pairs_with_any) return "the run is another user's";
-  switch (parts_.references->state(wanted)) {
-    case TraceStore::State::kEvicted:
-      return "its trace was evicted (--trace-quota)";
-    case TraceStore::State::kAbsent: {
-      std::string lost = lost_reference(wanted);
-      if (!lost.empty()) return lost;
-      {
-        const std::lock_guard lock(mutex_);
-        if (stop_waiting_) return "the daemon was stopped before the step arrived";
-      }
-      if (parts_.references->has_run(wanted) || parts_.runs->known(wanted)) {
-        return StrCat("the step is late: it did not arrive within ", absl::FormatDuration(options_.reference_timeout));
-      }
-      return "the run never existed here";
-    }
-    case TraceStore::State::kPresent:
-      break;
-  }
-  auto kept = parts_.references->load(wanted);
-  if (!kept.ok()) {
-    if (absl::IsNotFound(kept.status())) return "its trace was evicted (--trace-quota)";
-    return StrCat("its trace cannot be read: ", kept.status().message());
-  }
-  record->reference = std::move(kept->trace);
-  return "";
-}
-
-Violation StepPipeline::load_golden(const Run& run, TraceRecord* record, std::string* missing) const {
-  const StepIdentity& step = record->trace->identity;
-  record->reference_name = StrCat("golden ", run.golden, " step ", step.step);
-  auto golden = parts_.golden->load(step.project, run.golden, step.rank, step.step);
-  if (absl::IsNotFound(golden.status()) && parts_.shared_golden != nullptr) {
-    // A run that went from one daemon to another recorded some of its steps there.
-    const auto recorded_by = parts_.golden->run_of(step.project, run.golden);
-    auto there = parts_.shared_golden->load(step.project, run.golden, recorded_by.ok() ? *recorded_by : "", step.rank,
-                                            step.step);
-    if (absl::IsUnavailable(there.status())) {
-      *missing = StrCat("it is not here, and the shared history is away: ", there.status().message());
-      return {};
-    }
-    if (there.ok() || !recorded_by.ok()) golden = std::move(there);
-  }
-  if (!golden.ok()) return {golden.status().code(), "golden", std::string(golden.status().message())};
-  const std::string foreign = first_foreign_leaf(*record->trace, **golden);
-  if (!foreign.empty()) {
-    return {absl::StatusCode::kFailedPrecondition, "golden",
-            StrCat("expected the leaves of golden run '", run.golden, "' at step ", step.step,
-                   ", found others: ", foreign)};
-  }
-  record->golden = *std::move(golden);
-  return {};
-}
-
-void StepPipeline::record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const {
-  absl::Status recorded = audit.golden.status();
-  if (recorded.ok()) {
-    recorded = parts_.golden->append(audit.record.trace->identity.project, run.record_golden, *audit.golden);
-  }
-  if (recorded.ok()) return;
-  verdict->notes.push_back(
-      StrCat("this step is not in golden run '", run.record_golden, "': ", std::string(recorded.message())));
 }
 
 void StepPipeline::keep_trace(const TraceRecord& record, const std::string& trace_id, Verdict* verdict) const {
@@ -369,21 +283,22 @@ void StepPipeline::audit_step(Step& step) const {
     record.previous_digests = run.memory.digests.left;
     record.previous_untouched = run.memory.digests.untouched;
   }
-  if (run.reference) made.missing = load_reference(step, &record);
+  if (run.reference) made.missing = load_reference(step, &record, &made.advice);
   if (!run.golden.empty()) made.wrong = load_golden(run, &record, &made.missing);
   if (made.wrong) return;
+  const bool records = !run.record_golden.empty() || records_for_others(run);
   const absl::Time start = steady_now(), deadline = start + options_.audit_timeout;
   const double work_max = options_.work_per_second * absl::ToDoubleSeconds(options_.audit_timeout);
   try {
     const CancelScope scope([&] { return wanted(step, deadline); });
     made.verdict = audit(record, *run.profile, ObservedProducts::kRowsFirst, &made.memory, work_max);
-    if (!run.record_golden.empty()) made.golden = recorded(trace, *run.profile);
+    if (records) made.golden = recorded(trace, *run.profile);
   } catch (const GivenUp&) {
     made.given_up = steady_now() <= deadline;
     const std::string why =
         StrCat("it took longer than ", absl::FormatDuration(options_.audit_timeout), " (--audit-timeout)");
     made.verdict = audit_given_up(record, *run.profile, why, &made.memory);
-    if (!run.record_golden.empty()) made.golden = absl::DeadlineExceededError(why);
+    if (records) made.golden = absl::DeadlineExceededError(why);
   }
   made.seconds = absl::ToDoubleSeconds(steady_now() - start);
 }
@@ -432,8 +347,14 @@ void StepPipeline::answer_step(const std::shared_ptr<Step>& step, const Workers:
   if (trace.missed > 0) {
     verdict.notes.push_back(StrCat(trace.missed, " sampled steps before this one were dropped by the client"));
   }
-  if (!made->missing.empty()) mark_reference_missing(made->missing, made->record.reference_name, &verdict);
-  if (!run.record_golden.empty() && !step->given) record_golden_step(run, *made, &verdict);
+  if (!made->missing.empty()) {
+    mark_reference_missing(made->missing, made->record.reference_name, made->advice, &verdict);
+  }
+  if (run.reference && made->record.golden != nullptr) verdict.notes.push_back(kComparedAcrossNodes);
+  if (!step->given) {
+    if (!run.record_golden.empty()) record_golden_step(run, *made, &verdict);
+    if (records_for_others(run)) record_for_others(run, *made, &verdict);
+  }
   if (verdict.outcome == Outcome::kTypeII && !step->given && parts_.kept != nullptr) {
     keep_trace(made->record, step->assembled.trace_id, &verdict);
   }
@@ -543,6 +464,7 @@ void StepPipeline::stop_waiting() {
     stop_waiting_ = true;
   }
   pairing_.expire(absl::InfiniteFuture());
+  if (pair_watch_ != nullptr) pair_watch_->stop();
 }
 
 void StepPipeline::enter(Step& step, Stage stage) const {

@@ -24,6 +24,7 @@
 #include "server/metrics/metrics.h"
 #include "server/store/shared_golden.h"
 #include "server/store/store.h"
+#include "server/work/pair_watch.h"
 #include "server/work/pairing.h"
 #include "server/work/run_registry.h"
 #include "server/work/serial_executor.h"
@@ -107,6 +108,10 @@ class StepPipeline {
     // Takes what other daemons are told of a step some of whose run's ranks stream to them, before its verdict is
     // stored; empty: they share no history.
     std::function<void(NodePartRow)> tell_nodes = {};
+    // Steps of this daemon's reference runs, to be shipped, and what the shared history has of those of others. Both
+    // null: none is shared.
+    GoldenStore* pairs = nullptr;
+    SharedGolden* shared_pairs = nullptr;
   };
 
   StepPipeline(Parts parts, Options options);
@@ -140,10 +145,11 @@ class StepPipeline {
   struct Audit {
     TraceRecord record;
     std::string missing;  // Why the reference is not there; empty: it is, or there is none.
+    std::string advice;   // What to do about that; may be empty.
     Violation wrong;      // What keeps the step from being audited.
     Verdict verdict;
     StepMemory memory;
-    absl::StatusOr<GoldenStep> golden = GoldenStep{};  // Where the run records one.
+    absl::StatusOr<GoldenStep> golden = GoldenStep{};  // Where the run records one, or is a reference of others.
     double seconds = 0;
     bool given_up = false;  // Nobody wants it any more.
   };
@@ -192,11 +198,17 @@ class StepPipeline {
   // Why the reference's step is not there and will not come any more; empty: it is, or it may.
   std::string lost_reference(const StepIdentity& wanted) const;
   // Fills the record's reference. Why it is missing; empty: it is there.
-  std::string load_reference(const Step& step, TraceRecord* record) const;
+  std::string load_reference(const Step& step, TraceRecord* record, std::string* advice) const;
+  // The same of what another daemon recorded of it; nullopt: the shared history has nothing of its run.
+  std::optional<std::string> load_from_elsewhere(const Run& run, const StepIdentity& wanted, TraceRecord* record,
+                                                 std::string* advice) const;
   // Fills the record's golden step. What is wrong with that otherwise.
   // Why it could not be asked for, in `missing`: the history that has it is away.
   Violation load_golden(const Run& run, TraceRecord* record, std::string* missing) const;
   void record_golden_step(const Run& run, const Audit& audit, Verdict* verdict) const;
+  // Of a run that was opened as a reference, for those that are paired with it at other daemons.
+  bool records_for_others(const Run& run) const;
+  void record_for_others(const Run& run, const Audit& audit, Verdict* verdict) const;
   void keep_trace(const TraceRecord& record, const std::string& trace_id, Verdict* verdict) const;
   void record_refusal(const StepIdentity& step, Violation violation, Told told, Done done);
   void store_verdict(const std::shared_ptr<Step>& step, std::shared_ptr<const JudgedStep> judged);
@@ -223,6 +235,7 @@ class StepPipeline {
   bool stop_waiting_ = false;
   std::atomic<bool> giving_up_ = false;
   bool stop_ = false;
+  std::unique_ptr<PairWatch> pair_watch_;  // Null: no history is shared.
   std::thread expirer_;
 };
 

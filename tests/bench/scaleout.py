@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "client" / "python")
 
 KEYS = (
     *("daemons", "jobs", "multi_node_jobs", "verdicts", "lost", "duplicates"),
-    *("kills", "partitions", "jetstream_wipes", "multi_node_same_as_single"),
+    *("kills", "partitions", "jetstream_wipes", "pairs_same_as_single_node", "multi_node_same_as_single"),
     *("throughput_3_over_1", "history_rows_per_s", "bytes_between_nodes_per_step"),
 )
 DAEMONS = 3
@@ -291,6 +291,25 @@ def disturb(fleet: Fleet, progress: Progress, rounds: int, draw: random.Random) 
     return dict(done)
 
 
+def pairs_same_as_single_node(fleet: Fleet) -> bool:
+    """Whether programs that are paired with one at another daemon get the verdicts that its own daemon gives them."""
+    from test_golden import accumulated, forgotten, plain, train
+
+    for step in (plain, accumulated, forgotten):
+        reference = f"reference-{step.__name__}"
+        train(fleet.daemons[0], plain, run=reference, keep_trace=True)
+        judged = []
+        for number in range(DAEMONS):
+            verdicts, errors = train(
+                fleet.daemons[number], step, run=f"target-{step.__name__}-{number}", reference=reference
+            )
+            assert not errors, errors
+            judged.append((verdicts[0].verdict, verdicts[0].cause))
+        if len(set(judged)) != 1 or judged[0][0] != ("TYPE_II" if step is forgotten else "TYPE_I"):
+            return False
+    return True
+
+
 def steps_per_s(fleet: Fleet, daemons: int, steps: int) -> float:
     """Of DAEMONS jobs, on so many daemons."""
     progress = Progress()
@@ -395,15 +414,17 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         told = bytes_between_nodes(fleet, TOLD_CALLS, TOLD_COUNT)
         one, three = (steps_per_s(fleet, daemons, speed_steps) for daemons in (1, DAEMONS))
         rows = history_rows_per_s(fleet, backlog)
+        pairs = pairs_same_as_single_node(fleet)
     figures = {
         **{"daemons": DAEMONS, "jobs": jobs_count, "multi_node_jobs": multi_count, "verdicts": len(answered)},
         **{"lost": lost, "duplicates": twice},
         **troubles,
+        "pairs_same_as_single_node": pairs,
         "multi_node_same_as_single": same,
         "throughput_3_over_1": round(three / one, 2),
         "history_rows_per_s": round(rows),
         "bytes_between_nodes_per_step": round(told),
-        "passed": lost == twice == out_of_order == 0 and same,
+        "passed": lost == twice == out_of_order == 0 and same and pairs,
     }
     text = "\n".join(
         [
@@ -412,6 +433,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             f"  lost, twice, out of order              {lost:8}{twice:8}{out_of_order:8}",
             f"killed, cut off, stream wiped            {troubles['kills']:8}{troubles['partitions']:8}"
             f"{troubles['jetstream_wipes']:8}",
+            f"pairs at two daemons, as at one           {'yes' if pairs else 'no':>8}",
             f"steps a second, one daemon, three        {one:8.0f}{three:8.0f}",
             f"rows a second into the history           {rows:8.0f}",
             f"steps of {multi_count} jobs on two and three nodes  {sum(team.steps or 0 for team in teams.values()):8}",

@@ -10,13 +10,20 @@ namespace {
 
 using absl::StrCat;
 
-// What one statement finds of a golden run: whose it is, and of which run.
-constexpr char kOrigin[] = "SELECT owner, node, run FROM golden_runs WHERE project=? AND name=?";
+std::string runs_of(GoldenKind kind) { return kind == GoldenKind::kGolden ? "golden_runs" : "pair_runs"; }
+std::string steps_of(GoldenKind kind) { return kind == GoldenKind::kGolden ? "golden_steps" : "pair_steps"; }
 
-absl::Status write_steps(const PostgresConnection& connection, const GoldenOutbox::Shipment& shipment) {
-  auto step = connection.prepare(
-      "INSERT INTO golden_steps(project, name, rank, step, message) VALUES(?,?,?,?,?) "
-      "ON CONFLICT(project, name, rank, step) DO UPDATE SET message=excluded.message");
+// What one statement finds of a golden run: whose it is, and of which run.
+std::string origin_of(GoldenKind kind) {
+  return StrCat("SELECT owner, node, run FROM ", runs_of(kind), " WHERE project=? AND name=?");
+}
+
+absl::Status write_steps(const PostgresConnection& connection, GoldenKind kind,
+                         const GoldenOutbox::Shipment& shipment) {
+  auto step =
+      connection.prepare(StrCat("INSERT INTO ", steps_of(kind),
+                                "(project, name, rank, step, message) VALUES(?,?,?,?,?) "
+                                "ON CONFLICT(project, name, rank, step) DO UPDATE SET message=excluded.message"));
   if (!step.ok()) return step.status();
   for (const v1::GoldenStep& recorded : shipment.steps) {
     step->bind(shipment.header.project()).bind(shipment.header.name()).bind(recorded.rank()).bind(recorded.step());
@@ -32,23 +39,24 @@ absl::Status no_such(const std::string& project, const std::string& name) {
 
 }  // namespace
 
-absl::Status write_golden(const PostgresConnection& connection, const GoldenOutbox::Shipment& shipment,
+absl::Status write_golden(const PostgresConnection& connection, GoldenKind kind, const GoldenOutbox::Shipment& shipment,
                           const std::string& node, absl::Status* answer) {
   const v1::GoldenHeader& header = shipment.header;
   if (shipment.removed) {
-    auto removal = connection.prepare("DELETE FROM golden_runs WHERE project=? AND name=? AND run=? AND owner=?");
+    auto removal =
+        connection.prepare(StrCat("DELETE FROM ", runs_of(kind), " WHERE project=? AND name=? AND run=? AND owner=?"));
     if (!removal.ok()) return removal.status();
     return removal->bind(header.project()).bind(header.name()).bind(header.run()).bind(shipment.owner).run();
   }
-  auto run = connection.prepare(
-      "INSERT INTO golden_runs(project, name, run, profile, owner, node, time_us) VALUES(?,?,?,?,?,?,?) "
-      "ON CONFLICT(project, name) DO NOTHING");
+  auto run = connection.prepare(StrCat("INSERT INTO ", runs_of(kind),
+                                       "(project, name, run, profile, owner, node, time_us) VALUES(?,?,?,?,?,?,?) "
+                                       "ON CONFLICT(project, name) DO NOTHING"));
   if (!run.ok()) return run.status();
   run->bind(header.project()).bind(header.name()).bind(header.run()).bind(header.profile()).bind(shipment.owner);
   if (auto written = run->bind(node).bind(header.time().seconds() * 1'000'000 + header.time().nanos() / 1000).run();
       !written.ok())
     return written;
-  auto first = connection.prepare(kOrigin);
+  auto first = connection.prepare(origin_of(kind));
   if (!first.ok()) return first.status();
   const auto found = first->bind(header.project()).bind(header.name()).step();
   if (!found.ok()) return found.status();
@@ -59,7 +67,7 @@ absl::Status write_golden(const PostgresConnection& connection, const GoldenOutb
                                               " recorded; this one, of run ", header.run(), ", is known here alone"));
     return absl::OkStatus();
   }
-  return write_steps(connection, shipment);
+  return write_steps(connection, kind, shipment);
 }
 
 absl::Status PostgresGolden::told(const absl::Status& status) const {
@@ -68,7 +76,7 @@ absl::Status PostgresGolden::told(const absl::Status& status) const {
 }
 
 absl::StatusOr<SharedGolden::Origin> PostgresGolden::find(const std::string& project, const std::string& name) const {
-  auto query = connection_.prepare(kOrigin);
+  auto query = connection_.prepare(origin_of(kind_));
   if (!query.ok()) return query.status();
   const SqlReset reset(*query);
   const auto found = query->bind(project).bind(name).step();
@@ -87,7 +95,8 @@ absl::StatusOr<SharedGolden::Origin> PostgresGolden::origin(const std::string& p
 
 absl::StatusOr<GoldenStep> PostgresGolden::read(const std::string& project, const std::string& name, std::int32_t rank,
                                                 std::int64_t step) const {
-  auto query = connection_.prepare("SELECT message FROM golden_steps WHERE project=? AND name=? AND rank=? AND step=?");
+  auto query = connection_.prepare(
+      StrCat("SELECT message FROM ", steps_of(kind_), " WHERE project=? AND name=? AND rank=? AND step=?"));
   if (!query.ok()) return query.status();
   const SqlReset reset(*query);
   const auto found = query->bind(project).bind(name).bind(rank).bind(step).step();
@@ -118,6 +127,20 @@ absl::StatusOr<std::shared_ptr<const GoldenStep>> PostgresGolden::load(const std
   auto found = read(project, name, rank, step);
   if (!found.ok()) return told(found.status());
   return std::make_shared<const GoldenStep>(*std::move(found));
+}
+
+absl::StatusOr<SharedGolden::Reach> PostgresGolden::reach(const std::string& project, const std::string& name,
+                                                          std::int32_t rank, std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  if (auto away = reader_->state(); !away.ok()) return away;
+  auto query = connection_.prepare(
+      StrCat("SELECT min(step) FROM ", steps_of(kind_), " WHERE project=? AND name=? AND rank=? AND step>=?"));
+  if (!query.ok()) return query.status();
+  const SqlReset reset(*query);
+  const auto found = query->bind(project).bind(name).bind(rank).bind(step).step();
+  if (!found.ok()) return told(found.status());
+  if (!*found || query->is_null(0)) return Reach::kNotYet;
+  return query->integer(0) == step ? Reach::kThere : Reach::kPassed;
 }
 
 bool PostgresGolden::sees(const Visibility& here, const std::string& project, const Origin& origin) const {

@@ -235,13 +235,21 @@ CREATE TABLE @.node_parts(
 CREATE INDEX node_parts_by_node ON @.node_parts(node);
 )sql";
 
+// What golden runs have, of reference runs, for runs that are paired with them at other nodes; the name is that of
+// pair_watch.h.
+constexpr char kVersion8[] = R"sql(
+CREATE TABLE @.pair_runs(LIKE @.golden_runs INCLUDING ALL);
+CREATE TABLE @.pair_steps(LIKE @.golden_steps INCLUDING ALL,
+  FOREIGN KEY(project, name) REFERENCES @.pair_runs ON DELETE CASCADE);
+)sql";
+
 struct Migration {
   const char* sql;
   // Daemons of the version before go on beside the new tables: it adds what they neither read nor have to write.
   bool adds_only;
 };
 constexpr Migration kVersions[] = {{kVersion1, false}, {kVersion2, false}, {kVersion3, false}, {kVersion4, false},
-                                   {kVersion5, true},  {kVersion6, true},  {kVersion7, true}};
+                                   {kVersion5, true},  {kVersion6, true},  {kVersion7, true},  {kVersion8, true}};
 static_assert(std::size(kVersions) == kPostgresVersion);
 constexpr std::int64_t kReachedSince = 5;
 

@@ -6,7 +6,7 @@
 
 namespace plumbline {
 
-inline constexpr int kPostgresVersion = 7;
+inline constexpr int kPostgresVersion = 8;
 
 // Makes the tables, or brings them from an older version to ours, each version in a transaction of its own; daemons
 // that do so at one time take turns. Tables that are newer than ours stay, and we go on with them, where the history

@@ -82,7 +82,8 @@ Shipper::Shipper(Options options, SqlStore* store, Outbox* outbox)
       instance_(random_name()),
       connection_({options_.url, options_.schema, options_.connect_timeout, options_.statement_timeout}),
       reader_(make_reader(options_, outbox->node())),
-      golden_(query_settings(options_), &reader_),
+      golden_(GoldenKind::kGolden, query_settings(options_), &reader_),
+      pairs_(GoldenKind::kPair, query_settings(options_), &reader_),
       retention_(make_retention(options_)),
       nodes_(make_nodes(options_, outbox->node())),
       stop_([this] { return courier_.is_over(); }),
@@ -137,7 +138,8 @@ absl::Status Shipper::ship_all() {
     for (const std::string& what : turned_) options_.turned_away(what);
     for (const std::string& what : shipment->unreadable) options_.turned_away(what);
   }
-  if (auto shipped = ship_golden(); !shipped.ok()) return shipped;
+  if (auto shipped = ship_golden(options_.golden, GoldenKind::kGolden); !shipped.ok()) return shipped;
+  if (auto shipped = ship_golden(options_.pairs, GoldenKind::kPair); !shipped.ok()) return shipped;
   return connection_.integer("SELECT CAST(version AS BIGINT) FROM history").status();
 }
 
@@ -166,6 +168,10 @@ absl::Status Shipper::join() {
   if (!history.ok()) return history.status();
   if (auto begun = outbox_->begin(*history); !begun.ok()) return begun;
   history_ = *history;
+  // Each node removes its own sooner, unless it is gone for good.
+  const absl::Status tidied =
+      connection_.run("DELETE FROM pair_runs WHERE to_timestamp(time_us/1000000)<now()-INTERVAL '7 days'");
+  if (!tidied.ok()) return tidied;
   // What was acknowledged is there; an older version shipped without saying so.
   const auto shipped = outbox_->shipped();
   if (!shipped.ok()) return shipped.status();
@@ -282,21 +288,21 @@ absl::Status Shipper::ship(const Shipment& shipment) {
   return all;
 }
 
-absl::Status Shipper::ship_golden() {
-  if (options_.golden == nullptr) return absl::OkStatus();
+absl::Status Shipper::ship_golden(GoldenOutbox* outbox, GoldenKind kind) {
+  if (outbox == nullptr) return absl::OkStatus();
   for (;;) {
-    const auto shipment = options_.golden->next(history_);
+    const auto shipment = outbox->next(history_);
     if (!shipment.ok()) return shipment.status();
     if (!*shipment) return absl::OkStatus();
     if (auto begun = begin(); !begun.ok()) return begun;
     const v1::GoldenHeader& of = (*shipment)->header;
-    absl::Status done = one(absl::StrCat("golden run ", of.project(), "/", of.name()), [&](absl::Status* answer) {
-      return write_golden(connection_, **shipment, outbox_->node(), answer);
-    });
+    absl::Status done = one(
+        absl::StrCat(kind == GoldenKind::kGolden ? "golden run " : "steps for pairs ", of.project(), "/", of.name()),
+        [&](absl::Status* answer) { return write_golden(connection_, kind, **shipment, outbox_->node(), answer); });
     if (done.ok()) done = connection_.commit();
     if (!done.ok()) connection_.roll_back().IgnoreError();
     if (!done.ok()) return done;
-    if (auto acknowledged = options_.golden->acknowledge(history_, **shipment); !acknowledged.ok()) return acknowledged;
+    if (auto acknowledged = outbox->acknowledge(history_, **shipment); !acknowledged.ok()) return acknowledged;
     {
       const std::lock_guard lock(mutex_);
       state_.shipped += turned_.empty() ? (*shipment)->steps.size() : 0;

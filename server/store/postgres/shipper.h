@@ -32,6 +32,7 @@ class Shipper final : public SharedHistory {
   ShipState state() const override;
   SharedReader* reader() override { return &reader_; }
   SharedGolden* golden() override { return &golden_; }
+  SharedGolden* pairs() override { return &pairs_; }
   void finish(absl::Duration limit) override;
 
  private:
@@ -39,7 +40,7 @@ class Shipper final : public SharedHistory {
   absl::Status join();      // Connects, and says who we are; does nothing where that was done in this session.
   absl::Status take_identity();
   absl::Status ship(const Shipment& shipment);
-  absl::Status ship_golden();                       // Until nothing is left.
+  absl::Status ship_golden(GoldenOutbox* outbox, GoldenKind kind);  // Until nothing is left; null: nothing.
   absl::Status tell_shipped(std::int64_t through);  // The others, up to which of our sequences verdicts are there.
   absl::Status remove(const Shipment::Removal& removal);
   absl::Status begin();  // A transaction of the session that has joined.
@@ -55,7 +56,7 @@ class Shipper final : public SharedHistory {
   const std::string instance_;  // Of this process: our own session that was cut off is not another daemon.
   const PostgresConnection connection_;
   SharedReader reader_;
-  PostgresGolden golden_;
+  PostgresGolden golden_, pairs_;
   std::unique_ptr<SharedRetention> retention_;  // Null: everything is kept.
   std::unique_ptr<NodeSteps> nodes_;            // Null: this daemon judges no step of several.
   std::optional<RecordWriter> writer_;

@@ -15,7 +15,9 @@ namespace plumbline {
 
 // Takes from a schema's tables what versions after 4 only added.
 inline constexpr char kBackToVersion4[] =
-    "ALTER TABLE history DROP COLUMN reached; DROP TABLE golden_steps, golden_runs, node_parts, node_steps";
+    "ALTER TABLE history DROP COLUMN reached; DROP TABLE golden_steps, golden_runs, node_parts, node_steps, "
+    "pair_steps, "
+    "pair_runs";
 
 // Not thread-safe. Tests with root's rights run it as "nobody", since PostgreSQL refuses root.
 class PostgresServer {

@@ -40,10 +40,11 @@ class PipelineFixture : public ::testing::Test {
     kept_ = *std::move(kept);
     StepPipeline::Options options = pipeline_options_;
     options.reference_timeout = reference_timeout;
-    pipeline_ =
-        std::make_unique<StepPipeline>(StepPipeline::Parts{store_.get(), references_.get(), kept_.get(), nullptr,
-                                                           runs_.get(), workers_.get(), disk_.get(), nullptr},
-                                       options);
+    StepPipeline::Parts parts{store_.get(), references_.get(), kept_.get(), nullptr,
+                              runs_.get(),  workers_.get(),    disk_.get(), nullptr};
+    parts.pairs = pairs_;
+    parts.shared_pairs = shared_pairs_;
+    pipeline_ = std::make_unique<StepPipeline>(parts, options);
   }
 
   void stop() {
@@ -110,6 +111,8 @@ class PipelineFixture : public ::testing::Test {
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<VerdictStore> store_;
   std::unique_ptr<TraceStore> references_, kept_;
+  GoldenStore* pairs_ = nullptr;  // Of a history that daemons share.
+  SharedGolden* shared_pairs_ = nullptr;
   std::unique_ptr<StepPipeline> pipeline_;
 };
 
