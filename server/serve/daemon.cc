@@ -220,6 +220,8 @@ v1::ServerInfo server_info(const DaemonOptions& options) {
                                                        {"streams_of_a_user_max", options.streams_of_a_user_max},
                                                        {"ranks_max", limits::kRanksMax},
                                                        {"ranks_joined_max", limits::kRanksJoinedMax},
+                                                       // Who does not say it does not know OpenJobRequest.ranks_here.
+                                                       {"ranks_here_max", limits::kRanksMax},
                                                        {"identity_bytes_max", limits::kIdentityBytesMax},
                                                        {"missed_reasons_max", limits::kMissedReasonsMax},
                                                        {"records_queued_max", VerdictStore::kPendingMax},

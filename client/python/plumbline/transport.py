@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from . import cuda, shared
+from . import cuda, older, shared
 from .addresses import addresses
 from .credentials import Credentials, checked
 from .encode import batched, device_frame, encode_step, open_frame, region_frame
@@ -287,7 +287,7 @@ class Transport:
         known = f"the steps up to {last_durable_step}" if last_durable_step >= 0 else "none of its steps"
         log.warning(
             "plumbline: the run goes on at %s, which has %s; the rest of its history, up to step %d, is where it ran"
-            " before (%s: %s). A run to pair with and a golden run must be at the same daemon",
+            " before (%s: %s). A reference and a golden run must be there, or in a history that both share",
             address,
             known,
             self.last_durable_step,
@@ -304,6 +304,7 @@ class Transport:
         )
         metadata = self._credentials.metadata()
         job = open_job(self._request, timeout=OPEN_TIMEOUT_S, metadata=metadata)
+        older.tell(channel, metadata, self._request, self._addresses[self._at])
         audit = channel.stream_stream(
             "/plumbline.v1.AuditService/Audit",
             request_serializer=None,  # Messages come serialized.
