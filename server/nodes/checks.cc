@@ -26,8 +26,9 @@ std::string number(double x) { return absl::StrFormat("%.3g", x); }
 
 Group group_of(const v1::CrossingCall& call) {
   Group group;
-  std::int64_t last = 0;
-  for (const std::int64_t more : call.group()) group.push_back(last += more);
+  std::uint64_t last = 0;  // Whatever the differences add up to.
+  for (const std::int64_t more : call.group())
+    group.push_back(static_cast<std::int64_t>(last += static_cast<std::uint64_t>(more)));
   return group;
 }
 
@@ -192,8 +193,10 @@ class Checks {
       SentTensors& tensors = sent.tensors[static_cast<std::size_t>(rank)];
       for (const v1::SentPart& part : side.side->sent()) {
         if (part.count() < 0 || part.count() > limits::kElementsMax) continue;
+        const std::vector<std::int64_t> splits(part.splits().begin(), part.splits().end());
+        if (shares_of(call.what.kind, splits, part.count(), call.what.group.size()).empty()) continue;
         tensors.parts[part.part()] = {sent.places.size(), format_of(part.dtype()), {{part.count()}, {1}, 0}};
-        tensors.splits[part.part()] = {part.splits().begin(), part.splits().end()};
+        tensors.splits[part.part()] = splits;
         sent.places.push_back(&part);
       }
     }

@@ -265,9 +265,12 @@ std::vector<std::int64_t> shares_of(const std::string& kind, const std::vector<s
   if (!sends_shares(kind)) return {count};
   const auto n = static_cast<std::int64_t>(ranks);
   if (splits.empty()) return count % n == 0 ? std::vector<std::int64_t>(ranks, count / n) : std::vector<std::int64_t>();
-  const bool fits = splits.size() == ranks && std::accumulate(splits.begin(), splits.end(), std::int64_t{0}) == count &&
-                    std::all_of(splits.begin(), splits.end(), [](std::int64_t split) { return split >= 0; });
-  return fits ? splits : std::vector<std::int64_t>();
+  std::int64_t left = count;
+  for (const std::int64_t split : splits) {
+    if (split < 0 || split > left) return {};
+    left -= split;
+  }
+  return left == 0 && splits.size() == ranks ? splits : std::vector<std::int64_t>();
 }
 
 v1::NodePart part_without_calls(const std::vector<std::shared_ptr<const Trace>>& traces,

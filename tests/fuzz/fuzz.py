@@ -27,10 +27,11 @@ INPUT_S_MAX = 25  # An audit of an input ends after two seconds, however busy th
 # Share of executions: what reads little text is a hundred times as fast as what audits a step.
 SHARES = {
     "page_token": 0.25,
-    "policy": 0.315,
+    "policy": 0.265,
     "profile": 0.3,
     "stored_row": 0.05,
     "golden_file": 0.03,
+    "node_part": 0.05,
     "trace_file": 0.02,
     "frames": 0.03,
     "formulas": 0.005,

@@ -14,10 +14,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
-sys.path[:0] = [str(ROOT / path) for path in ("client/python", "tests/service", "tests/unit/lower")]
+sys.path[:0] = [str(ROOT / path) for path in ("client/python", "tests/bench", "tests/service", "tests/unit/lower")]
 
 import torch  # noqa: E402
+from nodes_of_jobs import RankFrames, rank_stream  # noqa: E402
+from postgres_server import PostgresServer  # noqa: E402
 from query_support import run_plumb, send, type_i, type_ii  # noqa: E402
+from scaleout import wait  # noqa: E402
 from stream_client import Client, StepFrames, frame, tensor  # noqa: E402
 from stream_daemon import DaemonProcess  # noqa: E402
 
@@ -173,6 +176,27 @@ def stored() -> None:
         daemon.close()
 
 
+def parts() -> None:
+    """What two daemons tell each other of a step, which PostgreSQL has until it is judged."""
+    history = PostgresServer()
+    daemons = [DaemonProcess(f"--store={history.url}") for _ in range(2)]
+    clients = [Client(daemon.address) for daemon in daemons]
+    try:
+        for count, calls in ((2, 2), (400, 1)):
+            told, job = [], f"told{count}"
+            for rank, client in enumerate(clients):
+                # A third rank never comes: the parts stay.
+                send(rank_stream(client, job, rank, 3, [rank]), RankFrames(0, rank, 3, count, calls))
+                asked = f"SELECT encode(part, 'hex') FROM node_parts WHERE job='{job}' AND rank={rank}"
+                wait("the part", lambda: history.rows(asked) != [])  # noqa: B023
+                told.append(bytes.fromhex("".join(history.rows(asked))))
+            write("node_part", f"of-{count}", b"\x03" + pieces(told))
+            write("node_part", f"alone-{count}", b"\x02" + pieces(told[:1]))
+    finally:
+        for each in (*clients, *daemons, history):
+            each.close()
+
+
 def texts() -> None:
     for name in ("ieee", "cuda-sm90", "pytorch-cpu"):
         write("profile", name, (ROOT / "deploy" / "profiles" / f"{name}.textproto").read_bytes())
@@ -193,6 +217,7 @@ def main() -> None:
     frames_and_traces()
     formulas()
     stored()
+    parts()
     texts()
     print(f"{CORPUS}: {sum(file.stat().st_size for file in CORPUS.rglob('*') if file.is_file())} bytes")
 
