@@ -14,11 +14,14 @@ std::uint64_t reduced(std::uint64_t x) {
   return x >= kPrime ? x - kPrime : x;
 }
 
-std::uint64_t product(std::uint64_t a, std::uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide wide = static_cast<Wide>(a) * b;
-  return reduced(static_cast<std::uint64_t>(wide & kPrime) + static_cast<std::uint64_t>(wide >> 61));
+__extension__ using Wide = unsigned __int128;
+
+// Of what is below 2^123.
+std::uint64_t reduced(Wide x) {
+  return reduced(static_cast<std::uint64_t>(x & kPrime) + static_cast<std::uint64_t>(x >> 61));
 }
+
+std::uint64_t product(std::uint64_t a, std::uint64_t b) { return reduced(static_cast<Wide>(a) * b); }
 
 std::uint64_t power(std::uint64_t base, std::uint64_t exponent) {
   std::uint64_t result = 1;
@@ -30,6 +33,31 @@ std::uint64_t power(std::uint64_t base, std::uint64_t exponent) {
 // Numbers that an element makes: its value must be below the prime.
 std::size_t words_of(std::size_t element_bytes) { return element_bytes == 8 ? 2 : 1; }
 
+// sum (x_i + 1) g^(n-i). Four words at a time, of which each is below 2^32, so that one product waits for the one
+// before.
+template <typename Word>
+std::uint64_t polynomial(std::span<const std::uint8_t> bytes, std::uint64_t g) {
+  const auto term = [&](std::size_t at, std::uint64_t factor) {
+    Word word;
+    std::memcpy(&word, bytes.data() + at * sizeof(Word), sizeof word);
+    return static_cast<Wide>(static_cast<std::uint64_t>(word) + 1) * factor;
+  };
+  const std::uint64_t g2 = product(g, g), g3 = product(g2, g), g4 = product(g3, g);
+  const std::size_t words = bytes.size() / sizeof(Word);
+  std::uint64_t sum = 0;
+  std::size_t at = 0;
+  for (; at + 4 <= words; at += 4)
+    sum = reduced(static_cast<Wide>(sum) * g4 + term(at, g3) + term(at + 1, g2) + term(at + 2, g) + term(at + 3, 1));
+  for (; at < words; ++at) sum = reduced(static_cast<Wide>(sum) * g + term(at, 1));
+  return sum;
+}
+
+std::uint64_t polynomial(std::span<const std::uint8_t> bytes, std::size_t word_bytes, std::uint64_t g) {
+  if (word_bytes == 1) return polynomial<std::uint8_t>(bytes, g);
+  if (word_bytes == 2) return polynomial<std::uint16_t>(bytes, g);
+  return polynomial<std::uint32_t>(bytes, g);
+}
+
 }  // namespace
 
 Fingerprinter::Fingerprinter(std::uint64_t seed) {
@@ -37,15 +65,8 @@ Fingerprinter::Fingerprinter(std::uint64_t seed) {
 }
 
 ContentPrint Fingerprinter::of(std::span<const std::uint8_t> bytes, std::size_t element_bytes) const {
-  const std::size_t words = words_of(element_bytes), word_bytes = element_bytes / words;
-  std::uint64_t first = 0, second = 0;
-  for (std::size_t at = 0; at < bytes.size(); at += word_bytes) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, word_bytes);
-    first = reduced(product(first, bases_[0]) + word + 1);
-    second = reduced(product(second, bases_[1]) + word + 1);
-  }
-  return {first, second};
+  const std::size_t word_bytes = element_bytes / words_of(element_bytes);
+  return {polynomial(bytes, word_bytes, bases_[0]), polynomial(bytes, word_bytes, bases_[1])};
 }
 
 ContentPrint Fingerprinter::joined(const ContentPrint& a, const ContentPrint& b, std::int64_t count,

@@ -8,7 +8,43 @@
 namespace plumbline {
 namespace {
 
-constexpr std::int64_t kGroup = 64;  // Elements that one random word gives a sign, of a projection.
+constexpr std::size_t kGroup = 64;   // Elements that one random word gives a sign, of a projection.
+constexpr std::size_t kLanes = 8;    // A group's sums that are added beside each other.
+constexpr std::size_t kAtOnce = 16;  // Groups that are decoded together.
+
+using Lanes = std::array<double, kLanes>;
+
+// By eight bits: -1 for each that is set, and 1.
+const std::array<Lanes, 256>& signs_of_bytes() {
+  static const std::array<Lanes, 256> kSigns = [] {
+    std::array<Lanes, 256> signs;
+    for (std::size_t byte = 0; byte < signs.size(); ++byte)
+      for (std::size_t lane = 0; lane < kLanes; ++lane) signs[byte][lane] = ((byte >> lane) & 1) != 0 ? -1 : 1;
+    return signs;
+  }();
+  return kSigns;
+}
+
+double added(const Lanes& lanes) {
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+double signed_sum(const double* group, std::uint64_t signs) {
+  const auto& table = signs_of_bytes();
+  Lanes lanes{};
+  for (std::size_t at = 0; at < kGroup; at += kLanes, signs >>= kLanes) {
+    const Lanes& sign = table[signs & 0xff];
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += sign[lane] * group[at + lane];
+  }
+  return added(lanes);
+}
+
+double magnitude(const double* group) {
+  Lanes lanes{};
+  for (std::size_t at = 0; at < kGroup; at += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += std::fabs(group[at + lane]);
+  return added(lanes);
+}
 
 }  // namespace
 
@@ -35,25 +71,23 @@ TensorSketch sketch(Format format, const std::uint8_t* bytes, std::int64_t count
                     std::uint64_t seed) {
   TensorSketch made{std::vector<double>(shape.numbers()), std::vector<double>(static_cast<std::size_t>(shape.blocks))};
   const int element_bytes = traits(format).bytes;
+  std::array<double, kGroup * kAtOnce> values;
   for (std::int64_t block = 0; block < shape.blocks; ++block) {
     const std::int64_t begin = shape.begin(block, count), end = shape.begin(block + 1, count);
     std::array<WideSum, kProjections> sums;
     WideSum norm;
-    std::array<double, kGroup> values;
-    for (std::int64_t at = begin; at < end; at += kGroup) {
-      const auto size = static_cast<std::size_t>(std::min(kGroup, end - at));
+    for (std::int64_t at = begin; at < end; at += static_cast<std::int64_t>(values.size())) {
+      const auto size = static_cast<std::size_t>(std::min(static_cast<std::int64_t>(values.size()), end - at));
       decode(format, bytes + at * element_bytes, static_cast<std::int64_t>(size), values.data());
-      double magnitude = 0;
-      for (std::size_t i = 0; i < size; ++i) magnitude += std::fabs(values[i]);
-      norm.add(magnitude);
-      for (int p = 0; p < shape.projections; ++p) {
-        const std::uint64_t signs =
-            shape.projections == 1 ? 0
-                                   : mixed(seed + static_cast<std::uint64_t>(at - begin) * kProjections +
-                                           static_cast<std::uint64_t>(p) + (static_cast<std::uint64_t>(block) << 48));
-        double sum = 0;
-        for (std::size_t i = 0; i < size; ++i) sum += ((signs >> i) & 1) != 0 ? -values[i] : values[i];
-        sums[static_cast<std::size_t>(p)].add(sum);
+      std::fill(values.begin() + static_cast<std::ptrdiff_t>(size), values.end(), 0.0);
+      for (std::size_t group = 0; group < size; group += kGroup) {
+        norm.add(magnitude(values.data() + group));
+        const auto place = static_cast<std::uint64_t>(at - begin) + group;
+        for (int p = 0; p < shape.projections; ++p) {
+          const std::uint64_t signs = mixed(seed + place * kProjections + static_cast<std::uint64_t>(p) +
+                                            (static_cast<std::uint64_t>(block) << 48));
+          sums[static_cast<std::size_t>(p)].add(signed_sum(values.data() + group, shape.projections == 1 ? 0 : signs));
+        }
       }
     }
     const double total = norm.value();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -44,6 +45,26 @@ TEST(Fingerprint, EveryBitAndTheOrderCount) {
     EXPECT_NE(prints.of(turned, element), prints.of(all, element));
     const std::vector<std::uint8_t> nothing(element * 3), less(element * 2);
     EXPECT_NE(prints.of(nothing, element), prints.of(less, element));
+  }
+}
+
+// By the definition, term by term.
+TEST(Fingerprint, IsThePolynomial) {
+  __extension__ using Wide = unsigned __int128;
+  constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
+  for (const std::size_t count : {1, 3, 4, 5, 23}) {
+    const Fingerprinter prints(11);
+    const auto all = noise(4 * count, 5);
+    // g is what two elements, 0 and 0, tell: (0 + 1) g + (0 + 1).
+    const std::vector<std::uint8_t> two(8);
+    const std::uint64_t g = prints.of(two, 4).first - 1;
+    Wide sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, all.data() + 4 * i, 4);
+      sum = (sum * g + word + 1) % kPrime;
+    }
+    EXPECT_EQ(prints.of(all, 4).first, static_cast<std::uint64_t>(sum));
   }
 }
 
