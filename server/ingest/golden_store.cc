@@ -453,6 +453,14 @@ std::size_t GoldenStore::expire(std::chrono::system_clock::time_point time, std:
   return removed;
 }
 
+void GoldenStore::remove_job(const std::string& project, const std::string& job) {
+  for (const Name& name : names()) {
+    if (name.project != project) continue;
+    const auto run = run_of(name.project, name.name);
+    if (run.ok() && run->starts_with(StrCat(job, "/"))) remove(name.project, name.name).IgnoreError();
+  }
+}
+
 absl::Status GoldenStore::remove(const std::string& project, const std::string& name) {
   const std::lock_guard lock(mutex_);
   if (auto checked = check_names(project, name); !checked.ok()) return checked;

@@ -59,6 +59,7 @@ class GoldenStore {
                                            const std::string& owner,
                                            const std::function<absl::Status(const std::string& project)>& may);
   absl::Status remove(const std::string& project, const std::string& name);  // NOT_FOUND
+  void remove_job(const std::string& project, const std::string& job);       // What its runs recorded.
 
   struct Name {
     std::string project, name;

@@ -348,7 +348,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
                             [audits = state->audits.get()](const std::string& project, const std::string& job) {
                               return audits->bytes_in_flight(project, job);
                             },
-                            state->sharing->reader()});
+                            state->sharing->reader(), state->pairs.get()});
   state->archive = std::make_unique<ArchiveService>(
       ArchiveService::Parts{state->store.get(), state->kept.get(), state->golden.get(), state->workers.get(),
                             &state->profiles, state->access.get()},

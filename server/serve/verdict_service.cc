@@ -504,6 +504,7 @@ class VerdictService::Impl final : public v1::VerdictService::CallbackService {
     for (TraceStore* const traces : {parts_.kept, parts_.references}) {
       if (traces != nullptr) response->set_traces(response->traces() + traces->remove_job(project, request.job()));
     }
+    if (parts_.pairs != nullptr) parts_.pairs->remove_job(project, request.job());
     log_event(LogLevel::kInfo, "job_deleted",
               {{"job", absl::StrCat(project, "/", request.job())},
                {"by", caller.name()},

@@ -10,6 +10,7 @@
 #include "plumbline/v1/query.grpc.pb.h"
 #include "server/access/access.h"
 #include "server/access/project_use.h"
+#include "server/ingest/golden_store.h"
 #include "server/ingest/trace_store.h"
 #include "server/store/shared_reader.h"
 #include "server/store/sql_store.h"
@@ -34,6 +35,7 @@ class VerdictService {
     const ProjectUse* use = nullptr;
     std::function<std::uint64_t(const std::string& project, const std::string& job)> bytes_in_flight = nullptr;
     SharedReader* shared = nullptr;  // The history that daemons share; null: none.
+    GoldenStore* pairs = nullptr;    // Steps of reference runs, kept for other daemons; null: none.
   };
   static constexpr int kQueriesMax = 1024;         // Waiting for their turn; past it: RESOURCE_EXHAUSTED.
   static constexpr std::size_t kWatchesMax = 256;  // At one time; the same.

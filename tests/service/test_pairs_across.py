@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
+from query_support import query_stub
+from stream_client import Client
 from stream_daemon import DaemonProcess
 from test_golden import Step, accumulated, forgotten, plain, train
 from test_shared_history import metric, waits_for
 
 import plumbline
+from plumbline.v1 import query_pb2
 
 NewDaemon = Callable[..., DaemonProcess]
 # In a process of its own: one captures one step at a time.
@@ -110,6 +113,19 @@ def test_a_step_that_the_reference_passed_is_not_waited_for(
     verdicts, errors = train(pair[1], plain, 2, reference=run, run=f"{run}-longer")
     assert not errors and verdicts[0].verdict == "TYPE_I"
     assert verdicts[1].verdict == "INCONCLUSIVE" and "the run is at another daemon" in verdicts[1].sentence
+
+
+def test_what_was_recorded_goes_with_its_job(new_daemon: NewDaemon, run: str) -> None:
+    server = PostgresServer()
+    try:
+        daemon = new_daemon(f"--store={server.url}")
+        reference_at(server, daemon, run)
+        client = Client(daemon.address)
+        query_stub(client).DeleteJob(query_pb2.DeleteJobRequest(job="golden"))
+        client.close()
+        waits_for(daemon, "that it is gone", lambda: server.rows("SELECT count(*) FROM pair_steps") == ["0"])
+    finally:
+        server.close()
 
 
 def test_a_pair_outlives_the_loss_of_the_history(new_daemon: NewDaemon, run: str) -> None:

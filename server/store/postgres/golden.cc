@@ -10,6 +10,9 @@ namespace {
 
 using absl::StrCat;
 
+// Far from PostgreSQL's own limit, which would end the whole shipment.
+constexpr std::size_t kStepBytesMax = 64u << 20;
+
 std::string runs_of(GoldenKind kind) { return kind == GoldenKind::kGolden ? "golden_runs" : "pair_runs"; }
 std::string steps_of(GoldenKind kind) { return kind == GoldenKind::kGolden ? "golden_steps" : "pair_steps"; }
 
@@ -18,16 +21,22 @@ std::string origin_of(GoldenKind kind) {
   return StrCat("SELECT owner, node, run FROM ", runs_of(kind), " WHERE project=? AND name=?");
 }
 
-absl::Status write_steps(const PostgresConnection& connection, GoldenKind kind,
-                         const GoldenOutbox::Shipment& shipment) {
+absl::Status write_steps(const PostgresConnection& connection, GoldenKind kind, const GoldenOutbox::Shipment& shipment,
+                         absl::Status* answer) {
   auto step =
       connection.prepare(StrCat("INSERT INTO ", steps_of(kind),
                                 "(project, name, rank, step, message) VALUES(?,?,?,?,?) "
                                 "ON CONFLICT(project, name, rank, step) DO UPDATE SET message=excluded.message"));
   if (!step.ok()) return step.status();
   for (const v1::GoldenStep& recorded : shipment.steps) {
+    const std::string message = recorded.SerializeAsString();
+    if (message.size() > kStepBytesMax) {
+      *answer = absl::ResourceExhaustedError(StrCat("step ", recorded.step(), " has ", message.size(),
+                                                    " bytes, more than ", kStepBytesMax, ", and is known here alone"));
+      continue;
+    }
     step->bind(shipment.header.project()).bind(shipment.header.name()).bind(recorded.rank()).bind(recorded.step());
-    if (auto written = step->bind_blob(recorded.SerializeAsString()).run(); !written.ok()) return written;
+    if (auto written = step->bind_blob(message).run(); !written.ok()) return written;
   }
   return absl::OkStatus();
 }
@@ -67,7 +76,7 @@ absl::Status write_golden(const PostgresConnection& connection, GoldenKind kind,
                                               " recorded; this one, of run ", header.run(), ", is known here alone"));
     return absl::OkStatus();
   }
-  return write_steps(connection, kind, shipment);
+  return write_steps(connection, kind, shipment, answer);
 }
 
 absl::Status PostgresGolden::told(const absl::Status& status) const {

@@ -106,6 +106,20 @@ TEST_F(GoldenOutboxTest, WhatRetentionTakesStaysInTheHistory) {
   EXPECT_EQ(shipped(), "");
 }
 
+TEST_F(GoldenOutboxTest, WhatAJobsRunsRecordedGoesWithTheJob) {
+  ASSERT_TRUE(store_.begin(header("job/run"), "uid:1").ok());
+  v1::GoldenHeader other = header("job2/run");
+  other.set_name("v2");
+  ASSERT_TRUE(store_.begin(other, "uid:1").ok());
+  record(1);
+  EXPECT_EQ(shipped(), "1;");
+  store_.remove_job("q", "job");
+  EXPECT_EQ(shipped(), "");
+  store_.remove_job("p", "job");
+  EXPECT_EQ(shipped(), "removed job/run of uid:1;");
+  EXPECT_TRUE(store_.owner_of("p", "v2").ok());
+}
+
 TEST_F(GoldenOutboxTest, ADamagedOneHoldsUpNoOther) {
   ASSERT_TRUE(store_.begin(header("job/run"), "uid:1").ok());
   record(1);
