@@ -196,7 +196,9 @@ absl::StatusOr<bool> NodeSteps::claim(NodeStep* step) {
       "+? FROM (SELECT n.project, n.job, n.run, n.step FROM node_steps AS n, (SELECT ", kNow,
       " AS now_us) AS clock WHERE n.judged_until_us<now_us AND coalesce(n.ready_us, n.first_us+?)<=now_us AND "
       "((SELECT p.node FROM node_parts AS p WHERE p.project=n.project AND p.job=n.job AND p.run=n.run AND "
-      "p.step=n.step ORDER BY p.rank LIMIT 1)=? OR coalesce(n.ready_us, n.first_us+?)+?<=now_us) "
+      "p.step=n.step ORDER BY p.rank LIMIT 1)=? OR (coalesce(n.ready_us, n.first_us+?)+?<=now_us AND EXISTS(SELECT 1 "
+      "FROM node_parts AS p WHERE p.project=n.project AND p.job=n.job AND p.run=n.run AND p.step=n.step AND "
+      "p.node=?))) "
       "ORDER BY n.first_us LIMIT 1 FOR UPDATE OF n SKIP LOCKED) AS due WHERE s.project=due.project AND "
       "s.job=due.job AND s.run=due.run AND s.step=due.step RETURNING s.project, s.job, s.run, s.step, "
       "s.ranks_of_run, s.fault"));
@@ -204,7 +206,7 @@ absl::StatusOr<bool> NodeSteps::claim(NodeStep* step) {
   const SqlReset reset(*claimed);
   const std::int64_t deadline = microseconds(options_.deadline);
   claimed->bind(options_.node).bind(microseconds(options_.lease)).bind(deadline).bind(options_.node);
-  const auto row = claimed->bind(deadline).bind(microseconds(options_.others_after)).step();
+  const auto row = claimed->bind(deadline).bind(microseconds(options_.others_after)).bind(options_.node).step();
   if (!row.ok() || !*row) return row;
   step->step = {claimed->text(0), claimed->text(1), claimed->text(2), 0, claimed->integer(3)};
   step->ranks_of_run = static_cast<std::int32_t>(claimed->integer(4));

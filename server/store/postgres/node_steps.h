@@ -27,9 +27,9 @@ absl::Status forget_node_steps(const PostgresConnection& connection, const StepI
 
 // A thread with a connection of its own. One statement takes the right to judge a step, for a while: then no part is
 // added to it any more, so that whoever judges it makes the same verdict. The daemon of the lowest rank comes first,
-// any other a little later; when the one that took it has not shipped a verdict in its while, it is free again. A step
-// goes with its parts once its verdict is in the history, where it is one, whoever shipped it. All times are the
-// server's. Thread-safe.
+// another one that has a part in it, and so the same owner, a little later; when the one that took it has not shipped a
+// verdict in its while, it is free again. A step goes with its parts once its verdict is in the history, where it is
+// one, whoever shipped it. All times are the server's. Thread-safe.
 class NodeSteps {
  public:
   struct Options {
@@ -37,7 +37,7 @@ class NodeSteps {
     std::string node;  // This daemon's identity.
     JudgeNodes judge;
     absl::Duration deadline = absl::Minutes(5);  // From a step's first part: then it is judged with those there are.
-    absl::Duration others_after = absl::Seconds(10);  // From when it may be judged: then any daemon may.
+    absl::Duration others_after = absl::Seconds(10);  // From when it may be judged: then any with a part may.
     absl::Duration lease = absl::Seconds(30);
     absl::Duration every = absl::Seconds(1), idle = absl::Seconds(10);  // While there are steps of ours, and not.
     std::function<void(const std::string&)> trouble = {};  // Takes why nothing is judged, once until something is.

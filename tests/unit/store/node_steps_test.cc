@@ -159,17 +159,23 @@ TEST_F(NodeStepsTest, AnotherTakesOverWhereTheFirstOneMakesNone) {
 // What was taken to be judged stays as it was then: however many judge it, their verdicts are one.
 TEST_F(NodeStepsTest, TwoThatJudgeMakeTheSameVerdict) {
   Judge first(schema_), second(schema_);
-  first.nodes_timeout = second.nodes_timeout = absl::Milliseconds(100);
   first.judge_lease = second.judge_lease = absl::ZeroDuration();
   first.others_judge_after = second.others_judge_after = absl::ZeroDuration();
-  first.fails = true;  // It has the right, and makes nothing of it.
+  first.fails = second.fails = true;  // They have the right, and make nothing of it.
+  first.nodes_timeout = second.nodes_timeout = absl::Seconds(2);
+  second.open();
+  second.tell({2}, "c");
   first.open();
   first.tell({0, 1}, "ab");
+  ASSERT_TRUE(first.shipped() && second.shipped());
   ASSERT_TRUE(becomes("SELECT count(*) FROM node_steps WHERE closed", 1));
-  second.open();
-  second.tell({2, 3}, "cd");  // Not in what is judged.
+  Judge late(schema_);
+  late.open();
+  late.tell({3}, "d");  // Not in what is judged.
+  ASSERT_TRUE(late.shipped());
+  second.fails = false;
   ASSERT_TRUE(becomes(kVerdicts, 1));
-  EXPECT_EQ(digest(), "ab");
+  EXPECT_EQ(digest(), "ab+c");
   first.fails = false;
   for (int step = 0; step < 20; ++step) {
     first.tell({0, 1}, absl::StrCat("ab", step), 10 + step);
@@ -180,6 +186,19 @@ TEST_F(NodeStepsTest, TwoThatJudgeMakeTheSameVerdict) {
   ASSERT_TRUE(first.shipped() && second.shipped());
   EXPECT_EQ(ask(kVerdicts), 21);
   EXPECT_EQ(ask("SELECT count(*) FROM errors WHERE rank=-1"), 0) << "no second one with another digest";
+}
+
+// Whoever sees what a daemon makes is an owner there.
+TEST_F(NodeStepsTest, ADaemonWithoutAPartJudgesNothing) {
+  Judge other(schema_), first(schema_);
+  other.others_judge_after = other.nodes_timeout = absl::ZeroDuration();
+  other.open();
+  first.nodes_timeout = absl::Milliseconds(500);
+  first.open();
+  first.tell({0, 1}, "ab");
+  ASSERT_TRUE(becomes(kVerdicts, 1));
+  EXPECT_EQ(other.asked, 0);
+  EXPECT_EQ(first.asked, 1);
 }
 
 TEST_F(NodeStepsTest, TheSameRankFromTwoDaemonsIsTold) {
