@@ -48,9 +48,9 @@ class SharedHistory {
     // Golden runs to ship, and what is recorded of reference runs; null: none. They outlive the history.
     GoldenOutbox* golden = nullptr;
     GoldenOutbox* pairs = nullptr;
-    // Of steps whose ranks stream to several daemons (postgres/node_steps.h): what makes the verdict of all; empty: this
-    // daemon makes none. For so long their parts are waited for; so long after that another of them may judge, and so
-    // long each has for it.
+    // Of steps whose ranks stream to several daemons (postgres/node_steps.h): what makes the verdict of all; empty:
+    // this daemon makes none. For so long their parts are waited for; so long after that another of them may judge, and
+    // so long each has for it.
     JudgeNodes judge_nodes = {};
     absl::Duration nodes_timeout = absl::Minutes(5), others_judge_after = absl::Seconds(10);
     absl::Duration judge_lease = absl::Seconds(30);
