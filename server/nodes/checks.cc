@@ -99,7 +99,8 @@ class Checks {
  private:
   void add(const v1::CrossingCall& call) {
     Group group = group_of(call);
-    if (group.empty() || std::set<std::int64_t>(group.begin(), group.end()).size() != group.size()) return;
+    if (group.empty() || call.sides().empty()) return;  // Nobody made it.
+    if (std::set<std::int64_t>(group.begin(), group.end()).size() != group.size()) return;
     Key key(group, call.tag(), call.number());
     const auto [found, fresh] = calls_.try_emplace(key);
     if (fresh) {
