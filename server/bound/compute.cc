@@ -11,6 +11,7 @@
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
 #include "server/bound/envelope/answer.h"
+#include "server/bound/envelope/lost.h"
 #include "server/bound/findings/choices.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
@@ -181,17 +182,45 @@ void add_magnitudes(const std::vector<Probe>& probes, const std::vector<bool>& w
   if (!norms.empty()) magnitudes->merge(tap_magnitudes(values.graph, values.replay, norms));
 }
 
-// What a group says nothing of as a whole, in halves, each beside the magnitudes of the terms that make up its taps;
-// one tap alone is asked by these once more.
-std::vector<Probe> halves_of(const Probe& probe, const TapValues& values,
-                             const std::map<std::size_t, double>& magnitudes, std::uint64_t seed) {
-  std::vector<ProbeTap> taps;
-  for (const Probe::Part& part : probe.parts) {
-    taps.push_back(values.probed(part.tap));
-    taps.back().magnitude = magnitudes.at(part.tap);
+// What is known of the taps of groups that say nothing without any sweep.
+struct Told {
+  std::map<std::size_t, double> magnitudes;  // The magnitude of the terms that make up each tap.
+  std::set<std::size_t> lost;                // Nothing says more of these, in whatever part (lost.h).
+
+  // Of the taps of those probes that were not told yet.
+  void tell(const std::vector<Probe>& probes, const std::vector<bool>& which, const TapValues& values,
+            const Profile& profile, double lambda) {
+    const std::map<std::size_t, double> before = magnitudes;
+    add_magnitudes(probes, which, values, &magnitudes);
+    for (const auto& [tap, magnitude] : magnitudes)
+      if (!before.contains(tap) &&
+          lost_in_own_rounding(values.graph, values.replay, measured(tap, values), profile, lambda))
+        lost.insert(tap);
   }
-  if (probe.of_one_element()) return {scalar_probe(taps[0])};
-  if (taps.size() == 1) return {signs_probe(probe.name, taps, seed)};
+  ProbeTap measured(std::size_t tap, const TapValues& values) const {
+    ProbeTap probed = values.probed(tap);
+    probed.magnitude = magnitudes.at(tap);
+    return probed;
+  }
+  // Measures the probe beside those magnitudes, if it is not yet. What it asks stays the same.
+  void scale(Probe* probe, const TapValues& values) const {
+    std::vector<ProbeTap> before, after;
+    for (const Probe::Part& part : probe->parts) {
+      before.push_back(values.probed(part.tap));
+      after.push_back(measured(part.tap, values));
+    }
+    const double scale = probe->of_one_element() ? joint_norm(after) : joint_norm(after) / joint_norm(before);
+    probe->scale = std::max(probe->scale, scale);
+  }
+  bool all_lost(const Probe& probe) const {
+    return std::ranges::all_of(probe.parts, [&](const Probe::Part& part) { return lost.contains(part.tap); });
+  }
+};
+
+// What a group says nothing of as a whole, in halves, each beside the magnitudes of the terms that make up its taps.
+std::vector<Probe> halves_of(const Probe& probe, const TapValues& values, const Told& told, std::uint64_t seed) {
+  std::vector<ProbeTap> taps;
+  for (const Probe::Part& part : probe.parts) taps.push_back(told.measured(part.tap, values));
   const auto middle = taps.begin() + static_cast<std::ptrdiff_t>(taps.size() / 2);
   std::vector<Probe> halves;
   for (const std::vector<ProbeTap>& half : {std::vector(taps.begin(), middle), std::vector(middle, taps.end())}) {
@@ -264,13 +293,18 @@ struct Asked {
     measured.push_back(of_it);
   }
 
-  // Those that say nothing of executions and can be asked in parts, as far as there is room for these.
-  std::vector<bool> silent(const std::set<std::string>& asked_alone, std::size_t room, const Bounds& bounds) const {
+  // Those that say nothing of executions.
+  std::vector<bool> silent(const Bounds& bounds) const {
+    std::vector<bool> found(probes.size(), false);
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      found[p] = !probes[p].of_mathematics && bounds.findings[first + p].execution.vacuous();
+    return found;
+  }
+  // Of those, the groups whose parts may say more, as far as there is room for these.
+  std::vector<bool> divisible(const std::vector<bool>& silent, const Told& told, std::size_t room) const {
     std::vector<bool> found(probes.size(), false);
     for (std::size_t p = 0; p < probes.size() && room >= 2; ++p) {
-      const Probe& probe = probes[p];
-      found[p] = !probe.of_mathematics && bounds.findings[first + p].execution.vacuous() &&
-                 (probe.parts.size() > 1 || !asked_alone.contains(probe.name));
+      found[p] = silent[p] && probes[p].parts.size() > 1 && !told.all_lost(probes[p]);
       if (found[p]) room -= 2;
     }
     return found;
@@ -288,11 +322,11 @@ struct Asked {
   }
 };
 
-// Answers the questions from number `from` on. `tests`: among how many `alpha` is shared.
-void answer_from(std::size_t from, const Asked& asked, const std::vector<bool>& enclosed, double tests, double alpha,
-                 Bounds* bounds) {
+// Answers the questions of these numbers. `tests`: among how many `alpha` is shared.
+void answer_all(std::size_t from, std::size_t to, const Asked& asked, const std::vector<bool>& enclosed, double tests,
+                double alpha, Bounds* bounds) {
   const double lambda = hoeffding_lambda(std::max(1.0, tests), alpha);
-  for (std::size_t p = from; p < asked.probes.size(); ++p) {
+  for (std::size_t p = from; p < to; ++p) {
     const Probe& probe = asked.probes[p];
     if (probe.of_mathematics) continue;
     const bool judged =
@@ -433,34 +467,41 @@ Bounds compute_bounds(const BoundsInput& input) {
     gone = false;
   };
   const auto planned = static_cast<double>(asked.probes.size());
-  answer_from(0, asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
+  answer_all(0, asked.probes.size(), asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
 
-  // A tap of which nothing can be said silences none beside it.
-  std::set<std::string> asked_alone;
-  std::map<std::size_t, double> magnitudes;  // The magnitude of the terms that make up each tap.
-  for (std::size_t room = kPartProbesMax;;) {
-    const std::vector<bool> silent = asked.silent(asked_alone, room, bounds);
-    if (std::ranges::find(silent, true) == silent.end()) break;
+  // A tap of which nothing can be said silences none beside it. What is zero by mathematics is measured by its terms,
+  // which needs no sweep; what still says nothing is asked in halves.
+  Told told;
+  // Every part that could have been asked counts, whichever were.
+  const double of_parts = 2 * static_cast<double>(values.taps.size()), alpha_of_parts = kPartsShare * input.alpha;
+  const auto answer_parts = [&](std::size_t from, std::size_t to) {
+    answer_all(from, to, asked, enclosed, of_parts, alpha_of_parts, &bounds);
+  };
+  if (const std::vector<bool> silent = asked.silent(bounds); std::ranges::find(silent, true) != silent.end()) {
     replay_again();
-    add_magnitudes(asked.probes, silent, values, &magnitudes);
+    told.tell(asked.probes, silent, values, *input.profile, hoeffding_lambda(of_parts, alpha_of_parts));
+    for (std::size_t p = 0; p < silent.size(); ++p) {
+      if (!silent[p]) continue;
+      told.scale(&asked.probes[p], values);
+      answer_parts(p, p + 1);
+    }
+  }
+  for (std::size_t room = kPartProbesMax;;) {
+    const std::vector<bool> divisible = asked.divisible(asked.silent(bounds), told, room);
+    if (std::ranges::find(divisible, true) == divisible.end()) break;
     std::vector<Probe> parts;
-    for (std::size_t p = 0; p < silent.size(); ++p)
-      if (silent[p])
-        std::ranges::move(halves_of(asked.probes[p], values, magnitudes, input.seed ^ (0x55 + room + p)),
+    for (std::size_t p = 0; p < divisible.size(); ++p)
+      if (divisible[p])
+        std::ranges::move(halves_of(asked.probes[p], values, told, input.seed ^ (0x55 + room + p)),
                           std::back_inserter(parts));
     room -= parts.size();
-    std::vector<Envelope> of_parts =
+    std::vector<Envelope> envelopes =
         adjoint_envelopes(graph, followed, parts, *input.profile, executions, {numbers, {}});
-    asked.drop(silent, &bounds);
+    asked.drop(divisible, &bounds);
     const std::size_t first_part = asked.probes.size();
-    for (Probe& part : parts) {
-      if (part.parts.size() == 1) asked_alone.insert(part.name);
-      ask(std::move(part));
-    }
-    std::ranges::move(of_parts, std::back_inserter(asked.envelopes));
-    // Every part that could have been asked counts, whichever were.
-    answer_from(first_part, asked, enclosed, 2 * static_cast<double>(values.taps.size()), kPartsShare * input.alpha,
-                &bounds);
+    for (Probe& part : parts) ask(std::move(part));
+    std::ranges::move(envelopes, std::back_inserter(asked.envelopes));
+    answer_parts(first_part, asked.probes.size());
   }
   watch.lap("adjoint");
 

@@ -7,13 +7,6 @@
 namespace plumbline {
 namespace {
 
-double joint_norm(const std::vector<ProbeTap>& taps) {
-  double squares = 0;
-  for (const ProbeTap& tap : taps) squares += tap.magnitude * tap.magnitude;
-  const double norm = std::sqrt(squares);
-  return norm > 0 && std::isfinite(norm) ? norm : 1;
-}
-
 // splitmix64 (Steele, Lea, Flood 2014), a counter-based generator: its k-th number after `seed`.
 constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15ULL;
 std::uint64_t splitmix(std::uint64_t seed, std::uint64_t k) {
@@ -36,6 +29,13 @@ Array drawn(std::int64_t n, double norm, std::uint64_t seed) {
 }
 
 }  // namespace
+
+double joint_norm(const std::vector<ProbeTap>& taps) {
+  double squares = 0;
+  for (const ProbeTap& tap : taps) squares += tap.magnitude * tap.magnitude;
+  const double norm = std::sqrt(squares);
+  return norm > 0 && std::isfinite(norm) ? norm : 1;
+}
 
 Array Weights::array() const {
   const std::vector<Array> factors = {rows.reshape({rows.count(), 1}), columns.reshape({1, columns.count()})};

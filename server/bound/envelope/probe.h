@@ -49,6 +49,9 @@ struct ProbeTap {
 // `exact`: finite where `mask` is not 0.
 ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, const Array& mask = {});
 
+// What signs_probe's deviations are relative to: the norm of all, or 1 where that is 0 or not finite.
+double joint_norm(const std::vector<ProbeTap>& taps);
+
 // The sum of a tap's elements, relative to its magnitude: for scalar taps.
 Probe scalar_probe(const ProbeTap& tap);
 // One element of a tap, counted in row-major order, relative to its own magnitude.

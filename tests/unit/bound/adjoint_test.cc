@@ -7,6 +7,7 @@
 
 #include "kernels/sums.h"
 #include "server/bound/envelope/events.h"
+#include "server/bound/envelope/lost.h"
 #include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
@@ -364,6 +365,25 @@ TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
     EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
     EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
     EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
+  }
+}
+
+// An update that its weight swallows, and a square that fp32 cannot hold, say nothing however they are asked.
+TEST(Probe, TapsAreLostInTheirOwnRounding) {
+  const Profile profile = ieee();
+  const std::int64_t n = 100;
+  for (const auto& [step, square, lost] : {std::tuple{1e-9, 1e-25, true}, std::tuple{1e-3, 1e-10, false}}) {
+    GraphBuilder b;
+    const NodeId w = b.leaf({n}, std::vector<double>(n, 1.0)), d = b.leaf({n}, std::vector<double>(n, step));
+    const NodeId g = b.leaf({n}, std::vector<double>(n, square));
+    b.tap("update", TapKind::kUpdate, b.op(Primitive::kAdd, {w, d}, {n}), std::vector<double>(n, 0));
+    b.graph.taps.back().terms.push_back({w, -1, Format::kFloat32, {}});
+    b.tap("square", TapKind::kValue, b.op(Primitive::kMul, {g, g}, {n}), std::vector<double>(n, 0));
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    for (std::size_t i = 0; i < b.graph.taps.size(); ++i) {
+      const ProbeTap tap = probe_tap(i, b.graph.taps[i], replayed_value(b.graph.taps[i], exact));
+      EXPECT_EQ(lost_in_own_rounding(b.graph, exact, tap, profile, hoeffding_lambda(10, 1e-3)), lost) << tap.name;
+    }
   }
 }
 
