@@ -26,7 +26,8 @@ constexpr std::size_t kNamedMax = 8;
 
 std::string ranks_text(const std::vector<std::int32_t>& ranks) {
   if (ranks.size() == 1) return StrCat("rank ", ranks[0]);
-  const bool run = ranks.size() > 2 && ranks.back() - ranks[0] + 1 == static_cast<std::int32_t>(ranks.size());
+  const std::int64_t span = std::int64_t{ranks.back()} - ranks[0] + 1;
+  const bool run = ranks.size() > 2 && span == static_cast<std::int64_t>(ranks.size());
   if (run) return StrCat("ranks ", ranks[0], " to ", ranks.back());
   const std::vector<std::int32_t> named(ranks.begin(),
                                         ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kNamedMax)));
