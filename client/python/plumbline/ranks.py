@@ -14,12 +14,6 @@ from .errors import PlumblineError
 RANKS_MAX = 64  # Judged together.
 
 
-def replicates(model: torch.nn.Module) -> bool:
-    """Whether the model stands for one copy a rank, all alike."""
-    model = getattr(model, "_orig_mod", model)
-    return type(model).__name__ == "DistributedDataParallel"
-
-
 class Ranks(NamedTuple):
     """The ranks of a run that are judged together."""
 

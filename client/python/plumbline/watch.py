@@ -28,6 +28,7 @@ from .payload import Pool
 from .plan import CaptureFailed
 from .probe import ProbeStep
 from .recorded import record_default_backend
+from .replicas import Replicas
 from .scope import Pattern, Patterns, Rotation, checked_scope
 from .step import StepCapture
 from .taps import Guard, checked_guard, tensors_of
@@ -89,9 +90,11 @@ class Audit:
         scope: Patterns | Rotation | None = None,
         credentials: Credentials | None = None,
         arithmetic: tuple[object, ...] | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         self._arithmetic = arithmetic  # What the profile was chosen by; None: the user named it.
         self._ranks = max(request.ranks, 1)
+        self._replicas = replicas
         self._models = models
         self._scope = scope
         own = OwnThreads()
@@ -233,6 +236,8 @@ class Audit:
         transport, self._transport = self._transport, None
         self._next = _NEVER
         _open.discard(self)
+        if self._replicas is not None:
+            self._replicas.close()
         if transport is not None:
             transport.close(timeout)
 
@@ -344,6 +349,8 @@ class Audit:
             capture.records.clear()
             capture.recorder.arena.release()
             return
+        if self._replicas is not None:
+            self._replicas.settle(capture.records)
         free = max(_HALVES_FREE, capture.recorder.arena.bytes // 2)
         self._halves = self._halves and capture.recorder.halves.bytes <= free
         reasons = list(self._missed)
@@ -468,8 +475,9 @@ def watch(
     (TypeIIError at the entry of a later step) or "ignore".
     ranks: how many ranks of this run are judged together, one verdict for all; by default the world size where
     torch.distributed is initialised, otherwise 1. They must stream to one daemon and sample the same steps. Their
-    collectives are audited from all ranks' inputs; under DistributedDataParallel the parameters must stay equal. The
-    ranks agree on `run` where it is not given.
+    collectives are audited from all ranks' inputs. The ranks agree on `run` where it is not given. Where every watched
+    parameter is one of a DistributedDataParallel over all ranks, they must stay equal; no longer, once an optimizer
+    stepped on gradients that were not reduced (no_sync), or by hooks that may give each rank others.
     ranks_here: those of `ranks` that stream to the daemon that this one streams to, where others stream to others; by
     default this node's, as torchrun tells them. They get a verdict of their own: what came from the others is taken as
     it was received, what is sent to them is judged. Where their daemons share a history, that has a verdict of all
@@ -522,6 +530,7 @@ def watch(
     limits = checked_budget(budget)
     if keep_trace is None:
         keep_trace = reference is None and golden is None and not judged.here
+    replicas = Replicas(given, optimizers, judged.of_run) if judged.of_run > 1 else None
     request = open_request(
         project,
         job,
@@ -535,7 +544,7 @@ def watch(
         record_golden,
         limits,
         judged.of_run,
-        judged.of_run > 1 and any(ranks_of.replicates(item) for item in given),
+        replicas is not None and replicas.promised,
         judged.here,
     )
     credentials = checked(token, tls)
@@ -554,6 +563,7 @@ def watch(
         scope=part,
         credentials=credentials,
         arithmetic=None if profile else settings(),
+        replicas=replicas,
     )
     assert audit._transport is not None
     try:
