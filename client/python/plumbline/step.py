@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _push_mode
 
 from .assembled import assemble
+from .callbacks import Callbacks
 from .capture import recorder
 from .compiled import CompiledRegions
 from .compiler import CompilerWatch, in_use
@@ -71,6 +72,7 @@ class StepCapture:
         self._regions.partial = part is not None
         self._compiler = CompilerWatch(self._regions)
         self._escapes = Escapes(self.recorder)
+        self._callbacks = Callbacks(self.recorder)
 
     @property
     def failure(self) -> CaptureFailed | None:
@@ -112,6 +114,7 @@ class StepCapture:
                 self.taps.follow_modules(self._modules, self.recorder.sites.path)
             self.recorder.autocast.enter()
             self._escapes.install()
+            self._callbacks.install()
             self.recorder.__enter__()
             self._entered = True
         except Exception as error:
@@ -172,6 +175,7 @@ class StepCapture:
     def _undo(self) -> None:
         self._compiler.leave()
         self._escapes.remove()
+        self._callbacks.remove()
         self.recorder.autocast.leave()
         self.recorder.sites.on_root = None
         if self.gate is not None:
