@@ -36,6 +36,7 @@ struct Largest {
     radius = r;
     value = v;
   }
+  bool beyond(double limit) const { return std::bit_cast<double>(radius) + std::bit_cast<double>(value) > limit; }
   bool exploded() const {  // Beyond use as a whole.
     const auto r = std::bit_cast<double>(radius), v = std::bit_cast<double>(value);
     return !(r < HUGE_VAL) || (v > 0 && r > 1e6 * v);

@@ -31,9 +31,9 @@ Bound sum(const Bound& a, const Bound& b) {
   return {result};
 }
 
-bool exploded(const Bound& radius, const Array& value) {
-  return radius && current_operations().largest(radius.values, value).exploded();
-}
+// A value that is larger by this factor than its format's largest number has overflowed in every execution that holds
+// it in its format. Masks of the format's lowest number, and sums of a few of them, are not meant.
+constexpr double kOverflows = 4;
 
 }  // namespace
 
@@ -138,6 +138,13 @@ Bound Enclosures::freedom(NodeId id) const {
   return found == freedoms_->end() ? Bound() : Bound{found->second};
 }
 
+// Whether an execution that holds the value in its format holds an infinity there: what that makes of it, and of what
+// comes after it, no enclosure of finite numbers tells.
+bool Enclosures::overflows(NodeId id, const Largest& largest) const {
+  const Format held = graph_.nodes[id].result;
+  return profile_ != nullptr && is_float(held) && largest.beyond(kOverflows * largest_finite(held));
+}
+
 Enclosure Enclosures::compute(NodeId id) {
   const Node& node = graph_.nodes[id];
   if (node.primitive == Primitive::kLeaf) return {freedom(id)};
@@ -150,7 +157,10 @@ Enclosure Enclosures::compute(NodeId id) {
   }
   const Array value = replay_.computed(id);
   Enclosure result{sum(freedom(id), enclose(id, centres, radii, value))};
-  if (looked_at(id) && exploded(result.radius, value)) return {{}, true};
+  const bool moves = node.primitive == Primitive::kWindow || node.primitive == Primitive::kAssemble;
+  if (!result.radius || (moves && !wanted_[id])) return result;
+  const Largest largest = current_operations().largest(result.radius.values, value);
+  if ((looked_at(id) && largest.exploded()) || overflows(id, largest)) return {{}, true};
   return result;
 }
 
@@ -163,6 +173,7 @@ std::vector<NodeId> enclosed_sources(const Graph& graph, const TiledChain& chain
 
 EnclosedChain::EnclosedChain(const TiledChain& chain, Enclosures* enclosures)
     : chain_(chain),
+      enclosures_(*enclosures),
       lost_(chain.sources.size(), false),
       tiles_(enclosures->graph_, enclosures->replay_, chain, balls(enclosures)),
       largest_(static_cast<std::size_t>(count_tiles(chain))) {}
@@ -197,7 +208,8 @@ std::vector<bool> EnclosedChain::exploded() const {
     Largest whole;
     for (const std::vector<Largest>& tile : largest_) whole.join(tile[k]);
     const auto before = [&](std::size_t input) { return exploded[input]; };
-    exploded.push_back(whole.exploded() || std::ranges::any_of(chain_.steps[k].inputs, before));
+    exploded.push_back(whole.exploded() || enclosures_.overflows(chain_.steps[k].node, whole) ||
+                       std::ranges::any_of(chain_.steps[k].inputs, before));
   }
   return exploded;
 }

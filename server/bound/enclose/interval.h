@@ -46,6 +46,7 @@ class Enclosures {
   Enclosure compute(NodeId id);
   Bound freedom(NodeId id) const;
   bool looked_at(NodeId id) const;
+  bool overflows(NodeId id, const Largest& largest) const;
   // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
   std::optional<Arithmetic> elidable(NodeId id) const;
   Bound unrounded(NodeId id, const Array& stored) const;
@@ -79,6 +80,7 @@ class EnclosedChain {
   ChainBalls balls(Enclosures* enclosures);
 
   const TiledChain& chain_;
+  const Enclosures& enclosures_;
   std::vector<bool> lost_;  // Whether the enclosure of each source exploded.
   const Tiles tiles_;
   std::vector<std::vector<Largest>> largest_;  // Each tile has one for each step.

@@ -46,6 +46,8 @@ class Elements {
       if (x == m || (std::isnan(x) && std::isnan(m)) || (std::fabs(x - m) <= r && !outside) || !std::isfinite(m))
         continue;
       if (std::isinf(x) && round_to(result_, m + std::copysign(r, x)) == x) continue;  // Overflow.
+      // Of what lies beyond the format, terms overflowed first: to infinities of any sign, and NaN where they met.
+      if (!std::isfinite(x) && is_float(result_) && std::fabs(m) + r > largest_finite(result_)) continue;
       const auto element = static_cast<std::uint64_t>(begin + i);
       join({id_, std::fabs(x - m), r, element, 1, outside, low, high, x}, &illegal);
     }

@@ -228,5 +228,31 @@ TEST(Interval, NamesAnObservedNaN) {
     }
 }
 
+// x times 1e30 twice, and twice by that again: an fp32 that held an infinity in between gives what no enclosure of
+// finite numbers holds. A mask of the format's lowest number is none.
+TEST(Interval, WhatComesAfterAnOverflowIsNotJudged) {
+  for (const std::int64_t n : {4, 20000}) {
+    for (const bool in_between : {true, false}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf({n}, std::vector<double>(static_cast<std::size_t>(n), 1.5));
+      const NodeId large = b.leaf({}, {0x1p100}), small = b.leaf({}, {0x1p-100});
+      NodeId y = b.op(Primitive::kMul, {x, large}, {n});
+      if (in_between) y = b.op(Primitive::kMul, {b.op(Primitive::kMul, {y, large}, {n}), small}, {n});
+      y = b.op(Primitive::kMul, {y, small}, {n});
+      const std::vector<double> observed(static_cast<std::size_t>(n), NAN);
+      b.graph.observed[y] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
+      EXPECT_EQ(bounds_of(b).illegal_values.empty(), in_between) << n;
+    }
+    GraphBuilder b;
+    const NodeId scores = b.leaf({n}, std::vector<double>(static_cast<std::size_t>(n), -5));
+    const double lowest = -largest_finite(Format::kFloat32);
+    const NodeId masked = b.op(Primitive::kAdd, {scores, b.leaf({}, {lowest})}, {n});
+    const NodeId weight = b.op(Primitive::kExp, {masked}, {n});
+    const std::vector<double> observed(static_cast<std::size_t>(n), 0.5);
+    b.graph.observed[weight] = {Format::kFloat32, test::encoded(Format::kFloat32, observed)};
+    EXPECT_FALSE(bounds_of(b).illegal_values.empty()) << n;
+  }
+}
+
 }  // namespace
 }  // namespace plumbline
