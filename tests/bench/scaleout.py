@@ -8,6 +8,7 @@ import collections
 import contextlib
 import ctypes
 import itertools
+import json
 import os
 import random
 import shutil
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from nodes_of_jobs import Team
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "client" / "python")]
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("service", "scenario")] + [str(ROOT / "client" / "python")]
 
 KEYS = (
     *("daemons", "jobs", "multi_node_jobs", "verdicts", "lost", "duplicates"),
     *("kills", "partitions", "jetstream_wipes", "pairs_same_as_single_node", "multi_node_same_as_single"),
     *("throughput_3_over_1", "history_rows_per_s", "bytes_between_nodes_per_step"),
+    *("simulated_daemons", "simulated_lost", "simulated_behind_s"),
 )
 DAEMONS = 3
 PATIENCE_S = 240.0
@@ -351,6 +353,16 @@ def history_rows_per_s(fleet: Fleet, steps: int) -> float:
     return steps / (time.monotonic() - began)
 
 
+def simulated(daemons: int, seconds: int) -> dict:
+    """So many daemons that write a tenth of a verdict a second each, as far as histories go."""
+    from private_daemon import binary
+
+    command = [str(binary("fleet_bench")), str(daemons), str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 @contextlib.contextmanager
 def running() -> Iterator[Fleet]:
     network = Network()
@@ -415,6 +427,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         one, three = (steps_per_s(fleet, daemons, speed_steps) for daemons in (1, DAEMONS))
         rows = history_rows_per_s(fleet, backlog)
         pairs = pairs_same_as_single_node(fleet)
+    many = simulated(20, 2) if small else simulated(1000, 60)
     figures = {
         **{"daemons": DAEMONS, "jobs": jobs_count, "multi_node_jobs": multi_count, "verdicts": len(answered)},
         **{"lost": lost, "duplicates": twice},
@@ -424,7 +437,9 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         "throughput_3_over_1": round(three / one, 2),
         "history_rows_per_s": round(rows),
         "bytes_between_nodes_per_step": round(told),
-        "passed": lost == twice == out_of_order == 0 and same and pairs,
+        **{"simulated_daemons": many["daemons"], "simulated_lost": many["lost"]},
+        "simulated_behind_s": many["behind_most_s"],
+        "passed": lost == twice == out_of_order == many["lost"] == 0 and same and pairs,
     }
     text = "\n".join(
         [
@@ -439,6 +454,10 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
             f"steps of {multi_count} jobs on two and three nodes  {sum(team.steps or 0 for team in teams.values()):8}",
             f"  verdicts of all ranks as of one daemon {'all' if same else 'NOT ALL':>8}",
             f"bytes between three nodes a step         {told:8.0f}  ({TOLD_CALLS} sums of {TOLD_COUNT} elements)",
+            f"daemons that are simulated               {many['daemons']:8}",
+            f"  verdicts a second                      {many['verdicts_per_s']:8.0f}",
+            f"  their connections                      {many['connections']:8}",
+            f"  seconds behind, half the time and most {many['behind_s']:8.2f}{many['behind_most_s']:8.2f}",
             f"All of it, the jobs' clients too, on the {os.cpu_count()} cores of one machine, which one daemon fills.",
         ]
     )

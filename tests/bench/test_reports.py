@@ -68,6 +68,7 @@ KEYS = {
         *("daemons", "jobs", "multi_node_jobs", "verdicts", "lost", "duplicates"),
         *("kills", "partitions", "jetstream_wipes", "pairs_same_as_single_node", "multi_node_same_as_single"),
         *("throughput_3_over_1", "history_rows_per_s", "bytes_between_nodes_per_step"),
+        *("simulated_daemons", "simulated_lost", "simulated_behind_s"),
     ],
     "upgrade": ["from", "daemons", "verdicts", "lost", "duplicates", "refused"],
     "people": [
@@ -122,6 +123,7 @@ def test_report(name: str) -> None:
         assert figures["multi_node_same_as_single"] is True, text
         assert figures["lost"] == figures["duplicates"] == 0 < figures["verdicts"]
         assert figures["pairs_same_as_single_node"] is True
+        assert (figures["simulated_daemons"], figures["simulated_lost"]) == (20, 0)
         assert (figures["kills"], figures["partitions"], figures["jetstream_wipes"]) == (3, 1, 1)
     if name == "upgrade":
         assert figures.pop("from") == "this build" and figures["daemons"] > 1

@@ -52,7 +52,7 @@ PostgresServer& PostgresServer::shared() {
   return server;
 }
 
-PostgresServer::PostgresServer(bool fsync) : fsync_(fsync) {
+PostgresServer::PostgresServer(bool fsync, int connections) : fsync_(fsync), connections_(connections) {
   std::string pattern = (std::filesystem::temp_directory_path() / "plumbline-postgres-XXXXXX").string();
   folder_ = mkdtemp(pattern.data());
   if (::geteuid() == 0) {
@@ -80,7 +80,7 @@ PostgresServer::~PostgresServer() {
 void PostgresServer::start() {
   server_ = spawn(folder_ + ".log", "postgres",
                   {"-D", folder_ + "/data", "-k", folder_, "-h", "", "-c", fsync_ ? "fsync=on" : "fsync=off", "-c",
-                   "max_connections=200"});
+                   "max_connections=" + std::to_string(connections_)});
   const auto until = std::chrono::steady_clock::now() + kStart;
   while (PQping(url().c_str()) != PQPING_OK) {
     ASSERT_LT(std::chrono::steady_clock::now(), until) << "the server does not start; see " << folder_ << ".log";

@@ -25,7 +25,7 @@ class PostgresServer {
   static PostgresServer& shared();  // Started when it is first asked for, and ended with the process.
 
   // Without fsync it is fast, and loses what it acknowledged when the machine (not the server) fails.
-  explicit PostgresServer(bool fsync = false);
+  explicit PostgresServer(bool fsync = false, int connections = 200);
   ~PostgresServer();
   PostgresServer(const PostgresServer&) = delete;
   PostgresServer& operator=(const PostgresServer&) = delete;
@@ -45,6 +45,7 @@ class PostgresServer {
   std::vector<pid_t> processes() const;
 
   const bool fsync_;
+  const int connections_;
   std::string folder_;
   pid_t server_ = -1;
   int schemas_ = 0;
