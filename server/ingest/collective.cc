@@ -3,6 +3,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+
 namespace plumbline {
 namespace {
 
@@ -83,6 +85,11 @@ std::optional<CollectiveCall> collective_call(const TraceOp& op) {
   const View& view = op.results[0].tensor.view;
   if (view != View{{op.results[0].count}, {1}, 0}) return std::nullopt;  // Its shares are windows.
   return call;
+}
+
+std::string described(const CollectiveCall& call) {
+  if (call.tag >= 0) return absl::StrCat("message from rank ", call.root, ", tag ", call.tag);
+  return absl::StrCat(call.kind, call.reduction.empty() ? "" : absl::StrCat(" (", call.reduction, ")"));
 }
 
 bool sends_alike(const std::string& kind) {

@@ -27,6 +27,8 @@ struct CollectiveCall {
 // Nothing if the operation is no such share, or is not written as one.
 std::optional<CollectiveCall> collective_call(const TraceOp& op);
 
+std::string described(const CollectiveCall& call);  // "all_reduce (sum)", "message from rank 0, tag 3".
+
 // Whether all ranks must send the same number of elements, of one type.
 bool sends_alike(const std::string& kind);
 

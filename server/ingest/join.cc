@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/ingest/collective.h"
-#include "server/ingest/frames.h"
+#include "server/ingest/recipe.h"
 #include "server/ingest/shards.h"
 
 namespace plumbline {
@@ -94,6 +94,7 @@ class Join {
     std::map<int, TensorRef> sent;    // Each part is sent in the rank's own values.
     std::map<int, TensorRef> joined;  // The same, in the joined trace's, as far as they are there yet.
     std::map<int, std::vector<std::int64_t>> splits;
+    std::map<int, const Bytes*> contents;  // What was observed of `sent`; null: nothing.
     std::string source;
   };
   using Channel = std::pair<std::vector<std::int64_t>, std::int64_t>;  // Group, tag.
@@ -108,7 +109,7 @@ class Join {
         if (!call) continue;
         for (const std::int64_t member : call->group)
           if (member < 0 || member >= ranks_of_run_)
-            throw Fault{StrCat("rank ", number(rank), " calls ", describe(*call), " with rank ", member,
+            throw Fault{StrCat("rank ", number(rank), " calls ", described(*call), " with rank ", member,
                                ", and the run has ", ranks_of_run_, " ranks"),
                         op.source};
         auto [side, fresh] = calls_[key_of(*call)].try_emplace(number(rank));
@@ -118,21 +119,17 @@ class Join {
         }
         if (!call->send) continue;
         if (op.results.size() != 1 || side->second.sent.count(call->part) != 0)
-          throw Fault{StrCat("rank ", number(rank), " sent part ", call->part, " of ", describe(*call), " twice"),
+          throw Fault{StrCat("rank ", number(rank), " sent part ", call->part, " of ", described(*call), " twice"),
                       op.source};
         side->second.sent[call->part] = op.results[0].tensor;
         side->second.splits[call->part] = call->splits;
+        side->second.contents[call->part] = content(*ranks_[rank], op.results[0].observed);
       }
     }
   }
 
-  static std::string describe(const CollectiveCall& call) {
-    if (call.tag >= 0) return StrCat("message from rank ", call.root, ", tag ", call.tag);
-    return StrCat(call.kind, call.reduction.empty() ? "" : StrCat(" (", call.reduction, ")"));
-  }
-
   static std::string describe(const Side& side) {
-    std::string text = describe(side.call);
+    std::string text = described(side.call);
     for (const auto& [part, tensor] : side.sent)
       absl::StrAppend(&text, part == 0 ? " of " : ", ", count(tensor.view.sizes), " ",
                       std::string(traits(tensor.format).name));
@@ -299,21 +296,6 @@ class Join {
     return result;
   }
 
-  // Equal for operations that compute the same.
-  static std::string recipe(const TraceOp& op) {
-    v1::Op wire;
-    write_op(op, &wire);
-    wire.clear_phase();
-    wire.clear_source();
-    wire.clear_module();
-    wire.clear_decision();
-    for (auto& result : *wire.mutable_results()) {
-      result.clear_observed();
-      if (result.has_tensor()) result.mutable_tensor()->set_value(1);
-    }
-    return wire.SerializeAsString();
-  }
-
   // Takes what another rank computed alike: values of `op` become those of the one that is there.
   bool merge(std::size_t rank, const TraceOp& op, const std::string& recipe) {
     const auto [first, last] = ops_.equal_range(recipe);
@@ -371,6 +353,20 @@ class Join {
                     ranks_[rank]->ops[next[rank]].source};
   }
 
+  // Messages are counted within a step. Other bits than those of the message with that number are another one's, of the
+  // step before, say: nothing is said of what they should be.
+  void check_message(std::size_t rank, const CollectiveCall& call, const TraceOp& op,
+                     const std::map<std::size_t, Side>& sides) const {
+    const auto sender = sides.find(static_cast<std::size_t>(call.root));
+    const Bytes* const own = content(*ranks_[rank], op.results.front().observed);
+    if (sender == sides.end() || own == nullptr) return;
+    const auto sent = sender->second.contents.find(call.part);
+    if (sent == sender->second.contents.end() || sent->second == nullptr || **sent->second == **own) return;
+    throw Fault{StrCat("what rank ", number(rank), " got is not the ", described(call), ", number ", call.number,
+                       " in this step: it is that of another step, or was changed on its way"),
+                op.source};
+  }
+
   // False: it waits for what another rank sends.
   bool take(std::size_t rank, const TraceOp& op) {
     const auto call = collective_call(op);
@@ -392,7 +388,7 @@ class Join {
     }
     const auto index = std::find(call->group.begin(), call->group.end(), static_cast<std::int64_t>(number(rank)));
     if (index == call->group.end())
-      throw Fault{StrCat("rank ", number(rank), " got the result of ", describe(*call), ", and is not of its group"),
+      throw Fault{StrCat("rank ", number(rank), " got the result of ", described(*call), ", and is not of its group"),
                   op.source};
     std::map<std::size_t, SentTensors> sent;
     for (const auto& [member, side] : sides) sent[member] = {side.joined, side.splits};
@@ -403,6 +399,7 @@ class Join {
       if (!foreign && sides.count(piece.rank) != 0 && sides.at(piece.rank).sent.count(piece.part) != 0 &&
           sides.at(piece.rank).joined.count(piece.part) == 0)
         return false;
+    if (call->tag >= 0 && !foreign && !op.results.empty()) check_message(rank, *call, op, sides);
     plain.name = "plumbline::receive.default";
     std::erase_if(plain.arguments,
                   [](const TraceArgument& argument) { return argument.name == "group" || argument.name == "call"; });

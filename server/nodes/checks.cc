@@ -84,9 +84,17 @@ class Checks {
   }
 
   CrossingsChecked run() {
+    std::vector<const Call*> complete;
     for (const Key& key : order_) {
       const Call& call = calls_.at(key);
-      if (!complete(call)) continue;
+      if (is_complete(call)) complete.push_back(&call);
+    }
+    for (const Call* const each : complete) {
+      const Call& call = *each;
+      if (uneven_.count({call.what.group, call.what.tag}) != 0) {
+        not_compared("the ranks of its group make different numbers of calls");
+        continue;
+      }
       if (!agrees(call)) continue;
       for (const auto& [rank, side] : call.sides) check_side(call, rank, side);
     }
@@ -124,7 +132,7 @@ class Checks {
   }
 
   // Whether all of the group made it. A rank that never came is told elsewhere.
-  bool complete(const Call& call) {
+  bool is_complete(const Call& call) {
     for (const std::int64_t member : call.what.group) {
       if (call.sides.count(member) != 0) continue;
       const auto part = here_.find(member);
@@ -133,11 +141,12 @@ class Checks {
         return false;
       }
       if (part->second->calls_left_out() > 0) return false;  // Counted there.
-      if (!made_.fault.empty()) return false;
+      // Which of the others' calls it lacks is not known: numbers of this group tell nothing.
+      uneven_.emplace(call.what.group, call.what.tag);
       const auto& [rank, side] = *call.sides.begin();
-      made_.fault = StrCat("rank ", rank, " makes call ", call.what.number, " of its group, ",
-                           described(*side.of_node, side.side), ", and rank ", member, " makes fewer");
-      made_.fault_source = side.of_node->source();
+      fault(StrCat("rank ", rank, " makes call ", call.what.number, " of its group, ",
+                   described(*side.of_node, side.side), ", and rank ", member, " makes fewer"),
+            side.of_node->source());
       return false;
     }
     return true;
@@ -152,11 +161,17 @@ class Checks {
       if (same) continue;
       const std::string detail = StrCat("in call ", call.what.number, " of their group rank ", first, " makes ",
                                         described(a, expected.side), ", and rank ", rank, " ", described(b, side.side));
-      wrong({"collective", b.source(), StrCat("The ranks' collectives do not fit together: ", detail, "."), detail,
+      wrong({"collective", b.source(), StrCat("The ranks' collectives do not fit together: ", detail, "."), detail, "",
              true, 0, 0});
       return false;
     }
     return true;
+  }
+
+  void fault(const std::string& text, const std::string& source) {
+    if (!made_.fault.empty()) return;
+    made_.fault = text;
+    made_.fault_source = source;
   }
 
   void wrong(CrossingsChecked::Wrong wrong) {
@@ -229,12 +244,20 @@ class Checks {
     ++made_.results;
     ++made_.compared;
     if (expected == print_of(got.content())) return;
+    if (call.what.tag >= 0) {  // Messages are counted within a step, and may be received in the next.
+      --made_.compared;
+      ++made_.not_compared["other bits than those of the message with its number in this step"];
+      return fault(
+          StrCat("what rank ", rank, " got is not the message from rank ", call.what.root, ", tag ", call.what.tag,
+                 ", number ", call.what.number, " in this step: it is that of another step, or was changed on its way"),
+          call.source);
+    }
     const std::string at = StrCat(call.what.kind, call.source.empty() ? "" : StrCat(" (", call.source, ")"));
     wrong({call.what.kind, call.source,
            StrCat("Rank ", rank, " did not get what was sent in ", at, ", a call between nodes."),
            StrCat(got.count(), " ", std::string(traits(format_of(got.dtype())).name),
-                  " elements differ in bits from the copy that they are"),
-           false, std::numeric_limits<double>::infinity(), 0});
+                  " elements are not bit by bit the copy that they should be"),
+           name_of(call, rank, got), false, std::numeric_limits<double>::infinity(), 0});
   }
 
   // What the nodes sent, for one share of a part, together; none: it is not known.
@@ -380,6 +403,7 @@ class Checks {
     tap.set_margin(worst.margin());
     tap.set_exec_resolution(worst.resolution);
     if (!(made_.resolution >= worst.resolution)) made_.resolution = worst.resolution;
+    made_.of_mean = std::max(made_.of_mean, worst.resolution * static_cast<double>(got.count()));
     made_.taps.push_back(std::move(tap));
     if (!fails) return;
     const std::string at = StrCat(call.what.kind, call.source.empty() ? "" : StrCat(" (", call.source, ")"));
@@ -391,7 +415,7 @@ class Checks {
          StrCat(where, " of ", got.count(), ": off by ", number(worst.deviation), ", and adding ", rounding.ranks,
                 " terms of ", std::string(traits(rounding.format).name), " in any order explains ",
                 number(worst.allowed)),
-         false, worst.deviation, worst.allowed});
+         name_of(call, rank, got), false, worst.deviation, worst.allowed});
   }
 
   const StepIdentity step_;
@@ -399,6 +423,7 @@ class Checks {
   bool flushes_ = false;
   std::map<std::int64_t, const v1::NodePart*> here_;
   std::map<Key, Call> calls_;
+  std::set<std::pair<Group, std::int64_t>> uneven_;  // Groups and tags of which ranks make different numbers of calls.
   std::vector<Key> order_;
   CrossingsChecked made_;
 };

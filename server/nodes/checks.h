@@ -17,7 +17,7 @@ namespace plumbline {
 struct CrossingsChecked {
   // The first result, in the order of the program, that is not what was sent; or calls that do not belong together.
   struct Wrong {
-    std::string op, source, sentence, detail;
+    std::string op, source, sentence, detail, tap;
     bool contradiction = false;  // The ranks make different calls.
     double deviation = 0, allowed = 0;
   };
@@ -30,6 +30,7 @@ struct CrossingsChecked {
   // The smallest error of one element, relative to the sum of magnitudes of what was reduced, that is found for certain
   // in every result that was compared; NaN: none was reduced.
   double resolution = 0;
+  double of_mean = 0;  // The same, relative to the mean magnitude of what was reduced.
   std::vector<v1::TapVerdict> taps;  // Of each sum that was compared; the closest ones, at most kTapsMax.
   static constexpr std::size_t kTapsMax = 64;
 };

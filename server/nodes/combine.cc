@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "server/ingest/limits.h"
 #include "server/nodes/checks.h"
 #include "server/nodes/part.h"
@@ -207,8 +208,8 @@ class Combination {
                                 " were compared with what was sent");
       if (!checked.in_full)
         absl::StrAppend(&note, ", sums of many elements by projections: one wrong element is found from ",
-                        absl::StrFormat("%.1e", checked.resolution),
-                        " of what was added, errors that cancel may not be");
+                        absl::StrFormat("%.2g", checked.of_mean),
+                        " times the mean magnitude of what was added, errors that cancel may not be");
       verdict_.add_notes(note);
     }
     for (const auto& [why, results] : checked.not_compared)
@@ -274,6 +275,8 @@ class Combination {
         verdict_.set_envelope(wrong.allowed);
         verdict_.set_margin(wrong.allowed > 0 ? wrong.deviation / wrong.allowed : HUGE_VAL);
         verdict_.set_surprise(HUGE_VAL);
+        verdict_.set_deciding_tap(wrong.tap);
+        verdict_.clear_contributors();
       }
       return true;
     }
@@ -351,10 +354,22 @@ class Combination {
     const bool whole = checked.not_compared.empty();
     if ((!checked.in_full || !whole) && weakness(grade) < weakness(v1::GRADE_FIRST_ORDER))
       grade = v1::GRADE_FIRST_ORDER;
+    // What one node found beside rounding, such as a range that was left, is that of the job.
+    const v1::Verdict* found = nullptr;
     std::string sentence = StrCat("Rounding explains every deviation on ", parts_.size(), " nodes");
+    for (const v1::NodePart& part : parts_) {
+      const v1::Verdict& own = part.verdict();
+      if (found != nullptr || own.cause() == v1::CAUSE_ROUNDING) continue;
+      found = &own;
+      sentence = StrCat(capital(ranks_text(ranks_of(part))), ": ", absl::StripSuffix(own.sentence(), "."));
+    }
     if (checked.compared > 0) absl::StrAppend(&sentence, ", and what ranks got from other nodes is what was sent");
-    if (!whole) absl::StrAppend(&sentence, ", as far as it was compared");
-    decide(v1::OUTCOME_TYPE_I, grade, v1::CAUSE_ROUNDING, sentence + ".");
+    if (!whole || !checked.in_full) absl::StrAppend(&sentence, ", as far as it was compared");
+    sentence += ".";
+    if (const v1::Coverage& coverage = verdict_.coverage(); coverage.opaque() > 0)
+      absl::StrAppend(&sentence, " Of ", coverage.operations(), " operations ", coverage.opaque(),
+                      " are not modelled.");
+    decide(v1::OUTCOME_TYPE_I, grade, found != nullptr ? found->cause() : v1::CAUSE_ROUNDING, sentence);
   }
 
   const StepOfNodes& of_;

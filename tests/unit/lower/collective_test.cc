@@ -62,6 +62,7 @@ Joined joined(const Call& call, const std::vector<Rank>& ranks) {
       const Values& values = ranks[r].sends[i];
       const TensorRef x = b.leaf({static_cast<std::int64_t>(values.size())}, values, kFormat);
       send(b, call, group, 0, static_cast<std::int64_t>(i), x, ranks[r].splits);
+      b.observe(0, values);
     }
     for (std::size_t i = 0; i < ranks[r].receives.size(); ++i)
       b.tap("got:" + std::to_string(i), receive(b, call, group, 0, static_cast<std::int64_t>(i), ranks[r].receives[i]));
@@ -159,6 +160,16 @@ TEST(Collective, AMessageThatNobodyReceivesIsAFault) {
   EXPECT_EQ(lost.trace, nullptr);
   EXPECT_NE(lost.fault.find("message from rank 0, tag 3"), std::string::npos) << lost.fault;
   EXPECT_NE(lost.fault.find("rank 1 makes only 0"), std::string::npos) << lost.fault;
+}
+
+// It is counted within a step, and a pipeline may receive in one what was sent in the step before.
+TEST(Collective, AMessageOfOtherBitsIsAFaultAndAccusesNobody) {
+  const Joined other = joined({"point_to_point", "", 0, 3}, {{{{1, 2}}, {}}, {{}, {{1, 3}}}});
+  EXPECT_EQ(other.trace, nullptr);
+  EXPECT_FALSE(other.contradiction);
+  EXPECT_NE(other.fault.find("what rank 1 got is not the message from rank 0, tag 3, number 0 in this step"),
+            std::string::npos)
+      << other.fault;
 }
 
 TEST(Collective, WhatDoesNotFitIsAFaultThatNamesBothRanks) {

@@ -168,7 +168,49 @@ TEST(Combine, Movement) {
   expect_held({"all_to_all_flat"}, {{{{1, 2, 3}}, {{1, 4, 5}}, {1, 2}}, {{{4, 5, 6}}, {{2, 3, 6}}, {2, 1}}});
   expect_held({"reduce_scatter", "sum"}, {{{{1}, {2}}, {{4}}}, {{{3}, {4}}, {{6}}}});
   expect_held({"reduce_scatter_flat", "sum"}, {{{{1, 2}}, {{4}}}, {{{3, 4}}, {{6}}}});
-  expect_held({"point_to_point", "", 0, 0}, {{{{1, 2}}, {}}, {{}, {{1, 2}}}});
+}
+
+// It is counted within a step, and a pipeline may receive in one what was sent in the step before.
+TEST(Combine, AMessageIsThatOfItsNumberOrNothingIsSaidOfIt) {
+  const auto message = [](const Values& got) {
+    return judged({"point_to_point", "", 0, 0}, {{{{1, 2}}, {}}, {{}, {got}}}, 1);
+  };
+  EXPECT_EQ(message({1, 2}).verdict(), v1::OUTCOME_TYPE_I);
+  EXPECT_EQ(message({1, 2}).grade(), v1::GRADE_PROVEN);
+  const v1::Verdict other = message({1, 3});
+  EXPECT_EQ(other.verdict(), v1::OUTCOME_INCONCLUSIVE);
+  EXPECT_NE(other.sentence().find("is not the message from rank 0, tag 0, number 0 in this step"), std::string::npos)
+      << other.sentence();
+  EXPECT_EQ(other.suspect().source(), "train.py:7");
+}
+
+// Where a rank lacks a call, the numbers of the others do not say which is which: results that seem wrong, and kinds
+// that seem to differ, may be those of another call.
+TEST(Combine, CallsOfAGroupThatAreNotEqualInNumberAccuseNobody) {
+  const Rank rank{{{1, 2}}, {{2, 4}}}, wrong{{{1, 2}}, {{2, 5}}};
+  Rank more = rank;
+  more.calls = 2;
+  const Call call{"all_reduce", "sum"};
+  EXPECT_EQ(judged(call, {rank, wrong}, 1).verdict(), v1::OUTCOME_TYPE_II);
+  const v1::Verdict verdict = judged(call, {more, wrong}, 1);
+  EXPECT_EQ(verdict.verdict(), v1::OUTCOME_INCONCLUSIVE) << verdict.sentence();
+  EXPECT_NE(verdict.sentence().find("rank 1 makes fewer"), std::string::npos) << verdict.sentence();
+  const auto others = parts_of({"all_reduce", "max"}, {rank, rank}, 1);
+  EXPECT_EQ(combined({parts_of(call, {more, rank}, 1)[0], others[1]}, 2).verdict(), v1::OUTCOME_INCONCLUSIVE);
+}
+
+TEST(Combine, WhatOneNodeFoundBesideRoundingIsTold) {
+  const Rank rank{{{1, 2}}, {{2, 4}}};
+  auto parts = parts_of({"all_reduce", "sum"}, {rank, rank}, 1);
+  parts[1].mutable_verdict()->set_cause(v1::CAUSE_RANGE);
+  parts[1].mutable_verdict()->set_sentence("The loss leaves the range.");
+  parts[0].mutable_verdict()->mutable_coverage()->set_opaque(3);
+  const v1::Verdict verdict = combined(parts, 2);
+  EXPECT_EQ(verdict.verdict(), v1::OUTCOME_TYPE_I);
+  EXPECT_EQ(verdict.cause(), v1::CAUSE_RANGE);
+  EXPECT_EQ(verdict.sentence(),
+            "Rank 1: The loss leaves the range, and what ranks got from other nodes is what was sent. Of 20 operations "
+            "3 are not modelled.");
 }
 
 // A large gradient, added in some order, on three nodes.
