@@ -80,15 +80,13 @@ class Exchanges:
         call, number, site = self._shared
         for part, tensor in enumerate(tensors):
             entry = self._storages.adopt(tensor)
-            earlier, entry.pending = entry.pending, None
+            entry.settle(tensor)  # What the same place got before.
             attributes = call.attributes(number, part)
 
-            def take(tensor: torch.Tensor = tensor, attributes: list[Any] = attributes, earlier: Any = earlier) -> None:
-                if earlier is not None:  # Another part of the same storage.
-                    earlier()
+            def take(tensor: torch.Tensor = tensor, attributes: list[Any] = attributes) -> None:
                 self._region(call.receive, attributes, site, [tensor])
 
-            entry.pending = take
+            entry.await_part(tensor, take)
             if call.kind.startswith("reduce_scatter"):
                 self.scattered[tensor.untyped_storage()._cdata] = len(call.group)
 
@@ -100,7 +98,7 @@ class Exchanges:
         result, source = args[:2]
         group = self.scattered.get(result.untyped_storage()._cdata, 0)
         entry = self._storages.entry(result)
-        if not group or entry is None or entry.pending is None or self._storages.entry(source) is not None:
+        if not group or entry is None or not entry.pending or self._storages.entry(source) is not None:
             return False
         return source.untyped_storage().nbytes() == group * result.numel() * result.element_size()
 
@@ -108,8 +106,8 @@ class Exchanges:
         """A storage's next reader finds the result of the last collective in it."""
         region, values, site = self._call
         entry = self._storages.adopt(tensor)
-        entry.settle()
-        entry.pending = lambda: self._region(region, values, site, [tensor])
+        entry.settle(tensor)
+        entry.await_part(tensor, lambda: self._region(region, values, site, [tensor]))
 
     def _region(self, region: Region, values: list[Any], site: Site, outputs: list[torch.Tensor]) -> None:
         results = []

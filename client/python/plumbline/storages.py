@@ -31,6 +31,7 @@ ABSENT: Window = (0, 0, (), (), 0)
 # A read of a small part of a large storage (a batch sliced from a data set) sends the part alone.
 _SPAN_STORAGE_BYTES_MIN = 1 << 20
 _SPAN_SHARE_MAX = 4
+_ALL = 1 << 62  # Bytes.
 
 
 # A tensor that an operation wrote or gave, the name of the argument that it is ("": a result), and its layout.
@@ -64,12 +65,33 @@ class Storage:
         self.origin = (0, 0)  # The leaf that it was first, and its dtype; 0: it was none yet.
         self.unwritten = False  # Made by empty() and never written since.
         self.spans: dict[tuple[int, int, int], int] | None = None
-        self.pending: Callable[[], None] | None = None  # Takes what a collective wrote meanwhile.
+        # What takes what a collective writes meanwhile, and the bytes of the storage where that is.
+        self.pending: list[tuple[int, int, Callable[[], None]]] = []
 
-    def settle(self) -> None:
-        pending, self.pending = self.pending, None
-        if pending is not None:
-            pending()
+    def settle(self, tensor: torch.Tensor) -> None:
+        """Something touches these bytes: what was written there is complete. Elsewhere it may be under way."""
+        low, high = extent(tensor)
+        if self.dtype not in (0, DTYPES.get(tensor.dtype)):
+            low, high = 0, _ALL  # Read as another type, the storage is copied whole.
+        due = [each for each in self.pending if each[0] < high and low < each[1]]
+        self.pending = [each for each in self.pending if each not in due]
+        for _, _, take in due:
+            take()
+
+    def await_all(self, take: Callable[[], None]) -> None:
+        self.pending.append((0, _ALL, take))
+
+    def await_part(self, tensor: torch.Tensor, take: Callable[[], None]) -> None:
+        self.pending.append((*(extent(tensor) if tensor.numel() else (0, _ALL)), take))
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Bytes of its storage between the first of a tensor's and the last, which is left out."""
+    if not tensor.numel():
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = tensor.storage_offset()
+    return first * tensor.element_size(), (first + last + 1) * tensor.element_size()
 
 
 def modelled(tensor: torch.Tensor) -> int:
@@ -266,8 +288,8 @@ class StorageTable:
         entry = self._storages.get(storage._cdata)
         if entry is None:
             entry = self._stranger(tensor, storage)
-        if entry.pending is not None:
-            entry.settle()
+        if entry.pending:
+            entry.settle(tensor)
         if self.place is not None:
             self._confirm(entry, tensor, storage)
         if not entry.value:
@@ -305,7 +327,7 @@ class StorageTable:
         """Somebody who is not seen holds the tensor's storage from now on, and may write it: numpy does. At each read
         its content tells whether he did, unless an operation wrote it since."""
         entry = self._storages.get(tensor.untyped_storage()._cdata)
-        if entry is not None and entry.value and entry.pending is None:
+        if entry is not None and entry.value and not entry.pending:
             self._lend(entry)
 
     def _lend(self, entry: Storage) -> None:
@@ -315,13 +337,13 @@ class StorageTable:
         def confirm() -> None:
             held = torch.UntypedStorage._new_with_weak_ptr(entry.weak)
             if entry.value == value and same_content(held, content):
-                entry.pending = confirm  # The copy serves again: a storage may be read often.
+                entry.await_all(confirm)  # The copy serves again: a storage may be read often.
                 return
             if entry.value == value:
                 self._out_of_sight(entry, held, entry.dtype)
             self._lend(entry)
 
-        entry.pending = confirm
+        entry.await_all(confirm)
 
     def _stranger(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Storage:
         """Meets a storage that is read before anything was seen to write it."""
@@ -450,8 +472,8 @@ class StorageTable:
             return ABSENT
         entry = self.adopt(tensor)
         storage = tensor.untyped_storage()
-        if entry.pending is not None:
-            entry.settle()
+        if entry.pending:
+            entry.settle(tensor)
         if self.place is not None:
             self._confirm(entry, tensor, storage)
         if not entry.value:
