@@ -40,7 +40,8 @@ CASES = [
     Case("another_parts_gradient", bug="swapped", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("sum_for_mean", bug="sum", outcome="TYPE_II", cause="MATHEMATICS"),
     Case("stale", bug="stale", outcome="TYPE_II", cause="MATHEMATICS"),
-    Case("any_source", style="any", outcome="INCONCLUSIVE", cause="UNANSWERED", says="message from rank 0, tag 0"),
+    Case("any_source", style="any"),
+    Case("any_source_swapped", style="any", bug="swapped", outcome="TYPE_II", cause="MATHEMATICS"),
 ]
 
 

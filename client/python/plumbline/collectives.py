@@ -40,6 +40,7 @@ _KINDS: dict[str, tuple[str, int, int]] = {
     "reduce_scatter_tensor_out": ("reduce_scatter_flat", 0, 4),
     "send": ("point_to_point", 0, -2),
     "recv_": ("point_to_point", 0, 0),
+    "recv_any_source_": ("point_to_point", 0, 0),
     "alltoall_": ("all_to_all", 1, 0),
     "alltoall_base_": ("all_to_all_flat", 1, 0),
     "all_to_all_single": ("all_to_all_flat", 0, -1),
@@ -78,6 +79,28 @@ class Call:
         return (self.tag, *self.group)
 
 
+@dataclass
+class AnySource(Call):
+    """A message from whichever rank sends one: which it was is known once it is there."""
+
+    ranks: list[int] = field(default_factory=list)  # Of the group, by their places in it.
+    number: int = 0
+    _work: Any = None
+
+    def begun(self, work: Any) -> None:
+        unbox = getattr(torch.distributed.Work, "unbox", None)
+        self._work = unbox(work) if isinstance(work, torch.ScriptObject) and unbox is not None else None
+
+    def found(self) -> bool:
+        """Whether the sender is known: `root`, and the first of `group`, from then on."""
+        place = -1 if self._work is None else self._work._source_rank()
+        if 0 <= place < len(self.ranks):
+            self.root = self.ranks[place]
+            self.group = [self.root, *self.group]
+            self._work = None
+        return self.root >= 0
+
+
 def call_of(info: OperatorInfo, args: Any, kwargs: Any) -> Call | None:
     """None: a collective that cannot be tied to those of other ranks."""
     described = _KINDS.get(info.base)
@@ -113,6 +136,8 @@ def call_of(info: OperatorInfo, args: Any, kwargs: Any) -> Call | None:
 def _message(values: dict[str, Any], ranks: list[int], tensors: list[torch.Tensor]) -> Call:
     """What one rank sends and another receives: a broadcast among two."""
     me = torch.distributed.get_rank()
+    if "dst" not in values and "src" not in values:
+        return AnySource("point_to_point", [me], tag=int(values["tag"]), receives=tensors, ranks=ranks)
     sends = "dst" in values
     other = ranks[values["dst" if sends else "src"]]
     source, target = (me, other) if sends else (other, me)

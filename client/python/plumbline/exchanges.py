@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .collectives import Call, call_of
+from .collectives import AnySource, Call, call_of
 from .regions import Region, collective
 from .schema import OperatorInfo
 from .sites import FORWARD
@@ -26,13 +26,22 @@ class Exchanges:
         self._calls: dict[tuple[int, ...], int] = {}  # Made so far, by channel.
         self._shared: tuple[Call, int, Site] | None = None  # The last collective, where it is tied.
         self._call: tuple[Region, list[Any], Site] = (Region(""), [], (FORWARD, "", ""))
+        # Messages of whom is not known yet, and where they are received.
+        self._unknown: list[tuple[AnySource, Site]] = []
+        self._from_any: AnySource | None = None  # The last call, where it is such.
 
     def begins(self, info: OperatorInfo, args: Any, kwargs: Any) -> None:
         """Notes what a collective is about to read; what it writes is taken once something else touches it."""
-        self._shared = None
+        self._shared = self._from_any = None
+        self.name_sources()
         call = call_of(info, args, kwargs) if self._recorder.ranks > 1 else None
         if call is not None and all(modelled(tensor) for tensor in (*call.sends, *call.receives)):
-            self._share(call)
+            if isinstance(call, AnySource):
+                self._from_any = call
+                for tensor in call.receives:
+                    self._storages.adopt(tensor).settle(tensor)
+            else:
+                self._share(call)
             return
         reads, writes, attributes = collective(info.name, info.base, (*args, *(kwargs or {}).values()))
         windows = [self._storages.read(tensor) for tensor in reads]
@@ -43,6 +52,9 @@ class Exchanges:
 
     def ends(self, info: OperatorInfo, out: Any) -> None:
         """Awaits what a collective returned."""
+        if self._from_any is not None:
+            self._await_any(self._from_any, out)
+            return
         fresh = [out] if isinstance(out, torch.Tensor) else out if info.fresh else []
         results = [tensor for tensor in fresh if isinstance(tensor, torch.Tensor)]
         if self._shared is not None:
@@ -55,11 +67,17 @@ class Exchanges:
 
     def _share(self, call: Call) -> None:
         """Sends what this rank gives to a collective, and awaits what it gets."""
+        site = self._recorder.sites.current()
+        self._shared = (call, self._announce(call, site), site)
+        self._receive(call.receives)
+
+    def _announce(self, call: Call, site: Site) -> int:
+        """Sends what this rank gives to a collective. Returns the call's number."""
         if call.reduction and self._recorder.on_reduction is not None:
             self._recorder.on_reduction(call.sends)
         number = self._calls.get(call.channel, 0)
         self._calls[call.channel] = number + 1
-        site = phase, module, source = self._recorder.sites.current()
+        phase, module, source = site
         for part, tensor in enumerate(call.sends):
             window, count = self._storages.read(tensor), tensor.numel()
             payload = self._storages.payload(self._recorder.arena.copy_tensor(tensor)) if count else 0
@@ -72,8 +90,33 @@ class Exchanges:
             nothing = ((self._storages.fresh_value(), code, (0,), (1,), 0), 0, 0, "", 0)
             values = [ABSENT, *call.attributes(number, 0), []]
             self._recorder.records.append(("op", call.send, values, [nothing], phase, source, module, 0))
-        self._shared = (call, number, site)
-        self._receive(call.receives)
+        return number
+
+    def _await_any(self, call: AnySource, work: Any) -> None:
+        """A message from whoever sends one: who it was is known once it was waited for."""
+        call.begun(work)
+        site = self._recorder.sites.current()
+        self._unknown.append((call, site))
+        tensor = call.receives[0]
+
+        def take() -> None:
+            self.name_sources()
+            if call.root < 0:  # Read before it was waited for.
+                self._region(Region("c10d::recv_any_source_"), [[], ""], site, [tensor])
+            else:
+                self._region(call.receive, call.attributes(call.number, 0), site, [tensor])
+
+        self._storages.adopt(tensor).await_part(tensor, take)
+
+    def name_sources(self) -> None:
+        """Messages whose sender is known by now take their numbers, in the order of the calls."""
+        waiting = []
+        for call, site in self._unknown:
+            if call.found():
+                call.number = self._announce(call, site)
+            else:
+                waiting.append((call, site))
+        self._unknown = waiting
 
     def _receive(self, tensors: list[torch.Tensor]) -> None:
         assert self._shared is not None

@@ -139,6 +139,7 @@ class StepCapture:
                 if not self._compiler.followed and in_use():
                     raise CaptureFailed("compiled_region", "the step was the first to ask for torch.compile")
                 self.taps.finish()
+                self.recorder.exchanges.name_sources()
                 self._read_unused()
             except Exception as failure:
                 self.recorder.guard(failure)
