@@ -199,6 +199,17 @@ TEST(Combine, CallsOfAGroupThatAreNotEqualInNumberAccuseNobody) {
   EXPECT_EQ(combined({parts_of(call, {more, rank}, 1)[0], others[1]}, 2).verdict(), v1::OUTCOME_INCONCLUSIVE);
 }
 
+TEST(Combine, AResultThatIsNotWaitedForIsNotCompared) {
+  const Call call{"all_reduce", "sum"};
+  const v1::Verdict verdict = judged(call, {{{{1, 2}}, {}}, {{{3, 4}}, {}}}, 1);
+  EXPECT_EQ(verdict.verdict(), v1::OUTCOME_TYPE_I);
+  EXPECT_EQ(verdict.grade(), v1::GRADE_FIRST_ORDER);
+  EXPECT_NE(verdict.DebugString().find("2 results were not compared: it was not there when the step ended"),
+            std::string::npos)
+      << verdict.DebugString();
+  EXPECT_EQ(judged(call, {{{{}}, {}}, {{{}}, {}}}, 1).grade(), v1::GRADE_PROVEN) << "nothing was to be received";
+}
+
 TEST(Combine, WhatOneNodeFoundBesideRoundingIsTold) {
   const Rank rank{{{1, 2}}, {{2, 4}}};
   auto parts = parts_of({"all_reduce", "sum"}, {rank, rank}, 1);
