@@ -97,12 +97,26 @@ def train(rank: int, server: str, run: str) -> dict[str, Any]:
         }
 
 
+def train_unseen(rank: int, server: str) -> tuple[int, set[str]]:
+    """The steps that were missed, of the hook that is built into C++, and why."""
+    model = DistributedDataParallel(nn.Linear(32, 8))
+    model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    with plumbline.watch(model, optimizer, server, job="hooks", run="unseen", every=1) as audit:
+        for _ in range(STEPS):
+            with audit.step():
+                model(torch.ones(6, 32)).square().mean().backward()
+                optimizer.step()
+        assert not audit.verdicts()
+        return audit.missed(), {str(error) for error in audit.errors().values()}
+
+
 def work(rank: int, server: str, meeting: str, results: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=RANKS)
     ended = {run: train(rank, server, run) for run in OUTCOMES}
     plain = {run: train(rank, "", run)["weights"] for run in ("bf16", "low_rank")}
-    results.put((rank, ended, plain))
+    results.put((rank, ended, plain, train_unseen(rank, server)))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -120,7 +134,8 @@ def test_hooks_that_compress(tmp_path: Path) -> None:
         ended = [results.get(timeout=120) for _ in ranks]
         for process in ranks:
             process.join(60)
-    for rank, runs, plain in ended:
+    for rank, runs, plain, (missed, why) in ended:
+        assert missed == STEPS and len(why) == 1 and "FP16_COMPRESS" in why.pop()
         for run, outcome in OUTCOMES.items():
             found = runs[run]
             assert found["missed"] == 0 and len(found["verdicts"]) == STEPS, run

@@ -25,6 +25,10 @@ _HOOKS = {
         "quantization_hooks.quantization_pertensor_hook",
     )
 }
+_UNSEEN = (
+    "DistributedDataParallel's built-in FP16_COMPRESS unpacks gradients out of sight: "
+    "default_hooks.fp16_compress_hook, registered by register_comm_hook, does the same in sight"
+)
 
 
 class Replicas:
@@ -55,6 +59,14 @@ class Replicas:
             for index, record in enumerate(records):
                 if record[0] == "leaf" and record[4] == PARAMETER:
                     records[index] = (*record[:4], STATE, *record[5:])
+
+    def unseen_hook(self) -> tuple[str, str]:
+        """A short reason and a sentence, where steps cannot be followed: they compress gradients in C++, which unpacks
+        them in a thread of its own. Empty: they can."""
+        hooks = [str(model._get_ddp_logging_data().get("comm_hook", "")) for model in self._models]
+        if any("FP16_COMPRESS" in hook for hook in hooks):
+            return "unseen_hook", _UNSEEN
+        return "", ""
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         """Gradients of the last backward alone were not reduced (no_sync, or the attribute that it sets), and yet they

@@ -94,7 +94,7 @@ class Audit:
     ) -> None:
         self._arithmetic = arithmetic  # What the profile was chosen by; None: the user named it.
         self._ranks = max(request.ranks, 1)
-        self._replicas = replicas
+        self._replicas = replicas or Replicas((), (), 1)
         self._models = models
         self._scope = scope
         own = OwnThreads()
@@ -236,8 +236,7 @@ class Audit:
         transport, self._transport = self._transport, None
         self._next = _NEVER
         _open.discard(self)
-        if self._replicas is not None:
-            self._replicas.close()
+        self._replicas.close()
         if transport is not None:
             transport.close(timeout)
 
@@ -287,10 +286,12 @@ class Audit:
         if transport.refusal is not None:
             self.close(0)
             return NOT_SAMPLED
-        if not reason and self._arithmetic is not None and self._arithmetic != settings():
-            reason = "arithmetic_changed"
-            self._note_error(number, PlumblineError(f"not captured: {_CHANGED}"))
-            log.warning("plumbline: step %d not audited (arithmetic_changed): %s", number, _CHANGED)
+        if not reason:
+            changed = self._arithmetic is not None and self._arithmetic != settings()
+            reason, why = ("arithmetic_changed", _CHANGED) if changed else self._replicas.unseen_hook()
+            if reason:
+                self._note_error(number, PlumblineError(f"not captured: {why}"))
+                log.warning("plumbline: step %d not audited (%s): %s", number, reason, why)
         if reason:
             self._miss(reason)
             return NOT_SAMPLED
@@ -349,8 +350,7 @@ class Audit:
             capture.records.clear()
             capture.recorder.arena.release()
             return
-        if self._replicas is not None:
-            self._replicas.settle(capture.records)
+        self._replicas.settle(capture.records)
         free = max(_HALVES_FREE, capture.recorder.arena.bytes // 2)
         self._halves = self._halves and capture.recorder.halves.bytes <= free
         reasons = list(self._missed)
@@ -530,7 +530,7 @@ def watch(
     limits = checked_budget(budget)
     if keep_trace is None:
         keep_trace = reference is None and golden is None and not judged.here
-    replicas = Replicas(given, optimizers, judged.of_run) if judged.of_run > 1 else None
+    replicas = Replicas(given, optimizers, judged.of_run)
     request = open_request(
         project,
         job,
@@ -544,7 +544,7 @@ def watch(
         record_golden,
         limits,
         judged.of_run,
-        replicas is not None and replicas.promised,
+        replicas.promised,
         judged.here,
     )
     credentials = checked(token, tls)
