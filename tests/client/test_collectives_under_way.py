@@ -4,17 +4,16 @@ rank 1 has its share in a collective only once rank 0 has done that work."""
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from gloo_ranks import results_of
 from torch import nn
 
 import plumbline
-from plumbline import daemon
 
 RANKS, STEPS = 2, 2
 HALF = 36  # Of the gradients of 8 inputs and outputs.
@@ -124,18 +123,7 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
 
 
 def test_parts_of_a_buffer(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with daemon.private() as server:
-        ranks = [
-            context.Process(target=work, args=(rank, server, str(tmp_path / "meeting"), results))
-            for rank in range(RANKS)
-        ]
-        for process in ranks:
-            process.start()
-        by_rank = dict(results.get(timeout=120) for _ in ranks)
-        for process in ranks:
-            process.join(60)
+    by_rank = dict(results_of(work, RANKS, tmp_path))
     for runs in by_rank.values():
         for run, (_, outcome) in PROGRAMS.items():
             ended = runs[run]

@@ -4,7 +4,6 @@ ended: in another thread, or at once. Two processes, judged together."""
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from gloo_ranks import results_of
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import plumbline
-from plumbline import daemon
 from plumbline.disabled import Disabled
 
 RANKS, STEPS = 2, 4
@@ -122,18 +121,7 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
 
 
 def test_hooks_that_compress(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with daemon.private() as server:
-        ranks = [
-            context.Process(target=work, args=(rank, server, str(tmp_path / "meeting"), results))
-            for rank in range(RANKS)
-        ]
-        for process in ranks:
-            process.start()
-        ended = [results.get(timeout=120) for _ in ranks]
-        for process in ranks:
-            process.join(60)
+    ended = results_of(work, RANKS, tmp_path)
     for rank, runs, plain, (missed, why) in ended:
         assert missed == STEPS and len(why) == 1 and "FP16_COMPRESS" in why.pop()
         for run, outcome in OUTCOMES.items():

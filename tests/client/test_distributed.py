@@ -2,13 +2,13 @@
 ranks' inputs."""
 
 import contextlib
-import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from gloo_ranks import results_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -17,7 +17,6 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import plumbline
-from plumbline import daemon
 
 RANKS, BATCH, STEPS = 2, 12, 2
 
@@ -217,18 +216,7 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with daemon.private() as server:
-        ranks = [
-            context.Process(target=work, args=(rank, server, str(tmp_path / "meeting"), results))
-            for rank in range(RANKS)
-        ]
-        for process in ranks:
-            process.start()
-        by_rank = dict(results.get(timeout=120) for _ in ranks)
-        for process in ranks:
-            process.join(60)
+    by_rank = dict(results_of(work, RANKS, tmp_path))
     for case in CASES:
         for rank, runs in by_rank.items():
             ended = runs[case.run]

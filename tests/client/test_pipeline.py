@@ -3,18 +3,17 @@ messages. The ranks are judged together, and against one process that holds the 
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from gloo_ranks import results_of
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
 import plumbline
-from plumbline import daemon
 
 RANKS, BATCH, PARTS, STEPS = 2, 8, 2, 2
 
@@ -169,18 +168,7 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
 
 
 def test_two_stages(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with daemon.private() as server:
-        ranks = [
-            context.Process(target=work, args=(rank, server, str(tmp_path / "meeting"), results))
-            for rank in range(RANKS)
-        ]
-        for process in ranks:
-            process.start()
-        by_rank = dict(results.get(timeout=120) for _ in ranks)
-        for process in ranks:
-            process.join(60)
+    by_rank = dict(results_of(work, RANKS, tmp_path))
     for case in CASES:
         for runs in by_rank.values():
             assert len(runs[case.run]) == STEPS

@@ -3,19 +3,18 @@ parameters may differ, of which nobody is accused. Two processes, judged togethe
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from gloo_ranks import results_of
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import plumbline
-from plumbline import daemon
 
 RANKS, STEPS = 2, 3
 
@@ -118,18 +117,7 @@ def work(rank: int, server: str, meeting: str, results: Any) -> None:
 
 
 def test_replicas(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    with daemon.private() as server:
-        ranks = [
-            context.Process(target=work, args=(rank, server, str(tmp_path / "meeting"), results))
-            for rank in range(RANKS)
-        ]
-        for process in ranks:
-            process.start()
-        by_rank = dict(results.get(timeout=120) for _ in ranks)
-        for process in ranks:
-            process.join(60)
+    by_rank = dict(results_of(work, RANKS, tmp_path))
     for case in CASES:
         for runs in by_rank.values():
             ended = runs[case.run]
