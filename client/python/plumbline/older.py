@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from .v1 import audit_pb2, query_pb2, query_pb2_grpc
+from .v1 import audit_pb2, query_pb2
 
 log = logging.getLogger("plumbline")
 TIMEOUT_S = 5.0
@@ -18,9 +18,12 @@ def tell(channel: grpc.Channel, metadata: Any, request: audit_pb2.OpenJobRequest
     if not request.ranks_here:
         return
     try:
-        info = query_pb2_grpc.VerdictServiceStub(channel).GetServerInfo(
-            query_pb2.GetServerInfoRequest(), timeout=TIMEOUT_S, metadata=metadata
+        call = channel.unary_unary(
+            "/plumbline.v1.VerdictService/GetServerInfo",
+            request_serializer=query_pb2.GetServerInfoRequest.SerializeToString,
+            response_deserializer=query_pb2.ServerInfo.FromString,
         )
+        info = call(query_pb2.GetServerInfoRequest(), timeout=TIMEOUT_S, metadata=metadata)
     except grpc.RpcError:
         return  # Who refuses this may audit all the same.
     if all(limit.name != "ranks_here_max" for limit in info.limits):
