@@ -139,10 +139,11 @@ Bound Enclosures::freedom(NodeId id) const {
 }
 
 // Whether an execution that holds the value in its format holds an infinity there: what that makes of it, and of what
-// comes after it, no enclosure of finite numbers tells.
+// comes after it, no enclosure of finite numbers tells. What a formula has in between nobody holds.
 bool Enclosures::overflows(NodeId id, const Largest& largest) const {
   const Format held = graph_.nodes[id].result;
-  return profile_ != nullptr && is_float(held) && largest.beyond(kOverflows * largest_finite(held));
+  return profile_ != nullptr && is_float(held) && !graph_.origins[graph_.nodes[id].origin].defined &&
+         largest.beyond(kOverflows * largest_finite(held));
 }
 
 Enclosure Enclosures::compute(NodeId id) {
