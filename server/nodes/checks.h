@@ -30,7 +30,7 @@ struct CrossingsChecked {
   // The smallest error of one element, relative to the sum of magnitudes of what was reduced, that is found for certain
   // in every result that was compared; NaN: none was reduced.
   double resolution = 0;
-  double of_mean = 0;  // The same, relative to the mean magnitude of what was reduced.
+  double of_mean = 0;                // The same, relative to the mean magnitude of what was reduced.
   std::vector<v1::TapVerdict> taps;  // Of each sum that was compared; the closest ones, at most kTapsMax.
   static constexpr std::size_t kTapsMax = 64;
 };
