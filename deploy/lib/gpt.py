@@ -51,7 +51,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:  # (batch, time) token ids to (batch, time, vocabulary) logits
-        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1]))
+        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

@@ -42,7 +42,6 @@ from llama import LLAMA_25M, LLAMA_SMALL, Llama
 from private_daemon import Daemon, binary, running
 from profiled import Profile
 from resnet import RESNET_50, RESNET_SMALL, ResNet, set_parts
-from scaling import measure as measure_scaling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import plumbline
@@ -364,6 +363,8 @@ def measure_compare(small: bool) -> tuple[dict[str, float], list[str]]:
 
 
 def measure(small: bool, profiled: bool = False) -> tuple[str, dict]:
+    from scaling import measure as measure_scaling  # It asks daemons, for which a bundle's client has no stubs.
+
     figures, lines = {}, []
     audits = (measure_gpt, measure_llama, measure_resnet, measure_autocast)
     for part in (
