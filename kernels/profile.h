@@ -26,7 +26,7 @@ enum class Function {
   kLog1p,
   kSigmoid,
   kAtan2,     // And all inverse trigonometric functions.
-  kFusedExp,  // The exponential inside of fused attention on 16-bit numbers.
+  kFusedExp,  // The exponential inside of fused attention; on CPUs of 16-bit numbers.
   kCount
 };
 

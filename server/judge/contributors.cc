@@ -11,10 +11,14 @@ namespace {
 
 constexpr std::size_t kContributorsMax = 16;
 
-// Format in which an origin's last node is held: what the user sees as the operation's result.
+// Format in which the last node is held that an origin computed: what the user sees as the operation's result. A result
+// that is not modelled, as a seed, tells only of an operation that is not.
 std::vector<Format> formats_by_origin(const Graph& graph) {
   std::vector<Format> formats(graph.origins.size(), Format::kUnknown);
-  for (const Node& node : graph.nodes) formats[node.origin] = node.result;
+  for (const Node& node : graph.nodes) {
+    Format& format = formats[node.origin];
+    if (node.primitive != Primitive::kLeaf || format == Format::kUnknown) format = node.result;
+  }
   return formats;
 }
 

@@ -75,6 +75,8 @@ std::span<const Rule> grid_rules();
 std::span<const Rule> norm_rules();
 std::span<const Rule> softmax_loss_rules();
 std::span<const Rule> attention_rules();
+// Also "NAME on uint64": generators of random numbers are held in that type, which nothing else is.
+std::span<const Rule> attention_cuda_rules();
 std::span<const Rule> index_rules();
 std::span<const Rule> bag_rules();
 std::span<const Rule> choice_rules();
