@@ -16,6 +16,9 @@
 //   for_each_row(rows, length, out, body, inputs...)
 //                               body(team, row, out's data, inputs' data...), all row-major; `length` tells how much
 //                               work a row is. A team (kernels/cpu/team.h, kernels/cuda/team.cuh) walks the row.
+//   placed(out, x)              x as for_each_row hands it to a body beside `out`: for who reckons with its strides,
+//   which
+//                               a copy in a device's memory need not keep
 //   argsort(x, order)           order [lines, kept] = in each line of x [lines, length] the places of its `kept`
 //   largest
 //                               elements, falling, NaN first, equal ones in order

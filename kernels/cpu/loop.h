@@ -257,6 +257,8 @@ inline void decode(Array& out, Format format, const void* bytes) {
   plumbline::decode(format, bytes, out.count(), out.data());
 }
 
+inline Array placed(const Array&, const Array& x) { return x; }
+
 template <class Body, class... Arrays>
 void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body& body, const Arrays&... inputs) {
   const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, length));

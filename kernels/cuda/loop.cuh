@@ -403,6 +403,11 @@ void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const A
   cpu::reduce<Combine>(out, accumulate, shape, f, inputs...);
 }
 
+inline Array placed(const Array& out, const Array& x) {
+  Queue* const queue = queue_of(out);
+  return queue == nullptr ? x : resident(*queue, x);
+}
+
 template <class Body, class... Arrays>
 void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body& body, const Arrays&... inputs) {
   Queue* const queue = queue_of(out);

@@ -261,7 +261,9 @@ double swallowed_share(Inputs in, const Array& out, double u) {
     full.push_back(x.shape().back());
     return x.expand(full);
   };
-  const Array wide_a = widen(a), wide_b = widen(b), c = in.size() > 2 ? in[2] : Array::scalar(0).expand(shape);
+  Array of_samples = Array::uninitialized({kSamples});
+  const Array wide_a = loop::placed(of_samples, widen(a)), wide_b = loop::placed(of_samples, widen(b));
+  const Array c = loop::placed(of_samples, in.size() > 2 ? in[2] : Array::scalar(0).expand(shape));
   const std::size_t r = lead.size();
   Swallowed row{{}, {}, {}, wide_a.strides()[r + 1], wide_b.strides()[r], k, u};
   std::uint64_t state = 0x9e3779b97f4a7c15ULL;
@@ -279,7 +281,6 @@ double swallowed_share(Inputs in, const Array& out, double u) {
       rest /= lead[d];
     }
   }
-  Array of_samples = Array::uninitialized({kSamples});
   loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b, c, alpha_of(in));
   double shares = 0, shares_squared = 0;
   const double* const share = of_samples.data();

@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "sanitizer/asan_interface.h"
 #include "tests/emulation/cuda_runtime.h"
 
 namespace emulation {
@@ -66,12 +67,15 @@ cudaError_t allocate(void** memory, std::size_t bytes, int where) {
   std::memset(raw, kGuard, kGuardBytes);
   std::memset(raw + kGuardBytes, kFresh, bytes);
   std::memset(raw + kGuardBytes + bytes, kGuard, kGuardBytes);
+  ASAN_POISON_MEMORY_REGION(raw, kGuardBytes);  // What is read there is told, too, by those builds.
+  ASAN_POISON_MEMORY_REGION(raw + kGuardBytes + bytes, kGuardBytes);
   *memory = raw + kGuardBytes;
   allocations[*memory] = {bytes, where};
   return cudaSuccess;
 }
 
 bool intact(const unsigned char* guard) {
+  ASAN_UNPOISON_MEMORY_REGION(guard, kGuardBytes);
   for (std::size_t i = 0; i < kGuardBytes; ++i)
     if (guard[i] != kGuard) return false;
   return true;
