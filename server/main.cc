@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -378,6 +379,23 @@ void cut_after(absl::Duration timeout) {
   }).detach();
 }
 
+// OpenBLAS reads what kernels to take before main() starts: where it chose badly, the program starts once more. Its
+// command line is the process's own, since a loader may have been asked to start it.
+void take_better_products() {
+  constexpr char kChoice[] = "OPENBLAS_CORETYPE";
+  const std::string better =
+      plumbline::cpu::better_kernels(plumbline::cpu::blas_kernels(), plumbline::cpu::processor_has_avx2());
+  if (better.empty() || std::getenv(kChoice) != nullptr) return;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> given;
+  for (std::string argument; std::getline(file, argument, '\0');) given.push_back(argument);
+  std::vector<char*> arguments;
+  for (std::string& argument : given) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  setenv(kChoice, better.c_str(), 1);
+  if (!given.empty()) execv("/proc/self/exe", arguments.data());  // Returns where it fails: slowly, then.
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -402,6 +420,7 @@ int main(int argc, char** argv) {
     std::printf("plumblined: the configuration is right\n");
     return 0;
   }
+  take_better_products();
   if (const std::string wrong = plumbline::cpu::wrong_products(); !wrong.empty())
     return refuse(absl::StrCat("OpenBLAS multiplies wrongly on this processor with its kernels for ",
                                plumbline::cpu::blas_kernels(), " (", wrong,

@@ -2,6 +2,7 @@
 
 #include <cblas.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -97,5 +98,22 @@ std::string wrong_products() {
 }
 
 std::string blas_kernels() { return openblas_get_corename(); }
+
+std::string better_kernels(std::string_view chosen, bool processor_has_avx2) {
+  constexpr std::string_view kWithoutVectorsOfFour[] = {
+      "Katmai",  "Coppermine", "Northwood", "Prescott",     "Banias",    "Atom",   "Core2", "Penryn", "Dunnington",
+      "Nehalem", "Athlon",     "Opteron",   "Opteron_SSE3", "Barcelona", "Bobcat", "Nano",  "Generic"};
+  return processor_has_avx2 && std::ranges::find(kWithoutVectorsOfFour, chosen) != std::end(kWithoutVectorsOfFour)
+             ? "Haswell"
+             : "";
+}
+
+bool processor_has_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+#else
+  return false;
+#endif
+}
 
 }  // namespace plumbline::cpu

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace plumbline::cpu {
 
@@ -19,5 +20,9 @@ std::string wrong_products();  // The installed library's.
 
 // The kernels that the library chose, as it calls them ("Haswell").
 std::string blas_kernels();
+// Those that serve a processor with AVX2 better than what was chosen; empty: none do. On a processor that the library
+// does not know, since it is older, it takes the narrowest ones there are, which take eight times as long.
+std::string better_kernels(std::string_view chosen, bool processor_has_avx2);
+bool processor_has_avx2();
 
 }  // namespace plumbline::cpu

@@ -37,6 +37,15 @@ TEST(BlasCheck, FindsProductsThatAreWrongAtTheEndsOfBlocks) {
   EXPECT_TRUE(wide.starts_with("fp64, 70 x 260 by 260 x 41: expected ")) << wide;
 }
 
+TEST(BlasCheck, KernelsOfAnotherAgeAreLeftWhereTheProcessorCanDoMore) {
+  for (const char* chosen : {"Prescott", "Nehalem", "Generic"}) {
+    EXPECT_EQ(better_kernels(chosen, true), "Haswell");
+    EXPECT_EQ(better_kernels(chosen, false), "");
+  }
+  for (const char* chosen : {"Haswell", "Zen", "SkylakeX", "Sapphirerapids"})
+    EXPECT_EQ(better_kernels(chosen, true), "");
+}
+
 TEST(BlasCheck, TheInstalledLibraryMultipliesRightly) {
   EXPECT_EQ(wrong_products(), "") << blas_kernels();
   EXPECT_NE(blas_kernels(), "");
