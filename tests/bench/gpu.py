@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "cuda"
 DAEMONS = Path(os.environ.get("PLUMBLINE_BUILD", ROOT / "build" / "release"))  # Or an unpacked deploy/bundle.
-ON_DEVICE = BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"
+CARRIED = DAEMONS / "bin" / "test_kernels_cuda"  # Of a bundle.
+ON_DEVICE = CARRIED if CARRIED.exists() else BUILD / "tests" / "unit" / "kernels" / "test_kernels_cuda"
 EMULATED = DAEMONS / "tests" / "emulation" / "test_kernels_emulated"
 sys.path.insert(0, str(ROOT / "kernels" / "cuda"))
 import resources  # noqa: E402
@@ -28,11 +29,11 @@ RATIOS = (
 def measure() -> tuple[str, dict]:
     emulated = agreement(run(EMULATED, "AgreesWithTheHost")) if EMULATED.exists() else None
     nowhere = {"device": None, "emulated": emulated, "passed": emulated is None or agrees(emulated)}
-    if not build():
+    if ON_DEVICE is not CARRIED and not build():
         return "no device was looked for: nvcc was not found", nowhere
     found = run(ON_DEVICE, "AgreesWithTheHost")
     tables = sorted(path.stem for path in (BUILD / "kernels" / "cuda" / "resources").glob("*.tsv"))
-    kernels = resources.table(resources.read(BUILD / "kernels" / "cuda" / "resources", tables))
+    kernels = resources.table(resources.read(BUILD / "kernels" / "cuda" / "resources", tables)) if tables else ""
     if not found["device"]:
         return f"{kernels}\n\nno device: {found['reason']}; nothing ran on one", nowhere
     figures = {"device": found["device"], **agreement(found)}
