@@ -27,6 +27,7 @@ Profile ieee() {
     keep_range(profile, function, -1, 1);
   keep_range(profile, Function::kSigmoid, 0, 1);
   set(profile, Function::kDivide, 0, 0);
+  set(profile, Function::kDivideByNumber, 0, 0);
   set(profile, Function::kSqrt, 0, 0);
   set(profile, Function::kRsqrt, 2, 0);
   // 1 / (1 + exp(-x)): the exponential overflows before the result underflows.

@@ -25,8 +25,9 @@ enum class Function {
   kExpm1,
   kLog1p,
   kSigmoid,
-  kAtan2,     // And all inverse trigonometric functions.
-  kFusedExp,  // The exponential inside of fused attention; on CPUs of 16-bit numbers.
+  kAtan2,           // And all inverse trigonometric functions.
+  kFusedExp,        // The exponential inside of fused attention; on CPUs of 16-bit numbers.
+  kDivideByNumber,  // By a number for all elements: some devices multiply by its rounded reciprocal.
   kCount
 };
 
@@ -88,7 +89,8 @@ struct Profile {
   Accumulation sum;                                          // Reductions.
   Product products[static_cast<int>(ProductClass::kCount)];  // Index: ProductClass.
   SplitK split_k;
-  bool tf32_allowed = false;               // Products of fp32 elements may run in class tf32.
+  bool tf32_allowed = false;               // Products of fp32 matrices may run in class tf32.
+  bool tf32_convolutions = false;          // Those of convolutions and recurrent layers may.
   Rounding rounding = Rounding::kNearest;  // Every result is rounded so.
   bool flush_subnormals = false;           // Operands and results.
   Variance variance = Variance::kStable;

@@ -99,7 +99,7 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n) {
   const Format input = arithmetic.input == Format::kUnknown ? arithmetic.compute : arithmetic.input;
   const ProductClass own = class_of(input);
   ProductError error = of_class(profile.products[static_cast<int>(own)], 0, n, arithmetic);
-  if (own == ProductClass::kFp32 && profile.tf32_allowed) {
+  if (own == ProductClass::kFp32 && (arithmetic.convolution ? profile.tf32_convolutions : profile.tf32_allowed)) {
     const Product& tf32 = profile.products[static_cast<int>(ProductClass::kTf32)];
     const ProductError other = of_class(tf32, tf32.inputs_truncated ? 0x1p-10 : 0x1p-11, n, arithmetic);
     error = {std::max(error.factor, other.factor), std::max(error.absolute, other.absolute),

@@ -101,7 +101,7 @@ PLUMBLINE_HOST_DEVICE constexpr auto visit(Primitive primitive, const Visitor& v
     case kMul:
       return visitor(Binary<kMul, s::Mul, Slopes, Product, Multiplication>{});
     case kDiv:
-      return visitor(Binary<kDiv, s::Div, QuotientSlopes, Quotient, ByProfile<Function::kDivide>>{});
+      return visitor(Binary<kDiv, s::Div, QuotientSlopes, Quotient, Division>{});
     case kPow:
       return visitor(Binary<kPow, s::Pow, Slopes, Power, ByProfile<Function::kPow>>{});
     case kAtan2:

@@ -169,6 +169,10 @@ LocalError element::Multiplication::of(const Attributes&, const Arithmetic& arit
   return linear(arithmetic, {1, 0, true});
 }
 
+LocalError element::Division::of(const Attributes& attributes, const Arithmetic& arithmetic) {
+  return of_function(attributes.scalar != 0 ? Function::kDivideByNumber : Function::kDivide, arithmetic);
+}
+
 LocalError element::Exponential::of(const Attributes& attributes, const Arithmetic& arithmetic) {
   return of_function(attributes.scalar != 0 ? Function::kFusedExp : Function::kExp, arithmetic);
 }

@@ -47,7 +47,7 @@ enum class Primitive : std::uint8_t {
   kAdd,
   kSub,
   kMul,
-  kDiv,
+  kDiv,  // scalar != 0: the profile's kDivideByNumber
   kPow,
   kAtan2,  // (y, x)                     the angle of the point (x, y)
   kMax,
@@ -119,6 +119,7 @@ struct Arithmetic {
   Format input = Format::kUnknown;   // The widest of its operands': the class of a product; kUnknown: compute.
   bool replayed = false;             // Our own replay of it, which has no grid of its own.
   bool own_kernel = false;           // A user's own kernel: of its functions and sums the library promises nothing.
+  bool convolution = false;          // What the profile says of convolutions holds for its products.
 };
 
 using Inputs = std::span<const Array>;

@@ -224,7 +224,12 @@ Expr unary(Primitive primitive, Expr x) { return x.emitter->arithmetic(primitive
 Expr operator+(Expr a, Expr b) { return binary(Primitive::kAdd, a, b); }
 Expr operator-(Expr a, Expr b) { return binary(Primitive::kSub, a, b); }
 Expr operator*(Expr a, Expr b) { return binary(Primitive::kMul, a, b); }
-Expr operator/(Expr a, Expr b) { return binary(Primitive::kDiv, a, b); }
+// By a number for all elements it is marked so, whatever gave the number.
+Expr operator/(Expr a, Expr b) {
+  Attributes attributes;
+  attributes.scalar = b.rank() == 0 ? 1 : 0;
+  return a.emitter->arithmetic(Primitive::kDiv, {a, b}, broadcast_shape(a.shape(), b.shape()), attributes);
+}
 Expr operator+(Expr a, double b) { return a + a.emitter->constant(b); }
 Expr operator-(Expr a, double b) { return a - a.emitter->constant(b); }
 Expr operator*(Expr a, double b) { return a * a.emitter->constant(b); }

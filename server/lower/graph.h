@@ -24,8 +24,9 @@ struct Origin {
   std::string source;  // "train.py:41"
   std::string module;
   Phase phase = Phase::kUnknown;
-  bool fused = false;    // Part of a compiled region, which may have held any value inside of it unrounded.
-  bool defined = false;  // Part of what a user defined `op` to compute, whose kernel is the user's own.
+  bool fused = false;        // Part of a compiled region, which may have held any value inside of it unrounded.
+  bool defined = false;      // Part of what a user defined `op` to compute, whose kernel is the user's own.
+  bool convolution = false;  // Or a recurrent layer: a library of its own computes it, under flags of its own.
 };
 
 struct Node {

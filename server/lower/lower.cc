@@ -12,6 +12,10 @@
 namespace plumbline {
 namespace {
 
+bool of_a_convolution(std::string_view op) {
+  return op.starts_with("aten::convolution") || op.find("_conv") != op.npos || op.starts_with("aten::_cudnn_rnn");
+}
+
 std::vector<std::size_t> results_where(const TraceOp& op, bool written) {
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < op.results.size(); ++i)
@@ -183,8 +187,8 @@ class Lowering {
   void lower_op(const TraceOp& op) {
     note_taken(op);
     const bool defined = !op.defined.empty();
-    graph_.origins.push_back(
-        {defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(), defined});
+    graph_.origins.push_back({defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(),
+                              defined, of_a_convolution(op.name)});
     emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
     std::map<std::size_t, NodeId> made;  // The key is the index of the result.
     std::optional<NodeId> decided;

@@ -18,12 +18,22 @@ namespace {
 
 using google::protobuf::TextFormat;
 
-constexpr std::pair<const char*, Function> kFunctions[] = {
-    {"exp", Function::kExp},         {"log", Function::kLog},     {"tanh", Function::kTanh},
-    {"erf", Function::kErf},         {"sin", Function::kSin},     {"cos", Function::kCos},
-    {"pow", Function::kPow},         {"rsqrt", Function::kRsqrt}, {"divide", Function::kDivide},
-    {"sqrt", Function::kSqrt},       {"expm1", Function::kExpm1}, {"log1p", Function::kLog1p},
-    {"sigmoid", Function::kSigmoid}, {"atan2", Function::kAtan2}, {"fused_exp", Function::kFusedExp}};
+constexpr std::pair<const char*, Function> kFunctions[] = {{"exp", Function::kExp},
+                                                           {"log", Function::kLog},
+                                                           {"tanh", Function::kTanh},
+                                                           {"erf", Function::kErf},
+                                                           {"sin", Function::kSin},
+                                                           {"cos", Function::kCos},
+                                                           {"pow", Function::kPow},
+                                                           {"rsqrt", Function::kRsqrt},
+                                                           {"divide", Function::kDivide},
+                                                           {"sqrt", Function::kSqrt},
+                                                           {"expm1", Function::kExpm1},
+                                                           {"log1p", Function::kLog1p},
+                                                           {"sigmoid", Function::kSigmoid},
+                                                           {"atan2", Function::kAtan2},
+                                                           {"fused_exp", Function::kFusedExp},
+                                                           {"divide_by_number", Function::kDivideByNumber}};
 static_assert(std::size(kFunctions) == static_cast<std::size_t>(Function::kCount));
 
 constexpr std::pair<const char*, ProductClass> kClasses[] = {
@@ -88,7 +98,8 @@ class Reader {
   void read_functions() {
     bool known[std::size(kFunctions)] = {};
     for (FunctionError& function : profile_.functions) function = kWidestFunction;
-    profile_.functions[static_cast<int>(Function::kDivide)] = kWidestDivide;
+    for (const Function function : {Function::kDivide, Function::kDivideByNumber})
+      profile_.functions[static_cast<int>(function)] = kWidestDivide;
     profile_.functions[static_cast<int>(Function::kSqrt)] = kWidestSqrt;
     for (int i = 0; i < message_.functions_size(); ++i) {
       const auto& entry = message_.functions(i);
@@ -102,7 +113,8 @@ class Reader {
       known[index] = true;
       for (const double error : {entry.ulp(), entry.absolute(), entry.ulp_slope()})
         check(error >= 0 && std::isfinite(error), "expected finite errors >= 0, found " + std::to_string(error));
-      const bool unary = *function != Function::kPow && *function != Function::kAtan2 && *function != Function::kDivide;
+      const bool unary = *function != Function::kPow && *function != Function::kAtan2 &&
+                         *function != Function::kDivide && *function != Function::kDivideByNumber;
       check(unary || (entry.ulp_slope() == 0 && !entry.has_argument_max()), "has no single argument to depend on");
       FunctionError& to = profile_.functions[index];
       to = {.ulp = entry.ulp(), .absolute = entry.absolute(), .slope = entry.ulp_slope()};
@@ -115,8 +127,12 @@ class Reader {
       check(to.argument_max > 0, "expected argument_max > 0, found " + std::to_string(to.argument_max));
       check(std::isfinite(to.high - to.low), "argument_max promises a range: expected finite low and high, found none");
     }
-    if (!std::exchange(known[static_cast<int>(Function::kFusedExp)], true))  // The common one, unless another is told.
-      profile_.functions[static_cast<int>(Function::kFusedExp)] = profile_.functions[static_cast<int>(Function::kExp)];
+    // The common ones, unless others are told.
+    for (const auto& [own, common] :
+         {std::pair{Function::kFusedExp, Function::kExp}, std::pair{Function::kDivideByNumber, Function::kDivide}}) {
+      if (!std::exchange(known[static_cast<int>(own)], true))
+        profile_.functions[static_cast<int>(own)] = profile_.functions[static_cast<int>(common)];
+    }
     for (const auto& [name, function] : kFunctions)
       if (!known[static_cast<std::size_t>(function)]) widen(std::string("functions.") + name);
   }
@@ -150,7 +166,7 @@ class Reader {
                                   .flushes = entry.flushes(),
                                   .inputs_truncated = entry.inputs_truncated()};
     }
-    profile_.tf32_allowed = !message_.has_tf32_allowed() || message_.tf32_allowed();
+    profile_.tf32_allowed = profile_.tf32_convolutions = !message_.has_tf32_allowed() || message_.tf32_allowed();
     if (!message_.has_tf32_allowed()) widen("tf32_allowed");
     for (const auto& [name, kind] : kClasses)
       if (!known[static_cast<std::size_t>(kind)]) widen(std::string("products.") + name);

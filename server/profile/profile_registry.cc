@@ -36,7 +36,8 @@ constexpr Option kOptions[] = {
        product.accumulator_exponent_min = traits(Format::kFloat16).exponent_min;
      }},
     {"reduced", [](Profile& profile) { profile.split_k.reduced = true; }},
-    {"tf32", [](Profile& profile) { profile.tf32_allowed = true; }},
+    {"tf32", [](Profile& profile) { profile.tf32_allowed = profile.tf32_convolutions = true; }},
+    {"tf32-convolutions", [](Profile& profile) { profile.tf32_convolutions = true; }},
 };
 
 constexpr double kUlpMax = 4096;  // That of the widest profile.

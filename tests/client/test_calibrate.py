@@ -251,7 +251,7 @@ def test_roundings_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--device", "cuda:99"), "--device: expected one that can be used, found 'cuda:99'"),
         (("--device", "gpu"), "--device: expected one that can be used, found 'gpu'"),
         (("--base", "pytorch-gpu"), "--base: expected one of ascend-910, "),
-        (("--base", "cuda-sm90+tf64"), "--base: expected options tf32, reduced, elided or fp16-accumulation"),
+        (("--base", "cuda-sm90+tf64"), "--base: expected options tf32, tf32-convolutions, reduced, elided or fp16-"),
         (("--base", __file__ + ".textproto"), "No such file"),
         (("-o", "/nowhere/a.textproto"), "/nowhere"),
     ],

@@ -35,6 +35,8 @@ H100 = Facts("cuda", "NVIDIA H100", (9, 0))
         ([H100, A100], "cuda-sm80"),
         ([Facts("cuda", "H100", (9, 0), tf32=True)], "cuda-sm90+tf32"),
         ([Facts("cuda", "H100", (9, 0), tf32=True, reduced=True)], "cuda-sm90+reduced+tf32"),
+        ([Facts("cuda", "H100", (9, 0), tf32=True, tf32_convolutions=True)], "cuda-sm90+tf32"),
+        ([Facts("cuda", "H100", (9, 0), tf32_convolutions=True)], "cuda-sm90+tf32-convolutions"),
         ([H100, Facts("cuda", "A100", (8, 0), fp16_accumulation=True)], "cuda-sm80+fp16-accumulation"),
         ([Facts("cuda", "V100", (7, 0))], "unknown"),
         ([Facts("cuda", "B200", (10, 0), tf32=True)], "unknown"),
@@ -53,25 +55,32 @@ def test_profile_of(facts: list[Facts], expected: str) -> None:
 def test_options_are_the_daemons() -> None:
     source = (PROFILES.parents[1] / "server" / "profile" / "profile_registry.cc").read_text()
     known = re.findall(r'^    \{"([a-z0-9-]+)",', source, re.MULTILINE)
-    chosen = profile_of([Facts("cuda", "H100", (9, 0), tf32=True, reduced=True, fp16_accumulation=True)]).split("+")[1:]
-    assert chosen == sorted(chosen)
-    assert set(chosen) <= set(known)
+    every = {"reduced": True, "fp16_accumulation": True}
+    for tf32 in ({"tf32": True}, {"tf32_convolutions": True}):
+        chosen = profile_of([Facts("cuda", "H100", (9, 0), **every, **tf32)]).split("+")[1:]
+        assert len(chosen) == 3 and chosen == sorted(chosen)
+        assert set(chosen) <= set(known)
 
 
 def test_flags_of_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-    before = matmul.fp32_precision, conv.fp32_precision
+    holders = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    before = [holder.fp32_precision for holder in holders]
     try:
-        matmul.fp32_precision = conv.fp32_precision = "ieee"
-        assert not device.facts_of(torch.device("cuda")).tf32
-        conv.fp32_precision = "tf32"
-        assert device.facts_of(torch.device("cuda")).tf32
-        matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
-        assert device.facts_of(torch.device("cuda")).tf32
+        for chosen, expected in (
+            (("ieee", "ieee", "ieee"), (False, False)),
+            (("ieee", "tf32", "ieee"), (False, True)),
+            (("ieee", "ieee", "tf32"), (False, True)),
+            (("tf32", "ieee", "ieee"), (True, False)),
+        ):
+            for holder, precision in zip(holders, chosen, strict=True):
+                holder.fp32_precision = precision
+            facts = device.facts_of(torch.device("cuda"))
+            assert (facts.tf32, facts.tf32_convolutions) == expected
     finally:
-        matmul.fp32_precision, conv.fp32_precision = before
+        for holder, precision in zip(holders, before, strict=True):
+            holder.fp32_precision = precision
     assert device.facts_of(torch.device("cuda")).reduced  # PyTorch's default.
     capability = torch.backends.cpu.get_cpu_capability()
     assert device.facts_of(torch.device("cpu")).name == capability

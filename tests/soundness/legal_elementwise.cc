@@ -38,6 +38,7 @@ std::optional<Function> documented(const Problem& problem) {
     case kAtan2:
       return Function::kAtan2;
     case kDiv:
+      return problem.attributes.scalar != 0 ? Function::kDivideByNumber : Function::kDivide;
     case kReciprocal:
       return Function::kDivide;
     default:

@@ -334,6 +334,10 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
       problem.attributes.scalar = coin(random) ? 1 : 0;
       problem.inputs = {values.array({lanes})};
       break;
+    case kDiv:
+      problem.attributes.scalar = coin(random) ? 1 : 0;
+      problem.inputs = {values.array({lanes}), values.array({lanes})};
+      break;
     case kPow:
       problem.inputs = {absolute(values.array({lanes})), values.array({lanes})};
       break;

@@ -12,8 +12,7 @@ constexpr double kU = 0x1p-24;
 
 // The bound of a one-element result.
 double bound_of(Primitive primitive, const Attributes& attributes, const std::vector<Array>& in, const Shape& shape,
-                Format result = Format::kFloat32) {
-  const Profile profile = ieee();
+                Format result = Format::kFloat32, const Profile& profile = ieee()) {
   const PrimitiveTraits& row = traits(primitive);
   const Array t = row.evaluate(attributes, shape, in);
   return row.local_error(attributes, {Format::kFloat32, result, &profile}, in, t).values.item();
@@ -135,6 +134,26 @@ TEST(Witness, Divide) {
     worst = std::max(worst, error / bound);
   }
   EXPECT_GT(worst, 0.5);
+}
+
+// As devices divide by one number for all elements: a product with its rounded reciprocal.
+TEST(Witness, DivideByNumber) {
+  Profile profile = ieee();
+  profile.functions[static_cast<int>(Function::kDivideByNumber)].ulp = 0.51;  // Of the profiles cuda-sm80 and -sm90.
+  Attributes by_number;
+  by_number.scalar = 1;
+  double worst = 0;
+  for (int i = 1; i < 2000; ++i) {
+    const auto a = static_cast<float>(4001 - i), b = 1.0F + 0x1p-23F * static_cast<float>(4099 * i);
+    const double t = static_cast<double>(a) / b;
+    const std::vector<Array> in = {Array::scalar(a), Array::scalar(b)};
+    const double bound = bound_of(Primitive::kDiv, by_number, in, {}, Format::kFloat32, profile);
+    const double error = std::fabs(static_cast<double>(a * (1 / b)) - t);
+    ASSERT_LE(error, bound);
+    worst = std::max(worst, error / bound);
+    EXPECT_EQ(bound_of(Primitive::kDiv, by_number, in, {}), bound_of(Primitive::kDiv, {}, in, {})) << "elsewhere";
+  }
+  EXPECT_GT(worst, 0.6);  // Beyond what one rounding may do.
 }
 
 // The compiler must not turn a * b + c into one rounding: the bounds speak of the arithmetic that is written.

@@ -22,7 +22,8 @@ class Facts:
     name: str = ""  # Of the product: "NVIDIA H100 80GB HBM3", "Ascend910B"; of a CPU its instructions: "AVX2"
     capability: tuple[int, int] | None = None  # CUDA compute capability
     rocm: bool = False
-    tf32: bool = False  # Some products of fp32 elements may run in TF32.
+    tf32: bool = False  # Products of fp32 matrices may run in TF32.
+    tf32_convolutions: bool = False  # Those of convolutions and recurrent layers may.
     reduced: bool = False  # Split sums of fp16 or bf16 products may be added in that format.
     fp16_accumulation: bool = False
     flushes: bool = False  # Of a CPU: products of bf16 elements may count what is subnormal as zero.
@@ -45,6 +46,7 @@ def profile_of(devices: Iterable[Facts]) -> str:
         "fp16-accumulation": any(facts.fp16_accumulation for facts in accelerators),
         "reduced": any(facts.reduced for facts in accelerators),
         "tf32": any(facts.tf32 for facts in accelerators),
+        "tf32-convolutions": any(facts.tf32_convolutions and not facts.tf32 for facts in accelerators),
     }
     return "+".join([base, *(option for option, permitted in options.items() if permitted)])
 
@@ -77,20 +79,22 @@ def facts_of(device: torch.device) -> Facts:
         torch.cuda.get_device_name(device),
         torch.cuda.get_device_capability(device),
         torch.version.hip is not None,
-        _tf32(),
+        *_tf32(),
         bool(matmul.allow_fp16_reduced_precision_reduction or matmul.allow_bf16_reduced_precision_reduction),
         bool(getattr(matmul, "allow_fp16_accumulation", False)),
     )
 
 
-def _tf32() -> bool:
-    """Products and convolutions have flags of their own; a graph of primitives does not tell them apart."""
-    holders: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)]
+def _tf32() -> tuple[bool, bool]:
+    """Of products of matrices; of convolutions and recurrent layers, whose default it is."""
+    cudnn = torch.backends.cudnn
+    holders: list[Any] = [torch.backends.cuda.matmul, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)]
     if all(hasattr(holder, "fp32_precision") for holder in holders):
         general = str(getattr(torch.backends, "fp32_precision", "none"))
         chosen = [str(holder.fp32_precision) for holder in holders]
-        return any((general if choice == "none" else choice) == "tf32" for choice in chosen)
-    return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+        matrices, *others = [(general if choice == "none" else choice) == "tf32" for choice in chosen]
+        return matrices, any(others)
+    return bool(torch.backends.cuda.matmul.allow_tf32), bool(cudnn.allow_tf32)
 
 
 def settings() -> tuple[object, ...]:
@@ -100,7 +104,7 @@ def settings() -> tuple[object, ...]:
         _SMALLEST_NORMAL / 2 == 0,  # torch.set_flush_denormal, which goes for all arithmetic of the thread.
         *start.fp32_precisions(),
         torch._C._get_mkldnn_enabled(),
-        _tf32(),
+        *_tf32(),
         matmul.allow_fp16_reduced_precision_reduction,
         matmul.allow_bf16_reduced_precision_reduction,
         getattr(matmul, "allow_fp16_accumulation", False),

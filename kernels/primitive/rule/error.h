@@ -75,6 +75,11 @@ struct ByProfile : ErrorRule {
   static LocalError of(const Attributes&, const Arithmetic& arithmetic) { return of_function(kFunction, arithmetic); }
 };
 
+// The same of the quotient that the attributes choose (primitive.h, kDiv).
+struct Division : ErrorRule {
+  static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);
+};
+
 // The same of the exponential that the attributes choose (primitive.h, kExp).
 struct Exponential : ErrorRule {
   static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);

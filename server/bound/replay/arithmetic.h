@@ -20,7 +20,8 @@ inline Arithmetic arithmetic_of(const Graph& graph, const Node& node, const Prof
           .result = node.result,
           .profile = &profile,
           .input = input,
-          .own_kernel = graph.origins[node.origin].defined};
+          .own_kernel = graph.origins[node.origin].defined,
+          .convolution = graph.origins[node.origin].convolution};
 }
 
 // What the profile says that no result of the node leaves. Held by the node's format: rounding to nearest is monotone.

@@ -44,6 +44,7 @@ double illegal_share(const Graph& graph, NodeId operand, const Profile& profile)
     return is_float(format) && traits(format).precision <= traits(Format::kFloat16).precision;
   };
   bool coarse = profile.tf32_allowed || narrow(graph.nodes[operand].result);
+  for (const Origin& origin : graph.origins) coarse = coarse || (profile.tf32_convolutions && origin.convolution);
   for (const Node& node : graph.nodes) coarse = coarse || narrow(node.result);
   return std::ldexp(1.0, coarse ? -4 : -12);
 }

@@ -57,6 +57,7 @@ TEST(Profiles, ShippedFiguresAreThoseThatTheKernelsAreTestedWith) {
     EXPECT_EQ(shipped->sum, tested.sum);
     EXPECT_EQ(shipped->split_k, tested.split_k);
     EXPECT_EQ(shipped->tf32_allowed, tested.tf32_allowed);
+    EXPECT_EQ(shipped->tf32_convolutions, tested.tf32_convolutions);
     EXPECT_EQ(shipped->rounding, tested.rounding);
     EXPECT_EQ(shipped->flush_subnormals, tested.flush_subnormals);
     EXPECT_EQ(shipped->variance, tested.variance);
@@ -87,7 +88,9 @@ TEST(Profiles, OptionsWidenAndComeInAnyOrder) {
   const Profile* both = registry.find("cuda-sm90+tf32+reduced");
   ASSERT_NE(both, nullptr);
   EXPECT_EQ(both, registry.find("cuda-sm90+reduced+tf32"));
-  EXPECT_TRUE(both->tf32_allowed && both->split_k.reduced);
+  EXPECT_TRUE(both->tf32_allowed && both->tf32_convolutions && both->split_k.reduced);
+  const Profile* convolutions = registry.find("cuda-sm90+tf32-convolutions");
+  EXPECT_TRUE(convolutions->tf32_convolutions && !convolutions->tf32_allowed);
   EXPECT_FALSE(both->casts_elided);
   EXPECT_TRUE(registry.find("pytorch-cpu+elided")->casts_elided);
   EXPECT_EQ(

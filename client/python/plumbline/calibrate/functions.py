@@ -29,7 +29,7 @@ class Elementary:
     reference: Callable[..., np.ndarray] | None  # None: of fp32 and below, PyTorch's in fp64.
     ranges: tuple[tuple[float, float], ...]  # Beside the whole range of exponents.
     bounded: bool = False  # Whether mathematics keeps results in a range.
-    exponents: tuple[float, ...] = ()  # Scalars as second argument, which have kernels of their own.
+    numbers: tuple[float, ...] = ()  # As second argument, where they have kernels of their own.
     formats: tuple[Format, ...] = (FP32, FP64, FP16, BF16)
     arguments: Callable[[], torch.Tensor] | None = None  # All there is to measure; None: samples.
     on_cpu_alone: bool = False
@@ -78,10 +78,11 @@ ELEMENTARY: dict[str, Elementary] = {
     "erf": Elementary(torch.erf, None, ((-4, 4), (-1, 1)), bounded=True),
     "sin": Elementary(torch.sin, np.sin, ((-PI, PI), (-1e5, 1e5)), bounded=True),
     "cos": Elementary(torch.cos, np.cos, ((-PI, PI), (-1e5, 1e5)), bounded=True),
-    "pow": Elementary(torch.pow, np.power, ((0.1, 10), (0.9, 1.1)), exponents=(2, 3, 0.5, -0.5, -1, -2, 1.7)),
+    "pow": Elementary(torch.pow, np.power, ((0.1, 10), (0.9, 1.1)), numbers=(2, 3, 0.5, -0.5, -1, -2, 1.7)),
     "atan2": Elementary(torch.atan2, np.arctan2, ((-10, 10), (0.9, 1.1))),
     "rsqrt": Elementary(torch.rsqrt, lambda x: 1 / np.sqrt(x), ((0, 10), (0.25, 4))),
     "divide": Elementary(torch.div, np.divide, ((-10, 10), (1, 2))),
+    "divide_by_number": Elementary(torch.div, np.divide, (), numbers=(3, 7, 49, 0.1, 1.7, -1e4)),
     "sqrt": Elementary(torch.sqrt, np.sqrt, ((0, 10), (0.25, 4)), known=_roots),
     "expm1": Elementary(torch.expm1, np.expm1, ((-20, 89), (-1, 1))),
     "log1p": Elementary(torch.log1p, np.log1p, ((-1, 10), (-0.5, 0.5))),
@@ -158,19 +159,21 @@ def _samples(
         bits = every_half(fmt)
     else:
         bits = finite_bits(fmt, count, generator)
-    if not two:
+    by_numbers_alone = function.numbers and not function.ranges
+    if not two and not by_numbers_alone:
         yield (bits,)
         if fmt in (FP16, BF16):
             return
         for low, high in function.ranges:
             yield (uniform(low, high),)
         return
-    order = torch.randperm(len(bits), generator=generator)
-    yield bits.abs(), bits[order]
-    for low, high in function.ranges:
-        yield uniform(low, high), uniform(*((-30, 30) if name == "pow" else (low, high)))
-    for exponent in function.exponents:
-        yield uniform(0, 10), torch.tensor(exponent, dtype=fmt.dtype)
+    if two:
+        order = torch.randperm(len(bits), generator=generator)
+        yield bits.abs(), bits[order]
+        for low, high in function.ranges:
+            yield uniform(low, high), uniform(*((-30, 30) if name == "pow" else (low, high)))
+    for number in function.numbers:
+        yield uniform(0, 10), torch.tensor(number, dtype=fmt.dtype)
 
 
 def _measure(

@@ -41,6 +41,8 @@ def _permit(profile: DeviceProfile, option: str) -> None:
     """As the daemon does (server/profile/profile_registry.cc)."""
     if option == "tf32":
         profile.tf32_allowed = True
+    elif option == "tf32-convolutions":
+        pass  # Nothing here convolves.
     elif option == "reduced":
         profile.split_k.reduced = True
     elif option == "elided":
@@ -50,7 +52,8 @@ def _permit(profile: DeviceProfile, option: str) -> None:
             if product.inputs == "fp16":
                 product.accumulator_bits = 11
     else:
-        raise PlumblineError(f"--base: expected options tf32, reduced, elided or fp16-accumulation, found {option!r}")
+        known = "tf32, tf32-convolutions, reduced, elided or fp16-accumulation"
+        raise PlumblineError(f"--base: expected options {known}, found {option!r}")
 
 
 def with_headroom(measured: float) -> float:
