@@ -3,10 +3,11 @@
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from private_daemon import running
+from private_daemon import START_S_MAX, running
 
 # What OpenBLAS says until it is told what to take.
 SOURCE = """
@@ -32,5 +33,8 @@ def test_products_of_another_age_are_left(
         monkeypatch.setenv("OPENBLAS_CORETYPE", asked)
     monkeypatch.setenv("LD_PRELOAD", os.fspath(library))
     with running() as daemon:
-        log = Path(daemon.address.removeprefix("unix://")).with_name("log").read_text()
-    assert re.search(r"products by OpenBLAS for (\w+)", log).group(1) == taken
+        log = Path(daemon.address.removeprefix("unix://")).with_name("log")
+        deadline = time.monotonic() + START_S_MAX  # It listens a little earlier than it says so.
+        while not (found := re.search(r"products by OpenBLAS for (\w+);", log.read_text())):
+            assert time.monotonic() < deadline, log.read_text()
+    assert found.group(1) == taken
