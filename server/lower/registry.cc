@@ -37,14 +37,18 @@ Table table_of(std::initializer_list<std::span<const Rule>> families) {
 }
 
 const Table& table() {
-  static const Table built = table_of(
-      {elementwise_rules(), activation_rules(),  piecewise_rules(),  function_rules(), reduce_rules(),
-       matmul_rules(),      convolution_rules(), pool_rules(),       pad_rules(),      resample_rules(),
-       grid_rules(),        recurrent_rules(),   choice_rules(),     norm_rules(),     softmax_loss_rules(),
-       attention_rules(),   index_rules(),       bag_rules(),        mask_rules(),     count_rules(),
-       movement_rules(),    factory_rules(),     optimizer_rules(),  quantize_rules(), special_rules(),
-       sign_rules(),        gamma_rules(),       bessel_rules(),     copy_rules(),     linear_algebra_rules(),
-       orthogonal_rules(),  spectral_rules(),    polynomial_rules(), packed_rules(),   attention_cuda_rules()});
+  static const Table built = table_of({elementwise_rules(), activation_rules(),     piecewise_rules(),
+                                       function_rules(),    reduce_rules(),         matmul_rules(),
+                                       convolution_rules(), pool_rules(),           pad_rules(),
+                                       resample_rules(),    grid_rules(),           recurrent_rules(),
+                                       choice_rules(),      norm_rules(),           softmax_loss_rules(),
+                                       attention_rules(),   index_rules(),          bag_rules(),
+                                       mask_rules(),        count_rules(),          movement_rules(),
+                                       factory_rules(),     optimizer_rules(),      quantize_rules(),
+                                       special_rules(),     sign_rules(),           gamma_rules(),
+                                       bessel_rules(),      copy_rules(),           linear_algebra_rules(),
+                                       orthogonal_rules(),  spectral_rules(),       polynomial_rules(),
+                                       packed_rules(),      attention_cuda_rules(), synchronized_norm_rules()});
   return built;
 }
 

@@ -73,6 +73,7 @@ std::span<const Rule> packed_rules();
 std::span<const Rule> resample_rules();
 std::span<const Rule> grid_rules();
 std::span<const Rule> norm_rules();
+std::span<const Rule> synchronized_norm_rules();
 std::span<const Rule> softmax_loss_rules();
 std::span<const Rule> attention_rules();
 // Also "NAME on uint64": generators of random numbers are held in that type, which nothing else is.

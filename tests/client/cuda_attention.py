@@ -4,26 +4,15 @@ those on a device do: block by block of keys, with exponentials to the base 2, a
 
 import contextlib
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import torch
+from cuda_kernels import fault, on_the_cpu
 from torch import Tensor
 
 BLOCK = 32
 LOG2E = math.log2(math.e)
-# "scale": what it is multiplied with; "diagonal": by how many keys the mask is off; "late": blocks are not rescaled;
-# "inner": the sum of gradient times output is forgotten.
-fault: dict[str, float] = {}
-
-
-@contextlib.contextmanager
-def wrong(name: str, by: float) -> Iterator[None]:
-    fault[name] = by
-    try:
-        yield
-    finally:
-        fault.clear()
+# Faults: "scale": what it is multiplied with; "diagonal": by how many keys the mask is off; "late": blocks are not
+# rescaled; "inner": the sum of gradient times output is forgotten.
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -232,20 +221,9 @@ KERNELS = {
 }
 
 
-@contextlib.contextmanager
-def _on_the_cpu(kernels: dict[str, Any]) -> Iterator[None]:
-    library = torch.library.Library("aten", "IMPL", "CPU")
-    for name, kernel in kernels.items():
-        library.impl(name, kernel, "CPU", allow_override=True)
-    try:
-        yield
-    finally:
-        library._destroy()
-
-
 def instead_of_the_cpu_s() -> contextlib.AbstractContextManager[None]:
-    return _on_the_cpu({"_scaled_dot_product_flash_attention_for_cpu": _of_the_cpu})
+    return on_the_cpu({"_scaled_dot_product_flash_attention_for_cpu": _of_the_cpu})
 
 
 def registered() -> contextlib.AbstractContextManager[None]:
-    return _on_the_cpu(KERNELS)
+    return on_the_cpu(KERNELS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import cuda_attention
 import pytest
 import torch
-from cuda_attention import wrong
+from cuda_kernels import wrong
 from torch import Tensor, nn
 
 import plumbline

@@ -46,6 +46,8 @@ _UNANNOTATED_WRITES = {
     "native_batch_norm": ("running_mean", "running_var"),
     "cudnn_batch_norm": ("running_mean", "running_var"),
     "miopen_batch_norm": ("running_mean", "running_var"),
+    "batch_norm_gather_stats": ("running_mean", "running_var"),
+    "batch_norm_gather_stats_with_counts": ("running_mean", "running_var"),
 }
 
 # Operations whose derivative formula asks whether a dispatch mode is active, and then computes in another order: the

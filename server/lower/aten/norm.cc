@@ -1,6 +1,7 @@
 // Normalisations (ATen: native/cpu/layer_norm_kernel.cpp, native/layer_norm.cpp, native/Normalization.cpp).
 #include <algorithm>
 
+#include "server/lower/aten/channels.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
@@ -141,21 +142,6 @@ void lower_group_norm_backward(Call& call) {
   if (call.wants(2)) call.returns(2, reshape(sum(db, {0}), call.result_shape(2)));
 }
 
-// Dimensions but the channel's.
-std::vector<std::int64_t> batch_dims(const Expr& x) {
-  std::vector<std::int64_t> dims;
-  for (std::size_t d = 0; d < x.rank(); ++d)
-    if (d != 1) dims.push_back(static_cast<std::int64_t>(d));
-  return dims;
-}
-
-// A vector over channels in x's rank.
-Expr per_channel(Expr vector, const Expr& x) {
-  Shape shape(x.rank(), 1);
-  shape[1] = x.size(1);
-  return reshape(vector, shape);
-}
-
 // Whether these tensors lie in memory row by row, or all channels last, which images and volumes alone can.
 bool in_one_layout(Call& call, std::initializer_list<std::string_view> names) {
   bool rows = true, channels_last = true;
@@ -188,6 +174,9 @@ Format stepwise_format(Call& call, const Expr& x, Format moments, std::initializ
   return narrow && !in_one_layout(call, names) ? promote(x.format(), moments) : call.emitter().compute();
 }
 
+// cuDNN's operations compute the same, under other names.
+const char* either(Call& call, const char* name, const char* of_cudnn) { return call.has(name) ? name : of_cudnn; }
+
 // Training normalises with the batch's moments and moves the running ones; evaluation uses the running ones.
 void lower_batch_norm(Call& call) {
   const Expr x = call.tensor("input");
@@ -195,7 +184,7 @@ void lower_batch_norm(Call& call) {
   const bool training = call.boolean("training", call.base() == "_native_batch_norm_legit");
   const Shape channels{x.size(1)};
   const auto running_mean = call.optional_tensor("running_mean"), running_var = call.optional_tensor("running_var");
-  const double eps = call.real("eps");
+  const double eps = call.real(either(call, "eps", "epsilon"));
   const auto steps_of = [&](Format moments) { return stepwise_format(call, x, moments, {"input"}); };
   Expr mean, rstd;
   Format inner{};
@@ -221,7 +210,7 @@ void lower_batch_norm(Call& call) {
       // In the running moments' own format, step by step.
       const auto moved = [&](Expr running, Expr moment) {
         const ComputeIn own(call.emitter(), running.format());
-        const Expr momentum = call.operand("momentum");
+        const Expr momentum = call.operand(either(call, "momentum", "exponential_average_factor"));
         return momentum * reshape(moment, channels) + (1.0 - momentum) * running;
       };
       call.writes("running_mean", moved(*running_mean, mean));
@@ -256,7 +245,7 @@ void lower_batch_norm(Call& call) {
 
 // batch_norm_backward_cpu: training dx = (dy - mean(dy) - (x - mean) rstd^2 mean(dy (x - mean))) rstd weight.
 void lower_batch_norm_backward(Call& call) {
-  const Expr dy = call.tensor("grad_out"), x = call.tensor("input");
+  const Expr dy = call.tensor(either(call, "grad_out", "grad_output")), x = call.tensor("input");
   if (x.rank() < 2) call.unsupported("fewer than two dimensions");
   const bool training = call.boolean("train", true);
   const auto dims = batch_dims(x);
@@ -264,7 +253,7 @@ void lower_batch_norm_backward(Call& call) {
   Expr mean, rstd;
   if (training) {
     mean = per_channel(call.tensor("save_mean"), x);
-    rstd = per_channel(call.tensor("save_invstd"), x);
+    rstd = per_channel(call.tensor(either(call, "save_invstd", "save_var")), x);
   } else {
     mean = per_channel(call.tensor("running_mean"), x);
     rstd = 1.0 / sqrt(per_channel(call.tensor("running_var"), x) + call.real("eps"));
@@ -338,6 +327,8 @@ std::span<const Rule> norm_rules() {
       {"_native_batch_norm_legit", {"default", "no_stats"}, lower_batch_norm},
       {"_native_batch_norm_legit_no_training", {"default"}, lower_batch_norm},
       {"native_batch_norm_backward", {"default"}, lower_batch_norm_backward},
+      {"cudnn_batch_norm", {"default"}, lower_batch_norm},
+      {"cudnn_batch_norm_backward", {"default"}, lower_batch_norm_backward},
   };
   return kRules;
 }

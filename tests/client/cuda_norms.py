@@ -1,0 +1,106 @@
+"""Batch norm by cuDNN, the parts of SyncBatchNorm, and dropout, as CUDA builds of PyTorch dispatch them, with kernels
+for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean": gradients keep theirs; "scale": of
+dropout; "count": of the other ranks."""
+
+import torch
+from cuda_kernels import fault
+from torch import Tensor
+
+
+def _dims(x: Tensor) -> list[int]:
+    return [d for d in range(x.dim()) if d != 1]
+
+
+def _spread(vector: Tensor, x: Tensor) -> Tensor:
+    return vector.float().view(1, -1, *[1] * (x.dim() - 2))
+
+
+def _moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    mean = x.float().mean(_dims(x))
+    variance = (x.float() - _spread(mean, x)).square().mean(_dims(x))
+    return mean, 1 / (variance + (0 if "eps" in fault else eps)).sqrt()
+
+
+def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor) -> Tensor:
+    y = (x.float() - _spread(mean, x)) * _spread(invstd, x)
+    y = y if weight is None else y * _spread(weight, x)
+    return (y if bias is None else y + _spread(bias, x)).to(x.dtype)
+
+
+def _batch_norm(x, weight, bias, running_mean, running_var, training, factor, eps):
+    reserve = torch.zeros(16, dtype=torch.uint8)
+    if not training:
+        invstd = 1 / (running_var + (0 if "eps" in fault else eps)).sqrt()
+        empty = torch.empty(0)
+        return _normalised(x, weight, bias, running_mean, invstd), empty, empty.clone(), reserve[:0]
+    mean, invstd = _moments(x, eps)
+    n = x.numel() // x.shape[1]
+    variance = (x.float() - _spread(mean, x)).square().sum(_dims(x)) / (n if "biased" in fault else n - 1)
+    if running_mean is not None:
+        running_mean.mul_(1 - factor).add_(mean * factor)
+        running_var.mul_(1 - factor).add_(variance * factor)
+    return _normalised(x, weight, bias, mean, invstd), mean, invstd, reserve
+
+
+def _gradients(gradient: Tensor, x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    g = gradient.float()
+    return g.sum(_dims(x)), (g * (x.float() - _spread(mean, x))).sum(_dims(x))
+
+
+def _of_elements(gradient, x, mean, invstd, weight, total, product, n):
+    shift = _spread(total / n, x) * (0 if "mean" in fault else 1)
+    slope = _spread(invstd * invstd * product / n, x)
+    scale = invstd if weight is None else invstd * weight
+    return ((gradient.float() - shift - (x.float() - _spread(mean, x)) * slope) * _spread(scale, x)).to(x.dtype)
+
+
+def _batch_norm_backward(x, gradient, weight, running_mean, running_var, mean, invstd, eps, reserve):
+    total, product = _gradients(gradient, x, mean)
+    of_x = _of_elements(gradient, x, mean, invstd, weight, total, product, x.numel() // x.shape[1])
+    return of_x, product * invstd, total
+
+
+def _gather(x, means, invstds, running_mean, running_var, momentum, eps, counts):
+    counts = counts * (2 if "count" in fault else 1) if isinstance(counts, Tensor) else [counts] * len(means)
+    mean, squares, n = torch.zeros_like(means[0]), torch.zeros_like(means[0]), torch.tensor(0.0)
+    for own, invstd, count in zip(means, invstds, counts, strict=True):
+        factor = 1 / (n + count)
+        deviation = 1 / invstd
+        squares += (deviation * deviation - eps) * count + (mean - own).square() * n * count * factor
+        mean, n = n * factor * mean + count * factor * own, n + count
+    if running_mean is not None:
+        running_mean.copy_((1 - momentum) * running_mean + momentum * mean)
+        running_var.copy_((1 - momentum) * running_var + momentum * squares / (n - 1))
+    return mean, 1 / (squares / n + eps).sqrt()
+
+
+def _reduce(gradient, x, mean, invstd, weight, input_g, weight_g, bias_g):
+    total, product = _gradients(gradient, x, mean)
+    return total, product, product * invstd if weight_g else None, total.clone() if bias_g else None
+
+
+def _backward_elements(gradient, x, mean, invstd, weight, total, product, count):
+    return _of_elements(gradient, x, mean, invstd, weight, total, product, count.sum())
+
+
+def _dropout(x, p, train):
+    """The factor is rounded twice, in fp32."""
+    if train is False:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    kept = torch.tensor(1 - p, dtype=torch.float32)
+    mask = torch.rand(x.shape) < kept
+    scale = 1 / kept * fault.get("scale", 1)
+    return (x.float() * mask * scale).to(x.dtype), mask
+
+
+KERNELS = {
+    "cudnn_batch_norm": _batch_norm,
+    "cudnn_batch_norm_backward": _batch_norm_backward,
+    "batch_norm_stats": _moments,
+    "batch_norm_elemt": lambda x, weight, bias, mean, invstd, eps: _normalised(x, weight, bias, mean, invstd),
+    "batch_norm_gather_stats": _gather,
+    "batch_norm_gather_stats_with_counts": _gather,
+    "batch_norm_backward_reduce": _reduce,
+    "batch_norm_backward_elemt": _backward_elements,
+    "native_dropout": _dropout,
+}

@@ -1,0 +1,157 @@
+"""Batch norm by cuDNN, SyncBatchNorm's parts and dropout of CUDA builds, dispatched on the CPU by kernels of tests."""
+
+from collections.abc import Callable, Iterator
+
+import cuda_norms
+import pytest
+import torch
+from cuda_kernels import on_the_cpu, wrong
+from torch import Tensor, nn
+
+import plumbline
+
+aten = torch.ops.aten
+Taps = dict[str, Tensor]
+Normalise = Callable[..., Tensor]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels() -> Iterator[None]:
+    with on_the_cpu(cuda_norms.KERNELS):
+        yield
+
+
+def cudnn(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    moments = norm.running_mean, norm.running_var
+    return aten.cudnn_batch_norm(x, norm.weight, norm.bias, *moments, norm.training, 0.1, norm.eps)[0]
+
+
+class Synchronized(torch.autograd.Function):
+    """Of two ranks, in one program: as torch.nn.SyncBatchNorm calls the operations."""
+
+    @staticmethod
+    def forward(context, x, weight, bias, running_mean, running_var, eps):
+        ranks = x.split([5, 3])
+        stats = [aten.batch_norm_stats(rank.contiguous(), eps) for rank in ranks]
+        means, invstds = (torch.stack(each) for each in zip(*stats, strict=True))
+        counts = torch.tensor([rank.numel() / x.shape[1] for rank in ranks])
+        mean, invstd = aten.batch_norm_gather_stats_with_counts(
+            x, means, invstds, running_mean, running_var, 0.1, eps, counts
+        )
+        context.save_for_backward(x, weight, mean, invstd, counts.int())
+        return torch.cat([aten.batch_norm_elemt(rank, weight, bias, mean, invstd, eps) for rank in ranks])
+
+    @staticmethod
+    def backward(context, gradient):
+        x, weight, mean, invstd, counts = context.saved_tensors
+        ranks = list(zip(gradient.split([5, 3]), x.split([5, 3]), strict=True))
+        made = [aten.batch_norm_backward_reduce(g, rank, mean, invstd, weight, True, True, True) for g, rank in ranks]
+        total, product, of_weight, of_bias = (sum(each) for each in zip(*made, strict=True))
+        of_x = [
+            aten.batch_norm_backward_elemt(g, rank, mean, invstd, weight, total, product, counts) for g, rank in ranks
+        ]
+        return torch.cat(of_x), of_weight, of_bias, None, None, None
+
+
+def synchronized(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    return Synchronized.apply(x, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps)
+
+
+def written_out(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
+    wide = x.float()
+    if norm.training:
+        mean, variance = wide.mean((0, 2, 3)), wide.var((0, 2, 3), unbiased=False)
+        with torch.no_grad():
+            n = x.numel() / x.shape[1]
+            norm.running_mean.mul_(0.9).add_(mean, alpha=0.1)
+            norm.running_var.mul_(0.9).add_(variance * n / (n - 1), alpha=0.1)
+    else:
+        mean, variance = norm.running_mean, norm.running_var
+    mean, variance, weight, bias = (each.view(1, -1, 1, 1) for each in (mean, variance, norm.weight, norm.bias))
+    return ((wide - mean) / (variance + norm.eps).sqrt() * weight + bias).to(x.dtype)
+
+
+def program(normalise: Normalise, dtype: torch.dtype = torch.float32, training: bool = True) -> Callable[[], Taps]:
+    def run() -> Taps:
+        torch.manual_seed(4)
+        into, norm = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6, eps=1e-3).train(training)
+        with torch.no_grad():
+            norm.weight.uniform_(0.5, 1.5)
+            norm.running_var.uniform_(0.5, 1.5)
+            norm.bias.uniform_()
+        x = into(torch.randn(8, 3, 6, 6) * 0.2).to(dtype)
+        loss = (normalise(x, norm).float() - 0.3).pow(3).mean()
+        loss.backward()
+        taps = {"loss": loss, "into": into.weight.grad, "weight": norm.weight.grad, "bias": norm.bias.grad}
+        return taps | {"mean": norm.running_mean * 2, "variance": norm.running_var * 2}
+
+    return run
+
+
+CASES = [
+    pytest.param(cudnn, torch.float32, True, id="cudnn-fp32"),
+    pytest.param(cudnn, torch.float16, True, id="cudnn-fp16"),
+    pytest.param(synchronized, torch.float32, True, id="synchronized-fp32"),
+]
+
+
+@pytest.mark.parametrize(("normalise", "dtype", "training"), CASES)
+@pytest.mark.parametrize("capture", ["leaves", "outputs"])
+def test_an_honest_kernel_is_rounding(
+    server: str, normalise: Normalise, dtype: torch.dtype, training: bool, capture: str
+) -> None:
+    target, reference = program(normalise, dtype, training), program(written_out, dtype, training)
+    verdict = plumbline.compare(target, reference, server, capture=capture, profile="cuda-sm90")
+    assert (verdict.verdict, verdict.coverage.opaque) == ("TYPE_I", 0), verdict.explain()
+    assert verdict.math_resolution < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("normalise", "name", "operation"),
+    [
+        (cudnn, "eps", "cudnn_batch_norm"),
+        (cudnn, "biased", "cudnn_batch_norm"),
+        (cudnn, "mean", "cudnn_batch_norm_backward"),
+        (synchronized, "eps", "batch_norm_stats"),
+        (synchronized, "count", "batch_norm_gather_stats_with_counts"),
+        (synchronized, "mean", "batch_norm_backward_elemt"),
+    ],
+)
+def test_a_kernel_with_a_bug_is_found(server: str, normalise: Normalise, name: str, operation: str) -> None:
+    with wrong(name):
+        verdict = plumbline.compare(program(normalise), None, server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
+    assert verdict.suspect is not None and verdict.suspect.op == f"aten::{operation}.default"
+
+
+def test_evaluation_uses_the_running_moments(server: str) -> None:
+    def run(normalise: Normalise) -> Callable[[], Taps]:
+        def evaluated() -> Taps:
+            torch.manual_seed(4)
+            norm = nn.BatchNorm2d(6, eps=1e-3).eval()
+            norm.running_var.uniform_(0.5, 1.5)
+            with torch.no_grad():
+                return {"out": normalise(torch.randn(8, 6, 4, 4), norm) * 2}
+
+        return evaluated
+
+    verdict = plumbline.compare(run(cudnn), run(written_out), server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.coverage.opaque) == ("TYPE_I", 0), verdict.explain()
+    with wrong("eps"):
+        verdict = plumbline.compare(run(cudnn), None, server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_s_factor_is_rounded_twice(server: str, dtype: torch.dtype) -> None:
+    x = torch.randn(64, 32, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+    def dropped(p: float) -> Callable[[], Taps]:
+        return lambda: {"out": torch.native_dropout(x, p, True)[0].float() * 2}
+
+    for p in (0.1, 0.3, 0.47, 0.9):
+        verdict = plumbline.compare(dropped(p), None, server, capture="outputs", profile="cuda-sm90")
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+    with wrong("scale", 1 + 1e-6 if dtype is torch.float32 else 1.01):
+        verdict = plumbline.compare(dropped(0.3), None, server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
