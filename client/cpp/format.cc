@@ -118,12 +118,16 @@ std::string coloured(v1::Outcome outcome, const std::string& text, const TextSty
   return absl::StrCat("\x1b[1;", code, "m", text, "\x1b[0m");
 }
 
+// The verdict of all ranks of several nodes has -1 for its rank, beside those of each node.
+std::string id_text(const v1::Verdict& verdict) {
+  return printable(verdict.id()) + (verdict.rank() < 0 ? " (all ranks)" : "");
+}
+
 std::string heading(const v1::Verdict& verdict, const TextStyle& style) {
   const std::string outcome = short_name(verdict.verdict());
   std::string text = paragraph(
       outcome + "  ",
-      absl::StrCat(short_name(verdict.grade()), "  ", short_name(verdict.cause()), "  ", printable(verdict.id())),
-      style);
+      absl::StrCat(short_name(verdict.grade()), "  ", short_name(verdict.cause()), "  ", id_text(verdict)), style);
   return coloured(verdict.verdict(), outcome, style) + text.substr(outcome.size());
 }
 
@@ -244,7 +248,7 @@ std::string run_coverage_text(const v1::JobSummary& job) {
 }
 
 std::vector<std::string> verdict_cells(const v1::Verdict& verdict) {
-  return {printable(verdict.id()),
+  return {id_text(verdict),
           short_name(verdict.verdict()),
           short_name(verdict.grade()),
           short_name(verdict.cause()),

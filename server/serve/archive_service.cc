@@ -81,10 +81,15 @@ void ArchiveService::drain() {
 
 absl::StatusOr<std::string> ArchiveService::kept_path(const Caller& caller, const std::string& id) const {
   if (auto seen = check_seen(*parts_.store, *parts_.access, caller, id); !seen.ok()) return seen;
-  const auto verdict = parts_.store->get(id);
-  if (!verdict.ok()) return verdict.status();
   StepIdentity step;
   parse_id(id, &step);
+  if (step.rank < 0) {
+    return absl::NotFoundError(StrCat(id,
+                                      " is the verdict of all ranks, made of what their nodes told of theirs: a "
+                                      "node's own, which has its lowest rank in place of -1, can be replayed"));
+  }
+  const auto verdict = parts_.store->get(id);
+  if (!verdict.ok()) return verdict.status();
   switch (parts_.kept->state(step)) {
     case TraceStore::State::kPresent:
       return parts_.kept->path(step);

@@ -59,6 +59,9 @@ def test_the_verdict_of_all_ranks_is_that_of_the_job(new_daemon: NewDaemon, serv
         assert listed.returncode == 2, listed.stderr
         ids = [json.loads(line)["id"] for line in listed.stdout.splitlines()]
         assert sorted(ids) == sorted(f"default/job/run/{rank}/{step}" for rank in (-1, 0, 1) for step in range(2))
+        assert "default/job/run/-1/1 (all ranks)" in run_plumb(daemon, "verdicts", "--all").stdout
+        again = run_plumb(daemon, "replay", "default/job/run/-1/1")
+        assert again.returncode != 0 and "a node's own" in again.stderr
         explained = run_plumb(daemon, "explain", "default/job/run/-1/1").stdout
         assert "2, judged together" in explained and "default/job/run/1/1" in explained, explained
         assert run_plumb(daemon, "jobs").returncode == 0
