@@ -187,8 +187,9 @@ class Lowering {
   void lower_op(const TraceOp& op) {
     note_taken(op);
     const bool defined = !op.defined.empty();
-    graph_.origins.push_back({defined ? op.defined : op.name, op.source, op.module, op.phase, !op.region.empty(),
-                              defined, of_a_convolution(op.name)});
+    const std::string& name = defined ? op.defined : op.name;
+    graph_.origins.push_back(
+        {name, op.source, op.module, op.phase, !op.region.empty(), defined, of_a_convolution(name)});
     emitter_.begin(static_cast<std::uint32_t>(graph_.origins.size() - 1), default_compute(op));
     std::map<std::size_t, NodeId> made;  // The key is the index of the result.
     std::optional<NodeId> decided;

@@ -185,6 +185,8 @@ class _FormulaShadow(Shadow):
         for source, result, (tensor, *_) in zip(sources, results, written, strict=True):
             if source is not None:
                 self.give(source, tensor, observed=True)
+            elif tensor is None:
+                continue
             elif result is UNTOLD:
                 self._recorder.storages.adopt(tensor).unwritten = True
             elif result is WORKSPACE:

@@ -116,6 +116,23 @@ void lower_linear(Call& call) {
   call.returns(reshape(out, shape));
 }
 
+// Products of fp8 elements, times a scale for each matrix or for each row of a and column of b, plus bias.
+void lower_scaled_mm(Call& call) {
+  const Expr a = call.tensor("self"), b = call.tensor("mat2");
+  if (a.rank() != 2 || b.rank() != 2) call.unsupported("shapes");
+  if (call.has("scale_result")) call.unsupported("a scale of the result");
+  const auto scale = [&](const char* name, const Shape& of_lines) {
+    const Expr given = call.tensor(name);
+    if (given.format() != Format::kFloat32) call.unsupported("scales of blocks");
+    if (given.count() == 1) return reshape(given, {});
+    if (given.shape() != of_lines) call.unsupported("scales of blocks");
+    return given;
+  };
+  Expr out = matmul(a, b) * scale("scale_a", {a.size(0), 1}) * scale("scale_b", {1, b.size(1)});
+  if (const auto bias = call.optional_tensor("bias")) out = out + *bias;
+  call.returns(out);
+}
+
 }  // namespace
 
 std::span<const Rule> matmul_rules() {
@@ -131,6 +148,7 @@ std::span<const Rule> matmul_rules() {
       {"dot", {"default"}, lower_dot, kOut},
       {"vdot", {"default"}, lower_dot, kOut},
       {"linear", {"default"}, lower_linear, kOut},
+      {"_scaled_mm", {"default"}, lower_scaled_mm, kOut},
   };
   return kRules;
 }

@@ -4,5 +4,5 @@ written down as its formula (defined.py), and so audited against its mathematics
 Formulas run on tensors without content: they know shapes and numbers, and never what tensors hold. A file a family.
 """
 
-from . import decomposed, images, losses, ordered, parts, pools, reflections, samples, series, written  # noqa: F401 Each registers its formulas.
+from . import decomposed, fused, images, losses, ordered, parts, pools, recurrent, reflections, samples, series, written  # noqa: F401 Each registers its formulas.
 from .register import formulas as formulas

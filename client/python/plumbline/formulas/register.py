@@ -43,13 +43,23 @@ def derivative(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], wanted: Sequence[bool], gradient: Tensor
 ) -> list[Tensor | None]:
     """Of `function` in those inputs that are wanted, times `gradient`."""
+    return derivatives(lambda *given: [function(*given)], inputs, wanted, [gradient])
+
+
+def derivatives(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    wanted: Sequence[bool],
+    gradients: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Of several values, each times its gradient."""
     with torch.enable_grad():
         leaves = [x.detach().requires_grad_(want) for x, want in zip(inputs, wanted, strict=True)]
-        value = function(*leaves)
+        values = tuple(function(*leaves))
         asked = tuple(leaf for leaf, want in zip(leaves, wanted, strict=True) if want)
         # The engine itself: torch.autograd.grad is watched for the step's own backward.
         found = torch.autograd.Variable._execution_engine.run_backward(
-            (value,), (gradient,), False, False, asked, allow_unreachable=True, accumulate_grad=False
+            values, tuple(gradients), False, False, asked, allow_unreachable=True, accumulate_grad=False
         )
     given = iter(found)
     return [next(given) if want else None for want in wanted]
