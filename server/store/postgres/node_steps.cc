@@ -190,11 +190,13 @@ absl::StatusOr<bool> NodeSteps::attempt() {
   return ours->bind(options_.node).step();
 }
 
+// Who had the right last and made nothing of it leaves it to the others for a while.
 absl::StatusOr<bool> NodeSteps::claim(NodeStep* step) {
   auto claimed = connection_.prepare(absl::StrCat(
       "UPDATE node_steps AS s SET closed=TRUE, judge=?, judged_until_us=", kNow,
       "+? FROM (SELECT n.project, n.job, n.run, n.step FROM node_steps AS n, (SELECT ", kNow,
-      " AS now_us) AS clock WHERE n.judged_until_us<now_us AND coalesce(n.ready_us, n.first_us+?)<=now_us AND "
+      " AS now_us) AS clock WHERE n.judged_until_us+(CASE WHEN n.judge=? THEN CAST(? AS BIGINT) ELSE 0 END)<now_us AND "
+      "coalesce(n.ready_us, n.first_us+?)<=now_us AND "
       "((SELECT p.node FROM node_parts AS p WHERE p.project=n.project AND p.job=n.job AND p.run=n.run AND "
       "p.step=n.step ORDER BY p.rank LIMIT 1)=? OR (coalesce(n.ready_us, n.first_us+?)+?<=now_us AND EXISTS(SELECT 1 "
       "FROM node_parts AS p WHERE p.project=n.project AND p.job=n.job AND p.run=n.run AND p.step=n.step AND "
@@ -204,9 +206,10 @@ absl::StatusOr<bool> NodeSteps::claim(NodeStep* step) {
       "s.ranks_of_run, s.fault"));
   if (!claimed.ok()) return claimed.status();
   const SqlReset reset(*claimed);
-  const std::int64_t deadline = microseconds(options_.deadline);
-  claimed->bind(options_.node).bind(microseconds(options_.lease)).bind(deadline).bind(options_.node);
-  const auto row = claimed->bind(deadline).bind(microseconds(options_.others_after)).bind(options_.node).step();
+  const std::int64_t deadline = microseconds(options_.deadline), others_after = microseconds(options_.others_after);
+  claimed->bind(options_.node).bind(microseconds(options_.lease)).bind(options_.node).bind(others_after);
+  claimed->bind(deadline).bind(options_.node);
+  const auto row = claimed->bind(deadline).bind(others_after).bind(options_.node).step();
   if (!row.ok() || !*row) return row;
   step->step = {claimed->text(0), claimed->text(1), claimed->text(2), 0, claimed->integer(3)};
   step->ranks_of_run = static_cast<std::int32_t>(claimed->integer(4));

@@ -154,6 +154,7 @@ TEST_F(NodeStepsTest, AnotherTakesOverWhereTheFirstOneMakesNone) {
   ASSERT_TRUE(becomes(kVerdicts, 1));
   EXPECT_EQ(digest(), "ab+cd");
   EXPECT_EQ(second.asked, 1);
+  EXPECT_EQ(first.asked, 1) << "it leaves the next try to the others";
 }
 
 // What was taken to be judged stays as it was then: however many judge it, their verdicts are one.
