@@ -1,6 +1,8 @@
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/patches.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/noise.h"
+#include "kernels/primitive/product_above.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -8,12 +10,23 @@ namespace {
 
 Array evaluate(const Attributes&, const Shape& shape, Inputs in) {
   Array out = Array::uninitialized(shape);
-  loop::matmul(in[0], in[1], out, false);
+  if (of_patches(in[1], shape)) {
+    cpu::multiply_patches(in[0], in[1], out);
+  } else {
+    loop::matmul(in[0], in[1], out, false);
+  }
   if (in.size() > 2)
     loop::map(
         out, [] PLUMBLINE_HOST_DEVICE(double t, double c, double alpha) { return alpha * t + c; }, out, in[2],
         alpha_of(in));
   return out;
+}
+
+// Patches as the matrices that the product takes them for.
+Array matrices(Inputs in, const Shape& product) {
+  Shape shape = product;
+  shape[shape.size() - 2] = in[0].shape().back();
+  return in[1].reshape(shape);
 }
 
 // With P = AB and G' = alpha G: dA = G' B^T, dB = A^T G', summed over leading dimensions that were broadcast; dC = G,
@@ -35,8 +48,22 @@ void pull_back(const Attributes& attributes, Inputs in, const Array& out, const 
     scaled = Array::uninitialized(out.shape());
     loop::map(scaled, product, cotangent, in[3]);
   }
-  if (into[0]) add(*into[0], scaled, loop::transpose_last_two(in[1]), in[0].shape());
-  if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), scaled, in[1].shape());
+  if (of_patches(in[1], out.shape())) {
+    Array of_rows = Array::uninitialized(in[0].shape());
+    if (into[0] && cpu::multiply_transposed_patches(scaled, in[1], of_rows)) {
+      contribute_array(*into[0], of_rows);
+    } else if (into[0]) {
+      add(*into[0], scaled, loop::transpose_last_two(matrices(in, out.shape())), in[0].shape());
+    }
+    if (into[1]) {
+      Array of_matrices;
+      add(of_matrices, loop::transpose_last_two(in[0]), scaled, matrices(in, out.shape()).shape());
+      contribute_array(*into[1], of_matrices.reshape(in[1].shape()));
+    }
+  } else {
+    if (into[0]) add(*into[0], scaled, loop::transpose_last_two(in[1]), in[0].shape());
+    if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), scaled, in[1].shape());
+  }
   if (in.size() > 2 && into[2]) contribute_array(*into[2], cotangent);
   if (in.size() > 3 && into[3])
     contribute_summed(*into[3], in[3].shape(), out.shape(), product, cotangent,

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/patches.h"
 #include "kernels/primitive/error_model.h"
+#include "kernels/primitive/product_above.h"
 #include "kernels/primitive/rounding.h"
 #include "kernels/primitive/statistics.h"
 #include "kernels/primitive/support.h"
@@ -251,7 +253,7 @@ struct Swallowed {
 // errors. All of it where the terms are equal.
 double swallowed_share(Inputs in, const Array& out, double u) {
   const Array &a = in[0], &b = in[1];
-  const std::int64_t m = a.shape()[a.shape().size() - 2], k = a.shape().back(), n = b.shape().back();
+  const std::int64_t m = a.shape()[a.shape().size() - 2], k = a.shape().back(), n = out.shape().back();
   const Shape& shape = out.shape();
   if (out.count() == 0 || k < 3) return 0;
   Shape lead(shape.begin(), shape.end() - 2);
@@ -262,21 +264,27 @@ double swallowed_share(Inputs in, const Array& out, double u) {
     return x.expand(full);
   };
   Array of_samples = Array::uninitialized({kSamples});
-  const Array wide_a = loop::placed(of_samples, widen(a)), wide_b = loop::placed(of_samples, widen(b));
+  std::vector<std::int64_t> drawn(kSamples);
+  std::uint64_t state = 0x9e3779b97f4a7c15ULL;
+  for (std::int64_t& at : drawn) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    at = static_cast<std::int64_t>((state >> 11) % static_cast<std::uint64_t>(out.count()));
+  }
+  const bool patches = of_patches(b, shape);  // Of these, the columns that are drawn are b, one for each row.
+  const Array wide_b = loop::placed(of_samples, patches ? cpu::columns_of_patches(b, shape, k, drawn) : widen(b));
+  const Array wide_a = loop::placed(of_samples, widen(a));
   const Array c = loop::placed(of_samples, in.size() > 2 ? in[2] : Array::scalar(0).expand(shape));
   const std::size_t r = lead.size();
-  Swallowed row{{}, {}, {}, wide_a.strides()[r + 1], wide_b.strides()[r], k, u};
-  std::uint64_t state = 0x9e3779b97f4a7c15ULL;
+  Swallowed row{{}, {}, {}, wide_a.strides()[r + 1], patches ? 1 : wide_b.strides()[r], k, u};
   for (int s = 0; s < kSamples; ++s) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    const auto at = static_cast<std::int64_t>((state >> 11) % static_cast<std::uint64_t>(out.count()));
+    const std::int64_t at = drawn[static_cast<std::size_t>(s)];
     row.a[s] = at / n % m * wide_a.strides()[r];
-    row.b[s] = at % n * wide_b.strides()[r + 1];
+    row.b[s] = patches ? s * k : at % n * wide_b.strides()[r + 1];
     row.c[s] = at / n % m * c.strides()[r] + at % n * c.strides()[r + 1];
     std::int64_t rest = at / n / m;
     for (std::size_t d = r; d-- > 0;) {
       row.a[s] += rest % lead[d] * wide_a.strides()[d];
-      row.b[s] += rest % lead[d] * wide_b.strides()[d];
+      if (!patches) row.b[s] += rest % lead[d] * wide_b.strides()[d];
       row.c[s] += rest % lead[d] * c.strides()[d];
       rest /= lead[d];
     }

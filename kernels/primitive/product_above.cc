@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/contraction.h"
+#include "kernels/cpu/patches.h"
 #include "kernels/primitive/support.h"
 
 namespace plumbline::primitive {
@@ -34,6 +35,14 @@ double scale_of(const Array& x, double floor) {
 // underflow of a sum, which is 0 or at least 2^-120. Otherwise in fp64: n roundings of 2^-53 (Jeannerod and Rump 2013).
 void product_above(const Array& a, const Array& b, double floor, Array& c) {
   const auto terms = static_cast<double>(a.shape().back());
+  if (of_patches(b, c.shape())) {
+    const Array image = raised(b.restride({{span_of(b)}, {1}, 0}), floor);
+    cpu::multiply_patches(raised(a, floor), image.restride({b.shape(), b.strides(), 0}), c);
+    const double factor = 1 + terms * 0x1p-52;
+    loop::map(
+        c, [factor] PLUMBLINE_HOST_DEVICE(double x) { return x * factor; }, c);
+    return;
+  }
   const bool narrow = terms * loop::kNarrowError <= 0.5 && worth_converting(a, b, c);
   const double scale_a = narrow ? scale_of(a, floor) : 0, scale_b = scale_a > 0 ? scale_of(b, floor) : 0;
   const double lost = scale_b > 0 ? terms * loop::matmul_narrow(a, {scale_a, floor}, b, {scale_b, floor}, c) : 0;

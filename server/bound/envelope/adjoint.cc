@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/patches.h"
 #include "kernels/sums.h"
 #include "server/bound/envelope/charge.h"
 #include "server/bound/envelope/node_chain.h"
@@ -30,6 +31,13 @@ Array scaled(const Array& weights, double factor) {
   Array result = Array::uninitialized(source.shape());
   current_operations().scale(result, factor, source);
   return result;
+}
+
+void make_writable(Array& into, const Shape& shape) {
+  if (into && into.unique() && into.contiguous()) return;
+  Array fresh = into ? Array::uninitialized(shape) : Array::zeros(shape);
+  if (into) current_operations().copy(fresh, into.reshape(shape));
+  into = std::move(fresh);
 }
 
 // Whether the window hands on all of its input as a matrix that is read by columns.
@@ -80,6 +88,7 @@ class Sweep {
       : graph_(graph), replay_(replay), carries_(carrying_nodes(graph, slack)) {
     adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
     seeds_.resize(probes.size());
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) slack_.push_back(slack.at(id));
     for (std::size_t p = 0; p < probes.size(); ++p)
       for (const Probe::Part& part : probes[p].parts)
         for (const GraphTap::Term& term : graph.taps[part.tap].terms) {
@@ -122,14 +131,22 @@ class Sweep {
         add(*to, cotangent.elements().reshape(graph_.nodes[*earlier].shape));
       return;
     }
-    const auto [inputs, value] = operands(id);
+    auto [inputs, value] = operands(id);
+    if (const std::optional<PatchOperand> patches = replay_.patches(id)) {
+      if (slack_[node.inputs[1]] || slack_[patches->window]) {
+        inputs[1] = replay_.value(node.inputs[1]);
+      } else if (Array* const image = adjoint(probe, patches->image)) {
+        into[1] = nullptr;  // The nodes between only move what comes to them.
+        make_writable(*image, graph_.nodes[patches->image].shape);
+        cpu::add_at_patches(inputs[0], cotangent.elements(), patches->view, *image);
+      }
+    }
     traits(node.primitive).pull_back(node.attributes, inputs, value, cotangent.elements(), into);
   }
 
   Operands operands(NodeId id) const {
-    Operands operands{{}, replay_.computed(id)};
-    for (NodeId input : graph_.nodes[id].inputs) operands.inputs.push_back(replay_.value(input));
-    return operands;
+    Array value = replay_.computed(id);
+    return {replay_.operands(id), std::move(value)};
   }
 
  private:
@@ -167,7 +184,7 @@ class Sweep {
 
   const Graph& graph_;
   const Replay& replay_;
-  std::vector<bool> carries_;
+  std::vector<bool> carries_, slack_;                  // slack_: something of the node's own is not known.
   std::vector<std::vector<Array>> adjoints_;           // For each probe, what flows back from consumers,
   std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
 };

@@ -271,13 +271,28 @@ struct Replay::State {
     return value;
   }
 
+  std::optional<PatchOperand> patches(NodeId id) const {
+    if (current_device() != nullptr || precision == Precision::kJittered) return std::nullopt;
+    std::optional<PatchOperand> found = patches_of(*graph, id);
+    if (found && (overridden(graph->nodes[id].inputs[1]) || overridden(found->window))) return std::nullopt;
+    return found;
+  }
+
+  std::vector<Array> operands(NodeId id) {
+    const std::optional<PatchOperand> patches = this->patches(id);
+    std::vector<Array> values;
+    for (NodeId input : graph->nodes[id].inputs)
+      values.push_back(patches && values.size() == 1 ? value(patches->image).materialize().window(patches->view)
+                                                     : value(input));
+    return values;
+  }
+
   Array evaluate(NodeId id) {
     cancel_point();
     const Node& node = graph->nodes[id];
     if (const auto leaf = packed.find(id); leaf != packed.end()) return leaf->second;
     if (precision == Precision::kJittered && (!is_float(node.result) || decides(node))) return base.value(id);
-    std::vector<Array> inputs;
-    for (NodeId input : node.inputs) inputs.push_back(value(input));
+    std::vector<Array> inputs = operands(id);
     const PrimitiveTraits& primitive = traits(node.primitive);
     if (precision == Precision::kJittered) {
       if (adds_up(node.primitive))
@@ -335,6 +350,9 @@ std::optional<NodeId> Replay::passed(NodeId id) const { return state_ ? state_->
 LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
 Array Replay::value(NodeId id) const { return state_ ? state_->value(id) : Array(); }
 Array Replay::computed(NodeId id) const { return state_ ? state_->computed_value(id) : Array(); }
+
+std::vector<Array> Replay::operands(NodeId id) const { return state_->operands(id); }
+std::optional<PatchOperand> Replay::patches(NodeId id) const { return state_->patches(id); }
 
 void Replay::give_up(NodeId id) const {
   if (state_) state_->give_up(id);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/profile.h"
+#include "server/bound/replay/patches.h"
 #include "server/lower/graph.h"
 
 namespace plumbline {
@@ -71,6 +72,11 @@ class Replay {
   Array value(NodeId id) const;
   // What the replay computed at the node itself; differs from `value` where that was overridden.
   Array computed(NodeId id) const;
+  // The values of the node's inputs, as its primitive takes them: patches of an image are not copied out of it
+  // (patches.h), but stand there as a window with more dimensions than the product has.
+  std::vector<Array> operands(NodeId id) const;
+  // The product's second operand is read from an image like that.
+  std::optional<PatchOperand> patches(NodeId id) const;
   // Gives up what is held of the node, for all handles. Neither it nor its consumers may be asked for afterwards.
   void give_up(NodeId id) const;
   // Gives up, for all handles, what was computed last and is cheap to compute again: for a replay that nobody reads for

@@ -395,5 +395,64 @@ TEST(Probe, SignsAreReproducible) {
   EXPECT_FALSE(bitwise_equal(a.parts[0].weights.array(), a.parts[1].weights.array()));
 }
 
+// A depthwise convolution and the gradient of its weight, as they are lowered: their patches stay in the image, unless
+// they are copied once more. What flows back through either is the same, and so is what other nodes are charged.
+TEST(Adjoint, PatchesAreSweptStraightToTheirImage) {
+  struct Swept {
+    Graph graph;
+    Envelope envelope;
+    std::vector<NodeId> upstream;
+    NodeId product;
+  };
+  const auto swept = [](bool transposed, bool copied, bool free) {
+    std::mt19937 rng(11);
+    GraphBuilder b;
+    const auto squared = [&](const Shape& shape) {
+      const NodeId x = b.leaf(shape, normal(rng, count(shape)));
+      return b.op(Primitive::kMul, {x, x}, shape);
+    };
+    const auto window = [&](NodeId x, const View& view) {
+      Attributes attributes;
+      attributes.view = view;
+      return b.op(Primitive::kWindow, {x}, view.sizes, Format::kFloat32, attributes);
+    };
+    const NodeId image = squared({2, 3, 6, 6});
+    const NodeId rows = squared(transposed ? Shape{3, 1, 32} : Shape{3, 1, 9});
+    NodeId patches = window(image, transposed ? View{{3, 3, 3, 2, 4, 4}, {36, 6, 1, 108, 6, 1}, 0}
+                                              : View{{2, 3, 3, 3, 4, 4}, {108, 36, 6, 1, 6, 1}, 0});
+    const NodeId seen = patches;
+    patches =
+        window(patches, transposed ? View{{3, 32, 9}, {288, 1, 32}, 0} : View{{2, 3, 9, 16}, {432, 144, 16, 1}, 0});
+    if (copied)
+      patches = window(patches, {b.graph.nodes[patches].shape, row_major_strides(b.graph.nodes[patches].shape), 0});
+    const Shape shape = transposed ? Shape{3, 1, 9} : Shape{2, 3, 1, 16};
+    const NodeId product = b.op(Primitive::kMatmul, {rows, patches}, shape);
+    const NodeId weighted = b.op(Primitive::kMul, {product, b.leaf(shape, normal(rng, count(shape)))}, shape);
+    b.tap("loss", TapKind::kLoss, b.sum_all(weighted), {0});
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    EXPECT_EQ(exact.patches(product).has_value(), !copied);
+    const Array m = replayed_value(b.graph.taps[0], exact);
+    Slack slack;
+    if (free) slack.freedoms.emplace(seen, Array::full(b.graph.nodes[seen].shape, 1e-3));
+    const auto envelopes = adjoint_envelopes(b.graph, exact, {scalar_probe(probe_tap(0, b.graph.taps[0], m))}, ieee(),
+                                             Executions::kBoth, slack);
+    return Swept{b.graph, envelopes[0], {image, rows, weighted}, product};
+  };
+  for (const bool transposed : {false, true})
+    for (const bool free : {false, true}) {
+      const Swept read = swept(transposed, false, free), apart = swept(transposed, true, free);
+      const auto charge = [](const Swept& of, NodeId id) { return of.envelope.by_origin[of.graph.nodes[id].origin]; };
+      for (std::size_t i = 0; i < read.upstream.size(); ++i) {
+        const double expected = charge(apart, apart.upstream[i]);
+        EXPECT_GT(expected, 0);
+        EXPECT_NEAR(charge(read, read.upstream[i]), expected, 1e-9 * expected) << i;
+      }
+      EXPECT_GT(charge(read, read.product), 0);
+      EXPECT_LE(charge(read, read.product), charge(apart, apart.product) * (1 + 1e-9));
+      EXPECT_EQ(apart.envelope.freedom > 0, free);
+      EXPECT_NEAR(read.envelope.freedom, apart.envelope.freedom, 1e-9 * apart.envelope.freedom);
+    }
+}
+
 }  // namespace
 }  // namespace plumbline
