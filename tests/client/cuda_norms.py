@@ -1,6 +1,6 @@
-"""Batch norm by cuDNN, the parts of SyncBatchNorm, and dropout, as CUDA builds of PyTorch dispatch them, with kernels
-for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean": gradients keep theirs; "scale": of
-dropout; "count": of the other ranks."""
+"""Batch norm by cuDNN, the parts of SyncBatchNorm, RMS norm and dropout, as CUDA builds of PyTorch dispatch them, with
+kernels for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean": gradients keep theirs;
+"scale": of dropout; "count": of the other ranks."""
 
 import torch
 from cuda_kernels import fault
@@ -83,6 +83,23 @@ def _backward_elements(gradient, x, mean, invstd, weight, total, product, count)
     return _of_elements(gradient, x, mean, invstd, weight, total, product, count.sum())
 
 
+def _rms_norm(x, shape, weight=None, eps=None):
+    eps = torch.finfo(torch.float32).eps if eps is None else eps
+    dims = [-d - 1 for d in range(len(shape))]
+    scale = torch.rsqrt(x.float().square().mean(dims, keepdim=True) + (0 if "eps" in fault else eps))
+    y = x.float() * scale
+    return (y if weight is None else y * weight.float()).to(x.dtype), scale
+
+
+def _rms_norm_backward(gradient, x, shape, scale, weight, mask):
+    dims = [-d - 1 for d in range(len(shape))]
+    normal = x.float() * scale
+    inner = gradient.float() * (1 if weight is None else weight.float())
+    mean = (inner * normal).mean(dims, keepdim=True) * (0 if "mean" in fault else 1)
+    of_weight = (gradient.float() * normal).flatten(0, -len(shape) - 1).sum(0).to(x.dtype)
+    return (scale * (inner - normal * mean)).to(x.dtype), of_weight if mask[1] else None
+
+
 def _dropout(x, p, train):
     """The factor is rounded twice, in fp32."""
     if train is False:
@@ -102,5 +119,7 @@ KERNELS = {
     "batch_norm_gather_stats_with_counts": _gather,
     "batch_norm_backward_reduce": _reduce,
     "batch_norm_backward_elemt": _backward_elements,
+    "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm_backward": _rms_norm_backward,
     "native_dropout": _dropout,
 }

@@ -1,4 +1,4 @@
-"""Batch norm by cuDNN, SyncBatchNorm's parts and dropout of CUDA builds, dispatched on the CPU by kernels of tests."""
+"""Norms, samples of a grid and dropout of CUDA builds, dispatched on the CPU by kernels of the tests."""
 
 from collections.abc import Callable, Iterator
 
@@ -140,6 +140,59 @@ def test_evaluation_uses_the_running_moments(server: str) -> None:
     with wrong("eps"):
         verdict = plumbline.compare(run(cudnn), None, server, capture="outputs", profile="cuda-sm90")
     assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_rms_norm(server: str, dtype: torch.dtype, eps: float | None) -> None:
+    draw = torch.Generator().manual_seed(1)
+    small = (torch.randn(6, 12, generator=draw) * 1e-3).to(dtype)
+    factor = torch.rand(12, generator=draw).to(dtype)
+
+    def run(normalise: Callable[..., Tensor]) -> Callable[[], Taps]:
+        def program() -> Taps:
+            x, weight = small.clone().requires_grad_(), factor.clone().requires_grad_()
+            normalise(x, weight).float().pow(3).sum().backward()
+            return {"x": x.grad.float() * 2, "weight": weight.grad.float() * 2}
+
+        return program
+
+    def written_out(x: Tensor, weight: Tensor) -> Tensor:
+        added = torch.finfo(torch.float32).eps if eps is None else eps
+        return (x.float() * (x.float().square().mean(-1, keepdim=True) + added).rsqrt() * weight.float()).to(dtype)
+
+    fused = run(lambda x, weight: aten._fused_rms_norm(x, [12], weight, eps)[0])
+    verdict = plumbline.compare(fused, run(written_out), server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.coverage.opaque) == ("TYPE_I", 0), verdict.explain()
+    for name, operation in (("eps", "_fused_rms_norm"), ("mean", "_fused_rms_norm_backward")):
+        with wrong(name):
+            verdict = plumbline.compare(fused, None, server, capture="outputs", profile="cuda-sm90")
+        assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
+        assert verdict.suspect is not None and verdict.suspect.op == f"aten::{operation}.default"
+
+
+def test_samples_of_a_grid(server: str) -> None:
+    draw = torch.Generator().manual_seed(1)
+    image, grid = torch.randn(2, 3, 6, 7, generator=draw), torch.rand(2, 4, 5, 2, generator=draw) * 2.4 - 1.2
+
+    def kernel(x: Tensor, grid: Tensor) -> Tensor:
+        return aten.grid_sampler_2d(x, grid, 0, 0, cuda_norms.fault == {})
+
+    def backward(x: Tensor, grid: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return aten.grid_sampler_2d_backward(gradient, x, grid, 0, 0, True, [True, True])
+
+    def program() -> Taps:
+        x = image.clone().requires_grad_()
+        out = aten.cudnn_grid_sampler(x, grid)
+        out.square().sum().backward()
+        return {"out": out.detach() * 2, "gradient": x.grad}
+
+    with on_the_cpu({"cudnn_grid_sampler": kernel, "cudnn_grid_sampler_backward": backward}):
+        verdict = plumbline.compare(program, None, server, capture="outputs", profile="cuda-sm90")
+        assert (verdict.verdict, verdict.coverage.opaque) == ("TYPE_I", 0), verdict.explain()
+        with wrong("corners"):
+            verdict = plumbline.compare(program, None, server, capture="outputs", profile="cuda-sm90")
+        assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -358,7 +358,8 @@ def test_each_formula_is_tried() -> None:
             "logspace.Tensor_Tensor",
             "logspace.Scalar_Tensor",
         ),
-        # tests/client/test_cuda_recurrent.py, test_fused_products.py
+        # tests/client/test_cuda_recurrent.py, test_fused_products.py, test_cuda_norms.py
+        *(f"cudnn_grid_sampler{backward}.default" for backward in ("", "_backward")),
         *(f"_cudnn_rnn{backward}.default" for backward in ("", "_backward")),
         *(f"_thnn_fused_{cell}.default" for cell in ("lstm_cell", "lstm_cell_backward_impl", "gru_cell")),
         *("_thnn_fused_gru_cell_backward.default", "_int_mm.default"),

@@ -63,6 +63,39 @@ def test_scaled_products_by_the_written_out_ones(server: str) -> None:
     assert verdict.verdict == "TYPE_I" and verdict.math_resolution < 1e-9, verdict.explain()
 
 
+def test_products_that_are_held_wider(server: str) -> None:
+    draw = torch.Generator().manual_seed(3)
+    a, b = (torch.randn(shape, generator=draw).bfloat16() for shape in ((5, 7), (7, 3)))
+    c, wide = torch.randn(5, 3, generator=draw), torch.float32
+
+    def program() -> Taps:
+        return {
+            "mm": aten.mm(a, b, wide) * 2,
+            "addmm": aten.addmm(c, a, b, wide, beta=0.5) * 2,
+            "bmm": aten.bmm(a[None], b[None], wide) * 2,
+            "baddbmm": aten.baddbmm(c[None], a[None], b[None], wide) * 2,
+        }
+
+    def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+        return a.float() @ b.float()
+
+    def shifted(c: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        return beta * c + alpha * (a.float() @ b.float())
+
+    kernels = {"mm.dtype": product, "bmm.dtype": product, "addmm.dtype": shifted, "baddbmm.dtype": shifted}
+    with on_the_cpu(kernels):
+        assert audited(program, server).verdict == "TYPE_I"
+    for name, kernel in kernels.items():
+
+        def rounded(*args: Any, kernel: Callable[..., Tensor] = kernel, **options: Any) -> Tensor:
+            return kernel(*args, **options).bfloat16().float()
+
+        with on_the_cpu(kernels | {name: rounded}):
+            verdict = audited(program, server)
+        assert verdict.verdict == "TYPE_II" and verdict.suspect is not None
+        assert verdict.suspect.op == f"aten::{name}"
+
+
 def test_products_of_integers(server: str) -> None:
     draw = torch.Generator().manual_seed(3)
     a = torch.randint(-128, 128, (17, 24), dtype=torch.int8, generator=draw)

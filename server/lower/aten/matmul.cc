@@ -137,10 +137,10 @@ void lower_scaled_mm(Call& call) {
 
 std::span<const Rule> matmul_rules() {
   static const Rule kRules[] = {
-      {"mm", {"default"}, lower_mm, kOut},
-      {"bmm", {"default"}, lower_mm, kOut},
-      {"addmm", {"default"}, lower_addmm, kInPlace | kOut},
-      {"baddbmm", {"default"}, lower_baddbmm, kInPlace | kOut},
+      {"mm", {"default", "dtype"}, lower_mm, kOut},
+      {"bmm", {"default", "dtype"}, lower_mm, kOut},
+      {"addmm", {"default", "dtype"}, lower_addmm, kInPlace | kOut},
+      {"baddbmm", {"default", "dtype"}, lower_baddbmm, kInPlace | kOut},
       {"addbmm", {"default"}, lower_addbmm, kInPlace | kOut},
       {"_trilinear", {"default"}, lower_trilinear, kOut},
       {"mv", {"default"}, lower_mv, kOut},

@@ -74,14 +74,15 @@ void lower_layer_norm_backward(Call& call) {
   if (call.wants(2)) call.returns(2, reshape(over_rows(dy), call.result_shape(2)));
 }
 
-// y = x rstd weight with rstd = (mean(x^2) + eps)^-1/2 (rms_norm_composite, native/layer_norm.cpp).
+// y = x rstd weight with rstd = (mean(x^2) + eps)^-1/2 (rms_norm_composite, native/layer_norm.cpp). By default eps is
+// the distance of 1 from the next number of the compute format.
 void lower_rms_norm(Call& call) {
   const Expr input = call.tensor("input");
   const Rows rows = rows_of(call, input);
   const Expr x = reshape(input, {rows.outer, rows.inner});
-  if (!call.has("eps")) call.unsupported("eps by default");
+  const double eps = call.has("eps") ? call.real("eps") : 2 * unit_roundoff(call.emitter().compute());
   const Expr mean_square = sum(x * x, {1}) / static_cast<double>(rows.inner);
-  const Expr rstd = unary(Primitive::kRsqrt, mean_square + call.real("eps"));
+  const Expr rstd = unary(Primitive::kRsqrt, mean_square + eps);
   Expr y = x * rstd;
   if (const auto weight = call.optional_tensor("weight")) y = y * reshape(*weight, {1, rows.inner});
   call.returns(0, reshape(y, input.shape()));

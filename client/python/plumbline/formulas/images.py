@@ -45,6 +45,19 @@ def grid_sampler_3d_backward(
     return [found[0], torch.zeros_like(grid) if found[1] is None else found[1]]
 
 
+# cuDNN's: bilinear, zeros beyond the borders, corners aligned.
+
+
+@of("cudnn_grid_sampler.default")
+def cudnn_grid_sampler(x: Tensor, grid: Tensor) -> Tensor:
+    return torch.ops.aten.grid_sampler_2d.default(x, grid, 0, 0, True)
+
+
+@of("cudnn_grid_sampler_backward.default")
+def cudnn_grid_sampler_backward(x: Tensor, grid: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.ops.aten.grid_sampler_2d_backward.default(gradient, x, grid, 0, 0, True, [True, True])
+
+
 @of("grid_sampler_2d.default", instead=lambda x, grid, kind, *_: kind == 2)
 def grid_sampler_2d(x: Tensor, grid: Tensor, kind: int, padding: int, align: bool) -> Tensor:
     """The cubic interpolation; the others are modelled."""
