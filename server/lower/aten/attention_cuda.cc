@@ -39,6 +39,12 @@ void refuse_variants(Call& call) {
     if (call.has(name) && call.integer(name, -1) >= 0) call.unsupported(std::string("'") + name + "'");
 }
 
+// Verdicts name the operation without the type of its generator's state, which says nothing of what it computes.
+void name_plainly(Call& call) {
+  std::string& name = call.emitter().graph().origins.back().op;
+  if (const auto kind = name.find(" on uint64"); kind != name.npos) name.resize(kind);
+}
+
 Expr heads_first(const Kernel& kernel, Expr x) { return kernel.lengths_first ? exchanged(x, 1, 2) : x; }
 
 struct Operands {
@@ -49,6 +55,7 @@ struct Operands {
 };
 
 Operands operands_of(Call& call, const Kernel& kernel) {
+  name_plainly(call);
   refuse_variants(call);
   const Expr q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value");
   if (q.rank() != 4 || k.rank() != 4 || v.rank() != 4) call.unsupported("shapes");
