@@ -27,14 +27,14 @@ constexpr std::size_t kMapped = SIZE_MAX;
 #else
 constexpr std::size_t kMapped = std::size_t{1} << 18;
 #endif
-constexpr std::size_t kHugeFrom = std::size_t{1} << 22;
+// A fault for each small page takes as long as filling it: smaller buffers are cut from a mapping that has huge ones.
+constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
 void* allocate(std::size_t bytes) {
   if (bytes < kMapped) return ::operator new(bytes, kAlignment);
   void* const buffer = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) throw std::bad_alloc();
-  // A fault for each small page takes as long as filling it. (Whether huge ones can be had is the system's business.)
-  if (bytes >= kHugeFrom) madvise(buffer, bytes, MADV_HUGEPAGE);
+  madvise(buffer, bytes, MADV_HUGEPAGE);  // Whether they can be had is the system's business.
   return buffer;
 }
 
@@ -64,8 +64,7 @@ class Pool {
     const std::lock_guard lock(mutex_);
     void* buffer = take_kept(bytes);
     if (buffer == nullptr) {
-      exchange(*bytes);
-      buffer = allocate(*bytes);
+      buffer = make(bytes);
     }
     used_ += *bytes;
     needed_ = std::max(needed_, used_);
@@ -124,6 +123,19 @@ class Pool {
     reserved_ -= bytes;
     if (bytes >= kMapped) mapped_.erase(buffer);
     kept_.erase(at);
+    return buffer;
+  }
+
+  // A new one; the rest of a mapping stays where it can be one itself.
+  char* make(std::size_t* bytes) {
+    const bool mapped = *bytes >= kMapped;
+    const std::size_t whole = mapped ? (*bytes + kHugePage - 1) / kHugePage * kHugePage : *bytes;
+    exchange(whole);
+    char* const buffer = static_cast<char*>(allocate(whole));
+    if (mapped && whole - *bytes >= kMapped)
+      keep(buffer + *bytes, whole - *bytes);
+    else
+      *bytes = whole;
     return buffer;
   }
 
