@@ -147,7 +147,7 @@ void take_operands(const Trace& trace, const Trace* target, std::size_t operatio
   for (std::size_t i = 0; i < tensors.size(); ++i) result->operands[i].tensor.value = i + 1;
 }
 
-// The operation as a step of its own, every operand a leaf.
+// The operation as a step of its own, every operand a leaf. Nothing is tapped.
 Trace step_of(const Reproducer& reproducer) {
   Trace step;
   step.ops.push_back(reproducer.op);
@@ -168,10 +168,22 @@ Trace step_of(const Reproducer& reproducer) {
     contiguous(result.tensor);
     result.tensor.value = fresh++;
     result.count = count(result.tensor.view.sizes);
-    tap(result.tensor, &step);
   }
   op.decision = 0;
   return step;
+}
+
+// Whether the lowering computes a result of the step's operation: not what a generator of random numbers holds.
+bool computes(const Trace& step, const TraceResult& result) {
+  if (result.tensor.format == Format::kUnknown) return false;
+  Trace tapped = step;
+  tap(result.tensor, &tapped);
+  try {
+    lower(tapped);
+  } catch (const ResultsMissing&) {
+    return false;
+  }
+  return true;
 }
 
 // [low, high] of a value whose exact one is m, within r of it: what rounds to infinity may be infinite.
@@ -189,7 +201,12 @@ void enclose_value(double m, double r, Format format, const PromisedRange& promi
 }
 
 void enclose_results(const Profile& profile, Reproducer* reproducer) {
-  const Trace step = step_of(*reproducer);
+  Trace step = step_of(*reproducer);
+  const std::vector<TraceResult>& results = step.ops.front().results;
+  std::vector<bool> computed;
+  for (const TraceResult& result : results) computed.push_back(result.tensor.value != 0 && computes(step, result));
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (computed[i]) tap(results[i].tensor, &step);
   const Graph graph = lower(step);
   if (graph.coverage.opaque > 0) throw std::runtime_error(reproducer->op.name + " is not modelled: nothing bounds it");
   const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
@@ -199,8 +216,14 @@ void enclose_results(const Profile& profile, Reproducer* reproducer) {
   Enclosures enclosures(graph, exact, wanted, &profile, no_anchors);
   bool any = false;
   std::size_t next = 0;
-  for (const TraceResult& result : reproducer->op.results) {
+  for (std::size_t place = 0; place < results.size(); ++place) {
+    const TraceResult& result = reproducer->op.results[place];
     if (result.tensor.value == 0) continue;
+    if (!computed[place]) {
+      const std::vector<double> nothing(static_cast<std::size_t>(count(result.tensor.view.sizes)), kNothingPromised);
+      reproducer->results.push_back({result.tensor, result.argument, nothing, nothing});
+      continue;
+    }
     const NodeId id = wanted[next++];
     const Node& node = graph.nodes[id];
     const Array values = exact.value(id).on_host();

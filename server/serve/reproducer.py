@@ -109,13 +109,16 @@ def flat(values):
 
 def run(case, operands, device):
     """Calls the operation. Its results in the order of case["results"]."""
-    namespace, _, name = case["op"]["name"].partition("::")
+    full, _, kind = case["op"]["name"].partition(" on ")
+    namespace, _, name = full.partition("::")
     name, _, overload = name.partition(".")
     function = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
     given = {entry["name"]: argument(entry, operands) for entry in case["op"]["arguments"]}
     args, kwargs = [], {}
     for described in function._schema.arguments:
         value = given.get(described.name, described.default_value)
+        if kind == "uint64" and str(described.type) == "Tensor" and isinstance(value, list):
+            value = value[0].view(torch.uint64)  # The state of a generator, told as whole numbers.
         if described.name == "device" and value is not None:
             value = device
         if described.kwarg_only:

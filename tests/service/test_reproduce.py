@@ -132,6 +132,33 @@ def test_the_operation_at_fault_runs_alone(shared_daemon: DaemonProcess, name: s
     assert any("OUTSIDE in 1 of" in line and "element 1 is" in line for line in faulty.lines)
 
 
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> tuple[Any, ...]:
+    """An operation of CUDA builds, which gives a state of a generator besides."""
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    state, rest = torch.zeros(2, dtype=torch.uint64), (torch.zeros((), dtype=torch.int64), q.new_empty(0))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1), None, None, q.shape[2], k.shape[2], state, *rest
+
+
+def test_an_operation_that_gives_a_generator_s_state_besides(shared_daemon: DaemonProcess, tmp_path: Path) -> None:
+    script, name = tmp_path / "repro.py", "_scaled_dot_product_flash_attention"
+    torch.manual_seed(6)
+    q = torch.randn(1, 2, 6, 8)
+
+    def program() -> dict[str, torch.Tensor]:
+        return {"y": getattr(torch.ops.aten, name)(q, q, q)[0] * 2}
+
+    library = torch.library.Library("aten", "IMPL", "CPU")
+    library.impl(name, attention)
+    try:
+        reproduce(shared_daemon, found_faulty(shared_daemon, f"aten.{name}.default", program).id, script)
+        sound, faulty = Ran(script), Ran(script, f"aten.{name}.default")
+    finally:
+        library._destroy()
+    assert sound.code == 0 and sum(line.endswith(": inside") for line in sound.lines) >= 2, sound.lines
+    assert any("nothing is promised of 2 elements" in line for line in sound.lines)
+    assert faulty.code == 2 and any("OUTSIDE in 1 of" in line for line in faulty.lines), faulty.lines
+
+
 def large_products() -> dict[str, torch.Tensor]:
     torch.manual_seed(6)
     x, y = torch.randn(1024, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()
