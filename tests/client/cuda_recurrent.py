@@ -52,6 +52,7 @@ def _gru_cell_backward(gradient, workspace, has_bias):
 
 
 def _direction(x: Tensor, h: Tensor, c: Tensor | None, own: list[Tensor], mode: int) -> tuple[Tensor, Tensor, Tensor]:
+    own, projection = (own[:-1], own[-1]) if len(own) in (3, 5) else (own, None)
     w, u, *biases = own
     a, b = biases if biases else (torch.zeros(len(w)), torch.zeros(len(w)))
     made = []
@@ -70,6 +71,7 @@ def _direction(x: Tensor, h: Tensor, c: Tensor | None, own: list[Tensor], mode: 
                 i, f, g, o = sums.chunk(4, 1)
                 c = f.sigmoid() * c + i.sigmoid() * fault.get("gate", 1) * g.tanh()
                 h = o.sigmoid() * c.tanh()
+                h = h if projection is None else h @ projection.T
             else:
                 h = sums.relu() if mode == 0 else sums.tanh()
         made.append(h)
@@ -95,6 +97,19 @@ def _layers(x, weights, h, c, stride, mode, layers, batch_first, bidirectional):
     return x.transpose(0, 1).contiguous() if batch_first else x, torch.stack(states), torch.stack(cells)
 
 
+def _packed(x, weights, h, c, stride, mode, layers, bidirectional, batch_sizes):
+    """Sequence by sequence."""
+    starts = [sum(batch_sizes[:t]) for t in range(len(batch_sizes))]
+    rows = [[s + b for s, n in zip(starts, batch_sizes, strict=True) if n > b] for b in range(batch_sizes[0])]
+    made = []
+    for b, own in enumerate(rows):
+        state, cell = (None if each is None else each[:, b : b + 1] for each in (h, c))
+        made.append(_layers(x[own].unsqueeze(1), weights, state, cell, stride, mode, layers, False, bidirectional))
+    order = torch.tensor([row for own in rows for row in own]).argsort()
+    outs, states, cells = zip(*made, strict=True)
+    return torch.cat([out.squeeze(1) for out in outs])[order], torch.cat(states, 1), torch.cat(cells, 1)
+
+
 def _wide(tensors):
     return [None if x is None else x.detach().float() for x in tensors]
 
@@ -102,7 +117,11 @@ def _wide(tensors):
 def _rnn(x, weights, stride, buffer, h, c, mode, width, projected, layers, batch_first, dropout, train, bidirectional,
          batch_sizes, dropout_state):  # fmt: skip
     wide = _wide([x, h, c])
-    out, states, cells = _layers(wide[0], _wide(weights), *wide[1:], stride, mode, layers, batch_first, bidirectional)
+    if batch_sizes:
+        made = _packed(wide[0], _wide(weights), *wide[1:], stride, mode, layers, bidirectional, batch_sizes)
+    else:
+        made = _layers(wide[0], _wide(weights), *wide[1:], stride, mode, layers, batch_first, bidirectional)
+    out, states, cells = made
     cells = h.new_empty(0) if c is None else cells.to(x.dtype)
     reserve = torch.zeros(8, dtype=torch.uint8)
     return out.to(x.dtype), states.to(x.dtype), cells, reserve, torch.cat([w.flatten() for w in weights])
@@ -112,7 +131,10 @@ def _rnn_backward(x, weights, stride, buffer, h, c, output, of_output, of_h, of_
                   batch_first, dropout, train, bidirectional, batch_sizes, dropout_state, reserve, mask):  # fmt: skip
     def differentiated():
         leaves = [None if x is None else x.requires_grad_() for x in _wide([x, h, c, *weights])]
-        made = _layers(leaves[0], leaves[3:], *leaves[1:3], stride, mode, layers, batch_first, bidirectional)
+        if batch_sizes:
+            made = _packed(leaves[0], leaves[3:], *leaves[1:3], stride, mode, layers, bidirectional, batch_sizes)
+        else:
+            made = _layers(leaves[0], leaves[3:], *leaves[1:3], stride, mode, layers, batch_first, bidirectional)
         gradients = [None if g is None else g.float() for g in (of_output, of_h, of_c)]
         if "state" in fault:
             gradients[1] = None

@@ -32,18 +32,19 @@ def layers(kind: str, fused: bool, dtype: torch.dtype, **options: object) -> Cal
         rnn = module(kind, **options)
         x = torch.randn(4, 6, 5).to(dtype).requires_grad_()
         directions = rnn.num_layers * (2 if rnn.bidirectional else 1)
-        h = (torch.randn(directions, 6 if not rnn.batch_first else 4, 7) / 2).to(dtype).requires_grad_()
-        c = (torch.randn(h.shape) / 2).to(dtype).requires_grad_() if kind == "lstm" else None
+        batch, projected = 4 if rnn.batch_first else 6, rnn.proj_size
+        h = (torch.randn(directions, batch, projected or 7) / 2).to(dtype).requires_grad_()
+        c = (torch.randn(directions, batch, 7) / 2).to(dtype).requires_grad_() if kind == "lstm" else None
         weights = [w.detach().to(dtype).requires_grad_() for w in rnn.parameters()]
+        stride = len(weights) // directions
         if fused:
-            stride = 4 if rnn.bias else 2
             out, state, cell, *_ = aten._cudnn_rnn(
-                x, weights, stride, None, h, c, MODES[kind], 7, 0, rnn.num_layers, rnn.batch_first, 0.0, True,
+                x, weights, stride, None, h, c, MODES[kind], 7, projected, rnn.num_layers, rnn.batch_first, 0.0, True,
                 rnn.bidirectional, [], None,
             )  # fmt: skip
         else:
             states = cuda_recurrent._layers(
-                x, weights, h, c, 4 if rnn.bias else 2, MODES[kind], rnn.num_layers, rnn.batch_first, rnn.bidirectional
+                x, weights, h, c, stride, MODES[kind], rnn.num_layers, rnn.batch_first, rnn.bidirectional
             )
             out, state, cell = states
         loss = out.float().square().mean() + state.float().sum() / 50
@@ -59,6 +60,7 @@ def layers(kind: str, fused: bool, dtype: torch.dtype, **options: object) -> Cal
 FORMS = [
     ("lstm", {"num_layers": 2, "bidirectional": True}),
     ("lstm", {"bias": False, "batch_first": True}),
+    ("lstm", {"proj_size": 3, "num_layers": 2}),
     ("gru", {"num_layers": 2}),
     ("tanh", {"bidirectional": True}),
     ("relu", {}),
@@ -78,6 +80,38 @@ def test_layers_of_cudnn(server: str, kind: str, options: dict[str, object]) -> 
         assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
         backward = "_backward" if name == "state" else ""
         assert verdict.suspect is not None and verdict.suspect.op == f"aten::_cudnn_rnn{backward}.default"
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_packed_sequences(server: str, kind: str) -> None:
+    sizes = [5, 5, 3, 2]
+
+    def program(fused: bool) -> Callable[[], Taps]:
+        def run() -> Taps:
+            weights = list(module(kind, num_layers=2, bidirectional=True).parameters())
+            x, h = torch.randn(sum(sizes), 5).requires_grad_(), (torch.randn(4, 5, 7) / 2).requires_grad_()
+            c = (torch.randn(4, 5, 7) / 2).requires_grad_() if kind == "lstm" else None
+            mode = MODES[kind]
+            if fused:
+                made = aten._cudnn_rnn(
+                    x, weights, 4, None, h, c, mode, 7, 0, 2, False, 0.0, True, True, sizes, None
+                )  # fmt: skip
+            else:
+                made = cuda_recurrent._packed(x, weights, h, c, 4, mode, 2, True, sizes)
+            loss = made[0].square().mean() + made[1].sum() / 50 + (made[2].square().mean() if c is not None else 0)
+            loss.backward()
+            named = {f"w{i}": w.grad for i, w in enumerate(weights)} | {"x": x.grad, "h": h.grad}
+            return {"loss": loss} | named | ({"c": c.grad} if c is not None else {})
+
+        return run
+
+    verdict = plumbline.compare(program(True), program(False), server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.coverage.opaque) == ("TYPE_I", 0), verdict.explain()
+    assert verdict.math_resolution < 1e-9
+    for name in ("state", "gate" if kind == "lstm" else "reset"):
+        with wrong(name, 1.001):
+            verdict = plumbline.compare(program(True), None, server, capture="outputs", profile="cuda-sm90")
+        assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
 
 
 def test_layers_of_cudnn_in_16_bits(server: str) -> None:

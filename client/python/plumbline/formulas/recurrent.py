@@ -160,11 +160,12 @@ def _layers(
     batch_sizes: Sequence[int],
     dropout_state: Any,
 ) -> tuple[Tensor, ...]:
-    if batch_sizes:
-        raise PlumblineError("packed sequences")
     if dropout and train and layers > 1:
         raise PlumblineError("dropout between layers")
-    sequence = list((x.transpose(0, 1) if batch_first else x).unbind(0))
+    if batch_sizes:  # Packed: the rows of each step, of as many sequences as reach it, the longest first.
+        sequence = list(x.split(list(batch_sizes)))
+    else:
+        sequence = list((x.transpose(0, 1) if batch_first else x).unbind(0))
     directions = 2 if bidirectional else 1
     states, cells = [], []
     own = [weights[i : i + weights_of_a_layer] for i in range(0, len(weights), weights_of_a_layer)]
@@ -178,19 +179,24 @@ def _layers(
             states.append(state)
             cells.append(cell)
         sequence = [torch.cat(step, 1) for step in zip(*ends, strict=True)] if directions > 1 else ends[0]
-    out = torch.stack(sequence, 1 if batch_first else 0)
+    out = torch.cat(sequence) if batch_sizes else torch.stack(sequence, 1 if batch_first else 0)
     return (out, torch.stack(states)) if c is None else (out, torch.stack(states), torch.stack(cells))
 
 
 def _steps(
     steps: Sequence[Tensor], weights: Sequence[Tensor], h: Tensor, c: Any, mode: int, projects: bool
 ) -> tuple[list[Tensor], Tensor, Any]:
-    """One direction of a layer, step by step."""
+    """One direction of a layer, step by step. A sequence begins with its first step, and its state stays after its
+    last one."""
     projection = weights[-1] if projects else None
     of_input, of_hidden, *biases = weights[:-1] if projects else weights
     input_bias, hidden_bias = biases or (None, None)
-    made = []
+    made: list[Tensor] = []
+    begins, ended, ended_cells = (h, c), [], []
+    h, c = h[: len(steps[0])], None if c is None else c[: len(steps[0])]
     for x in steps:
+        h = _rows(h, begins[0], ended, len(x))
+        c = None if c is None else _rows(c, begins[1], ended_cells, len(x))
         a, b = F.linear(x, of_input, input_bias), F.linear(h, of_hidden, hidden_bias)
         if mode == _LSTM:
             i, f, g, o = (a + b).chunk(4, 1)
@@ -204,4 +210,14 @@ def _steps(
         else:
             h = (a + b).tanh() if mode == _TANH else (a + b).relu()
         made.append(h)
+    if ended:
+        h, c = torch.cat([h, *ended]), None if c is None else torch.cat([c, *ended_cells])
     return made, h, c
+
+
+def _rows(state: Tensor, begins: Tensor, ended: list[Tensor], rows: int) -> Tensor:
+    """The state of so many sequences: what ended is kept, what begins is joined."""
+    if rows < len(state):
+        ended.insert(0, state[rows:])
+        return state[:rows]
+    return torch.cat([state, begins[len(state) : rows]]) if rows > len(state) else state
