@@ -1,9 +1,9 @@
 #include "kernels/array.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
-#include "kernels/buffer_pool.h"
 #include "kernels/operations.h"
 
 namespace plumbline {
@@ -52,8 +52,7 @@ Array Array::uninitialized(Shape shape) {
   array.view_.strides = row_major_strides(shape);
   array.view_.sizes = std::move(shape);
   array.contiguous_ = true;
-  array.buffer_ = allocate_buffer(array.count_);
-  array.device_ = current_device();
+  array.memory_ = std::make_shared<ArrayMemory>(array.count_);
   return array;
 }
 
@@ -96,11 +95,17 @@ Array Array::materialize() const {
 }
 
 Array Array::on_host() const {
-  const Array here = materialize();
-  if (device_ == nullptr) return here;
+  if (!away() || memory_->keeps_copy()) {
+    const HostScope scope;
+    return materialize();
+  }
+  const Array there = materialize();
   const HostScope scope;
   Array copy = uninitialized(view_.sizes);
-  device_->fetch(here.address(), static_cast<std::size_t>(count_) * sizeof(double), copy.data());
+  if (there.away())
+    device()->fetch(there.device_read(), static_cast<std::size_t>(count_) * sizeof(double), copy.data());
+  else
+    std::copy_n(there.data(), count_, copy.data());
   return copy;
 }
 

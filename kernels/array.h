@@ -1,14 +1,16 @@
 // A strided fp64 array over a shared buffer: what every replay value, cotangent and bound is held in.
 //
 // Copying an Array copies the handle, not the buffer. Buffers are written only by the code that made them; once an
-// Array has been handed on it is treated as constant. Not thread-safe beyond that. An Array made in a DeviceScope lives
-// in the device's memory, which the host addresses too: data() waits for work that the device has not done yet.
+// Array has been handed on it is treated as constant. Not thread-safe beyond that. An Array made in a DeviceScope lies
+// in the device's memory, in the host's or in both (array_memory.h): data() brings it to the host where it is not there
+// yet, and a device's kernels bring what they read to the device.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "kernels/array_memory.h"
 #include "kernels/device.h"
 
 namespace plumbline {
@@ -40,19 +42,24 @@ class Array {
   static Array full(Shape shape, double value);
   static Array scalar(double value) { return full({}, value); }
 
-  explicit operator bool() const { return buffer_ != nullptr; }
+  explicit operator bool() const { return memory_ != nullptr; }
   const Shape& shape() const { return view_.sizes; }
   const Shape& strides() const { return view_.strides; }
   std::int64_t count() const { return count_; }
   bool contiguous() const { return contiguous_; }  // Row-major without gaps.
-  double* data() { return settled(); }
-  const double* data() const { return settled(); }
-  double item() const { return device_ != nullptr ? device_->read(address()) : *address(); }  // First element.
+  double* data() { return address(); }             // To be written; null of an empty handle.
+  const double* data() const { return memory_ ? memory_->read() + view_.offset : nullptr; }
+  double item() const { return memory_->element(view_.offset); }  // First element.
+  // data() of a handle that is constant, to be written.
+  double* address() const { return memory_ ? memory_->write() + view_.offset : nullptr; }
+  bool same_place(const Array& other) const { return memory_ == other.memory_ && view_.offset == other.view_.offset; }
 
-  // Null: the host's memory.
-  Device* device() const { return device_; }
-  // data() without waiting: for work that goes into the device's queue.
-  double* address() const { return buffer_.get() + view_.offset; }
+  // Null: the host's memory alone.
+  Device* device() const { return memory_ ? memory_->device() : nullptr; }
+  bool away() const { return memory_ && memory_->away(); }  // On the device alone.
+  // What device() reads and writes, by work that goes into its queue.
+  const double* device_read() const { return memory_->device_read() + view_.offset; }
+  double* device_write() const { return memory_->device_write() + view_.offset; }
 
   // A window on this array, which must be contiguous; no copy.
   Array window(const View& view) const;
@@ -64,22 +71,16 @@ class Array {
   Array reshape(Shape shape) const;
   // Row-major copy, or itself when it already is.
   Array materialize() const;
-  // For loops of the host that read most of it: row-major in the host's memory; a copy of what a device holds, at once,
-  // where reading in place would move it page by page.
+  // For loops of the host that read most of it: row-major, and there. What is small stays on both sides, a large array
+  // is a copy in the host's memory alone.
   Array on_host() const;
   // Zero-stride expansion to a shape that this one broadcasts to; no copy.
   Array expand(const Shape& shape) const;
   // Sole owner of the buffer: it may be reused in place.
-  bool unique() const { return buffer_.use_count() == 1; }
+  bool unique() const { return memory_.use_count() == 1; }
 
  private:
-  double* settled() const {
-    if (device_ != nullptr) device_->wait();
-    return address();
-  }
-
-  std::shared_ptr<double[]> buffer_;
-  Device* device_ = nullptr;
+  std::shared_ptr<ArrayMemory> memory_;
   View view_;
   std::int64_t count_ = 0;
   bool contiguous_ = false;

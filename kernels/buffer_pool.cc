@@ -191,16 +191,19 @@ class Pool {
 
 }  // namespace
 
-std::shared_ptr<double[]> allocate_buffer(std::int64_t count) {
+void BufferReturn::operator()(double* buffer) const noexcept {
+  if (memory != nullptr)
+    memory->free(buffer, bytes);
+  else
+    Pool::instance().give(buffer, bytes);
+}
+
+Buffer allocate_buffer(std::int64_t count, MemoryResource* memory) {
   if (count < 0 || count > std::int64_t{1} << 58) throw std::bad_alloc();
   std::size_t bytes = size_class(std::max<std::size_t>(1, static_cast<std::size_t>(count)) * sizeof(double));
-  if (MemoryResource* const memory = current_memory()) {
-    auto* const buffer = static_cast<double*>(memory->allocate(bytes));
-    if (buffer == nullptr) throw std::bad_alloc();
-    return {buffer, [memory, bytes](double* freed) { memory->free(freed, bytes); }};
-  }
-  auto* const buffer = static_cast<double*>(Pool::instance().take(&bytes));
-  return {buffer, [bytes](double* freed) { Pool::instance().give(freed, bytes); }};
+  void* const buffer = memory != nullptr ? memory->allocate(bytes) : Pool::instance().take(&bytes);
+  if (buffer == nullptr) throw std::bad_alloc();
+  return {static_cast<double*>(buffer), BufferReturn{memory, bytes}};
 }
 
 void release_unneeded_buffers() { Pool::instance().release_unneeded(); }

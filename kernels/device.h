@@ -2,8 +2,8 @@
 // and its own table of operations. kernels/cuda implements it; a fake one tests scheduler and pools without hardware.
 //
 // A Device is one queue: work is launched by one thread, the worker that owns it, and runs in order. Everything that
-// was launched may still be running when a call returns; `wait` is the only way to know, and comes before the host
-// reads what was computed (Array::data calls it).
+// was launched may still be running when a call returns. Its memory is nothing that the host reads or writes: `fetch`
+// and `send` copy (kernels/array_memory.h calls them where an array's content is needed on the other side).
 //
 //   DeviceScope scope(device, memory);  // In the worker's thread.
 //   ...                                 // Arrays are made in `memory`, primitives run on `device`.
@@ -46,9 +46,9 @@ class Device {
   virtual std::string name() const = 0;          // "NVIDIA H100 80GB HBM3"
   virtual std::int64_t total_bytes() const = 0;  // The size of the device's own memory.
 
-  // Memory that host and device both address, aligned to 256 bytes; slow, so that a pool stands in front of it. Null
-  // where the device has no more. Any thread. Freed memory may still be read by work in the queue: a pool may hand it
-  // out again at once, to this device alone.
+  // Memory of the device, aligned to 256 bytes; slow, so that a pool stands in front of it. Null where it has no more.
+  // Any thread. Freed memory may still be read by work in the queue: a pool may hand it out again at once, to this
+  // device alone.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void free(void* memory, std::size_t bytes) noexcept = 0;
 
@@ -59,16 +59,23 @@ class Device {
   // Work was put into the queue: the next `wait` blocks.
   void launched() { pending_.store(true, std::memory_order_release); }
 
-  // Bytes of its memory, copied to the host's when all that was launched has run.
+  // Bytes of its memory, copied to the host's when all that was launched has run. Any thread.
   virtual void fetch(const void* from, std::size_t bytes, void* to) {
     wait();
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  // Bytes of the host's memory, copied to its own after all that was launched before; `from` may go on its return.
+  virtual void send(const void* from, std::size_t bytes, void* to) { fetch(from, bytes, to); }
   double read(const double* element) {  // One of them.
     double value = 0;
     fetch(element, sizeof value, &value);
     return value;
   }
+
+  // Elements of work that are left to the host where all that the work reads lies there: a launch and the wait for its
+  // result take longer. Set before all else; 0: none is.
+  std::int64_t host_work() const { return host_work_; }
+  void set_host_work(std::int64_t elements) { host_work_ = elements; }
 
   // The first error since the last call; nothing after it counts. One that is lost stays.
   virtual std::optional<DeviceError> take_error() = 0;
@@ -82,6 +89,7 @@ class Device {
 
  private:
   std::atomic<bool> pending_ = false;
+  std::int64_t host_work_ = 0;
 };
 
 // Where buffers of arrays come from. Thread-safe; `free` from any thread, with the same size.

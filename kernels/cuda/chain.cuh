@@ -14,6 +14,11 @@
 namespace plumbline::cuda {
 namespace internal {
 
+// Elements of work; a step takes a fraction of what a loop of its own does.
+inline std::int64_t work_of_chain(std::int64_t count, std::size_t steps) {
+  return count * static_cast<std::int64_t>(1 + steps / 4);
+}
+
 constexpr int kChainThreads = 128;
 constexpr std::size_t kChainShared = 96 << 10;  // Bytes of a block at most: every device has them.
 
@@ -33,12 +38,14 @@ struct DeviceChain {
   std::uint32_t step_count, source_count, end_count, slots;
 };
 
-__device__ inline unsigned long long largest_of_warp(unsigned long long x) {
+// Raises `largest` to the largest x of the warp's threads. One vote where no thread has more, as with most elements.
+__device__ inline void raise(unsigned long long* largest, unsigned long long x) {
+  if (!__any_sync(0xffffffffU, x > *largest)) return;
   for (int distance = 16; distance > 0; distance /= 2) {
     const unsigned long long other = __shfl_xor_sync(0xffffffffU, x, distance);
     x = other > x ? other : x;
   }
-  return x;
+  if (threadIdx.x % 32 == 0) atomicMax(largest, x);
 }
 
 // Five blocks of a multiprocessor leave 100 registers to a thread: left alone, ptxas takes 64 and spills.
@@ -79,12 +86,8 @@ __global__ void __launch_bounds__(kChainThreads, 5) chain_kernel(std::int64_t co
       const double radius = primitive::chain::radius(step, x, r, t);
       radii[step.slot * blockDim.x] = radius;
       const bool counts = t - t == 0;  // Largest::look_at
-      const unsigned long long of_radius = largest_of_warp(counts ? __double_as_longlong(fabs(radius)) : 0);
-      const unsigned long long of_value = largest_of_warp(counts ? __double_as_longlong(fabs(t)) : 0);
-      if (threadIdx.x % 32 == 0) {
-        if (of_radius > largest[2 * s]) atomicMax(&largest[2 * s], of_radius);
-        if (of_value > largest[2 * s + 1]) atomicMax(&largest[2 * s + 1], of_value);
-      }
+      raise(&largest[2 * s], counts ? __double_as_longlong(fabs(radius)) : 0);
+      raise(&largest[2 * s + 1], counts ? __double_as_longlong(fabs(t)) : 0);
     }
     if (mine >= count) continue;
     for (std::uint32_t e = 0; e < chain.end_count; ++e) {
@@ -103,7 +106,7 @@ __global__ void __launch_bounds__(kChainThreads, 5) chain_kernel(std::int64_t co
 }  // namespace internal
 
 inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count) {
-  auto* const queue = dynamic_cast<Queue*>(current_device());
+  Queue* const queue = current_queue();
   const auto steps = static_cast<std::uint32_t>(chain.steps().size());
   const bool enclosed = chain.enclosed();
   const auto shared = [&](int threads) {
@@ -112,8 +115,10 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   };
   int threads = internal::kChainThreads;
   while (threads > 32 && shared(threads) > internal::kChainShared) threads /= 2;
-  if (queue == nullptr || count == 0 || shared(threads) > internal::kChainShared) return cpu::run(chain, inputs, count);
-  queue->use();
+  const bool small = queue != nullptr && internal::work_of_chain(count, steps) <= queue->host_work() &&
+                     std::ranges::none_of(inputs, internal::away);
+  if (queue == nullptr || count == 0 || small || shared(threads) > internal::kChainShared)
+    return cpu::run(chain, inputs, count);
 
   Residents residents(*queue);
   std::vector<internal::DeviceSource> sources;
@@ -124,8 +129,8 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   for (const std::size_t end : chain.ends()) {
     result.values.push_back(Array::uninitialized({count}));
     if (enclosed) result.radii.push_back(chain.enclosed(end) ? Bound{Array::uninitialized({count})} : Bound{});
-    double* const radii = enclosed && result.radii.back() ? result.radii.back().values.address() : nullptr;
-    ends.push_back({static_cast<std::uint32_t>(end - inputs.size()), result.values.back().address(), radii});
+    double* const radii = enclosed && result.radii.back() ? result.radii.back().values.device_write() : nullptr;
+    ends.push_back({static_cast<std::uint32_t>(end - inputs.size()), result.values.back().device_write(), radii});
   }
   const Array step_table = table_of(*queue, chain.steps()), source_table = table_of(*queue, sources);
   const Array end_table = table_of(*queue, ends);
@@ -133,7 +138,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   const internal::DeviceChain tables = {rows_of<Chain::Step>(step_table),
                                         rows_of<internal::DeviceSource>(source_table),
                                         rows_of<internal::DeviceEnd>(end_table),
-                                        reinterpret_cast<unsigned long long*>(largest.address()),
+                                        reinterpret_cast<unsigned long long*>(largest.device_write()),
                                         steps,
                                         static_cast<std::uint32_t>(sources.size()),
                                         static_cast<std::uint32_t>(ends.size()),
@@ -147,7 +152,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
                 tables);
   if (!enclosed) return result;
   result.largest.resize(steps);
-  queue->fetch(largest.address(), steps * sizeof(Largest), result.largest.data());
+  queue->fetch(largest.device_read(), steps * sizeof(Largest), result.largest.data());
   return result;
 }
 

@@ -99,9 +99,11 @@ __global__ void __launch_bounds__(kComparedThreads)
 
 inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
                           std::int64_t count, double slack) {
-  auto* const queue = dynamic_cast<Queue*>(current_device());
-  if (queue == nullptr || count == 0) return cpu::compare(centres, values, count, slack);
-  queue->use();
+  Queue* const queue = current_queue();
+  const auto away = [](const ComparedTerm& term) { return internal::away(term.x); };
+  const bool small = queue != nullptr && count <= queue->host_work() && std::ranges::none_of(centres, away) &&
+                     std::ranges::none_of(values, away);
+  if (queue == nullptr || count == 0 || small) return cpu::compare(centres, values, count, slack);
   Residents residents(*queue);
   std::vector<internal::DeviceTerm> terms;
   for (const std::span<const ComparedTerm> side : {centres, values})
@@ -119,7 +121,7 @@ inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const
                                          static_cast<std::uint32_t>(terms.size()), slack};
   queue->launch("comparison", internal::comparison_kernel, {static_cast<unsigned>(blocks), internal::kComparedThreads},
                 count, stretch, of, rows_of<Comparison>(parts));
-  queue->fetch(parts.address(), found.size() * sizeof(Comparison), found.data());
+  queue->fetch(parts.device_read(), found.size() * sizeof(Comparison), found.data());
   Comparison whole;
   for (const Comparison& part : found) whole.join(part);
   return whole;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <mutex>
 
 #include "kernels/cpu/loop.h"
 #include "kernels/cuda/device.h"
@@ -56,10 +58,6 @@ std::unique_ptr<Device> open(int ordinal, std::string* error) {
                    std::to_string(properties.minor) + ", expected 8.0 or later");
     return nullptr;
   }
-  if (properties.concurrentManagedAccess == 0) {
-    say(error, std::string(properties.name) + " cannot share memory with the host while it computes");
-    return nullptr;
-  }
   auto queue = std::make_unique<Queue>(ordinal, properties);
   if (!queue->open(error)) return nullptr;
   return queue;
@@ -92,6 +90,7 @@ Queue::~Queue() {
   upload_.reset();
   if (blas_ != nullptr) cublasDestroy(blas_);
   cudaFree(workspace_);
+  cudaFreeHost(landing_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
   cudaGetLastError();  // What a lost device says of its end concerns nobody.
 }
@@ -102,6 +101,7 @@ bool Queue::open(std::string* error) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     upload_ = std::make_unique<Upload>();
     upload_->open(*this);
+    check(cudaMallocHost(&landing_, kLandingBytes), "cudaMallocHost");
     check(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc of cuBLAS's workspace");
     check(cublasCreate(&blas_), "cublasCreate");
     check(cublasSetStream(blas_, stream_), "cublasSetStream");
@@ -120,22 +120,12 @@ void Queue::use() const { cudaSetDevice(ordinal_); }
 
 void* Queue::allocate(std::size_t bytes) {
   use();
-  // Managed memory would be lent beyond what the device has; the rest belongs to the training job.
-  std::size_t left = 0, total = 0;
-  if (cudaMemGetInfo(&left, &total) != cudaSuccess || bytes > left) {
-    cudaGetLastError();
-    return nullptr;
-  }
   void* memory = nullptr;
-  if (const cudaError_t status = cudaMallocManaged(&memory, bytes); status != cudaSuccess) {
-    if (status != cudaErrorMemoryAllocation) note(status, "cudaMallocManaged");
+  if (const cudaError_t status = cudaMalloc(&memory, bytes); status != cudaSuccess) {
+    if (status != cudaErrorMemoryAllocation) note(status, "cudaMalloc");
     cudaGetLastError();
     return nullptr;
   }
-  cudaMemLocation here{};
-  here.type = cudaMemLocationTypeDevice;
-  here.id = ordinal_;
-  cudaMemAdvise(memory, bytes, cudaMemAdviseSetPreferredLocation, here);
   return memory;
 }
 
@@ -145,16 +135,22 @@ void Queue::free(void* memory, std::size_t) noexcept {
 }
 
 void Queue::fetch(const void* from, std::size_t bytes, void* to) {
-  use();
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy to the host");
-  launched();
-  wait();
-}
-
-void Queue::put(const void* from, std::size_t bytes, Array& to) {
   if (bytes == 0) return;
   use();
-  check(cudaMemcpyAsync(to.address(), from, bytes, cudaMemcpyDefault, stream_), "copy to the device");
+  std::unique_lock lock(landing_mutex_, std::defer_lock);
+  const bool small = bytes <= kLandingBytes;
+  if (small) lock.lock();
+  check(cudaMemcpyAsync(small ? landing_ : to, from, bytes, cudaMemcpyDeviceToHost, stream_), "copy to the host");
+  launched();
+  wait();
+  if (small) std::memcpy(to, landing_, bytes);
+}
+
+// From the driver's own buffers: the call returns when `from` is read.
+void Queue::send(const void* from, std::size_t bytes, void* to) {
+  if (bytes == 0) return;
+  use();
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "copy to the device");
   launched();
 }
 
@@ -202,15 +198,13 @@ void Queue::check(cublasStatus_t status, const char* what) {
   fail((std::string(what) + ": " + cublasGetStatusString(status)).c_str());
 }
 
-Queue* queue_of(const Array& out) {
-  Device* const device = current_device();
-  if (device == nullptr || out.device() != device) return nullptr;
-  auto* const queue = dynamic_cast<Queue*>(device);
+Queue* current_queue() {
+  auto* const queue = dynamic_cast<Queue*>(current_device());
   if (queue != nullptr) queue->use();
   return queue;
 }
 
-// Without what it repeats. Row-major operands go through the driver's pinned buffers, which returns when x is read.
+// Without what it repeats.
 Array resident(Queue& queue, const Array& x) {
   if (x.device() == &queue) return x;
   View once{x.shape(), x.strides(), 0};
@@ -219,7 +213,7 @@ Array resident(Queue& queue, const Array& x) {
   const Array distinct = x.restride(once);
   Array copy = Array::uninitialized(once.sizes);
   if (distinct.contiguous()) {
-    queue.put(distinct.data(), static_cast<std::size_t>(distinct.count()) * sizeof(double), copy);
+    queue.send(distinct.data(), static_cast<std::size_t>(distinct.count()) * sizeof(double), copy.device_write());
   } else {
     cpu::map(copy, cpu::Copy{}, distinct);
   }

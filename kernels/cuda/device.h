@@ -1,7 +1,6 @@
-// CUDA devices: each a stream, a cuBLAS handle and managed memory, behind kernels/device.h. No CUDA type is named here.
+// CUDA devices: each a stream, a cuBLAS handle and memory, behind kernels/device.h. No CUDA type is named here.
 //
-// Arrays of a device's scope lie in managed memory that prefers the device. Operands in other memory are copied to it
-// for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes, 8 MiB for copies (upload.cuh)
+// Operands that were made outside of a device's scope are copied to it for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes, 8 MiB for copies (upload.cuh)
 // and the context (about 300 MiB).
 #pragma once
 

@@ -93,17 +93,18 @@ bool map(Queue& queue, bool add, Array& out, const F& f, const Arrays&... arrays
   for (int i = 0; i < kInputs; ++i) {
     in_views[i] = view_of(here[i]);
     views[i + 1] = &in_views[i];
-    in.data[i] = here[i].address();
+    in.data[i] = here[i].device_read();
   }
   Walk<kInputs + 1> walk;
   if (!plan(merged_dimensions<kInputs + 1>(out_view.sizes, views), walk)) return false;
-  bool pairs = kPairs<kInputs> && walk.rank == 1 && walk.strides[0][0] == 1 && aligned(out.address());
+  double* const to = out.device_write();
+  bool pairs = kPairs<kInputs> && walk.rank == 1 && walk.strides[0][0] == 1 && aligned(to);
   for (int i = 0; i < kInputs; ++i) {
     const std::int64_t stride = walk.strides[0][i + 1];
     pairs = pairs && (stride == 0 || (stride == 1 && aligned(in.data[i])));
   }
-  queue.launch("map", map_kernel<kInputs, F>, grid_for(n, pairs ? 2 * kThreads : kThreads), n, walk, pairs, add,
-               out.address(), in, f);
+  queue.launch("map", map_kernel<kInputs, F>, grid_for(n, pairs ? 2 * kThreads : kThreads), n, walk, pairs, add, to, in,
+               f);
   return true;
 }
 
@@ -228,7 +229,7 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
   if (out.count() == 0) return true;
   if (count(shape) == 0) {
     if (!accumulate) {
-      queue.launch("fill", fill_kernel<Constant>, grid_for(out.count()), out.count(), out.address(),
+      queue.launch("fill", fill_kernel<Constant>, grid_for(out.count()), out.count(), out.device_write(),
                    Constant{Combine::kStart});
     }
     return true;
@@ -241,7 +242,7 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
   for (int i = 0; i < kInputs; ++i) {
     in_views[i] = view_of(here[i]);
     views[i + 1] = &in_views[i];
-    reduction.in.data[i] = here[i].address();
+    reduction.in.data[i] = here[i].device_read();
   }
   std::vector<Dimension<kOperands>> kept, reduced;
   const auto dims = merged_dimensions<kOperands>(shape, views);
@@ -259,12 +260,12 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
   reduction.splits = std::max<std::int64_t>(1, std::min(wanted, useful));
   reduction.stretch = (reduction.terms + reduction.splits - 1) / reduction.splits;
   reduction.splits = (reduction.terms + reduction.stretch - 1) / reduction.stretch;
-  reduction.out = out.address();
+  reduction.out = out.device_write();
   reduction.accumulate = accumulate;
   Array partial;
   if (reduction.splits > 1) {
     partial = Array::uninitialized({reduction.splits, reduction.outputs});
-    reduction.partial = partial.address();
+    reduction.partial = partial.device_write();
   }
   const std::int64_t all = reduction.outputs * reduction.splits;
   if (teams) {
@@ -279,7 +280,7 @@ bool reduce(Queue& queue, Array& out, bool accumulate, const Shape& shape, const
       of_out.strides[d][0] = reduction.kept.strides[d][0];
     }
     queue.launch("combine", combine_kernel<Combine>, grid_for(reduction.outputs), reduction.outputs, reduction.splits,
-                 partial.address(), of_out, accumulate, out.address());
+                 static_cast<const double*>(reduction.partial), of_out, accumulate, reduction.out);
   }
   return true;
 }
@@ -338,83 +339,91 @@ struct Indicator {
   PLUMBLINE_HOST_DEVICE Totals<1> operator()(double x) const { return {{f(x) ? 1.0 : 0.0}}; }
 };
 
-// The queue for work that has no array as its result: that of its first operand.
-template <class... Arrays>
-Queue* queue_for(const Array& first, const Arrays&...) {
-  return queue_of(first);
+template <class F>
+void fill(Queue& queue, Array& out, const F& f) {
+  if (out.count() == 0) return;
+  queue.launch("fill", fill_kernel<F>, grid_for(out.count()), out.count(), out.device_write(), f);
+}
+
+// A product's elements of work; a term takes a fraction of what others' elements do.
+inline std::int64_t work_of_product(const Array& a, const Array& b) {
+  constexpr std::int64_t kTermsOfAnElement = 16;
+  return std::max(a.count() * b.shape().back(), b.count() * a.shape().end()[-2]) / kTermsOfAnElement;
 }
 
 }  // namespace internal
 
 template <class F, class... Arrays>
 void map(Array& out, const F& f, const Arrays&... inputs) {
-  if (Queue* const queue = queue_of(out); queue != nullptr && internal::map(*queue, false, out, f, inputs...)) return;
+  Queue* const queue = queue_for(out.count(), out, inputs...);
+  if (queue != nullptr && internal::map(*queue, false, out, f, inputs...)) return;
   cpu::map(out, f, inputs...);
 }
 
 template <class F, class... Arrays>
 void map_add(Array& out, const F& f, const Arrays&... inputs) {
-  if (Queue* const queue = queue_of(out); queue != nullptr && internal::map(*queue, true, out, f, inputs...)) return;
+  Queue* const queue = queue_for(out.count(), out, inputs...);
+  if (queue != nullptr && internal::map(*queue, true, out, f, inputs...)) return;
   cpu::map_add(out, f, inputs...);
 }
 
 template <class F, auto kWide, class... Arrays>
 void map_wide(Array& out, const Arrays&... inputs) {
-  Queue* const queue = queue_of(out);
+  Queue* const queue = queue_for(out.count(), out, inputs...);
   if (queue == nullptr) return cpu::map_wide<F, kWide>(out, inputs...);
   internal::map(*queue, false, out, scalar::Value<F>{}, inputs...);
 }
 
 template <class F>
 void fill(Array& out, const F& f) {
-  Queue* const queue = queue_of(out);
+  Queue* const queue = queue_for(out.count(), out);
   if (queue == nullptr) return cpu::fill(out, f);
-  if (out.count() == 0) return;
-  queue->launch("fill", internal::fill_kernel<F>, internal::grid_for(out.count()), out.count(), out.address(), f);
+  internal::fill(*queue, out, f);
 }
 
 inline void decode(Array& out, Format format, const void* bytes) {
-  Queue* const queue = queue_of(out);
+  Queue* const queue = queue_for(out.count(), out);
   if (queue == nullptr || traits(format).bytes == 0 || format == Format::kTf32) return cpu::decode(out, format, bytes);
-  queue->decode(format, bytes, out.count(), out.address());
+  queue->decode(format, bytes, out.count(), out.device_write());
 }
 
 inline void argsort(const Array& x, Array& order) {
-  Queue* const queue = queue_of(order);
+  Queue* const queue = queue_for(x.count(), order, x);
   if (queue == nullptr || !argsort(*queue, resident(*queue, x), order)) cpu::argsort(x, order);
 }
 
 // Sorted by falling keys -row, and at the end those of no row.
 inline void group(const Array& row, Array& start, Array& order) {
-  Queue* const queue = queue_of(order);
+  Queue* const queue = queue_for(row.count(), order, row);
+  if (queue == nullptr) return cpu::group(row, start, order);
   const double rows = static_cast<double>(start.count() - 1);
   Array keys = Array::uninitialized({1, row.count()});
   map(
       keys, [rows] PLUMBLINE_HOST_DEVICE(double r) { return r < 0 ? -rows : -r; }, row);
   Array sorted = order.reshape({1, order.count()});
-  if (queue == nullptr || !argsort(*queue, keys, sorted)) return cpu::group(row, start, order);
-  fill(start, internal::FirstOfRow{keys.address(), order.address(), row.count()});
+  if (!argsort(*queue, keys, sorted)) return cpu::group(row, start, order);
+  internal::fill(*queue, start, internal::FirstOfRow{keys.device_read(), order.device_read(), row.count()});
 }
 
 template <class Combine, class F, class... Arrays>
 void reduce(Array& out, bool accumulate, const Shape& shape, const F& f, const Arrays&... inputs) {
-  Queue* const queue = queue_of(out);
+  Queue* const queue = queue_for(plumbline::count(shape), out, inputs...);
   if (queue != nullptr && internal::reduce<Combine>(*queue, out, accumulate, shape, f, inputs...)) return;
   cpu::reduce<Combine>(out, accumulate, shape, f, inputs...);
 }
 
 inline Array placed(const Array& out, const Array& x) {
-  Queue* const queue = queue_of(out);
-  return queue == nullptr ? x : resident(*queue, x);
+  Queue* const queue = current_queue();
+  return queue == nullptr || out.device() != queue ? x : resident(*queue, x);
 }
 
 template <class Body, class... Arrays>
 void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body& body, const Arrays&... inputs) {
-  Queue* const queue = queue_of(out);
+  Queue* const queue = queue_for(rows * length, out, inputs...);
   if (queue == nullptr) return cpu::for_each_row(rows, length, out, body, inputs...);
   const Array here[] = {resident(*queue, inputs)...};
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    internal::launch_rows(*queue, rows, length, body, out.address(), static_cast<const double*>(here[I].address())...);
+    internal::launch_rows(*queue, rows, length, body, out.device_write(), here[I].device_read()...);
   }
   (std::make_index_sequence<sizeof...(Arrays)>{});
 }
@@ -428,12 +437,10 @@ void put_total(Queue& queue, Array& sums, const F& f, std::int64_t n, const Arra
   const Array here[] = {resident(queue, inputs)...};
   const Array parts = Array::uninitialized({chunks, Sums::kCount});
   [&]<std::size_t... I>(std::index_sequence<I...>) {
-    launch_rows(queue, chunks, kChunk, Chunk<F, Sums>{n, f}, parts.address(),
-                static_cast<const double*>(here[I].address())...);
+    launch_rows(queue, chunks, kChunk, Chunk<F, Sums>{n, f}, parts.device_write(), here[I].device_read()...);
   }
   (std::make_index_sequence<sizeof...(Arrays)>{});
-  launch_rows(queue, Sums::kCount, kChunk, OfChunks{chunks, Sums::kCount}, sums.address(),
-              static_cast<const double*>(parts.address()));
+  launch_rows(queue, Sums::kCount, kChunk, OfChunks{chunks, Sums::kCount}, sums.device_write(), parts.device_read());
 }
 
 }  // namespace internal
@@ -441,13 +448,13 @@ void put_total(Queue& queue, Array& sums, const F& f, std::int64_t n, const Arra
 template <class F, class... Arrays>
 auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   using Sums = decltype(cpu::total(f, n, inputs...));
-  Queue* const queue = internal::queue_for(inputs...);
+  Queue* const queue = queue_for_all(n, inputs...);
   if (queue == nullptr) return cpu::total(f, n, inputs...);
   Sums found{};
   if (n == 0) return found;
   Array sums = Array::uninitialized({Sums::kCount});
   internal::put_total<Sums>(*queue, sums, f, n, inputs...);
-  queue->fetch(sums.address(), sizeof found, &found);
+  queue->fetch(sums.device_read(), sizeof found, &found);
   return found;
 }
 
@@ -455,7 +462,7 @@ template <class F, class... Arrays>
 auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Arrays&... inputs) {
   using Found = decltype(cpu::totals(f, n, each, inputs...));
   using Sums = typename Found::value_type;
-  Queue* const queue = each.empty() ? nullptr : internal::queue_for(each.front(), inputs...);
+  Queue* const queue = each.empty() ? nullptr : queue_for_all(n, each.front(), inputs...);
   if (queue == nullptr) return cpu::totals(f, n, each, inputs...);
   Found found(each.size());
   if (n == 0) return found;
@@ -464,24 +471,24 @@ auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Ar
     Array one = sums.restride({{Sums::kCount}, {1}, static_cast<std::int64_t>(k) * Sums::kCount});
     internal::put_total<Sums>(*queue, one, f, n, each[k], inputs...);
   }
-  queue->fetch(sums.address(), each.size() * sizeof(Sums), found.data());
+  queue->fetch(sums.device_read(), each.size() * sizeof(Sums), found.data());
   return found;
 }
 
 template <class F>
 bool any(const F& f, const Array& x) {
-  if (queue_of(x) == nullptr) return cpu::any(f, x);
+  if (queue_for_all(x.count(), x) == nullptr) return cpu::any(f, x);
   return total(internal::Indicator<F>{f}, x.count(), x).of[0] != 0;
 }
 
 inline void matmul(const Array& a, const Array& b, Array& c, bool accumulate) {
-  Queue* const queue = queue_of(c);
+  Queue* const queue = queue_for(internal::work_of_product(a, b), c, a, b);
   if (queue == nullptr) return cpu::matmul(a, b, c, accumulate);
   matmul(*queue, a, b, c, accumulate);
 }
 
 inline double matmul_narrow(const Array& a, const Narrow& of_a, const Array& b, const Narrow& of_b, Array& c) {
-  Queue* const queue = queue_of(c);
+  Queue* const queue = queue_for(internal::work_of_product(a, b), c, a, b);
   if (queue == nullptr) return cpu::matmul_narrow(a, of_a, b, of_b, c);
   return matmul_narrow(*queue, a, of_a, b, of_b, c);
 }

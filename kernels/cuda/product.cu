@@ -82,11 +82,11 @@ void products(Queue& queue, const Contraction& of, const std::vector<Piece>& pie
         ++calls;
       const Batch of_call = calls == 1 ? Batch{batch.count, batch.a, batch.b, each}
                                        : Batch{calls, kPiece * of.a_strides.column, kPiece * of.b_strides.row, all};
-      gemm(queue, of, piece.length, a + piece.a, b + piece.b, partial.address() + p * all, of_call);
+      gemm(queue, of, piece.length, a + piece.a, b + piece.b, partial.device_write() + p * all, of_call);
       p += calls;
     }
     queue.launch("sum of products", add_pieces, internal::grid_for(all), batch.count, each, batch.c, count,
-                 accumulate || first > 0, partial.address(), c);
+                 accumulate || first > 0, partial.device_read(), c);
   }
 }
 
@@ -103,8 +103,8 @@ void matmul(Queue& queue, const Array& left, const Array& right, Array& c, bool 
   // The innermost dimension of the batch is cuBLAS's; the others are walked here.
   for_each_run<3>(of.kept, 0, of.products, [&](std::int64_t n, const std::array<std::int64_t, 3>& at) {
     const auto& step = of.kept.back().strides;
-    products(queue, of, pieces, {n, step[1], step[2], n == 1 ? of.m * of.n : step[0]}, of.a.address() + at[1],
-             of.b.address() + at[2], c.address() + at[0], accumulate);
+    products(queue, of, pieces, {n, step[1], step[2], n == 1 ? of.m * of.n : step[0]}, of.a.device_read() + at[1],
+             of.b.device_read() + at[2], c.device_write() + at[0], accumulate);
   });
 }
 
@@ -130,7 +130,7 @@ Array narrowed(Queue& queue, const Array& x, const Narrow& of) {
   const std::int64_t span = span_of(x);
   if (span > 2 * x.count()) return {};
   const Array result = memory_of<std::uint16_t>(static_cast<std::size_t>(span));
-  queue.launch("bf16", narrow_kernel, internal::grid_for(span), span, static_cast<const double*>(x.address()), of,
+  queue.launch("bf16", narrow_kernel, internal::grid_for(span), span, x.device_read(), of,
                rows_of<std::uint16_t>(result));
   return result;
 }
@@ -158,7 +158,7 @@ double matmul_narrow(Queue& queue, const Array& left, const Narrow& of_left, con
     queue.launched();
   });
   queue.launch("widen", widen_kernel, internal::grid_for(c.count()), c.count(),
-               static_cast<const float*>(rows_of<float>(sums)), c.address());
+               static_cast<const float*>(rows_of<float>(sums)), c.device_write());
   return kNarrowError;
 }
 

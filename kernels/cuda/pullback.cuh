@@ -136,6 +136,16 @@ __global__ void __launch_bounds__(kChainThreads, 4) pullback_kernel(std::int64_t
   }
 }
 
+inline bool any_away(const PulledFunctional& functional) {
+  const auto away = [](const Array& x) { return x.away(); };
+  const auto into_away = [](const PulledFunctional::Target& into) { return into.cotangent.away(); };
+  return std::ranges::any_of(functional.seeds, away) || std::ranges::any_of(functional.shown, away) ||
+         std::ranges::any_of(functional.into, into_away);
+}
+inline bool away(const Pullback& pullback) {
+  return std::ranges::any_of(pullback.sources, [](const Array& x) { return x.away(); });
+}
+
 // False: it does not fit a block's shared memory.
 inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFunctional& functional, std::int64_t count,
                       PulledBack* pulled) {
@@ -143,8 +153,8 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
   const auto step_count = static_cast<std::uint32_t>(steps.size());
   std::uint32_t cotangents = step_count, sums = 0;
   std::vector<Array> held;
-  const auto address = [&](const Array& x) -> double* {
-    return x ? held.emplace_back(resident(queue, x)).address() : nullptr;
+  const auto address = [&](const Array& x) -> const double* {
+    return x ? held.emplace_back(resident(queue, x)).device_read() : nullptr;
   };
 
   std::vector<DevicePulledStep> step_rows;
@@ -159,8 +169,8 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
                          functional.own_by_chance,
                          kNone,
                          kNone};
-    if (functional.shown[s] && functional.shown[s].address() != functional.seeds[s].address())
-      row.shown = functional.shown[s].address();
+    if (functional.shown[s] && !functional.shown[s].same_place(functional.seeds[s]))
+      row.shown = functional.shown[s].device_write();
     const auto place = [&](bool asked, bool by_chance) {
       if (!asked || !functional.reached[pullback.sources.size() + s]) return kNone;
       const std::uint32_t at = sums;
@@ -177,7 +187,7 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
     const PulledFunctional::Target& into = functional.into[i];
     const bool flat = x.shape().size() < 2;
     source_rows.push_back({address(x), flat ? 0 : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
-                           into.cotangent ? into.cotangent.address() : nullptr, into.asked ? cotangents++ : kNone,
+                           into.cotangent ? into.cotangent.device_write() : nullptr, into.asked ? cotangents++ : kNone,
                            into.add, pullback.one(i)});
   }
   const std::uint32_t columns = cotangents - step_count + sums;
@@ -194,13 +204,13 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
   queue.check(cudaFuncSetAttribute(pullback_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(kChainShared)),
               "shared memory of a pullback");
-  queue.launch(
-      "pullback", pullback_kernel, grid, count,
-      DevicePullback{rows_of<DevicePulledStep>(step_table), rows_of<DevicePulledSource>(source_table),
-                     partial.address(), step_count, static_cast<std::uint32_t>(source_rows.size()), cotangents, sums});
-  cuda::reduce<scalar::Sum>(total, false, partial.shape(), Copy{}, partial);
+  queue.launch("pullback", pullback_kernel, grid, count,
+               DevicePullback{rows_of<DevicePulledStep>(step_table), rows_of<DevicePulledSource>(source_table),
+                              partial.device_write(), step_count, static_cast<std::uint32_t>(source_rows.size()),
+                              cotangents, sums});
+  cuda::reduce<scalar::Sum>(total, false, partial.shape(), Copy{}, partial);  // `partial` is away.
   std::vector<double> found(columns);
-  queue.fetch(total.address(), columns * sizeof(double), found.data());
+  queue.fetch(total.device_read(), columns * sizeof(double), found.data());
 
   const double* const of_steps = found.data() + (cotangents - step_count);
   for (std::size_t s = 0; s < steps.size(); ++s) {
@@ -222,9 +232,11 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
 
 inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
                                          std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
-  auto* const queue = dynamic_cast<Queue*>(current_device());
-  if (queue == nullptr) return cpu::pull_back(pullback, functionals, errors, begin, count);
-  queue->use();
+  Queue* const queue = current_queue();
+  const std::size_t work = pullback.steps.size() * functionals.size();
+  if (queue == nullptr || (internal::work_of_chain(count, work) <= queue->host_work() && !internal::away(pullback) &&
+                           std::ranges::none_of(functionals, internal::any_away)))
+    return cpu::pull_back(pullback, functionals, errors, begin, count);
   std::vector<PulledBack> pulled(functionals.size());
   for (std::size_t p = 0; p < functionals.size(); ++p) {
     pulled[p].steps.resize(pullback.steps.size());

@@ -32,12 +32,12 @@ class Queue final : public Device {
   void* allocate(std::size_t bytes) override;
   void free(void* memory, std::size_t bytes) noexcept override;
   void fetch(const void* from, std::size_t bytes, void* to) override;
+  void send(const void* from, std::size_t bytes, void* to) override;
   std::optional<DeviceError> take_error() override;
   const Operations& operations() const override;
 
   cudaStream_t stream() const { return stream_; }
   cublasHandle_t blas() const { return blas_; }
-  void put(const void* from, std::size_t bytes, Array& to);  // Row-major, as `to` is; `from` may go on its return.
   void decode(Format format, const void* bytes, std::int64_t count, double* out);  // upload.cuh
 
   // Puts a kernel there; `what` names it where it cannot be launched.
@@ -68,16 +68,36 @@ class Queue final : public Device {
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;
+  // Pinned: what is small lands there, where the driver need not copy it piece by piece.
+  static constexpr std::size_t kLandingBytes = std::size_t{512} << 10;
+  void* landing_ = nullptr;
+  std::mutex landing_mutex_;
   std::unique_ptr<Upload> upload_;
   std::mutex mutex_;
   std::optional<DeviceError> error_;
 };
 
-// Where work whose result is `out` runs: the calling thread's device if that is a CUDA device and `out` lies in its
-// memory; null: on the host.
-Queue* queue_of(const Array& out);
+// The calling thread's device, if that is a CUDA device; null: the host.
+Queue* current_queue();
 
-// x, or a copy of it in the memory of `queue`.
+// Where work on so many elements runs, whose result is `out`: the calling thread's device if `out` may lie in its
+// memory. Null: on the host, as what is small does where the host holds all of it.
+template <class... Arrays>
+Queue* queue_for(std::int64_t elements, const Array& out, const Arrays&... inputs) {
+  Queue* const queue = current_queue();
+  if (queue == nullptr || out.device() != queue) return nullptr;
+  return elements > queue->host_work() || out.away() || (... || inputs.away()) ? queue : nullptr;
+}
+
+// The same of work that has no array as its result.
+template <class... Arrays>
+Queue* queue_for_all(std::int64_t elements, const Arrays&... inputs) {
+  Queue* const queue = current_queue();
+  if (queue == nullptr || (... && (inputs.device() != queue))) return nullptr;
+  return elements > queue->host_work() || (... || inputs.away()) ? queue : nullptr;
+}
+
+// x, or a copy of what lies in other memory, that `queue` can read.
 Array resident(Queue& queue, const Array& x);
 
 }  // namespace plumbline::cuda

@@ -56,7 +56,7 @@ void sort(Queue& queue, std::int64_t n, int bits, const Key* from, Key* to, cons
   };
   by_cub(nullptr);
   const Array memory = memory_of<char>(bytes);
-  by_cub(memory.address());
+  by_cub(memory.device_write());
   queue.launched();
 }
 
@@ -69,8 +69,8 @@ bool argsort(Queue& queue, const Array& x, Array& order) {
   const auto room = static_cast<std::size_t>(n);
   const Array keys = memory_of<std::uint64_t>(room), sorted_keys = memory_of<std::uint64_t>(room);
   Array places = memory_of<std::uint32_t>(room), sorted = memory_of<std::uint32_t>(room);
-  queue.launch("keys", key_kernel, grid_for(n), n, static_cast<const double*>(x.address()),
-               rows_of<std::uint64_t>(keys), rows_of<std::uint32_t>(places));
+  queue.launch("keys", key_kernel, grid_for(n), n, x.device_read(), rows_of<std::uint64_t>(keys),
+               rows_of<std::uint32_t>(places));
   sort(queue, n, 64, rows_of<std::uint64_t>(keys), rows_of<std::uint64_t>(sorted_keys), rows_of<std::uint32_t>(places),
        rows_of<std::uint32_t>(sorted));
   if (lines > 1) {  // All elements by value; now by line, each line's staying in order.
@@ -81,7 +81,7 @@ bool argsort(Queue& queue, const Array& x, Array& order) {
          rows_of<std::uint32_t>(sorted_keys), rows_of<std::uint32_t>(places), rows_of<std::uint32_t>(sorted));
   }
   queue.launch("order", order_kernel, grid_for(order.count()), order.count(), length, order.shape()[1],
-               static_cast<const std::uint32_t*>(rows_of<std::uint32_t>(sorted)), order.address());
+               static_cast<const std::uint32_t*>(rows_of<std::uint32_t>(sorted)), order.device_write());
   return true;
 }
 

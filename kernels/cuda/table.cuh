@@ -16,13 +16,17 @@ Array memory_of(std::size_t rows) {
 template <class Row>
 Array table_of(Queue& queue, const std::vector<Row>& rows) {
   Array memory = memory_of<Row>(rows.size());
-  queue.put(rows.data(), rows.size() * sizeof(Row), memory);
+  queue.send(rows.data(), rows.size() * sizeof(Row), memory.device_write());
   return memory;
 }
 template <class Row>
 Row* rows_of(const Array& table) {
-  return reinterpret_cast<Row*>(table.address());
+  return reinterpret_cast<Row*>(table.device_write());
 }
+
+namespace internal {
+inline bool away(const ChainInput& of) { return of.values.away() || of.radii.values.away(); }
+}  // namespace internal
 
 // Operands in the device's memory, held until the work that reads them is in the queue: memory that is given up serves
 // later work alone.
@@ -39,7 +43,7 @@ class Residents {
   const double* radii(const ChainInput& of) { return of.radii ? keep(of.radii.values) : nullptr; }
 
  private:
-  const double* keep(const Array& x) { return held_.emplace_back(resident(queue_, x)).address(); }
+  const double* keep(const Array& x) { return held_.emplace_back(resident(queue_, x)).device_read(); }
 
   Queue& queue_;
   std::vector<Array> held_;

@@ -13,6 +13,9 @@ using absl::StrCat;
 
 namespace {
 
+// Elements that a processor passes through in the time of a launch and half a wait, some 10 microseconds.
+constexpr std::int64_t kHostWork = 4096;
+
 constexpr char kLibrary[] = "libplumbline_cuda.so";
 
 struct Module {
@@ -91,6 +94,7 @@ absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index) {
   std::string error;
   std::unique_ptr<Device> device(loaded.open(index, &error));
   if (device == nullptr) return absl::UnavailableError(StrCat("cuda:", index, ": ", error));
+  device->set_host_work(kHostWork);
   return device;
 }
 

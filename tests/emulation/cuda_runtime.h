@@ -3,9 +3,10 @@
 // meanings are those of the CUDA runtime API and the CUDA C++ Programming Guide.
 //
 // It is stricter than a device. What is put into a stream waits there until somebody waits for it, so that a result
-// read too early is not there yet. Fresh memory holds NaN, and what lies before and after it is looked at when it is
-// freed. Threads that wait at different barriers, or for one that has ended, are told. It says nothing of nvcc's code,
-// of races between blocks (which run one after the other), or of speed.
+// read too early is not there yet. Fresh memory holds NaN, what lies before and after it is looked at when it is freed,
+// and a host that touches it in place ends there (memory.h). Threads that wait at different barriers, or for one that
+// has ended, are told. It says nothing of nvcc's code, of races between blocks (which run one after the other), or of
+// speed.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "tests/emulation/block.h"
+#include "tests/emulation/counts.h"
 
 #define __host__
 #define __device__
@@ -28,16 +30,10 @@ constexpr cudaError_t cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemor
 using cudaStream_t = emulation::Stream*;
 using cudaEvent_t = emulation::Event*;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
-enum cudaMemoryAdvise { cudaMemAdviseSetPreferredLocation = 3 };
-enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaIpcMemLazyEnablePeerAccess = 1;
 constexpr unsigned long long cudaEnableDefault = 0;
-struct cudaMemLocation {
-  cudaMemLocationType type;
-  int id;
-};
 struct cudaIpcMemHandle_t {
   char reserved[64];
 };
@@ -47,7 +43,7 @@ struct cudaDeviceProp {
     char bytes[16];
   } uuid;
   std::size_t totalGlobalMem;
-  int major, minor, concurrentManagedAccess;
+  int major, minor;
 };
 
 cudaError_t cudaRuntimeGetVersion(int* version);
@@ -59,7 +55,6 @@ const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
-cudaError_t cudaMallocManaged(void** memory, std::size_t bytes);
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes);
 template <class T>
 cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
@@ -68,7 +63,6 @@ cudaError_t cudaMalloc(T** memory, std::size_t bytes) {
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemGetInfo(std::size_t* left, std::size_t* total);
-cudaError_t cudaMemAdvise(const void* memory, std::size_t bytes, cudaMemoryAdvise advice, cudaMemLocation location);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
 
@@ -103,6 +97,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   const emulation::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
   if (!emulation::legal(launch)) return cudaErrorInvalidValue;
+  emulation::count(emulation::Kind::kLaunch);
   emulation::put(config->stream, [launch, kernel, held = std::tuple<Parameters...>(arguments...)] {
     emulation::run(launch, [&] { std::apply(kernel, held); });
   });
@@ -127,6 +122,13 @@ T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
   return emulation::exchange(mask, value, emulation::lane() ^ bits);
+}
+inline int __any_sync(unsigned mask, int predicate) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    const int other = __shfl_xor_sync(mask, predicate, bits);
+    predicate = predicate != 0 || other != 0 ? 1 : 0;
+  }
+  return predicate;
 }
 inline void __syncwarp() { emulation::wait_for_warp(); }
 inline void __syncthreads() { emulation::wait_for_block(); }

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "sanitizer/asan_interface.h"
+#include "tests/emulation/counts.h"
 #include "tests/emulation/cuda_runtime.h"
+#include "tests/emulation/memory.h"
 
 namespace emulation {
 
@@ -53,8 +55,15 @@ void run_until(Stream& stream, std::uint64_t place) {
     const std::function<void()> work = std::move(stream.waiting.front());
     stream.waiting.pop_front();
     ++stream.done;
-    work();
+    touch(work);
   }
+}
+
+// By the host, which is told where there is something to wait for.
+void wait_for(Stream& stream, std::uint64_t place) {
+  const std::lock_guard lock(mutex);
+  if (stream.done < place) count(Kind::kWait);
+  run_until(stream, place);
 }
 
 cudaError_t allocate(void** memory, std::size_t bytes, int where) {
@@ -62,11 +71,15 @@ cudaError_t allocate(void** memory, std::size_t bytes, int where) {
   std::size_t left = 0, total = 0;
   cudaMemGetInfo(&left, &total);
   if (where >= 0 && bytes > left) return failed(cudaErrorMemoryAllocation);
-  const auto aligned = std::align_val_t{kGuardBytes};
-  auto* const raw = static_cast<unsigned char*>(::operator new(bytes + 2 * kGuardBytes, aligned));
-  std::memset(raw, kGuard, kGuardBytes);
-  std::memset(raw + kGuardBytes, kFresh, bytes);
-  std::memset(raw + kGuardBytes + bytes, kGuard, kGuardBytes);
+  count(Kind::kAllocation);
+  const std::size_t all = bytes + 2 * kGuardBytes;
+  auto* const raw = static_cast<unsigned char*>(where >= 0 ? take_pages(all) : ::operator new(all));
+  if (raw == nullptr) return failed(cudaErrorMemoryAllocation);
+  touch([=] {
+    std::memset(raw, kGuard, kGuardBytes);
+    std::memset(raw + kGuardBytes, kFresh, bytes);
+    std::memset(raw + kGuardBytes + bytes, kGuard, kGuardBytes);
+  });
   ASAN_POISON_MEMORY_REGION(raw, kGuardBytes);  // What is read there is told, too, by those builds.
   ASAN_POISON_MEMORY_REGION(raw + kGuardBytes + bytes, kGuardBytes);
   *memory = raw + kGuardBytes;
@@ -107,7 +120,7 @@ cudaError_t cudaDriverGetVersion(int* version) { return *version = kVersion, cud
 cudaError_t cudaGetDeviceCount(int* count) { return *count = kDevices, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
   if (ordinal < 0 || ordinal >= kDevices) return failed(cudaErrorInvalidDevice);
-  *properties = {"emulated device", {{static_cast<char>(ordinal)}}, kTotalBytes, 9, 0, 1};
+  *properties = {"emulated device", {{static_cast<char>(ordinal)}}, kTotalBytes, 9, 0};
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int ordinal) {
@@ -132,7 +145,6 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return allocate(memory, bytes, device); }
-cudaError_t cudaMallocManaged(void** memory, std::size_t bytes) { return allocate(memory, bytes, device); }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return allocate(memory, bytes, -1); }
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
@@ -141,12 +153,17 @@ cudaError_t cudaFree(void* memory) {
   const auto found = allocations.find(memory);
   if (found == allocations.end()) return failed(cudaErrorInvalidValue);
   auto* const begin = static_cast<unsigned char*>(memory);
-  if (!intact(begin - kGuardBytes) || !intact(begin + found->second.bytes)) {
-    std::fprintf(stderr, "emulated device: something was written beside memory of %zu bytes\n", found->second.bytes);
+  const auto [bytes, where] = found->second;
+  touch([begin, bytes = bytes] {
+    if (intact(begin - kGuardBytes) && intact(begin + bytes)) return;
+    std::fprintf(stderr, "emulated device: something was written beside memory of %zu bytes\n", bytes);
     std::abort();
-  }
+  });
   allocations.erase(found);
-  ::operator delete (begin - kGuardBytes, std::align_val_t{kGuardBytes});
+  if (where >= 0)
+    give_pages(begin - kGuardBytes, bytes + 2 * kGuardBytes);
+  else
+    ::operator delete(begin - kGuardBytes);
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
@@ -157,11 +174,12 @@ cudaError_t cudaMemGetInfo(std::size_t* left, std::size_t* total) {
     if (allocation.device == device) *left -= allocation.bytes;
   return cudaSuccess;
 }
-cudaError_t cudaMemAdvise(const void*, std::size_t, cudaMemoryAdvise, cudaMemLocation) { return cudaSuccess; }
 
 // Memory that the driver does not know is read before the call returns, and written only when all that comes before
 // has run ("API synchronization behavior").
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kind == cudaMemcpyHostToDevice) count(Kind::kSend);
+  if (kind == cudaMemcpyDeviceToHost) count(Kind::kFetch);
   if (!known(from)) {
     const std::shared_ptr<char[]> staged(new char[bytes]);
     std::memcpy(staged.get(), from, bytes);
@@ -189,8 +207,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  run_until(*stream, stream->put);
+  wait_for(*stream, stream->put);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -210,8 +227,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(mutex);
-  if (event->stream != nullptr) run_until(*event->stream, event->place);
+  if (event->stream != nullptr) wait_for(*event->stream, event->place);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float*, cudaEvent_t, cudaEvent_t) { return failed(cudaErrorNotSupported); }

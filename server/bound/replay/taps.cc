@@ -121,7 +121,7 @@ bool bitwise_equal(const LeafValue& a, const LeafValue& b) {
 }
 
 bool bitwise_equal(const Array& a, const Array& b) {
-  return a.count() == b.count() && (a.address() == b.address() || count_differing(a, b) == 0);
+  return a.count() == b.count() && (a.same_place(b) || count_differing(a, b) == 0);
 }
 
 }  // namespace plumbline

@@ -59,7 +59,7 @@ class Unpooled : public MemoryResource {
   Device& device_;
 };
 
-// Kept for reuse: allocation of managed memory is slow.
+// Kept for reuse: allocation is slow.
 class Kept : public MemoryResource {
  public:
   explicit Kept(Device& device) : device_(device) {}
