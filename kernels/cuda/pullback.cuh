@@ -146,18 +146,28 @@ inline bool away(const Pullback& pullback) {
   return std::ranges::any_of(pullback.sources, [](const Array& x) { return x.away(); });
 }
 
-// False: it does not fit a block's shared memory.
-inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFunctional& functional, std::int64_t count,
-                      PulledBack* pulled) {
-  const std::vector<Chain::Step>& steps = pullback.chain.steps();
-  const auto step_count = static_cast<std::uint32_t>(steps.size());
-  std::uint32_t cotangents = step_count, sums = 0;
+// What is asked of one functional, as the kernel reads it, and the operands that it points to.
+struct DevicePulled {
+  std::vector<DevicePulledStep> steps;
+  std::vector<DevicePulledSource> sources;
   std::vector<Array> held;
-  const auto address = [&](const Array& x) -> const double* {
-    return x ? held.emplace_back(resident(queue, x)).device_read() : nullptr;
-  };
+  std::uint32_t cotangents = 0, sums = 0;
 
-  std::vector<DevicePulledStep> step_rows;
+  std::int64_t columns() const { return cotangents - steps.size() + sums; }
+  std::size_t shared(int threads) const {
+    return (2 * steps.size() + static_cast<std::size_t>(columns())) * static_cast<std::size_t>(threads) *
+           sizeof(double);
+  }
+  bool fits() const { return shared(32) <= kChainShared; }
+};
+
+inline DevicePulled pulled_of(Queue& queue, const Pullback& pullback, const PulledFunctional& functional) {
+  const std::vector<Chain::Step>& steps = pullback.chain.steps();
+  DevicePulled pulled;
+  pulled.cotangents = static_cast<std::uint32_t>(steps.size());
+  const auto address = [&](const Array& x) -> const double* {
+    return x ? pulled.held.emplace_back(resident(queue, x)).device_read() : nullptr;
+  };
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const Pullback::Step& rounded = pullback.steps[s];
     DevicePulledStep row{steps[s],
@@ -173,59 +183,63 @@ inline bool pull_back(Queue& queue, const Pullback& pullback, const PulledFuncti
       row.shown = functional.shown[s].device_write();
     const auto place = [&](bool asked, bool by_chance) {
       if (!asked || !functional.reached[pullback.sources.size() + s]) return kNone;
-      const std::uint32_t at = sums;
-      sums += by_chance ? 4 : 1;
+      const std::uint32_t at = pulled.sums;
+      pulled.sums += by_chance ? 4 : 1;
       return at;
     };
     row.of_target = place(functional.of_target && !rounded.target.none(), true);
     row.of_own = place(!rounded.own.none(), functional.own_by_chance);
-    step_rows.push_back(row);
+    pulled.steps.push_back(row);
   }
-  std::vector<DevicePulledSource> source_rows;
   for (std::size_t i = 0; i < pullback.sources.size(); ++i) {
     const Array& x = pullback.sources[i];
     const PulledFunctional::Target& into = functional.into[i];
     const bool flat = x.shape().size() < 2;
-    source_rows.push_back({address(x), flat ? 0 : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
-                           into.cotangent ? into.cotangent.device_write() : nullptr, into.asked ? cotangents++ : kNone,
-                           into.add, pullback.one(i)});
+    pulled.sources.push_back({address(x), flat ? 0 : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
+                              into.cotangent ? into.cotangent.device_write() : nullptr,
+                              into.asked ? pulled.cotangents++ : kNone, into.add, pullback.one(i)});
   }
-  const std::uint32_t columns = cotangents - step_count + sums;
-  int threads = kChainThreads;
-  const auto shared = [&] { return (2 * step_count + columns) * static_cast<std::size_t>(threads) * sizeof(double); };
-  while (threads > 32 && shared() > kChainShared) threads /= 2;
-  if (shared() > kChainShared) return false;
-  const Grid grid{static_cast<unsigned>(std::clamp<std::int64_t>((count + threads - 1) / threads, 1, kPulledBlocks)),
-                  static_cast<unsigned>(threads), shared()};
+  return pulled;
+}
 
-  const Array step_table = table_of(queue, step_rows), source_table = table_of(queue, source_rows);
-  const Array partial = Array::uninitialized({grid.blocks.x, columns});
-  Array total = Array::uninitialized({1, columns});
+// total [1, columns], without waiting for it.
+inline void put_pulled(Queue& queue, const DevicePulled& pulled, std::int64_t count, Array& total) {
+  int threads = kChainThreads;
+  while (pulled.shared(threads) > kChainShared) threads /= 2;
+  const Grid grid{static_cast<unsigned>(std::clamp<std::int64_t>((count + threads - 1) / threads, 1, kPulledBlocks)),
+                  static_cast<unsigned>(threads), pulled.shared(threads)};
+  const Array step_table = table_of(queue, pulled.steps), source_table = table_of(queue, pulled.sources);
+  const Array partial = Array::uninitialized({grid.blocks.x, pulled.columns()});
   queue.check(cudaFuncSetAttribute(pullback_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(kChainShared)),
               "shared memory of a pullback");
   queue.launch("pullback", pullback_kernel, grid, count,
                DevicePullback{rows_of<DevicePulledStep>(step_table), rows_of<DevicePulledSource>(source_table),
-                              partial.device_write(), step_count, static_cast<std::uint32_t>(source_rows.size()),
-                              cotangents, sums});
+                              partial.device_write(), static_cast<std::uint32_t>(pulled.steps.size()),
+                              static_cast<std::uint32_t>(pulled.sources.size()), pulled.cotangents, pulled.sums});
   cuda::reduce<scalar::Sum>(total, false, partial.shape(), Copy{}, partial);  // `partial` is away.
-  std::vector<double> found(columns);
-  queue.fetch(total.device_read(), columns * sizeof(double), found.data());
+}
 
-  const double* const of_steps = found.data() + (cotangents - step_count);
-  for (std::size_t s = 0; s < steps.size(); ++s) {
+// From its columns.
+inline PulledBack pulled_back(const DevicePulled& pulled, const PulledFunctional& functional, const double* found) {
+  PulledBack result;
+  result.steps.resize(pulled.steps.size());
+  result.sources.resize(pulled.sources.size());
+  const std::size_t step_count = pulled.steps.size();
+  const double* const of_steps = found + (pulled.cotangents - step_count);
+  for (std::size_t s = 0; s < step_count; ++s) {
     const auto charge = [&](std::uint32_t at, bool by_chance, Charge* into) {
       if (at == kNone) return;
       into->whole = of_steps[at] * (1 + 0x1p-20);  // Above the rounding of its additions.
       if (by_chance) into->noise = {of_steps[at + 1], of_steps[at + 2], of_steps[at + 3]};
     };
-    charge(step_rows[s].of_target, true, &pulled->steps[s].target);
-    charge(step_rows[s].of_own, functional.own_by_chance, &pulled->steps[s].own);
+    charge(pulled.steps[s].of_target, true, &result.steps[s].target);
+    charge(pulled.steps[s].of_own, functional.own_by_chance, &result.steps[s].own);
   }
-  for (std::size_t i = 0; i < source_rows.size(); ++i)
-    if (source_rows[i].one && source_rows[i].cotangent != kNone)
-      pulled->sources[i] = found[source_rows[i].cotangent - step_count];
-  return true;
+  for (std::size_t i = 0; i < pulled.sources.size(); ++i)
+    if (pulled.sources[i].one && pulled.sources[i].cotangent != kNone)
+      result.sources[i] = found[pulled.sources[i].cotangent - step_count];
+  return result;
 }
 
 }  // namespace internal
@@ -237,12 +251,31 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   if (queue == nullptr || (internal::work_of_chain(count, work) <= queue->host_work() && !internal::away(pullback) &&
                            std::ranges::none_of(functionals, internal::any_away)))
     return cpu::pull_back(pullback, functionals, errors, begin, count);
-  std::vector<PulledBack> pulled(functionals.size());
+  std::vector<internal::DevicePulled> asked;
+  std::int64_t columns = 0;
+  for (const PulledFunctional& functional : functionals) {
+    asked.push_back(internal::pulled_of(*queue, pullback, functional));
+    if (asked.back().fits()) columns += asked.back().columns();
+  }
+  const Array totals = Array::uninitialized({columns});  // All functionals', fetched together.
+  std::int64_t at = 0;
+  for (const internal::DevicePulled& one : asked) {
+    if (!one.fits()) continue;
+    Array total = totals.restride({{1, one.columns()}, {one.columns(), 1}, at});
+    internal::put_pulled(*queue, one, count, total);
+    at += one.columns();
+  }
+  std::vector<double> found(static_cast<std::size_t>(columns));
+  if (columns > 0) queue->fetch(totals.device_read(), found.size() * sizeof(double), found.data());
+  std::vector<PulledBack> pulled;
+  at = 0;
   for (std::size_t p = 0; p < functionals.size(); ++p) {
-    pulled[p].steps.resize(pullback.steps.size());
-    pulled[p].sources.resize(pullback.sources.size());
-    if (!internal::pull_back(*queue, pullback, functionals[p], count, &pulled[p]))
-      pulled[p] = cpu::pull_back(pullback, functionals.subspan(p, 1), errors, begin, count).front();
+    if (asked[p].fits()) {
+      pulled.push_back(internal::pulled_back(asked[p], functionals[p], found.data() + at));
+      at += asked[p].columns();
+    } else {
+      pulled.push_back(cpu::pull_back(pullback, functionals.subspan(p, 1), errors, begin, count).front());
+    }
   }
   return pulled;
 }
