@@ -274,8 +274,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         BlockTarget& target = targets[sources + s];
         target = {functional.shown[s] ? functional.shown[s].address() + first : cotangents + blocks(sources + s),
                   static_cast<bool>(functional.seeds[s])};
-        if (target.add && functional.reached[sources + s] &&
-            !functional.seeds[s].same_place(functional.shown[s]))
+        if (target.add && functional.reached[sources + s] && !functional.seeds[s].same_place(functional.shown[s]))
           std::copy_n(functional.seeds[s].data() + first, n, target.out);
       }
       for (std::size_t s = steps.size(); s-- > 0;) {

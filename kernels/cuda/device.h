@@ -1,7 +1,7 @@
 // CUDA devices: each a stream, a cuBLAS handle and memory, behind kernels/device.h. No CUDA type is named here.
 //
-// Operands that were made outside of a device's scope are copied to it for every use. Beside what its MemoryResource hands out a device takes kWorkspaceBytes, 8 MiB for copies (upload.cuh)
-// and the context (about 300 MiB).
+// Operands that were made outside of a device's scope are copied to it for every use. Beside what its MemoryResource
+// hands out a device takes kWorkspaceBytes, 8 MiB for copies (upload.cuh) and the context (about 300 MiB).
 #pragma once
 
 #include <memory>

@@ -74,12 +74,44 @@ def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:
         plumbline.watch(model, optimizer, daemon.address, job="large", every=1) as audit,
     ):
         with audit.step():
-            model(torch.randn(2, 1024)).square().mean().backward()
+            model(torch.randn(64, 1024)).square().mean().backward()
             optimizer.step()
         assert audit.flush(60)
         assert not audit.errors()
         (verdict,) = audit.verdicts()
     assert (verdict.verdict, verdict.message.backend) == ("TYPE_I", "cpu")
+
+
+def counted(model: nn.Module, batch: torch.Tensor, path: Path) -> dict[str, int]:
+    """What the daemon asks of its device while it starts and audits a step (tests/emulation/counts.h)."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLUMBLINE_EMULATION_COUNTS", str(path))
+        with (
+            running("--workers=cuda:0", "--gpu-memory-limit=4GiB") as daemon,
+            plumbline.watch(model, optimizer, daemon.address, job="counted", every=1) as audit,
+        ):
+            with audit.step():
+                model(batch).square().mean().backward()
+                optimizer.step()
+            assert audit.flush(120)
+            assert not audit.errors()
+            assert [verdict.verdict for verdict in audit.verdicts()] == ["TYPE_I"]
+    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith(" ")]
+    return {kind: int(number) for kind, number in lines}
+
+
+def test_a_step_of_tiny_tensors_launches_nothing(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(12, 16), nn.SiLU(), nn.LayerNorm(16), nn.Linear(16, 8), nn.Softmax(-1))
+    found = counted(model, torch.randn(8, 12), tmp_path / "counts")
+    assert (found["launches"], found["waits"], found["fetches"], found["sends"]) == (0, 0, 0, 0)
+
+
+def test_a_step_waits_for_its_device_a_few_times_an_operation(tmp_path: Path) -> None:
+    """As often as numbers decide what is done next; each wait leaves the device idle for some microseconds."""
+    layers = [layer for _ in range(8) for layer in (nn.Linear(96, 96), nn.GELU())]
+    found = counted(nn.Sequential(*layers), torch.randn(96, 96), tmp_path / "counts")
+    assert 0 < found["waits"] <= 45 * len(layers)
 
 
 def test_an_emulated_device_that_is_not_there_is_refused() -> None:
