@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -38,6 +39,28 @@ struct Attributes {
 void run_in_long_slices(int nice) {
   const Attributes attributes{sizeof(Attributes), SCHED_OTHER, 0, nice, 0, kSliceNs, 0, 0};
   if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) setpriority(PRIO_PROCESS, 0, nice);
+}
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// A loop of an audit follows the one before within microseconds, and to wake up a thread takes as long: a few threads
+// look for the next one for a while before they sleep, and so does who waits for them.
+constexpr int kLookingMax = 3;
+constexpr std::chrono::microseconds kLook{20};
+
+template <class Found>
+void look_for(const Found& found) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (found()) return;
+      pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
 }
 
 thread_local bool inside_parallel_region = false;
@@ -87,6 +110,7 @@ class Pool {
   }
 
   void run(Task& task) {
+    std::int64_t asleep = 0;
     {
       const std::lock_guard lock(mutex_);
       ++active_;
@@ -95,15 +119,24 @@ class Pool {
         workers_.emplace_back([this] { serve(); });
         workers_.back().detach();
       }
+      // No more than there is work for, nor those that look for it.
+      asleep = std::min<std::int64_t>(task.chunks, limit_) - 1 - looking_;
+      posted_.fetch_add(1, std::memory_order_relaxed);
     }
-    wake_.notify_all();
+    for (; asleep > 0; --asleep) wake_.notify_one();
     inside_parallel_region = true;
     task.work();
     inside_parallel_region = false;
     std::unique_lock lock(mutex_);
     std::erase(queue_, &task);
     --active_;
-    done_.wait(lock, [&] { return task.helpers.load(std::memory_order_acquire) == 0; });
+    const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
+    if (!left()) {
+      lock.unlock();
+      look_for(left);
+      lock.lock();
+    }
+    done_.wait(lock, left);
   }
 
  private:
@@ -126,8 +159,17 @@ class Pool {
     inside_parallel_region = true;
     std::unique_lock lock(mutex_);
     for (;;) {
-      Task* task = nullptr;
-      wake_.wait(lock, [&] { return (task = available()) != nullptr; });
+      Task* task = available();
+      if (task == nullptr && looking_ < kLookingMax) {
+        ++looking_;
+        const std::int64_t seen = posted_.load(std::memory_order_relaxed);
+        lock.unlock();
+        look_for([&] { return posted_.load(std::memory_order_relaxed) != seen; });
+        lock.lock();
+        --looking_;
+        task = available();
+      }
+      if (task == nullptr) wake_.wait(lock, [&] { return (task = available()) != nullptr; });
       task->helpers.fetch_add(1, std::memory_order_relaxed);
       ++active_;
       lock.unlock();
@@ -146,7 +188,9 @@ class Pool {
   std::deque<Task*> queue_;
   std::vector<std::thread> workers_;
   int limit_;
-  int active_ = 0;  // Callers and pool threads at work.
+  int active_ = 0;                       // Callers and pool threads at work.
+  int looking_ = 0;                      // Threads that look for work before they sleep.
+  std::atomic<std::int64_t> posted_{0};  // Tasks so far.
 };
 
 }  // namespace
