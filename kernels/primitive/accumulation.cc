@@ -107,8 +107,9 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n) {
   }
   // Partial sums of absM in all: s of them rounded to the format that holds them, s - 1 additions in it.
   if (const SplitK& split = profile.split_k; split.parts > 1) {
-    error.rounds_each = error.rounds_each && !split.reduced;
-    const bool reduced = split.reduced && is_float(arithmetic.result);
+    const bool reduced = split.reduced && is_float(arithmetic.result) &&
+                         traits(arithmetic.result).precision < traits(arithmetic.compute).precision;
+    error.rounds_each = error.rounds_each && !reduced;
     const double slack = profile.rounding == Rounding::kNearest ? 1 : 2;
     const double u = slack * (reduced ? std::max(unit_roundoff(arithmetic.result), unit_roundoff(arithmetic.compute))
                                       : unit_roundoff(arithmetic.compute));

@@ -175,7 +175,7 @@ class Recorder(TorchDispatchMode):
         except Exception as error:
             self.guard(error)
             return func(*args, **kwargs)
-        if info.composite:
+        if info.composed(args):
             return self._composite(func, args, kwargs)
         if info.kind == VIEW:
             return self._view(func, info, args, kwargs)
@@ -263,7 +263,7 @@ class Recorder(TorchDispatchMode):
 
     def _before(self, info: OperatorInfo, args: Any, kwargs: Any) -> list[Any]:
         """Windows of the arguments as they are before the operation runs."""
-        if info.composite:
+        if info.composed(args):
             return []
         if 0 <= info.perturbing < len(args) and not self.perturbing and torch.is_grad_enabled():
             cause = args[info.perturbing]

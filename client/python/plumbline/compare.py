@@ -70,8 +70,8 @@ def compare(
     transpose() and concat() of plumbline.mapping.
     modules: patterns of module paths ("blocks.*"), whose outputs are taps too, "out:PATH": where the programs differ,
     the first of them that is not explained is named, however different their operations are.
-    profile, alpha: as for watch(); the profile by default of the CUDA device where one is in use. With no server a
-    private daemon is started. Beyond two seconds tqdm, where it is installed, shows what is being done. Raises
+    profile, alpha: as for watch(); the profile by default of the devices that each program's tensors are on. With no
+    server a private daemon is started. Beyond two seconds tqdm, where it is installed, shows what is being done. Raises
     PlumblineError with the daemon's own words.
     """
     if capture not in ("leaves", "outputs"):
@@ -82,9 +82,6 @@ def compare(
     if isinstance(modules, str):
         raise PlumblineError(f"modules: expected a list of patterns, found {modules!r}")
     checked = {name: checked_guard(name, *limits) for name, limits in (guards or {}).items()}
-    if profile is None:
-        used = torch.device("cuda") if _uses_cuda() else torch.get_default_device()
-        profile = device_profile([used])
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress(_PHASES))
         address = one_address(server, _ONE) if server else stack.enter_context(daemon.private())
@@ -150,7 +147,7 @@ class _Pair:
             else:
                 values = self.reference
             self.progress.at("the target runs")
-            second = run("target", "reference" if runs else None)
+            second = run("target", runs["reference"].name if runs else None)
             side = Side(self.mapping, is_reference=False)
             second.capture(self.target, values, self.outputs, self.guards, side=side, modules=self.modules)
             if "reference" in runs:
@@ -200,15 +197,25 @@ class _Run:
         timeout: float,
         wanted: Wanted,
     ) -> None:
-        self._name = run
+        self.name = run
         self._ask_for = wanted
         self._timeout = timeout
         self._verdict: Verdict | None = None
         self._step: Step | None = None
         self.side = Side({}, is_reference=False)
         self._error: PlumblineError | None = None
-        request = open_request("default", job, run, 0, reference, reference is None, profile, alpha)
-        self._transport = Transport(address, request, self._on_verdict, self._on_error, lambda control: None)
+        self._address, self._job, self._reference, self._alpha = address, job, reference, alpha
+        # Which devices a program uses is known once it ran, and a stream is there before.
+        self._guess = (
+            None if profile else device_profile([torch.device("cuda") if _uses_cuda() else torch.get_default_device()])
+        )
+        self._transport = self._opened(profile or self._guess)
+
+    def _opened(self, profile: str | None) -> Transport:
+        request = open_request(
+            "default", self._job, self.name, 0, self._reference, self._reference is None, profile, self._alpha
+        )
+        return Transport(self._address, request, self._on_verdict, self._on_error, lambda control: None)
 
     def __enter__(self) -> _Run:
         return self
@@ -228,7 +235,7 @@ class _Run:
     ) -> None:
         self.side = side
         if not self._transport.wait_open(self._timeout):
-            raise PlumblineError(f"{self._name}: no daemon answers at the address")
+            raise PlumblineError(f"{self.name}: no daemon answers at the address")
         assert self._transport.plan is not None
         step = StepCapture(
             self._transport.plan.wanting(self._ask_for),
@@ -244,10 +251,10 @@ class _Run:
         with step:
             taps = program()
             if not isinstance(taps, Mapping) or not taps:
-                raise PlumblineError(f"{self._name}: expected a dict of tap name to tensor, found {taps!r}"[:200])
+                raise PlumblineError(f"{self.name}: expected a dict of tap name to tensor, found {taps!r}"[:200])
             for name, tensor in taps.items():
                 if not isinstance(tensor, torch.Tensor):
-                    raise PlumblineError(f"{self._name}: tap {name!r}: expected a tensor, found {tensor!r}"[:200])
+                    raise PlumblineError(f"{self.name}: tap {name!r}: expected a tensor, found {tensor!r}"[:200])
                 for part, view in self.side.tap(name, tensor):
                     step.tap(part, view)
             if values is not None:
@@ -257,10 +264,21 @@ class _Run:
                         step.tap(name, torch.zeros_like(value))
                 step.reference(values)
         if step.failure is not None:
-            raise PlumblineError(f"{self._name}: {step.failure} ({step.failure.reason})", step.failure.reason)
+            raise PlumblineError(f"{self.name}: {step.failure} ({step.failure.reason})", step.failure.reason)
         if step.errors:
-            raise PlumblineError(f"{self._name}: {'; '.join(step.errors)}")
+            raise PlumblineError(f"{self.name}: {'; '.join(step.errors)}")
         self._step = Step(0, step.records, step.recorder.arena, outputs)
+        self._keep_profile({*step.recorder.arena.away, *(tensor.device for tensor in taps.values())})
+
+    def _keep_profile(self, devices: set[torch.device]) -> None:
+        """What the program computed on decides, in a run of another name."""
+        if self._guess is None or (found := device_profile(devices)) == self._guess:
+            return
+        self._transport.close(0)
+        self.name += f"-{found.partition('+')[0]}"
+        self._transport = self._opened(found)
+        if not self._transport.wait_open(self._timeout):
+            raise PlumblineError(f"{self.name}: no daemon answers at the address")
 
     def send(self) -> None:
         assert self._step is not None
@@ -268,7 +286,7 @@ class _Run:
 
     def wait(self, required: bool) -> Verdict:
         if not self._transport.wait_answered(self._timeout):
-            raise PlumblineError(f"{self._name}: no verdict within {self._timeout:g} s", "DEADLINE_EXCEEDED")
+            raise PlumblineError(f"{self.name}: no verdict within {self._timeout:g} s", "DEADLINE_EXCEEDED")
         if self._error is not None:
             raise self._error
         if self._transport.refusal is not None:
@@ -292,7 +310,7 @@ class _Run:
         self._verdict = Verdict(message)
 
     def _on_error(self, step: int, error: PlumblineError) -> None:
-        self._error = PlumblineError(f"{self._name}: {error}", error.code, error.fields)
+        self._error = PlumblineError(f"{self.name}: {error}", error.code, error.fields)
 
 
 def _uses_cuda() -> bool:

@@ -207,7 +207,7 @@ class _FormulaShadow(Shadow):
             self._active.pop()
             return out
         info = self._recorder.plan.info(func)
-        if info.composite:
+        if info.composed(args):
             with Parts(self._part):
                 return func.decompose(*args, **kwargs)
         if info.kind == RANDOM or (torch.Tag.nondeterministic_seeded in func.tags and not info.lowered):

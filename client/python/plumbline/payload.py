@@ -98,6 +98,7 @@ class Arena:
         self._address = 0
         self._stage: Stage | None = None
         self.bytes = 0
+        self.away: set[torch.device] = set()  # Devices that content was copied from.
 
     def _take(self, count: int) -> tuple[int, memoryview]:
         if count > self._room:
@@ -143,6 +144,7 @@ class Arena:
                 return content
         if storage.device == _HOST:
             return self.copy_memory(storage.data_ptr() + start, count)
+        self.away.add(storage.device)
         with torch._C._DisableTorchDispatch():
             flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
             host = flat[start : start + count].cpu()
@@ -157,6 +159,8 @@ class Arena:
             tensor = tensor.detach().contiguous()
         if (content := self._staged(tensor.data_ptr(), count, tensor.device)) is not None:
             return content
+        if not tensor.is_cpu:
+            self.away.add(tensor.device)
         with torch._C._DisableTorchDispatch():
             tensor = tensor.cpu()
         return self.copy_memory(tensor.data_ptr(), count)

@@ -114,9 +114,9 @@ class OperatorInfo:
     """One operator overload."""
 
     __slots__ = (
-        "arguments", "base", "casts_inside", "composite", "constant", "fresh", "func", "kind", "last_result_decision",
-        "lowered", "lowered_in_regions", "name", "observed", "overwrites", "perturbing", "positional", "positive_side",
-        "result_decision", "returns_many", "wanted", "writes",
+        "arguments", "base", "casts_inside", "composite", "constant", "devices", "fresh", "func", "kind",
+        "last_result_decision", "lowered", "lowered_in_regions", "name", "observed", "overwrites", "perturbing",
+        "positional", "positive_side", "result_decision", "returns_many", "wanted", "writes",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -155,6 +155,8 @@ class OperatorInfo:
         )
         self.casts_inside = schema.name in CASTING_OPS
         self.composite = _is_composite(func) or schema.name == FSDP_COPY_IN
+        # Devices that have a kernel of their own for what others make up elsewhere.
+        self.devices = _devices_with_kernels(func) if self.composite else frozenset()
         # Set from the capture plan (see capture.Plan.info).
         self.observed = False  # Its results are sent.
         self.lowered = False
@@ -163,6 +165,14 @@ class OperatorInfo:
         self.positive_side = False
         self.result_decision = False
         self.last_result_decision = False
+
+    def composed(self, args: Any) -> bool:
+        """Whether the operation is made up of others for these arguments. Where their device has a kernel of its own,
+        that is what runs unwatched, and other operations would give other bits."""
+        if not self.composite or not self.devices:
+            return self.composite
+        kinds = {value.device.type for value in args if isinstance(value, torch.Tensor)}
+        return kinds.isdisjoint(self.devices)
 
     def given(self, args: Any, kwargs: Any) -> list[Any]:
         """The arguments of a call, in their order; UNSET where the default applies."""
@@ -186,6 +196,11 @@ class OperatorInfo:
         if not self.writes and not self.fresh:
             return VIEW if returns_tensors else SKIP
         return OPERATION
+
+
+def _devices_with_kernels(func: Any) -> frozenset[str]:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return frozenset(kind for kind in ("cuda", "xpu", "mps") if has(func.name(), kind.upper()))
 
 
 def _is_composite(func: Any) -> bool:

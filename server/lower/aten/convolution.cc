@@ -197,6 +197,8 @@ Expr convolved(const Expr& input, const Expr& weight, const Bias& bias, const Ge
   return applied(rows, forward_patches(input, weight, g, positions), false, beside(bias, g), shape);
 }
 
+bool is_narrow(const Expr& x) { return traits(x.format()).precision < traits(compute_format(x.format())).precision; }
+
 // Without a library that has arithmetic in a 16-bit format (oneDNN on processors below AVX-512, or switched off), a
 // product over the channels is rounded to columns, whose taps are added in that format (native/im2col.h,
 // native/vol2col.h), beginning or ending with the bias; gradients of weight and bias are rounded after each sample
@@ -207,8 +209,7 @@ Expr convolved(const Expr& input, const Expr& weight, const Bias& bias, const Ge
 // t = sum s_t, one sum errs by n u |A||B| + u_o |t|. The parts are charged as many terms (part_of), which is
 // sum_t n u |A_t||B_t| = n u |A||B|, and their last addition, or for one tap its rounding, as u_o |t|.
 bool adds_in_parts(Call& call, const Expr& x) {
-  const bool narrow = traits(x.format()).precision < traits(compute_format(x.format())).precision;
-  if (!narrow || call.op().summation == Summation::kWhole) return false;
+  if (!is_narrow(x) || call.op().summation == Summation::kWhole) return false;
   if (call.op().summation == Summation::kUnknown) call.leave_untold();
   return true;
 }
@@ -334,16 +335,27 @@ Expr cut_to(Expr x, const Shape& shape) {
   return x;
 }
 
+// With cuDNN the bias is added to what the convolution held (native/Convolution.cpp), which 16-bit formats round; one
+// sum that begins with it errs less.
 void lower_convolution(Call& call) {
   const Expr input = call.tensor("input"), weight = call.tensor("weight");
   const Geometry g = geometry_of(call, input, weight);
   const Bias bias = call.optional_tensor("bias");
-  if (call.boolean("transposed", false)) {
+  const bool transposed = call.boolean("transposed", false);
+  const bool apart = bias && is_narrow(input) && call.op().summation != Summation::kInParts;
+  const Bias within = apart ? Bias() : bias;
+  const auto given = [&] {
+    if (!transposed) return convolved(input, weight, within, g);
     const Shape wide = wide_shape(call, input, weight, g);
-    call.returns(input_gradient(call, padded_to(input, narrow_shape(wide, weight, g)), wide, weight, bias, g));
-  } else {
-    call.returns(convolved(input, weight, bias, g));
+    return input_gradient(call, padded_to(input, narrow_shape(wide, weight, g)), wide, weight, within, g);
+  };
+  Expr result = given();
+  if (apart) {
+    Shape beside_all(result.rank(), 1);
+    beside_all[1] = bias->count();
+    result = result.emitter->rounded(result, input.format()) + reshape(*bias, beside_all);
   }
+  call.returns(result);
 }
 
 void lower_convolution_backward(Call& call) {

@@ -298,7 +298,8 @@ void lower_weight_norm(Call& call) {
   const Expr v = call.tensor("v"), g = call.tensor("g");
   if (v.rank() == 0) call.unsupported("shapes");
   const Expr norm = reduce(Primitive::kNorm, v, all_but(call.dim("dim", v.rank(), 0), v));
-  call.returns(0, v * (reshape(g, norm.shape()) / norm));
+  // Kernels divide either number by the norm; CUDA's multiply by its rounded reciprocal.
+  call.returns(0, v * (reshape(g, norm.shape()) * unary(Primitive::kReciprocal, norm)));
   if (call.wants(1)) call.returns(1, reshape(norm, call.result_shape(1)));
 }
 
