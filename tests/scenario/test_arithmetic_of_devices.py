@@ -97,3 +97,56 @@ def test_convolutions_in_tf32_have_a_flag_of_their_own(
     verdict = compared(daemon, lambda: {"out": F.conv2d(images, weight, bias, padding=1)}, kernels, profile)
     assert verdict.verdict == convolution, verdict.explain()
     assert compared(daemon, lambda: {"out": a @ b}, kernels, profile).verdict == product
+
+
+def with_the_bias_apart(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
+    """native/Convolution.cpp, where cuDNN convolves."""
+    return aten.convolution(x, weight, None, *rest) + bias.view(1, -1, *[1] * (x.dim() - 2))
+
+
+def off_by_a_bias(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor, *rest: Any) -> Tensor:
+    return aten.convolution(x, weight, bias * 1.0625, *rest)
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [(with_the_bias_apart, "TYPE_I"), (off_by_a_bias, "TYPE_II")])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_bias_is_added_to_what_16_bits_hold(daemon: str, kernel: Any, expected: str, transposed: bool) -> None:
+    torch.manual_seed(5)
+    images, weight, bias = torch.randn(2, 8, 9, 9), torch.randn(8, 8, 3, 3), torch.randn(8)
+    images, weight, bias = images.bfloat16(), weight.bfloat16(), bias.bfloat16()
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    verdict = compared(
+        daemon, lambda: {"out": convolve(images, weight, bias)}, {aten.convolution.default: kernel}, "cuda-sm90"
+    )
+    assert verdict.verdict == expected, verdict.explain()
+
+
+def in_its_own_format(out: Tensor, gradient: Tensor, result: Tensor) -> Tensor:
+    """native/cuda/BinaryMiscBackwardOpsKernels.cu."""
+    return gradient * (1 - result * result)
+
+
+def test_the_derivative_of_tanh_is_rounded_after_each_step(daemon: str) -> None:
+    torch.manual_seed(6)
+    x = torch.randn(4096, dtype=torch.bfloat16, requires_grad=True)
+
+    def program() -> dict[str, Tensor]:
+        (gradient,) = torch.autograd.grad((x.tanh() * x.detach()).sum(), x)
+        return {"gradient": gradient}
+
+    kernels = {aten.tanh_backward.default: in_its_own_format}
+    verdict = compared(daemon, program, kernels, "cuda-sm90")
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_what_is_said_of_reduced_precision_is_said_of_16_bits(daemon: str) -> None:
+    """PyTorch's default on CUDA: products in fp32 are no less exact for it."""
+    torch.manual_seed(7)
+    a, b = torch.randn(16, 256), torch.randn(256, 16)
+
+    def resolution(profile: str, dtype: torch.dtype) -> float:
+        return compared(daemon, lambda: {"out": a.to(dtype) @ b.to(dtype)}, {}, profile).taps["out"].exec_resolution
+
+    for dtype, same in ((torch.float32, True), (torch.bfloat16, False)):
+        plain, reduced = (resolution(f"cuda-sm90{option}", dtype) for option in ("", "+reduced"))
+        assert (reduced == plain) == same, (plain, reduced)
