@@ -1,5 +1,5 @@
 """Memory on a CUDA device that the daemon opens by its handle (CUDA IPC): what is captured there costs the training a
-copy on the device, and no wait for the host. It has never run on a device, so that it must be asked for:
+copy on the device, and no wait for the host. It has hardly run on a device, so that it must be asked for:
 PLUMBLINE_CUDA_STAGING_MIB names the memory that it may take of the device."""
 
 from __future__ import annotations

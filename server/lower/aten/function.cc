@@ -240,9 +240,12 @@ void lower_euclidean_distances(Call& call) {
   call.returns(sqrt(maximum(squares, call.emitter().constant(0))));
 }
 
+// Its name in PyTorch before 2.12 is the shorter one.
+Expr given_gradient(Call& call) { return call.tensor(call.has("grad_output") ? "grad_output" : "grad"); }
+
 // The gradient of the first points is a sum over the others.
 void lower_cdist_backward(Call& call) {
-  const Expr parts = distance_gradients(call, differences(call), call.tensor("grad_output"), call.tensor("cdist"));
+  const Expr parts = distance_gradients(call, differences(call), given_gradient(call), call.tensor("cdist"));
   call.returns(reshape(sum(parts, {static_cast<std::int64_t>(parts.rank()) - 2}), call.result_shape()));
 }
 
@@ -279,7 +282,7 @@ void lower_pdist(Call& call) { return_distances(call, pairs_of(call).difference)
 
 void lower_pdist_backward(Call& call) {
   const Pairs pairs = pairs_of(call);
-  const Expr parts = distance_gradients(call, pairs.difference, call.tensor("grad_output"), call.tensor("pdist"));
+  const Expr parts = distance_gradients(call, pairs.difference, given_gradient(call), call.tensor("pdist"));
   const auto added = [&](Expr each, Expr rows) {
     return scatter_add(each, rows, call.result_shape().at(0), call.emitter().compute());
   };
