@@ -15,7 +15,10 @@ CBLAS_TRANSPOSE transpose(cublasOperation_t of) { return of == CUBLAS_OP_T ? Cbl
 
 }  // namespace
 
-cublasStatus_t cublasCreate(cublasHandle_t* handle) { return *handle = new cublasContext, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  openblas_set_num_threads(1);  // Another thread is none of the device's, and may not touch its memory (memory.h).
+  return *handle = new cublasContext, CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasDestroy(cublasHandle_t handle) { return delete handle, CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
