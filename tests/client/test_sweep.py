@@ -576,13 +576,28 @@ def base(name: str) -> str:
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
+# Watched in test_cuda_attention.py, since it raises without a device's own, and in test_fused_products.py.
+_BY_KERNELS_OF_TESTS = (
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+    "_scaled_mm",
+)
+_ON_PROCESSORS = [
+    torch._C.DispatchKey.CPU,
+    torch._C.DispatchKey.CompositeExplicitAutograd,
+    torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
+]
+
+
 def sent(name: str) -> bool:
-    """Whether this PyTorch has the operation, and it comes to a dispatch mode as itself: not one that is made of
-    others, nor one that only views or reads a number."""
+    """Whether this PyTorch has the operation, and it comes to a dispatch mode as itself on a processor: not one that is
+    made of others, nor one that only views or reads a number, nor one that only other devices have (those are watched
+    in tests/client/test_cuda_*.py)."""
     operation, _, overload = name.split("::")[1].partition(".")
     func = getattr(getattr(torch.ops.aten, operation, None), overload, None)
     return (
         func is not None
         and not schema.OperatorInfo(func).composite
-        and operation not in ("_unsafe_view", "_local_scalar_dense")
+        and any(map(func.has_kernel_for_dispatch_key, _ON_PROCESSORS))
+        and operation not in ("_unsafe_view", "_local_scalar_dense", *_BY_KERNELS_OF_TESTS)
     )
