@@ -577,16 +577,8 @@ def base(name: str) -> str:
 
 
 # Watched in test_cuda_attention.py, since it raises without a device's own, and in test_fused_products.py.
-_BY_KERNELS_OF_TESTS = (
-    "_scaled_dot_product_fused_attention_overrideable",
-    "_scaled_dot_product_fused_attention_overrideable_backward",
-    "_scaled_mm",
-)
-_ON_PROCESSORS = [
-    torch._C.DispatchKey.CPU,
-    torch._C.DispatchKey.CompositeExplicitAutograd,
-    torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional,
-]
+_ELSEWHERE = (*(f"_scaled_dot_product_fused_attention_overrideable{of}" for of in ("", "_backward")), "_scaled_mm")
+_COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 def sent(name: str) -> bool:
@@ -598,6 +590,6 @@ def sent(name: str) -> bool:
     return (
         func is not None
         and not schema.OperatorInfo(func).composite
-        and any(map(func.has_kernel_for_dispatch_key, _ON_PROCESSORS))
-        and operation not in ("_unsafe_view", "_local_scalar_dense", *_BY_KERNELS_OF_TESTS)
+        and any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in ("CPU", *_COMPOSITE))
+        and operation not in ("_unsafe_view", "_local_scalar_dense", *_ELSEWHERE)
     )
