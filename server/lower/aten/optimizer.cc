@@ -27,15 +27,13 @@ struct Scaling {
 
 Scaling scaling_of(Call& call) { return {call.optional_tensor("grad_scale"), call.optional_tensor("found_inf")}; }
 
-// a + (1 - rest) (b - a) as the CPU's kernel forms it: from the nearer end. CUDA's holds `rest` in the numbers' own
-// format before it takes it from 1, and then errs less.
-Expr lerp(Expr a, Expr b, double rest) {
-  if (std::fabs(1.0 - rest) < 0.5) return (1.0 - a.emitter->constant(rest)) * (b - a) + a;
-  return -a.emitter->constant(rest) * (b - a) + b;
+// a + weight (b - a) as the kernel forms it: from the nearer end.
+Expr lerp(Expr a, Expr b, double weight) {
+  if (std::fabs(weight) < 0.5) return weight * (b - a) + a;
+  return (weight - 1.0) * (b - a) + b;
 }
 
-// The bias corrections are formed from the step's value: on CPUs in double, and rounded to fp32 where they enter the
-// vector code; on CUDA in fp32 from betas that were rounded to it (native/cuda/fused_adam_utils.cuh), which errs more.
+// The bias corrections are formed in double from the step's value; what enters the vector code is rounded to fp32.
 template <bool decoupled>
 void lower_fused_adam(Call& call) {
   Emitter& emitter = call.emitter();
@@ -55,30 +53,31 @@ void lower_fused_adam(Call& call) {
 
   for (std::size_t i = 0; i < n; ++i) {
     const Format format = parameters[i].format();
-    emitter.set_compute(compute_format(format));
+    emitter.set_compute(Format::kFloat64);
     const Expr lr = reshape(call.operand("lr"), {});
     const Expr step = reshape(steps[i], {});
     const auto correction = [&](double beta) { return 1.0 - binary(Primitive::kPow, emitter.constant(beta), step); };
     const Expr step_size = lr / correction(beta1);
     const Expr root_correction = sqrt(correction(beta2));
     const Expr shrink = 1.0 - lr * weight_decay;
+    emitter.set_compute(compute_format(format));
+    const auto narrow = [&](Expr x) { return cast(x, emitter.compute()); };
 
     Expr gradient = scaling.unscaled(gradients[i]);
     call.writes("grads", gradient, i);
     if (maximize) gradient = -gradient;
     Expr parameter = parameters[i];
-    if (weight_decay != 0) parameter = decoupled ? parameter * shrink : parameter;
+    if (weight_decay != 0) parameter = decoupled ? parameter * narrow(shrink) : parameter;
     if (weight_decay != 0 && !decoupled) gradient = gradient + parameter * weight_decay;
-    const Expr m = lerp(first[i], gradient, beta1);
-    const Expr rest = emitter.constant(beta2);
-    const Expr v = second[i] * rest + (1.0 - rest) * gradient * gradient;
+    const Expr m = lerp(first[i], gradient, 1 - beta1);
+    const Expr v = second[i] * beta2 + (1 - beta2) * gradient * gradient;
     Expr under_root = v;
     if (amsgrad) {
       under_root = maximum(largest[i], v);
       call.writes("max_exp_avg_sqs", scaling.kept(largest[i], under_root), i);
     }
-    const Expr denominator = sqrt(under_root) / root_correction + eps;
-    const Expr updated = parameter + -step_size * m / denominator;
+    const Expr denominator = sqrt(under_root) / narrow(root_correction) + eps;
+    const Expr updated = parameter + -narrow(step_size) * m / denominator;
     call.writes("self", scaling.kept(parameters[i], updated), i);
     call.writes("exp_avgs", scaling.kept(first[i], m), i);
     call.writes("exp_avg_sqs", scaling.kept(second[i], v), i);
