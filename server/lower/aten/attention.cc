@@ -2,6 +2,7 @@
 // a head of k and v may serve a group of consecutive heads of q.
 #include "server/lower/aten/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -105,8 +106,39 @@ void lower_attention(Call& call) {
   }
 }
 
-// p = exp(s - logsumexp); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = scale ds k; dk = scale ds^T q. The
-// factors of the products are rounded to a 16-bit input's format.
+// The blocks that the backward pass goes by.
+constexpr std::int64_t kKeysOfBlock = 512;
+std::int64_t queries_of_block(std::int64_t queries) {
+  if (queries >= 768) return 256;
+  return queries >= 192 ? 64 : 32;
+}
+
+// held + scale a b, the sums over at most `block` terms added one after the other to what is held in a's 16-bit format.
+Expr added_by_blocks(std::optional<Expr> held, Expr a, Expr b, std::int64_t block, std::optional<Expr> scale) {
+  const std::int64_t terms = a.size(3);
+  if (terms == 0 && !held) return matmul(a, b);
+  for (std::int64_t start = 0; start < terms; start += block) {
+    const std::int64_t taken = std::min(block, terms - start);
+    held = cast(matmul(narrow(a, 3, start, taken), narrow(b, 2, start, taken), held, scale), a.format());
+  }
+  return *held;
+}
+
+// The sum of scale a^T b over the copies of each of `heads`, and over blocks of queries, likewise.
+Expr added_by_heads(Expr a, Expr b, std::int64_t heads, std::optional<Expr> scale) {
+  const auto of_copy = [&](Expr x, std::int64_t copy) {
+    const Shape s = x.shape();
+    const Expr grouped = reshape(x, {s[0], heads, s[1] / heads, s[2], s[3]});
+    return reshape(narrow(grouped, 2, copy, 1), {s[0], heads, s[2], s[3]});
+  };
+  std::optional<Expr> held;
+  for (std::int64_t copy = 0; copy < a.size(1) / heads; ++copy)
+    held = added_by_blocks(held, transposed(of_copy(a, copy)), of_copy(b, copy), queries_of_block(b.size(2)), scale);
+  return *held;
+}
+
+// p = exp(s - logsumexp); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = scale ds k; dk = scale ds^T q. Of
+// 16-bit inputs the factors of the products are rounded to their format, and gradients gather in it.
 void lower_attention_backward(Call& call) {
   const Expr gradient = call.tensor("grad_out");
   const Expr q = call.tensor("query"), key = call.tensor("key"), value = call.tensor("value"), out = call.tensor("out");
@@ -116,14 +148,20 @@ void lower_attention_backward(Call& call) {
   const Scores s = scores(call, q, k);
   const Shape shape = logsumexp.shape();
   if (shape.size() != 3) call.unsupported("shape of logsumexp");
-  const auto narrow = [&](Expr x) { return reduced_precision(q.format()) ? cast(x, q.format()) : x; };
   const Expr p = exp_less(s, reshape(logsumexp, {shape[0], shape[1], shape[2], 1}), reduced_precision(q.format()));
-  call.returns(2, summed_groups(matmul(transposed(narrow(p)), gradient), value.size(1)));
   const Expr product = sum(gradient * out, last_dim(out));
-  const Expr ds = narrow(p * (matmul(gradient, transposed(v)) - product));
-  const double scale = scale_of(call, q);
-  call.returns(0, scale * matmul(ds, k));
-  call.returns(1, summed_groups(scale * matmul(transposed(ds), q), key.size(1)));
+  const Expr ds = p * (matmul(gradient, transposed(v)) - product);
+  if (!reduced_precision(q.format()) || k.size(1) == 0) {
+    const double scale = scale_of(call, q);
+    call.returns(0, scale * matmul(ds, k));
+    call.returns(1, summed_groups(scale * matmul(transposed(ds), q), key.size(1)));
+    call.returns(2, summed_groups(matmul(transposed(p), gradient), value.size(1)));
+    return;
+  }
+  const Expr scale = call.emitter().constant(scale_of(call, q)), narrow_ds = cast(ds, q.format());
+  call.returns(0, added_by_blocks(std::nullopt, narrow_ds, k, kKeysOfBlock, scale));
+  call.returns(1, added_by_heads(narrow_ds, q, key.size(1), scale));
+  call.returns(2, added_by_heads(cast(p, q.format()), gradient, value.size(1), std::nullopt));
 }
 
 }  // namespace
