@@ -165,7 +165,8 @@ LocalError element::RoundedSum::of(const Attributes&, const Arithmetic& arithmet
   return linear(arithmetic, {1, sum_underflow(arithmetic), false});
 }
 
-LocalError element::Multiplication::of(const Attributes&, const Arithmetic& arithmetic) {
+LocalError element::Multiplication::of(const Attributes& attributes, const Arithmetic& arithmetic) {
+  if (attributes.scalar != 0 && !arithmetic.profile->narrow_numbers) return linear(arithmetic, {0, 0, false});
   return linear(arithmetic, {1, 0, true});
 }
 

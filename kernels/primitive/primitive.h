@@ -18,7 +18,8 @@ namespace plumbline {
 enum class Primitive : std::uint8_t {
   // Sources. Their values come from the trace or from attributes.
   kLeaf,      // ()                        content of the trace
-  kConstant,  // ()                        attributes.scalar everywhere; the kernel's own is within scalar2 of it
+  kConstant,  // ()                        attributes.scalar everywhere; the kernel's own is within scalar2 of it (size
+              //                           != 0: where the profile has narrow_numbers)
   kIota,      // ()                        scalar + i * scalar2, i the row-major index
   // Elementwise, one input.
   kNeg,
@@ -46,7 +47,7 @@ enum class Primitive : std::uint8_t {
   // Elementwise, two inputs, broadcast.
   kAdd,
   kSub,
-  kMul,
+  kMul,  // scalar != 0: rounds where the profile has narrow_numbers
   kDiv,  // scalar != 0: the profile's kDivideByNumber
   kPow,
   kAtan2,  // (y, x)                     the angle of the point (x, y)

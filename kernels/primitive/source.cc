@@ -28,7 +28,7 @@ Bound radius_zero(const Attributes&, Inputs, std::span<const Bound>, const Array
 Bound error_constant(const Attributes& attributes, const Arithmetic& arithmetic, Inputs, const Array& out) {
   const double c = attributes.scalar;
   const double computed = round_to(arithmetic.compute, c), held = round_to(arithmetic.result, computed);
-  const double own = attributes.scalar2;
+  const double own = attributes.size == 0 || arithmetic.profile->narrow_numbers ? attributes.scalar2 : 0.0;
   if (c != c || (computed == c && held == c && own == 0)) return {};
   if (arithmetic.profile->rounding == Rounding::kNearest && !arithmetic.profile->flush_subnormals) {
     const double off = std::max({std::fabs(computed - c), std::fabs(held - c), own});

@@ -98,6 +98,21 @@ Expr Emitter::inexact_constant(double value, double off) {
   return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
 }
 
+Expr Emitter::narrowed_constant(double value, double off) {
+  Attributes attributes;
+  attributes.scalar = value;
+  attributes.scalar2 = off;
+  attributes.size = 1;
+  return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
+}
+
+Expr Emitter::contracted(Expr x) {
+  Attributes attributes;
+  attributes.scalar = 1;
+  const Shape shape = x.shape();
+  return arithmetic(Primitive::kMul, {x, constant(1)}, shape, std::move(attributes));
+}
+
 Expr Emitter::window(Expr x, const View& wanted) {
   View view = canonical(wanted);
   for (;;) {  // To what windows were taken of, as far as one window can say it.

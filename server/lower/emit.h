@@ -72,6 +72,10 @@ class Emitter {
   Expr constant(double value) { return constant(value, compute_); }
   // A scalar for which the kernel may take another, at most `off` away.
   Expr inexact_constant(double value, double off);
+  // The same where the profile has narrow_numbers; elsewhere it is `value`.
+  Expr narrowed_constant(double value, double off);
+  // x as a kernel rounds it that contracts products into sums, where the profile has narrow_numbers; elsewhere x.
+  Expr contracted(Expr x);
 
   // The elements that `view` reads from x's row-major elements. Nothing is emitted when that is x itself; windows of
   // windows become one window where strides can say it; equal windows are one node.

@@ -198,6 +198,8 @@ class Reader {
     }
     profile_.flush_subnormals = !message_.has_flush_subnormals() || message_.flush_subnormals();
     if (!message_.has_flush_subnormals()) widen("flush_subnormals");
+    profile_.narrow_numbers = !message_.has_narrow_numbers() || message_.narrow_numbers();
+    if (!message_.has_narrow_numbers()) widen("narrow_numbers");
     profile_.casts_elided = !message_.has_casts_elided() || message_.casts_elided();
     if (!message_.has_casts_elided()) widen("casts_elided");
     switch (message_.rounding()) {

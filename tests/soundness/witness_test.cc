@@ -156,6 +156,33 @@ TEST(Witness, DivideByNumber) {
   EXPECT_GT(worst, 0.6);  // Beyond what one rounding may do.
 }
 
+// As devices with narrow_numbers average: beta is held in fp32, and g - beta g rounds once, its sum with beta m again.
+TEST(Witness, NarrowNumbers) {
+  Profile profile = ieee(), narrow = ieee();
+  narrow.narrow_numbers = true;
+  Attributes rest, contracted;
+  rest.size = 1;
+  contracted.scalar = 1;
+  double worst = 0;
+  for (int i = 1; i < 2000; ++i) {
+    const double beta = 0.61001 + 1.3701e-4 * i;
+    const auto held = static_cast<float>(beta), g = static_cast<float>(1 + 0x1p-23 * (4099 * i));
+    const std::vector<Array> in = {Array::scalar(g), Array::scalar(1)};
+    rest.scalar = 1 - beta;
+    rest.scalar2 = std::fabs(held - beta);
+    const double bound = bound_of(Primitive::kConstant, rest, {}, {}, Format::kFloat32, narrow) * g +
+                         bound_of(Primitive::kMul, contracted, in, {}, Format::kFloat32, narrow) * (1 - beta);
+    const double error = std::fabs(static_cast<double>(std::fma(-held, g, g)) - (1 - beta) * static_cast<double>(g));
+    ASSERT_LE(error, bound);
+    worst = std::max(worst, error / bound);
+    // Elsewhere the number alone is rounded.
+    EXPECT_LE(bound_of(Primitive::kConstant, rest, {}, {}), 0x1p-25 * (1 + 0x1p-19));
+    EXPECT_FALSE(traits(Primitive::kMul)
+                     .local_error(contracted, {Format::kFloat32, Format::kFloat32, &profile}, in, Array::scalar(g)));
+  }
+  EXPECT_GT(worst, 0.6);
+}
+
 // The compiler must not turn a * b + c into one rounding: the bounds speak of the arithmetic that is written.
 TEST(Arithmetic, ContractionIsOff) {
   volatile double a = 1 + 0x1p-27, b = 1 - 0x1p-27, c = -1;

@@ -27,13 +27,43 @@ struct Scaling {
 
 Scaling scaling_of(Call& call) { return {call.optional_tensor("grad_scale"), call.optional_tensor("found_inf")}; }
 
-// a + weight (b - a) as the kernel forms it: from the nearer end.
-Expr lerp(Expr a, Expr b, double weight) {
-  if (std::fabs(weight) < 0.5) return weight * (b - a) + a;
-  return (weight - 1.0) * (b - a) + b;
-}
+// Numbers of a fused optimizer. The CPU's kernels compute with them in double and round what enters the vector code to
+// fp32. CUDA's hold them in fp32 first (native/cuda/fused_adam_utils.cuh), so that 1 - beta is off by what beta is, and
+// contract: beta m + (g - beta g) in two roundings. Which of the two a device does is its profile's narrow_numbers.
+class Numbers {
+ public:
+  explicit Numbers(Emitter& emitter, Format held) : emitter_(emitter), held_(held) {}
 
-// The bias corrections are formed in double from the step's value; what enters the vector code is rounded to fp32.
+  Expr number(double x) const { return emitter_.narrowed_constant(x, off(x)); }
+  Expr rest(double x) const { return emitter_.narrowed_constant(1 - x, off(x)); }
+
+  // A number that the host computes, after `roundings` of them.
+  Expr computed(Expr x, int roundings) const {
+    return x * emitter_.narrowed_constant(1, roundings * 1.01 * unit_roundoff(held_));
+  }
+
+  // 1 - beta^step in fp64. In fp32 the power, at most 1, is off by 8.5 ulps (CUDA C++ Programming Guide, powf), 17 u,
+  // and the difference by u.
+  Expr correction(double beta, Expr step) const {
+    const Expr power = binary(Primitive::kPow, number(beta), step);
+    return 1.0 - power + emitter_.narrowed_constant(0, 18.01 * unit_roundoff(held_));
+  }
+
+  // a + weight (b - a), weight = 1 - beta, as the CPU's kernel forms it: from the nearer end. CUDA's b - beta b errs by
+  // u weight |b|, which is more than the roundings here where a and b are near.
+  Expr lerp(Expr a, Expr b, double beta) const {
+    b = emitter_.contracted(b);
+    if (std::fabs(1 - beta) < 0.5) return rest(beta) * (b - a) + a;
+    return -number(beta) * (b - a) + b;
+  }
+
+ private:
+  double off(double x) const { return std::fabs(round_to(held_, x) - x); }
+
+  Emitter& emitter_;
+  Format held_;
+};
+
 template <bool decoupled>
 void lower_fused_adam(Call& call) {
   Emitter& emitter = call.emitter();
@@ -54,12 +84,12 @@ void lower_fused_adam(Call& call) {
   for (std::size_t i = 0; i < n; ++i) {
     const Format format = parameters[i].format();
     emitter.set_compute(Format::kFloat64);
-    const Expr lr = reshape(call.operand("lr"), {});
+    const Numbers numbers(emitter, compute_format(format));
+    const Expr lr = numbers.computed(reshape(call.operand("lr"), {}), 1);
     const Expr step = reshape(steps[i], {});
-    const auto correction = [&](double beta) { return 1.0 - binary(Primitive::kPow, emitter.constant(beta), step); };
-    const Expr step_size = lr / correction(beta1);
-    const Expr root_correction = sqrt(correction(beta2));
-    const Expr shrink = 1.0 - lr * weight_decay;
+    const Expr step_size = lr / numbers.correction(beta1, step);
+    const Expr root_correction = sqrt(numbers.correction(beta2, step));
+    const Expr shrink = 1.0 - numbers.computed(lr * weight_decay, 2);
     emitter.set_compute(compute_format(format));
     const auto narrow = [&](Expr x) { return cast(x, emitter.compute()); };
 
@@ -69,8 +99,8 @@ void lower_fused_adam(Call& call) {
     Expr parameter = parameters[i];
     if (weight_decay != 0) parameter = decoupled ? parameter * narrow(shrink) : parameter;
     if (weight_decay != 0 && !decoupled) gradient = gradient + parameter * weight_decay;
-    const Expr m = lerp(first[i], gradient, 1 - beta1);
-    const Expr v = second[i] * beta2 + (1 - beta2) * gradient * gradient;
+    const Expr m = numbers.lerp(first[i], gradient, beta1);
+    const Expr v = second[i] * numbers.number(beta2) + numbers.rest(beta2) * gradient * gradient;
     Expr under_root = v;
     if (amsgrad) {
       under_root = maximum(largest[i], v);
@@ -103,7 +133,8 @@ void lower_fused_sgd(Call& call) {
     if (maximize) gradient = -gradient;
     if (weight_decay != 0) gradient = gradient + parameters[i] * weight_decay;
     if (momentum != 0) {
-      const Expr buffer = first_step ? gradient : buffers[i] * momentum + gradient * (1 - dampening);
+      const Numbers numbers(emitter, emitter.compute());
+      const Expr buffer = first_step ? gradient : buffers[i] * momentum + gradient * numbers.rest(dampening);
       call.writes("momentum_buffer_list", scaling.kept(buffers[i], buffer), i);
       gradient = nesterov ? gradient + buffer * momentum : buffer;
     }

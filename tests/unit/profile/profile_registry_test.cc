@@ -62,6 +62,7 @@ TEST(Profiles, ShippedFiguresAreThoseThatTheKernelsAreTestedWith) {
     EXPECT_EQ(shipped->flush_subnormals, tested.flush_subnormals);
     EXPECT_EQ(shipped->variance, tested.variance);
     EXPECT_EQ(shipped->casts_elided, tested.casts_elided);
+    EXPECT_EQ(shipped->narrow_numbers, tested.narrow_numbers);
   }
 }
 
@@ -92,6 +93,8 @@ TEST(Profiles, OptionsWidenAndComeInAnyOrder) {
   const Profile* convolutions = registry.find("cuda-sm90+tf32-convolutions");
   EXPECT_TRUE(convolutions->tf32_convolutions && !convolutions->tf32_allowed);
   EXPECT_FALSE(both->casts_elided);
+  EXPECT_TRUE(both->narrow_numbers);
+  EXPECT_FALSE(registry.find("pytorch-cpu-avx2")->narrow_numbers);
   EXPECT_TRUE(registry.find("pytorch-cpu+elided")->casts_elided);
   EXPECT_EQ(
       registry.find("cuda-sm90+fp16-accumulation")->products[static_cast<int>(ProductClass::kFp16)].accumulator_bits,
@@ -117,7 +120,7 @@ TEST_F(ProfileFiles, WhatIsLeftOutIsWidenedAndNamed) {
   EXPECT_EQ(profile->functions[static_cast<int>(Function::kExp)].ulp, 1);
   EXPECT_GE(profile->functions[static_cast<int>(Function::kErf)].ulp, 4);
   for (const std::string field : {"functions.cos", "products.bf16", "split_k", "tf32_allowed", "rounding",
-                                  "flush_subnormals", "variance", "casts_elided"})
+                                  "flush_subnormals", "variance", "casts_elided", "narrow_numbers"})
     EXPECT_EQ(std::count(profile->widened.begin(), profile->widened.end(), field), 1) << field;
   for (const std::string field : {"functions.exp", "sum"})
     EXPECT_EQ(std::count(profile->widened.begin(), profile->widened.end(), field), 0) << field;
