@@ -154,11 +154,13 @@ class Pool {
     return buffer;
   }
 
-  // Gives the largest back, or of a mapped one about as much as is asked. Returns its bytes.
+  // Gives one back, or of a mapped one about as much as is asked. Returns its bytes. The smallest that is worth the
+  // system's trouble, so that the large ones stay whole, which serve any size; where there is none the largest.
   std::size_t drop(std::size_t asked) {
-    const auto largest = std::prev(kept_.end());
-    std::size_t bytes = largest->first;
-    char* const buffer = remove(largest);
+    auto given = kept_.lower_bound({std::min(asked, 2 * kMapped), nullptr});
+    if (given == kept_.end()) given = std::prev(given);
+    std::size_t bytes = given->first;
+    char* const buffer = remove(given);
     if (bytes >= kMapped) {
       const std::size_t part = (asked + kMapped - 1) / kMapped * kMapped;
       if (part + kMapped <= bytes) {
