@@ -26,7 +26,7 @@ _WHY: dict[str, list[str]] = {
         *("linalg.pinv", "linalg.pinv.singular"),
     ],
     "The singular vectors of a matrix of zeros are anything.": ["linalg.norm.subgradients_at_zero"],
-    "The derivative rounds 1 - s, or 1 - t^2, in 16 bits, on some devices, which leaves nothing where that is near 0.": [
+    "The derivative rounds 1 - s, or 1 - t^2, in 16 bits, which leaves nothing where that is near 0.": [
         *("nn.functional.glu", "tanh"),
     ],
     "LAPACK's packed reflections are not modelled; the factors that linalg.qr makes of them are.": ["geqrf"],
