@@ -93,21 +93,20 @@ void lower_fused_adam(Call& call) {
     emitter.set_compute(compute_format(format));
     const auto narrow = [&](Expr x) { return cast(x, emitter.compute()); };
 
-    Expr gradient = scaling.unscaled(gradients[i]);
-    call.writes("grads", gradient, i);
-    if (maximize) gradient = -gradient;
+    const Expr unscaled = scaling.unscaled(gradients[i]);
+    Expr gradient = maximize ? -unscaled : unscaled;
     Expr parameter = parameters[i];
     if (weight_decay != 0) parameter = decoupled ? parameter * narrow(shrink) : parameter;
     if (weight_decay != 0 && !decoupled) gradient = gradient + parameter * weight_decay;
     const Expr m = numbers.lerp(first[i], gradient, beta1);
     const Expr v = second[i] * numbers.number(beta2) + numbers.rest(beta2) * gradient * gradient;
     Expr under_root = v;
-    if (amsgrad) {
-      under_root = maximum(largest[i], v);
-      call.writes("max_exp_avg_sqs", scaling.kept(largest[i], under_root), i);
-    }
+    if (amsgrad) under_root = maximum(largest[i], v);
     const Expr denominator = sqrt(under_root) / narrow(root_correction) + eps;
     const Expr updated = parameter + -narrow(step_size) * m / denominator;
+    // What is written is rounded, once all was computed from what is not.
+    call.writes("grads", unscaled, i);
+    if (amsgrad) call.writes("max_exp_avg_sqs", scaling.kept(largest[i], under_root), i);
     call.writes("self", scaling.kept(parameters[i], updated), i);
     call.writes("exp_avgs", scaling.kept(first[i], m), i);
     call.writes("exp_avg_sqs", scaling.kept(second[i], v), i);
@@ -128,17 +127,19 @@ void lower_fused_sgd(Call& call) {
   Emitter& emitter = call.emitter();
   for (std::size_t i = 0; i < n; ++i) {
     emitter.set_compute(compute_format(parameters[i].format()));
-    Expr gradient = scaling.unscaled(gradients[i]);
-    call.writes("grads", gradient, i);
-    if (maximize) gradient = -gradient;
+    const Expr unscaled = scaling.unscaled(gradients[i]);
+    Expr gradient = maximize ? -unscaled : unscaled;
     if (weight_decay != 0) gradient = gradient + parameters[i] * weight_decay;
+    std::optional<Expr> kept;
     if (momentum != 0) {
       const Numbers numbers(emitter, emitter.compute());
       const Expr buffer = first_step ? gradient : buffers[i] * momentum + gradient * numbers.rest(dampening);
-      call.writes("momentum_buffer_list", scaling.kept(buffers[i], buffer), i);
+      kept = scaling.kept(buffers[i], buffer);
       gradient = nesterov ? gradient + buffer * momentum : buffer;
     }
     const Expr updated = parameters[i] - gradient * call.operand("lr");
+    call.writes("grads", unscaled, i);
+    if (kept) call.writes("momentum_buffer_list", *kept, i);
     call.writes("self", scaling.kept(parameters[i], updated), i);
   }
 }
