@@ -44,7 +44,8 @@ double exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
 }  // namespace
 
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
-// and Rump, 2013). Sums of subnormals are exact, unless they are flushed.
+// and Rump, 2013). Sums of subnormals are exact, unless they are flushed. A running mean, whose error its lowering
+// counts in additions, is not exact even of whole numbers.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
@@ -54,7 +55,7 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   loop::reduce<scalar::Sum>(sum, false, x.shape(), Absolute{}, x);
-  const double exact_below = exact_sums_below(x, arithmetic);
+  const double exact_below = attributes.scalar != 0 ? -1 : exact_sums_below(x, arithmetic);
   loop::map(
       sum,
       [factor, lost, exact_below] PLUMBLINE_HOST_DEVICE(double s) { return s <= exact_below ? 0 : factor * s + lost; },

@@ -65,7 +65,7 @@ enum class Primitive : std::uint8_t {
   // Elementwise, three inputs, broadcast.
   kSelect,  // (condition, a, b)         a where condition != 0, otherwise b
   // Reductions over attributes.dims, which stay as size 1.
-  kSum,
+  kSum,  // scalar != 0: kept as a running mean, whose parts are no sums of the elements
   kAmax,
   kAmin,
   kArgmax,         // over one dim; first of equals

@@ -83,6 +83,12 @@ bool Call::is_tensor(std::string_view name) const {
   return tensor && tensor->value != 0;
 }
 
+bool Call::channels_last(std::string_view name) const {
+  const ArgumentValue* value = find(name);
+  const auto* tensor = value ? std::get_if<TensorRef>(value) : nullptr;
+  return tensor && tensor->view.sizes.size() >= 4 && tensor->view.strides[1] == 1;
+}
+
 bool Call::is_list(std::string_view name) const {
   const ArgumentValue* value = find(name);
   return value && std::holds_alternative<std::vector<TensorRef>>(*value);

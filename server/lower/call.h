@@ -33,6 +33,8 @@ class Call {
   // Present and not None.
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
+  // Whether a tensor's channels, its second dimension, may lie next to each other.
+  bool channels_last(std::string_view name) const;
   // Whether the argument is a list of tensors.
   bool is_list(std::string_view name) const;
 

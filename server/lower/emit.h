@@ -175,6 +175,9 @@ Expr converted(Expr x, Format format);
 // Reductions; the reduced dimensions stay as size 1. Empty dims: x itself (in the compute format).
 Expr reduce(Primitive primitive, Expr x, const std::vector<std::int64_t>& dims, double scalar = 0);
 Expr sum(Expr x, const std::vector<std::int64_t>& dims);
+// The mean over n elements of a kernel that keeps it while it goes on: m += (x - m) / k. Even of whole numbers it is
+// not exact. (ATen: native/cpu/moments_utils.h, native/SharedReduceOps.h)
+Expr running_mean(Expr x, const std::vector<std::int64_t>& dims, double n);
 Expr amax(Expr x, const std::vector<std::int64_t>& dims);
 std::vector<std::int64_t> all_dims(const Expr& x);
 std::vector<std::int64_t> last_dim(const Expr& x);

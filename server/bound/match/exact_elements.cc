@@ -207,7 +207,9 @@ bool ExactElements::is_possible(NodeId id) const {
   const Node& node = side_.graph.nodes[id];
   if (given_[id] || Margins::decides(side_.graph, id)) return true;
   const auto possible = [&](NodeId input) { return bool{possible_[input]}; };
-  if (node.primitive == Primitive::kMul && node.attributes.scalar != 0) return false;  // Rounds or not: primitive.h.
+  // Products that round or not, and sums kept as running means (primitive.h).
+  if ((node.primitive == Primitive::kMul || node.primitive == Primitive::kSum) && node.attributes.scalar != 0)
+    return false;
   if (node.primitive == Primitive::kAssemble || chooses(node.primitive))
     return std::ranges::any_of(node.inputs, possible);
   const bool promises = promising(node.primitive) && (node.primitive == Primitive::kDiv || promised(id));

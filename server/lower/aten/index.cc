@@ -132,8 +132,8 @@ constexpr std::int64_t kComparisonsMax = 1 << 22;
 constexpr std::int64_t kFactorsMax = 256;
 
 // What elements of x become by those of `source` whose index, along `dim`, names them; all three have the same size
-// but along it.
-Expr reduced_into(Call& call, Expr x, Expr source, Expr index, std::size_t dim) {
+// but along it. Sums and how many they are of are `held` so.
+Expr reduced_into(Call& call, Expr x, Expr source, Expr index, std::size_t dim, Format held) {
   Emitter& emitter = call.emitter();
   const std::string how = call.text("reduce", "");
   const bool with_self = call.boolean("include_self", true);
@@ -157,10 +157,16 @@ Expr reduced_into(Call& call, Expr x, Expr source, Expr index, std::size_t dim) 
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   Expr made = self;
   if (how == "sum" || how == "mean") {
-    made = sum(where_named(0), {over});
-    if (with_self) made = made + self;
+    Expr times = hits;
+    {
+      const ComputeIn sums(emitter, held);
+      made = sum(where_named(0), {over});
+      if (held == x.format()) times = sum(cast(named, held), {over});
+      if (with_self) made = made + self;
+      if (with_self) times = times + 1.0;
+    }
     made = cast(made, x.format());
-    if (how == "mean") made = made / maximum(with_self ? hits + 1.0 : hits, emitter.constant(1));
+    if (how == "mean") made = made / maximum(times, emitter.constant(1));
   } else if (how == "amax" || how == "amin") {
     const bool largest = how == "amax";
     made = reduce(largest ? Primitive::kAmax : Primitive::kAmin, where_named(largest ? -kInfinity : kInfinity), {over});
@@ -191,12 +197,13 @@ void lower_scatter_reduce(Call& call) {
   const std::size_t dim = call.dim("dim", x.rank(), 0);
   Shape reached = index.shape();
   reached[dim] = x.size(dim);
-  const Expr made = reduced_into(call, cut(x, reached), cut(source, index.shape()), index, dim);
+  const Expr made =
+      reduced_into(call, cut(x, reached), cut(source, index.shape()), index, dim, call.emitter().compute());
   const View part{reached, row_major_strides(x.shape()), 0};
   call.returns(reshape(assemble(call.emitter(), x.shape(), x, {made}, {part}, x.format()), call.result_shape()));
 }
 
-// The same with one index for each row of the source.
+// The same with one index for each row of the source, whose elements are added to what is held in their format.
 void lower_index_reduce(Call& call) {
   const Expr x = row(call.tensor("self")), source = row(call.tensor("source")), index = flat(call.tensor("index"));
   if (!is_float(x.format()) || source.rank() != x.rank() || x.count() == 0) call.unsupported("shapes");
@@ -204,7 +211,7 @@ void lower_index_reduce(Call& call) {
   Shape along(x.rank(), 1);
   along[dim] = index.count();
   const Expr each = expand(reshape(index, along), source.shape());
-  call.returns(reshape(reduced_into(call, x, source, each, dim), call.result_shape()));
+  call.returns(reshape(reduced_into(call, x, source, each, dim, x.format()), call.result_shape()));
 }
 
 // x with the elements at `position` replaced. Which of several wins is the kernel's affair: where they are not all the

@@ -10,22 +10,33 @@ constexpr std::int64_t kBatchMax = 256;  // So many products are rounded one by 
 
 void lower_mm(Call& call) { call.returns(matmul(call.tensor("self"), call.tensor("mat2"))); }
 
-// alpha a b + beta self. BLAS libraries begin the sum with the bias, others end with it. beta = 0 ignores
-// it, NaN in it included. 16-bit kernels may hold alpha, beta and the scaled bias in their own format.
-void with_bias(Call& call, Expr a, Expr b) {
-  const Format own = is_float(call.result_format()) ? call.result_format() : call.emitter().compute();
-  const Shape shape = call.result_shape();
+// alpha, where it is not 1, and beta self, where beta is not 0. 16-bit kernels may hold them in their own format.
+struct Scaled {
   std::optional<Expr> alpha, bias;
-  if (call.has("alpha") && call.known_number("alpha") != 1.0) alpha = call.operand("alpha", own);
+};
+Scaled scaled(Call& call, Format own) {
+  Scaled s;
+  if (call.has("alpha") && call.known_number("alpha") != 1.0) s.alpha = call.operand("alpha", own);
   const std::optional<double> beta = call.has("beta") ? call.known_number("beta") : 1.0;
   if (beta != 0.0) {
     const Expr self = call.tensor("self");
-    bias = beta == 1.0 ? self : cast(call.operand("beta", own) * self, own);
+    s.bias = beta == 1.0 ? self : cast(call.operand("beta", own) * self, own);
+  }
+  return s;
+}
+
+// alpha a b + beta self. BLAS libraries begin the sum with the bias, others end with it. beta = 0 ignores
+// it, NaN in it included.
+void with_bias(Call& call, Expr a, Expr b) {
+  const Format own = is_float(call.result_format()) ? call.result_format() : call.emitter().compute();
+  const Shape shape = call.result_shape();
+  Scaled s = scaled(call, own);
+  if (s.bias) {
     Shape product = a.shape();
     product.back() = b.shape().back();
-    bias = reshape(expand(*bias, shape), product);
+    s.bias = reshape(expand(*s.bias, shape), product);
   }
-  call.returns(reshape(matmul(a, b, bias, alpha), shape));
+  call.returns(reshape(matmul(a, b, s.bias, s.alpha), shape));
 }
 
 void lower_addmm(Call& call) { with_bias(call, call.tensor("mat1"), call.tensor("mat2")); }
@@ -38,7 +49,16 @@ void lower_mv(Call& call) {
   call.returns(reshape(product, {product.count()}));
 }
 
-void lower_addmv(Call& call) { with_bias(call, call.tensor("mat"), column(call.tensor("vec"))); }
+// In 16 bits the product with a matrix that lies by columns is rounded before the bias is added.
+void lower_addmv(Call& call) {
+  const Expr a = call.tensor("mat"), b = column(call.tensor("vec"));
+  const Format own = call.result_format();
+  if (!is_float(own) || own == call.emitter().compute()) return with_bias(call, a, b);
+  const Scaled s = scaled(call, own);
+  Expr product = cast(matmul(a, b, std::nullopt, s.alpha), own);
+  product = reshape(product, {product.count()});
+  call.returns(s.bias ? product + *s.bias : product);
+}
 
 void lower_dot(Call& call) {
   const Expr a = call.tensor("self");
@@ -55,16 +75,12 @@ void lower_addbmm(Call& call) {
     return with_bias(call, reshape(permute(a, {1, 0, 2}), {n, batch * m}), reshape(b, {batch * m, p}));
   if (batch > kBatchMax) call.unsupported("so many products of 16-bit numbers");
   const Format own = call.result_format();
-  std::optional<Expr> alpha, total;
-  if (call.has("alpha") && call.known_number("alpha") != 1.0) alpha = call.operand("alpha", own);
-  const std::optional<double> beta = call.has("beta") ? call.known_number("beta") : 1.0;
-  if (beta != 0.0) {
-    const Expr self = call.tensor("self");
-    total = expand(beta == 1.0 ? self : cast(call.operand("beta", own) * self, own), {n, p});
-  }
+  const Scaled s = scaled(call, own);
+  std::optional<Expr> total;
+  if (s.bias) total = expand(*s.bias, {n, p});
   for (std::int64_t i = 0; i < batch; ++i) {
     const Expr left = reshape(narrow(a, 0, i, 1), {n, m}), right = reshape(narrow(b, 0, i, 1), {m, p});
-    total = cast(matmul(left, right, total, alpha), own);
+    total = cast(matmul(left, right, total, s.alpha), own);
   }
   call.returns(*total);
 }

@@ -32,7 +32,7 @@ void lower_layer_norm(Call& call) {
   const Expr input = call.tensor("input");
   const Rows rows = rows_of(call, input);
   const Expr x = reshape(input, {rows.outer, rows.inner});
-  const Expr mean = sum(x, {1}) / static_cast<double>(rows.inner);
+  const Expr mean = running_mean(x, {1}, static_cast<double>(rows.inner));
   const Expr rstd = reduce(Primitive::kVarianceRsqrt, x, {1}, call.real("eps"));
   Expr y = (x - mean) * rstd;
   if (const auto weight = call.optional_tensor("weight")) y = y * reshape(*weight, {1, rows.inner});
@@ -107,13 +107,26 @@ Groups groups_of(Call& call, const Expr& x) {
   return g;
 }
 
+// 1 / sqrt(var + eps) of each group, and its mean. Where channels lie next to each other the CPU's kernel takes the
+// variance as a difference of sums.
+std::pair<Expr, Expr> moments(Call& call, const Groups& g, Expr rows) {
+  const auto n = static_cast<double>(g.rows()[1]);
+  const double eps = call.real("eps");
+  if (!call.channels_last("input"))
+    return {running_mean(rows, {1}, n), reduce(Primitive::kVarianceRsqrt, rows, {1}, eps)};
+  const double each = 1 / n;
+  const Expr mean = sum(rows, {1}) * each;
+  const Expr variance = maximum(sum(rows * rows, {1}) * each - mean * mean, call.emitter().constant(0));
+  return {mean, unary(Primitive::kRsqrt, variance + eps)};
+}
+
 // y = a x + (beta - a mean), a = rstd gamma.
 void lower_group_norm(Call& call) {
   const Expr input = call.tensor("input");
   const Groups g = groups_of(call, input);
   const Expr rows = reshape(input, g.rows());
-  const Expr mean = reshape(sum(rows, {1}) / static_cast<double>(g.rows()[1]), g.by_group());
-  const Expr rstd = reshape(reduce(Primitive::kVarianceRsqrt, rows, {1}, call.real("eps")), g.by_group());
+  const auto [row_means, row_rstds] = moments(call, g, rows);
+  const Expr mean = reshape(row_means, g.by_group()), rstd = reshape(row_rstds, g.by_group());
   const auto weight = call.optional_tensor("weight"), bias = call.optional_tensor("bias");
   const Expr a = weight ? rstd * reshape(*weight, g.by_channel()) : rstd;
   const Expr shift = bias ? -a * mean + reshape(*bias, g.by_channel()) : -a * mean;

@@ -48,12 +48,13 @@ void lower_sum(Call& call) {
   call.returns(squeezed(made, dims, call.boolean("keepdim", false)));
 }
 
-// Missing numbers count as 0.
+// Missing numbers count as 0. Over several dimensions 16-bit sums are held in their format between rows.
 void lower_nansum(Call& call) {
   const Expr x = converted(call);
   if (!is_float(x.format())) call.unsupported("sums of integers");
   const auto dims = call.dims("dim", x.rank());
   const Expr present = select(compare(Primitive::kNotEqual, x, x), x.emitter->constant(0, x.format()), x);
+  const ComputeIn held(call.emitter(), dims.size() > 1 ? x.format() : call.emitter().compute());
   call.returns(squeezed(sum(present, dims), dims, call.boolean("keepdim", false)));
 }
 
@@ -131,7 +132,7 @@ Expr variance(Call& call, Expr x, const std::vector<std::int64_t>& dims, Expr* m
   const double n = group_size(x, dims);
   double correction = call.has("correction") ? call.real("correction") : 1;
   if (call.has("unbiased")) correction = call.boolean("unbiased", true) ? 1 : 0;
-  const Expr mean = sum(x, dims) / n;
+  const Expr mean = running_mean(x, dims, n);
   if (mean_out) *mean_out = mean;
   return sum(square(x - mean), dims) / std::fmax(0.0, n - correction);
 }

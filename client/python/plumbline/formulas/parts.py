@@ -113,7 +113,12 @@ def _of_segments(data: Tensor, reduce: str, segments: tuple[int, Tensor, Tensor]
         return found if initial is None else limit(found, torch.full_like(found, initial))
     if reduce == "prod":
         return held.prod(axis + 1) * (1 if initial is None else initial)
-    total = held.sum(axis + 1) + (0 if initial is None else initial)
+    if data.dtype in (torch.bfloat16, torch.float16):  # Added one after the other in their own format.
+        places = torch.zeros(held.shape[axis + 1], dtype=torch.long, device=held.device)
+        total = torch.zeros_like(held.narrow(axis + 1, 0, 1)).index_add(axis + 1, places, held).squeeze(axis + 1)
+    else:
+        total = held.sum(axis + 1)
+    total = total + (0 if initial is None else initial)
     if reduce == "sum":
         return total
     count = count.reshape(*count.shape, *inner)
