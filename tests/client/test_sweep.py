@@ -81,6 +81,7 @@ def optimizers(x: Tensor) -> list[Tensor]:
     for make in (
         lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1, fused=True),
         lambda p: torch.optim.Adam(p, 0.1, fused=True),
+        lambda p: torch.optim.Adagrad(p, 0.1, fused=True),
         lambda p: torch.optim.AdamW(p, torch.tensor(0.1), fused=True),
         lambda p: torch.optim.Adam(p, torch.tensor(0.1), fused=True),
         lambda p: torch.optim.SGD(p, torch.tensor(0.1), momentum=0.9, fused=True),

@@ -113,6 +113,37 @@ void lower_fused_adam(Call& call) {
   }
 }
 
+// The rate is formed in double from the step's value. The last elements of 16-bit tensors round after each operation.
+void lower_fused_adagrad(Call& call) {
+  Emitter& emitter = call.emitter();
+  const auto parameters = call.tensors("self"), gradients = call.tensors("grads"), sums = call.tensors("state_sums"),
+             steps = call.tensors("state_steps");
+  require_length("grads", parameters.size(), gradients.size());
+  require_length("state_sums", parameters.size(), sums.size());
+  require_length("state_steps", parameters.size(), steps.size());
+  const double lr_decay = call.real("lr_decay"), weight_decay = call.real("weight_decay"), eps = call.real("eps");
+  const bool maximize = call.boolean("maximize", false);
+  const Scaling scaling = scaling_of(call);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Format format = parameters[i].format();
+    if (compute_format(format) != format) call.unsupported("parameters of 16 bits");
+    emitter.set_compute(Format::kFloat64);
+    const Numbers numbers(emitter, format);
+    const Expr step = reshape(steps[i], {});
+    const Expr rate = numbers.computed(reshape(call.operand("lr"), {}) / (1.0 + (step - 1.0) * lr_decay), 6);
+    emitter.set_compute(format);
+    const Expr unscaled = scaling.unscaled(gradients[i]);
+    Expr gradient = maximize ? -unscaled : unscaled;
+    if (weight_decay != 0) gradient = gradient + parameters[i] * weight_decay;
+    const Expr total = sums[i] + gradient * gradient;
+    const Expr updated = parameters[i] - cast(rate, format) * gradient / (sqrt(total) + eps);
+    call.writes("grads", unscaled, i);
+    call.writes("self", scaling.kept(parameters[i], updated), i);
+    call.writes("state_sums", scaling.kept(sums[i], total), i);
+    call.writes("state_steps", steps[i], i);
+  }
+}
+
 void lower_fused_sgd(Call& call) {
   const auto parameters = call.tensors("self"), gradients = call.tensors("grads"),
              buffers = call.tensors("momentum_buffer_list");
@@ -188,6 +219,7 @@ std::span<const Rule> optimizer_rules() {
   static const Rule kRules[] = {
       {"_fused_adam", {"default", "tensor_lr"}, lower_fused_adam<false>, kOnlyInPlace},
       {"_fused_adamw", {"default", "tensor_lr"}, lower_fused_adam<true>, kOnlyInPlace},
+      {"_fused_adagrad", {"default"}, lower_fused_adagrad, kOnlyInPlace},
       {"_fused_sgd", {"default", "tensor_lr"}, lower_fused_sgd, kOnlyInPlace},
       {"_amp_foreach_non_finite_check_and_unscale",
        {"default"},

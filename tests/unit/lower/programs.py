@@ -246,6 +246,7 @@ PROGRAMS = [
     Program("adam-foreach", optimizer=lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.1, foreach=True)),
     Program("adam-fused", optimizer=lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=0.1, fused=True)),
     Program("adam-low-beta", optimizer=lambda p: torch.optim.Adam(p, betas=(0.3, 0.9), fused=True)),
+    Program("adagrad-fused", optimizer=lambda p: torch.optim.Adagrad(p, 0.1, 0.01, 0.1, fused=True)),
     Program("sgd-fused", optimizer=sgd(momentum=0.9, nesterov=True, weight_decay=0.1, fused=True)),
     Program("sgd-foreach", optimizer=sgd(momentum=0.9, weight_decay=0.1, dampening=0.1, foreach=True)),
     Program("rmsprop", optimizer=lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True, foreach=False)),
