@@ -92,7 +92,10 @@ bool decide_illegal_values(const JudgeInput& input, Verdict* verdict) {
 // A tap whose short segment from observed values is enclosed, and which lies outside: PROVEN.
 bool decide_proven_execution(const JudgeInput& input, Verdict* verdict) {
   for (const Finding& finding : input.bounds->findings) {
-    if (!finding.proven || !finding.execution.asked || finding.execution.deviation <= finding.execution.envelope)
+    const Answer& execution = finding.execution;
+    // An envelope whose numbers overflowed, as those of results beyond 1e170 do, accuses nobody.
+    if (!finding.proven || !execution.asked || std::isnan(execution.envelope) ||
+        execution.deviation <= execution.envelope)
       continue;
     const NodeId node = input.graph->taps[finding.taps.front()].terms.front().node;
     verdict->suspect = place_of(*input.graph, node);

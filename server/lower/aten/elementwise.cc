@@ -55,9 +55,18 @@ Format common_format(Call& call) {
   return is_float(common) ? common : call.emitter().compute();
 }
 
+bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
+
+// Tensors of integers are rounded to 16 bits before they meet others in such a format.
+Expr met(Expr x, Format common) {
+  return is_integer(x.format()) && x.rank() > 0 && reduced_precision(common) ? cast(x, common) : x;
+}
+Expr operand_of(Call& call, std::string_view name) { return met(call.operand(name), common_format(call)); }
+
 // x in `format`, where that holds less.
 Expr narrowed(Expr x, Format format) {
-  return is_float(x.format()) && traits(x.format()).precision > traits(format).precision ? cast(x, format) : x;
+  const bool wider = is_float(x.format()) && traits(x.format()).precision > traits(format).precision;
+  return wider ? cast(x, format) : met(x, format);
 }
 
 // An operand of a sum, times alpha where that is given and not 1: the product is rounded to the operands' own format
@@ -91,7 +100,8 @@ void lower_rsub(Call& call) {
 void lower_mul(Call& call) {
   std::optional<Format> own;
   if (call.overload() != "Tensor" && is_float(call.result_format())) own = call.result_format();
-  call.returns(product_of(call, call.operand("self"), call.operand("other", own)));
+  const Format common = common_format(call);
+  call.returns(product_of(call, met(call.operand("self"), common), met(call.operand("other", own), common)));
 }
 
 // Where a remainder with the sign of the dividend has not that of the divisor.
@@ -105,9 +115,16 @@ void require_exact(Call& call, Expr x) {
   if (beyond_exact(x)) call.unsupported("integers beyond 2^53");
 }
 
+// A remainder's divisor: numbers are rounded to the tensor's own format.
+Expr divisor_of(Call& call) {
+  const bool number = !call.is_tensor("other") && reduced_precision(call.result_format());
+  return number ? call.operand("other", call.result_format()) : operand_of(call, "other");
+}
+
 template <Primitive primitive>
 void lower_binary(Call& call) {
-  const Expr a = call.operand("self"), b = call.operand("other");
+  const Expr a = operand_of(call, "self"),
+             b = primitive == Primitive::kFmod ? divisor_of(call) : operand_of(call, "other");
   if (primitive == Primitive::kFmod) require_exact(call, a);
   call.returns(binary(primitive, a, b));
 }
@@ -129,7 +146,7 @@ Expr floor_quotient(Call& call, Expr a, Expr b) {
 }
 
 void lower_div(Call& call) {
-  const Expr self = call.operand("self"), other = call.operand("other");
+  const Expr self = operand_of(call, "self"), other = operand_of(call, "other");
   const std::string mode = call.text("rounding_mode", "");
   if (mode.empty()) {
     call.returns(self / other);
@@ -146,7 +163,7 @@ void lower_floor_divide(Call& call) { call.returns(floor_quotient(call, call.ope
 
 // Python's modulo: the sign of the divisor.
 void lower_remainder(Call& call) {
-  const Expr a = call.operand("self"), b = call.operand("other");
+  const Expr a = operand_of(call, "self"), b = divisor_of(call);
   if (beyond_exact(a)) {
     const auto divisor = call.known_number("other");
     if (!divisor) call.unsupported("integers beyond 2^53");
@@ -156,8 +173,6 @@ void lower_remainder(Call& call) {
   const Expr rest = binary(Primitive::kFmod, a, b);
   call.returns(rest + select(opposite(rest, b), b, call.emitter().constant(0)));
 }
-
-bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
 
 // The root is rounded to the elements' format before it is inverted where the loop is not vectorised: measured by
 // plumbline.calibrate on strided elements.

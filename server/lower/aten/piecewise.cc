@@ -55,10 +55,13 @@ void lower_hardswish(Call& call) {
   const Expr x = call.tensor("self");
   call.returns(x * ramp(x) / 6.0);
 }
+// At -3 and 3 some kernels take the derivative from the left, others that from the right.
 void lower_hardswish_backward(Call& call) {
   const Expr gradient = call.tensor("grad_output"), x = call.tensor("self");
-  const Expr middle = gradient * (x / 3.0 + 0.5);
-  call.returns(select(x > 3.0, gradient, select(x < -3.0, zero_like(gradient), middle)));
+  Emitter& emitter = call.emitter();
+  const Expr inside = select(equal(x, 3), emitter.inexact_constant(1.25, 0.25),
+                             select(equal(x, -3), emitter.inexact_constant(-0.25, 0.25), x / 3.0 + 0.5));
+  call.returns(select(x > 3.0, gradient, select(x < -3.0, zero_like(gradient), gradient * inside)));
 }
 
 // Kernels hold it in the elements' own format.

@@ -223,7 +223,7 @@ void lower_bce(Call& call) {
 void lower_bce_backward(Call& call) {
   const Expr x = call.tensor("self"), target = call.tensor("target"), dy = call.tensor("grad_output");
   const ComputeIn own(call.emitter(), x.format());
-  const Expr denominator = maximum((1.0 - x) * x, call.emitter().constant(1e-12));
+  const Expr denominator = maximum((1.0 - x) * x, call.emitter().constant(1e-12F));  // A float in fp64, too.
   Expr gradient = dy * (x - target) / denominator;
   if (const auto weight = call.optional_tensor("weight")) gradient = gradient * *weight;
   const double factor = mean_factor(call, x);
