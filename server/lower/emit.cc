@@ -343,9 +343,9 @@ Expr sum(Expr x, const std::vector<std::int64_t>& dims) {
 // at most (n + 3 (2 + ln n)) u sum |x|: |m_k| <= sum |x| / k adds up to (1 + ln n) sum |x|. Means of parts that are
 // merged take fewer roundings.
 Expr running_mean(Expr x, const std::vector<std::int64_t>& dims, double n) {
+  if (dims.empty()) return sum(x, dims) / n;
   const Expr total = reduce(Primitive::kSum, x, dims, 1);
-  if (total.id != x.id)
-    total.emitter->graph().nodes[total.id].attributes.size = static_cast<std::int64_t>(n + 7 + 3 * std::log(n + 1));
+  total.emitter->graph().nodes[total.id].attributes.size = static_cast<std::int64_t>(n + 7 + 3 * std::log(n + 1));
   return total / n;
 }
 

@@ -183,6 +183,33 @@ TEST(Witness, NarrowNumbers) {
   EXPECT_GT(worst, 0.6);
 }
 
+// A mean that is kept while elements come: of whole numbers, whose sum is exact, and of numbers that are not.
+TEST(Witness, RunningMean) {
+  double worst = 0;
+  for (int n = 2; n < 200; ++n) {
+    for (const double step : {0.0, 0x1p-12, 0x1.8p-3}) {
+      Attributes kept;
+      kept.dims = {0};
+      kept.scalar = 1;
+      kept.size = static_cast<std::int64_t>(n + 7 + 3 * std::log(n + 1));  // running_mean, server/lower/emit.cc
+      Array x = Array::uninitialized({n});
+      float mean = 0;
+      double exact = 0;
+      for (int k = 0; k < n; ++k) {
+        const auto element = static_cast<float>((k % 2 == 0 ? 1 : -1) + k * step);
+        x.data()[k] = element;
+        exact += element;
+        mean += (element - mean) / static_cast<float>(k + 1);
+      }
+      const double bound = bound_of(Primitive::kSum, kept, {x}, {1}) / n;
+      const double error = std::fabs(mean - exact / n);
+      ASSERT_LE(error, bound) << n;
+      worst = std::max(worst, error / bound);
+    }
+  }
+  EXPECT_GT(worst, 0.05);  // Most of the bound is for sums that grow, of which each mean forgets a part.
+}
+
 // The compiler must not turn a * b + c into one rounding: the bounds speak of the arithmetic that is written.
 TEST(Arithmetic, ContractionIsOff) {
   volatile double a = 1 + 0x1p-27, b = 1 - 0x1p-27, c = -1;

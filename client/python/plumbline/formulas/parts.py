@@ -115,7 +115,8 @@ def _of_segments(data: Tensor, reduce: str, segments: tuple[int, Tensor, Tensor]
         return held.prod(axis + 1) * (1 if initial is None else initial)
     if data.dtype in (torch.bfloat16, torch.float16):  # Added one after the other in their own format.
         places = torch.zeros(held.shape[axis + 1], dtype=torch.long, device=held.device)
-        total = torch.zeros_like(held.narrow(axis + 1, 0, 1)).index_add(axis + 1, places, held).squeeze(axis + 1)
+        shape = [*held.shape[: axis + 1], 1, *held.shape[axis + 2 :]]
+        total = held.new_zeros(shape).index_add(axis + 1, places, held).squeeze(axis + 1)
     else:
         total = held.sum(axis + 1)
     total = total + (0 if initial is None else initial)
