@@ -103,7 +103,21 @@ inline void error_block(Primitive primitive, const primitive::ElementRounding& r
   }
 }
 
-// Adds what the step's errors e do to a functional with the cotangent g.
+// What additions drop of the smaller operand, times g: the drift of a functional with this cotangent.
+inline double drift_of(const primitive::ElementRounding& rounding, const ChainBlock& block, const double* g) {
+  if (rounding.dropped_u == 0) return 0;
+  const double sign = rounding.sign, u = rounding.dropped_u;
+  const double *const x = block.x[0], *const y = block.x[1], *const t = block.value;
+  double drift = 0;
+#pragma omp simd reduction(+ : drift)
+  for (std::int64_t i = 0; i < block.count; ++i) drift += primitive::dropped(g[i], t[i], x[i], y[i], sign, u);
+  return drift;
+}
+
+// Sums are raised above the rounding of their additions.
+constexpr double kSummed = 1 + 0x1p-20;
+
+// Adds what the step's errors e do to a functional with the cotangent g, element by element.
 inline void charge_block(const primitive::ElementRounding& rounding, bool by_chance, const ChainBlock& block,
                          const double* g, const double* e, Charge* charge) {
   const std::int64_t n = block.count;
@@ -111,10 +125,10 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   double whole = 0;
 #pragma omp simd reduction(+ : whole)
   for (std::int64_t i = 0; i < n; ++i) whole += primitive::whole_charge(g[i], e[i]);
-  charge->whole += whole * (1 + 0x1p-20);  // Above the rounding of its additions.
+  charge->whole += whole * kSummed;
   if (!by_chance) return;
   const primitive::Events events = rounding.events;
-  double bias = 0, squares = 0, drift = 0;
+  double bias = 0, squares = 0;
 #pragma omp simd reduction(+ : bias, squares)
   for (std::int64_t i = 0; i < n; ++i) {
     const Totals<2> one = events.charge(g[i], t[i], e[i]);
@@ -123,12 +137,43 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   }
   charge->noise.bias += bias;
   charge->noise.squares += squares;
-  if (rounding.dropped_u == 0) return;
-  const double sign = rounding.sign, u = rounding.dropped_u;
-  const double *const x = block.x[0], *const y = block.x[1];
-#pragma omp simd reduction(+ : drift)
-  for (std::int64_t i = 0; i < n; ++i) drift += primitive::dropped(g[i], t[i], x[i], y[i], sign, u);
-  charge->noise.drift += drift;
+  charge->noise.drift += drift_of(rounding, block, g);
+}
+
+// The same where errors are linear, from the block's moments.
+inline void charge_moments(const primitive::ElementRounding& rounding, bool by_chance, const ChainBlock& block,
+                           const double* g, const primitive::Moments& moments, Charge* charge) {
+  const Charge found = primitive::charge_of(rounding, moments);
+  charge->whole += found.whole * kSummed;
+  if (!by_chance) return;
+  charge->noise.bias += found.noise.bias;
+  charge->noise.squares += found.noise.squares;
+  charge->noise.drift += drift_of(rounding, block, g);
+}
+
+// `weights`: where |g| (slope |t| + offset) is written; null: nowhere.
+inline primitive::Moments moments_of(const ChainBlock& block, const double* g,
+                                     const primitive::ElementRounding& rounding, double* weights) {
+  const double* const t = block.value;
+  const double slope = rounding.error.slope, offset = rounding.error.offset;
+  double of_g = 0, gt = 0, gg = 0, ggt = 0, ggtt = 0;
+  const auto sum = [&](auto&& with) {
+#pragma omp simd reduction(+ : of_g, gt, gg, ggt, ggtt)
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const double size = std::fabs(g[i]), product = size * std::fabs(t[i]);
+      of_g += size;
+      gt += product;
+      gg += size * size;
+      ggt += size * product;
+      ggtt += product * product;
+      with(i, size, product);
+    }
+  };
+  if (weights != nullptr)
+    sum([=](std::int64_t i, double size, double product) { weights[i] = slope * product + offset * size; });
+  else
+    sum([](std::int64_t, double, double) {});
+  return {of_g, gt, gg, ggt, ggtt};
 }
 
 // What was drawn of a step's elements before a block.
@@ -159,23 +204,26 @@ inline std::uint64_t event_of(const Pullback::Step& step, const ChainBlock& bloc
   return key::mixed(event) | 1;
 }
 
-// Draws the elements at which the sum of the weights passes the next draw.
-inline void draw_block(const Pullback::Step& step, const ChainBlock& block, const double* g, const double* e,
-                       Drawing* drawing) {
-  constexpr std::int64_t kRun = 16;
-  double weights[kChainBlock];
+inline void weigh_block(const ChainBlock& block, const double* g, const double* e, double* weights) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < block.count; ++i) weights[i] = primitive::whole_charge(g[i], e[i]);
-  std::fill(weights + block.count, weights + (block.count + kRun - 1) / kRun * kRun, 0.0);
-  for (std::int64_t first = 0; first < block.count && !drawing->drawn->too_many; first += kRun) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < kRun; ++i) sum += weights[first + i];
-    const double after = drawing->passed + sum;
+}
+
+// Draws the elements at which the sum of the weights passes the next draw. There is room for a whole block of weights.
+// They are summed in columns of every so many elements, whose sums come from loops that vectorise.
+inline void draw_block(const Pullback::Step& step, const ChainBlock& block, double* weights, Drawing* drawing) {
+  constexpr std::int64_t kColumns = 16;
+  const std::int64_t rows = (block.count + kColumns - 1) / kColumns;
+  std::fill(weights + block.count, weights + rows * kColumns, 0.0);
+  double sums[kColumns] = {};
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < kColumns; ++column) sums[column] += weights[row * kColumns + column];
+  for (std::int64_t column = 0; column < kColumns && !drawing->drawn->too_many; ++column) {
+    const double after = drawing->passed + sums[column];
     if (drawing->next <= after) {
       double at = drawing->passed;
-      const std::int64_t last = std::min(block.count, first + kRun) - 1;
-      for (std::int64_t i = first; i <= last; ++i) {
+      const std::int64_t last = (block.count - 1 - column) / kColumns * kColumns + column;
+      for (std::int64_t i = column; i <= last; i += kColumns) {
         at += weights[i];
         while ((drawing->next <= at || (i == last && drawing->next <= after)) && !drawing->drawn->too_many)
           drawing->draw(event_of(step, block, i));
@@ -234,16 +282,52 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   double* const cotangents = values + blocks(all);
   double* const target_errors = cotangents + blocks(all);
   double* const own_errors = target_errors + blocks(steps.size());
-  std::vector<const double*> x(all), target_error(steps.size());
+  std::vector<const double*> x(all);
   for (std::size_t i = 0; i < sources; ++i) {
     x[i] = values + blocks(i);
     if (pullback.one(i)) std::fill_n(values + blocks(i), kChainBlock, pullback.sources[i].item());
   }
   std::vector<internal::ChainBlock> at(steps.size());
   std::vector<BlockTarget> targets(all);
+  // A step's errors in a block, worked out where something asks for them element by element.
+  struct Errors {
+    double *target, *own;
+    bool target_known, own_known;
+  };
+  std::vector<Errors> errors_at(steps.size());
+  const auto target_errors_of = [&](std::size_t s) -> const double* {
+    Errors& found = errors_at[s];
+    if (!found.target_known) internal::error_block(steps[s].primitive, pullback.steps[s].target, at[s], found.target);
+    found.target_known = true;
+    return found.target;
+  };
+  const auto own_errors_of = [&](std::size_t s) -> const double* {
+    Errors& found = errors_at[s];
+    if (!found.own_known) internal::error_block(steps[s].primitive, pullback.steps[s].own, at[s], found.own);
+    found.own_known = true;
+    return found.own;
+  };
+  double weights[kChainBlock];
+  // Asks for the block from `from` on before it is read: a block of each array is too short for the processor to see by
+  // itself what comes next.
+  const auto fetch_ahead = [&](std::int64_t from) {
+    const auto fetch = [&](const double* array) {
+      for (std::int64_t i = from; i < std::min(begin + count, from + kChainBlock); i += 8)
+        __builtin_prefetch(array + i);
+    };
+    for (const Array& source : pullback.sources)
+      if (source.shape().size() == 1 && source.strides()[0] == 1) fetch(source.data());
+    for (const PulledFunctional& functional : functionals) {
+      for (const Array& seed : functional.seeds)
+        if (seed) fetch(seed.data());
+      for (const PulledFunctional::Target& into : functional.into)
+        if (into.cotangent) fetch(into.cotangent.data());
+    }
+  };
 
   for (std::int64_t first = begin; first < begin + count; first += kChainBlock) {
     const std::int64_t n = std::min(kChainBlock, begin + count - first);
+    fetch_ahead(first + n);
     for (std::size_t i = 0; i < sources; ++i)
       if (!pullback.one(i)) x[i] = internal::elements_of(pullback.sources[i], first, n, values + blocks(i));
     for (std::size_t s = 0; s < steps.size(); ++s) {
@@ -252,14 +336,15 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
       for (int k = 0; k < 3; ++k) block.x[k] = x[steps[s].inputs[k]];
       primitive::element::visit(steps[s].primitive, internal::BlockValue{steps[s], block});
       x[sources + s] = block.value;
-      const Pullback::Step& rounded = pullback.steps[s];
-      double* const shown = errors[s] ? errors[s].address() + first : nullptr;
-      double* const of_target = shown != nullptr ? shown : target_errors + blocks(s);
-      if (!rounded.target.none()) internal::error_block(steps[s].primitive, rounded.target, block, of_target);
-      target_error[s] = of_target;
-      if (rounded.own.none()) continue;
-      internal::error_block(steps[s].primitive, rounded.own, block, own_errors + blocks(s));
-      if (shown != nullptr && rounded.target.none()) std::copy_n(own_errors + blocks(s), n, shown);
+      errors_at[s] = {target_errors + blocks(s), own_errors + blocks(s), false, false};
+      if (!errors[s]) continue;
+      double* const shown = errors[s].address() + first;
+      const bool of_target = !pullback.steps[s].target.none();
+      (of_target ? errors_at[s].target : errors_at[s].own) = shown;
+      if (of_target)
+        target_errors_of(s);
+      else if (!pullback.steps[s].own.none())
+        own_errors_of(s);
     }
     for (std::size_t p = 0; p < functionals.size(); ++p) {
       const PulledFunctional& functional = functionals[p];
@@ -282,12 +367,27 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const double* const g = targets[sources + s].out;
         Charges& charges = pulled[p].steps[s];
         const Pullback::Step& rounded = pullback.steps[s];
-        if (functional.of_target && !rounded.target.none())
-          internal::charge_block(rounded.target, true, at[s], g, target_error[s], &charges.target);
-        if (!drawings[p].empty() && drawings[p][s].every > 0)
-          internal::draw_block(rounded, at[s], g, target_error[s], &drawings[p][s]);
-        if (!rounded.own.none())
-          internal::charge_block(rounded.own, functional.own_by_chance, at[s], g, own_errors + blocks(s), &charges.own);
+        const bool of_target = functional.of_target && !rounded.target.none(), of_own = !rounded.own.none();
+        const bool drawn = !drawings[p].empty() && drawings[p][s].every > 0;
+        primitive::Moments moments;
+        bool summed = false;
+        if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear())) {
+          const bool weighed = drawn && rounded.target.linear();
+          moments = internal::moments_of(at[s], g, rounded.target, weighed ? weights : nullptr);
+          summed = moments.finite();
+        }
+        if (of_target && summed && rounded.target.linear())
+          internal::charge_moments(rounded.target, true, at[s], g, moments, &charges.target);
+        else if (of_target)
+          internal::charge_block(rounded.target, true, at[s], g, target_errors_of(s), &charges.target);
+        if (drawn) {
+          if (!summed || !rounded.target.linear()) internal::weigh_block(at[s], g, target_errors_of(s), weights);
+          internal::draw_block(rounded, at[s], weights, &drawings[p][s]);
+        }
+        if (of_own && summed && rounded.own.linear())
+          internal::charge_moments(rounded.own, functional.own_by_chance, at[s], g, moments, &charges.own);
+        else if (of_own)
+          internal::charge_block(rounded.own, functional.own_by_chance, at[s], g, own_errors_of(s), &charges.own);
         for (int k = 0; k < steps[s].arity; ++k) {
           BlockTarget into[3];
           BlockTarget& target = targets[steps[s].inputs[k]];

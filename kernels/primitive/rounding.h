@@ -76,7 +76,43 @@ struct ElementRounding {
   double sign = 0, dropped_u = 0;  // What additions drop is drift; dropped_u is 0 where none drop anything.
 
   bool none() const { return error.none && tiny == 0; }
+  // Whether its errors are slope |t| + offset, of finite numbers.
+  bool linear() const {
+    return !error.none && tiny == 0 && !error.of_argument && error.slope < kInfinity && error.offset < kInfinity;
+  }
 };
+
+// What a functional's charges are made of where errors are linear in |t|: sums over elements with cotangents g and
+// results t. One pass over g and t gives them for every rounding of these.
+struct Moments {
+  double g = 0, gt = 0;              // sum |g|, sum |g t|
+  double gg = 0, ggt = 0, ggtt = 0;  // sum g^2, sum g^2 |t|, sum (g t)^2
+  // Otherwise an element is infinite or not a number, which counts only where its cotangent is not 0.
+  bool finite() const { return gt - gt == 0 && ggtt - ggtt == 0; }
+};
+
+// The charge of the elements with these moments. With e = s |t| + o, c = u |t| + eta and c' of the holding, an element
+// has |g| e whole, g^2 min(e^2, c^2 + c'^2) of squares and |g| max(0, e - width) of bias, width being reach (c + c').
+// Each is a polynomial in |t|: of the two under the minimum one is taken for all, and a difference of which one
+// coefficient is negative is taken without that.
+inline Charge charge_of(const ElementRounding& rounding, const Moments& m) {
+  const Events& events = rounding.events;
+  const double s = rounding.error.slope, o = rounding.error.offset;
+  const double held_u = events.held_u * (1 + events.u);
+  const double tt = square(events.u) + square(held_u), t = 2 * (events.u * events.eta + held_u * events.held_eta);
+  const double one = square(events.eta) + square(events.held_eta);
+  constexpr double kAlike = 1 + 0x1p-16;  // Errors are inflated beside events.
+  const bool of_error = square(s) <= tt * kAlike && 2 * s * o <= t * kAlike && square(o) <= one * kAlike;
+  Charge charge;
+  charge.whole = s * m.gt + o * m.g;
+  charge.noise.squares = kNoiseInflate * (of_error ? square(s) * m.ggtt + 2 * s * o * m.ggt + square(o) * m.gg
+                                                   : tt * m.ggtt + t * m.ggt + one * m.gg);
+  const double width = events.reach * kNoiseInflate;
+  charge.noise.bias = std::max(0.0, s - width * (events.u + held_u)) * m.gt +
+                      std::max(0.0, o - width * (events.eta + events.held_eta)) * m.g;
+  return charge;
+}
+
 ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, const Arithmetic& arithmetic);
 
 }  // namespace plumbline::primitive

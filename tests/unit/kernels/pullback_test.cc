@@ -1,6 +1,9 @@
 // A chain's cotangents and charges in one pass against the same node by node.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
 #include "tests/unit/kernels/pullback_cases.h"
 
 namespace plumbline {
@@ -12,6 +15,48 @@ TEST(Pullback, IsThatOfItsNodes) {
     testing::expect_near(testing::pulled_in_one_pass(chain, 1), expected);
     testing::expect_near(testing::pulled_in_one_pass(chain, 3), expected);
   });
+}
+
+// Sums of moments charge no less than the elements do one by one, and hardly more: errors with and without an offset,
+// below and above the width of the events, results from subnormal to large.
+TEST(Pullback, MomentsChargeWhatElementsDo) {
+  std::mt19937_64 rng(7);
+  std::uniform_real_distribution<double> exponent(-45, 6), factor(-2, 2);
+  constexpr double kU = 0x1p-24, kEta = 0x1p-150;
+  for (const double slope : {0.5 * kU, kU * (1 + 0x1p-20), 3 * kU, 0x1p-9})
+    for (const double offset : {0.0, kEta, 0x1p-20})
+      for (const double held : {0.0, 0x1p-9}) {
+        primitive::ElementRounding rounding;
+        rounding.error.none = false;
+        rounding.error.slope = slope;
+        rounding.error.offset = offset;
+        rounding.events = {kU, kEta, held, held * 0x1p-120, 1};
+        ASSERT_TRUE(rounding.linear());
+        primitive::Moments moments;
+        double whole = 0, bias = 0, squares = 0, above = 0;
+        for (int i = 0; i < 1000; ++i) {
+          const double g = factor(rng), t = factor(rng) * std::pow(10, exponent(rng));
+          const double size = std::fabs(g), product = size * std::fabs(t), e = rounding.error.of(t);
+          moments.g += size;
+          moments.gt += product;
+          moments.gg += size * size;
+          moments.ggt += size * product;
+          moments.ggtt += product * product;
+          const Totals<2> one = rounding.events.charge(g, t, e);
+          whole += primitive::whole_charge(g, e);
+          bias += one.of[0];
+          squares += one.of[1];
+          above += size * size * (e * e + rounding.events.charge(1, t, HUGE_VAL).of[1]);
+        }
+        const Charge found = primitive::charge_of(rounding, moments);
+        const auto least = [](double x) { return x * (1 - 1e-12); };
+        EXPECT_GE(found.whole, least(whole));
+        EXPECT_LE(found.whole, whole * (1 + 1e-12));
+        EXPECT_GE(found.noise.bias, least(bias));
+        EXPECT_LE(found.noise.bias, whole * (1 + 1e-12));
+        EXPECT_GE(found.noise.squares, least(squares));
+        EXPECT_LE(found.noise.squares, above);
+      }
 }
 
 }  // namespace
