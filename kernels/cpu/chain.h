@@ -56,6 +56,12 @@ struct BlockValue {
   }
 };
 
+// A monotone function that is computed over arrays.
+template <class R>
+inline constexpr bool kMonotoneVector = false;
+template <class F>
+inline constexpr bool kMonotoneVector<primitive::element::Monotone<F>> = kHasVector<F>;
+
 // What the operands' balls make of the results.
 struct BlockCarried {
   const ChainBlock& block;
@@ -68,7 +74,16 @@ struct BlockCarried {
     const double *const a = block.x[0], *const b = block.x[1], *const c = block.x[2], *const t = block.value;
     const double *const ra = block.r[0], *const rb = block.r[1], *const rc = block.r[2];
     double* const out = block.radius;
-    if constexpr (E::kArity == 1) {
+    if constexpr (E::kArity == 1 && kMonotoneVector<R>) {
+      double low[kChainBlock] = {}, high[kChainBlock] = {};
+      for (std::int64_t i = 0; i < n; ++i) {
+        low[i] = R::low(a[i], ra[i]);
+        high[i] = primitive::element::above(a[i], ra[i]);
+      }
+      kVector<typename R::Function>(low, low, n);
+      kVector<typename R::Function>(high, high, n);
+      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::between(ra[i], low[i], high[i], t[i]));
+    } else if constexpr (E::kArity == 1) {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], t[i]));
     } else if constexpr (E::kArity == 2) {

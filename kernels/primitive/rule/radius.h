@@ -44,11 +44,17 @@ struct Rule {
 // ball does not count (what lies there is NaN, which the range lane sees).
 template <class F>
 struct Monotone : Rule {
+  using Function = F;
+  PLUMBLINE_HOST_DEVICE static double low(double x, double r) { return std::max(below(x, r), +F::kDomainLow); }
+  // `at_low`, `at_high`: the function there and at above(x, r).
+  PLUMBLINE_HOST_DEVICE static double between(double r, double at_low, double at_high, double t) {
+    const double farthest = larger(distance(at_low, t), distance(at_high, t));
+    return r == 0 ? 0.0 : r < kInfinity ? farthest : kInfinity;
+  }
   PLUMBLINE_HOST_DEVICE static double radius(double x, double r, double t) {
     if (r == 0) return 0.0;
     if (!(r < kInfinity)) return kInfinity;
-    const double low = F::value(std::max(below(x, r), +F::kDomainLow)), high = F::value(above(x, r));
-    return larger(distance(low, t), distance(high, t));
+    return between(r, F::value(low(x, r)), F::value(above(x, r)), t);
   }
 };
 
