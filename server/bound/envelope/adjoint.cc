@@ -144,7 +144,15 @@ class Sweep {
     traits(node.primitive).pull_back(node.attributes, inputs, value, cotangent.elements(), into);
   }
 
+  // Of nodes that only hand elements on, operands and value have their shapes alone: cotangents move by these.
   Operands operands(NodeId id) const {
+    const Node& node = graph_.nodes[id];
+    if (node.primitive == Primitive::kWindow || node.primitive == Primitive::kAssemble) {
+      const auto shaped = [&](NodeId of) { return Array::scalar(0).expand(graph_.nodes[of].shape); };
+      Operands moved{{}, shaped(id)};
+      for (NodeId input : node.inputs) moved.inputs.push_back(shaped(input));
+      return moved;
+    }
     Array value = replay_.computed(id);
     return {replay_.operands(id), std::move(value)};
   }
