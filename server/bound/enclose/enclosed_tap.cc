@@ -5,9 +5,9 @@ namespace plumbline {
 std::optional<EnclosedTap> enclosed_tap(const GraphTap& tap, const Replay& replay, Enclosures* enclosures) {
   EnclosedTap enclosed;
   for (const GraphTap::Term& term : tap.terms) {
+    enclosed.values.push_back(replay.computed(term.node));  // Before its enclosure is taken, which may give it up.
     const Enclosure enclosure = enclosures->take(term.node);
     if (enclosure.exploded) return std::nullopt;
-    enclosed.values.push_back(replay.computed(term.node));
     enclosed.radii.push_back(enclosure.radius);
   }
   return enclosed;

@@ -121,7 +121,9 @@ Enclosure Enclosures::take(NodeId id) {
 }
 
 void Enclosures::use(NodeId id) {
-  if (--uses_[id] == 0) enclosures_[id].radius = Bound();
+  if (--uses_[id] > 0) return;
+  enclosures_[id].radius = Bound();
+  replay_.forget_computed(id);
 }
 
 // Whether its radius is looked at before consumers use it: what elementwise nodes and movement make of one that

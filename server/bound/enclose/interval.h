@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "server/bound/enclose/tiles.h"
 #include "server/bound/replay/replay.h"
+#include "server/bound/replay/tiles.h"
 
 namespace plumbline {
 
@@ -25,8 +25,8 @@ struct Enclosure {
 };
 
 // Encloses nodes when they are asked for, with what lies before them up to anchors and leaves, where the values that
-// consumers saw are exact. A radius is given up after its last use: every entry of `wanted` may be taken once. Refers
-// to what it is made from.
+// consumers saw are exact. A radius is given up after its last use, and so is what `replay` computed where consumers
+// saw another value: every entry of `wanted` may be taken once. Refers to what it is made from.
 class Enclosures {
  public:
   // `profile`: of the target's roundings. Null: our own replay's are enclosed. `freedoms`: by node, how far its

@@ -149,12 +149,13 @@ void ObservedNodes::leave_unjudged(NodeId id, Bounds* bounds) const {
 
 IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures,
                                         Bounds* bounds) const {
+  const Array exact = anchored.computed(id);  // Before its enclosure is taken, which may give it up.
   const Enclosure enclosure = enclosures->take(id);
   if (enclosure.exploded) {
     leave_unjudged(id, bounds);
     return {};
   }
-  return Elements(graph_, id, anchors_.at(id), *input_.profile).check(0, anchored.computed(id), enclosure.radius);
+  return Elements(graph_, id, anchors_.at(id), *input_.profile).check(0, exact, enclosure.radius);
 }
 
 std::vector<IllegalValue> ObservedNodes::check_chain(const ChainGroup& group, Enclosures* enclosures,

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/bound/enclose/tiles.h"
+#include "server/bound/replay/tiles.h"
 
 namespace plumbline {
 

@@ -16,6 +16,7 @@
 #include "kernels/operations.h"
 #include "kernels/sums.h"
 #include "server/bound/replay/terms.h"
+#include "server/bound/replay/tiles.h"
 
 namespace plumbline {
 namespace {
@@ -160,6 +161,7 @@ class Recent {
     bytes_ = 0;
   }
 
+  bool holds(NodeId id) const { return entries_.contains(id); }
   Array find(NodeId id) {
     const auto found = entries_.find(id);
     if (found == entries_.end()) return {};
@@ -188,10 +190,11 @@ class Recent {
 
 }  // namespace
 
-struct Replay::State {
+struct Replay::State : std::enable_shared_from_this<Replay::State> {
   const Graph* graph = nullptr;
   Precision precision = Precision::kExact;
   std::vector<bool> needed, kept;
+  std::vector<bool> shared;     // Several read it, and it is not as cheap to compute as to read.
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
   Overrides overrides;
@@ -287,10 +290,32 @@ struct Replay::State {
     return values;
   }
 
+  // An elementwise node with those before it that are not at hand, tile by tile: what lies between stays near the
+  // processor. Empty: there are none.
+  Array evaluate_with_earlier(NodeId id) {
+    if (precision != Precision::kExact || !unrounded.empty() || current_device() != nullptr) return {};
+    const auto stop = [&](NodeId of) { return at_hand(of) || shared[of] || recent.holds(of); };
+    const std::optional<TiledChain> chain = chain_before(*graph, {id}, stop);
+    if (!chain || chain->steps.size() < 2) return {};
+    Replay replay;
+    replay.state_ = shared_from_this();
+    const Tiles tiles(*graph, replay, *chain);
+    Array result = Array::uninitialized(graph->nodes[id].shape);
+    cpu::parallel_for(count_tiles(*chain), 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t t = first; t < last; ++t) {
+        const Tile tile = tiles.tile(t);
+        std::copy_n(tile.ends.front().data(), tile.length, result.address() + tile.begin);
+      }
+    });
+    return result;
+  }
+
   Array evaluate(NodeId id) {
     cancel_point();
     const Node& node = graph->nodes[id];
     if (const auto leaf = packed.find(id); leaf != packed.end()) return leaf->second;
+    if (is_elementwise(node.primitive))
+      if (Array result = evaluate_with_earlier(id)) return result;
     if (precision == Precision::kJittered && (!is_float(node.result) || decides(node))) return base.value(id);
     std::vector<Array> inputs = operands(id);
     const PrimitiveTraits& primitive = traits(node.primitive);
@@ -316,6 +341,7 @@ struct Replay::State {
   // Chooses what is kept: `kCheapMax` bounds the recursion of `value` too.
   void plan() {
     kept.assign(graph->nodes.size(), true);
+    shared.assign(graph->nodes.size(), false);
     std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
     std::vector<int> uses(graph->nodes.size(), 0);
     for (NodeId id = 0; id < graph->nodes.size(); ++id)
@@ -328,6 +354,7 @@ struct Replay::State {
       if (!needed[id] || !changed[id] || count(node.shape) <= kSmall) continue;
       std::optional<double> total = cost_of(*graph, node);
       if (!total) continue;
+      shared[id] = uses[id] > 1 && *total > 1;
       for (NodeId input : node.inputs) *total += cost[input];
       if (*total * std::max(1, uses[id]) > kCheapMax) continue;
       kept[id] = false;
@@ -356,6 +383,10 @@ std::optional<PatchOperand> Replay::patches(NodeId id) const { return state_->pa
 
 void Replay::give_up(NodeId id) const {
   if (state_) state_->give_up(id);
+}
+
+void Replay::forget_computed(NodeId id) const {
+  if (state_) state_->computed.erase(id);
 }
 
 void Replay::rest() const {

@@ -79,6 +79,9 @@ class Replay {
   std::optional<PatchOperand> patches(NodeId id) const;
   // Gives up what is held of the node, for all handles. Neither it nor its consumers may be asked for afterwards.
   void give_up(NodeId id) const;
+  // Gives up, for all handles, what was computed at a node whose consumers saw another value: who asks for it again
+  // waits for it again.
+  void forget_computed(NodeId id) const;
   // Gives up, for all handles, what was computed last and is cheap to compute again: for a replay that nobody reads for
   // a while.
   void rest() const;

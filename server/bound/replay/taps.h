@@ -1,7 +1,7 @@
 // Values of taps: what the execution observed, what a replay says, what a bare reference states.
 #pragma once
 
-#include "server/bound/enclose/tiles.h"
+#include "server/bound/replay/tiles.h"
 
 namespace plumbline {
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "kernels/checks.h"
 #include "kernels/sums.h"
 #include "server/bound/replay/decided.h"
 #include "server/bound/replay/taps.h"
@@ -47,6 +48,41 @@ TEST(Replay, OverridesAreSeenByConsumersAndRecorded) {
   EXPECT_EQ(changed.computed(twice).data()[1], 4.0);
   EXPECT_EQ(changed.value(again).data()[0], 11.0);
   EXPECT_EQ(changed.value(again).data()[1], 12.0);
+}
+
+// tanh(x) is read twice, a reshaping lies between, and one number counts for all.
+TEST(Replay, ElementwiseNodesAreComputedTogetherAsOneByOne) {
+  constexpr std::int64_t kCount = 3 * 7001;
+  std::vector<double> drawn;
+  for (std::int64_t i = 0; i < kCount; ++i) drawn.push_back(static_cast<float>(std::sin(static_cast<double>(i))));
+  GraphBuilder b;
+  const NodeId x = b.leaf({3, 7001}, drawn), number = b.leaf({}, {0.3});
+  const NodeId bent = b.op(Primitive::kTanh, {x}, {3, 7001});
+  const NodeId scaled = b.op(Primitive::kMul, {bent, number}, {3, 7001});
+  Attributes view;
+  view.view = {{kCount}, {1}, 0};
+  const NodeId flat = b.op(Primitive::kWindow, {scaled}, {kCount}, Format::kFloat32, view);
+  const NodeId bent_flat = b.op(Primitive::kWindow, {bent}, {kCount}, Format::kFloat32, view);
+  const NodeId product = b.op(Primitive::kMul, {flat, bent_flat}, {kCount});
+  const NodeId end = b.op(Primitive::kSub, {product, flat}, {kCount});
+  b.tap("t", TapKind::kValue, end, std::vector<double>(kCount, 0));
+  const auto leaves = leaf_values(b.graph);
+  const Replay exact = replay(b.graph, leaves, Precision::kExact);
+  const auto evaluate = [](Primitive primitive, const std::vector<Array>& inputs) {
+    return traits(primitive).evaluate({}, {kCount}, inputs);
+  };
+  const Array tanh = evaluate(Primitive::kTanh, {exact.value(x).reshape({kCount})});
+  const auto one_by_one = [&](const Array& seen) {
+    return evaluate(Primitive::kSub, {evaluate(Primitive::kMul, {seen, tanh}), seen});
+  };
+  const Array times = evaluate(Primitive::kMul, {tanh, Array::scalar(leaf_values(b.graph)[1].part(0, 1).item())});
+  EXPECT_EQ(count_differing(exact.value(end), one_by_one(times)), 0);
+  const Array given = Array::full({3, 7001}, 0.7).materialize();
+  const Replay changed = replay(b.graph, leaves, Precision::kExact, {{scaled, given}}, &exact);
+  EXPECT_EQ(count_differing(changed.value(end), one_by_one(given.reshape({kCount}))), 0);
+  EXPECT_EQ(count_differing(changed.computed(scaled), exact.value(scaled)), 0);
+  changed.forget_computed(scaled);
+  EXPECT_EQ(count_differing(changed.computed(scaled), exact.value(scaled)), 0);
 }
 
 TEST(Replay, PackedOverridesAreDecodedForConsumersAlone) {

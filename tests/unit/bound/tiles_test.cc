@@ -1,4 +1,4 @@
-#include "server/bound/enclose/tiles.h"
+#include "server/bound/replay/tiles.h"
 
 #include <gtest/gtest.h>
 
