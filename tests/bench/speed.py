@@ -365,7 +365,9 @@ def measure_compare(small: bool) -> tuple[dict[str, float], list[str]]:
 def measure(small: bool, profiled: bool = False) -> tuple[str, dict]:
     from scaling import measure as measure_scaling  # It asks daemons, for which a bundle's client has no stubs.
 
-    figures, lines = {}, []
+    figures: dict = {}
+    with running() as daemon:
+        lines = [f"the daemon multiplies by OpenBLAS's kernels for {daemon.products_for()}, PyTorch as it chooses", ""]
     audits = (measure_gpt, measure_llama, measure_resnet, measure_autocast)
     for part in (
         *(functools.partial(each, profiled=profiled) for each in audits),

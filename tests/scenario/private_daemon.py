@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -35,6 +36,16 @@ class Daemon:
 
     def resident_bytes(self) -> int:
         return self._status_bytes("VmRSS")
+
+    def products_for(self) -> str:
+        """The processor for which its OpenBLAS has kernels, as its log says."""
+        log = Path(self.address.removeprefix("unix://")).with_name("log")
+        deadline = time.monotonic() + START_S_MAX  # It listens a little earlier than it says so.
+        while not (found := re.search(r"products by OpenBLAS for (\w+);", log.read_text())):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no line about products:\n{log.read_text()}")
+            time.sleep(0.02)
+        return found.group(1)
 
     def _status_bytes(self, name: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
