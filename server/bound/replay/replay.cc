@@ -219,7 +219,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     value = overridden ? static_cast<Array>(given->second) : evaluate(id);
     if (!overridden && kept[id])
       values[id] = value;
-    else
+    else if (overridden || graph->nodes[id].primitive != Primitive::kWindow)  // A window has no memory of its own.
       recent.insert(id, value);
     return value;
   }
