@@ -9,6 +9,7 @@ namespace plumbline::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr std::size_t kAlignment = 256;
 
 template <class Code>
 __global__ void __launch_bounds__(kThreads)
@@ -63,14 +64,20 @@ void Upload::decode(Queue& queue, Format format, const void* bytes, std::int64_t
   for (std::int64_t begin = 0; begin < count; begin += each) {
     const std::int64_t n = std::min(each, count - begin);
     const std::size_t size = static_cast<std::size_t>(n) * width;
-    Part& part = parts_[next_++ % std::size(parts_)];
-    queue.check(cudaEventSynchronize(part.copied), "copy to the device");
-    std::memcpy(part.pinned, static_cast<const char*>(bytes) + static_cast<std::size_t>(begin) * width, size);
-    queue.check(cudaStreamWaitEvent(stream_, part.read), "cudaStreamWaitEvent");
-    queue.check(cudaMemcpyAsync(part.device, part.pinned, size, cudaMemcpyHostToDevice, stream_), "copy to the device");
+    if (used_ + size > kPartBytes) {
+      part_ = (part_ + 1) % std::size(parts_);
+      used_ = 0;
+      queue.check(cudaEventSynchronize(parts_[part_].copied), "copy to the device");
+      queue.check(cudaStreamWaitEvent(stream_, parts_[part_].read), "cudaStreamWaitEvent");
+    }
+    Part& part = parts_[part_];
+    char *const from = static_cast<char*>(part.pinned) + used_, *const to = static_cast<char*>(part.device) + used_;
+    used_ += (size + kAlignment - 1) / kAlignment * kAlignment;
+    std::memcpy(from, static_cast<const char*>(bytes) + static_cast<std::size_t>(begin) * width, size);
+    queue.check(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, stream_), "copy to the device");
     queue.check(cudaEventRecord(part.copied, stream_), "cudaEventRecord");
     queue.check(cudaStreamWaitEvent(queue.stream(), part.copied), "cudaStreamWaitEvent");
-    code::visit(format, LaunchDecode{queue, n, part.device, out + begin});
+    code::visit(format, LaunchDecode{queue, n, to, out + begin});
     queue.check(cudaEventRecord(part.read, queue.stream()), "cudaEventRecord");
   }
 }

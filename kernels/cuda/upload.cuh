@@ -23,13 +23,14 @@ class Upload {
 
  private:
   static constexpr std::size_t kPartBytes = 2 << 20;
-  // A part's buffers are free again when it was `copied`, and on the device when it was `read`.
+  // Small contents lie in one part, one behind the other. Its buffers are free again when all was `copied`, and on the
+  // device when all was `read`.
   struct Part {
     void *pinned = nullptr, *device = nullptr;
     cudaEvent_t copied = nullptr, read = nullptr;
   };
   Part parts_[4];
-  std::size_t next_ = 0;
+  std::size_t part_ = 0, used_ = 0;  // The part that is being filled, and so many bytes of it.
   cudaStream_t stream_ = nullptr;
 };
 
