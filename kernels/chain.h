@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/later.h"
 #include "kernels/primitive/element.h"
 
 namespace plumbline {
@@ -99,9 +100,10 @@ struct ChainInput {
   Bound radii{};
 };
 struct ChainResult {
-  std::vector<Array> values;     // There is one for each end.
-  std::vector<Bound> radii;      // There is one for each end where radii are wanted; an empty one is exactly zero.
-  std::vector<Largest> largest;  // There is one for each step where radii are wanted.
+  std::vector<Array> values;  // There is one for each end.
+  std::vector<Bound> radii;   // There is one for each end where radii are wanted; an empty one is exactly zero.
+  // There is one for each step where radii are wanted.
+  Later<std::vector<Largest>> largest = std::vector<Largest>();
 };
 
 // On the backend that the calling thread computes on; the host's uses that thread alone.

@@ -5,6 +5,7 @@
 
 #include "kernels/array.h"
 #include "kernels/ball/format.h"
+#include "kernels/later.h"
 
 namespace plumbline {
 
@@ -14,13 +15,13 @@ struct Absorbed {
   double elements = 0, lost_elements = 0;  // x != 0; those that are lost.
   double total = 0, lost = 0;              // Their sums of |x|.
 };
-Absorbed absorbed(const Array& accumulator, const Array& addend, Format format);
+Later<Absorbed> absorbed(const Array& accumulator, const Array& addend, Format format);
 
 // Sums of squares of |a| + |x|, and of their sum t.
 struct Cancelled {
   double terms_squares = 0, squares = 0;
 };
-Cancelled cancelled(const Array& sum, const Array& a, const Array& x);
+Later<Cancelled> cancelled(const Array& sum, const Array& a, const Array& x);
 
 // Finite values that are not 0 against the range of a format.
 struct FormatRange {
@@ -32,15 +33,15 @@ FormatRange range_of(Format format, const Array& values);
 
 // Elements x that no legal execution gives whose exact value m has the radius r: |x - m| > slack r, or x outside of
 // [low, high]. Equal ones, and those whose m is not finite, do not count. An empty radius is 0.
-double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+Later<double> count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
 
 // Whether they hold no infinity or NaN: two arrays of one count, in one pass.
 struct Finite {
   bool first = false, second = false;
 };
-Finite all_finite(const Array& first, const Array& second);
+Later<Finite> all_finite(const Array& first, const Array& second);
 
 // Elements where the arrays have other bits: 0 and -0 do, two NaN do not.
-double count_differing(const Array& a, const Array& b);
+Later<double> count_differing(const Array& a, const Array& b);
 
 }  // namespace plumbline

@@ -17,8 +17,8 @@ void Comparison::join(const Comparison& next) {
   least_chance = chance;
 }
 
-Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
-                   double slack) {
+Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                          std::int64_t count, double slack) {
   return current_operations().compare(centres, values, count, slack);
 }
 

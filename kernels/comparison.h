@@ -34,8 +34,8 @@ struct Comparison {
 // |value - centre| <= slack * radius, of `count` elements, where centre and value are sums of terms, added in order,
 // and the radius is the sum of all terms' own. On the backend that the calling thread computes on; the host's uses that
 // thread alone.
-Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
-                   double slack);
+Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                          std::int64_t count, double slack);
 
 namespace comparison {
 

@@ -16,9 +16,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace plumbline {
 
@@ -34,6 +36,21 @@ struct DeviceError {
 class DeviceFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+class Device;
+
+// What Device::bring brings. Throws DeviceFailure where it did not come.
+class Brought {
+ public:
+  Brought(Device* device, std::shared_ptr<const double[]> numbers, std::uint64_t launch)
+      : device_(device), numbers_(std::move(numbers)), launch_(launch) {}
+  const double* get() const;
+
+ private:
+  Device* device_;
+  std::shared_ptr<const double[]> numbers_;
+  std::uint64_t launch_;  // The copy has run when this one has.
 };
 
 class Device {
@@ -53,16 +70,24 @@ class Device {
   virtual void free(void* memory, std::size_t bytes) noexcept = 0;
 
   // Blocks until everything launched has run. Any thread. Throws DeviceFailure where it did not run.
-  void wait() {
-    if (pending_.load(std::memory_order_acquire)) synchronise();
+  void wait() { wait_for(launches()); }
+  // The same up to the launch of this number.
+  void wait_for(std::uint64_t launch) {
+    if (done_.load(std::memory_order_acquire) < launch) synchronise();
   }
   // Work was put into the queue: the next `wait` blocks.
-  void launched() { pending_.store(true, std::memory_order_release); }
+  void launched() { launches_.fetch_add(1, std::memory_order_release); }
 
   // Bytes of its memory, copied to the host's when all that was launched has run. Any thread.
   virtual void fetch(const void* from, std::size_t bytes, void* to) {
     wait();
     if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  // A few elements of its memory, on their way to the host's: whoever reads them first waits, unless somebody waited
+  // since. By the thread that launches; `from` may be written again by work that is launched later.
+  Brought bring(const double* from, std::int64_t count) {
+    std::shared_ptr<const double[]> numbers = land(from, count);
+    return {this, std::move(numbers), launches()};
   }
   // Bytes of the host's memory, copied to its own after all that was launched before; `from` may go on its return.
   virtual void send(const void* from, std::size_t bytes, void* to) { fetch(from, bytes, to); }
@@ -85,12 +110,26 @@ class Device {
 
  protected:
   virtual void synchronise() = 0;  // Blocks, then calls idle(); throws DeviceFailure.
-  void idle() { pending_.store(false, std::memory_order_release); }
+  void idle() { idle(launches()); }
+  void idle(std::uint64_t launch) { done_.store(launch, std::memory_order_release); }  // All up to it have run.
+  std::uint64_t launches() const { return launches_.load(std::memory_order_acquire); }
+
+  // Where elements of its memory land once all that was launched has run, their copy included.
+  virtual std::shared_ptr<const double[]> land(const double* from, std::int64_t count) {
+    std::shared_ptr<double[]> numbers(new double[static_cast<std::size_t>(count)]);
+    fetch(from, static_cast<std::size_t>(count) * sizeof(double), numbers.get());
+    return numbers;
+  }
 
  private:
-  std::atomic<bool> pending_ = false;
+  std::atomic<std::uint64_t> launches_ = 0, done_ = 0;
   std::int64_t host_work_ = 0;
 };
+
+inline const double* Brought::get() const {
+  device_->wait_for(launch_);
+  return numbers_.get();
+}
 
 // Where buffers of arrays come from. Thread-safe; `free` from any thread, with the same size.
 class MemoryResource {

@@ -25,10 +25,10 @@
 //   group(row, start, order)    order: the places of all that `row` names, a number from 0 or -1 (none), row after row
 //                               and in order within each; row r's begin at start[r] and end before start[r + 1]
 //   decode(out, format, bytes)  ball/format.h
-//   total(f, n, inputs...)      the sum of the Totals f(inputs[i]...) over i < n, all row-major
+//   total(f, n, inputs...)      the sum of the Totals f(inputs[i]...) over i < n, all row-major; Later
 //   totals(f, n, each, inputs...)
-//                               total(f, n, x, inputs...) for every x of `each`
-//   any(f, x)                   whether f holds for an element of x, row-major
+//                               total(f, n, x, inputs...) for every x of `each`; Later
+//   any(f, x)                   an array of one element, 1 if f holds for an element of x, row-major, otherwise 0
 //   matmul(a, b, c, accumulate) kernels/cpu/gemm.h
 //   matmul_narrow(a, of_a, b, of_b, c)
 //                               kernels/cpu/gemm.h; a device's: kernels/cuda/product.cuh

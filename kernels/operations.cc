@@ -22,18 +22,20 @@ const Operations& current_operations() {
   return device != nullptr ? device->operations() : host_operations();
 }
 
-Absorbed absorbed(const Array& accumulator, const Array& addend, Format format) {
+Later<Absorbed> absorbed(const Array& accumulator, const Array& addend, Format format) {
   return current_operations().absorbed(accumulator, addend, format);
 }
-Cancelled cancelled(const Array& sum, const Array& a, const Array& x) {
+Later<Cancelled> cancelled(const Array& sum, const Array& a, const Array& x) {
   return current_operations().cancelled(sum, a, x);
 }
 FormatRange range_of(Format format, const Array& values) { return current_operations().range_of(format, values); }
-double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
+Later<double> count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
   return current_operations().count_outside(x, m, r, slack, low, high);
 }
-Finite all_finite(const Array& first, const Array& second) { return current_operations().all_finite(first, second); }
-double count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
+Later<Finite> all_finite(const Array& first, const Array& second) {
+  return current_operations().all_finite(first, second);
+}
+Later<double> count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed) {
   return current_operations().outlying_rows(arithmetic, in, observed, seed);
 }

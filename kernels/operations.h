@@ -32,33 +32,33 @@ struct Operations {
   // out = (|centre| + radius) with the sign of the centre: of a ball's points, one of largest magnitude.
   void (*inflate)(Array& out, const Array& centre, const Array& radius);
   void (*add_bounds)(Array& out, const Array& a, const Array& b);  // out = a + b, rounded up.
-  Largest (*largest)(const Array& radii, const Array& values);
+  Later<Largest> (*largest)(const Array& radii, const Array& values);
 
   ChainResult (*run_chain)(const Chain&, std::span<const ChainInput>, std::int64_t count);
-  std::vector<PulledBack> (*pull_back)(const Pullback&, std::span<const PulledFunctional>,
-                                       std::span<const Array> errors, std::int64_t begin, std::int64_t count);
-  Comparison (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
-                        double slack);
+  Later<std::vector<PulledBack>> (*pull_back)(const Pullback&, std::span<const PulledFunctional>,
+                                              std::span<const Array> errors, std::int64_t begin, std::int64_t count);
+  Later<Comparison> (*compare)(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                               std::int64_t count, double slack);
 
   EventOrder (*order_events)(std::span<const EventOperand> operands, const Array& value, std::int64_t row);
   Array (*merge_events)(const EventOrder& events, const Array& cotangent);
 
   // kernels/checks.h
-  Absorbed (*absorbed)(const Array& accumulator, const Array& addend, Format format);
-  Cancelled (*cancelled)(const Array& sum, const Array& a, const Array& x);
+  Later<Absorbed> (*absorbed)(const Array& accumulator, const Array& addend, Format format);
+  Later<Cancelled> (*cancelled)(const Array& sum, const Array& a, const Array& x);
   FormatRange (*range_of)(Format format, const Array& values);
-  double (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
-  Finite (*all_finite)(const Array& first, const Array& second);
-  double (*count_differing)(const Array& a, const Array& b);
+  Later<double> (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+  Later<Finite> (*all_finite)(const Array& first, const Array& second);
+  Later<double> (*count_differing)(const Array& a, const Array& b);
   double (*outlying_rows)(const Arithmetic&, Inputs in, const Array& observed, std::uint64_t seed);  // projection.h
 
   // kernels/sums.h
-  std::vector<double> (*weighted_bounds)(const std::vector<Array>& weights, const Bound& bound);
-  double (*dot)(const Array& weights, const Array& values);
-  double (*dot_difference)(const Array& weights, const Array& a, const Array& b);
-  double (*norm2)(const Array& values);
-  double (*norm_max)(const Array& values);
-  double (*norm2_difference)(const Array& a, const Array& b);
+  Later<std::vector<double>> (*weighted_bounds)(const std::vector<Array>& weights, const Bound& bound);
+  Later<double> (*dot)(const Array& weights, const Array& values);
+  Later<double> (*dot_difference)(const Array& weights, const Array& a, const Array& b);
+  Later<double> (*norm2)(const Array& values);
+  Later<double> (*norm_max)(const Array& values);
+  Later<double> (*norm2_difference)(const Array& a, const Array& b);
 };
 
 const Operations& host_operations();

@@ -47,8 +47,8 @@ void PulledBack::add(const PulledBack& part) {
   }
 }
 
-std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
-                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
+Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
   return current_operations().pull_back(pullback, functionals, errors, begin, count);
 }
 

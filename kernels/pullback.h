@@ -10,6 +10,7 @@
 
 #include "kernels/ball/round.h"
 #include "kernels/chain.h"
+#include "kernels/later.h"
 #include "kernels/primitive/rounding.h"
 
 namespace plumbline {
@@ -47,8 +48,10 @@ struct PulledFunctional {
   std::vector<bool> reached;  // For each source, then for each step, whether a cotangent arrives there.
   struct Target {
     bool asked = false;  // Only where it is reached.
-    Array cotangent{};   // Where what the source is handed is written; empty where it is of one element.
-    bool add = false;    // To what is there.
+    // Where what the source is handed is written. That of a source of one element is all that these elements hand it;
+    // where it is empty, that stands in PulledBack alone.
+    Array cotangent{};
+    bool add = false;  // To what is there.
   };
   std::vector<Target> into;  // There is one for each source.
   // For each step, the weight |g| e from one draw of an element to the next, e the target's error
@@ -78,7 +81,7 @@ struct PulledBack {
 // Pulls back the elements [begin, begin + count). `errors` names for each step where the target's error, or otherwise
 // our own, is written; an empty entry means nowhere. It runs on the backend that the calling thread computes on; the
 // host's uses that thread alone.
-std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
-                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count);
+Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count);
 
 }  // namespace plumbline

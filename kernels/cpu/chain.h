@@ -146,7 +146,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
     result.values.push_back(Array::uninitialized({count}));
     if (chain.enclosed()) result.radii.push_back(chain.enclosed(end) ? Bound{Array::uninitialized({count})} : Bound{});
   }
-  if (chain.enclosed()) result.largest.resize(chain.steps().size());
+  std::vector<Largest> largest(chain.enclosed() ? chain.steps().size() : 0);
 
   // Blocks of sources that are decoded or repeated, of slots' values and radii, and of zeros.
   thread_local std::vector<double> held;
@@ -209,9 +209,10 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
       if (!chain.enclosed() || !step.enclosed()) continue;
       internal::enclose_block(step, block);
       operands[sources + s].radii = block.radius;
-      result.largest[s].look_at(n, block.radius, block.value);
+      largest[s].look_at(n, block.radius, block.value);
     }
   }
+  result.largest = std::move(largest);
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/sort.h"
 #include "kernels/cpu/team.h"
+#include "kernels/later.h"
 #include "kernels/strided.h"
 
 namespace plumbline::cpu {
@@ -296,19 +297,19 @@ auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   });
   Sums sums{};
   for (const Sums& part : parts) sums += part;
-  return sums;
+  return Later<Sums>(sums);
 }
 
 template <class F, class... Arrays>
 auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Arrays&... inputs) {
   std::vector<decltype(f(*each.data()->data(), *inputs.data()...))> found;
   for (const Array& x : each) found.push_back(total(f, n, x, inputs...));
-  return found;
+  return Later(std::move(found));
 }
 
 template <class F>
-bool any(const F& f, const Array& x) {
-  return std::any_of(x.data(), x.data() + x.count(), f);
+Array any(const F& f, const Array& x) {
+  return Array::scalar(std::any_of(x.data(), x.data() + x.count(), f) ? 1 : 0);
 }
 
 }  // namespace plumbline::cpu

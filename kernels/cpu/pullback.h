@@ -350,7 +350,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
       const PulledFunctional& functional = functionals[p];
       for (std::size_t i = 0; i < sources; ++i) {
         const PulledFunctional::Target& into = functional.into[i];
-        if (into.cotangent)
+        if (into.cotangent && !pullback.one(i))
           targets[i] = {into.cotangent.address() + first, into.add};
         else
           targets[i] = {into.asked ? cotangents + blocks(i) : nullptr, false};
@@ -406,6 +406,10 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
       }
     }
   }
+  for (std::size_t p = 0; p < functionals.size(); ++p)
+    for (std::size_t i = 0; i < sources; ++i)
+      if (const Array& into = functionals[p].into[i].cotangent; into && pullback.one(i))
+        *into.address() = pulled[p].sources[i];
   return pulled;
 }
 

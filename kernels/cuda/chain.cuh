@@ -151,8 +151,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
                 {internal::grid_for(count, threads).blocks, static_cast<unsigned>(threads), shared(threads)}, count,
                 tables);
   if (!enclosed) return result;
-  result.largest.resize(steps);
-  queue->fetch(largest.device_read(), steps * sizeof(Largest), result.largest.data());
+  result.largest = later(largest, [steps](const double* numbers) { return rows_brought<Largest>(numbers, steps); });
   return result;
 }
 

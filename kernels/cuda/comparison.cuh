@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kComparedThreads)
 
 }  // namespace internal
 
-inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
-                          std::int64_t count, double slack) {
+inline Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                                 std::int64_t count, double slack) {
   Queue* const queue = current_queue();
   const auto away = [](const ComparedTerm& term) { return internal::away(term.x); };
   const bool small = queue != nullptr && count <= queue->host_work() && std::ranges::none_of(centres, away) &&
@@ -114,17 +114,17 @@ inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const
       std::clamp<std::int64_t>(count / (4 * internal::kComparedThreads), 1, internal::kComparedBlocks);
   const std::int64_t stretch = (count + blocks - 1) / blocks;  // No block goes without: blocks <= stretch.
   const Array table = table_of(*queue, terms);
-  std::vector<Comparison> found(static_cast<std::size_t>(blocks));
-  const Array parts = memory_of<Comparison>(found.size());
+  const Array parts = memory_of<Comparison>(static_cast<std::size_t>(blocks));
   const internal::DeviceComparison of = {rows_of<internal::DeviceTerm>(table),
                                          static_cast<std::uint32_t>(centres.size()),
                                          static_cast<std::uint32_t>(terms.size()), slack};
   queue->launch("comparison", internal::comparison_kernel, {static_cast<unsigned>(blocks), internal::kComparedThreads},
                 count, stretch, of, rows_of<Comparison>(parts));
-  queue->fetch(parts.device_read(), found.size() * sizeof(Comparison), found.data());
-  Comparison whole;
-  for (const Comparison& part : found) whole.join(part);
-  return whole;
+  return later(parts, [blocks](const double* numbers) {
+    Comparison whole;
+    for (const Comparison& part : rows_brought<Comparison>(numbers, static_cast<std::size_t>(blocks))) whole.join(part);
+    return whole;
+  });
 }
 
 }  // namespace plumbline::cuda

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
 #include "kernels/cpu/loop.h"
@@ -88,6 +89,7 @@ Queue::~Queue() {
   cudaSetDevice(ordinal_);
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   upload_.reset();
+  landings_.clear();
   if (blas_ != nullptr) cublasDestroy(blas_);
   cudaFree(workspace_);
   cudaFreeHost(landing_);
@@ -146,6 +148,28 @@ void Queue::fetch(const void* from, std::size_t bytes, void* to) {
   if (small) std::memcpy(to, landing_, bytes);
 }
 
+// What was given up before it came is overwritten by later copies alone: all are made in their order.
+std::shared_ptr<const double[]> Queue::land(const double* from, std::int64_t count) {
+  if (count > kLandingNumbers) return Device::land(from, count);
+  use();
+  for (Landing& landing : landings_)
+    if (landing.numbers.use_count() == 1) landing.used = 0;
+  auto room = std::ranges::find_if(landings_, [&](const Landing& l) { return l.used + count <= kLandingNumbers; });
+  if (room == landings_.end()) {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, kLandingNumbers * sizeof(double)), "cudaMallocHost");
+    const auto give_back = [](double* numbers) { cudaFreeHost(numbers); };
+    landings_.push_back({std::shared_ptr<double[]>(static_cast<double*>(memory), give_back)});
+    room = std::prev(landings_.end());
+  }
+  double* const to = room->numbers.get() + room->used;
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(double), cudaMemcpyDeviceToHost, stream_),
+        "copy to the host");
+  launched();
+  room->used += count;
+  return {room->numbers, to};
+}
+
 // From the driver's own buffers: the call returns when `from` is read.
 void Queue::send(const void* from, std::size_t bytes, void* to) {
   if (bytes == 0) return;
@@ -160,8 +184,9 @@ void Queue::decode(Format format, const void* bytes, std::int64_t count, double*
 
 void Queue::synchronise() {
   use();
+  const std::uint64_t launch = launches();
   check(cudaStreamSynchronize(stream_), "work on the device");
-  idle();
+  idle(launch);
 }
 
 std::optional<DeviceError> Queue::take_error() {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/queue.cuh"
 #include "kernels/cuda/sort.cuh"
 #include "kernels/cuda/team.cuh"
+#include "kernels/later.h"
 #include "kernels/strided.h"
 
 namespace plumbline::cuda {
@@ -336,7 +337,7 @@ struct FirstOfRow {
 template <class F>
 struct Indicator {
   F f;
-  PLUMBLINE_HOST_DEVICE Totals<1> operator()(double x) const { return {{f(x) ? 1.0 : 0.0}}; }
+  PLUMBLINE_HOST_DEVICE double operator()(double x) const { return f(x) ? 1 : 0; }
 };
 
 template <class F>
@@ -430,7 +431,14 @@ void for_each_row(std::int64_t rows, std::int64_t length, Array& out, const Body
 
 namespace internal {
 
-// sums [Sums::kCount] = total(f, n, inputs...), without waiting for it.
+template <class Sums>
+Sums sums_of(const double* numbers) {
+  Sums sums{};
+  std::copy_n(numbers, Sums::kCount, sums.of);
+  return sums;
+}
+
+// sums [Sums::kCount] = total(f, n, inputs...)
 template <class Sums, class F, class... Arrays>
 void put_total(Queue& queue, Array& sums, const F& f, std::int64_t n, const Arrays&... inputs) {
   const std::int64_t chunks = (n + kChunk - 1) / kChunk;
@@ -447,38 +455,39 @@ void put_total(Queue& queue, Array& sums, const F& f, std::int64_t n, const Arra
 
 template <class F, class... Arrays>
 auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
-  using Sums = decltype(cpu::total(f, n, inputs...));
-  Queue* const queue = queue_for_all(n, inputs...);
+  using Found = decltype(cpu::total(f, n, inputs...));
+  using Sums = typename Found::Type;
+  Queue* const queue = n > 0 ? queue_for_all(n, inputs...) : nullptr;
   if (queue == nullptr) return cpu::total(f, n, inputs...);
-  Sums found{};
-  if (n == 0) return found;
   Array sums = Array::uninitialized({Sums::kCount});
   internal::put_total<Sums>(*queue, sums, f, n, inputs...);
-  queue->fetch(sums.device_read(), sizeof found, &found);
-  return found;
+  return later(sums, internal::sums_of<Sums>);
 }
 
 template <class F, class... Arrays>
 auto totals(const F& f, std::int64_t n, const std::vector<Array>& each, const Arrays&... inputs) {
-  using Found = decltype(cpu::totals(f, n, each, inputs...));
+  using Found = typename decltype(cpu::totals(f, n, each, inputs...))::Type;
   using Sums = typename Found::value_type;
-  Queue* const queue = each.empty() ? nullptr : queue_for_all(n, each.front(), inputs...);
+  Queue* const queue = each.empty() || n == 0 ? nullptr : queue_for_all(n, each.front(), inputs...);
   if (queue == nullptr) return cpu::totals(f, n, each, inputs...);
-  Found found(each.size());
-  if (n == 0) return found;
   const Array sums = Array::uninitialized({static_cast<std::int64_t>(each.size()), Sums::kCount});
   for (std::size_t k = 0; k < each.size(); ++k) {
     Array one = sums.restride({{Sums::kCount}, {1}, static_cast<std::int64_t>(k) * Sums::kCount});
     internal::put_total<Sums>(*queue, one, f, n, each[k], inputs...);
   }
-  queue->fetch(sums.device_read(), each.size() * sizeof(Sums), found.data());
-  return found;
+  return later(sums, [functionals = each.size()](const double* numbers) {
+    Found found;
+    for (std::size_t k = 0; k < functionals; ++k) found.push_back(internal::sums_of<Sums>(numbers + k * Sums::kCount));
+    return found;
+  });
 }
 
 template <class F>
-bool any(const F& f, const Array& x) {
-  if (queue_for_all(x.count(), x) == nullptr) return cpu::any(f, x);
-  return total(internal::Indicator<F>{f}, x.count(), x).of[0] != 0;
+Array any(const F& f, const Array& x) {
+  Array found = Array::uninitialized({});
+  if (queue_for(x.count(), found, x) == nullptr) return cpu::any(f, x);
+  cuda::reduce<scalar::Max>(found, false, x.shape(), internal::Indicator<F>{f}, x);
+  return found;
 }
 
 inline void matmul(const Array& a, const Array& b, Array& c, bool accumulate) {

@@ -153,6 +153,8 @@ struct DevicePulled {
   std::vector<Array> held;
   std::uint32_t cotangents = 0, sums = 0;
 
+  // Of the cotangent of a source of one element that is asked for.
+  std::int64_t column_of(std::size_t source) const { return sources[source].cotangent - std::ssize(steps); }
   std::int64_t columns() const { return cotangents - steps.size() + sums; }
   std::size_t shared(int threads) const {
     return (2 * steps.size() + static_cast<std::size_t>(columns())) * static_cast<std::size_t>(threads) *
@@ -196,7 +198,7 @@ inline DevicePulled pulled_of(Queue& queue, const Pullback& pullback, const Pull
     const PulledFunctional::Target& into = functional.into[i];
     const bool flat = x.shape().size() < 2;
     pulled.sources.push_back({address(x), flat ? 0 : x.shape()[1], flat ? 0 : x.strides()[0], x.strides().back(),
-                              into.cotangent ? into.cotangent.device_write() : nullptr,
+                              into.cotangent && !pullback.one(i) ? into.cotangent.device_write() : nullptr,
                               into.asked ? pulled.cotangents++ : kNone, into.add, pullback.one(i)});
   }
   return pulled;
@@ -221,7 +223,7 @@ inline void put_pulled(Queue& queue, const DevicePulled& pulled, std::int64_t co
 }
 
 // From its columns.
-inline PulledBack pulled_back(const DevicePulled& pulled, const PulledFunctional& functional, const double* found) {
+inline PulledBack pulled_back(const DevicePulled& pulled, bool own_by_chance, const double* found) {
   PulledBack result;
   result.steps.resize(pulled.steps.size());
   result.sources.resize(pulled.sources.size());
@@ -234,18 +236,17 @@ inline PulledBack pulled_back(const DevicePulled& pulled, const PulledFunctional
       if (by_chance) into->noise = {of_steps[at + 1], of_steps[at + 2], of_steps[at + 3]};
     };
     charge(pulled.steps[s].of_target, true, &result.steps[s].target);
-    charge(pulled.steps[s].of_own, functional.own_by_chance, &result.steps[s].own);
+    charge(pulled.steps[s].of_own, own_by_chance, &result.steps[s].own);
   }
   for (std::size_t i = 0; i < pulled.sources.size(); ++i)
-    if (pulled.sources[i].one && pulled.sources[i].cotangent != kNone)
-      result.sources[i] = found[pulled.sources[i].cotangent - step_count];
+    if (pulled.sources[i].one && pulled.sources[i].cotangent != kNone) result.sources[i] = found[pulled.column_of(i)];
   return result;
 }
 
 }  // namespace internal
 
-inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
-                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
+inline Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                                std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
   Queue* const queue = current_queue();
   const std::size_t work = pullback.steps.size() * functionals.size();
   if (queue == nullptr || (internal::work_of_chain(count, work) <= queue->host_work() && !internal::away(pullback) &&
@@ -257,27 +258,34 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
     asked.push_back(internal::pulled_of(*queue, pullback, functional));
     if (asked.back().fits()) columns += asked.back().columns();
   }
-  const Array totals = Array::uninitialized({columns});  // All functionals', fetched together.
+  const Array totals = Array::uninitialized({columns});  // All functionals', brought together.
+  std::vector<PulledBack> on_host(functionals.size());   // Of what does not fit.
   std::int64_t at = 0;
-  for (const internal::DevicePulled& one : asked) {
-    if (!one.fits()) continue;
+  for (std::size_t p = 0; p < functionals.size(); ++p) {
+    const internal::DevicePulled& one = asked[p];
+    if (!one.fits()) {
+      on_host[p] = cpu::pull_back(pullback, functionals.subspan(p, 1), errors, begin, count).front();
+      continue;
+    }
     Array total = totals.restride({{1, one.columns()}, {one.columns(), 1}, at});
     internal::put_pulled(*queue, one, count, total);
+    for (std::size_t i = 0; i < pullback.sources.size(); ++i) {
+      Array into = functionals[p].into[i].cotangent;
+      if (into && pullback.one(i)) cuda::map(into, Copy{}, total.restride({{1}, {1}, one.column_of(i)}));
+    }
     at += one.columns();
   }
-  std::vector<double> found(static_cast<std::size_t>(columns));
-  if (columns > 0) queue->fetch(totals.device_read(), found.size() * sizeof(double), found.data());
-  std::vector<PulledBack> pulled;
-  at = 0;
-  for (std::size_t p = 0; p < functionals.size(); ++p) {
-    if (asked[p].fits()) {
-      pulled.push_back(internal::pulled_back(asked[p], functionals[p], found.data() + at));
-      at += asked[p].columns();
-    } else {
-      pulled.push_back(cpu::pull_back(pullback, functionals.subspan(p, 1), errors, begin, count).front());
+  for (internal::DevicePulled& one : asked) one.held.clear();
+  std::vector<bool> by_chance;
+  for (const PulledFunctional& functional : functionals) by_chance.push_back(functional.own_by_chance);
+  return later(totals, [asked, by_chance, on_host](const double* found) {
+    std::vector<PulledBack> pulled;
+    for (std::size_t p = 0; p < asked.size(); ++p) {
+      pulled.push_back(asked[p].fits() ? internal::pulled_back(asked[p], by_chance[p], found) : on_host[p]);
+      if (asked[p].fits()) found += asked[p].columns();
     }
-  }
-  return pulled;
+    return pulled;
+  });
 }
 
 }  // namespace plumbline::cuda

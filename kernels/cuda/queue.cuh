@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/array.h"
 #include "kernels/cuda/upload.cuh"
@@ -48,8 +49,8 @@ class Queue final : public Device {
     config.blockDim = grid.threads;
     config.dynamicSmemBytes = grid.shared;
     config.stream = stream_;
-    launched();
     check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), what);
+    launched();
   }
   void check(cudaError_t status, const char* what);  // Throws DeviceFailure.
   void check(cublasStatus_t status, const char* what);
@@ -57,6 +58,7 @@ class Queue final : public Device {
 
  protected:
   void synchronise() override;
+  std::shared_ptr<const double[]> land(const double* from, std::int64_t count) override;
 
  private:
   void note(cudaError_t status, const char* what);
@@ -72,6 +74,13 @@ class Queue final : public Device {
   static constexpr std::size_t kLandingBytes = std::size_t{512} << 10;
   void* landing_ = nullptr;
   std::mutex landing_mutex_;
+  // Numbers on their way: pinned, filled one after the other and again when nobody holds any of them.
+  struct Landing {
+    std::shared_ptr<double[]> numbers;
+    std::int64_t used = 0;
+  };
+  static constexpr std::int64_t kLandingNumbers = 1 << 14;
+  std::vector<Landing> landings_;
   std::unique_ptr<Upload> upload_;
   std::mutex mutex_;
   std::optional<DeviceError> error_;

@@ -17,13 +17,13 @@ ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, st
   return loop::run(chain, inputs, count);
 }
 
-std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
-                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
+Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count) {
   return loop::pull_back(pullback, functionals, errors, begin, count);
 }
 
-Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
-                   double slack) {
+Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                          std::int64_t count, double slack) {
   return loop::compare(centres, values, count, slack);
 }
 

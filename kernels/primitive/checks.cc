@@ -29,34 +29,36 @@ struct Absorbs {
 };
 
 template <class Round>
-Totals<4> total_absorbed(const Round& round, const Array& a, const Array& x) {
+Later<Totals<4>> total_absorbed(const Round& round, const Array& a, const Array& x) {
   return loop::total(Absorbs<Round>{round}, a.count(), a, x);
 }
 
+double only(const Totals<1>& sums) { return sums.of[0]; }
+
 }  // namespace
 
-Absorbed absorbed(const Array& accumulator, const Array& addend, Format format) {
+Later<Absorbed> absorbed(const Array& accumulator, const Array& addend, Format format) {
   const Array a = accumulator.materialize(), x = addend.expand(accumulator.shape()).materialize();
-  const Totals<4> sums =
+  const auto sums =
       format == Format::kFloat32 ? total_absorbed(ToFloat{}, a, x) : total_absorbed(RoundTo(format), a, x);
-  return {sums.of[0], sums.of[1], sums.of[2], sums.of[3]};
+  return sums.then([](const Totals<4>& s) { return Absorbed{s.of[0], s.of[1], s.of[2], s.of[3]}; });
 }
 
-Cancelled cancelled(const Array& sum, const Array& a, const Array& x) {
-  const Totals<2> sums = loop::total(
+Later<Cancelled> cancelled(const Array& sum, const Array& a, const Array& x) {
+  const auto sums = loop::total(
       [] PLUMBLINE_HOST_DEVICE(double t, double first, double second) {
         const double terms = std::fabs(first) + std::fabs(second);
         return Totals<2>{{terms * terms, t * t}};
       },
       sum.count(), sum.materialize(), a.expand(sum.shape()).materialize(), x.expand(sum.shape()).materialize());
-  return {sums.of[0], sums.of[1]};
+  return sums.then([](const Totals<2>& s) { return Cancelled{s.of[0], s.of[1]}; });
 }
 
 FormatRange range_of(Format format, const Array& values) {
   const Array x = values.materialize();
   const RoundTo round(format);
   const double normal = smallest_normal(format);
-  const Totals<5> sums = loop::total(
+  const Later<Totals<5>> sums = loop::total(
       [round, normal] PLUMBLINE_HOST_DEVICE(double v) {
         const double magnitude = std::fabs(v);
         if (magnitude == 0 || v - v != 0) return Totals<5>{};
@@ -68,10 +70,12 @@ FormatRange range_of(Format format, const Array& values) {
   Array largest = Array::uninitialized({});
   loop::reduce<scalar::Max>(
       largest, false, x.shape(), [] PLUMBLINE_HOST_DEVICE(double v) { return v - v == 0 ? std::fabs(v) : 0.0; }, x);
-  return {sums.of[0], sums.of[1], sums.of[2], sums.of[3], sums.of[4], scalar::Max::combine(0, largest.item())};
+  const double most = scalar::Max::combine(0, largest.item());
+  const auto& of = sums.get().of;
+  return {of[0], of[1], of[2], of[3], of[4], most};
 }
 
-double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
+Later<double> count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high) {
   const Array radius = r ? r.values.expand(x.shape()) : Array::scalar(0).expand(x.shape());
   return loop::total(
              [slack, low, high] PLUMBLINE_HOST_DEVICE(double seen, double exact, double ball) {
@@ -80,26 +84,26 @@ double count_outside(const Array& x, const Array& m, const Bound& r, double slac
                return Totals<1>{{same || inside || exact - exact != 0 ? 0.0 : 1.0}};
              },
              x.count(), x.materialize(), m.expand(x.shape()).materialize(), radius.materialize())
-      .of[0];
+      .then(only);
 }
 
-Finite all_finite(const Array& first, const Array& second) {
-  const Totals<2> sums = loop::total(
+Later<Finite> all_finite(const Array& first, const Array& second) {
+  const auto sums = loop::total(
       [] PLUMBLINE_HOST_DEVICE(double a, double b) {
         return Totals<2>{{a - a, b - b}};  // 0 or NaN.
       },
       first.count(), first.materialize(), second.materialize());
-  return {sums.of[0] == 0, sums.of[1] == 0};
+  return sums.then([](const Totals<2>& s) { return Finite{s.of[0] == 0, s.of[1] == 0}; });
 }
 
-double count_differing(const Array& a, const Array& b) {
+Later<double> count_differing(const Array& a, const Array& b) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double x, double y) {
                const bool same = key::bits_of(x) == key::bits_of(y) || (x != x && y != y);
                return Totals<1>{{same ? 0.0 : 1.0}};
              },
              a.count(), a.materialize(), b.materialize())
-      .of[0];
+      .then(only);
 }
 
 }  // namespace plumbline::primitive

@@ -27,18 +27,14 @@ Accumulation of_any_order(Accumulation kind) {
 
 bool exact(const Arithmetic& arithmetic) { return !is_float(arithmetic.compute) || !is_float(arithmetic.result); }
 
-}  // namespace
-
-// Whether all are whole numbers; stops at the first that is not.
-bool whole_numbers(const Array& x) {
-  return !loop::any([] PLUMBLINE_HOST_DEVICE(double v) { return v != std::trunc(v); }, x.materialize());
-}
-
-namespace {
-
-// Sums of whole numbers (counts) are exact while sum|x| <= 1/u.
-double exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
-  return whole_numbers(x) ? 1 / unit_roundoff(arithmetic.compute) : 0;
+// Sums of whole numbers (counts) are exact while sum|x| <= 1/u; of others none is said to be. One element, where x
+// lies.
+Array exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
+  Array below = loop::any([] PLUMBLINE_HOST_DEVICE(double v) { return v != std::trunc(v); }, x.materialize());
+  const double whole = 1 / unit_roundoff(arithmetic.compute);
+  loop::map(
+      below, [whole] PLUMBLINE_HOST_DEVICE(double broken) { return broken != 0 ? 0.0 : whole; }, below);
+  return below;
 }
 
 }  // namespace
@@ -55,11 +51,10 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   loop::reduce<scalar::Sum>(sum, false, x.shape(), Absolute{}, x);
-  const double exact_below = attributes.scalar != 0 ? -1 : exact_sums_below(x, arithmetic);
+  const Array exact_below = attributes.scalar != 0 ? Array::scalar(-1) : exact_sums_below(x, arithmetic);
   loop::map(
-      sum,
-      [factor, lost, exact_below] PLUMBLINE_HOST_DEVICE(double s) { return s <= exact_below ? 0 : factor * s + lost; },
-      sum);
+      sum, [factor, lost] PLUMBLINE_HOST_DEVICE(double s, double below) { return s <= below ? 0 : factor * s + lost; },
+      sum, exact_below);
   return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
 }
 
@@ -77,11 +72,9 @@ Bound error_cumsum(const Attributes& attributes, const Arithmetic& arithmetic, I
   Shape column(out.shape().size(), 1);
   column[d] = factor.count();
   const double lost = static_cast<double>(factor.count()) * sum_underflow(arithmetic);
-  const double exact_below = exact_sums_below(in[0], arithmetic);
   loop::map(
-      prefix,
-      [lost, exact_below] PLUMBLINE_HOST_DEVICE(double s, double f) { return s <= exact_below ? 0 : s * f + lost; },
-      prefix, factor.reshape(column));
+      prefix, [lost] PLUMBLINE_HOST_DEVICE(double s, double f, double below) { return s <= below ? 0 : s * f + lost; },
+      prefix, factor.reshape(column), exact_sums_below(in[0], arithmetic));
   return with_storage_rounding(arithmetic, out, {prefix});
 }
 
@@ -105,11 +98,9 @@ Bound error_scatter_add(const Attributes& attributes, const Arithmetic& arithmet
   }
   if (out.shape().size() < 2) factor = factor.reshape({out.shape()[0]});
   const double lost = static_cast<double>(in[1].count()) * sum_underflow(arithmetic);
-  const double exact_below = exact_sums_below(in[0], arithmetic);
   loop::map(
-      sums,
-      [lost, exact_below] PLUMBLINE_HOST_DEVICE(double s, double f) { return s <= exact_below ? 0 : s * f + lost; },
-      sums, factor);
+      sums, [lost] PLUMBLINE_HOST_DEVICE(double s, double f, double below) { return s <= below ? 0 : s * f + lost; },
+      sums, factor, exact_sums_below(in[0], arithmetic));
   return with_storage_rounding(arithmetic, out, {sums});
 }
 

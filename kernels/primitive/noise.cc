@@ -43,14 +43,16 @@ struct WithWhole {
 
 // A functional's: the sum of f(a, t, e, others...) over the node's elements.
 template <class F, class... Arrays>
-std::vector<Charge> charges_of(const F& f, std::span<const Array> cotangents, const Elements& x,
-                               const Arrays&... others) {
+Later<std::vector<Charge>> charges_of(const F& f, std::span<const Array> cotangents, const Elements& x,
+                                      const Arrays&... others) {
   std::vector<Array> each;
   for (const Array& cotangent : cotangents) each.push_back(cotangent.materialize());
-  std::vector<Charge> charges;
-  for (const Totals<4>& sums : loop::totals(WithWhole<F>{f}, x.t.count(), each, x.t, x.e, others...))
-    charges.push_back(charge_of(sums));
-  return charges;
+  return loop::totals(WithWhole<F>{f}, x.t.count(), each, x.t, x.e, others...)
+      .then([](const std::vector<Totals<4>>& all) {
+        std::vector<Charge> charges;
+        for (const Totals<4>& sums : all) charges.push_back(charge_of(sums));
+        return charges;
+      });
 }
 
 }  // namespace
@@ -89,15 +91,15 @@ ElementRounding rounding_of(Primitive primitive, const Attributes& attributes, c
   return rounding;
 }
 
-std::vector<Charge> noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local,
-                                      std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local,
+                                             std::span<const Array> cotangents) {
   const Events one = events(arithmetic);
   return charges_of([one] PLUMBLINE_HOST_DEVICE(double a, double t, double e) { return one.charge(a, t, e); },
                     cotangents, {out, local});
 }
 
-std::vector<Charge> noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out,
-                                  const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_default(const Attributes&, const Arithmetic& arithmetic, Inputs, const Array& out,
+                                         const Bound& local, std::span<const Array> cotangents) {
   return noise_of_rounding(arithmetic, out, local, cotangents);
 }
 
@@ -131,7 +133,8 @@ Terms terms_of(const Array& x, const Shape& rows, double u, const F& f, const Ar
   loop::map(
       one_sign, [] PLUMBLINE_HOST_DEVICE(double t, double m) { return std::fabs(t) >= m * (1 - 1e-9) ? 1.0 : 0.0; },
       sum, terms.magnitude);
-  if (loop::any([] PLUMBLINE_HOST_DEVICE(double one) { return one != 0; }, one_sign)) {
+  // A device is not waited for.
+  if (one_sign.away() || loop::any([] PLUMBLINE_HOST_DEVICE(double one) { return one != 0; }, one_sign).item() != 0) {
     Array squares = Array::uninitialized(rows), nonzero = Array::uninitialized(rows);
     loop::reduce<scalar::Sum>(
         squares, false, x.shape(), [f] PLUMBLINE_HOST_DEVICE(double v) { return f(v) * f(v); }, x);
@@ -156,8 +159,8 @@ bool zero_mean_sums(const Profile& profile) { return zero_mean(profile) && profi
 
 // One event, and what increments leave behind: of both operands the smaller.
 template <int kSecondSign>
-std::vector<Charge> noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                              const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_add(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                     const Array& out, const Bound& local, std::span<const Array> cotangents) {
   const Elements el(out, local);
   const ElementRounding rounding =
       rounding_of(kSecondSign > 0 ? Primitive::kAdd : Primitive::kSub, attributes, arithmetic);
@@ -175,8 +178,8 @@ template decltype(noise_default) noise_add<1>;
 template decltype(noise_default) noise_add<-1>;
 
 // n - 1 additions, each an event of half-width u |running sum|.
-std::vector<Charge> noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                              const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                     const Array& out, const Bound& local, std::span<const Array> cotangents) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Shape rows = reduced_shape(x.shape(), attributes.dims);
@@ -200,8 +203,8 @@ std::vector<Charge> noise_sum(const Attributes& attributes, const Arithmetic& ar
 
 // Row r takes count_r - 1 additions, whose errors are together within e_r: e_r^2 / (count_r - 1) in squares. Long rows
 // may stagnate, and are charged whole.
-std::vector<Charge> noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                                      const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_scatter_add(const Attributes&, const Arithmetic& arithmetic, Inputs in,
+                                             const Array& out, const Bound& local, std::span<const Array> cotangents) {
   const Elements el(out, local);
   const std::int64_t rows = out.shape().empty() ? 1 : out.shape()[0];
   if (rows == 0 || out.count() == 0) return std::vector<Charge>(cotangents.size());
@@ -251,11 +254,11 @@ struct Swallowed {
 
 // The share of sum|terms| that running sums may swallow, from outputs drawn at random: its mean and three standard
 // errors. All of it where the terms are equal.
-double swallowed_share(Inputs in, const Array& out, double u) {
+Later<double> swallowed_share(Inputs in, const Array& out, double u) {
   const Array &a = in[0], &b = in[1];
   const std::int64_t m = a.shape()[a.shape().size() - 2], k = a.shape().back(), n = out.shape().back();
   const Shape& shape = out.shape();
-  if (out.count() == 0 || k < 3) return 0;
+  if (out.count() == 0 || k < 3) return 0.0;
   Shape lead(shape.begin(), shape.end() - 2);
   const auto widen = [&](const Array& x) {
     Shape full = lead;
@@ -290,15 +293,16 @@ double swallowed_share(Inputs in, const Array& out, double u) {
     }
   }
   loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b, c, alpha_of(in));
-  double shares = 0, shares_squared = 0;
-  const double* const share = of_samples.data();
-  for (int s = 0; s < kSamples; ++s) {
-    shares += share[s];
-    shares_squared += share[s] * share[s];
-  }
-  const double mean = shares / kSamples;
-  const double variance = std::max(0.0, shares_squared / kSamples - mean * mean);
-  return mean + 3 * std::sqrt(variance / kSamples);
+  return later(of_samples, [](const double* share) {
+    double shares = 0, shares_squared = 0;
+    for (int s = 0; s < kSamples; ++s) {
+      shares += share[s];
+      shares_squared += share[s] * share[s];
+    }
+    const double mean = shares / kSamples;
+    const double variance = std::max(0.0, shares_squared / kSamples - mean * mean);
+    return mean + 3 * std::sqrt(variance / kSamples);
+  });
 }
 
 }  // namespace
@@ -309,8 +313,8 @@ double swallowed_share(Inputs in, const Array& out, double u) {
 //
 // c + alpha AB: c is a term more of all of these. Partial sums p that a kernel scales by alpha are events within u|p|,
 // together no larger than the products'.
-std::vector<Charge> noise_matmul(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
-                                 const Array& out, const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_matmul(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                        const Array& out, const Bound& local, std::span<const Array> cotangents) {
   const bool begun = in.size() > 2;
   const std::int64_t terms = in[0].shape().back();
   const ProductError product = product_error(arithmetic, product_terms(attributes, in));
@@ -320,9 +324,12 @@ std::vector<Charge> noise_matmul(const Attributes& attributes, const Arithmetic&
   const double u = unit_roundoff(arithmetic.compute);
   const Elements el(out, local);
   const Storage held = storage(arithmetic);
-  const double share = swallowed_share(in, out, u);
   const double factor = product.factor;
-  return charges_of(
+  // min(accumulated, share magnitude) is accumulated, which is factor magnitude, times min(1, share / factor): a share
+  // that is still on its way is taken for all at first.
+  const Later<double> swallowed = swallowed_share(in, out, u);
+  const double share = swallowed.known() ? swallowed.get() : factor;
+  const auto charges = charges_of(
       [held, factor, share, roundings, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e) {
         const double stored = held.u * std::fabs(t) + held.eta;
         const double accumulated = std::max(0.0, e - stored), magnitude = accumulated / factor;
@@ -331,12 +338,19 @@ std::vector<Charge> noise_matmul(const Attributes& attributes, const Arithmetic&
                       std::min(accumulated, share * magnitude));
       },
       cotangents, el);
+  if (swallowed.known()) return charges;
+  return charges.then([swallowed, factor](std::vector<Charge> all) {
+    const double part = std::min(1.0, swallowed.get() / factor) * (1 + 0x1p-40);
+    for (Charge& charge : all)
+      if (std::isfinite(charge.noise.bias)) charge.noise.bias *= part;
+    return all;
+  });
 }
 
 // t = sqrt(sum x^2): the sum's events in squares, halved by the root, whose own event is u t. No running sum exceeds
 // the whole.
-std::vector<Charge> noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                               const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_norm(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                      const Array& out, const Bound& local, std::span<const Array> cotangents) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Shape rows = reduced_shape(x.shape(), attributes.dims);
@@ -362,8 +376,9 @@ std::vector<Charge> noise_norm(const Attributes& attributes, const Arithmetic& a
 // reciprocal (function_units). The sums' events add in squares: A n / sqrt(n) covers them, since their half-widths are
 // within A each; the root's and the addition of eps are 3 u r. Bias: the root's error beyond half an ulp, and squares
 // (x - mean)^2 that the running sum swallows. An error too large to be linear is bias altogether.
-std::vector<Charge> noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
-                                         const Array& out, const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_variance_rsqrt(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
+                                                const Array& out, const Bound& local,
+                                                std::span<const Array> cotangents) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Statistics stats = statistics(x, attributes.dims);

@@ -15,15 +15,15 @@
 namespace plumbline::primitive {
 
 // The event of rounding the result itself; the rest of `local` is bias. Sound for every primitive.
-std::vector<Charge> noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local,
-                                      std::span<const Array> cotangents);
+Later<std::vector<Charge>> noise_of_rounding(const Arithmetic& arithmetic, const Array& out, const Bound& local,
+                                             std::span<const Array> cotangents);
 
 // Additions are events: no unit that truncates, no tree that the profile declares in its place.
 bool zero_mean_sums(const Profile& profile);
 
-#define PLUMBLINE_NOISE(name)                                                                                  \
-  std::vector<Charge> name(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local, \
-                           std::span<const Array> cotangents);
+#define PLUMBLINE_NOISE(name)                                                                                         \
+  Later<std::vector<Charge>> name(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local, \
+                                  std::span<const Array> cotangents);
 PLUMBLINE_NOISE(noise_default)
 PLUMBLINE_NOISE(noise_sum)
 PLUMBLINE_NOISE(noise_scatter_add)
@@ -34,7 +34,7 @@ PLUMBLINE_NOISE(noise_softmax)
 PLUMBLINE_NOISE(noise_log_softmax)
 #undef PLUMBLINE_NOISE
 template <int kSecondSign>
-std::vector<Charge> noise_add(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
-                              std::span<const Array> cotangents);
+Later<std::vector<Charge>> noise_add(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
+                                     std::span<const Array> cotangents);
 
 }  // namespace plumbline::primitive

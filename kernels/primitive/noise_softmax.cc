@@ -114,8 +114,8 @@ struct LogSoftmaxRow {
 };
 
 template <class Row>
-std::vector<Charge> over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
-                              std::span<const Array> cotangents) {
+Later<std::vector<Charge>> over_rows(const Arithmetic& arithmetic, Inputs in, const Array& out, const Bound& local,
+                                     std::span<const Array> cotangents) {
   const Array x = in[0].expand(out.shape()).materialize(), t = out.materialize();
   const Array e = local.values.expand(out.shape()).materialize();
   const Rows rows = rows_of(x);
@@ -127,25 +127,24 @@ std::vector<Charge> over_rows(const Arithmetic& arithmetic, Inputs in, const Arr
                        cotangents[static_cast<std::size_t>(k)].materialize(), e);
   }
   loop::reduce<scalar::Sum>(sums, false, parts.shape(), loop::Copy{}, parts);
-  const Array found = sums.on_host();
-  std::vector<Charge> charges;
-  for (std::int64_t k = 0; k < functionals; ++k) {
-    const double* const of = found.data() + 3 * k;
-    charges.push_back(charge_of({{of[0], of[1], of[2] * kNoiseInflate, 0}}));
-  }
-  return charges;
+  return later(sums, [functionals](const double* of) {
+    std::vector<Charge> charges;
+    for (std::int64_t k = 0; k < functionals; ++k, of += 3)
+      charges.push_back(charge_of({{of[0], of[1], of[2] * kNoiseInflate, 0}}));
+    return charges;
+  });
 }
 
 }  // namespace
 
-std::vector<Charge> noise_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                                  const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
+                                         const Bound& local, std::span<const Array> cotangents) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   return over_rows<SoftmaxRow>(arithmetic, in, out, local, cotangents);
 }
 
-std::vector<Charge> noise_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out,
-                                      const Bound& local, std::span<const Array> cotangents) {
+Later<std::vector<Charge>> noise_log_softmax(const Attributes&, const Arithmetic& arithmetic, Inputs in,
+                                             const Array& out, const Bound& local, std::span<const Array> cotangents) {
   if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
   return over_rows<LogSoftmaxRow>(arithmetic, in, out, local, cotangents);
 }

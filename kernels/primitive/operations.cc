@@ -12,18 +12,18 @@ namespace plumbline::primitive {
 
 // chain.cc
 ChainResult run_chain(const Chain& chain, std::span<const ChainInput> inputs, std::int64_t count);
-std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
-                                  std::span<const Array> errors, std::int64_t begin, std::int64_t count);
-Comparison compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values, std::int64_t count,
-                   double slack);
+Later<std::vector<PulledBack>> pull_back(const Pullback& pullback, std::span<const PulledFunctional> functionals,
+                                         std::span<const Array> errors, std::int64_t begin, std::int64_t count);
+Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
+                          std::int64_t count, double slack);
 
 // checks.cc
-Absorbed absorbed(const Array& accumulator, const Array& addend, Format format);
-Cancelled cancelled(const Array& sum, const Array& a, const Array& x);
+Later<Absorbed> absorbed(const Array& accumulator, const Array& addend, Format format);
+Later<Cancelled> cancelled(const Array& sum, const Array& a, const Array& x);
 FormatRange range_of(Format format, const Array& values);
-double count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
-Finite all_finite(const Array& first, const Array& second);
-double count_differing(const Array& a, const Array& b);
+Later<double> count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
+Later<Finite> all_finite(const Array& first, const Array& second);
+Later<double> count_differing(const Array& a, const Array& b);
 
 // projection.cc
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed);
@@ -64,8 +64,8 @@ void add_bounds(Array& out, const Array& a, const Array& b) {
       out, [] PLUMBLINE_HOST_DEVICE(double p, double q) { return (p + q) * (1 + 0x1p-40); }, a, b);
 }
 
-Largest largest(const Array& radii, const Array& values) {
-  const Array both = Array::uninitialized({2});  // Fetched together.
+Later<Largest> largest(const Array& radii, const Array& values) {
+  const Array both = Array::uninitialized({2});  // Brought together.
   Array radius = both.restride({{}, {}, 0}), value = both.restride({{}, {}, 1});
   loop::reduce<scalar::Max>(
       radius, false, values.shape(),
@@ -73,62 +73,68 @@ Largest largest(const Array& radii, const Array& values) {
   loop::reduce<scalar::Max>(
       value, false, values.shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return x - x == 0 ? std::fabs(x) : 0.0; },
       values);
-  const Array found = both.on_host();
-  const auto bits = [&](int i) { return std::bit_cast<std::int64_t>(scalar::Max::combine(0, found.data()[i])); };
-  return {bits(0), bits(1)};
+  return later(both, [](const double* found) {
+    const auto bits = [&](int i) { return std::bit_cast<std::int64_t>(scalar::Max::combine(0, found[i])); };
+    return Largest{bits(0), bits(1)};
+  });
 }
 
-std::vector<double> weighted_bounds(const std::vector<Array>& weights, const Bound& bound) {
+Later<std::vector<double>> weighted_bounds(const std::vector<Array>& weights, const Bound& bound) {
   std::vector<Array> each;
   for (const Array& one : weights) each.push_back(one.materialize());
   const auto whole = [] PLUMBLINE_HOST_DEVICE(double w, double e) { return Totals<1>{{whole_charge(w, e)}}; };
-  std::vector<double> bounds;
-  for (const Totals<1>& sum : loop::totals(whole, bound.values.count(), each, bound.values.materialize()))
-    bounds.push_back(charge_of({{sum.of[0]}}).whole);
-  return bounds;
+  return loop::totals(whole, bound.values.count(), each, bound.values.materialize())
+      .then([](const std::vector<Totals<1>>& sums) {
+        std::vector<double> bounds;
+        for (const Totals<1>& sum : sums) bounds.push_back(charge_of({{sum.of[0]}}).whole);
+        return bounds;
+      });
 }
 
-double dot(const Array& weights, const Array& values) {
+double only(const Totals<1>& sums) { return sums.of[0]; }
+double root(const Totals<1>& sums) { return std::sqrt(sums.of[0]); }
+
+Later<double> dot(const Array& weights, const Array& values) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double w, double x) {
                const double product = w * x;
                return Totals<1>{{w == 0 ? 0.0 : product}};
              },
              weights.count(), weights.materialize(), values.materialize())
-      .of[0];
+      .then(only);
 }
 
-double dot_difference(const Array& weights, const Array& a, const Array& b) {
+Later<double> dot_difference(const Array& weights, const Array& a, const Array& b) {
   return loop::total(
              [] PLUMBLINE_HOST_DEVICE(double w, double x, double y) {
                const double product = w * (x - y);
                return Totals<1>{{w == 0 ? 0.0 : product}};
              },
              weights.count(), weights.materialize(), a.materialize(), b.materialize())
-      .of[0];
+      .then(only);
 }
 
-double norm2(const Array& values) {
-  return std::sqrt(loop::total([] PLUMBLINE_HOST_DEVICE(double x) { return Totals<1>{{x * x}}; }, values.count(),
-                               values.materialize())
-                       .of[0]);
+Later<double> norm2(const Array& values) {
+  return loop::total([] PLUMBLINE_HOST_DEVICE(double x) { return Totals<1>{{x * x}}; }, values.count(),
+                     values.materialize())
+      .then(root);
 }
 
-double norm_max(const Array& values) {
+Later<double> norm_max(const Array& values) {
   Array most = Array::uninitialized({});
   loop::reduce<scalar::Max>(
       most, false, values.shape(), [] PLUMBLINE_HOST_DEVICE(double x) { return std::fabs(x); }, values);
-  return scalar::Max::combine(0, most.item());
+  return later(most, [](const double* found) { return scalar::Max::combine(0, *found); });
 }
 
-double norm2_difference(const Array& a, const Array& b) {
-  return std::sqrt(loop::total(
-                       [] PLUMBLINE_HOST_DEVICE(double x, double y) {
-                         const double difference = x - y;
-                         return Totals<1>{{x == y ? 0.0 : difference * difference}};
-                       },
-                       a.count(), a.materialize(), b.materialize())
-                       .of[0]);
+Later<double> norm2_difference(const Array& a, const Array& b) {
+  return loop::total(
+             [] PLUMBLINE_HOST_DEVICE(double x, double y) {
+               const double difference = x - y;
+               return Totals<1>{{x == y ? 0.0 : difference * difference}};
+             },
+             a.count(), a.materialize(), b.materialize())
+      .then(root);
 }
 
 }  // namespace

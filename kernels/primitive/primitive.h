@@ -11,6 +11,7 @@
 
 #include "kernels/array.h"
 #include "kernels/ball/format.h"
+#include "kernels/later.h"
 #include "kernels/profile.h"
 
 namespace plumbline {
@@ -171,8 +172,8 @@ struct PrimitiveTraits {
 
   // What the node's rounding, within `local` (from local_error; not empty), adds to functionals with these cotangents
   // (out's shape) at this node. Null in a row: one event, the rounding of the result; the rest is bias.
-  std::vector<Charge> (*charges)(const Attributes&, const Arithmetic&, Inputs, const Array& out, const Bound& local,
-                                 std::span<const Array> cotangents) = nullptr;
+  Later<std::vector<Charge>> (*charges)(const Attributes&, const Arithmetic&, Inputs, const Array& out,
+                                        const Bound& local, std::span<const Array> cotangents) = nullptr;
 };
 
 // The traits are those of the backend that the calling thread computes on (kernels/device.h); all_primitives lists the

@@ -103,6 +103,7 @@ double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& obser
                return Totals<1>{{(finite & (deviation * to_squares <= legal)) ? 0.0 : 1.0}};
              },
              squares.count(), squares, values, error.values)
+      .get()
       .of[0];
 }
 

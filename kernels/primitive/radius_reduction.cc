@@ -68,7 +68,7 @@ Bound norm_of_radii(const Attributes& attributes, const Bound& radius, const Arr
 
 bool has_radius(const Bound& radius) {
   if (!radius) return false;
-  return loop::any([] PLUMBLINE_HOST_DEVICE(double x) { return x != 0; }, radius.values.materialize());
+  return loop::any([] PLUMBLINE_HOST_DEVICE(double x) { return x != 0; }, radius.values.materialize()).item() != 0;
 }
 
 Array magnitude(const Array& x) {

@@ -59,13 +59,13 @@ struct TapValues {
 
   TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
     for (std::size_t i = 0; i < graph.taps.size(); ++i) {
-      if (!finite[i].exact && !finite[i].observed)
+      if (!finite[i].exact() && !finite[i].observed())
         if (const Array mask = common_infinities(observed(i), exact(i))) {
           masks.emplace(i, mask);
           taps.push_back(i);
         }
-      if (!finite[i].exact) continue;
-      if (finite[i].observed) {
+      if (!finite[i].exact()) continue;
+      if (finite[i].observed()) {
         taps.push_back(i);
       } else {
         overflown.insert(i);
@@ -84,18 +84,18 @@ struct TapValues {
 };
 
 double probe_value(const Probe& probe, const TapValues& values, bool observed) {
-  double sum = 0;
+  std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts)
-    sum += dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap));
-  return sum;
+    parts.push_back(dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap)));
+  return sum_of(parts);
 }
 
 // <x, T - M> by differences, so that nothing cancels.
 double probe_deviation(const Probe& probe, const TapValues& values) {
-  double sum = 0;
+  std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts)
-    sum += dot_difference(part.weights.array(), values.observed(part.tap), values.exact(part.tap));
-  return sum;
+    parts.push_back(dot_difference(part.weights.array(), values.observed(part.tap), values.exact(part.tap)));
+  return sum_of(parts);
 }
 
 void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,

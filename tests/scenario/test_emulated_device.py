@@ -3,7 +3,7 @@
 import re
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from gpu import step_ratio
 from judge import base_cases, judge
 from private_daemon import START_S_MAX, binary, running
 from scenario import Case, scenarios
+from speed import gpt_training
 from torch import nn
 
 import plumbline
@@ -82,7 +83,7 @@ def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:
     assert (verdict.verdict, verdict.message.backend) == ("TYPE_I", "cpu")
 
 
-def counted(model: nn.Module, batch: torch.Tensor, path: Path) -> dict[str, int]:
+def counted(model: nn.Module, loss: Callable[[], torch.Tensor], path: Path) -> dict[str, int]:
     """What the daemon asks of its device while it starts and audits a step (tests/emulation/counts.h)."""
     optimizer = torch.optim.AdamW(model.parameters())
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +93,7 @@ def counted(model: nn.Module, batch: torch.Tensor, path: Path) -> dict[str, int]
             plumbline.watch(model, optimizer, daemon.address, job="counted", every=1) as audit,
         ):
             with audit.step():
-                model(batch).square().mean().backward()
+                loss().backward()
                 optimizer.step()
             assert audit.flush(120)
             assert not audit.errors()
@@ -101,17 +102,31 @@ def counted(model: nn.Module, batch: torch.Tensor, path: Path) -> dict[str, int]
     return {kind: int(number) for kind, number in lines}
 
 
+def squares(model: nn.Module, batch: torch.Tensor) -> Callable[[], torch.Tensor]:
+    return lambda: model(batch).square().mean()
+
+
 def test_a_step_of_tiny_tensors_launches_nothing(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(12, 16), nn.SiLU(), nn.LayerNorm(16), nn.Linear(16, 8), nn.Softmax(-1))
-    found = counted(model, torch.randn(8, 12), tmp_path / "counts")
+    found = counted(model, squares(model, torch.randn(8, 12)), tmp_path / "counts")
     assert (found["launches"], found["waits"], found["fetches"], found["sends"]) == (0, 0, 0, 0)
 
 
 def test_a_step_waits_for_its_device_a_few_times_an_operation(tmp_path: Path) -> None:
     """As often as numbers decide what is done next; each wait leaves the device idle for some microseconds."""
     layers = [layer for _ in range(8) for layer in (nn.Linear(96, 96), nn.GELU())]
-    found = counted(nn.Sequential(*layers), torch.randn(96, 96), tmp_path / "counts")
-    assert 0 < found["waits"] <= 45 * len(layers)
+    model = nn.Sequential(*layers)
+    found = counted(model, squares(model, torch.randn(96, 96)), tmp_path / "counts")
+    assert 0 < found["waits"] <= 5 * len(layers)
+
+
+def test_a_step_of_a_small_gpt_waits_for_its_device_less_than_a_hundred_times(tmp_path: Path) -> None:
+    training = gpt_training(small=True)
+    found = counted(
+        training.model, lambda: next(iter(training.losses(training.model, training.batches[0], 1))), tmp_path / "counts"
+    )
+    assert found["launches"] > 1000, "it is large enough for the device"
+    assert 0 < found["waits"] < 100
 
 
 def test_an_emulated_device_that_is_not_there_is_refused() -> None:

@@ -133,8 +133,8 @@ TEST(Chain, OfOneStepIsItsPrimitive) {
         ASSERT_TRUE(same_radius(primitive::chain::radius(step, x, ball, t), r));
         if (found.radii[0]) largest.look_at(1, &r, &t);
       }
-      EXPECT_EQ(found.largest[0].radius, largest.radius);
-      EXPECT_EQ(found.largest[0].value, largest.value);
+      EXPECT_EQ(found.largest.get()[0].radius, largest.radius);
+      EXPECT_EQ(found.largest.get()[0].value, largest.value);
     }
   }
 }

@@ -1,6 +1,9 @@
 #include "server/bound/enclose/interval.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
 
 #include "server/bound/replay/arithmetic.h"
 
@@ -30,6 +33,9 @@ Bound sum(const Bound& a, const Bound& b) {
   current_operations().add_bounds(result, a.values, b.values);
   return {result};
 }
+
+// A device is waited for after so many nodes, so that few are enclosed behind one that exploded.
+constexpr std::size_t kUnknownMax = 16;
 
 // A value that is larger by this factor than its format's largest number has overflowed in every execution that holds
 // it in its format. Masks of the format's lowest number, and sums of a few of them, are not meant.
@@ -74,6 +80,18 @@ Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const st
                                             inflated(value, carried)));
 }
 
+Later<bool> Explosions::add(NodeId id, std::vector<NodeId> before, Later<bool> by_itself,
+                            const std::shared_ptr<Explosions>& all) {
+  all->open_.push_back({id, std::move(before), std::move(by_itself)});
+  return Later<bool>(std::function<bool()>([all, id] {
+    std::set<NodeId>& exploded = all->exploded_;
+    for (const Open& one : std::exchange(all->open_, {}))
+      if (one.by_itself || std::ranges::any_of(one.before, [&](NodeId node) { return exploded.contains(node); }))
+        exploded.insert(one.id);
+    return exploded.contains(id);
+  }));
+}
+
 // An anchor's own radius is that of its segment, so its inputs are used where it is wanted itself; what lies behind it
 // is not used by its consumers.
 Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted,
@@ -86,7 +104,8 @@ Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vect
       uses_(graph.nodes.size(), 0),
       wanted_(graph.nodes.size(), false),
       known_(graph.nodes.size(), false),
-      enclosures_(graph.nodes.size()) {
+      enclosures_(graph.nodes.size()),
+      explosions_(std::make_shared<Explosions>()) {
   for (NodeId id : wanted) {
     ++uses_[id];
     wanted_[id] = true;
@@ -110,8 +129,14 @@ Enclosure Enclosures::take(NodeId id) {
       if (!anchored(input)) open.push_back(input);
   }
   std::sort(missing.begin(), missing.end());
+  std::vector<NodeId> unknown;
   for (NodeId node : missing) {
     enclosures_[node] = compute(node);
+    if (!enclosures_[node].exploded.known()) unknown.push_back(node);
+    if (unknown.size() >= kUnknownMax) {
+      for (NodeId one : unknown) enclosures_[one].exploded = enclosures_[one].exploded.get();
+      unknown.clear();
+    }
     for (NodeId input : graph_.nodes[node].inputs)
       if (!anchored(input)) use(input);
   }
@@ -140,12 +165,12 @@ Bound Enclosures::freedom(NodeId id) const {
   return found == freedoms_->end() ? Bound() : Bound{found->second};
 }
 
-// Whether an execution that holds the value in its format holds an infinity there: what that makes of it, and of what
-// comes after it, no enclosure of finite numbers tells. What a formula has in between nobody holds.
-bool Enclosures::overflows(NodeId id, const Largest& largest) const {
+// Beyond it an execution that holds the value in its format holds an infinity: what that makes of it, and of what comes
+// after it, no enclosure of finite numbers tells. What a formula has in between nobody holds.
+double Enclosures::overflows_beyond(NodeId id) const {
   const Format held = graph_.nodes[id].result;
-  return profile_ != nullptr && is_float(held) && !graph_.origins[graph_.nodes[id].origin].defined &&
-         largest.beyond(kOverflows * largest_finite(held));
+  const bool overflows = profile_ != nullptr && is_float(held) && !graph_.origins[graph_.nodes[id].origin].defined;
+  return overflows ? kOverflows * largest_finite(held) : HUGE_VAL;
 }
 
 Enclosure Enclosures::compute(NodeId id) {
@@ -153,17 +178,29 @@ Enclosure Enclosures::compute(NodeId id) {
   if (node.primitive == Primitive::kLeaf) return {freedom(id)};
   std::vector<Array> centres;
   std::vector<Bound> radii;
+  std::vector<NodeId> open;  // Inputs of which it is not known yet whether they exploded.
   for (NodeId input : node.inputs) {
-    if (!anchored(input) && enclosures_[input].exploded) return {{}, true};
+    if (!anchored(input)) {
+      const Later<bool>& exploded = enclosures_[input].exploded;
+      if (exploded.known() && exploded) return {{}, true};
+      if (!exploded.known()) open.push_back(input);
+    }
     centres.push_back(replay_.value(input));
     radii.push_back(anchored(input) ? unrounded(input, centres.back()) : enclosures_[input].radius);
   }
   const Array value = replay_.computed(id);
   Enclosure result{sum(freedom(id), enclose(id, centres, radii, value))};
   const bool moves = node.primitive == Primitive::kWindow || node.primitive == Primitive::kAssemble;
-  if (!result.radius || (moves && !wanted_[id])) return result;
-  const Largest largest = current_operations().largest(result.radius.values, value);
-  if ((looked_at(id) && largest.exploded()) || overflows(id, largest)) return {{}, true};
+  Later<bool> exploded = false;
+  if (result.radius && !(moves && !wanted_[id])) {
+    const auto beyond_use = [looked_at = looked_at(id), most = overflows_beyond(id)](const Largest& largest) {
+      return (looked_at && largest.exploded()) || largest.beyond(most);
+    };
+    exploded = current_operations().largest(result.radius.values, value).then(beyond_use);
+  }
+  if (exploded.known() && exploded) return {{}, true};
+  if (!exploded.known() || !open.empty())
+    result.exploded = Explosions::add(id, std::move(open), std::move(exploded), explosions_);
   return result;
 }
 
@@ -179,7 +216,7 @@ EnclosedChain::EnclosedChain(const TiledChain& chain, Enclosures* enclosures)
       enclosures_(*enclosures),
       lost_(chain.sources.size(), false),
       tiles_(enclosures->graph_, enclosures->replay_, chain, balls(enclosures)),
-      largest_(static_cast<std::size_t>(count_tiles(chain))) {}
+      largest_(static_cast<std::size_t>(count_tiles(chain)), std::vector<Largest>()) {}
 
 ChainBalls EnclosedChain::balls(Enclosures* enclosures) {
   ChainBalls balls;
@@ -206,12 +243,12 @@ Tile EnclosedChain::tile(std::int64_t index) {
 }
 
 std::vector<bool> EnclosedChain::exploded() const {
-  std::vector<bool> exploded = lost_;
+  std::vector<bool> exploded(lost_.begin(), lost_.end());
   for (std::size_t k = 0; k < chain_.steps.size(); ++k) {
     Largest whole;
-    for (const std::vector<Largest>& tile : largest_) whole.join(tile[k]);
+    for (const Later<std::vector<Largest>>& tile : largest_) whole.join(tile.get()[k]);
     const auto before = [&](std::size_t input) { return exploded[input]; };
-    exploded.push_back(whole.exploded() || enclosures_.overflows(chain_.steps[k].node, whole) ||
+    exploded.push_back(whole.exploded() || whole.beyond(enclosures_.overflows_beyond(chain_.steps[k].node)) ||
                        std::ranges::any_of(chain_.steps[k].inputs, before));
   }
   return exploded;

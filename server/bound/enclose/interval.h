@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "server/bound/replay/replay.h"
@@ -21,7 +23,24 @@ namespace plumbline {
 // times the node's largest value, and was given up.
 struct Enclosure {
   Bound radius;
-  bool exploded = false;
+  Later<bool> exploded = false;
+};
+
+// Of nodes whose radii may still be on a device, whether they exploded. Node after node, each after those before it.
+class Explosions {
+ public:
+  // Whether one of the nodes `before` exploded, which were added earlier, or the node by itself.
+  static Later<bool> add(NodeId id, std::vector<NodeId> before, Later<bool> by_itself,
+                         const std::shared_ptr<Explosions>& all);
+
+ private:
+  struct Open {
+    NodeId id;
+    std::vector<NodeId> before;
+    Later<bool> by_itself;
+  };
+  std::vector<Open> open_;
+  std::set<NodeId> exploded_;
 };
 
 // Encloses nodes when they are asked for, with what lies before them up to anchors and leaves, where the values that
@@ -46,7 +65,7 @@ class Enclosures {
   Enclosure compute(NodeId id);
   Bound freedom(NodeId id) const;
   bool looked_at(NodeId id) const;
-  bool overflows(NodeId id, const Largest& largest) const;
+  double overflows_beyond(NodeId id) const;
   // The rounding of an anchor that fused kernels may have left out before its consumers; empty: none.
   std::optional<Arithmetic> elidable(NodeId id) const;
   Bound unrounded(NodeId id, const Array& stored) const;
@@ -62,6 +81,7 @@ class Enclosures {
   std::vector<std::uint32_t> uses_;  // Each node has so many uses still to come, by consumers and as a wanted one.
   std::vector<bool> wanted_, known_;
   std::vector<Enclosure> enclosures_;
+  const std::shared_ptr<Explosions> explosions_;
 };
 
 // Sources of a chain that its enclosure takes: neither anchors nor leaves.
@@ -81,9 +101,9 @@ class EnclosedChain {
 
   const TiledChain& chain_;
   const Enclosures& enclosures_;
-  std::vector<bool> lost_;  // Whether the enclosure of each source exploded.
+  std::vector<Later<bool>> lost_;  // Whether the enclosure of each source exploded.
   const Tiles tiles_;
-  std::vector<std::vector<Largest>> largest_;  // Each tile has one for each step.
+  std::vector<Later<std::vector<Largest>>> largest_;  // Each tile has one for each step.
 };
 
 }  // namespace plumbline

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/patches.h"
@@ -231,7 +232,10 @@ class EnvelopeSweep {
     else if (!chains_.within(id))
       pass_node(id);
   }
-  std::vector<Envelope> take_envelopes() { return std::move(envelopes_); }
+  std::vector<Envelope> take_envelopes() {
+    settle();
+    return std::move(envelopes_);
+  }
 
  private:
   // Whether the probe asks about the target's execution, and whether it asks about our own roundings by chance and not
@@ -258,6 +262,21 @@ class EnvelopeSweep {
     accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
   }
 
+  // What the node adds to the functionals is to be added when it is settled, in order.
+  void add_later(NodeId id, std::vector<Functional> functionals, const OpenCharges& charges) {
+    for (Functional& functional : functionals) functional.cotangent = Array();
+    open_.push_back({id, std::move(functionals), charges});
+    if (current_device() == nullptr || open_.size() >= kOpenMax) settle();
+  }
+  void settle() {
+    for (const Open& open : std::exchange(open_, {})) {
+      std::vector<double> squares;
+      for (const Functional& one : open.functionals) squares.push_back(functional(one.probe, {}).squares);
+      const std::vector<Charges> charges = open.charges(squares);
+      for (std::size_t i = 0; i < charges.size(); ++i) add(open.id, open.functionals[i], charges[i]);
+    }
+  }
+
   void pass_chain(const NodeChain& chain) {
     std::vector<ChainFunctional> functionals;
     bool executed = false;
@@ -282,22 +301,33 @@ class EnvelopeSweep {
       SharedRoundings::Side of_own{pullback.of_own(s) ? own_ : nullptr, {}};
       (of_target.arithmetic != nullptr ? of_target : of_own).error = error;
       SharedRoundings shared(graph_, id, of_target, of_own, [this, id] { return sweep_.operands(id); });
-      std::vector<ChainFunctional*> asking;
+      std::vector<ChainFunctional*> open;
       std::vector<Functional> asked;
+      std::vector<Later<Charges>> charges;
       for (ChainFunctional& seen : functionals) {
         if (!seen.reached[s] || !(pullback.of_own(s) || (seen.target && pullback.of_target(s)))) continue;
-        if (!seen.open[s]) {
+        if (!seen.open[s] && seen.charges[s].known()) {
           add(id, functional(seen.probe, {}), seen.charges[s]);
           continue;
         }
-        asking.push_back(&seen);
+        open.push_back(&seen);
         asked.push_back(functional(seen.probe, seen.cotangents[s]));
+        charges.push_back(seen.charges[s]);
       }
+      if (current_device() != nullptr) {
+        const OpenCharges later = shared.open(asked, std::move(charges));
+        add_later(id, std::move(asked), later);
+        continue;
+      }
+      std::vector<Charges> found;
+      found.reserve(asked.size());
       std::vector<SharedRoundings::Charged> charged;
-      for (std::size_t i = 0; i < asked.size(); ++i)
-        charged.push_back({asked[i], std::move(asking[i]->weights[s]), &asking[i]->charges[s]});
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        found.push_back(charges[i]);
+        charged.push_back({asked[i], std::move(open[i]->weights[s]), &found[i]});
+      }
       shared.charge(std::move(charged));
-      for (std::size_t i = 0; i < asked.size(); ++i) add(id, asked[i], asking[i]->charges[s]);
+      for (std::size_t i = 0; i < asked.size(); ++i) add(id, asked[i], found[i]);
     }
   }
 
@@ -326,8 +356,8 @@ class EnvelopeSweep {
     for (std::size_t p = 0; p < probes_.size(); ++p)
       if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
         functionals.push_back(functional(p, seen[p].elements()));
-    const std::vector<Charges> charges = rounding.charges(functionals);
-    for (std::size_t i = 0; i < charges.size(); ++i) add(id, functionals[i], charges[i]);
+    const OpenCharges charges = rounding.charges(functionals);
+    add_later(id, std::move(functionals), charges);
     for (std::size_t p = 0; p < probes_.size(); ++p) {
       if (!seen[p]) continue;
       if (const auto number = slack_.numbers.find(id); number != slack_.numbers.end())
@@ -341,6 +371,14 @@ class EnvelopeSweep {
     }
   }
 
+  // A node whose charges may still be on a device, which is waited for when so many are.
+  struct Open {
+    NodeId id;
+    std::vector<Functional> functionals;  // Without their cotangents.
+    OpenCharges charges;
+  };
+  static constexpr std::size_t kOpenMax = 512;
+
   const Graph& graph_;
   const Replay& replay_;
   const std::vector<Probe>& probes_;
@@ -353,6 +391,7 @@ class EnvelopeSweep {
   Sweep sweep_;
   const NodeChains chains_;
   std::vector<Envelope> envelopes_;
+  std::vector<Open> open_;
 };
 
 }  // namespace

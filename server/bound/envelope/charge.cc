@@ -25,21 +25,21 @@ Noise settled(const Noise& noise) { return {noise.bias + std::fabs(noise.drift),
 struct Squares {
   double own, part, open;
 
-  Squares(const Functional& functional, std::size_t nodes, const Charges& charges)
+  // `all`: all nodes', as far as they are known.
+  Squares(double all, std::size_t nodes, const Charges& charges)
       : own(charges.target.noise.squares + charges.own.noise.squares),
-        part((functional.squares + own) / static_cast<double>(nodes)),
+        part((all + own) / static_cast<double>(nodes)),
         open(kOpen * std::max(own, part)) {}
   double draws() const { return std::clamp(kDrawsMax * std::sqrt(own / part), kDrawsMin, kDrawsMax); }
 };
 
 // Settles the charges. Empty: whatever elements share adds nothing that has to be looked for. `target`, `own`: whether
 // they are asked for.
-std::optional<Squares> settle(const Functional& functional, std::size_t nodes, bool target, bool own,
-                              Charges* charges) {
+std::optional<Squares> settle(double all, std::size_t nodes, bool target, bool own, Charges* charges) {
   Noise &of_target = charges->target.noise, &of_own = charges->own.noise;
   of_target = settled(of_target);
   of_own = settled(of_own);
-  const Squares squares(functional, nodes, *charges);
+  const Squares squares(all, nodes, *charges);
   if (!(squares.own > 0) || !std::isfinite(squares.own)) return std::nullopt;
   // No rounding moves the functional by more than the whole: one event of that size holds all that elements may share.
   const double whole = target ? charges->target.whole : 0, own_whole = own ? charges->own.whole : 0;
@@ -49,6 +49,10 @@ std::optional<Squares> settle(const Functional& functional, std::size_t nodes, b
     return std::nullopt;
   }
   return squares;
+}
+
+Later<Charge> one_of(const Later<std::vector<Charge>>& all, std::size_t k) {
+  return all.then([k](const std::vector<Charge>& charges) { return charges[k]; });
 }
 
 }  // namespace
@@ -63,29 +67,59 @@ const Operands& SharedRoundings::operands() {
 }
 
 void SharedRoundings::charge(std::vector<Charged> all) {
-  std::vector<Charged> open;
-  std::vector<Array> cotangents;
   for (Charged& one : all) {
-    std::optional<Array> found = merged(&one);
+    const std::optional<Array> found = merged(&one);
     if (!found) continue;
-    open.push_back(std::move(one));
-    cotangents.push_back(*std::move(found));
-    if (current_device() != nullptr) continue;  // All at once: who waits for a device waits once.
-    charge_merged(open, cotangents);
-    open.clear();
-    cotangents.clear();
+    const Merged charged = charge_merged({one.functional}, {*found}).front();
+    if (charged.target) one.charges->target.noise = settled(charged.target->get().noise);
+    if (charged.own) one.charges->own.noise = settled(charged.own->get().noise);
   }
-  charge_merged(open, cotangents);
 }
 
-void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged) {
+OpenCharges SharedRoundings::open(const std::vector<Functional>& all, std::vector<Later<Charges>> charges) {
+  std::vector<Functional> asking;
+  std::vector<Array> cotangents;
+  std::optional<EventOrder> order;
+  for (const Functional& functional : all) {
+    if (!asks_target(functional) && !asks_own(functional)) continue;
+    if (!order) order = EventKeys(graph_, id_, operands().inputs, operands().value).order();
+    cotangents.push_back(merge_events(*order, functional.cotangent));
+    asking.push_back(functional);
+  }
+  const std::vector<Merged> merged = charge_merged(asking, cotangents);
+  struct One {
+    bool target, own;
+    Later<Charges> charges;
+    Merged merged;
+  };
+  std::vector<One> each;
+  for (std::size_t i = 0, next = 0; i < all.size(); ++i) {
+    One& one = each.emplace_back(asks_target(all[i]), asks_own(all[i]), std::move(charges[i]));
+    if (one.target || one.own) one.merged = merged[next++];
+  }
+  return [each, nodes = graph_.nodes.size()](std::span<const double> squares) {
+    std::vector<Charges> found;
+    for (std::size_t i = 0; i < each.size(); ++i) {
+      const One& one = each[i];
+      Charges& charged = found.emplace_back(one.charges.get());
+      if (!settle(squares[i], nodes, one.target, one.own, &charged)) continue;
+      if (one.merged.target) charged.target.noise = settled(one.merged.target->get().noise);
+      if (one.merged.own) charged.own.noise = settled(one.merged.own->get().noise);
+    }
+    return found;
+  };
+}
+
+std::vector<SharedRoundings::Merged> SharedRoundings::charge_merged(const std::vector<Functional>& all,
+                                                                    const std::vector<Array>& merged) {
   const Node& node = graph_.nodes[id_];
-  const auto charge = [&](const Side& rounding, bool Functional::*asked, Charge Charges::*side) {
-    std::vector<Charge*> of;
+  std::vector<Merged> charged(all.size());
+  const auto charge = [&](const Side& rounding, const auto& asks, std::optional<Later<Charge>> Merged::*side) {
+    std::vector<std::size_t> of;
     std::vector<Array> cotangents;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (rounding.arithmetic == nullptr || !(all[i].functional.*asked)) continue;
-      of.push_back(&(all[i].charges->*side));
+      if (!asks(all[i])) continue;
+      of.push_back(i);
       cotangents.push_back(merged[i]);
     }
     if (of.empty()) return;
@@ -95,24 +129,22 @@ void SharedRoundings::charge_merged(const std::vector<Charged>& all, const std::
     const Bound error =
         rounding.error ? rounding.error : primitive.local_error(node.attributes, arithmetic, inputs, value);
     const auto found = primitive.charges(node.attributes, arithmetic, inputs, value, error, cotangents);
-    for (std::size_t i = 0; i < of.size(); ++i) of[i]->noise = settled(found[i].noise);
+    for (std::size_t k = 0; k < of.size(); ++k) charged[of[k]].*side = one_of(found, k);
   };
-  charge(target_, &Functional::target, &Charges::target);
-  charge(own_, &Functional::own_by_chance, &Charges::own);
+  charge(
+      target_, [this](const Functional& f) { return asks_target(f); }, &Merged::target);
+  charge(
+      own_, [this](const Functional& f) { return asks_own(f); }, &Merged::own);
+  return charged;
 }
 
 std::optional<Array> SharedRoundings::merged(Charged* one) {
   const Functional& functional = one->functional;
   Noise &of_target = one->charges->target.noise, &of_own = one->charges->own.noise;
   const std::optional<Squares> squares =
-      settle(functional, graph_.nodes.size(), functional.target && target_.arithmetic != nullptr,
-             functional.own_by_chance && own_.arithmetic != nullptr, one->charges);
+      settle(functional.squares, graph_.nodes.size(), asks_target(functional), asks_own(functional), one->charges);
   if (!squares) return std::nullopt;
   if (!keys_) keys_.emplace(graph_, id_, operands().inputs, operands().value);
-  if (current_device() != nullptr) {  // It sorts faster than the host draws.
-    if (!order_) order_ = keys_->order();
-    return merge_events(*order_, functional.cotangent);
-  }
   if (keys_->drawable()) {
     if (!errors_) {
       const Bound& error = target_.arithmetic != nullptr ? target_.error : own_.error;
@@ -137,7 +169,7 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
 }
 
 double draw_every(const Functional& functional, std::size_t nodes, const Charges& about, std::int64_t n) {
-  const Squares squares(functional, nodes, about);
+  const Squares squares(functional.squares, nodes, about);
   if (!(squares.own > 0) || !std::isfinite(squares.own) || !std::isfinite(about.target.whole)) return 0;
   constexpr double kMore = 1.2;  // The charges are an estimate.
   return about.target.whole / (kMore * squares.draws() * std::sqrt(static_cast<double>(n)));
@@ -145,7 +177,7 @@ double draw_every(const Functional& functional, std::size_t nodes, const Charges
 
 bool charge_by_draws(const Functional& functional, std::size_t nodes, const Drawn& drawn, double every, std::int64_t n,
                      Charges* charges) {
-  const std::optional<Squares> squares = settle(functional, nodes, true, functional.own_by_chance, charges);
+  const std::optional<Squares> squares = settle(functional.squares, nodes, true, functional.own_by_chance, charges);
   if (!squares) return true;
   if (!(every > 0) || drawn.too_many) return false;
   // The whole is raised above the rounding of its sum, which draws are not.
@@ -172,44 +204,66 @@ NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, con
   own_error_ = error(own_);
 }
 
-std::vector<Charges> NodeRounding::charges(std::vector<Functional> functionals) const {
+OpenCharges NodeRounding::charges(std::vector<Functional> functionals) const {
   for (Functional& functional : functionals) functional.cotangent = functional.cotangent.materialize();
   const Node& node = graph_.nodes[id_];
-  SharedRoundings shared(graph_, id_, {of_target() ? target_ : nullptr, target_error_},
-                         {of_own() ? own_ : nullptr, own_error_}, [this] { return operands_; });
-  std::vector<Charges> charges(functionals.size());
+  const std::size_t n = functionals.size();
+  std::vector<Later<Charge>> target(n, Charge()), own(n, Charge());
   const auto charge = [&](const Arithmetic& arithmetic, const Bound& error, const auto& asked, bool by_chance,
-                          Charge Charges::*side) {
-    std::vector<Charge*> of;
+                          std::vector<Later<Charge>>* side) {
+    std::vector<std::size_t> of;
     std::vector<Array> cotangents;
-    for (std::size_t i = 0; i < functionals.size(); ++i) {
+    for (std::size_t i = 0; i < n; ++i) {
       if (!asked(functionals[i])) continue;
-      of.push_back(&(charges[i].*side));
+      of.push_back(i);
       cotangents.push_back(functionals[i].cotangent);
     }
     if (of.empty()) return;
-    if (!by_chance) {
-      const std::vector<double> whole = weighted_bounds(cotangents, error);
-      for (std::size_t i = 0; i < of.size(); ++i) of[i]->whole = whole[i];
-      return;
-    }
-    const auto found = traits(node.primitive)
-                           .charges(node.attributes, arithmetic, operands_.inputs, operands_.value, error, cotangents);
-    for (std::size_t i = 0; i < of.size(); ++i) *of[i] = found[i];
+    const auto whole = [&] {
+      return weighted_bounds(cotangents, error).then([](const std::vector<double>& bounds) {
+        std::vector<Charge> charges;
+        for (const double bound : bounds) charges.push_back({bound, {}});
+        return charges;
+      });
+    };
+    const auto found =
+        by_chance ? traits(node.primitive)
+                        .charges(node.attributes, arithmetic, operands_.inputs, operands_.value, error, cotangents)
+                  : whole();
+    for (std::size_t k = 0; k < of.size(); ++k) (*side)[of[k]] = one_of(found, k);
   };
   if (of_target())
     charge(
-        *target_, target_error_, [](const Functional& f) { return f.target; }, true, &Charges::target);
+        *target_, target_error_, [](const Functional& f) { return f.target; }, true, &target);
   if (of_own()) {
     charge(
-        *own_, own_error_, [](const Functional& f) { return f.own_by_chance; }, true, &Charges::own);
+        *own_, own_error_, [](const Functional& f) { return f.own_by_chance; }, true, &own);
     charge(
-        *own_, own_error_, [](const Functional& f) { return !f.own_by_chance; }, false, &Charges::own);
+        *own_, own_error_, [](const Functional& f) { return !f.own_by_chance; }, false, &own);
   }
-  std::vector<SharedRoundings::Charged> shared_by;
-  for (std::size_t i = 0; i < functionals.size(); ++i) shared_by.push_back({functionals[i], {}, &charges[i]});
-  shared.charge(std::move(shared_by));
-  return charges;
+  const SharedRoundings::Side target_side{of_target() ? target_ : nullptr, target_error_};
+  const SharedRoundings::Side own_side{of_own() ? own_ : nullptr, own_error_};
+  const auto operands = [this] { return operands_; };
+  if (current_device() != nullptr) {
+    std::vector<Later<Charges>> charges;
+    for (std::size_t i = 0; i < n; ++i)
+      charges.push_back(Later<Charges>(std::function<Charges()>([target = target[i], own = own[i]] {
+        return Charges{target, own};
+      })));
+    return SharedRoundings(graph_, id_, target_side, own_side, operands).open(functionals, std::move(charges));
+  }
+  return [=, this](std::span<const double> squares) {
+    std::vector<Functional> asked = functionals;
+    std::vector<Charges> charges;
+    std::vector<SharedRoundings::Charged> shared_by;
+    for (std::size_t i = 0; i < n; ++i) {
+      asked[i].squares = squares[i];
+      charges.push_back({target[i], own[i]});
+    }
+    for (std::size_t i = 0; i < n; ++i) shared_by.push_back({asked[i], {}, &charges[i]});
+    SharedRoundings(graph_, id_, target_side, own_side, operands).charge(std::move(shared_by));
+    return charges;
+  };
 }
 
 }  // namespace plumbline

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/pullback.h"
@@ -26,6 +27,10 @@ struct Operands {
   Array value;
 };
 
+// What functionals are charged at a node, told what is known of their noise when it is asked (Functional::squares).
+// Work of a device was put into its queue before: nobody waits for it until then.
+using OpenCharges = std::function<std::vector<Charges>(std::span<const double> squares)>;
+
 // Elements of a node that share an event, found when they are needed.
 class SharedRoundings {
  public:
@@ -43,15 +48,24 @@ class SharedRoundings {
     std::optional<EventWeights> weights;  // Its elements have these, where they are known.
     Charges* charges;
   };
-  // Enlarges what functionals are charged by chance by what elements that share an event may add to it.
+  // On the host: enlarges what functionals are charged by chance by what elements that share an event may add to it.
   void charge(std::vector<Charged> all);
+  // On a device, which sorts faster than the host draws and is not waited for: the same of functionals whose charges
+  // are to come.
+  OpenCharges open(const std::vector<Functional>& all, std::vector<Later<Charges>> charges);
 
  private:
+  struct Merged {
+    std::optional<Later<Charge>> target, own;  // Where they are asked for.
+  };
+
   const Operands& operands();
+  bool asks_target(const Functional& functional) const { return functional.target && target_.arithmetic != nullptr; }
+  bool asks_own(const Functional& functional) const { return functional.own_by_chance && own_.arithmetic != nullptr; }
   // The functional's cotangent, summed over elements that share an event, where these are not charged otherwise.
   std::optional<Array> merged(Charged* one);
-  // Charges by chance those who ask for the side.
-  void charge_merged(const std::vector<Charged>& all, const std::vector<Array>& merged);
+  // What those who ask for a side are charged there with these cotangents.
+  std::vector<Merged> charge_merged(const std::vector<Functional>& all, const std::vector<Array>& merged);
 
   const Graph& graph_;
   const NodeId id_;
@@ -61,7 +75,6 @@ class SharedRoundings {
   std::optional<Operands> operands_;
   std::optional<EventKeys> keys_;
   std::optional<SharedEvents> events_;
-  std::optional<EventOrder> order_;  // On a device, in their place.
 };
 
 // A pass that draws elements in proportion to their weights as it charges them (kernels/pullback.h) needs none of them
@@ -83,7 +96,8 @@ class NodeRounding {
   bool of_target() const { return static_cast<bool>(target_error_); }
   bool of_own() const { return static_cast<bool>(own_error_); }
 
-  std::vector<Charges> charges(std::vector<Functional> functionals) const;
+  // On the host, to be asked as long as this is there.
+  OpenCharges charges(std::vector<Functional> functionals) const;
 
  private:
   const Graph& graph_;

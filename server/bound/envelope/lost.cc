@@ -24,7 +24,8 @@ bool lost_in_own_rounding(const Graph& graph, const Replay& replay, const ProbeT
     const Bound error = primitive.local_error(node.attributes, arithmetic, inputs, value);
     if (!error) continue;
     const Array weights = probe.parts[0].weights.array().reshape(node.shape);
-    const Charge charge = primitive.charges(node.attributes, arithmetic, inputs, value, error, {&weights, 1}).front();
+    const Charge charge =
+        primitive.charges(node.attributes, arithmetic, inputs, value, error, {&weights, 1}).get().front();
     envelope.error += std::fabs(term.weight) * charge.whole;
     envelope.noise.bias += std::fabs(term.weight) * charge.noise.bias;
     envelope.noise.squares += term.weight * term.weight * charge.noise.squares;

@@ -91,9 +91,9 @@ ChainPullback::ChainPullback(const Graph& graph, const Replay& replay, const Nod
 }
 
 void ChainPullback::for_each_tile(const OfTile& of_tile) const {
-  const std::int64_t n = count(shape_), tile = current_device() != nullptr ? n : kTile;
-  cpu::parallel_for((n + tile - 1) / tile, 2, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t t = first; t < last; ++t) of_tile(t, t * tile, std::min(tile, n - t * tile));
+  const std::int64_t n = count(shape_);
+  cpu::parallel_for((n + kTile - 1) / kTile, 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) of_tile(t, t * kTile, std::min(kTile, n - t * kTile));
   });
 }
 
@@ -144,6 +144,7 @@ PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjo
     PulledFunctional::Target& into = asked.into.emplace_back();
     const Array* const gathered = adjoint(functional->probe, sources_[i]);
     into.asked = gathered != nullptr && asked.reached[i];
+    if (into.asked && pullback_.one(i) && current_device() != nullptr) into.cotangent = Array::uninitialized({1});
     if (!into.asked || pullback_.one(i)) continue;
     into.add = *gathered && gathered->count() == n;
     if (into.add && gathered->unique() && gathered->contiguous()) {
@@ -163,8 +164,10 @@ void ChainPullback::hand_on(const PulledFunctional& asked, const PulledBack& fou
     if (!into.asked) continue;
     Array* const gathered = adjoint(probe, sources_[i]);
     const Shape& shape = graph_.nodes[sources_[i]].shape;
-    if (pullback_.one(i))
+    if (pullback_.one(i) && !into.cotangent)
       current_operations().add_summed(*gathered, shape, Array::full(shape, found.sources[i]));
+    else if (pullback_.one(i))
+      current_operations().add_summed(*gathered, shape, into.cotangent.reshape(shape));
     else if (count(shape) == count(shape_))
       *gathered = into.cotangent.reshape(shape);
     else
@@ -186,7 +189,8 @@ void ChainPullback::space_draws(const std::vector<ChainFunctional>& functionals,
   const std::vector<Array> no_errors(chain_.size());
   std::vector<PulledBack> few(pilots.size());
   for (std::int64_t piece = 0; piece < kPieces; ++piece) {
-    const auto found = plumbline::pull_back(pullback_, pilots, no_errors, n / kPieces * piece, kPiece);
+    const std::vector<PulledBack> found =
+        plumbline::pull_back(pullback_, pilots, no_errors, n / kPieces * piece, kPiece);
     for (std::size_t p = 0; p < few.size(); ++p) few[p].add(found[p]);
   }
   const double scale = static_cast<double>(n) / (kPieces * kPiece);
@@ -219,16 +223,28 @@ void ChainPullback::show_open(std::vector<ChainFunctional>* functionals, std::ve
   });
 }
 
+void ChainPullback::pull_back_later(std::vector<ChainFunctional>* functionals,
+                                    const std::vector<PulledFunctional>& asked, const Adjoints& adjoint) {
+  const auto found = plumbline::pull_back(pullback_, asked, errors_, 0, count(shape_));
+  for (std::size_t p = 0; p < functionals->size(); ++p) {
+    ChainFunctional& functional = (*functionals)[p];
+    hand_on(asked[p], {}, functional.probe, adjoint);
+    for (std::size_t s = 0; s < chain_.size(); ++s)
+      functional.charges.push_back(found.then([p, s](const std::vector<PulledBack>& all) { return all[p].steps[s]; }));
+  }
+}
+
 void ChainPullback::pull_back(std::vector<ChainFunctional>* functionals, const Adjoints& adjoint) {
   std::vector<PulledFunctional> asked;
   for (ChainFunctional& functional : *functionals) asked.push_back(asked_of(&functional, adjoint));
+  if (current_device() != nullptr) return pull_back_later(functionals, asked, adjoint);
   bool drawn = false;
   for (const ChainFunctional& functional : *functionals)
     for (std::size_t s = 0; s < chain_.size(); ++s) drawn = drawn || (functional.reached[s] && draws(functional, s));
   if (drawn) space_draws(*functionals, &asked);
 
-  const std::int64_t n = count(shape_), tile = current_device() != nullptr ? n : kTile;
-  std::vector<std::vector<PulledBack>> parts(static_cast<std::size_t>((n + tile - 1) / tile));
+  const std::int64_t n = count(shape_);
+  std::vector<std::vector<PulledBack>> parts(static_cast<std::size_t>((n + kTile - 1) / kTile));
   for_each_tile([&](std::int64_t t, std::int64_t begin, std::int64_t length) {
     parts[static_cast<std::size_t>(t)] = plumbline::pull_back(pullback_, asked, errors_, begin, length);
     for (ChainFunctional& functional : *functionals) weigh(&functional, t, begin, length);
@@ -240,14 +256,14 @@ void ChainPullback::pull_back(std::vector<ChainFunctional>* functionals, const A
     PulledBack whole;
     for (const std::vector<PulledBack>& part : parts) whole.add(part[p]);
     hand_on(asked[p], whole, functional.probe, adjoint);
-    functional.charges = std::move(whole.steps);
     for (std::size_t s = 0; s < chain_.size(); ++s) {
       if (!functional.reached[s] || !draws(functional, s)) continue;
       functional.open[s] =
           !charge_by_draws({p, {}, true, functional.own_by_chance && of_own(s), functional.squares},
-                           graph_.nodes.size(), whole.drawn[s], asked[p].draw_every[s], n, &functional.charges[s]);
+                           graph_.nodes.size(), whole.drawn[s], asked[p].draw_every[s], n, &whole.steps[s]);
       open = open || functional.open[s];
     }
+    functional.charges.assign(whole.steps.begin(), whole.steps.end());
   }
   if (open) show_open(functionals, std::move(asked));
 }

@@ -38,8 +38,8 @@ struct ChainFunctional {
 
   // Found by pull_back.
   std::vector<bool> reached{};
-  std::vector<Charges> charges{};  // Before shared events are looked at, where they are open.
-  std::vector<bool> open{};        // Whether shared events are still to be looked for.
+  std::vector<Later<Charges>> charges{};  // Before shared events are looked at, where they are open.
+  std::vector<bool> open{};               // Whether shared events are still to be looked for.
   // Where steps are open.
   std::vector<Array> cotangents{};
   std::vector<std::optional<EventWeights>> weights{};
@@ -71,8 +71,12 @@ class ChainPullback {
   void weigh(ChainFunctional* functional, std::int64_t t, std::int64_t begin, std::int64_t length) const;
   void space_draws(const std::vector<ChainFunctional>& functionals, std::vector<PulledFunctional>* asked) const;
   void show_open(std::vector<ChainFunctional>* functionals, std::vector<PulledFunctional> asked);
+  // `found`: where sources are of one element and the cotangents of these are not in `asked`.
   void hand_on(const PulledFunctional& asked, const PulledBack& found, std::size_t probe,
                const Adjoints& adjoint) const;
+  // On a device, which is not waited for and where every functional is open.
+  void pull_back_later(std::vector<ChainFunctional>* functionals, const std::vector<PulledFunctional>& asked,
+                       const Adjoints& adjoint);
 
   const Graph& graph_;
   const NodeChain& chain_;

@@ -32,7 +32,7 @@ Array drawn(std::int64_t n, double norm, std::uint64_t seed) {
 
 double joint_norm(const std::vector<ProbeTap>& taps) {
   double squares = 0;
-  for (const ProbeTap& tap : taps) squares += tap.magnitude * tap.magnitude;
+  for (const ProbeTap& tap : taps) squares += tap.magnitude.get() * tap.magnitude.get();
   const double norm = std::sqrt(squares);
   return norm > 0 && std::isfinite(norm) ? norm : 1;
 }
@@ -62,7 +62,8 @@ ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, c
 
 Probe scalar_probe(const ProbeTap& tap) {
   const Array one = Array::full({1}, 1);
-  return {tap.name, {{tap.index, count(tap.shape), {one, one, tap.shape}}}, tap.magnitude > 0 ? tap.magnitude : 1};
+  return {
+      tap.name, {{tap.index, count(tap.shape), {one, one, tap.shape}}}, tap.magnitude > 0 ? tap.magnitude.get() : 1};
 }
 
 Probe element_probe(const std::string& name, const ProbeTap& tap, std::int64_t element, double magnitude) {

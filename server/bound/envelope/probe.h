@@ -43,8 +43,8 @@ struct ProbeTap {
   std::size_t index = 0;
   std::string name;
   Shape shape;
-  double magnitude = 0;  // The user's scale, or the norm of the exact values.
-  Array mask = {};       // Weights::mask.
+  Later<double> magnitude = 0.0;  // The user's scale, or the norm of the exact values.
+  Array mask = {};                // Weights::mask.
 };
 // `exact`: finite where `mask` is not 0.
 ProbeTap probe_tap(std::size_t index, const GraphTap& tap, const Array& exact, const Array& mask = {});

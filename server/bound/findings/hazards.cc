@@ -94,11 +94,15 @@ struct Addition {
       cancelled.squares += other.cancelled.squares;
     }
   };
-  std::vector<Found> parts;  // There is one for each tile.
+  struct Part {
+    Later<Absorbed> absorbed = Absorbed();
+    Later<Cancelled> cancelled = Cancelled();
+  };
+  std::vector<Part> parts;  // There is one for each tile.
 
   Found found() const {
     Found all;
-    for (const Found& part : parts) all.join(part);
+    for (const Part& part : parts) all.join({part.absorbed, part.cancelled});
     return all;
   }
 };
@@ -114,8 +118,8 @@ struct Chain {
   bool loses() const { return found.absorbed.lost > kLostMin * found.absorbed.total; }
 };
 
-Addition::Found look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
-  Addition::Found found;
+Addition::Part look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
+  Addition::Part found;
   if (addition.into) found.absorbed = absorbed(terms[*addition.into], terms[1 - *addition.into], addition.format);
   if (addition.may_cancel) found.cancelled = cancelled(sum, terms[0], terms[1]);
   return found;
@@ -309,7 +313,7 @@ std::vector<Look> HazardSearch::looks() {
   std::vector<Look> looks;
   for (auto& [id, addition] : state_->additions) {
     const Node& node = state_->graph.nodes[id];
-    addition.parts.resize(static_cast<std::size_t>(std::max<std::int64_t>(1, count_tiles(count(node.shape)))));
+    addition.parts.resize(count_parts(count(node.shape)));
     const auto of_tile = [&addition = addition](std::int64_t index, const Tile&, std::span<const Array> ends) {
       addition.parts[static_cast<std::size_t>(index)] = look_at(addition, {ends[1], ends[2]}, ends[0]);
     };

@@ -148,7 +148,7 @@ double measure(const Array& target, const Array& reference, AlignedPair* row) {
 
 double radius(Enclosures* enclosures, NodeId id) {
   const Enclosure enclosure = enclosures->take(id);
-  return enclosure.exploded ? HUGE_VAL : enclosure.radius ? norm2(enclosure.radius.values) : 0;
+  return enclosure.exploded ? HUGE_VAL : enclosure.radius ? norm2(enclosure.radius.values).get() : 0;
 }
 
 void measure_rows(const Side& target, const Side& reference, std::vector<AlignedPair>* rows) {

@@ -110,12 +110,12 @@ double Gap::scale(const Probe& probe) const {
 }
 
 double Gap::gap(const Probe& probe) const {
-  double sum = 0;
+  std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts) {
     const PairedTap& pair = *find(part.tap);
-    sum += dot_difference(part.weights.array(), of_target(pair), of_reference(pair));
+    parts.push_back(dot_difference(part.weights.array(), of_target(pair), of_reference(pair)));
   }
-  return std::fabs(sum);
+  return std::fabs(sum_of(parts));
 }
 
 std::vector<Envelope> Gap::own_envelopes(const std::vector<Probe>& probes) const {

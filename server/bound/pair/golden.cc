@@ -223,7 +223,7 @@ GoldenStep record_golden(const Trace& trace, std::uint64_t seed, const Profile& 
   for (const GraphTap& tap : graph.taps) {
     const Array value = replayed_value(tap, exact), observed = observed_value(tap);
     GoldenStep::Tap kept{
-        tap.name, tap.kind, tap.shape, all_finite(value) ? probe_tap(0, tap, value).magnitude : HUGE_VAL,
+        tap.name, tap.kind, tap.shape, all_finite(value) ? probe_tap(0, tap, value).magnitude.get() : HUGE_VAL,
         0,        {},       {},        values_digest(observed)};
     if (count(tap.shape) <= kSmallTapElementsMax) {
       kept.exact = listed(value);

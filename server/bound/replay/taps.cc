@@ -1,7 +1,6 @@
 #include "server/bound/replay/taps.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -81,7 +80,7 @@ Array reference_value(const GraphTap& tap) {
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
 // x (x - x) is 0 where x is finite, otherwise NaN.
-bool all_finite(const Array& values) { return all_finite(values, values).first; }
+bool all_finite(const Array& values) { return all_finite(values, values).get().first; }
 
 Array common_infinities(const Array& observed, const Array& exact) {
   const Array x = observed.materialize().on_host(), m = exact.materialize().on_host();
@@ -102,16 +101,15 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::ve
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     FiniteTap& found = (*finite)[i];
-    const auto note = [&found](const Array& observed, const Array& exact) {
-      const Finite both = all_finite(observed, exact);
-      if (!both.first) std::atomic_ref(found.observed).store(false, std::memory_order_relaxed);
-      if (!both.second) std::atomic_ref(found.exact).store(false, std::memory_order_relaxed);
+    found.parts.assign(count_parts(count(tap.shape)), Finite{true, true});
+    const auto of_tile = [&tap, &found](std::int64_t index, const Tile& tile, std::span<const Array> ends) {
+      found.parts[static_cast<std::size_t>(index)] =
+          all_finite(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));
     };
-    const auto of_tile = [&tap, note](std::int64_t, const Tile& tile, std::span<const Array> ends) {
-      note(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));
+    const auto whole = [&tap, &replay, &found] {
+      found.parts[0] = all_finite(observed_value(tap), replayed_value(tap, replay));
     };
-    looks.push_back(
-        {nodes_of(tap), of_tile, [&tap, &replay, note] { note(observed_value(tap), replayed_value(tap, replay)); }});
+    looks.push_back({nodes_of(tap), of_tile, whole});
   }
   return looks;
 }

@@ -1,6 +1,10 @@
 // Values of taps: what the execution observed, what a replay says, what a bare reference states.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
+#include "kernels/checks.h"
 #include "server/bound/replay/tiles.h"
 
 namespace plumbline {
@@ -24,7 +28,14 @@ bool all_finite(const Array& values);
 Array common_infinities(const Array& observed, const Array& exact);
 // Whether what was observed and what the replay says is finite all over.
 struct FiniteTap {
-  bool observed = true, exact = true;
+  std::vector<Later<Finite>> parts;  // There is one for each tile: what was observed, then what the replay says.
+
+  bool observed() const {
+    return std::ranges::all_of(parts, [](const Later<Finite>& part) { return part.get().first; });
+  }
+  bool exact() const {
+    return std::ranges::all_of(parts, [](const Later<Finite>& part) { return part.get().second; });
+  }
 };
 // What finds that out, by tap; as long as it looks, all must stay where they are.
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);

@@ -156,7 +156,7 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, 
 
 Tile Tiles::tile(std::int64_t index) const {
   const std::int64_t length = tile_length(chain_.count);
-  Tile tile{index * length, std::min(length, chain_.count - index * length), {}, {}, {}};
+  Tile tile{index * length, std::min(length, chain_.count - index * length), {}, {}};
   const auto window = [&](const Array& whole) {
     return whole.count() == 1 ? whole.reshape({}) : whole.window({{tile.length}, {1}, tile.begin});
   };

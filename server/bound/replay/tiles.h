@@ -2,6 +2,7 @@
 // asked for stays in the processor's caches and takes no memory. The optimizer's part of a step is made of them.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -40,12 +41,17 @@ std::vector<ChainGroup> group_ends(const Graph& graph, const std::vector<std::ve
 // Elements [begin, begin + length) of a chain.
 struct Tile {
   std::int64_t begin = 0, length = 0;
-  std::vector<Array> ends;       // Sources as consumers see them, steps as computed.
-  std::vector<Bound> radii;      // There is one for each end where ends are enclosed; an empty one is exactly zero.
-  std::vector<Largest> largest;  // There is one for each step where steps are enclosed.
+  std::vector<Array> ends;   // Sources as consumers see them, steps as computed.
+  std::vector<Bound> radii;  // There is one for each end where ends are enclosed; an empty one is exactly zero.
+  // There is one for each step where steps are enclosed.
+  Later<std::vector<Largest>> largest = std::vector<Largest>();
 };
 
 std::int64_t count_tiles(std::int64_t elements);
+// What a Look is shown of so many elements: tiles, or all at once.
+inline std::size_t count_parts(std::int64_t elements) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(1, count_tiles(elements)));
+}
 inline std::int64_t count_tiles(const TiledChain& chain) { return count_tiles(chain.count); }
 
 // Radii of a chain's sources, and the arithmetic whose roundings its steps' enclosures take.

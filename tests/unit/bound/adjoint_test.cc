@@ -242,7 +242,8 @@ TEST(Statistical, WhatAPassDrawsTellsOfSharedEvents) {
       const Arithmetic arithmetic = arithmetic_of(b.graph, b.graph.nodes[y], profile);
       const PrimitiveTraits& sigmoid = traits(Primitive::kSigmoid);
       const Bound error = sigmoid.local_error({}, arithmetic, inputs, value);
-      const double squares = sigmoid.charges({}, arithmetic, inputs, value, error, {&merged, 1}).front().noise.squares;
+      const double squares =
+          sigmoid.charges({}, arithmetic, inputs, value, error, {&merged, 1}).get().front().noise.squares;
       const double charged = envelope_of(b, profile).noise.squares;
       EXPECT_GE(charged, squares * (1 - 1e-9)) << distinct << " values, weights from " << first;
       EXPECT_LE(charged, squares * 4) << distinct << " values, weights from " << first;

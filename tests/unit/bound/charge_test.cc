@@ -39,11 +39,11 @@ struct OneNode {
   Charge charge(const Array& cotangent, double squares) const {
     const Arithmetic target = arithmetic_of(builder.graph, builder.graph.nodes[id], profile);
     const NodeRounding rounding(builder.graph, id, {inputs, value}, &target, nullptr);
-    return rounding.charges({{0, cotangent, true, false, squares}}).front().target;
+    return rounding.charges({{0, cotangent, true, false}})({&squares, 1}).front().target;
   }
   Bound error() const { return traits_of().local_error({}, arithmetic(), inputs, value); }
   Noise noise(const Array& cotangent) const {
-    return traits_of().charges({}, arithmetic(), inputs, value, error(), {&cotangent, 1}).front().noise;
+    return traits_of().charges({}, arithmetic(), inputs, value, error(), {&cotangent, 1}).get().front().noise;
   }
   const PrimitiveTraits& traits_of() const { return traits(builder.graph.nodes[id].primitive); }
   Arithmetic arithmetic() const { return arithmetic_of(builder.graph, builder.graph.nodes[id], profile); }
@@ -107,7 +107,7 @@ TEST(NodeRounding, OwnRoundingsStayTheirOwnSize) {
   const Arithmetic target = node.arithmetic(), own = replay_arithmetic();
   const NodeRounding rounding(node.builder.graph, node.id, {node.inputs, node.value}, &target, &own);
   for (const double others : {0.0, 1e-3, 1e9}) {
-    const Charges charges = rounding.charges({{0, cotangent, true, true, others}}).front();
+    const Charges charges = rounding.charges({{0, cotangent, true, true}})({&others, 1}).front();
     EXPECT_GT(charges.own.noise.squares, 0);
     EXPECT_LE(charges.own.noise.squares, charges.own.whole * charges.own.whole * (1 + 1e-9)) << others;
     EXPECT_LT(charges.own.whole, 1e-7 * charges.target.whole);

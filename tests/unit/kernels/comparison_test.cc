@@ -147,7 +147,7 @@ TEST(Comparison, OfWhatIsNotFinite) {
     const std::vector<ComparedTerm> centres = {
         {.x = {.values = Array::full({3}, centre).materialize(), .radii = {Array::full({3}, radius).materialize()}}}};
     const std::vector<ComparedTerm> values = {{.x = {.values = Array::full({3}, value).materialize()}}};
-    return compare(centres, values, 3, 1);
+    return compare(centres, values, 3, 1).get();
   };
   const double nan = std::nan("");
   EXPECT_EQ(of(1, 0, 1).worst, 0);                // Equal, whatever is allowed.

@@ -158,8 +158,10 @@ inline Answer answer(const Case& c) {
   answer.radius = row.radius(c.attributes, c.inputs, radii, answer.value);
   if (is_elementwise(c.primitive)) answer.chained = chained(c, arithmetic, radii);
   if (answer.error) {
-    answer.noise =
-        row.charges(c.attributes, arithmetic, c.inputs, answer.value, answer.error, {&cotangent, 1}).front().noise;
+    answer.noise = row.charges(c.attributes, arithmetic, c.inputs, answer.value, answer.error, {&cotangent, 1})
+                       .get()
+                       .front()
+                       .noise;
   }
   return answer;
 }

@@ -110,8 +110,8 @@ void expect_identical(const Answer& a, const Answer& b) {
   for (std::size_t e = 0; e < a.chained.values.size(); ++e) {
     EXPECT_TRUE(same(a.chained.values[e], b.chained.values[e])) << "end of a chain";
     EXPECT_TRUE(same(a.chained.radii[e].values, b.chained.radii[e].values)) << "radius of a chain's end";
-    EXPECT_EQ(a.chained.largest[e].radius, b.chained.largest[e].radius);
-    EXPECT_EQ(a.chained.largest[e].value, b.chained.largest[e].value);
+    EXPECT_EQ(a.chained.largest.get()[e].radius, b.chained.largest.get()[e].radius);
+    EXPECT_EQ(a.chained.largest.get()[e].value, b.chained.largest.get()[e].value);
   }
 }
 
@@ -142,12 +142,12 @@ TEST(CudaSource, SumsAreTheHostsOwnBitByBit) {
   std::mt19937_64 rng(5);
   const Array x = testing::random_array(rng, {123, 457}, -1, 1), y = testing::random_array(rng, {123, 457}, -1, 1);
   const Operations &host = host_operations(), &cuda = cuda::operations();
-  EXPECT_EQ(cuda.dot(x, y), host.dot(x, y));
-  EXPECT_EQ(cuda.dot_difference(x, y, x), host.dot_difference(x, y, x));
-  EXPECT_EQ(cuda.norm2(x), host.norm2(x));
-  EXPECT_EQ(cuda.norm_max(x), host.norm_max(x));
-  EXPECT_EQ(cuda.norm2_difference(x, y), host.norm2_difference(x, y));
-  EXPECT_EQ(cuda.weighted_bounds({x, y}, {y}), host.weighted_bounds({x, y}, {y}));
+  EXPECT_EQ(cuda.dot(x, y).get(), host.dot(x, y).get());
+  EXPECT_EQ(cuda.dot_difference(x, y, x).get(), host.dot_difference(x, y, x).get());
+  EXPECT_EQ(cuda.norm2(x).get(), host.norm2(x).get());
+  EXPECT_EQ(cuda.norm_max(x).get(), host.norm_max(x).get());
+  EXPECT_EQ(cuda.norm2_difference(x, y).get(), host.norm2_difference(x, y).get());
+  EXPECT_EQ(cuda.weighted_bounds({x, y}, {y}).get(), host.weighted_bounds({x, y}, {y}).get());
 }
 
 bool same(const Comparison& a, const Comparison& b, double tolerance) {
@@ -204,7 +204,7 @@ Differences differences(const Case& c, const Answer& device, const Answer& host)
   // Adjoints carry no bound: roundings of what their sums are made of. Bounds are inflated by 2^-40 and more; an
   // enclosure is a difference of values, each off by some ULP.
   for (std::size_t i = 0; i < host.gradients.size(); ++i) {
-    const double largest = host.gradients[i] ? norm_max(host.gradients[i]) : 0;
+    const double largest = host.gradients[i] ? norm_max(host.gradients[i]).get() : 0;
     comparison.others +=
         differing(device.gradients[i], host.gradients[i], 0x1p-30, largest < HUGE_VAL ? largest * 0x1p-36 : 0);
   }
@@ -223,7 +223,7 @@ Differences differences(const Case& c, const Answer& device, const Answer& host)
                                    scale < HUGE_VAL ? scale * 0x1p-44 : 0);
     const auto size = [](std::int64_t bits) { return Array::scalar(std::bit_cast<double>(bits)); };
     comparison.others +=
-        differing(size(device.chained.largest[e].value), size(host.chained.largest[e].value), 0x1p-50, 0);
+        differing(size(device.chained.largest.get()[e].value), size(host.chained.largest.get()[e].value), 0x1p-50, 0);
   }
   comparison.others += differing(Array::scalar(device.noise.bias), Array::scalar(host.noise.bias), 0x1p-20, 1e-300);
   comparison.others +=

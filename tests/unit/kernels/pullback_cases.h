@@ -108,7 +108,7 @@ inline Pulled pulled_by_nodes(const PulledChain& chain) {
       const auto charge = [&](const Arithmetic& arithmetic) -> Charge {
         const Bound error = row.local_error(node.attributes, arithmetic, inputs, value);
         if (!error) return {};
-        return row.charges(node.attributes, arithmetic, inputs, value, error, {&cotangent, 1}).front();
+        return row.charges(node.attributes, arithmetic, inputs, value, error, {&cotangent, 1}).get().front();
       };
       if (p == 0) charges[s].target = charge(chain.target);
       charges[s].own = charge(chain.own);
@@ -157,6 +157,7 @@ inline Pulled pulled_in_one_pass(const PulledChain& chain, int parts) {
     for (std::size_t i = 0; i < sources; ++i) {
       PulledFunctional::Target& into = functional.into.emplace_back();
       into.asked = functional.reached[i];
+      if (into.asked && pullback.one(i) && parts == 1) into.cotangent = Array::uninitialized({1});
       if (!into.asked || pullback.one(i)) continue;
       into.cotangent = Array::uninitialized(chain.shape);
       into.add = i == 0 && chain.sources[0].count() == n;
@@ -178,7 +179,8 @@ inline Pulled pulled_in_one_pass(const PulledChain& chain, int parts) {
       const Shape& shape = chain.sources[i].shape();
       if (i == 0 && !into.add) operations.add_summed(cotangents[i], shape, chain.before);
       if (!into.asked) continue;
-      const Array handed = into.cotangent ? into.cotangent : Array::full(shape, found[p].sources[i]);
+      Array handed = into.cotangent ? into.cotangent : Array::full(shape, found[p].sources[i]);
+      if (pullback.one(i)) handed = handed.reshape(shape);
       operations.add_summed(cotangents[i], shape, handed);
     }
     pulled.charges.push_back(found[p].steps);
