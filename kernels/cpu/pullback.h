@@ -280,8 +280,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   held.resize(std::max(held.size(), blocks(2 * all + 2 * steps.size())));
   double* const values = held.data();
   double* const cotangents = values + blocks(all);
-  double* const target_errors = cotangents + blocks(all);
-  double* const own_errors = target_errors + blocks(steps.size());
+  double* const errors_held = cotangents + blocks(all);
   std::vector<const double*> x(all);
   for (std::size_t i = 0; i < sources; ++i) {
     x[i] = values + blocks(i);
@@ -289,23 +288,17 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
   }
   std::vector<internal::ChainBlock> at(steps.size());
   std::vector<BlockTarget> targets(all);
-  // A step's errors in a block, worked out where something asks for them element by element.
+  // Errors of a step in a block, worked out where something asks for them element by element.
   struct Errors {
-    double *target, *own;
-    bool target_known, own_known;
+    double* at = nullptr;
+    bool known = false;
   };
-  std::vector<Errors> errors_at(steps.size());
-  const auto target_errors_of = [&](std::size_t s) -> const double* {
-    Errors& found = errors_at[s];
-    if (!found.target_known) internal::error_block(steps[s].primitive, pullback.steps[s].target, at[s], found.target);
-    found.target_known = true;
-    return found.target;
-  };
-  const auto own_errors_of = [&](std::size_t s) -> const double* {
-    Errors& found = errors_at[s];
-    if (!found.own_known) internal::error_block(steps[s].primitive, pullback.steps[s].own, at[s], found.own);
-    found.own_known = true;
-    return found.own;
+  std::vector<Errors> target_errors(steps.size()), own_errors(steps.size());
+  const auto errors_of = [&](std::size_t s, const primitive::ElementRounding& rounding,
+                             Errors& found) -> const double* {
+    if (!found.known) internal::error_block(steps[s].primitive, rounding, at[s], found.at);
+    found.known = true;
+    return found.at;
   };
   double weights[kChainBlock];
   // Asks for the block from `from` on before it is read: a block of each array is too short for the processor to see by
@@ -336,15 +329,14 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
       for (int k = 0; k < 3; ++k) block.x[k] = x[steps[s].inputs[k]];
       primitive::element::visit(steps[s].primitive, internal::BlockValue{steps[s], block});
       x[sources + s] = block.value;
-      errors_at[s] = {target_errors + blocks(s), own_errors + blocks(s), false, false};
+      target_errors[s] = {errors_held + blocks(s)};
+      own_errors[s] = {errors_held + blocks(steps.size() + s)};
       if (!errors[s]) continue;
-      double* const shown = errors[s].address() + first;
-      const bool of_target = !pullback.steps[s].target.none();
-      (of_target ? errors_at[s].target : errors_at[s].own) = shown;
-      if (of_target)
-        target_errors_of(s);
-      else if (!pullback.steps[s].own.none())
-        own_errors_of(s);
+      const Pullback::Step& rounded = pullback.steps[s];
+      const bool of_target = !rounded.target.none();
+      Errors& shown = of_target ? target_errors[s] : own_errors[s];
+      shown.at = errors[s].address() + first;
+      if (of_target || !rounded.own.none()) errors_of(s, of_target ? rounded.target : rounded.own, shown);
     }
     for (std::size_t p = 0; p < functionals.size(); ++p) {
       const PulledFunctional& functional = functionals[p];
@@ -369,25 +361,24 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const Pullback::Step& rounded = pullback.steps[s];
         const bool of_target = functional.of_target && !rounded.target.none(), of_own = !rounded.own.none();
         const bool drawn = !drawings[p].empty() && drawings[p][s].every > 0;
+        const bool weighed = drawn && rounded.target.linear();
         primitive::Moments moments;
-        bool summed = false;
-        if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear())) {
-          const bool weighed = drawn && rounded.target.linear();
+        if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear()))
           moments = internal::moments_of(at[s], g, rounded.target, weighed ? weights : nullptr);
-          summed = moments.finite();
-        }
-        if (of_target && summed && rounded.target.linear())
-          internal::charge_moments(rounded.target, true, at[s], g, moments, &charges.target);
-        else if (of_target)
-          internal::charge_block(rounded.target, true, at[s], g, target_errors_of(s), &charges.target);
+        const auto charge = [&](const primitive::ElementRounding& rounding, bool by_chance, Errors& found,
+                                Charge* into) {
+          if (rounding.linear() && moments.finite())
+            internal::charge_moments(rounding, by_chance, at[s], g, moments, into);
+          else
+            internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
+        };
+        if (of_target) charge(rounded.target, true, target_errors[s], &charges.target);
+        if (of_own) charge(rounded.own, functional.own_by_chance, own_errors[s], &charges.own);
         if (drawn) {
-          if (!summed || !rounded.target.linear()) internal::weigh_block(at[s], g, target_errors_of(s), weights);
+          if (!weighed || !moments.finite())
+            internal::weigh_block(at[s], g, errors_of(s, rounded.target, target_errors[s]), weights);
           internal::draw_block(rounded, at[s], weights, &drawings[p][s]);
         }
-        if (of_own && summed && rounded.own.linear())
-          internal::charge_moments(rounded.own, functional.own_by_chance, at[s], g, moments, &charges.own);
-        else if (of_own)
-          internal::charge_block(rounded.own, functional.own_by_chance, at[s], g, own_errors_of(s), &charges.own);
         for (int k = 0; k < steps[s].arity; ++k) {
           BlockTarget into[3];
           BlockTarget& target = targets[steps[s].inputs[k]];

@@ -87,8 +87,8 @@ struct ElementRounding {
 struct Moments {
   double g = 0, gt = 0;              // sum |g|, sum |g t|
   double gg = 0, ggt = 0, ggtt = 0;  // sum g^2, sum g^2 |t|, sum (g t)^2
-  // Otherwise an element is infinite or not a number, which counts only where its cotangent is not 0.
-  bool finite() const { return gt - gt == 0 && ggtt - ggtt == 0; }
+  // Otherwise some element is infinite or not a number, which counts only where its cotangent is not 0, or overflows.
+  bool finite() const { return gt - gt == 0 && gg - gg == 0 && ggtt - ggtt == 0; }
 };
 
 // The charge of the elements with these moments. With e = s |t| + o, c = u |t| + eta and c' of the holding, an element

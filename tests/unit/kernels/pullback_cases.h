@@ -210,7 +210,8 @@ inline double apart(const Array& a, const Array& b) {
 // size.
 inline double apart(const Charge& a, const Charge& b) {
   const auto near = [](double x, double y, double scale) {
-    return x == y || (x != x && y != y) ? 0.0 : std::fabs(x - y) / (std::fabs(scale) + 1e-300);
+    if (x == y || (x != x && y != y)) return 0.0;
+    return std::isfinite(x) && std::isfinite(y) ? std::fabs(x - y) / (std::fabs(scale) + 1e-300) : HUGE_VAL;
   };
   const double scale = b.whole;
   return std::max({near(a.whole, b.whole, scale), near(a.noise.bias, b.noise.bias, scale),

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <random>
+#include <string>
 
 #include "tests/unit/kernels/pullback_cases.h"
 
@@ -15,6 +16,30 @@ TEST(Pullback, IsThatOfItsNodes) {
     testing::expect_near(testing::pulled_in_one_pass(chain, 1), expected);
     testing::expect_near(testing::pulled_in_one_pass(chain, 3), expected);
   });
+}
+
+// Elements that are not finite, with cotangents that are 0 and others that overflow when they are squared.
+TEST(Pullback, ElementsBeyondMomentsCountOneByOne) {
+  std::mt19937_64 rng(9);
+  const Shape shape = {600};
+  const Profile profile = ieee();
+  for (const double far : {HUGE_VAL, -HUGE_VAL, std::nan(""), 1e300, 1e-100})
+    for (const double g : {0.0, 1.0, 1e160, -1e200}) {
+      SCOPED_TRACE(std::to_string(far) + " with " + std::to_string(g));
+      testing::Case c{"mul",
+                      Primitive::kMul,
+                      {},
+                      shape,
+                      {testing::random_array(rng, shape, -1, 1), testing::random_array(rng, shape, -1, 1)}};
+      testing::PulledChain chain(c, profile, 3);
+      for (const std::int64_t i : {5, 599}) {
+        chain.sources[0].data()[i] = far;
+        for (std::vector<Array>& seeds : chain.seeds)
+          for (Array& seed : seeds)
+            if (seed) seed.data()[i] = g;
+      }
+      testing::expect_near(testing::pulled_in_one_pass(chain, 1), testing::pulled_by_nodes(chain));
+    }
 }
 
 // Sums of moments charge no less than the elements do one by one, and hardly more: errors with and without an offset,
