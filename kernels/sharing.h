@@ -17,8 +17,8 @@ struct EventOperand {
 
 // The elements, or rows of `row` elements, that have an event, those of one event together and in order.
 struct EventOrder {
-  Array keys;   // Each element or row has a key above 0, or 0 where it has none. Equal keys are one event.
-  Array order;  // Places, by falling key.
+  Array keys;   // Falling. Equal ones are one event, and 0 is none.
+  Array order;  // The element or row of each key.
   std::int64_t row = 1;
 };
 

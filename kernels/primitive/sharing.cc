@@ -51,87 +51,99 @@ struct OfRow {
   }
 };
 
-// Places of one event follow each other in `order`.
-struct Runs {
-  const double *keys, *order;
+// A stretch of the places in order, which a team walks.
+constexpr std::int64_t kTile = 256;
 
-  PLUMBLINE_HOST_DEVICE std::int64_t place(std::int64_t at) const { return static_cast<std::int64_t>(order[at]); }
-  PLUMBLINE_HOST_DEVICE double key(std::int64_t at) const { return keys[place(at)]; }
+PLUMBLINE_HOST_DEVICE inline std::int64_t end_of(std::int64_t tile, std::int64_t n) {
+  return (tile + 1) * kTile < n ? (tile + 1) * kTile : n;
+}
+PLUMBLINE_HOST_DEVICE inline std::int64_t place(const double* order, std::int64_t at) {
+  return static_cast<std::int64_t>(order[at]);
+}
+
+inline std::int64_t tiles_of(std::int64_t n) { return (n + kTile - 1) / kTile; }
+
+struct InOrder {
+  std::int64_t n;
+
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t tile, double* sorted, const double* keys,
+                                const double* order) const {
+    const std::int64_t begin = tile * kTile;
+    team.each(end_of(tile, n) - begin, [=](std::int64_t i) { sorted[begin + i] = keys[place(order, begin + i)]; });
+  }
 };
 
-// Sums of cotangents of one event, as far as they were met.
+// Sums of cotangents of one event.
 struct Part {
   double sum, squares, count;
 };
-// A tile tells of the event that began before it and of the one that goes on after it.
-constexpr std::int64_t kPartWords = 6;
-constexpr std::int64_t kTile = 2048;  // Places that one thread walks.
+constexpr std::int64_t kPartWords = 3;
 
-PLUMBLINE_HOST_DEVICE inline void put(double* to, const Part& part) {
-  to[0] = part.sum;
-  to[1] = part.squares;
-  to[2] = part.count;
-}
-PLUMBLINE_HOST_DEVICE inline void add(Part& total, const double* part) {
-  total.sum += part[0];
-  total.squares += part[1];
-  total.count += part[2];
-}
 PLUMBLINE_HOST_DEVICE inline double merged_size(const Part& event) {
   const double root = std::sqrt(event.squares), size = std::fabs(event.sum);
   return std::copysign(size > root ? size : root, event.sum);
 }
 
-// Merges the events that lie within a tile. `merged` holds the cotangent before, and room for all tiles' parts.
-struct MergeTile {
+// What each tile holds of an event that began before it.
+struct Continued {
   std::int64_t n;
 
-  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t tile, double* merged, const double* keys,
-                                const double* order) const {
-    if (!team.first()) return;
-    const Runs runs{keys, order};
-    const std::int64_t begin = tile * kTile, end = begin + kTile < n ? begin + kTile : n;
-    double* const mine = merged + n + tile * kPartWords;
-    put(mine, {0, 0, 0});
-    put(mine + 3, {0, 0, 0});
-    for (std::int64_t at = begin; at < end;) {
-      const double key = runs.key(at);
-      if (key == 0) break;  // These come last.
-      const bool earlier = at == begin && begin > 0 && runs.key(begin - 1) == key;
-      const std::int64_t first = runs.place(at);
-      Part event{0, 0, 0};
-      for (; at < end && runs.key(at) == key; ++at) {
-        const std::int64_t place = runs.place(at);
-        const double a = merged[place];
-        event.sum += a;
-        event.squares += a * a;
-        event.count += 1;
-        if (earlier || place != first) merged[place] = 0;
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t tile, double* parts, const double* keys,
+                                const double* order, const double* cotangent) const {
+    const std::int64_t begin = tile * kTile;
+    std::int64_t end = begin;
+    if (begin > 0 && keys[begin] > 0 && keys[begin - 1] == keys[begin]) {
+      for (std::int64_t high = end_of(tile, n); end < high;) {  // The first place of another event.
+        const std::int64_t middle = end + (high - end) / 2;
+        if (keys[middle] == keys[begin])
+          end = middle + 1;
+        else
+          high = middle;
       }
-      const bool later = at == end && end < n && runs.key(end) == key;
-      if (earlier) put(mine, event);
-      if (!earlier && later) put(mine + 3, event);
-      if (!earlier && !later && event.count > 1) merged[first] = merged_size(event);
     }
+    const auto at = [=](std::int64_t i) { return cotangent[place(order, begin + i)]; };
+    const double sum = team.sum(end - begin, at);
+    const double squares = team.sum(end - begin, [=](std::int64_t i) { return at(i) * at(i); });
+    if (!team.first()) return;
+    parts[tile * kPartWords] = sum;
+    parts[tile * kPartWords + 1] = squares;
+    parts[tile * kPartWords + 2] = static_cast<double>(end - begin);
   }
 };
 
-// Adds up what all tiles hold of an event that begins in one tile and goes on after it.
-struct MergeAcross {
+// The first of an event gathers it: from its tile, and then what the next ones hold of it. `merged` holds the cotangent
+// before.
+struct Merge {
   std::int64_t n;
 
-  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t tile, double* merged, const double* order) const {
-    const double *const parts = merged + n, *const mine = parts + tile * kPartWords + 3;
-    if (!team.first() || mine[2] == 0) return;
-    Part event{0, 0, 0};
-    add(event, mine);
-    const std::int64_t tiles = (n + kTile - 1) / kTile;
-    for (std::int64_t next = tile + 1; next < tiles && parts[next * kPartWords + 2] > 0; ++next) {
-      add(event, parts + next * kPartWords);
-      if (parts[next * kPartWords + 2] < kTile) break;
-    }
-    const std::int64_t first = (tile + 1) * kTile - static_cast<std::int64_t>(mine[2]);
-    merged[static_cast<std::int64_t>(order[first])] = merged_size(event);
+  PLUMBLINE_ROW void operator()(const Team& team, std::int64_t tile, double* merged, const double* keys,
+                                const double* order, const double* cotangent, const double* parts) const {
+    const std::int64_t begin = tile * kTile, end = end_of(tile, n), all = n;
+    team.each(end - begin, [=](std::int64_t i) {
+      const std::int64_t first = begin + i;
+      const double key = keys[first];
+      if (key == 0) return;
+      if (first > 0 && keys[first - 1] == key) {
+        merged[place(order, first)] = 0;
+        return;
+      }
+      Part event{0, 0, 0};
+      std::int64_t at = first;
+      for (; at < end && keys[at] == key; ++at) {
+        const double a = cotangent[place(order, at)];
+        event.sum += a;
+        event.squares += a * a;
+        event.count += 1;
+      }
+      for (std::int64_t next = tile + 1; at == next * kTile && at < all; ++next) {
+        const double* const part = parts + next * kPartWords;
+        event.sum += part[0];
+        event.squares += part[1];
+        event.count += part[2];
+        at += static_cast<std::int64_t>(part[2]);
+      }
+      if (event.count > 1) merged[place(order, first)] = merged_size(event);
+    });
   }
 };
 
@@ -141,12 +153,11 @@ struct MergeRows {
 
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t at, double* merged, const double* keys,
                                 const double* order) const {
-    const Runs runs{keys, order};
-    const double key = runs.key(at);
-    if (at > 0 && runs.key(at - 1) == key) return;
-    double* const first = merged + runs.place(at) * row;
-    for (std::int64_t other = at + 1; other < n && runs.key(other) == key; ++other) {
-      double* const own = merged + runs.place(other) * row;
+    const double key = keys[at];
+    if (at > 0 && keys[at - 1] == key) return;
+    double* const first = merged + place(order, at) * row;
+    for (std::int64_t other = at + 1; other < n && keys[other] == key; ++other) {
+      double* const own = merged + place(order, other) * row;
       team.each(row, [=](std::int64_t i) {
         first[i] += own[i];
         own[i] = 0;
@@ -173,33 +184,34 @@ void keys_of(Array& keys, std::span<const EventOperand> operands, const Array& v
 EventOrder order_events(std::span<const EventOperand> operands, const Array& value, std::int64_t row) {
   const std::int64_t n = value.count() / row;
   EventOrder events{Array::uninitialized({n}), Array::uninitialized({n}), row};
+  Array keys = Array::uninitialized({n});
   if (row > 1) {
-    loop::for_each_row(n, row, events.keys, OfRow{row, RoundTo(operands[0].held)}, operands[0].values.materialize());
+    loop::for_each_row(n, row, keys, OfRow{row, RoundTo(operands[0].held)}, operands[0].values.materialize());
   } else {
-    Array keys = events.keys.reshape(value.shape());
+    Array shaped = keys.reshape(value.shape());
     if (operands.empty()) {
-      loop::map(keys, OfResult{}, value);
+      loop::map(shaped, OfResult{}, value);
     } else {
-      keys_of(keys, operands, value);
+      keys_of(shaped, operands, value);
     }
   }
   Array line = events.order.reshape({1, n});
-  loop::argsort(events.keys.reshape({1, n}), line);
+  loop::argsort(keys.reshape({1, n}), line);
+  loop::for_each_row(tiles_of(n), kTile, events.keys, InOrder{n}, keys, events.order);
   return events;
 }
 
 Array merge_events(const EventOrder& events, const Array& cotangent) {
-  const std::int64_t n = events.order.count(), tiles = (n + kTile - 1) / kTile;
-  const bool rows = events.row > 1;
-  const std::int64_t all = cotangent.count();
-  Array memory = Array::uninitialized({all + (rows ? 0 : tiles * kPartWords)});
-  Array merged = memory.restride({cotangent.shape(), row_major_strides(cotangent.shape()), 0});
-  loop::map(merged, loop::Copy{}, cotangent);
-  if (rows) {
-    loop::for_each_row(n, events.row, memory, MergeRows{n, events.row}, events.keys, events.order);
+  const std::int64_t n = events.order.count(), tiles = tiles_of(n);
+  const Array own = cotangent.materialize();
+  Array merged = Array::uninitialized(cotangent.shape());
+  loop::map(merged, loop::Copy{}, own);
+  if (events.row > 1) {
+    loop::for_each_row(n, events.row, merged, MergeRows{n, events.row}, events.keys, events.order);
   } else {
-    loop::for_each_row(tiles, 1, memory, MergeTile{n}, events.keys, events.order);
-    loop::for_each_row(tiles, 1, memory, MergeAcross{n}, events.order);
+    Array parts = Array::uninitialized({tiles, kPartWords});
+    loop::for_each_row(tiles, kTile, parts, Continued{n}, events.keys, events.order, own);
+    loop::for_each_row(tiles, kTile, merged, Merge{n}, events.keys, events.order, own, parts);
   }
   return merged;
 }
