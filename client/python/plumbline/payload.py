@@ -72,7 +72,7 @@ class Pool:
             if block is not None:
                 return block
         with torch._C._DisableTorchDispatch():
-            return torch.empty(max(count, BLOCK_BYTES), dtype=torch.uint8)
+            return torch.empty(max(count, BLOCK_BYTES), dtype=torch.uint8, device="cpu")
 
     def give(self, blocks: list[torch.Tensor]) -> None:
         """Takes blocks back. Beyond the limit they are freed, except shared ones, which are bounded anyway."""

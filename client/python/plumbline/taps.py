@@ -522,8 +522,8 @@ def _is_sequence(value: Any) -> bool:
 
 def _number_tensor(value: float, code: int) -> torch.Tensor:
     """A Python number as a tensor of the tap's dtype where that holds it exactly (it came from such a tensor)."""
-    own = torch.tensor(value, dtype=next(dtype for dtype, known in DTYPES.items() if known == code))
-    return own if own.item() == value else torch.tensor(value, dtype=torch.float64)
+    own = torch.tensor(value, dtype=next(dtype for dtype, known in DTYPES.items() if known == code), device="cpu")
+    return own if own.item() == value else torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _chain(first: Callable[..., None] | None, second: Callable[..., None]) -> Callable[..., None]:

@@ -49,7 +49,7 @@ _DIRICHLET = (
 )  # fmt: skip
 
 # Where regions end: PyTorch compares with numbers of fp32.
-_SMALL, _FROM, _UNTIL = (float(torch.tensor(x)) for x in (0.8, 0.9, 1.1))
+_SMALL, _FROM, _UNTIL = (float(torch.tensor(x, device="cpu")) for x in (0.8, 0.9, 1.1))
 
 
 @of("_standard_gamma_grad.default")
