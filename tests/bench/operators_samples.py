@@ -62,10 +62,11 @@ class Sample:
         if change_arguments is not None:
             change_arguments(args, kwargs)
         asked = [x for x in pytree.tree_leaves((first, args, kwargs)) if _is_tensor(x) and x.requires_grad]
-        noise = torch.Generator().manual_seed(self.number)
+        noise = torch.Generator("cpu").manual_seed(self.number)
 
         def weights(output: torch.Tensor) -> torch.Tensor:
-            return torch.randn(output.shape, generator=noise, dtype=torch.float64).to(output.dtype)
+            drawn = torch.randn(output.shape, generator=noise, dtype=torch.float64, device="cpu")
+            return drawn.to(output.device, output.dtype)
 
         # The cotangents are data, so that they are made before anything is captured.
         cotangents = [weights(x) for x in _differentiable(self._outputs(function, first, args, kwargs, copy))]
@@ -85,9 +86,8 @@ class Sample:
 
     def _outputs(self, function: Any, first: Any, args: list, kwargs: dict, copy: Any) -> list[torch.Tensor]:
         first, args, kwargs = pytree.tree_map(_detached_copy, (first, args, kwargs))
-        state = torch.get_rng_state()
-        made = _outputs(function(first, *args, **kwargs), self.content.output_process_fn_grad)
-        torch.set_rng_state(state)
+        with torch.random.fork_rng():
+            made = _outputs(function(first, *args, **kwargs), self.content.output_process_fn_grad)
         return [_as_real(x) for x in made]
 
 
@@ -182,18 +182,17 @@ def reference_of(operator: OpInfo) -> Callable[..., Any] | None:
 
 
 def samples(operator: OpInfo, kind: str, count: int, seed: int) -> list[Sample]:
-    """Some of an operator's sample inputs, drawn by the seed; those on which it raises are left out."""
-    dtype = DTYPES[kind]
-    if dtype not in operator.supported_dtypes("cpu"):
+    """Some of an operator's sample inputs on the default device, drawn by the seed; those on which it raises are left
+    out."""
+    dtype, device = DTYPES[kind], torch.get_default_device().type
+    if dtype not in operator.supported_dtypes(device):
         return []
-    differentiable = operator.supports_autograd and dtype in operator.supported_backward_dtypes("cpu")
+    differentiable = operator.supports_autograd and dtype in operator.supported_backward_dtypes(device)
     draw = random.Random(f"{seed} {operator.full_name} {kind}")
-    state = torch.get_rng_state()
-    torch.manual_seed(draw.randrange(2**31))
-    with warnings.catch_warnings():
+    with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = list(operator.sample_inputs("cpu", dtype, requires_grad=differentiable))
-    torch.set_rng_state(state)
+        torch.manual_seed(draw.randrange(2**31))
+        made = list(operator.sample_inputs(device, dtype, requires_grad=differentiable))
     numbered = [(i, sample) for i, sample in enumerate(made) if _comparable(sample)]
     chosen = sorted(draw.sample(numbered, min(count, len(numbered))), key=lambda pair: pair[0])
     return [Sample(operator, dtype, i, sample) for i, sample in chosen]

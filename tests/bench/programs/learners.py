@@ -178,11 +178,11 @@ def scaled_halves(cast: Cast) -> Training:
     """fp16 on the CPU with a scaler that grows, and gradients clipped after they were unscaled."""
     model, _ = regression()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=1024.0, growth_interval=2)
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.float16):
+        with torch.autocast(torch.get_default_device().type, torch.float16):
             loss = F.mse_loss(model(torch.randn(8, 6)).float(), torch.randn(8, 3))
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)

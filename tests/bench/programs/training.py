@@ -52,7 +52,7 @@ class Program:
 
 @contextlib.contextmanager
 def _autocast() -> Iterator[None]:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(torch.get_default_device().type, torch.bfloat16):
         yield
 
 
