@@ -38,6 +38,11 @@ FunctionBound function_bound(Function function, const Arithmetic& arithmetic);
 // Error of `n` additions, times sum|terms|.
 double accumulation_error(const Accumulation& kind, std::int64_t n, const Arithmetic& arithmetic);
 
+// Whether a kSum's kernel rounds parts of it to a narrower format.
+inline bool narrows_parts(const Attributes& attributes, const Arithmetic& arithmetic) {
+  return attributes.narrow != Format::kUnknown && arithmetic.profile->narrow_numbers;
+}
+
 // A sum of n products errs by factor |A||B| + absolute, where each element's magnitude is first raised by `floor`,
 // because inputs that are converted lose an absolute amount below the smallest normal.
 struct ProductError {

@@ -41,17 +41,26 @@ Array exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
 
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
 // and Rump, 2013). Sums of subnormals are exact, unless they are flushed. A running mean, whose error its lowering
-// counts in additions, is not exact even of whole numbers.
+// counts in additions, is not exact even of whole numbers. Where each term is in r parts that are rounded to a narrower
+// format, of unit roundoff w, these add (1 + w)^r - 1, and what is lost below its smallest number.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
   const std::int64_t terms = out.count() == 0 ? 0 : std::max(attributes.size, x.count() / out.count());
-  const double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
-  const double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
+  double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
+  double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
+  const bool narrows = narrows_parts(attributes, arithmetic);
+  if (narrows) {
+    const double parts = std::pow(1 + unit_roundoff(attributes.narrow), attributes.scalar2);
+    factor = (factor + 1) * parts * (1 + 0x1p-20) - 1;
+    lost =
+        parts * (lost + static_cast<double>(terms) * attributes.scalar2 * half_smallest_subnormal(attributes.narrow));
+  }
   if (factor == 0 && lost == 0) return with_storage_rounding(arithmetic, out, {});
   Array sum = Array::uninitialized(reduced_shape(x.shape(), attributes.dims));
   loop::reduce<scalar::Sum>(sum, false, x.shape(), Absolute{}, x);
-  const Array exact_below = attributes.scalar != 0 ? Array::scalar(-1) : exact_sums_below(x, arithmetic);
+  const bool inexact = attributes.scalar != 0 || narrows;
+  const Array exact_below = inexact ? Array::scalar(-1) : exact_sums_below(x, arithmetic);
   loop::map(
       sum, [factor, lost] PLUMBLINE_HOST_DEVICE(double s, double below) { return s <= below ? 0 : factor * s + lost; },
       sum, exact_below);

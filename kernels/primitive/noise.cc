@@ -177,10 +177,11 @@ Later<std::vector<Charge>> noise_add(const Attributes& attributes, const Arithme
 template decltype(noise_default) noise_add<1>;
 template decltype(noise_default) noise_add<-1>;
 
-// n - 1 additions, each an event of half-width u |running sum|.
+// n - 1 additions, each an event of half-width u |running sum|. What is in parts that are narrowed is charged whole.
 Later<std::vector<Charge>> noise_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in,
                                      const Array& out, const Bound& local, std::span<const Array> cotangents) {
-  if (!zero_mean_sums(*arithmetic.profile)) return noise_of_rounding(arithmetic, out, local, cotangents);
+  if (!zero_mean_sums(*arithmetic.profile) || narrows_parts(attributes, arithmetic))
+    return noise_of_rounding(arithmetic, out, local, cotangents);
   const Array& x = in[0];
   const Shape rows = reduced_shape(x.shape(), attributes.dims);
   const double u = unit_roundoff(arithmetic.compute);

@@ -66,7 +66,8 @@ enum class Primitive : std::uint8_t {
   // Elementwise, three inputs, broadcast.
   kSelect,  // (condition, a, b)         a where condition != 0, otherwise b
   // Reductions over attributes.dims, which stay as size 1.
-  kSum,  // scalar != 0: kept as a running mean, whose parts are no sums of the elements
+  kSum,  // scalar != 0: kept as a running mean, whose parts are no sums of the elements; size: so many additions;
+         // narrow: where the profile has narrow_numbers, terms and parts of the sum are rounded to it, scalar2 times
   kAmax,
   kAmin,
   kArgmax,         // over one dim; first of equals
@@ -108,6 +109,7 @@ struct Attributes {
   View view;
   std::vector<View> views;
   bool has_base = false;
+  Format narrow = Format::kUnknown;
 
   bool operator==(const Attributes&) const = default;
 };

@@ -349,6 +349,15 @@ Expr running_mean(Expr x, const std::vector<std::int64_t>& dims, double n) {
   return total / n;
 }
 
+Expr narrowed_sum(Expr x, const std::vector<std::int64_t>& dims, Format narrow, int times) {
+  const Expr total = sum(x, dims);
+  if (dims.empty()) return total;
+  Attributes& attributes = total.emitter->graph().nodes[total.id].attributes;
+  attributes.narrow = narrow;
+  attributes.scalar2 = times;
+  return total;
+}
+
 Expr amax(Expr x, const std::vector<std::int64_t>& dims) {
   return dims.empty() ? x : reduce(Primitive::kAmax, x, dims);
 }

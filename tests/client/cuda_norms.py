@@ -1,4 +1,4 @@
-"""Batch norm by cuDNN, the parts of SyncBatchNorm, RMS norm and dropout, as CUDA builds of PyTorch dispatch them, with
+"""Batch norm by cuDNN, the gradients of PyTorch's own, the parts of SyncBatchNorm, RMS norm and dropout, as CUDA builds of PyTorch dispatch them, with
 kernels for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean": gradients keep theirs;
 "scale": of dropout; "count": of the other ranks."""
 
@@ -45,6 +45,39 @@ def _batch_norm(x, weight, bias, running_mean, running_var, training, factor, ep
 def _gradients(gradient: Tensor, x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     g = gradient.float()
     return g.sum(_dims(x)), (g * (x.float() - _spread(mean, x))).sum(_dims(x))
+
+
+def _of_warps(parts: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sums of 32 lanes each, which take from another what `dtype` holds of it."""
+    for distance in (16, 8, 4, 2, 1):
+        parts = parts + parts.roll(-distance, -1).to(dtype).float()
+    return parts[..., 0]
+
+
+def _by_a_block(terms: Tensor, dtype: torch.dtype) -> Tensor:
+    """Normalization.cuh, reduce(): terms [samples, channels, positions] by 512 threads a channel."""
+    positions = terms.shape[2]
+    across = next((n for n in (32, 64, 128, 256) if positions <= n), 512)
+    down = max(1, 512 // across)
+    of_thread = torch.zeros(terms.shape[1], down, across)
+    for sample, rows in enumerate(terms):
+        for start in range(0, positions, across):
+            part = rows[:, start : start + across]
+            of_thread[:, sample % down, : part.shape[1]] += part
+    of_warp = _of_warps(of_thread.view(terms.shape[1], -1, 32), dtype)
+    return _of_warps(torch.nn.functional.pad(of_warp, (0, 32 - of_warp.shape[1])), dtype)
+
+
+def _native_backward(gradient, x, weight, running_mean, running_var, mean, invstd, train, eps, mask):
+    """Bit by bit what an H100 makes of 16-bit images in rows."""
+    g, centred = gradient.flatten(2).float(), x.flatten(2).float() - mean.view(1, -1, 1)
+    total = _by_a_block(g, x.dtype) * fault.get("total", 1)
+    product = _by_a_block((g * centred).to(x.dtype).float(), x.dtype)
+    norm = torch.tensor(1.0) / (x.numel() // x.shape[1])
+    slope = product * norm * invstd * invstd
+    shift, scale = (total * norm).view(1, -1, 1), (invstd * weight).view(1, -1, 1)
+    of_x = ((g - centred * slope.view(1, -1, 1) - shift) * scale).to(x.dtype)
+    return of_x.view(x.shape), product * invstd, total
 
 
 def _of_elements(gradient, x, mean, invstd, weight, total, product, n):
@@ -113,6 +146,7 @@ def _dropout(x, p, train):
 KERNELS = {
     "cudnn_batch_norm": _batch_norm,
     "cudnn_batch_norm_backward": _batch_norm_backward,
+    "native_batch_norm_backward": _native_backward,
     "batch_norm_stats": _moments,
     "batch_norm_elemt": lambda x, weight, bias, mean, invstd, eps: _normalised(x, weight, bias, mean, invstd),
     "batch_norm_gather_stats": _gather,

@@ -124,6 +124,30 @@ def test_a_kernel_with_a_bug_is_found(server: str, normalise: Normalise, name: s
     assert verdict.suspect is not None and verdict.suspect.op == f"aten::{operation}.default"
 
 
+@pytest.mark.parametrize(("dtype", "count"), [(torch.bfloat16, 8), (torch.float16, 8), (torch.bfloat16, 700)])
+def test_gradients_of_16_bits_are_exchanged_in_them(server: str, dtype: torch.dtype, count: int) -> None:
+    def run() -> Taps:
+        torch.manual_seed(4)
+        x = (torch.randn(count, 6, 4, 4) + 1).to(dtype).requires_grad_()
+        # Gradients of one sign: their roundings do not cancel.
+        norm = nn.BatchNorm2d(6)
+        (norm(x).float() * (1 + torch.rand(count, 6, 4, 4))).mean().backward()
+        return {"x": x.grad.float() * 2, "weight": norm.weight.grad, "bias": norm.bias.grad}
+
+    def judged(profile: str) -> plumbline.Verdict:
+        return plumbline.compare(run, None, server, capture="outputs", profile=profile)
+
+    verdict = judged("cuda-sm90")
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    assert verdict.coverage.work_audited == verdict.coverage.work
+    verdicts = [judged("pytorch-cpu")]
+    with wrong("total", 1.1):
+        verdicts.append(judged("cuda-sm90"))
+    for verdict in verdicts:
+        assert (verdict.verdict, verdict.cause) == ("TYPE_II", "EXECUTION"), verdict.explain()
+        assert verdict.suspect is not None and verdict.suspect.op == "aten::native_batch_norm_backward.default"
+
+
 def test_evaluation_uses_the_running_moments(server: str) -> None:
     def run(normalise: Normalise) -> Callable[[], Taps]:
         def evaluated() -> Taps:

@@ -156,29 +156,8 @@ void lower_group_norm_backward(Call& call) {
   if (call.wants(2)) call.returns(2, reshape(sum(db, {0}), call.result_shape(2)));
 }
 
-// Whether these tensors lie in memory row by row, or all channels last, which images and volumes alone can.
 bool in_one_layout(Call& call, std::initializer_list<std::string_view> names) {
-  bool rows = true, channels_last = true;
-  for (const TraceArgument& argument : call.op().arguments) {
-    if (std::find(names.begin(), names.end(), argument.name) == names.end()) continue;
-    const auto* tensor = std::get_if<TensorRef>(&argument.value);
-    if (tensor == nullptr) return false;
-    const View view = canonical(tensor->view);
-    View last{view.sizes, row_major_strides(view.sizes), view.offset};
-    rows = rows && view == canonical(last);
-    if (view.sizes.size() != 4 && view.sizes.size() != 5) {
-      channels_last = false;
-      continue;
-    }
-    Shape sizes = view.sizes;
-    sizes.push_back(sizes[1]);
-    sizes.erase(sizes.begin() + 1);
-    const Shape strides = row_major_strides(sizes);
-    last.strides[0] = strides[0];
-    last.strides[1] = strides.back();
-    for (std::size_t d = 2; d < sizes.size(); ++d) last.strides[d] = strides[d - 1];
-    channels_last = channels_last && view == canonical(last);
-  }
+  const auto [rows, channels_last] = memory_order(call, names);
   return rows || channels_last;
 }
 
@@ -262,7 +241,6 @@ void lower_batch_norm_backward(Call& call) {
   const Expr dy = call.tensor(either(call, "grad_out", "grad_output")), x = call.tensor("input");
   if (x.rank() < 2) call.unsupported("fewer than two dimensions");
   const bool training = call.boolean("train", true);
-  const auto dims = batch_dims(x);
   const Shape channels{x.size(1)};
   Expr mean, rstd;
   if (training) {
@@ -275,13 +253,13 @@ void lower_batch_norm_backward(Call& call) {
   const auto weight = call.optional_tensor("weight");
   const bool scattered = compute_format(x.format()) != x.format() && !in_one_layout(call, {"input", "grad_out"});
   const Format inner = stepwise_format(call, x, mean.format(), {"input", "grad_out"});
-  const Expr total = scattered ? cast(sum(dy, dims), x.format()) : sum(dy, dims);
+  const Expr added = sum_of_gradients(call, x, dy, false), total = scattered ? cast(added, x.format()) : added;
   const auto stepwise = [&](auto make) {
     const ComputeIn steps(call.emitter(), inner);
     return make();
   };
   const Expr centred = stepwise([&] { return x - mean; });
-  const Expr product = sum(stepwise([&] { return centred * dy; }), dims);
+  const Expr product = sum_of_gradients(call, x, stepwise([&] { return centred * dy; }), true);
   if (call.wants(0)) {
     Expr dx = dy;
     if (training) {

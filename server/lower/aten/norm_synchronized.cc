@@ -70,9 +70,9 @@ void lower_elements(Call& call) {
 void lower_reduced_gradients(Call& call) {
   const Expr x = input_of(call), dy = call.tensor("grad_out");
   const Shape channels{x.size(1)};
-  const auto dims = batch_dims(x);
-  const Expr total = reshape(sum(dy, dims), channels);
-  const Expr product = reshape(sum(dy * (x - per_channel(call.tensor("mean"), x)), dims), channels);
+  const Expr total = reshape(sum_of_gradients(call, x, dy, false), channels);
+  const Expr products = dy * (x - per_channel(call.tensor("mean"), x));
+  const Expr product = reshape(sum_of_gradients(call, x, products, true), channels);
   if (call.wants(0)) call.returns(0, total);
   if (call.wants(1)) call.returns(1, product);
   if (call.wants(2)) call.returns(2, product * call.tensor("invstd"));
