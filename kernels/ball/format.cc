@@ -1,6 +1,7 @@
 #include "kernels/ball/format.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -65,6 +66,27 @@ struct Decode {
         std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(Stored)), sizeof(Stored));
         to[i] = Code::value(value);
       }
+    });
+  }
+};
+
+struct LookForOthers {
+  const unsigned char* bytes;
+  std::int64_t count;
+  std::atomic<bool>* others;
+
+  template <class Code>
+  void operator()(Code) const {
+    using Stored = typename Code::Stored;
+    cpu::parallel_for(count, 65536, [in = bytes, found = others](std::int64_t begin, std::int64_t end) {
+      unsigned other = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        Stored value;
+        std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(Stored)), sizeof(Stored));
+        const double x = Code::value(value);
+        other |= x - x == 0 ? 0U : 1U;
+      }
+      if (other != 0) *found = true;
     });
   }
 };
@@ -150,6 +172,11 @@ double flush(Format format, double x) { return std::fabs(x) < smallest_normal(fo
 void decode(Format format, const void* bytes, std::int64_t count, double* out) {
   if (!code::visit(format, Decode{static_cast<const unsigned char*>(bytes), count, out}))
     std::fill_n(out, count, std::numeric_limits<double>::quiet_NaN());
+}
+
+bool finite(Format format, const void* bytes, std::int64_t count) {
+  std::atomic<bool> others = false;
+  return code::visit(format, LookForOthers{static_cast<const unsigned char*>(bytes), count, &others}) && !others;
 }
 
 void encode(Format format, const double* values, std::int64_t count, void* out) {

@@ -71,5 +71,7 @@ double flush(Format format, double x);
 // Decodes `count` little-endian elements at `bytes` into fp64, exactly. Encodes by round_to.
 void decode(Format format, const void* bytes, std::int64_t count, double* out);
 void encode(Format format, const double* values, std::int64_t count, void* out);
+// Whether none of them is an infinity or NaN; false of a format that is never stored.
+bool finite(Format format, const void* bytes, std::int64_t count);
 
 }  // namespace plumbline

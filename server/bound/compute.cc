@@ -59,13 +59,13 @@ struct TapValues {
 
   TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
     for (std::size_t i = 0; i < graph.taps.size(); ++i) {
-      if (!finite[i].exact() && !finite[i].observed())
+      if (!finite[i].exact() && !finite[i].observed)
         if (const Array mask = common_infinities(observed(i), exact(i))) {
           masks.emplace(i, mask);
           taps.push_back(i);
         }
       if (!finite[i].exact()) continue;
-      if (finite[i].observed()) {
+      if (finite[i].observed) {
         taps.push_back(i);
       } else {
         overflown.insert(i);

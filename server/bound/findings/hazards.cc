@@ -93,6 +93,11 @@ struct Addition {
       cancelled.terms_squares += other.cancelled.terms_squares;
       cancelled.squares += other.cancelled.squares;
     }
+    void scale(double by) {
+      for (double* sum : {&absorbed.elements, &absorbed.lost_elements, &absorbed.total, &absorbed.lost,
+                          &cancelled.terms_squares, &cancelled.squares})
+        *sum *= by;
+    }
   };
   struct Part {
     Later<Absorbed> absorbed = Absorbed();
@@ -100,10 +105,13 @@ struct Addition {
   };
   std::vector<Part> parts;  // There is one for each tile.
 
+  // In all: tiles that were not shown are taken for what the others are.
   Found found() const {
-    Found all;
-    for (const Part& part : parts) all.join({part.absorbed, part.cancelled});
-    return all;
+    Found shown;
+    for (const Part& part : parts) shown.join({part.absorbed, part.cancelled});
+    const auto tiles = static_cast<std::int64_t>(parts.size());
+    if (tiles > kSampledTiles) shown.scale(static_cast<double>(tiles) / static_cast<double>(kSampledTiles));
+    return shown;
   }
 };
 using Additions = std::map<NodeId, Addition>;
@@ -321,7 +329,7 @@ std::vector<Look> HazardSearch::looks() {
       addition.parts[0] =
           look_at(addition, {values.value(node.inputs[0]), values.value(node.inputs[1])}, values.value(id));
     };
-    looks.push_back({{id}, of_tile, whole, true});
+    looks.push_back({{id}, of_tile, whole, /*operands=*/true, /*sampled=*/true});
   }
   return looks;
 }

@@ -32,6 +32,11 @@ Array decoded(Format format, const Bytes& bytes, std::int64_t begin, std::int64_
   return values;
 }
 
+// x (x - x) is 0 where x is finite, otherwise NaN.
+Later<bool> finite_all_over(const Array& values) {
+  return all_finite(values, values).then([](const Finite& finite) { return finite.first; });
+}
+
 }  // namespace
 
 Array sum_of_terms(const GraphTap& tap, const std::vector<Array>& values) {
@@ -79,8 +84,16 @@ Array reference_value(const GraphTap& tap) {
 
 Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
-// x (x - x) is 0 where x is finite, otherwise NaN.
-bool all_finite(const Array& values) { return all_finite(values, values).get().first; }
+// What was observed is looked at as it came: of formats narrower than fp64 a sum is finite where its terms are.
+bool observed_finite(const GraphTap& tap) {
+  const auto wide = [](const GraphTap::Term& term) { return term.format == Format::kFloat64; };
+  if (tap.terms.size() > 1 && std::ranges::any_of(tap.terms, wide)) return all_finite(observed_value(tap));
+  return std::ranges::all_of(tap.terms, [&](const GraphTap::Term& term) {
+    return term.observed != nullptr && finite(term.format, term.observed->data(), count(tap.shape));
+  });
+}
+
+bool all_finite(const Array& values) { return finite_all_over(values); }
 
 Array common_infinities(const Array& observed, const Array& exact) {
   const Array x = observed.materialize().on_host(), m = exact.materialize().on_host();
@@ -101,14 +114,13 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::ve
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     FiniteTap& found = (*finite)[i];
-    found.parts.assign(count_parts(count(tap.shape)), Finite{true, true});
-    const auto of_tile = [&tap, &found](std::int64_t index, const Tile& tile, std::span<const Array> ends) {
-      found.parts[static_cast<std::size_t>(index)] =
-          all_finite(observed_part(tap, tile.begin, tile.length), sum_of_terms(tap, {ends.begin(), ends.end()}));
+    found.observed = observed_finite(tap);
+    found.exact_parts.assign(count_parts(count(tap.shape)), true);
+    const auto of_tile = [&tap, &found](std::int64_t index, const Tile&, std::span<const Array> ends) {
+      found.exact_parts[static_cast<std::size_t>(index)] =
+          finite_all_over(sum_of_terms(tap, {ends.begin(), ends.end()}));
     };
-    const auto whole = [&tap, &replay, &found] {
-      found.parts[0] = all_finite(observed_value(tap), replayed_value(tap, replay));
-    };
+    const auto whole = [&tap, &replay, &found] { found.exact_parts[0] = finite_all_over(replayed_value(tap, replay)); };
     looks.push_back({nodes_of(tap), of_tile, whole});
   }
   return looks;

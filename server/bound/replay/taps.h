@@ -28,13 +28,11 @@ bool all_finite(const Array& values);
 Array common_infinities(const Array& observed, const Array& exact);
 // Whether what was observed and what the replay says is finite all over.
 struct FiniteTap {
-  std::vector<Later<Finite>> parts;  // There is one for each tile: what was observed, then what the replay says.
+  bool observed = false;
+  std::vector<Later<bool>> exact_parts;  // There is one for each tile.
 
-  bool observed() const {
-    return std::ranges::all_of(parts, [](const Later<Finite>& part) { return part.get().first; });
-  }
   bool exact() const {
-    return std::ranges::all_of(parts, [](const Later<Finite>& part) { return part.get().second; });
+    return std::ranges::all_of(exact_parts, [](const Later<bool>& part) { return part.get(); });
   }
 };
 // What finds that out, by tap; as long as it looks, all must stay where they are.

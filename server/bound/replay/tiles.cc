@@ -195,41 +195,80 @@ void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>&
   });
 }
 
-void for_each_tile(const Graph& graph, const Replay& replay, const TiledChain& chain,
-                   const std::function<void(std::int64_t, const Tile&)>& body) {
-  const Tiles tiles(graph, replay, chain);
-  for_each_index(count_tiles(chain), [&](std::int64_t index) { body(index, tiles.tile(index)); });
-}
+namespace {
+
+// What some looks are shown of a chain's tiles.
+class Shown {
+ public:
+  Shown(const Shown&) = delete;
+  // `ends`: as many for each look as it has nodes.
+  Shown(const Graph& graph, const Replay& replay, TiledChain chain, const std::vector<const Look*>& looks,
+        std::span<const std::size_t> ends)
+      : looks_(looks), chain_(std::move(chain)) {
+    chain_.ends.clear();
+    for (const Look* one : looks) {
+      const std::size_t before = chain_.ends.size();
+      for (std::size_t end : ends.first(one->ends.size())) {
+        chain_.ends.push_back(end);
+        if (one->operands && end >= chain_.sources.size())
+          std::ranges::copy(chain_.steps[end - chain_.sources.size()].inputs, std::back_inserter(chain_.ends));
+      }
+      ends = ends.subspan(one->ends.size());
+      counts_.push_back(chain_.ends.size() - before);
+    }
+    tiles_.emplace(graph, replay, chain_);
+  }
+
+  void show(std::int64_t index) const {
+    if (looks_.empty()) return;
+    const Tile tile = tiles_->tile(index);
+    std::span<const Array> rest = tile.ends;
+    for (std::size_t m = 0; m < looks_.size(); ++m) {
+      looks_[m]->tile(index, tile, rest.first(counts_[m]));
+      rest = rest.subspan(counts_[m]);
+    }
+  }
+
+ private:
+  const std::vector<const Look*> looks_;
+  TiledChain chain_;
+  std::vector<std::size_t> counts_;  // There is one for each look.
+  std::optional<Tiles> tiles_;       // Of `chain_`.
+};
+
+}  // namespace
 
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks) {
   std::vector<std::vector<NodeId>> ends;
   ends.reserve(looks.size());
   for (const Look& one : looks) ends.push_back(one.ends);
-  for (const ChainGroup& group : group_ends(graph, ends, [&](NodeId id) { return replay.at_hand(id); })) {
+  const auto stop = [&](NodeId id) { return replay.at_hand(id); };
+  for (const ChainGroup& group : group_ends(graph, ends, stop)) {
     if (!group.chain) {
       looks[group.members.front()].whole();
       continue;
     }
-    TiledChain chain = *group.chain;
-    std::span<const std::size_t> open = group.chain->ends;
-    chain.ends.clear();
-    std::vector<std::size_t> counts;  // There is one for each member.
+    std::vector<const Look*> all, always;
+    std::vector<NodeId> asked;
     for (std::size_t member : group.members) {
-      const std::size_t before = chain.ends.size();
-      for (std::size_t end : open.first(looks[member].ends.size())) {
-        chain.ends.push_back(end);
-        if (looks[member].operands && end >= chain.sources.size())
-          std::ranges::copy(chain.steps[end - chain.sources.size()].inputs, std::back_inserter(chain.ends));
-      }
-      open = open.subspan(looks[member].ends.size());
-      counts.push_back(chain.ends.size() - before);
+      all.push_back(&looks[member]);
+      if (looks[member].sampled) continue;
+      always.push_back(&looks[member]);
+      std::ranges::copy(looks[member].ends, std::back_inserter(asked));
     }
-    for_each_tile(graph, replay, chain, [&](std::int64_t index, const Tile& tile) {
-      std::span<const Array> rest = tile.ends;
-      for (std::size_t m = 0; m < counts.size(); ++m) {
-        looks[group.members[m]].tile(index, tile, rest.first(counts[m]));
-        rest = rest.subspan(counts[m]);
-      }
+    const Shown every(graph, replay, *group.chain, all, group.chain->ends);
+    const std::int64_t tiles = count_tiles(*group.chain);
+    const bool some = tiles > kSampledTiles && always.size() < all.size();
+    std::optional<Shown> rest;
+    if (some && !always.empty()) {
+      const TiledChain chain = *chain_before(graph, asked, stop);
+      rest.emplace(graph, replay, chain, always, chain.ends);
+    }
+    for_each_index(tiles, [&](std::int64_t index) {
+      if (!some || sampled(index, tiles))
+        every.show(index);
+      else if (rest)
+        rest->show(index);
     });
   }
 }

@@ -80,9 +80,6 @@ class Tiles {
 
 // body(index) for as many tiles, in parallel.
 void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body);
-// body(index, tile) for all tiles, in parallel.
-void for_each_tile(const Graph& graph, const Replay& replay, const TiledChain& chain,
-                   const std::function<void(std::int64_t, const Tile&)>& body);
 
 // What is to be seen of some nodes.
 struct Look {
@@ -92,7 +89,13 @@ struct Look {
   std::function<void(std::int64_t index, const Tile&, std::span<const Array> ends)> tile;
   std::function<void()> whole;  // Elsewhere.
   bool operands = false;
+  bool sampled = false;  // Some tiles will do: those that `sampled` tells.
 };
+// Whether a tile is among the kSampledTiles that stand for all, at equal distances.
+inline constexpr std::int64_t kSampledTiles = 16;
+inline bool sampled(std::int64_t index, std::int64_t tiles) {
+  return tiles <= kSampledTiles || index * kSampledTiles / tiles != (index + 1) * kSampledTiles / tiles;
+}
 // Shows all of them, each chain once for all who look at it.
 void look(const Graph& graph, const Replay& replay, const std::vector<Look>& looks);
 

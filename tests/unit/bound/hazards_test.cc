@@ -104,6 +104,25 @@ TEST_F(Hazards, AMasterCopyKeepsThem) {
   EXPECT_TRUE(found(op(Primitive::kCast, {next}, {2}, Format::kFloat16, Phase::kOptimizer)).empty());
 }
 
+// Most of the large weight's tiles are not looked at: it must not count for less than the small one.
+TEST_F(Hazards, OfLargeWeightsSomeTilesStandForAll) {
+  constexpr std::int64_t kMany = std::int64_t{61} << 14;
+  const auto step = [&](std::int64_t n, double by, NodeId w) {
+    const NodeId addend = builder_.leaf({n}, std::vector<double>(static_cast<std::size_t>(n), by));
+    return op(Primitive::kSub, {w, addend}, {n}, Format::kBFloat16, Phase::kOptimizer);
+  };
+  std::vector<double> values(kMany, 1);
+  for (std::int64_t i = kMany / 2; i < kMany; ++i) values[static_cast<std::size_t>(i)] = 0;  // These move.
+  const NodeId large = step(kMany, 1e-3, weight(values, Format::kBFloat16));
+  const NodeId small = step(std::int64_t{1} << 14, 1e-3, weight(std::vector<double>(1 << 14, 0), Format::kBFloat16));
+  builder_.tap("small", TapKind::kValue, small, std::vector<double>(1 << 14));
+  const auto findings = found(large);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, HazardKind::kLostUpdates);
+  EXPECT_EQ(findings[0].node, large);
+  EXPECT_NEAR(findings[0].share, 0.5 * 61 / 62, 1.0 / 16);
+}
+
 class RunningSum : public Hazards {
  protected:
   // Adds `terms` ones to a start value, in a loop.

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "kernels/buffer_pool.h"
@@ -57,17 +60,55 @@ TEST(TiledChain, TilesHoldWhatTheReplayComputes) {
   std::vector<double> found[3] = {std::vector<double>(kCount), std::vector<double>(kCount),
                                   std::vector<double>(kCount)};
   ASSERT_GT(count_tiles(*chain), 1);
-  for_each_tile(u.b.graph, exact, *chain, [&](std::int64_t, const Tile& tile) {
+  const Tiles tiles(u.b.graph, exact, *chain);
+  for (std::int64_t index = 0; index < count_tiles(*chain); ++index) {
+    const Tile tile = tiles.tile(index);
     for (std::size_t end = 0; end < 3; ++end)
       for (std::int64_t i = 0; i < tile.length; ++i)
         found[end][static_cast<std::size_t>(tile.begin + i)] = tile.ends[end].data()[i];
-  });
+  }
   for (std::int64_t i = 0; i < kCount; ++i) {
     const auto at = static_cast<std::size_t>(i);
     ASSERT_EQ(found[0][at], updated.data()[i]);
     ASSERT_EQ(found[1][at], w.data()[i]);
     ASSERT_EQ(found[2][at], step.data()[i]);
   }
+}
+
+TEST(TiledChain, SomeTilesStandForAllWhereALookIsSampled) {
+  GraphBuilder b;
+  constexpr std::int64_t kMany = 37 << 14;
+  std::vector<double> values(kMany, 1);
+  values.back() = 3;
+  const NodeId x = b.leaf({kMany}, values), y = b.leaf({kMany}, std::vector<double>(kMany, 2));
+  const NodeId sum = b.op(Primitive::kAdd, {x, y}, {kMany}), twice = b.op(Primitive::kMul, {sum, y}, {kMany});
+  b.tap("twice", TapKind::kValue, twice, std::vector<double>(kMany));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  std::array<std::atomic<int>, 37> all{}, some{};
+  std::atomic<double> last = 0;
+  const Look every{{twice},
+                   [&](std::int64_t index, const Tile& tile, std::span<const Array> ends) {
+                     ++all.at(static_cast<std::size_t>(index));
+                     ASSERT_EQ(ends.size(), 1u);
+                     if (index == 36) last = ends[0].data()[tile.length - 1];
+                   },
+                   [] { FAIL(); }};
+  const Look sampled{{sum},
+                     [&](std::int64_t index, const Tile& tile, std::span<const Array> ends) {
+                       ++some.at(static_cast<std::size_t>(index));
+                       ASSERT_EQ(ends.size(), 3u);
+                       EXPECT_EQ(ends[0].data()[0], ends[1].data()[0] + ends[2].data()[0]);
+                       EXPECT_EQ(tile.begin, index << 14);
+                     },
+                     [] { FAIL(); },
+                     /*operands=*/true,
+                     /*sampled=*/true};
+  look(b.graph, exact, {every, sampled});
+  EXPECT_TRUE(std::ranges::all_of(all, [](const auto& times) { return times == 1; }));
+  EXPECT_EQ(last, 10);
+  EXPECT_EQ(std::accumulate(some.begin(), some.end(), 0), kSampledTiles);
+  int gap = 0;  // No more than three in a row are left out.
+  for (const auto& times : some) EXPECT_LE(gap = times == 0 ? gap + 1 : 0, 3);
 }
 
 TEST(TiledChain, EndsWhereConsumersSeeAnotherValue) {

@@ -204,6 +204,29 @@ TEST(Format, IntegersTruncateSaturateAndDecodeExactly) {
   EXPECT_EQ(value, 200);
 }
 
+TEST(Format, FiniteNumbersAreToldFromOthers) {
+  for (const Format format : {Format::kFloat64, Format::kFloat32, Format::kFloat16, Format::kBFloat16,
+                              Format::kFloat8E4M3, Format::kFloat8E5M2, Format::kInt32, Format::kBool}) {
+    std::vector<double> values(200'001, 1);
+    values[70'000] = -largest_finite(Format::kFloat8E4M3);
+    std::vector<unsigned char> bytes(values.size() * static_cast<std::size_t>(traits(format).bytes));
+    const auto stored = [&] {
+      encode(format, values.data(), std::ssize(values), bytes.data());
+      return finite(format, bytes.data(), std::ssize(values));
+    };
+    EXPECT_TRUE(stored());
+    if (!is_float(format)) continue;
+    for (const std::size_t place : {std::size_t{0}, std::size_t{131'071}, values.size() - 1})
+      for (const double other : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+        if (std::isinf(other) && !traits(format).infinities) continue;
+        const double kept = std::exchange(values[place], other);
+        EXPECT_FALSE(stored());
+        values[place] = kept;
+      }
+  }
+  EXPECT_FALSE(finite(Format::kUnknown, nullptr, 0));
+}
+
 TEST(Format, UnalignedBytesDecode) {
   std::vector<unsigned char> raw(1 + 4 * 5);
   const std::vector<double> in = {1, -2.5, 3e38, 1e-45, 0};
