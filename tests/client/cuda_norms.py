@@ -1,6 +1,6 @@
-"""Batch norm by cuDNN, the gradients of PyTorch's own, the parts of SyncBatchNorm, RMS norm and dropout, as CUDA builds of PyTorch dispatch them, with
-kernels for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean": gradients keep theirs;
-"scale": of dropout; "count": of the other ranks."""
+"""Batch norm by cuDNN, gradients of PyTorch's own, the parts of SyncBatchNorm, RMS norm and dropout, as CUDA builds of
+PyTorch dispatch them, with kernels for the CPU. Faults: "eps": forgotten; "biased": of the running variance; "mean":
+gradients keep theirs; "scale": of dropout; "count": of the other ranks; "total": of the gradients."""
 
 import torch
 from cuda_kernels import fault

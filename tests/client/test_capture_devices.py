@@ -21,6 +21,20 @@ def test_what_a_device_has_a_kernel_for_is_not_taken_apart_there() -> None:
     assert info.composed((torch.ones(2, 4), [4], None, None))
 
 
+def test_a_default_device_of_the_program_is_not_the_clients(server: str) -> None:
+    """Tensors that hold nothing, where the client would make its own."""
+    torch.manual_seed(1)
+    net, x = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.1)), torch.randn(3, 8)
+    with torch.device("meta"):
+        moved = plumbline.compare(lambda: {"y": x.t()}, lambda: {"y": x.permute(1, 0)}, server)
+        with plumbline.watch(net, server=server, job="default", every=1) as audit:
+            with audit.step():
+                net(x).square().mean().backward()
+            assert audit.flush(60) and not audit.errors()
+            (verdict,) = audit.verdicts()
+    assert (moved.verdict, verdict.verdict) == ("TYPE_I", "TYPE_I")
+
+
 def test_what_has_a_kernel_nowhere_is_taken_apart_everywhere() -> None:
     info = OperatorInfo(torch.ops.aten.rms_norm.default)
     with FakeTensorMode():

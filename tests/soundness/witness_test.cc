@@ -1,7 +1,10 @@
 // Adversarial inputs that come within a factor 2 of the bound: were u halved, or eta dropped, each would exceed it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <random>
+#include <vector>
 
 #include "kernels/primitive/primitive.h"
 
@@ -181,6 +184,44 @@ TEST(Witness, NarrowNumbers) {
                      .local_error(contracted, {Format::kFloat32, Format::kFloat32, &profile}, in, Array::scalar(g)));
   }
   EXPECT_GT(worst, 0.6);
+}
+
+// As devices with narrow_numbers add 16-bit gradients: each product is rounded, and what a lane takes from another in
+// nine exchanges.
+TEST(Witness, NarrowedParts) {
+  Profile narrow = ieee();
+  narrow.narrow_numbers = true;
+  Attributes over;
+  over.dims = {0};
+  Attributes in_parts = over;
+  in_parts.narrow = Format::kBFloat16;
+  in_parts.scalar2 = 10;
+  const auto held = [](double x) { return round_to(Format::kBFloat16, x); };
+  double worst = 0;
+  for (int seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 rng(static_cast<std::uint64_t>(seed));
+    std::uniform_real_distribution<double> near(1, 1 + 0x1p-6);
+    Array x = Array::uninitialized({512});
+    std::vector<double> lanes;
+    double exact = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+      x.data()[i] = round_to(Format::kFloat32, near(rng));
+      exact += x.data()[i];
+      lanes.push_back(held(x.data()[i]));
+    }
+    for (std::size_t half = lanes.size() / 2; half > 0; half /= 2)
+      for (std::size_t i = 0; i < half; ++i) lanes[i] = round_to(Format::kFloat32, lanes[i] + held(lanes[i + half]));
+    const double error = std::fabs(lanes[0] - exact);
+    const double bound = bound_of(Primitive::kSum, in_parts, {x}, {1}, Format::kFloat32, narrow);
+    ASSERT_LE(error, bound);
+    worst = std::max(worst, error / bound);
+    EXPECT_EQ(bound_of(Primitive::kSum, in_parts, {x}, {1}), bound_of(Primitive::kSum, over, {x}, {1})) << "elsewhere";
+  }
+  EXPECT_GT(worst, 0.05);  // Far beyond what fp32 loses.
+  // Below the smallest number of fp16 all is lost, and this is of the size of the bound.
+  in_parts.narrow = Format::kFloat16;
+  const Array tiny = Array::full({512}, 0x1p-25);
+  EXPECT_GE(bound_of(Primitive::kSum, in_parts, {tiny}, {1}, Format::kFloat32, narrow), 512 * 0x1p-25);
 }
 
 // A mean that is kept while elements come: of whole numbers, whose sum is exact, and of numbers that are not.
