@@ -1,6 +1,7 @@
 """The reports. See tests/report for their use."""
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -201,6 +202,14 @@ def is_wrong(figures: dict) -> bool:
     return power or scenarios or values or wrong > 0 or any(figures.get(claim) is False for claim in claims)
 
 
+def default_device(name: str | None) -> contextlib.AbstractContextManager:
+    if name is None:
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.device(name)
+
+
 def commit() -> str:
     """What is checked out, and whether files differ from it."""
     command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=, with changes"]
@@ -224,6 +233,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the random cases")
     parser.add_argument("--pairs", type=int, help="how many, of `equivalence`")
     parser.add_argument("--pictures", type=Path, help="folder for pictures of the page, of `people`")
+    parser.add_argument("--device", help="PyTorch's default device, of `operators` and `programs`: cuda")
     parser.add_argument("--profile", action="store_true", default=None, help="where the time goes, of `speed`")
     parser.add_argument("--from", help="the older commit, of `upgrade`; the last release's")
     parser.add_argument("--only", type=parts_of_service, help="parts of `service`, with commas between")
@@ -237,8 +247,11 @@ def main() -> int:
             more[name] = getattr(options, name)
             if options.name != report:
                 parser.error(f"--{name.replace('_', '-')} goes with {report}")
+    if options.device is not None and options.name not in ("operators", "programs"):
+        parser.error("--device goes with operators and programs")
     began_at = commit()  # A report may take hours, in which the checkout moves on.
-    text, figures = REPORTS[options.name](options.small, options.seed, **more)
+    with default_device(options.device):
+        text, figures = REPORTS[options.name](options.small, options.seed, **more)
     passed = figures.pop("passed", True)
     if options.markdown:
         given = (each for each in sys.argv[1:] if each != "--markdown")

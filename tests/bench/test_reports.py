@@ -93,9 +93,12 @@ KEYS = {
 }
 
 
+OPTIONS = {name: ["--device", "cpu"] for name in ("operators", "programs")}
+
+
 def report(name: str) -> tuple[str, dict]:
     environment = {"PLUMBLINE_BUILD": str(ROOT / "build" / "release"), **os.environ}
-    command = [str(ROOT / "tests" / "report"), name, "--small"]
+    command = [str(ROOT / "tests" / "report"), name, "--small", *OPTIONS.get(name, [])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     table, _, last = done.stdout.rstrip("\n").rpartition("\n")

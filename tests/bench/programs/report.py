@@ -113,26 +113,47 @@ def _judged(
         return audit.verdicts(), audit.errors()
 
 
+def _plain(program: Program, seed: int) -> Training:
+    training = program.training(seed)
+    for _ in range(STEPS):
+        training.step()
+    return training
+
+
+def _differ(a: Training, b: Training) -> bool:
+    return any(
+        not torch.equal(x.nan_to_num(), y.nan_to_num())
+        for x, y in zip(a.tensors(), b.tensors(), strict=True)
+        if not x.is_complex()
+    )
+
+
 def _watched(program: Program, seed: int, server: str) -> Outcome:
     counted = program.training(seed)
     with Narrow() as narrow:
         counted.step()
-    plain = program.training(seed)
-    for _ in range(STEPS):
-        plain.step()
+    plain = _plain(program, seed)
     training = program.training(seed)
     name = f"{program.name}-{program.kind}"
     verdicts, errors = _judged(training, name, server, "healthy")
-    changed = any(
-        not torch.equal(a.nan_to_num(), b.nan_to_num())
-        for a, b in zip(plain.tensors(), training.tensors(), strict=True)
-        if not a.is_complex()
-    )
+    # Some kernels of devices add up in another order each time.
+    changed = _differ(plain, training) and not _differ(plain, _plain(program, seed))
     outcome = Outcome(program, verdicts, errors, changed, narrow.count > 0)
     if program.bug and program.kind == "fp32":
         outcome.bug, _ = _judged(program.training(seed, wrong=True), name, server, "wrong", "healthy")
         outcome.twin, _ = _judged(program.training(seed), name, server, "twin", "healthy")
     return outcome
+
+
+def _refused(program: Program, seed: int) -> str:
+    """Why PyTorch does not run the program on a device; empty: it does."""
+    if torch.get_default_device().type == "cpu":
+        return ""
+    try:
+        program.training(seed).step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def _lines(outcome: Outcome) -> list[str]:
@@ -159,7 +180,8 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
     programs = [p for p in PROGRAMS if not small or p.name in SMALL]
     with running() as daemon, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcomes = [_watched(p, seed, daemon.address) for p in programs]
+        refused = {p: why for p in programs if (why := _refused(p, seed))}
+        outcomes = [_watched(p, seed, daemon.address) for p in programs if p not in refused]
         steps_bugs = stepwise.judged(small, seed, daemon.address)
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
     steps = STEPS * len(outcomes)
@@ -168,6 +190,7 @@ def measure(small: bool, seed: int | None) -> tuple[str, dict]:
         return round(100 * count / max(1, steps), 1)
 
     lines = ["what was not answered whole, or not placed, by program"]
+    lines += [f"  {p.name + f' ({p.kind})':40} PyTorch refuses it: {why[:160]}" for p, why in refused.items()]
     lines += [line for outcome in outcomes for line in _lines(outcome)]
     lines += [line for bug in steps_bugs for line in bug.lines()]
     return "\n".join(lines) + f"\n\nprograms drawn from --seed {seed}", {
