@@ -15,7 +15,7 @@ struct EventOperand {
   Format held;   // What the kernel read is this, rounded to the format.
 };
 
-// The elements, or rows of `row` elements, that have an event, those of one event together and in order.
+// All elements, or rows of `row` elements, those of one event together and in order.
 struct EventOrder {
   Array keys;   // Falling. Equal ones are one event, and 0 is none.
   Array order;  // The element or row of each key.

@@ -42,17 +42,20 @@ Array exact_sums_below(const Array& x, const Arithmetic& arithmetic) {
 // n - 1 additions, each rounded to nearest: at most (n-1) u sum|x| in any order, with no higher-order term (Jeannerod
 // and Rump, 2013). Sums of subnormals are exact, unless they are flushed. A running mean, whose error its lowering
 // counts in additions, is not exact even of whole numbers. Where each term is in r parts that are rounded to a narrower
-// format, of unit roundoff w, these add (1 + w)^r - 1, and what is lost below its smallest number.
+// format, of unit roundoff w, these add (1 + w)^r - 1, and what is lost below its smallest number; a part may overflow
+// where sum|x| does.
 Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inputs in, const Array& out) {
   if (exact(arithmetic)) return {};
   const Array& x = in[0];
   const std::int64_t terms = out.count() == 0 ? 0 : std::max(attributes.size, x.count() / out.count());
   double factor = accumulation_error(arithmetic.profile->sum, terms - 1, arithmetic);
   double lost = static_cast<double>(terms) * sum_underflow(arithmetic);
+  double most = kInfinity;
   const bool narrows = narrows_parts(attributes, arithmetic);
   if (narrows) {
     const double parts = std::pow(1 + unit_roundoff(attributes.narrow), attributes.scalar2);
-    factor = (factor + 1) * parts * (1 + 0x1p-20) - 1;
+    factor = (factor + 1) * parts * (1 + 0x1p-20) - 1;  // Above the rounding of the power.
+    most = largest_finite(attributes.narrow) / parts;
     lost =
         parts * (lost + static_cast<double>(terms) * attributes.scalar2 * half_smallest_subnormal(attributes.narrow));
   }
@@ -62,7 +65,10 @@ Bound error_sum(const Attributes& attributes, const Arithmetic& arithmetic, Inpu
   const bool inexact = attributes.scalar != 0 || narrows;
   const Array exact_below = inexact ? Array::scalar(-1) : exact_sums_below(x, arithmetic);
   loop::map(
-      sum, [factor, lost] PLUMBLINE_HOST_DEVICE(double s, double below) { return s <= below ? 0 : factor * s + lost; },
+      sum,
+      [factor, lost, most] PLUMBLINE_HOST_DEVICE(double s, double below) {
+        return s <= below ? 0 : s > most ? kInfinity : factor * s + lost;
+      },
       sum, exact_below);
   return with_storage_rounding(arithmetic, out, {sum.reshape(out.shape())});
 }

@@ -162,7 +162,9 @@ bool decide_range(const JudgeInput& input, Verdict* verdict) {
 // Not finite, as the declared formats have it.
 bool explain_range(const JudgeInput& input, Verdict* verdict) {
   for (const RangeFinding& finding : input.bounds->range) {
-    const Place place = place_of(*input.graph, *finding.first);
+    Place place = place_of(*input.graph, *finding.first);
+    const Format narrow = input.graph->nodes[*finding.first].attributes.narrow;  // Of parts of a sum.
+    if (narrow != Format::kUnknown) place.format = traits(narrow).name;
     if (finding.borderline) {
       decide(verdict, Outcome::kTypeI, Grade::kExplained, Cause::kRange,
              "Tap " + finding.tap + " overflows at " + at(place) + ", so close to the limit of " + place.format +

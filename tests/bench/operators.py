@@ -243,7 +243,12 @@ def judge(pair: Pair, server: str) -> Judged:
 
 
 def _judge_operator(operator: OpInfo, kind: str, count: int, seed: int, server: str, figures: Figures) -> None:
-    for sample in samples(operator, kind, count, seed):
+    try:
+        drawn = samples(operator, kind, count, seed)
+    except RuntimeError as error:
+        figures.skipped[f"no sample can be made: {type(error).__name__}"] += 1
+        return
+    for sample in drawn:
         try:
             if not sample.program()():
                 continue

@@ -182,8 +182,7 @@ def reference_of(operator: OpInfo) -> Callable[..., Any] | None:
 
 
 def samples(operator: OpInfo, kind: str, count: int, seed: int) -> list[Sample]:
-    """Some of an operator's sample inputs on the default device, drawn by the seed; those on which it raises are left
-    out."""
+    """Some of an operator's sample inputs on the default device, drawn by the seed."""
     dtype, device = DTYPES[kind], torch.get_default_device().type
     if dtype not in operator.supported_dtypes(device):
         return []

@@ -49,7 +49,7 @@ KEYS = {
         *("inconclusive", "left_without_reason"),
     ],
     "programs": [
-        *("programs", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
+        *("programs", "refused", "in_16_bits", "steps", "answered_whole_pct", "opaque_pct", "inconclusive_pct"),
         *("false_type_ii", "unjudged", "bugs", "bugs_found", "bugs_located", "twins_whole"),
         "bitwise_changed",
     ],

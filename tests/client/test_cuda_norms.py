@@ -148,6 +148,40 @@ def test_gradients_of_16_bits_are_exchanged_in_them(server: str, dtype: torch.dt
         assert verdict.suspect is not None and verdict.suspect.op == "aten::native_batch_norm_backward.default"
 
 
+@pytest.mark.parametrize(("of_x", "of_gradient"), [("last", "rows"), ("rows", "last"), ("last", "last")])
+def test_gradients_of_channels_last_are_exchanged_in_fp32(server: str, of_x: str, of_gradient: str) -> None:
+    """Unless either lies in rows."""
+    layouts = {"last": torch.channels_last, "rows": torch.contiguous_format}
+
+    def run() -> Taps:
+        torch.manual_seed(4)
+        x = (torch.randn(8, 6, 4, 4) + 1).bfloat16().contiguous(memory_format=layouts[of_x]).requires_grad_()
+        gradient = (1 + torch.rand(8, 6, 4, 4)).bfloat16().contiguous(memory_format=layouts[of_gradient])
+        norm = nn.BatchNorm2d(6)
+        norm(x).backward(gradient)
+        return {"bias": norm.bias.grad}
+
+    verdict = plumbline.compare(run, None, server, capture="outputs", profile="cuda-sm90")
+    expected = "TYPE_II" if of_x == of_gradient == "last" else "TYPE_I"
+    assert verdict.verdict == expected, verdict.explain()
+
+
+def test_parts_in_fp16_may_overflow(server: str) -> None:
+    """Sums that fp32 holds and fp16 does not: nobody is accused of the infinity."""
+
+    def run() -> Taps:
+        torch.manual_seed(4)
+        x = torch.randn(64, 2, 16, 16).half().requires_grad_()
+        norm = nn.BatchNorm2d(2)
+        norm(x).backward((8 + torch.rand(64, 2, 16, 16)).half())
+        return {"bias": norm.bias.grad}
+
+    assert not run()["bias"].isfinite().any()
+    verdict = plumbline.compare(run, None, server, capture="outputs", profile="cuda-sm90")
+    assert (verdict.verdict, verdict.cause) == ("TYPE_I", "PRECISION_POLICY"), verdict.explain()
+    assert "held in fp16" in verdict.sentence
+
+
 def test_evaluation_uses_the_running_moments(server: str) -> None:
     def run(normalise: Normalise) -> Callable[[], Taps]:
         def evaluated() -> Taps:

@@ -326,8 +326,8 @@ std::vector<Look> HazardSearch::looks() {
       addition.parts[static_cast<std::size_t>(index)] = look_at(addition, {ends[1], ends[2]}, ends[0]);
     };
     const auto whole = [&addition = addition, &node, id = id, &values = state_->values] {
-      addition.parts[0] =
-          look_at(addition, {values.value(node.inputs[0]), values.value(node.inputs[1])}, values.value(id));
+      const std::array<Array, 2> terms = {values.value(node.inputs[0]), values.value(node.inputs[1])};
+      addition.parts.assign(1, look_at(addition, terms, values.value(id)));
     };
     looks.push_back({{id}, of_tile, whole, /*operands=*/true, /*sampled=*/true});
   }

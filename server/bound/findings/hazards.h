@@ -2,7 +2,8 @@
 // from the exact replay, beside every node's format; judge/hazards.cc says what they mean.
 //
 // A hazard is only reported where its error is larger than what rounding to nearest in the same format does anyway, so
-// that the few small numbers of any tensor, the tails of any sum and gradients that vanish at an optimum are none.
+// that the few small numbers of any tensor, the tails of any sum and gradients that vanish at an optimum are none. Of
+// long chains some stretches stand for all (tiles.h): what is lost in a few rows of a large tensor alone may go untold.
 #pragma once
 
 #include <cstdint>

@@ -407,8 +407,9 @@ Loose ExactElements::decided(NodeId id) const {
 // A sum of multiples of one power of two is exact in any order while the sum of magnitudes stays below 2^p of them, and
 // none is so small that a device may flush it.
 bool ExactElements::rounds_nowhere(NodeId id, const Array& magnitudes, double grid) const {
-  const Format format = side_.graph.nodes[id].result;
-  if (!is_float(format)) return true;
+  const Node& node = side_.graph.nodes[id];
+  if (!is_float(node.result)) return true;
+  const Format format = node.attributes.narrow != Format::kUnknown ? node.attributes.narrow : node.result;
   const double most = largest(magnitudes);
   return most == 0 || (grid >= smallest_normal(format) && most <= std::ldexp(grid, traits(format).precision));
 }

@@ -32,14 +32,34 @@ bool computed(const Graph& graph, NodeId id) {
 // What lies before some nodes in the rounded replay.
 struct Lane {
   bool straddles = false;       // A value so close to its format's limit that rounding decides.
-  std::optional<NodeId> first;  // The first node that is not finite.
+  std::optional<NodeId> first;  // The first node that is not finite, or else a sum whose parts may not be.
 };
+
+// Whether a kernel that rounds parts of a sum to a narrower format may have lost one beyond that format's limit.
+bool parts_may_overflow(const Graph& graph, const Replay& rounded, NodeId id) {
+  const Node& node = graph.nodes[id];
+  if (node.primitive != Primitive::kSum || node.attributes.narrow == Format::kUnknown) return false;
+  const Array values = rounded.value(node.inputs[0]).on_host();
+  Array magnitudes = Array::uninitialized(values.shape());
+  for (std::int64_t i = 0; i < values.count(); ++i) magnitudes.data()[i] = std::fabs(values.data()[i]);
+  const HostScope scope;
+  const Array sums = traits(Primitive::kSum).evaluate(node.attributes, node.shape, {&magnitudes, 1});
+  const double limit = largest_finite(node.attributes.narrow) * 0.875;
+  for (std::int64_t i = 0; i < sums.count(); ++i)
+    if (sums.data()[i] > limit) return true;
+  return false;
+}
 
 Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<NodeId>& to) {
   Lane lane;
+  std::optional<NodeId> parts;
   const std::vector<bool> before = ancestors(graph, to);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (!before[id] || !computed(graph, id) || !rounded.has(id)) continue;
+    if (parts_may_overflow(graph, rounded, id)) {
+      lane.straddles = true;
+      parts = id;
+    }
     const Array values = rounded.value(id).on_host();
     // Rounding in what came before moves a value near the limit across it: an eighth of a binade is far beyond what a
     // first-order envelope that is not vacuous allows.
@@ -52,6 +72,7 @@ Lane examine_way(const Graph& graph, const Replay& rounded, const std::vector<No
       if (!std::isfinite(x) && graph.origins[graph.nodes[id].origin].fused) lane.straddles = true;
     }
   }
+  if (!lane.first) lane.first = parts;
   return lane;
 }
 

@@ -86,8 +86,10 @@ Format tap_format(const GraphTap& tap) { return tap.terms.front().format; }
 
 // What was observed is looked at as it came: of formats narrower than fp64 a sum is finite where its terms are.
 bool observed_finite(const GraphTap& tap) {
-  const auto wide = [](const GraphTap::Term& term) { return term.format == Format::kFloat64; };
-  if (tap.terms.size() > 1 && std::ranges::any_of(tap.terms, wide)) return all_finite(observed_value(tap));
+  const auto may_overflow = [&](const GraphTap::Term& term) {
+    return term.format == Format::kFloat64 && (tap.terms.size() > 1 || term.weight != 1);
+  };
+  if (std::ranges::any_of(tap.terms, may_overflow)) return all_finite(observed_value(tap));
   return std::ranges::all_of(tap.terms, [&](const GraphTap::Term& term) {
     return term.observed != nullptr && finite(term.format, term.observed->data(), count(tap.shape));
   });

@@ -220,7 +220,6 @@ class Shown {
   }
 
   void show(std::int64_t index) const {
-    if (looks_.empty()) return;
     const Tile tile = tiles_->tile(index);
     std::span<const Array> rest = tile.ends;
     for (std::size_t m = 0; m < looks_.size(); ++m) {
@@ -248,27 +247,26 @@ void look(const Graph& graph, const Replay& replay, const std::vector<Look>& loo
       looks[group.members.front()].whole();
       continue;
     }
-    std::vector<const Look*> all, always;
-    std::vector<NodeId> asked;
+    std::vector<const Look*> all, unsampled;
+    std::vector<NodeId> asked;  // By those that are not sampled.
     for (std::size_t member : group.members) {
       all.push_back(&looks[member]);
       if (looks[member].sampled) continue;
-      always.push_back(&looks[member]);
+      unsampled.push_back(&looks[member]);
       std::ranges::copy(looks[member].ends, std::back_inserter(asked));
     }
-    const Shown every(graph, replay, *group.chain, all, group.chain->ends);
+    const Shown to_all(graph, replay, *group.chain, all, group.chain->ends);
     const std::int64_t tiles = count_tiles(*group.chain);
-    const bool some = tiles > kSampledTiles && always.size() < all.size();
-    std::optional<Shown> rest;
-    if (some && !always.empty()) {
+    std::optional<Shown> to_unsampled;
+    if (!unsampled.empty() && unsampled.size() < all.size()) {
       const TiledChain chain = *chain_before(graph, asked, stop);
-      rest.emplace(graph, replay, chain, always, chain.ends);
+      to_unsampled.emplace(graph, replay, chain, unsampled, chain.ends);
     }
     for_each_index(tiles, [&](std::int64_t index) {
-      if (!some || sampled(index, tiles))
-        every.show(index);
-      else if (rest)
-        rest->show(index);
+      if (unsampled.size() == all.size() || sampled(index, tiles))
+        to_all.show(index);
+      else if (to_unsampled)
+        to_unsampled->show(index);
     });
   }
 }

@@ -47,8 +47,8 @@ MemoryOrder memory_order(Call& call, std::initializer_list<std::string_view> nam
 Expr sum_of_gradients(Call& call, const Expr& x, Expr terms, bool products) {
   constexpr int kExchanges = 9;
   const auto dims = batch_dims(x);
-  const auto [rows, channels_last] = memory_order(call, {"input"});
-  const bool side_by_side = x.rank() == 2 ? rows : channels_last && !rows;
+  const auto [rows, channels_last] = memory_order(call, {"input", "grad_out"});
+  const bool side_by_side = channels_last || (rows && x.count() == x.size(0) * x.size(1));
   const bool narrow = compute_format(x.format()) != x.format() && !call.base().starts_with("cudnn");
   if (side_by_side || !narrow) return sum(terms, dims);
   return narrowed_sum(terms, dims, x.format(), kExchanges + (products ? 1 : 0));

@@ -175,7 +175,7 @@ def learned_grids(cast: Cast, wrong: bool) -> Training:
 
 @program(bf16=False)
 def scaled_halves(cast: Cast) -> Training:
-    """fp16 on the CPU with a scaler that grows, and gradients clipped after they were unscaled."""
+    """fp16 with a scaler that grows, and gradients clipped after they were unscaled."""
     model, _ = regression()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     scaler = torch.amp.GradScaler(torch.get_default_device().type, init_scale=1024.0, growth_interval=2)

@@ -123,6 +123,21 @@ TEST_F(Hazards, OfLargeWeightsSomeTilesStandForAll) {
   EXPECT_NEAR(findings[0].share, 0.5 * 61 / 62, 1.0 / 16);
 }
 
+// What lies in no chain is looked at as a whole, and counts for no more than it is.
+TEST_F(Hazards, LargeWeightsOutsideOfChainsCountOnce) {
+  constexpr std::int64_t kRows = 1024, kColumns = 1024;
+  const NodeId w = builder_.leaf({kRows, kColumns}, std::vector<double>(kRows * kColumns, 1), Format::kBFloat16,
+                                 "param:wide", LeafRole::kParameter);
+  const NodeId column = builder_.leaf({kRows, 1}, std::vector<double>(kRows, 1e-3));
+  const NodeId lost = op(Primitive::kSub, {w, column}, {kRows, kColumns}, Format::kBFloat16, Phase::kOptimizer);
+  builder_.tap("lost", TapKind::kValue, lost, std::vector<double>(kRows * kColumns));
+  constexpr std::int64_t kMoving = std::int64_t{1} << 14;
+  const NodeId steps = builder_.leaf({kMoving}, std::vector<double>(kMoving, 1));
+  const NodeId moved = op(Primitive::kSub, {weight(std::vector<double>(kMoving, 1), Format::kBFloat16), steps},
+                          {kMoving}, Format::kBFloat16, Phase::kOptimizer);
+  EXPECT_TRUE(found(moved).empty()) << "1049 of 17433 are lost";
+}
+
 class RunningSum : public Hazards {
  protected:
   // Adds `terms` ones to a start value, in a loop.

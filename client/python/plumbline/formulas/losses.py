@@ -149,11 +149,15 @@ def _ctc(scores: Tensor, targets: Tensor, inputs: list[int], lengths: list[int],
     for n, length in enumerate(lengths):
         mine = targets[n, :length] if targets.dim() == 2 else targets[begin : begin + length]
         begin += length
-        rows.append(torch.cat([mine, torch.full((longest - length,), blank, dtype=targets.dtype)]))
+        rows.append(
+            torch.cat([mine, torch.full((longest - length,), blank, dtype=targets.dtype, device=targets.device)])
+        )
     words = torch.stack(rows)
     blanks = torch.full_like(words, blank)
     # A blank before, between and after the words.
-    states = torch.cat([torch.stack([blanks, words], 2).flatten(1), torch.full((len(lengths), 1), blank)], 1)
+    states = torch.cat(
+        [torch.stack([blanks, words], 2).flatten(1), torch.full((len(lengths), 1), blank, device=targets.device)], 1
+    )
     skips = states[:, 2:] != states[:, :-2]
 
     def shifted(alpha: Tensor, by: int) -> Tensor:
