@@ -70,23 +70,23 @@ struct Decode {
   }
 };
 
-struct LookForOthers {
+struct FindNonFinite {
   const unsigned char* bytes;
   std::int64_t count;
-  std::atomic<bool>* others;
+  std::atomic<bool>* found;
 
   template <class Code>
   void operator()(Code) const {
     using Stored = typename Code::Stored;
-    cpu::parallel_for(count, 65536, [in = bytes, found = others](std::int64_t begin, std::int64_t end) {
-      unsigned other = 0;
+    cpu::parallel_for(count, 65536, [in = bytes, to = found](std::int64_t begin, std::int64_t end) {
+      unsigned here = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         Stored value;
         std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(Stored)), sizeof(Stored));
         const double x = Code::value(value);
-        other |= x - x == 0 ? 0U : 1U;
+        here |= x - x == 0 ? 0U : 1U;
       }
-      if (other != 0) *found = true;
+      if (here != 0) *to = true;
     });
   }
 };
@@ -175,8 +175,8 @@ void decode(Format format, const void* bytes, std::int64_t count, double* out) {
 }
 
 bool finite(Format format, const void* bytes, std::int64_t count) {
-  std::atomic<bool> others = false;
-  return code::visit(format, LookForOthers{static_cast<const unsigned char*>(bytes), count, &others}) && !others;
+  std::atomic<bool> found = false;
+  return code::visit(format, FindNonFinite{static_cast<const unsigned char*>(bytes), count, &found}) && !found;
 }
 
 void encode(Format format, const double* values, std::int64_t count, void* out) {

@@ -67,7 +67,8 @@ enum class Primitive : std::uint8_t {
   kSelect,  // (condition, a, b)         a where condition != 0, otherwise b
   // Reductions over attributes.dims, which stay as size 1.
   kSum,  // scalar != 0: kept as a running mean, whose parts are no sums of the elements; size: so many additions;
-         // narrow: where the profile has narrow_numbers, terms and parts of the sum are rounded to it, scalar2 times
+         // narrow: where the profile has narrow_numbers, terms and parts of the sum are rounded to it, each term in at
+         // most scalar2 of these
   kAmax,
   kAmin,
   kArgmax,         // over one dim; first of equals

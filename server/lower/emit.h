@@ -178,8 +178,8 @@ Expr sum(Expr x, const std::vector<std::int64_t>& dims);
 // The mean over n elements of a kernel that keeps it while it goes on: m += (x - m) / k. Even of whole numbers it is
 // not exact. (ATen: native/cpu/moments_utils.h, native/SharedReduceOps.h)
 Expr running_mean(Expr x, const std::vector<std::int64_t>& dims, double n);
-// sum(x, dims); where the profile has narrow_numbers, of a kernel that rounds terms and parts of their sum to `narrow`:
-// what a term is in, `times` at most.
+// sum(x, dims); where the profile has narrow_numbers, of a kernel that rounds terms and parts of their sum to `narrow`,
+// each term in at most `times` of these.
 Expr narrowed_sum(Expr x, const std::vector<std::int64_t>& dims, Format narrow, int times);
 Expr amax(Expr x, const std::vector<std::int64_t>& dims);
 std::vector<std::int64_t> all_dims(const Expr& x);

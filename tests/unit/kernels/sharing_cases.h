@@ -42,6 +42,12 @@ inline std::vector<Sharing> sharings(std::uint64_t seed) {
       std::copy_n(rows.data() + r % distinct * 30, 30, rows.data() + r * 30);
     result.push_back({{{rows, Format::kFloat32}}, rows, a.reshape(rows.shape()), 30});
   }
+  // Events that end where tiles do, and take one, two or all.
+  for (const std::int64_t length : {256, 512, 1024}) {
+    Array x = Array::uninitialized({1024});
+    for (std::int64_t i = 0; i < x.count(); ++i) x.data()[i] = static_cast<double>(i / length);
+    result.push_back({{{x, Format::kFloat32}}, drawn({1024}, 1024), drawn({1024}, 1024)});
+  }
   return result;
 }
 
