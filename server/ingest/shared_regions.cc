@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "kernels/cpu/parallel.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -28,18 +30,31 @@ class Memfd final : public Region {
   Memfd(int descriptor, std::uint64_t size) : Region(size), descriptor_(descriptor) {}
   ~Memfd() override { close(descriptor_); }
 
-  std::size_t piece_bytes() const override { return 256u << 10; }  // Stays in the cache.
+  std::size_t piece_bytes() const override { return 1u << 20; }  // Stays in the cache.
+  // In parallel, as looking up pages takes longer than their bytes do.
   std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
-    ssize_t got = 0;
-    do {
-      got = pread(descriptor_, to, bytes, static_cast<off_t>(offset));
-    } while (got < 0 && errno == EINTR);
-    if (got > 0) return static_cast<std::size_t>(got);
+    std::mutex mutex;
+    auto until = static_cast<std::int64_t>(bytes);  // Everything before it was read.
+    cpu::parallel_for(until, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      while (begin < end) {
+        const ssize_t got = pread(descriptor_, static_cast<char*>(to) + begin, static_cast<std::size_t>(end - begin),
+                                  static_cast<off_t>(offset) + begin);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+          const std::lock_guard lock(mutex);
+          until = std::min(until, begin);
+          return;
+        }
+        begin += got;
+      }
+    });
+    if (until > 0) return static_cast<std::size_t>(until);
     *failure = "the region has shrunk";
     return 0;
   }
 
  private:
+  static constexpr std::int64_t kGrain = 128 << 10;
   const int descriptor_;
 };
 

@@ -230,6 +230,21 @@ TEST_F(SharedStep, OfARegionThatShrankFails) {
   EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.length");
 }
 
+// Parts of a large one are read at a time.
+TEST_F(SharedStep, OfALargeRegionThatShrankIsReadToItsEnd) {
+  std::string content(3 << 20, 0);
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i >> 10 ^ i);
+  const Memory large(content);
+  ASSERT_TRUE(regions_.add(large.region()).ok());
+  const std::uint64_t left = (1 << 20) + 300'001;
+  ASSERT_EQ(ftruncate(large.fd(), static_cast<off_t>(left)), 0);
+  RegionReader reader = regions_.reader(in_region(1, 0, content.size(), 0, content.size()).data());
+  std::vector<std::uint8_t> read;
+  while (reader.append(content.size() - read.size(), &read) > 0) {
+  }
+  EXPECT_EQ(std::string(read.begin(), read.end()), content.substr(0, left));
+}
+
 TEST_F(SharedStep, OfADroppedRegionFailsAndWhatWasTakenStays) {
   const Memory memory("12345678");
   ASSERT_TRUE(regions_.add(memory.region()).ok());
