@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/patches.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/primitive/product_above.h"
@@ -235,6 +236,26 @@ struct Swallowed {
   std::int64_t step_a, step_b, k;
   double u;
 
+  // All terms side by side, from where they lie far apart in memory; what is left is to read them from there.
+  Array gather(const Array& all_a, const Array& all_b, const Array& alpha) {
+    Array terms = Array::uninitialized({kSamples, k});
+    double* const to_all = terms.data();
+    cpu::parallel_for(kSamples, 2, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t s = begin; s < end; ++s) {
+        const double *const pa = all_a.data() + a[s], *const pb = all_b.data() + b[s], factor = *alpha.data();
+        double* const to = to_all + s * k;
+        for (std::int64_t l = 0; l < k; ++l) to[l] = factor * pa[l * step_a] * pb[l * step_b];
+      }
+    });
+    for (int s = 0; s < kSamples; ++s) {
+      a[s] = s * k;
+      b[s] = 0;
+    }
+    step_a = 1;
+    step_b = 0;
+    return terms;
+  }
+
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t s, double* out, const double* all_a, const double* all_b,
                                 const double* all_c, const double* alpha) const {
     const double *const pa = all_a + a[s], *const pb = all_b + b[s];
@@ -293,7 +314,12 @@ Later<double> swallowed_share(Inputs in, const Array& out, double u) {
       rest /= lead[d];
     }
   }
-  loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b, c, alpha_of(in));
+  if (current_device() == nullptr) {
+    const Array terms = row.gather(wide_a, wide_b, alpha_of(in)), one = Array::scalar(1);
+    loop::for_each_row(kSamples, k, of_samples, row, terms, one, c, one);
+  } else {
+    loop::for_each_row(kSamples, k, of_samples, row, wide_a, wide_b, c, alpha_of(in));
+  }
   return later(of_samples, [](const double* share) {
     double shares = 0, shares_squared = 0;
     for (int s = 0; s < kSamples; ++s) {
