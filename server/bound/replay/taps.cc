@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "kernels/checks.h"
+#include "kernels/device.h"
 #include "kernels/sums.h"
+#include "server/bound/replay/finite_ranges.h"
 
 namespace plumbline {
 namespace {
@@ -112,12 +114,22 @@ Array common_infinities(const Array& observed, const Array& exact) {
 
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite) {
   finite->assign(graph.taps.size(), {});
+  FiniteRanges ranges(graph, replay);
+  const auto told = [&](const GraphTap& tap) {  // Without any value of it.
+    double most = 0;
+    for (const GraphTap::Term& term : tap.terms) {
+      const auto range = current_device() == nullptr ? ranges.of(term.node) : std::nullopt;
+      most += range ? std::fabs(term.weight) * std::max(std::fabs(range->low), std::fabs(range->high)) : HUGE_VAL;
+    }
+    return most < HUGE_VAL;
+  };
   std::vector<Look> looks;
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     FiniteTap& found = (*finite)[i];
     found.observed = observed_finite(tap);
     found.exact_parts.assign(count_parts(count(tap.shape)), true);
+    if (told(tap)) continue;
     const auto of_tile = [&tap, &found](std::int64_t index, const Tile&, std::span<const Array> ends) {
       found.exact_parts[static_cast<std::size_t>(index)] =
           finite_all_over(sum_of_terms(tap, {ends.begin(), ends.end()}));

@@ -35,7 +35,8 @@ struct FiniteTap {
     return std::ranges::all_of(exact_parts, [](const Later<bool>& part) { return part.get(); });
   }
 };
-// What finds that out, by tap; as long as it looks, all must stay where they are.
+// What finds that out, by tap, where ranges do not tell it (finite_ranges.h); as long as it looks, all must stay where
+// they are.
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b);
