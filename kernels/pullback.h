@@ -25,6 +25,7 @@ struct Pullback {
     primitive::ElementRounding target, own;  // none(): it does not round, or is not asked for.
     // The operands, by their number, that tell its rounding events apart, as the step reads them. For draws.
     std::vector<std::pair<int, RoundTo>> told_by = {};
+    bool exact_at_zero = false;  // Where its operand is 0 nothing is rounded. For draws.
   };
   // Values for a chain whose elements have this shape, to which they are broadcast: as one element, or as all of them
   // in two dimensions at most, of any strides.

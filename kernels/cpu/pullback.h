@@ -151,28 +151,18 @@ inline void charge_moments(const primitive::ElementRounding& rounding, bool by_c
   charge->noise.drift += drift_of(rounding, block, g);
 }
 
-// `weights`: where |g| (slope |t| + offset) is written; null: nowhere.
-inline primitive::Moments moments_of(const ChainBlock& block, const double* g,
-                                     const primitive::ElementRounding& rounding, double* weights) {
+inline primitive::Moments moments_of(const ChainBlock& block, const double* g) {
   const double* const t = block.value;
-  const double slope = rounding.error.slope, offset = rounding.error.offset;
   double of_g = 0, gt = 0, gg = 0, ggt = 0, ggtt = 0;
-  const auto sum = [&](auto&& with) {
 #pragma omp simd reduction(+ : of_g, gt, gg, ggt, ggtt)
-    for (std::int64_t i = 0; i < block.count; ++i) {
-      const double size = std::fabs(g[i]), product = size * std::fabs(t[i]);
-      of_g += size;
-      gt += product;
-      gg += size * size;
-      ggt += size * product;
-      ggtt += product * product;
-      with(i, size, product);
-    }
-  };
-  if (weights != nullptr)
-    sum([=](std::int64_t i, double size, double product) { weights[i] = slope * product + offset * size; });
-  else
-    sum([](std::int64_t, double, double) {});
+  for (std::int64_t i = 0; i < block.count; ++i) {
+    const double size = std::fabs(g[i]), product = size * std::fabs(t[i]);
+    of_g += size;
+    gt += product;
+    gg += size * size;
+    ggt += size * product;
+    ggtt += product * product;
+  }
   return {of_g, gt, gg, ggt, ggtt};
 }
 
@@ -189,6 +179,14 @@ struct Drawing {
         most(static_cast<std::size_t>(count / 4)),
         drawn(drawn) {}
 
+  // Passes a block of at most this weight, if nothing of it is drawn.
+  bool pass(double weight) {
+    const double after = passed + weight;
+    if (!(next > after)) return false;
+    passed = after;
+    return true;
+  }
+
   void draw(std::uint64_t event) {
     drawn->too_many = drawn->too_many || drawn->events.size() >= most;
     drawn->events.push_back(event);
@@ -196,9 +194,9 @@ struct Drawing {
   }
 };
 
-// The event of an element; 0: none, as its result is 0 (EventKeys).
+// The event of an element; 0: none (EventKeys).
 inline std::uint64_t event_of(const Pullback::Step& step, const ChainBlock& block, std::int64_t i) {
-  if (block.value[i] == 0) return 0;
+  if (block.value[i] == 0 || (step.exact_at_zero && block.x[0][i] == 0)) return 0;
   std::uint64_t event = key::kStart;
   for (const auto& [operand, held] : step.told_by) event = key::mixed(event) ^ key::bits_of(held(block.x[operand][i]));
   return key::mixed(event) | 1;
@@ -361,10 +359,9 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const Pullback::Step& rounded = pullback.steps[s];
         const bool of_target = functional.of_target && !rounded.target.none(), of_own = !rounded.own.none();
         const bool drawn = !drawings[p].empty() && drawings[p][s].every > 0;
-        const bool weighed = drawn && rounded.target.linear();
         primitive::Moments moments;
         if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear()))
-          moments = internal::moments_of(at[s], g, rounded.target, weighed ? weights : nullptr);
+          moments = internal::moments_of(at[s], g);
         const auto charge = [&](const primitive::ElementRounding& rounding, bool by_chance, Errors& found,
                                 Charge* into) {
           if (rounding.linear() && moments.finite())
@@ -372,11 +369,11 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
           else
             internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
         };
+        const double before = charges.target.whole;
         if (of_target) charge(rounded.target, true, target_errors[s], &charges.target);
         if (of_own) charge(rounded.own, functional.own_by_chance, own_errors[s], &charges.own);
-        if (drawn) {
-          if (!weighed || !moments.finite())
-            internal::weigh_block(at[s], g, errors_of(s, rounded.target, target_errors[s]), weights);
+        if (drawn && !drawings[p][s].pass(charges.target.whole - before)) {
+          internal::weigh_block(at[s], g, errors_of(s, rounded.target, target_errors[s]), weights);
           internal::draw_block(rounded, at[s], weights, &drawings[p][s]);
         }
         for (int k = 0; k < steps[s].arity; ++k) {

@@ -6,6 +6,7 @@
 
 #include "kernels/device.h"
 #include "kernels/sums.h"
+#include "server/bound/envelope/distinct.h"
 
 namespace plumbline {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // Where sharing is not looked for element by element, it may add so much to a node's squares, or to its part of all
 // nodes' squares, whichever is more: what draws of 8 sqrt(n) elements leave open where they find no pair. At nodes that
 // hardly matter, fewer say enough.
-constexpr double kDrawsMin = 0.5, kDrawsMax = 8;
+constexpr double kDrawsMin = 0.125, kDrawsMax = 8;
 constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
 // Sharing may enlarge squares so far; where draws say more, all elements are looked at.
 constexpr double kSharingMax = 3;
@@ -138,14 +139,29 @@ std::vector<SharedRoundings::Merged> SharedRoundings::charge_merged(const std::v
   return charged;
 }
 
+bool SharedRoundings::distinct() {
+  if (distinct_) return *distinct_;
+  const Node& node = graph_.nodes[id_];
+  distinct_ = false;
+  if (node.primitive != Primitive::kMatmul) return false;
+  const std::vector<Array>& inputs = operands().inputs;
+  const bool patches = inputs[1].shape().size() > node.shape.size();
+  constexpr std::int64_t kCheaper = 2;  // To read an operand takes at most half of what draws take an element.
+  if (!patches && inputs[0].count() + inputs[1].count() <= kCheaper * count(node.shape))
+    distinct_ = distinct_operands(inputs, node.shape);
+  return *distinct_;
+}
+
 std::optional<Array> SharedRoundings::merged(Charged* one) {
   const Functional& functional = one->functional;
   Noise &of_target = one->charges->target.noise, &of_own = one->charges->own.noise;
   const std::optional<Squares> squares =
       settle(functional.squares, graph_.nodes.size(), asks_target(functional), asks_own(functional), one->charges);
   if (!squares) return std::nullopt;
+  if (distinct()) return std::nullopt;
   if (!keys_) keys_.emplace(graph_, id_, operands().inputs, operands().value);
-  if (keys_->drawable()) {
+  const double few = squares->draws();
+  if (keys_->drawable(few)) {
     if (!errors_) {
       const Bound& error = target_.arithmetic != nullptr ? target_.error : own_.error;
       errors_ = error.values.expand(graph_.nodes[id_].shape).materialize();
@@ -154,10 +170,10 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
     const auto drawn = [&](double draws) {
       return sharing_drawn(*keys_, *one->weights, functional.cotangent, errors_, draws);
     };
-    const double few = squares->draws();
     double factor = drawn(few);
-    if (few < kDrawsMax && (factor - 1) * squares->own > squares->open) factor = drawn(kDrawsMax);
-    if (factor <= kSharingMax || (factor - 1) * squares->own <= squares->open) {
+    const auto little = [&] { return (factor - 1) * squares->own <= squares->open; };
+    if (few < kDrawsMax && !little() && keys_->drawable(kDrawsMax)) factor = drawn(kDrawsMax);
+    if (factor <= kSharingMax || little()) {
       of_target.squares *= factor;
       of_own.squares *= factor;
       return std::nullopt;

@@ -62,6 +62,7 @@ class SharedRoundings {
   const Operands& operands();
   bool asks_target(const Functional& functional) const { return functional.target && target_.arithmetic != nullptr; }
   bool asks_own(const Functional& functional) const { return functional.own_by_chance && own_.arithmetic != nullptr; }
+  bool distinct();
   // The functional's cotangent, summed over elements that share an event, where these are not charged otherwise.
   std::optional<Array> merged(Charged* one);
   // What those who ask for a side are charged there with these cotangents.
@@ -73,6 +74,7 @@ class SharedRoundings {
   const std::function<Operands()> find_operands_;
   Array errors_;  // For draws: row-major.
   std::optional<Operands> operands_;
+  std::optional<bool> distinct_;  // Whether it is known without draws that no elements share an event.
   std::optional<EventKeys> keys_;
   std::optional<SharedEvents> events_;
 };

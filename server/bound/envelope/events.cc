@@ -43,6 +43,11 @@ class KeyCounts {
 
 }  // namespace
 
+bool exact_at_zero(const Graph& graph, NodeId id) {
+  const Node& node = graph.nodes[id];
+  return node.primitive == Primitive::kExp && node.attributes.scalar == 0 && !graph.origins[node.origin].defined;
+}
+
 EventKeys::Operand::Operand(const Array& values, Format held)
     : array(values), format(held), held(held), contiguous(values.contiguous()) {
   // Dimensions that one stride walks through are one.
@@ -68,6 +73,7 @@ EventKeys::EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& in
   const Node& node = graph.nodes[id];
   by_operands_ = is_elementwise(node.primitive) || by_rows(node.primitive);
   if (!by_operands_) return;
+  exact_at_zero_ = exact_at_zero(graph, id);
   for (std::size_t i = 0; i < inputs.size(); ++i)  // One number for all tells nothing apart.
     if (inputs[i].count() > 1 || count_ == 1)
       operands_.emplace_back(inputs[i].expand(node.shape), graph.nodes[node.inputs[i]].result);
@@ -97,6 +103,7 @@ std::uint64_t EventKeys::at(std::int64_t i) const {
   }
   if (value_.data()[i] == 0) return 0;
   if (!by_operands_) return mixed(coarse_bits(value_.data()[i])) | 1;
+  if (exact_at_zero_ && operands_[0].at(i) == 0) return 0;
   for (const Operand& operand : operands_) key = mixed(key) ^ bits_of(operand.held(operand.at(i)));
   return mixed(key) | 1;
 }

@@ -14,6 +14,10 @@
 
 namespace plumbline {
 
+// Whether the node's result is not rounded where its operand is 0: exp(0) is 1 in every library (C17, F.10.3.1) and on
+// every device (PTX, ex2), though maybe not in a user's kernel or in the middle of another function.
+bool exact_at_zero(const Graph& graph, NodeId id);
+
 // What tells a node's events apart: elements with equal operands, each as the node's format holds it (elementwise
 // primitives), rows with equal operands (softmax and its logarithm), or elements with equal results (all others: equal
 // rows give equal results).
@@ -21,12 +25,16 @@ class EventKeys {
  public:
   EventKeys(const Graph& graph, NodeId id, const std::vector<Array>& inputs, const Array& value);
 
-  std::int64_t count() const { return count_; }                    // The number of elements or rows.
-  std::int64_t row() const { return row_; }                        // Length of a row; 1: elements.
-  bool drawable() const { return row_ == 1 && count_ > 1 << 14; }  // Fewer, or rows, are looked at one by one.
-  std::uint64_t at(std::int64_t i) const;                          // 0: no event (a result of 0).
-  void materialize();                                              // Broadcast operands: pays where most keys are read.
-  EventOrder order() const;                                        // It sorts where the arrays are.
+  std::int64_t count() const { return count_; }  // The number of elements or rows.
+  std::int64_t row() const { return row_; }      // Length of a row; 1: elements.
+  // Whether a draw of d sqrt(n) elements costs less than to look at all n one by one, as at rows, and says something.
+  bool drawable(double d) const {
+    const auto n = static_cast<double>(count_);
+    return row_ == 1 && n > 256 * d * d && n * d * d >= 64;
+  }
+  std::uint64_t at(std::int64_t i) const;  // 0: no event (a result of 0, or one that is exact).
+  void materialize();                      // Broadcast operands: pays where most keys are read.
+  EventOrder order() const;                // It sorts where the arrays are.
 
  private:
   struct Operand {
@@ -42,7 +50,7 @@ class EventKeys {
 
   Array value_;
   std::vector<Operand> operands_;
-  bool by_operands_ = false;
+  bool by_operands_ = false, exact_at_zero_ = false;
   std::int64_t count_ = 0, row_ = 1;
 };
 

@@ -83,6 +83,7 @@ ChainPullback::ChainPullback(const Graph& graph, const Replay& replay, const Nod
       return primitive::rounding_of(node.primitive, node.attributes, *arithmetic);
     };
     pullback_.steps.push_back({rounding(target[s] ? &*target[s] : nullptr), rounding(own)});
+    pullback_.steps[s].exact_at_zero = exact_at_zero(graph, chain[s]);
     for (std::size_t k = 0; k < node.inputs.size(); ++k)  // One number for all tells nothing apart.
       if (count(graph.nodes[node.inputs[k]].shape) > 1)
         pullback_.steps[s].told_by.emplace_back(static_cast<int>(k), RoundTo(graph.nodes[node.inputs[k]].result));

@@ -307,6 +307,44 @@ TEST(SharedEvents, MergesRowsOfASoftmaxAndElementsOfOthers) {
   EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 2U);
 }
 
+// exp(0) is 1, and nothing is rounded; but not in the middle of another function.
+TEST(SharedEvents, WhatIsNotRoundedIsNone) {
+  GraphBuilder b;
+  Attributes fused;
+  fused.scalar = 1;
+  const NodeId x = b.leaf({6}, {0, 0, 1, 1, 2, -0.0});
+  const NodeId e = b.op(Primitive::kExp, {x}, {6}), within = b.op(Primitive::kExp, {x}, {6}, Format::kFloat32, fused);
+  b.tap("loss", TapKind::kLoss, b.sum_all(b.op(Primitive::kMul, {e, within}, {6})), {0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  EXPECT_EQ(shared_events({b.graph, e, {exact.value(x)}, exact.value(e)}).count, 1U);
+  EXPECT_EQ(shared_events({b.graph, within, {exact.value(x)}, exact.value(within)}).count, 2U);
+}
+
+// The same where a pass draws: half of all weight is on exponentials of 0.
+TEST(Statistical, WhatIsNotRoundedIsNoSharedEvent) {
+  std::mt19937 rng(7);
+  const std::int64_t n = 100003;
+  std::vector<double> values = normal(rng, n);
+  for (std::int64_t i = 0; i < n; i += 2) values[i] = 0;
+  for (const double inside : {0.0, 1.0}) {
+    GraphBuilder b;
+    Attributes attributes;
+    attributes.scalar = inside;
+    const NodeId x = b.leaf({n}, values), a = b.leaf({n}, std::vector<double>(n, 1.0));
+    const NodeId y = b.op(Primitive::kExp, {x}, {n}, Format::kFloat32, attributes);
+    const NodeId product = b.op(Primitive::kMul, {y, a}, {n}, Format::kFloat64);
+    b.tap("loss", TapKind::kLoss, b.sum_all(product, Format::kFloat64), {0});
+    double squares = 0;  // Of events that are all apart.
+    for (double v : values) squares += std::pow(0x1p-24 * std::exp(v), 2);
+    const double charged = envelope_of(b, ieee()).noise.squares;
+    EXPECT_GE(charged, squares);
+    if (inside == 0)
+      EXPECT_LE(charged, 4 * squares);
+    else
+      EXPECT_GE(charged, 1000 * squares);
+  }
+}
+
 // Where mathematics alone asks, our replay's roundings are charged whole: no less than what both models say of them.
 TEST(AdjointEnvelopes, OfMathematicsAloneAreWhole) {
   GraphBuilder b;
