@@ -145,10 +145,23 @@ Enclosure Enclosures::take(NodeId id) {
   return result;
 }
 
-void Enclosures::use(NodeId id) {
-  if (--uses_[id] > 0) return;
+void Enclosures::leave(NodeId id) {
+  std::vector<NodeId> open{id};
+  while (!open.empty()) {
+    const NodeId next = open.back();
+    open.pop_back();
+    if (!use(next) || known_[next]) continue;
+    known_[next] = true;
+    for (NodeId input : graph_.nodes[next].inputs)
+      if (!anchored(input)) open.push_back(input);
+  }
+}
+
+bool Enclosures::use(NodeId id) {
+  if (--uses_[id] > 0) return false;
   enclosures_[id].radius = Bound();
   replay_.forget_computed(id);
+  return true;
 }
 
 // Whether its radius is looked at before consumers use it: what elementwise nodes and movement make of one that

@@ -53,6 +53,8 @@ class Enclosures {
   Enclosures(const Graph& graph, const Replay& replay, const std::vector<NodeId>& wanted, const Profile* profile,
              const Overrides& anchors, const std::map<NodeId, Array>* freedoms = nullptr);
   Enclosure take(NodeId id);
+  // In place of `take`: gives up the entry, and what lies before it alone.
+  void leave(NodeId id);
   // What consumers read of the node is known without a radius, whatever lies before it: content of a leaf or an
   // anchor, or moved from there.
   bool exactly_seen(NodeId id) const;
@@ -61,7 +63,7 @@ class Enclosures {
   friend class EnclosedChain;
 
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
-  void use(NodeId id);
+  bool use(NodeId id);  // Whether it was the last time.
   Enclosure compute(NodeId id);
   Bound freedom(NodeId id) const;
   bool looked_at(NodeId id) const;

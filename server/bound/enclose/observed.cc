@@ -5,7 +5,9 @@
 #include <iterator>
 
 #include "kernels/checks.h"
+#include "kernels/device.h"
 #include "kernels/projection.h"
+#include "server/bound/enclose/legal_product.h"
 #include "server/bound/replay/arithmetic.h"
 
 namespace plumbline {
@@ -25,6 +27,8 @@ class Elements {
         slack_(graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20),
         range_(promised_range(graph.nodes[id], profile)),
         observed_(observed) {}
+
+  double slack() const { return slack_; }
 
   double count_illegal(const Array& seen, const Array& exact, const Bound& radius) const {
     return count_outside(seen, exact, radius, slack_, range_.low, range_.high);
@@ -147,9 +151,24 @@ void ObservedNodes::leave_unjudged(NodeId id, Bounds* bounds) const {
   if (graph_.origins[graph_.nodes[id].origin].defined) bounds->unjudged.push_back(id);
 }
 
+bool ObservedNodes::legal_product(NodeId id, const Array& exact, const Replay& anchored) const {
+  const Node& node = graph_.nodes[id];
+  if (node.primitive != Primitive::kMatmul || graph_.origins[node.origin].defined || current_device() != nullptr)
+    return false;
+  const std::vector<Array> in = anchored.operands(id);
+  if (in[1].shape().size() > node.shape.size()) return false;  // Patches.
+  const Elements elements(graph_, id, {}, *input_.profile);
+  return plumbline::legal_product(node, arithmetic_of(graph_, node, *input_.profile), in, exact, anchors_.at(id),
+                                  elements.slack());
+}
+
 IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures,
                                         Bounds* bounds) const {
   const Array exact = anchored.computed(id);  // Before its enclosure is taken, which may give it up.
+  if (legal_product(id, exact, anchored)) {
+    enclosures->leave(id);
+    return {};
+  }
   const Enclosure enclosure = enclosures->take(id);
   if (enclosure.exploded) {
     leave_unjudged(id, bounds);
