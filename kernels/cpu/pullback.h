@@ -151,7 +151,9 @@ inline void charge_moments(const primitive::ElementRounding& rounding, bool by_c
   charge->noise.drift += drift_of(rounding, block, g);
 }
 
-inline primitive::Moments moments_of(const ChainBlock& block, const double* g) {
+// Those of chance, which are squares, where `kSquares` says so.
+template <bool kSquares>
+primitive::Moments moments_of(const ChainBlock& block, const double* g) {
   const double* const t = block.value;
   double of_g = 0, gt = 0, gg = 0, ggt = 0, ggtt = 0;
 #pragma omp simd reduction(+ : of_g, gt, gg, ggt, ggtt)
@@ -159,9 +161,11 @@ inline primitive::Moments moments_of(const ChainBlock& block, const double* g) {
     const double size = std::fabs(g[i]), product = size * std::fabs(t[i]);
     of_g += size;
     gt += product;
-    gg += size * size;
-    ggt += size * product;
-    ggtt += product * product;
+    if constexpr (kSquares) {
+      gg += size * size;
+      ggt += size * product;
+      ggtt += product * product;
+    }
   }
   return {of_g, gt, gg, ggt, ggtt};
 }
@@ -360,8 +364,10 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const bool of_target = functional.of_target && !rounded.target.none(), of_own = !rounded.own.none();
         const bool drawn = !drawings[p].empty() && drawings[p][s].every > 0;
         primitive::Moments moments;
-        if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear()))
-          moments = internal::moments_of(at[s], g);
+        if ((of_target && rounded.target.linear()) || (of_own && functional.own_by_chance && rounded.own.linear()))
+          moments = internal::moments_of<true>(at[s], g);
+        else if (of_own && rounded.own.linear())
+          moments = internal::moments_of<false>(at[s], g);
         const auto charge = [&](const primitive::ElementRounding& rounding, bool by_chance, Errors& found,
                                 Charge* into) {
           if (rounding.linear() && moments.finite())
@@ -369,11 +375,13 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
           else
             internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
         };
-        const double before = charges.target.whole;
+        const auto& by = of_target ? rounded.target : rounded.own;  // Draws go by these errors.
+        const double& weight = of_target ? charges.target.whole : charges.own.whole;
+        const double before = weight;
         if (of_target) charge(rounded.target, true, target_errors[s], &charges.target);
         if (of_own) charge(rounded.own, functional.own_by_chance, own_errors[s], &charges.own);
-        if (drawn && !drawings[p][s].pass(charges.target.whole - before)) {
-          internal::weigh_block(at[s], g, errors_of(s, rounded.target, target_errors[s]), weights);
+        if (drawn && !drawings[p][s].pass(weight - before)) {
+          internal::weigh_block(at[s], g, errors_of(s, by, of_target ? target_errors[s] : own_errors[s]), weights);
           internal::draw_block(rounded, at[s], weights, &drawings[p][s]);
         }
         for (int k = 0; k < steps[s].arity; ++k) {

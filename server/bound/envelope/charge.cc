@@ -184,20 +184,32 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
   return merge_shared(functional.cotangent, *events_);
 }
 
+namespace {
+
+// The weight of all elements that a pass draws from: by the target's errors where these are asked for, otherwise by our
+// own.
+double weight(const Functional& functional, const Charges& charges) {
+  return functional.target ? charges.target.whole : charges.own.whole;
+}
+
+}  // namespace
+
 double draw_every(const Functional& functional, std::size_t nodes, const Charges& about, std::int64_t n) {
   const Squares squares(functional.squares, nodes, about);
-  if (!(squares.own > 0) || !std::isfinite(squares.own) || !std::isfinite(about.target.whole)) return 0;
+  const double whole = weight(functional, about);
+  if (!(squares.own > 0) || !std::isfinite(squares.own) || !std::isfinite(whole)) return 0;
   constexpr double kMore = 1.2;  // The charges are an estimate.
-  return about.target.whole / (kMore * squares.draws() * std::sqrt(static_cast<double>(n)));
+  return whole / (kMore * squares.draws() * std::sqrt(static_cast<double>(n)));
 }
 
 bool charge_by_draws(const Functional& functional, std::size_t nodes, const Drawn& drawn, double every, std::int64_t n,
                      Charges* charges) {
-  const std::optional<Squares> squares = settle(functional.squares, nodes, true, functional.own_by_chance, charges);
+  const std::optional<Squares> squares =
+      settle(functional.squares, nodes, functional.target, functional.own_by_chance, charges);
   if (!squares) return true;
   if (!(every > 0) || drawn.too_many) return false;
   // The whole is raised above the rounding of its sum, which draws are not.
-  const double d = charges->target.whole * (1 - 0x1p-18) / (every * std::sqrt(static_cast<double>(n)));
+  const double d = weight(functional, *charges) * (1 - 0x1p-18) / (every * std::sqrt(static_cast<double>(n)));
   const double factor = sharing_of(drawn.events, d);
   // As many draws as were meant to be and no pair leave the open part; so do some fewer, nearly.
   constexpr double kNearly = 1.25;

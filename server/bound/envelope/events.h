@@ -30,7 +30,7 @@ class EventKeys {
   // Whether a draw of d sqrt(n) elements costs less than to look at all n one by one, as at rows, and says something.
   bool drawable(double d) const {
     const auto n = static_cast<double>(count_);
-    return row_ == 1 && n > 256 * d * d && n * d * d >= 64;
+    return row_ == 1 && n > 128 * d * d && n * d * d >= 64;
   }
   std::uint64_t at(std::int64_t i) const;  // 0: no event (a result of 0, or one that is exact).
   void materialize();                      // Broadcast operands: pays where most keys are read.

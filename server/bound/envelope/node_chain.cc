@@ -98,9 +98,21 @@ void ChainPullback::for_each_tile(const OfTile& of_tile) const {
   });
 }
 
+bool ChainPullback::by_chance(const ChainFunctional& functional, std::size_t step) const {
+  return (functional.target && of_target(step)) || (functional.own_by_chance && of_own(step));
+}
+
+Functional ChainPullback::asking(const ChainFunctional& functional, std::size_t step) const {
+  return {functional.probe,
+          {},
+          functional.target && of_target(step),
+          functional.own_by_chance && of_own(step),
+          functional.squares};
+}
+
 // Whether the pass is to draw elements of the step by the functional's weights.
 bool ChainPullback::draws(const ChainFunctional& functional, std::size_t step) const {
-  return functional.target && of_target(step) && count(shape_) >= kDrawnFrom && current_device() == nullptr;
+  return by_chance(functional, step) && count(shape_) >= kDrawnFrom && current_device() == nullptr;
 }
 
 // Has the step's cotangent written, and what its elements' weights are made of.
@@ -136,8 +148,7 @@ PulledFunctional ChainPullback::asked_of(ChainFunctional* functional, const Adjo
   asked.shown.resize(chain_.size());
   asked.shown.back() = asked.seeds.back();  // No step reads the last one.
   for (std::size_t s = 0; s < chain_.size(); ++s) {
-    const bool by_chance = (functional->target && of_target(s)) || (functional->own_by_chance && of_own(s));
-    if (!functional->reached[s] || !by_chance || draws(*functional, s)) continue;
+    if (!functional->reached[s] || !by_chance(*functional, s) || draws(*functional, s)) continue;
     functional->open[s] = true;
     show(functional, s, &asked);
   }
@@ -202,10 +213,11 @@ void ChainPullback::space_draws(const std::vector<ChainFunctional>& functionals,
     for (std::size_t s = 0; s < chain_.size(); ++s) {
       if (!functional.reached[s] || !draws(functional, s)) continue;
       Charges about = few[p].steps[s];
-      about.target.whole *= scale;
-      about.target.noise.squares *= scale;
-      about.own.noise.squares *= scale;
-      every[s] = draw_every({p, {}, true, functional.own_by_chance, functional.squares}, graph_.nodes.size(), about, n);
+      for (Charge* charge : {&about.target, &about.own}) {
+        charge->whole *= scale;
+        charge->noise.squares *= scale;
+      }
+      every[s] = draw_every(asking(functional, s), graph_.nodes.size(), about, n);
     }
   }
 }
@@ -259,9 +271,8 @@ void ChainPullback::pull_back(std::vector<ChainFunctional>* functionals, const A
     hand_on(asked[p], whole, functional.probe, adjoint);
     for (std::size_t s = 0; s < chain_.size(); ++s) {
       if (!functional.reached[s] || !draws(functional, s)) continue;
-      functional.open[s] =
-          !charge_by_draws({p, {}, true, functional.own_by_chance && of_own(s), functional.squares},
-                           graph_.nodes.size(), whole.drawn[s], asked[p].draw_every[s], n, &whole.steps[s]);
+      functional.open[s] = !charge_by_draws(asking(functional, s), graph_.nodes.size(), whole.drawn[s],
+                                            asked[p].draw_every[s], n, &whole.steps[s]);
       open = open || functional.open[s];
     }
     functional.charges.assign(whole.steps.begin(), whole.steps.end());

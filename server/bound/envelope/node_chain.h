@@ -65,6 +65,9 @@ class ChainPullback {
   // What happens to the elements of tile t, which begin and are so many.
   using OfTile = std::function<void(std::int64_t t, std::int64_t begin, std::int64_t length)>;
   void for_each_tile(const OfTile& of_tile) const;
+  // Whether the functional asks of the step by chance, and what draws of it are asked for.
+  bool by_chance(const ChainFunctional& functional, std::size_t step) const;
+  Functional asking(const ChainFunctional& functional, std::size_t step) const;
   bool draws(const ChainFunctional& functional, std::size_t step) const;
   PulledFunctional asked_of(ChainFunctional* functional, const Adjoints& adjoint);
   void show(ChainFunctional* functional, std::size_t step, PulledFunctional* asked);
