@@ -19,6 +19,7 @@ struct ChainBlock {
   const double* r[3];
   double* value;
   double* radius;
+  bool exact[3] = {};  // The operand's radii are all 0.
 };
 
 struct BlockValue {
@@ -87,8 +88,17 @@ struct BlockCarried {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], t[i]));
     } else if constexpr (E::kArity == 2) {
+      // Of an operand without radius the rules leave little, and most have one.
+      if (block.exact[1]) {
 #pragma GCC ivdep
-      for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], t[i]));
+        for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], 0.0, t[i]));
+      } else if (block.exact[0]) {
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], 0.0, b[i], rb[i], t[i]));
+      } else {
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], t[i]));
+      }
     } else {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], c[i], rc[i], t[i]));
@@ -203,6 +213,7 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
       for (int k = 0; k < 3; ++k) {
         block.x[k] = operands[step.inputs[k]].values;
         block.r[k] = operands[step.inputs[k]].radii;
+        block.exact[k] = block.r[k] == zeros;
       }
       primitive::element::visit(step.primitive, internal::BlockValue{step, block});
       operands[sources + s].values = block.value;
