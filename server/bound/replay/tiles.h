@@ -92,7 +92,7 @@ struct Look {
   bool sampled = false;  // Some tiles will do: those that `sampled` tells.
 };
 // Whether a tile is among the kSampledTiles that stand for all, at equal distances.
-inline constexpr std::int64_t kSampledTiles = 16;
+inline constexpr std::int64_t kSampledTiles = 8;
 inline bool sampled(std::int64_t index, std::int64_t tiles) {
   return tiles <= kSampledTiles || index * kSampledTiles / tiles != (index + 1) * kSampledTiles / tiles;
 }
