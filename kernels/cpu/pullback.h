@@ -375,7 +375,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
           else
             internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
         };
-        const auto& by = of_target ? rounded.target : rounded.own;  // Draws go by these errors.
+        const auto& by = of_target ? rounded.target : rounded.own;  // Draws go by these (charge.cc, weight).
         const double& weight = of_target ? charges.target.whole : charges.own.whole;
         const double before = weight;
         if (of_target) charge(rounded.target, true, target_errors[s], &charges.target);

@@ -14,29 +14,39 @@ bool within(double seen, double exact, double radius) {
          std::fabs(seen - exact) <= radius;
 }
 
-// [elements, rows, columns] of x [..., m, n]: row i of its matrix for each element (i, j) of a product of this shape
-// where `rows` is 1, otherwise column j.
-Array of_elements(const Array& x, const Shape& product, const std::vector<std::int64_t>& elements, bool of_row) {
+// Where an element of the shape of x, counted row-major, lies in its memory.
+std::int64_t place(const Array& x, std::int64_t element) {
+  std::int64_t at = 0;
+  for (std::size_t d = x.shape().size(); d-- > 0; element /= x.shape()[d])
+    at += element % x.shape()[d] * x.strides()[d];
+  return at;
+}
+
+// The rows of x [..., m, k], or the columns of x [..., k, n], that make up elements of a product of this shape: [e, 1,
+// k] or [e, k, 1].
+Array vectors_of(const Array& x, const Shape& product, const std::vector<std::int64_t>& elements, bool rows) {
+  const std::size_t r = product.size() - 2;
   Shape wide(product.begin(), product.end() - 2);
   wide.insert(wide.end(), x.shape().end() - 2, x.shape().end());
   const Array from = x.expand(wide);
-  const std::size_t r = product.size() - 2;
-  const std::int64_t k = of_row ? wide[r + 1] : wide[r], m = product[r], n = product[r + 1];
-  const std::int64_t step = from.strides()[of_row ? r + 1 : r], between = from.strides()[of_row ? r : r + 1];
+  const std::int64_t k = wide[rows ? r + 1 : r], step = from.strides()[rows ? r + 1 : r];
+  View starts{product, from.strides(), 0};  // Of each element, where its vector begins.
+  starts.strides[rows ? r + 1 : r] = 0;
+  const Array begins = from.restride(starts);
   const auto count = static_cast<std::int64_t>(elements.size());
-  Array result = Array::uninitialized(of_row ? Shape{count, 1, k} : Shape{count, k, 1});
-  for (std::int64_t e = 0; e < count; ++e) {
-    const std::int64_t element = elements[static_cast<std::size_t>(e)];
-    std::int64_t at = (of_row ? element / n % m : element % n) * between, rest = element / n / m;
-    for (std::size_t d = r; d-- > 0; rest /= product[d]) at += rest % product[d] * from.strides()[d];
-    for (std::int64_t l = 0; l < k; ++l) result.data()[e * k + l] = from.data()[at + l * step];
+  Array result = Array::uninitialized(rows ? Shape{count, 1, k} : Shape{count, k, 1});
+  double* to = result.data();
+  for (const std::int64_t element : elements) {
+    const double* const vector = begins.data() + place(begins, element);
+    for (std::int64_t l = 0; l < k; ++l) *to++ = vector[l * step];
   }
   return result;
 }
 
 Array picked(const Array& x, const std::vector<std::int64_t>& elements) {
   Array result = Array::uninitialized({static_cast<std::int64_t>(elements.size()), 1, 1});
-  for (std::size_t e = 0; e < elements.size(); ++e) result.data()[e] = x.data()[elements[e]];
+  double* to = result.data();
+  for (const std::int64_t element : elements) *to++ = x.data()[place(x, element)];
   return result;
 }
 
@@ -47,7 +57,8 @@ bool legal_product(const Node& node, const Arithmetic& arithmetic, const std::ve
   const primitive::ProductError product =
       primitive::product_error(arithmetic, primitive::product_terms(node.attributes, in));
   const double held = primitive::storage(arithmetic).u;
-  if (held == 0) return false;  // Nothing is larger than what sums lose, which |A||B| tells.
+  // Of a wide result nothing is larger than what sums lose, which |A||B| tells.
+  if (held == 0 || !is_float(arithmetic.compute) || in[0].shape().back() == 0) return false;
   const double least = slack * ((1 + product.factor) * (1 + held) - 1) * (1 - 0x1p-40);
 
   const Array t = exact.materialize();
@@ -68,9 +79,8 @@ bool legal_product(const Node& node, const Arithmetic& arithmetic, const std::ve
   constexpr std::int64_t kFew = 64;  // Beyond a part of so many, a product of magnitudes costs less.
   if (std::ssize(open) > n / kFew) return false;
 
-  std::vector<Array> operands = {of_elements(in[0], node.shape, open, true),
-                                 of_elements(in[1], node.shape, open, false)};
-  if (in.size() > 2) operands.push_back(picked(in[2].expand(node.shape).materialize(), open));
+  std::vector<Array> operands = {vectors_of(in[0], node.shape, open, true), vectors_of(in[1], node.shape, open, false)};
+  if (in.size() > 2) operands.push_back(picked(in[2].expand(node.shape), open));
   if (in.size() > 3) operands.push_back(in[3]);
   const Array values = picked(t, open);
   const Bound bound = traits(Primitive::kMatmul).local_error(node.attributes, arithmetic, operands, values);

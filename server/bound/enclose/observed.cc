@@ -18,17 +18,18 @@ constexpr double kLargeProduct = 1 << 30;
 constexpr std::int64_t kColumnsMin = 512;
 constexpr std::int64_t kRowsSampled = 16;  // So many rows of each matrix of a batch are looked at.
 
+// How many times a radius an element may deviate by, with our own replay's error on top.
+double slack_of(const Node& node) { return node.compute == Format::kFloat64 ? 3 : 1 + 0x1p-20; }
+
 // An observed node's elements against its enclosure, and against the range that the profile promises.
 class Elements {
  public:
   Elements(const Graph& graph, NodeId id, const LeafValue& observed, const Profile& profile)
       : id_(id),
         result_(graph.nodes[id].result),
-        slack_(graph.nodes[id].compute == Format::kFloat64 ? 3 : 1 + 0x1p-20),
+        slack_(slack_of(graph.nodes[id])),
         range_(promised_range(graph.nodes[id], profile)),
         observed_(observed) {}
-
-  double slack() const { return slack_; }
 
   double count_illegal(const Array& seen, const Array& exact, const Bound& radius) const {
     return count_outside(seen, exact, radius, slack_, range_.low, range_.high);
@@ -71,7 +72,7 @@ class Elements {
  private:
   const NodeId id_;
   const Format result_;
-  const double slack_;  // Our own replay's error on top of a radius.
+  const double slack_;
   const PromisedRange range_;
   const LeafValue observed_;
 };
@@ -151,21 +152,19 @@ void ObservedNodes::leave_unjudged(NodeId id, Bounds* bounds) const {
   if (graph_.origins[graph_.nodes[id].origin].defined) bounds->unjudged.push_back(id);
 }
 
-bool ObservedNodes::legal_product(NodeId id, const Array& exact, const Replay& anchored) const {
+bool ObservedNodes::is_legal_product(NodeId id, const Array& exact, const Replay& anchored) const {
   const Node& node = graph_.nodes[id];
   if (node.primitive != Primitive::kMatmul || graph_.origins[node.origin].defined || current_device() != nullptr)
     return false;
   const std::vector<Array> in = anchored.operands(id);
   if (in[1].shape().size() > node.shape.size()) return false;  // Patches.
-  const Elements elements(graph_, id, {}, *input_.profile);
-  return plumbline::legal_product(node, arithmetic_of(graph_, node, *input_.profile), in, exact, anchors_.at(id),
-                                  elements.slack());
+  return legal_product(node, arithmetic_of(graph_, node, *input_.profile), in, exact, anchors_.at(id), slack_of(node));
 }
 
 IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures,
                                         Bounds* bounds) const {
   const Array exact = anchored.computed(id);  // Before its enclosure is taken, which may give it up.
-  if (legal_product(id, exact, anchored)) {
+  if (is_legal_product(id, exact, anchored)) {
     enclosures->leave(id);
     return {};
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/device.h"
+#include "kernels/primitive/error_model.h"
 #include "kernels/sums.h"
 #include "server/bound/envelope/distinct.h"
 
@@ -15,7 +16,7 @@ namespace {
 // nodes' squares, whichever is more: what draws of 8 sqrt(n) elements leave open where they find no pair. At nodes that
 // hardly matter, fewer say enough.
 constexpr double kDrawsMin = 0.125, kDrawsMax = 8;
-constexpr double kOpen = 2 * 4.6 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
+constexpr double kOpen = 2 * 4.62 / (kDrawsMax * kDrawsMax);  // events.h, sharing_drawn
 // Sharing may enlarge squares so far; where draws say more, all elements are looked at.
 constexpr double kSharingMax = 3;
 
@@ -143,12 +144,14 @@ bool SharedRoundings::distinct() {
   if (distinct_) return *distinct_;
   const Node& node = graph_.nodes[id_];
   distinct_ = false;
-  if (node.primitive != Primitive::kMatmul) return false;
+  const Arithmetic& rounding = *(target_.arithmetic != nullptr ? target_ : own_).arithmetic;
+  // What is held in fewer bits is rounded alike wherever it is equal, whatever its terms are.
+  if (node.primitive != Primitive::kMatmul || primitive::storage(rounding).u != 0) return false;
   const std::vector<Array>& inputs = operands().inputs;
   const bool patches = inputs[1].shape().size() > node.shape.size();
   constexpr std::int64_t kCheaper = 2;  // To read an operand takes at most half of what draws take an element.
   if (!patches && inputs[0].count() + inputs[1].count() <= kCheaper * count(node.shape))
-    distinct_ = distinct_operands(inputs, node.shape);
+    distinct_ = distinct_terms(inputs);
   return *distinct_;
 }
 
@@ -186,8 +189,8 @@ std::optional<Array> SharedRoundings::merged(Charged* one) {
 
 namespace {
 
-// The weight of all elements that a pass draws from: by the target's errors where these are asked for, otherwise by our
-// own.
+// The weight of all elements that a pass draws from, which goes by the target's errors where these are asked for,
+// otherwise by our own (kernels/cpu/pullback.h).
 double weight(const Functional& functional, const Charges& charges) {
   return functional.target ? charges.target.whole : charges.own.whole;
 }

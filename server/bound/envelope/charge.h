@@ -74,7 +74,7 @@ class SharedRoundings {
   const std::function<Operands()> find_operands_;
   Array errors_;  // For draws: row-major.
   std::optional<Operands> operands_;
-  std::optional<bool> distinct_;  // Whether it is known without draws that no elements share an event.
+  std::optional<bool> distinct_;  // Whether it is plain that no elements share an event (distinct.h).
   std::optional<EventKeys> keys_;
   std::optional<SharedEvents> events_;
 };
@@ -84,8 +84,8 @@ class SharedRoundings {
 //
 // The weight from one draw to the next, for as many draws as say enough where the charges are about these. 0: none do.
 double draw_every(const Functional& functional, std::size_t nodes, const Charges& about, std::int64_t n);
-// Enlarges what the functional is charged by chance, the target's rounding included, by what elements that share an
-// event may add to it. False: what was drawn does not say enough, and what was settled of the charges stays so.
+// Enlarges what the functional is charged by chance by what elements that share an event may add to it. False: what was
+// drawn does not say enough, and what was settled of the charges stays so.
 bool charge_by_draws(const Functional& functional, std::size_t nodes, const Drawn& drawn, double every, std::int64_t n,
                      Charges* charges);
 

@@ -1,4 +1,4 @@
-// Whether a product is given the same operands twice: only then do two of its elements share their roundings.
+// Whether it is plain that no two elements of a product share their roundings, without drawing any.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,11 @@
 
 namespace plumbline {
 
-// False where some two elements of a product (kMatmul's inputs and result shape) may have an equal row of the first
-// operand and an equal column of the second, but for those of zeros alone, whose result is rounded nowhere. True: no
-// two have. It costs as much as reading both operands, which lie on the host and are no patches.
-bool distinct_operands(const std::vector<Array>& inputs, const Shape& result);
+// A kernel rounds two elements of a product alike where it is given the same terms in the same order. That is so where
+// a row of the first operand and a column of the second are equal to the other element's; where zeros hide in what they
+// differ; in a product of a matrix with itself, whose element (i, j) is (j, i); and by chance where there are few
+// terms. True: nothing of that is, for kMatmul's inputs, which lie on the host and are no patches. (Vectors that are
+// powers of two times others are taken for different.) It costs as much as reading both operands.
+bool distinct_terms(const std::vector<Array>& inputs);
 
 }  // namespace plumbline

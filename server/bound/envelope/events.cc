@@ -91,7 +91,9 @@ void EventKeys::materialize() {
 EventOrder EventKeys::order() const {
   std::vector<EventOperand> operands;
   for (const Operand& operand : operands_) operands.push_back({operand.array, operand.format});
-  return order_events(operands, value_, row_);
+  if (!exact_at_zero_) return order_events(operands, value_, row_);
+  const std::vector<Array> where = {operands_[0].array, value_, Array::scalar(0)};  // A result of 0 is no event.
+  return order_events(operands, traits(Primitive::kSelect).evaluate({}, value_.shape(), where), row_);
 }
 
 std::uint64_t EventKeys::at(std::int64_t i) const {

@@ -29,13 +29,7 @@ std::optional<Range> among(std::initializer_list<double> ends) { return around(s
 bool has_rule(Primitive primitive) {
   using enum Primitive;
   return is_elementwise(primitive) || primitive == kConstant || primitive == kWindow || primitive == kAssemble ||
-         primitive == kMatmul || primitive == kSum;
-}
-
-// Of a sum of so many terms of at most `term` each, in fp64 and in any order.
-std::optional<Range> around_sum(double terms, double term) {
-  const double all = terms * term * (1 + terms * 0x1p-52);
-  return around(-all, all);
+         primitive == kMatmul;
 }
 
 double size(Range x) { return std::max(std::fabs(x.low), std::fabs(x.high)); }
@@ -85,9 +79,9 @@ std::optional<Range> FiniteRanges::of_values(NodeId id) const {
   return all;
 }
 
-// What the node is a number of: x of c x.
+// What the node is a number of: x of c x, and whether c is negative.
 FiniteRanges::Scaled FiniteRanges::scaled(NodeId id) const {
-  Scaled found{id, 1};
+  Scaled found{id, false};
   for (;;) {
     const Node& node = graph_.nodes[found.node];
     if (node.primitive != Primitive::kMul || replay_.overridden(found.node)) return found;
@@ -95,7 +89,7 @@ FiniteRanges::Scaled FiniteRanges::scaled(NodeId id) const {
       return graph_.nodes[input].primitive == Primitive::kConstant && !replay_.overridden(input);
     });
     if (constant == node.inputs.end()) return found;
-    found.factor *= graph_.nodes[*constant].attributes.scalar;
+    found.negative = found.negative != std::signbit(graph_.nodes[*constant].attributes.scalar);
     found.node = constant == node.inputs.begin() ? node.inputs[1] : node.inputs[0];
   }
 }
@@ -136,12 +130,11 @@ std::optional<Range> FiniteRanges::of_operands(const Node& node) const {
       for (const Range& piece : in) all = joined(all, piece);
       return all;
     }
-    case kSum:
-      return around_sum(static_cast<double>(count(graph_.nodes[node.inputs[0]].shape)), size(in[0]));
     case kMatmul: {  // alpha a b + c
       const auto terms = static_cast<double>(graph_.nodes[node.inputs[0]].shape.back());
-      const double product = size(in[0]) * size(in[1]) * (in.size() > 3 ? size(in[3]) : 1);
-      return around_sum(terms + 1, std::max(product, in.size() > 2 ? size(in[2]) : 0));
+      const double product = size(in[0]) * size(in[1]) * (in.size() > 3 ? std::max(1.0, size(in[3])) : 1);
+      const double all = (terms * product + (in.size() > 2 ? size(in[2]) : 0)) * (1 + terms * 0x1p-50);
+      return around(-all, all);
     }
     case kCast:
       return is_float(node.result) ? std::optional(in[0]) : std::nullopt;
@@ -150,14 +143,16 @@ std::optional<Range> FiniteRanges::of_operands(const Node& node) const {
     case kSub:
       return around(in[0].low - in[1].high, in[0].high - in[1].low);
     case kMul: {
+      std::optional<Range> product =
+          among({in[0].low * in[1].low, in[0].low * in[1].high, in[0].high * in[1].low, in[0].high * in[1].high});
       const Scaled a = scaled(node.inputs[0]), b = scaled(node.inputs[1]);
-      if (a.node == b.node) {  // A square, or a number of squares.
-        const Range x = *ranges_[a.node].range;
-        const double low = spans_zero(x) ? 0 : std::min(std::fabs(x.low), std::fabs(x.high));
-        const double high = std::max(std::fabs(x.low), std::fabs(x.high)), factor = a.factor * b.factor;
-        return among({factor * low * low, factor * high * high});
+      if (product && a.node == b.node) {  // A number of squares.
+        if (a.negative == b.negative)
+          product->low = std::max(product->low, 0.0);
+        else
+          product->high = std::min(product->high, 0.0);
       }
-      return among({in[0].low * in[1].low, in[0].low * in[1].high, in[0].high * in[1].low, in[0].high * in[1].high});
+      return product;
     }
     case kDiv:
       if (spans_zero(in[1])) return std::nullopt;
@@ -187,7 +182,7 @@ std::optional<Range> FiniteRanges::of(NodeId id) {
     };
     if (ranges_[next].known) {
       open.pop_back();
-    } else if (is_decision(node.primitive)) {
+    } else if (is_decision(node.primitive) && (node.result == Format::kBool || !replay_.overridden(next))) {
       finish(Range{0, 1});
     } else if (replay_.overridden(next)) {
       finish(std::nullopt);  // Who reads it sees another value.

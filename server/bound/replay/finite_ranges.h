@@ -26,7 +26,7 @@ class FiniteRanges {
   std::optional<Range> of_values(NodeId id) const;
   struct Scaled {
     NodeId node = 0;
-    double factor = 1;
+    bool negative = false;
   };
   Scaled scaled(NodeId id) const;
   std::optional<Range> of_operands(const Node& node) const;

@@ -7,7 +7,9 @@
 #include <limits>
 #include <random>
 
+#include "kernels/ball/key.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/primitive/primitive.h"
 
 namespace plumbline {
 namespace {
@@ -25,92 +27,109 @@ void copy_row(Array& matrix, std::int64_t from, std::int64_t to, double factor =
   for (std::int64_t l = 0; l < k; ++l) matrix.data()[to * k + l] = factor * matrix.data()[from * k + l];
 }
 
-TEST(DistinctOperands, AreToldFromEqualRowsAndColumns) {
-  for (const std::int64_t k : {1, 3, 64, 1000}) {
+TEST(DistinctTerms, AreToldFromEqualRowsAndColumns) {
+  for (const std::int64_t k : {32, 64, 1000}) {
     const Array a = drawn({130, k}, 1), b = drawn({k, 70}, 2);
-    EXPECT_TRUE(distinct_operands({a, b}, {130, 70})) << k;
+    EXPECT_TRUE(distinct_terms({a, b})) << k;
+    EXPECT_TRUE(distinct_terms({cpu::transpose_last_two(b), cpu::transpose_last_two(a)})) << k;
     Array rows = drawn({130, k}, 1), columns = drawn({70, k}, 2);
     copy_row(rows, 3, 129);
-    EXPECT_FALSE(distinct_operands({rows, b}, {130, 70})) << k;
-    EXPECT_FALSE(distinct_operands({cpu::transpose_last_two(b), cpu::transpose_last_two(rows)}, {70, 130})) << k;
+    EXPECT_FALSE(distinct_terms({rows, b})) << k;
+    EXPECT_FALSE(distinct_terms({cpu::transpose_last_two(b), cpu::transpose_last_two(rows)})) << k;
     copy_row(columns, 69, 0);
-    EXPECT_FALSE(distinct_operands({a, cpu::transpose_last_two(columns)}, {130, 70})) << k;
+    EXPECT_FALSE(distinct_terms({a, cpu::transpose_last_two(columns)})) << k;
   }
 }
 
-TEST(DistinctOperands, RowsOfZerosShareNothing) {
-  Array a = drawn({9, 5}, 1);
-  copy_row(a, 2, 2, 0);
-  copy_row(a, 2, 7, -0.0);
-  EXPECT_TRUE(distinct_operands({a, drawn({5, 4}, 2)}, {9, 4}));
+TEST(DistinctTerms, OfABatchAreToldAcrossIt) {
+  Array a = drawn({3, 8, 40}, 1);
+  const Array b = drawn({3, 40, 4}, 2), one = drawn({40, 4}, 3);
+  EXPECT_TRUE(distinct_terms({a, b}));
+  EXPECT_TRUE(distinct_terms({a, one}));
+  EXPECT_FALSE(distinct_terms({a, one.expand({3, 40, 4})}));
+  copy_row(a, 0, 8);  // The first rows of two matrices.
+  EXPECT_FALSE(distinct_terms({a, one}));
 }
 
-TEST(DistinctOperands, OfABatchAreToldAcrossIt) {
-  Array a = drawn({3, 8, 5}, 1);
-  const Array b = drawn({3, 5, 4}, 2), one_b = drawn({5, 4}, 3);
-  EXPECT_TRUE(distinct_operands({a, b}, {3, 8, 4}));
-  EXPECT_TRUE(distinct_operands({a, one_b}, {3, 8, 4}));
-  copy_row(a, 0, 8);  // The first rows of two matrices: their columns tell them apart, unless all have the same.
-  EXPECT_TRUE(distinct_operands({a, b}, {3, 8, 4}));
-  EXPECT_FALSE(distinct_operands({a, one_b}, {3, 8, 4}));
-  copy_row(a, 0, 1);
-  EXPECT_FALSE(distinct_operands({a, b}, {3, 8, 4}));
-  // One matrix times all: then its own rows are those of every matrix of the result.
-  const Array one_a = drawn({8, 5}, 4);
-  EXPECT_TRUE(distinct_operands({one_a, b}, {3, 8, 4}));
-  Array repeated = drawn({3, 4, 5}, 5);
-  copy_row(repeated, 1, 6);
-  EXPECT_FALSE(distinct_operands({one_a, cpu::transpose_last_two(repeated)}, {3, 8, 4}));
+TEST(DistinctTerms, AreNotThoseOfAMatrixWithItself) {
+  const Array x = drawn({50, 64}, 1);
+  EXPECT_FALSE(distinct_terms({x, cpu::transpose_last_two(x)}));
 }
 
-// Sums of equal rows may be added in other orders, and differ by roundings: these are no reason to tell them apart.
-TEST(DistinctOperands, AreNotToldApartByRoundings) {
+// Two rows that differ where the weights are 0 alone.
+TEST(DistinctTerms, AreNotToldWhereZerosMayHideThem) {
+  Array rows = drawn({20, 64}, 1), weights = drawn({64, 30}, 2);
+  for (std::int64_t i = 1; i < 20; ++i) {
+    const double own = rows.data()[i * 64 + 5];
+    copy_row(rows, 0, i);
+    rows.data()[i * 64 + 5] = own;
+  }
+  EXPECT_TRUE(distinct_terms({rows, weights}));
+  for (std::int64_t j = 0; j < 30; ++j) weights.data()[5 * 30 + j] = j % 2 == 0 ? 0.0 : -0.0;
+  EXPECT_FALSE(distinct_terms({rows, weights}));
+}
+
+TEST(DistinctTerms, AreNotToldOfFew) {
+  EXPECT_FALSE(distinct_terms({drawn({9, 31}, 1), drawn({31, 9}, 2)}));
+  EXPECT_FALSE(distinct_terms({drawn({9, 1}, 1), drawn({1, 9}, 2)}));
+  EXPECT_FALSE(distinct_terms({Array::zeros({9, 0}), Array::zeros({0, 9})}));
+}
+
+// What an earlier sum left of equal rows, and how their own sums are added, is no reason to tell them apart.
+TEST(DistinctTerms, AreNotToldApartByRoundings) {
+  for (const double apart : {0x1p-52, 0x1p-44}) {
+    Array a = drawn({2, 4096}, 1);
+    copy_row(a, 0, 1, 1 + apart);
+    EXPECT_FALSE(distinct_terms({a, drawn({4096, 3}, 2)}));
+  }
   Array a = drawn({2, 4096}, 1);
-  copy_row(a, 0, 1, 1 + 0x1p-52);
-  EXPECT_FALSE(distinct_operands({a, drawn({4096, 3}, 2)}, {2, 3}));
-  copy_row(a, 0, 1, 1 + 0x1p-30);
-  EXPECT_TRUE(distinct_operands({a, drawn({4096, 3}, 2)}, {2, 3}));
+  copy_row(a, 0, 1, 1 + 0x1p-20);
+  EXPECT_TRUE(distinct_terms({a, drawn({4096, 3}, 2)}));
 }
 
-TEST(DistinctOperands, AreNotToldWhereNumbersAreNot) {
+TEST(DistinctTerms, AreNotToldWhereNumbersAreNot) {
   for (const double lost : {HUGE_VAL, std::numeric_limits<double>::quiet_NaN()}) {
-    Array a = drawn({4, 5}, 1);
+    Array a = drawn({4, 50}, 1);
     a.data()[7] = lost;
-    EXPECT_FALSE(distinct_operands({a, drawn({5, 3}, 2)}, {4, 3}));
+    EXPECT_FALSE(distinct_terms({a, drawn({50, 3}, 2)}));
   }
 }
 
-// Against all pairs: of small whole numbers many are equal.
-TEST(DistinctOperands, AreThoseOfWhichNoPairIsEqual) {
+// Against the results, which are equal where terms are: rows and columns are drawn from a few, moved in few places.
+TEST(DistinctTerms, GiveNoEqualResults) {
   std::mt19937 rng(9);
-  int distinct = 0;
+  int distinct = 0, repeated = 0;
   for (int round = 0; round < 400; ++round) {
-    const auto size = [&] { return static_cast<std::int64_t>(1 + rng() % 5); };
-    const std::int64_t batch = size(), m = size(), k = 2 + size(), n = size();
+    const auto size = [&](unsigned most) { return static_cast<std::int64_t>(1 + rng() % most); };
+    const std::int64_t batch = size(3), m = size(4), k = 32 + size(8), n = size(4);
     const bool wide_a = rng() % 2 == 0, wide_b = rng() % 2 == 0;
-    Array a = Array::uninitialized(wide_a ? Shape{batch, m, k} : Shape{m, k});
-    Array b = Array::uninitialized(wide_b ? Shape{batch, k, n} : Shape{k, n});
-    for (Array* x : {&a, &b})
-      for (std::int64_t i = 0; i < x->count(); ++i) x->data()[i] = static_cast<double>(rng() % 3) - 1;
+    std::vector<Array> few;
+    for (int i = 0; i < 12; ++i) few.push_back(drawn({k}, 100 + i));
+    const auto vectors = [&](std::int64_t count) {
+      Array x = Array::uninitialized({count, k});
+      for (std::int64_t i = 0; i < count; ++i) {
+        const Array& one = few[rng() % few.size()];
+        std::copy_n(one.data(), k, x.data() + i * k);
+        if (rng() % 2 == 0) x.data()[i * k + 3] = static_cast<double>(rng() % 3);
+      }
+      return x;
+    };
+    const Array a = vectors((wide_a ? batch : 1) * m).reshape(wide_a ? Shape{batch, m, k} : Shape{m, k});
+    const Array b =
+        cpu::transpose_last_two(vectors((wide_b ? batch : 1) * n).reshape(wide_b ? Shape{batch, n, k} : Shape{n, k}));
     const Shape result = wide_a || wide_b ? Shape{batch, m, n} : Shape{m, n};
-    std::vector<std::vector<double>> operands;  // Of every element of the result: its row, then its column.
-    for (std::int64_t e = 0; e < count(result); ++e) {
-      std::vector<double> both;
-      const std::int64_t j = e % n, i = e / n % m, at = e / n / m;
-      for (std::int64_t l = 0; l < k; ++l) both.push_back(a.data()[((wide_a ? at : 0) * m + i) * k + l]);
-      const auto nonzero = [](double x) { return x != 0; };
-      bool zero = std::ranges::none_of(both, nonzero);
-      for (std::int64_t l = 0; l < k; ++l) both.push_back(b.data()[((wide_b ? at : 0) * k + l) * n + j]);
-      zero = zero || std::none_of(both.begin() + k, both.end(), nonzero);
-      if (!zero) operands.push_back(both);
-    }
-    std::ranges::sort(operands);
-    const bool repeated = std::ranges::adjacent_find(operands) != operands.end();
-    const bool told = distinct_operands({a, b}, result);
-    EXPECT_FALSE(told && repeated) << round;
+    const std::vector<Array> in = {a, b};
+    const Array values = traits(Primitive::kMatmul).evaluate({}, result, in);
+    std::vector<std::uint64_t> keys;
+    for (std::int64_t i = 0; i < values.count(); ++i) keys.push_back(key::coarse_bits(values.data()[i]));
+    std::ranges::sort(keys);
+    const bool equal = std::ranges::adjacent_find(keys) != keys.end(), told = distinct_terms(in);
+    EXPECT_FALSE(told && equal) << round;
     distinct += told ? 1 : 0;
+    repeated += equal ? 1 : 0;
   }
-  EXPECT_GT(distinct, 40);
+  EXPECT_GT(distinct, 20);
+  EXPECT_GT(repeated, 100);
 }
 
 }  // namespace

@@ -80,12 +80,12 @@ TEST(FiniteRanges, SayNothingWhereARootMayBeOfANegativeNumber) {
 // Of one operation on these two leaves. Nobody keeps what is computed: it lies behind a sum.
 std::optional<FiniteRanges::Range> range_of(Primitive primitive, const std::vector<double>& x,
                                             const std::vector<double>& y, const Overrides& seen = {},
-                                            Attributes attributes = {}) {
+                                            const Attributes& attributes = {}, Format format = kExact) {
   GraphBuilder b;
   const NodeId first = b.leaf({kCount}, x, kExact), second = b.leaf({kCount}, y, kExact);
   std::vector<NodeId> inputs = {first};
   if (traits(primitive).arity == 2) inputs.push_back(second);
-  const NodeId node = b.op(primitive, inputs, {kCount}, kExact, attributes);
+  const NodeId node = b.op(primitive, inputs, {kCount}, format, attributes);
   const NodeId tap = b.op(Primitive::kAdd, {node, second}, {kCount}, kExact);
   b.tap("y", TapKind::kValue, tap, std::vector<double>(kCount, 0));
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact, seen);
@@ -138,6 +138,92 @@ TEST(FiniteRanges, KnowOfUnderflow) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   ASSERT_EQ(exact.value(one).data()[0], HUGE_VAL);
   EXPECT_FALSE(FiniteRanges(b.graph, exact).of(one));
+}
+
+// A product is scaled when it is there: it may be infinite, and what its scale makes of it too.
+TEST(FiniteRanges, OfScaledProductsAreThoseOfTheirParts) {
+  for (const double scale : {1e-10, 1.0}) {
+    GraphBuilder b;
+    const std::int64_t n = 80, k = 50;
+    const NodeId a = b.leaf({n, k}, std::vector<double>(n * k, 1e154), kExact);
+    const NodeId x = b.leaf({k, n}, std::vector<double>(n * k, scale == 1 ? 1e100 : 1e154), kExact);
+    const NodeId c = b.leaf({n, n}, std::vector<double>(n * n, 1), kExact);
+    const NodeId product = b.op(Primitive::kMatmul, {a, x, c, number(&b, scale)}, {n, n}, kExact);
+    b.tap("y", TapKind::kValue, product, std::vector<double>(n * n, 0));
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    const bool finite = std::isfinite(exact.value(product).data()[0]);
+    EXPECT_EQ(finite, scale == 1);
+    EXPECT_EQ(FiniteRanges(b.graph, exact).of(product).has_value(), finite);
+  }
+}
+
+// c x by x is a square's multiple, however small c is on the way.
+TEST(FiniteRanges, OfSquaresKeepTheirOwnSize) {
+  for (const double x : {1e300, 1.0}) {
+    GraphBuilder b;
+    const auto times = [&](NodeId value, double factor) {
+      return b.op(Primitive::kMul, {value, number(&b, factor)}, {kCount}, kExact);
+    };
+    const NodeId leaf = b.leaf({kCount}, std::vector<double>(kCount, x), kExact);
+    const NodeId small = times(times(leaf, 1e-200), 1e-200);
+    const NodeId square = b.op(Primitive::kMul, {small, leaf}, {kCount}, kExact);
+    const NodeId result =
+        x == 1 ? b.op(Primitive::kReciprocal, {times(square, 1e300)}, {kCount}, kExact) : times(square, 1e200);
+    b.tap("y", TapKind::kValue, result, std::vector<double>(kCount, 0));
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    ASSERT_EQ(exact.computed(result).data()[0], HUGE_VAL);
+    EXPECT_FALSE(FiniteRanges(b.graph, exact).of(result));
+  }
+}
+
+TEST(FiniteRanges, KnowTheSignOfSquares) {
+  for (const double factor : {0.5, -0.5}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({kCount}, drawn(1, -1, 1), kExact);
+    const NodeId scaled = b.op(Primitive::kMul, {x, number(&b, factor)}, {kCount}, kExact);
+    const NodeId square = b.op(Primitive::kMul, {scaled, x}, {kCount}, kExact);
+    const NodeId root = b.op(Primitive::kSqrt, {square}, {kCount}, kExact);
+    b.tap("y", TapKind::kValue, root, std::vector<double>(kCount, 0));
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    EXPECT_EQ(FiniteRanges(b.graph, exact).of(root).has_value(), factor > 0);
+  }
+}
+
+// What was observed of a decision in another format need be neither 0 nor 1.
+TEST(FiniteRanges, OfDecisionsAreThoseWhoReadThemSee) {
+  const std::vector<double> x = drawn(1, -1, 1), y = drawn(2, -1, 1);
+  const Overrides seen{{NodeId{2}, Array::full({kCount}, 1)}};
+  EXPECT_TRUE(range_of(Primitive::kLess, x, y, seen, {}, Format::kBool));
+  EXPECT_FALSE(range_of(Primitive::kLess, x, y, seen));
+}
+
+TEST(FiniteRanges, GoThroughWhatMovesElementsAndChooses) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({kCount}, drawn(1, 1, 2), kExact), y = b.leaf({kCount}, drawn(2, 3, 4), kExact);
+  Attributes window, assemble;
+  window.view = {{kCount / 2}, {2}, 0};
+  assemble.size = kCount;
+  assemble.views = {{{kCount / 2}, {1}, 0}};
+  const NodeId half = b.op(Primitive::kWindow, {x}, {kCount / 2}, kExact, window);
+  const NodeId padded = b.op(Primitive::kAssemble, {half}, {kCount}, kExact, assemble);
+  assemble.has_base = true;
+  const NodeId over = b.op(Primitive::kAssemble, {y, half}, {kCount}, kExact, assemble);
+  const NodeId less = b.op(Primitive::kMin, {over, y}, {kCount}, kExact);
+  const NodeId chosen = b.op(Primitive::kSelect,
+                             {b.op(Primitive::kLess, {x, y}, {kCount}, Format::kBool), less, padded}, {kCount}, kExact);
+  const NodeId power = b.op(Primitive::kPow, {y, number(&b, 3)}, {kCount}, kExact);
+  b.tap("y", TapKind::kValue, b.op(Primitive::kAdd, {chosen, power}, {kCount}, kExact), std::vector<double>(kCount, 0));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  FiniteRanges ranges(b.graph, exact);
+  for (const NodeId node : {half, padded, over, less, chosen, power}) {
+    const auto range = ranges.of(node);
+    ASSERT_TRUE(range) << node;
+    const Array values = exact.computed(node).materialize();
+    for (std::int64_t i = 0; i < values.count(); ++i)
+      ASSERT_TRUE(values.data()[i] >= range->low && values.data()[i] <= range->high) << node;
+  }
+  EXPECT_EQ(ranges.of(padded)->low, 0);
+  EXPECT_GT(ranges.of(over)->low, 0.9);
 }
 
 }  // namespace

@@ -23,6 +23,28 @@ Bounds bounds_of(const GraphBuilder& b) {
   return compute_bounds(input);
 }
 
+// What is left is not taken, and takes nothing from those that are.
+TEST(Interval, EnclosesTheOthersWhereOneIsLeft) {
+  GraphBuilder b;
+  const NodeId x = b.leaf({64}, std::vector<double>(64, 1.5)), y = b.leaf({64}, std::vector<double>(64, 0.3));
+  const NodeId shared = b.op(Primitive::kMul, {x, y}, {64}), alone = b.op(Primitive::kDiv, {x, y}, {64});
+  const NodeId square = b.op(Primitive::kMul, {shared, shared}, {64});
+  const NodeId first = b.op(Primitive::kAdd, {square, alone}, {64}), second = b.op(Primitive::kAdd, {square, x}, {64});
+  b.tap("y", TapKind::kValue, b.op(Primitive::kAdd, {first, second}, {64}), std::vector<double>(64, 0));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Profile profile;
+  const Overrides none;
+  const double wanted = Enclosures(b.graph, exact, {second}, &profile, none).take(second).radius.values.data()[0];
+  ASSERT_GT(wanted, 0);
+  for (const bool before : {true, false}) {
+    Enclosures enclosures(b.graph, exact, {first, second, shared}, &profile, none);
+    if (before) enclosures.leave(first);
+    EXPECT_EQ(enclosures.take(second).radius.values.data()[0], wanted);
+    if (!before) enclosures.leave(first);
+    EXPECT_GT(enclosures.take(shared).radius.values.data()[0], 0);
+  }
+}
+
 // An optimizer-like segment: w - lr * g / (sqrt(v) + eps). Every legal fp32 execution lies in its enclosure.
 TEST(Interval, EnclosesLegalExecutionsOfAnElementwiseSegment) {
   std::mt19937 rng(11);

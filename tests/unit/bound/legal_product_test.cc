@@ -98,6 +98,14 @@ TEST(LegalProduct, LeavesWhatIsNotFiniteAndWideResultsToTheWhole) {
   EXPECT_FALSE(Product(Format::kFloat32, 1, 20, 30, 20, 2, false, 1).legal());
 }
 
+// A product without terms is 0, and nothing else.
+TEST(LegalProduct, OfNoTermsIsLeftToTheWhole) {
+  Product product(Format::kBFloat16, 1, 100, 0, 100, 2, false, 1);
+  EXPECT_FALSE(product.legal());
+  product.seen.data()[5] = 1;
+  EXPECT_FALSE(product.legal());
+}
+
 // Where many elements need their own bounds, the whole is cheaper.
 TEST(LegalProduct, LeavesManyDoubtfulOnesToTheWhole) {
   Product product(Format::kBFloat16, 1, 100, 30, 100, 2, false, 1);
