@@ -56,8 +56,8 @@ struct PulledFunctional {
   };
   std::vector<Target> into;  // There is one for each source.
   // For each step, the weight |g| e from one draw of an element to the next, e the target's error or, where that is not
-  // asked for, our own (server/bound/envelope/events.h); 0 means that none is drawn. An empty list means that none is drawn of any step.
-  // The host alone draws.
+  // asked for, our own (server/bound/envelope/events.h); 0 means that none is drawn. An empty list means that none is
+  // drawn of any step. The host alone draws.
   std::vector<double> draw_every = {};
 
   // Fills `reached` from `seeds`.
