@@ -367,7 +367,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     recent_computed.set_budget(budget / 2);
   }
 
-  static constexpr std::int64_t kBudgetMin = 32 << 20, kBudgetNodes = 4;
+  static constexpr std::int64_t kBudgetMin = 16 << 20, kBudgetNodes = 2;
 };
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
