@@ -86,8 +86,8 @@ void project(const Array& x, std::size_t along, std::vector<Projection>* to) {
 }  // namespace
 
 // Let all rows of all the first operand's matrices and all columns of the second's differ from each other, and hold no
-// zeros. An element has its row and its column to itself, as each pair of matrices meets once in the result; two
-// elements that have one of these in common differ in a term there, and those that have none in common in most terms.
+// zeros. No other element has both the row and the column of one, as each pair of matrices meets once in the result:
+// two that have either in common differ in a term there, and those that have neither differ in most terms.
 bool distinct_terms(const std::vector<Array>& inputs) {
   const Array &a = inputs[0], &b = inputs[1];
   constexpr std::int64_t kTermsMin = 32;
