@@ -90,6 +90,18 @@ def test_an_open_step_and_those_before_it_are_answered(new_daemon: NewDaemon) ->
     client.close()
 
 
+def opened(client: Client, *names: str) -> Stream:
+    """A stream that has begun: one may be opened on a connection just as that is cut."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while time.monotonic() < deadline:
+        with contextlib.suppress(grpc.RpcError):
+            stream = client.stream(*names)
+            stream.wait(lambda stream=stream: stream.credit() > 0 or not stream.call.is_active())
+            if stream.credit() > 0:
+                return stream
+    raise AssertionError("no stream began")
+
+
 def judged(stream: Stream, step: int) -> bool:
     """Sends a step. False: the stream ended and left it to the next one."""
     stream.send(*StepFrames(step).frames())
@@ -106,7 +118,7 @@ def test_a_step_that_comes_too_late_is_the_next_streams(new_daemon: NewDaemon) -
     client = Client(daemon.address)
     step, streams = 0, 0
     while streams < 3:
-        stream = client.stream("late")
+        stream = opened(client, "late")
         streams += 1
         while judged(stream, step):
             step += 1
@@ -170,15 +182,14 @@ def test_plumb_watch_outlives_its_connections(new_daemon: NewDaemon) -> None:
     client = Client(daemon.address)
     steps = 200
     watch = PlumbWatch(daemon, "--job=watched", f"--count={steps}")
-    step, stream, deadline = 0, client.stream("run", "watched"), time.monotonic() + WAIT_S_MAX
+    step, stream, deadline = 0, opened(client, "run", "watched"), time.monotonic() + WAIT_S_MAX
     while step < steps:
         # The last steps come only when connections of the watch were cut under it.
         if step < steps - 20 or watches_ended(daemon) >= 2:
             if judged(stream, step):
                 step += 1
             else:
-                with contextlib.suppress(grpc.RpcError):  # This connection may just have been cut, too.
-                    stream = client.stream("run", "watched")
+                stream = opened(client, "run", "watched")
         assert time.monotonic() < deadline, f"{watches_ended(daemon)} watches ended, {step} steps were judged"
     assert watch.steps() == (list(range(steps)), 0, "")
     client.close()
