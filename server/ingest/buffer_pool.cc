@@ -17,7 +17,7 @@ std::shared_ptr<BufferPool::Buffer> BufferPool::take(std::uint64_t bytes) {
       idle_.erase(found);
     }
   }
-  buffer->clear();
+  if (buffer->size() > bytes) buffer->resize(bytes);
   buffer->reserve(bytes);
   return {buffer.release(), [pool = shared_from_this()](Buffer* used) {
             pool->give_back(std::move(*used));

@@ -18,8 +18,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     return std::shared_ptr<BufferPool>(new BufferPool(bytes_max));
   }
 
-  // An empty buffer with room for `bytes`; it returns to the pool when its last owner lets go of it, also if nobody
-  // else holds the pool any more.
+  // A buffer with room for `bytes`, at most so many in it, which mean nothing; it returns to the pool when its last
+  // owner lets go of it, also if nobody else holds the pool any more.
   std::shared_ptr<Buffer> take(std::uint64_t bytes);
   std::uint64_t idle_bytes() const;
   // Frees what nobody asked for since the last call.

@@ -5,12 +5,19 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 
 #include "server/ingest/limits.h"
 
 namespace plumbline {
 
 using absl::StrCat;
+
+namespace {
+
+constexpr std::uint64_t kRoom = 4 << 20;  // Bytes that are made room for at a time.
+
+}  // namespace
 
 Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max) const {
   const std::uint64_t size = chunk.size;
@@ -19,7 +26,7 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max) const {
   const std::uint64_t size_max = chunk.in_region ? limits::kRegionChunkBytesMax : limits::kChunkBytesMax;
   if (size > size_max) return invalid(size_field, StrCat("at most ", size_max, " bytes"), StrCat(size, " bytes"));
   const auto found = payloads_.find(chunk.payload);
-  const std::uint64_t received = found == payloads_.end() ? 0 : found->second.bytes->size();
+  const std::uint64_t received = found == payloads_.end() ? 0 : found->second.received;
   if (found != payloads_.end() && chunk.total != found->second.total) {
     return invalid("data.total", StrCat(found->second.total, " as in the payload's first chunk"), chunk.total);
   }
@@ -46,13 +53,13 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max) const {
   return {};
 }
 
-std::size_t StreamSource::append(std::size_t bytes_max, std::vector<std::uint8_t>* to) {
+std::size_t StreamSource::read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) {
+  meanwhile();
   const void* piece = nullptr;
   int size = 0;
   if (bytes_max == 0 || !stream_->Next(&piece, &size)) return 0;
   const auto taken = std::min(bytes_max, static_cast<std::size_t>(size));
-  const auto* data = static_cast<const std::uint8_t*>(piece);
-  to->insert(to->end(), data, data + taken);
+  std::memcpy(to, piece, taken);
   if (taken < static_cast<std::size_t>(size)) stream_->BackUp(size - static_cast<int>(taken));
   return taken;
 }
@@ -69,19 +76,27 @@ std::uint64_t Payloads::add(const Chunk& chunk, ByteSource* source) {
     payload.state.reset(XXH3_createState());
     XXH3_128bits_reset(payload.state.get());
   }
-  std::vector<std::uint8_t>& bytes = *payload.bytes;
-  std::uint64_t left = chunk.size;
-  while (const std::size_t taken = source->append(left, &bytes)) {
-    if (!whole) XXH3_128bits_update(payload.state.get(), bytes.data() + bytes.size() - taken, taken);  // In the cache.
-    left -= taken;
+  BufferPool::Buffer& bytes = *payload.bytes;
+  const std::uint64_t end = payload.received + chunk.size;
+  std::uint64_t hashed = payload.received;
+  const auto hash = [&] {
+    if (!whole) XXH3_128bits_update(payload.state.get(), bytes.data() + hashed, payload.received - hashed);
+  };
+  for (std::size_t taken = 1; taken > 0 && payload.received < end;) {
+    // Fresh memory is cleared piece by piece, as its bytes come; what was used before need not be.
+    const std::uint64_t room = std::min(end, payload.received + kRoom);
+    if (bytes.size() < room) bytes.resize(room);
+    taken = source->read(room - payload.received, bytes.data() + payload.received, hash);  // The last ones are cached.
+    hashed = payload.received;
+    payload.received += taken;
   }
-  if (whole) {
-    payload.hash = XXH3_128bits(payload.bytes->data(), payload.bytes->size());
-  } else if (payload.bytes->size() == payload.total) {
-    payload.hash = XXH3_128bits_digest(payload.state.get());
+  hash();
+  if (payload.complete()) {
+    bytes.resize(payload.total);
+    payload.hash = whole ? XXH3_128bits(bytes.data(), bytes.size()) : XXH3_128bits_digest(payload.state.get());
     payload.state.reset();
   }
-  return chunk.size - left;
+  return chunk.size - (end - payload.received);
 }
 
 std::optional<std::uint64_t> Payloads::total(PayloadId id) const {
@@ -92,17 +107,17 @@ std::optional<std::uint64_t> Payloads::total(PayloadId id) const {
 
 std::uint64_t Payloads::received(PayloadId id) const {
   const auto found = payloads_.find(id);
-  return found == payloads_.end() ? 0 : found->second.bytes->size();
+  return found == payloads_.end() ? 0 : found->second.received;
 }
 
 bool Payloads::complete(PayloadId id) const {
   const auto found = payloads_.find(id);
-  return found != payloads_.end() && found->second.bytes->size() == found->second.total;
+  return found != payloads_.end() && found->second.complete();
 }
 
 std::optional<PayloadId> Payloads::first_incomplete() const {
   for (const auto& [id, payload] : payloads_) {
-    if (payload.bytes->size() != payload.total) return id;
+    if (!payload.complete()) return id;
   }
   return std::nullopt;
 }

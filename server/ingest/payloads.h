@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,14 +31,15 @@ struct Chunk {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Appends its next bytes, at most `bytes_max`, as many as suit it. Returns how many; 0: there are no more.
-  virtual std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) = 0;
+  // Reads its next bytes, at most `bytes_max`, as many as suit it, and does `meanwhile` once, beside that where it has
+  // another thread. Returns how many; 0: there are no more.
+  virtual std::size_t read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) = 0;
 };
 
 class StreamSource final : public ByteSource {
  public:
   explicit StreamSource(google::protobuf::io::ZeroCopyInputStream* stream) : stream_(stream) {}
-  std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) override;
+  std::size_t read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) override;
 
  private:
   google::protobuf::io::ZeroCopyInputStream* const stream_;
@@ -71,10 +73,12 @@ class Payloads {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
   struct Payload {
-    std::uint64_t total = 0;
-    std::shared_ptr<std::vector<std::uint8_t>> bytes;
+    std::uint64_t total = 0, received = 0;
+    std::shared_ptr<BufferPool::Buffer> bytes;       // From `received` on they mean nothing.
     std::unique_ptr<XXH3_state_t, FreeState> state;  // Only of payloads of more than one chunk, until complete.
     XXH128_hash_t hash{};
+
+    bool complete() const { return received == total; }
   };
   std::shared_ptr<BufferPool> pool_;
   std::map<PayloadId, Payload> payloads_;

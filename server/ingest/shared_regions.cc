@@ -32,10 +32,15 @@ class Memfd final : public Region {
 
   std::size_t piece_bytes() const override { return 1u << 20; }  // Stays in the cache.
   // In parallel, as looking up pages takes longer than their bytes do.
-  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
+  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, const std::function<void()>& meanwhile,
+                   std::string* failure) override {
     std::mutex mutex;
-    auto until = static_cast<std::int64_t>(bytes);  // Everything before it was read.
-    cpu::parallel_for(until, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const auto whole = static_cast<std::int64_t>(bytes);
+    std::int64_t until = whole;  // Everything before it was read.
+    const std::int64_t parts = std::max<std::int64_t>(1, whole / kPart);
+    const auto read_part = [&](std::int64_t part) {
+      std::int64_t begin = whole / parts * part;
+      const std::int64_t end = part + 1 == parts ? whole : whole / parts * (part + 1);
       while (begin < end) {
         const ssize_t got = pread(descriptor_, static_cast<char*>(to) + begin, static_cast<std::size_t>(end - begin),
                                   static_cast<off_t>(offset) + begin);
@@ -47,6 +52,9 @@ class Memfd final : public Region {
         }
         begin += got;
       }
+    };
+    cpu::parallel_for(1 + parts, 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t task = first; task < last; ++task) task == 0 ? meanwhile() : read_part(task - 1);
     });
     if (until > 0) return static_cast<std::size_t>(until);
     *failure = "the region has shrunk";
@@ -54,7 +62,7 @@ class Memfd final : public Region {
   }
 
  private:
-  static constexpr std::int64_t kGrain = 128 << 10;
+  static constexpr std::int64_t kPart = 128 << 10;
   const int descriptor_;
 };
 
@@ -64,7 +72,9 @@ class DeviceRegion final : public Region {
       : Region(size), claim_(std::move(claim)), memory_(std::move(memory)) {}
 
   std::size_t piece_bytes() const override { return 4u << 20; }  // Each copy waits for the device.
-  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) override {
+  std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, const std::function<void()>& meanwhile,
+                   std::string* failure) override {
+    meanwhile();
     const absl::Status copied = memory_->copy(offset, bytes, to);
     if (copied.ok()) return bytes;
     *failure = StrCat("the device's memory cannot be read: ", copied.message());
@@ -93,12 +103,8 @@ void DeviceHandles::release(const std::string& handle) {
   if (found != claims_.end() && --found->second.times == 0) claims_.erase(found);
 }
 
-std::size_t RegionReader::append(std::size_t bytes_max, std::vector<std::uint8_t>* to) {
-  const std::size_t wanted = std::min(bytes_max, region_->piece_bytes()), before = to->size();
-  if (wanted == 0) return 0;
-  to->resize(before + wanted);
-  const std::size_t got = region_->read(at_, wanted, to->data() + before, failure_);
-  to->resize(before + got);
+std::size_t RegionReader::read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) {
+  const std::size_t got = region_->read(at_, std::min(bytes_max, region_->piece_bytes()), to, meanwhile, failure_);
   at_ += got;
   region_->bytes_read += got;
   return got;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -34,8 +35,9 @@ class Region {
 
   std::uint64_t size() const { return size_; }
   virtual std::size_t piece_bytes() const = 0;  // To read at a time.
-  // Bytes read, at least one; otherwise `failure` says why there are none.
-  virtual std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, std::string* failure) = 0;
+  // Bytes read, at least one; otherwise `failure` says why there are none. `meanwhile`: ByteSource.
+  virtual std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, const std::function<void()>& meanwhile,
+                           std::string* failure) = 0;
 
   std::uint64_t bytes_read = 0;
 
@@ -48,7 +50,7 @@ class RegionReader final : public ByteSource {
  public:
   RegionReader(Region* region, std::uint64_t offset, std::string* failure)
       : region_(region), at_(offset), failure_(failure) {}
-  std::size_t append(std::size_t bytes_max, std::vector<std::uint8_t>* to) override;
+  std::size_t read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) override;
 
  private:
   Region* const region_;

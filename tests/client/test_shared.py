@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import threading
 import urllib.request
 
 import pytest
@@ -96,6 +97,31 @@ def test_without_memory_to_share_steps_are_sent_as_messages(monkeypatch: pytest.
         with monkeypatch.context() as patched, daemon.private() as address:
             patched.setattr(os, missing, fail)
             assert train(address, missing)[1] == ["TYPE_I"] * 3
+
+
+def test_memory_that_moves_into_huge_pages_keeps_what_is_written() -> None:
+    memory = shared.SharedMemory(256 << 20)
+    sizes = [BLOCK_BYTES, 3 * 4096, 5 << 20, BLOCK_BYTES + 4096]
+    blocks = []
+    for size in sizes:
+        block = memory.take(size)
+        assert block is not None
+        blocks.append(block.fill_(len(blocks) + 1))
+    moving = threading.Thread(target=memory.gather)
+    moving.start()
+    written = 0
+    while moving.is_alive() or not written:
+        blocks[0].fill_(written % 251)
+        written += 1
+    moving.join()
+    memory.gather()
+    expected = [(written - 1) % 251, 2, 3, 4]
+    for block, number, size in zip(blocks, expected, sizes, strict=True):
+        assert len(block) == size and bool((block == number).all())
+        assert os.pread(memory.descriptor, size, block.data_ptr() - blocks[0].data_ptr()) == bytes([number]) * size
+    assert os.fstat(memory.descriptor).st_blocks * 512 == sum(sizes)  # No memory but what was taken.
+    more = memory.take(BLOCK_BYTES)
+    assert more is not None and not bool(more.any())
 
 
 def frames(arena: Arena, content: torch.Tensor, chunk_bytes_max: int) -> list[trace_pb2.TensorData]:

@@ -413,6 +413,8 @@ class Transport:
                 if step in self._retired:
                     self._retired.remove(step)
                     step.arena.release()
+            if memory is not None:
+                memory.gather()
 
     def _next(self, epoch: int) -> Step | audit_pb2.Pace | None:
         """Waits for what is to be sent next; None: nothing more on this stream, which stays open until every step has

@@ -188,6 +188,29 @@ TEST_F(SharedStep, OfManyPiecesIsTheSameTraceAsInChunks) {
   EXPECT_EQ(with(chunks)->digest, with({in_region(9, 0, content.size(), 0, content.size())})->digest);
 }
 
+// A buffer has other bytes in it before, fewer or more than the payload.
+TEST_F(SharedStep, InAUsedBufferHoldsItsOwnBytes) {
+  std::string content(3'000'001, '\0');
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * i >> 7);
+  const Memory memory(content);
+  ASSERT_TRUE(regions_.add(memory.region()).ok());
+  const auto pool = BufferPool::create(64 << 20);
+  for (const std::size_t before : {std::size_t{0}, std::size_t{1'500'000}, content.size() + 5}) {
+    pool->take(content.size() + 5)->assign(before, 7);
+    Payloads payloads(pool);
+    const std::size_t first = 1'200'000;
+    for (const auto& [at, size] : {std::pair{std::size_t{0}, first}, std::pair{first, content.size() - first}}) {
+      EXPECT_FALSE(payloads.bytes(9));
+      RegionReader reader = regions_.reader(in_region(9, at, content.size(), at, size).data());
+      EXPECT_EQ(payloads.add({9, at, content.size(), size, true}, &reader), size);
+    }
+    const Bytes bytes = payloads.bytes(9);
+    ASSERT_TRUE(bytes);
+    EXPECT_EQ(std::string(bytes->begin(), bytes->end()), content) << before;
+    EXPECT_TRUE(XXH128_isEqual(payloads.hash(9), XXH3_128bits(content.data(), content.size()))) << before;
+  }
+}
+
 TEST_F(SharedStep, ThatRefersOutsideOfItsRegionFails) {
   const Memory memory("12345678");
   EXPECT_EQ(field(in_region(1, 0, 8, 0, 8)), "data.region");  // There is no region yet.
@@ -239,10 +262,13 @@ TEST_F(SharedStep, OfALargeRegionThatShrankIsReadToItsEnd) {
   const std::uint64_t left = (1 << 20) + 300'001;
   ASSERT_EQ(ftruncate(large.fd(), static_cast<off_t>(left)), 0);
   RegionReader reader = regions_.reader(in_region(1, 0, content.size(), 0, content.size()).data());
-  std::vector<std::uint8_t> read;
-  while (reader.append(content.size() - read.size(), &read) > 0) {
-  }
-  EXPECT_EQ(std::string(read.begin(), read.end()), content.substr(0, left));
+  std::vector<std::uint8_t> read(content.size());
+  std::size_t at = 0;
+  int times = 0, done_meanwhile = 0;
+  for (std::size_t got = 1; got > 0; at += got, ++times)
+    got = reader.read(read.size() - at, read.data() + at, [&] { ++done_meanwhile; });
+  EXPECT_EQ(std::string(read.begin(), read.begin() + static_cast<std::ptrdiff_t>(at)), content.substr(0, left));
+  EXPECT_EQ(done_meanwhile, times);
 }
 
 TEST_F(SharedStep, OfADroppedRegionFailsAndWhatWasTakenStays) {
