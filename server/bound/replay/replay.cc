@@ -73,7 +73,7 @@ bool adds_up(Primitive primitive) {
 
 // A value is kept where computing it again for all who read it would take more than so many cheap nodes, or where it is
 // small.
-constexpr double kCheapMax = 48;
+constexpr double kCheapMax = 36;
 constexpr std::int64_t kSmall = 1 << 12;
 
 }  // namespace
