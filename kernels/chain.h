@@ -30,6 +30,17 @@ struct Largest {
     const auto magnitude = [](double x) { return std::bit_cast<std::int64_t>(std::fabs(x)); };
     std::int64_t r = radius, v = value;
     for (std::int64_t i = 0; i < count; ++i) {
+      r = std::max(r, magnitude(radii[i]));
+      v = std::max(v, magnitude(values[i]));
+    }
+    if (v < kInfinite) {  // All of them have one.
+      radius = r;
+      value = v;
+      return;
+    }
+    r = radius;
+    v = value;
+    for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t size = magnitude(values[i]), counts = -static_cast<std::int64_t>(size < kInfinite);
       r = std::max(r, magnitude(radii[i]) & counts);
       v = std::max(v, size & counts);

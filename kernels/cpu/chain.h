@@ -88,6 +88,7 @@ struct BlockCarried {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], t[i]));
     } else if constexpr (E::kArity == 2) {
+      if (plainly<R>()) return;
       // Of an operand without radius the rules leave little, and most have one.
       if (block.exact[1]) {
 #pragma GCC ivdep
@@ -102,6 +103,26 @@ struct BlockCarried {
     } else {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < n; ++i) out[i] = up(R::radius(a[i], ra[i], b[i], rb[i], c[i], rc[i], t[i]));
+    }
+  }
+
+  // Whether the block has no special case, and its radii are found without looking at each element for one.
+  template <class R>
+  bool plainly() const {
+    if constexpr (requires { &R::plain; }) {
+      const double *const a = block.x[0], *const b = block.x[1], *const t = block.value;
+      const double *const ra = block.r[0], *const rb = block.r[1];
+      double* const out = block.radius;
+      std::int64_t special = 0;
+#pragma omp simd reduction(| : special)
+      for (std::int64_t i = 0; i < block.count; ++i) {
+        const double radius = R::plain(a[i], ra[i], b[i], rb[i], t[i]);
+        out[i] = radius * (1 + 0x1p-40);
+        special |= static_cast<std::int64_t>(!primitive::element::is_plain(radius, t[i]));
+      }
+      return special == 0;
+    } else {
+      return false;
     }
   }
 };

@@ -35,6 +35,15 @@ PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, d
   return (overflowed & (radius != 0)) ? kInfinity : radius;
 }
 
+// Arithmetic also has `plain`, the same formula for operands that are neither infinite nor so near to 0 that something
+// underflows: where its result is finite and no less than kPlainMin, and t is finite, the least steps of fp64's grid
+// that the rule adds are below the rounding that `up` covers, and none of its special cases arises. What is not so
+// comes out smaller, infinite or NaN.
+inline constexpr double kPlainMin = 0x1p-900;
+PLUMBLINE_HOST_DEVICE inline bool is_plain(double radius, double t) {
+  return (radius >= kPlainMin) & (radius < kInfinity) & (t - t == 0);
+}
+
 // kRadiiAlone: the rule reads nothing else.
 struct Rule {
   static constexpr bool kRadiiAlone = false;
@@ -102,6 +111,7 @@ struct Sum : Rule {
   PLUMBLINE_HOST_DEVICE static double radius(double a, double ra, double b, double rb, double t) {
     return unless_overflowed(ra + rb, t, a, b);
   }
+  PLUMBLINE_HOST_DEVICE static double plain(double, double ra, double, double rb, double) { return ra + rb; }
 };
 
 // |a|rb + |b|ra + ra rb
@@ -110,6 +120,9 @@ struct Product : Rule {
     const double first = rb == 0 ? 0.0 : times(std::fabs(a), rb);
     const double second = ra == 0 ? 0.0 : times(std::fabs(b) + rb, ra);
     return unless_overflowed(first + second, t, a, b);
+  }
+  PLUMBLINE_HOST_DEVICE static double plain(double a, double ra, double b, double rb, double) {
+    return std::fabs(a) * rb + (std::fabs(b) + rb) * ra;
   }
 };
 
@@ -121,6 +134,10 @@ struct Quotient : Rule {
     const double quotient = a == 0 ? 0.0 : std::fabs(t) + kLeast;
     const double moved = over(ra, nearest) + (rb == 0 ? 0.0 : times(quotient, over(rb, nearest)));
     return nearest > 0 ? unless_overflowed(moved, t, a, b) : kInfinity;
+  }
+  PLUMBLINE_HOST_DEVICE static double plain(double, double ra, double b, double rb, double t) {
+    const double moved = ra + std::fabs(t) * rb, usable = moved >= kPlainMin ? 1.0 : 0.0;
+    return usable * (moved / (std::fabs(b) - rb));
   }
 };
 

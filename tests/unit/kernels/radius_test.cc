@@ -2,8 +2,14 @@
 // radii, and not far above what the corners reach.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "kernels/chain.h"
+#include "kernels/profile.h"
 #include "tests/unit/kernels/cases.h"
 #include "tests/unit/kernels/product_above_cases.h"
 
@@ -94,6 +100,53 @@ TEST(Radius, ExactInputsGiveExactOutputs) {
     const std::vector<Bound> exact(c.inputs.size());
     EXPECT_FALSE(row.radius(c.attributes, c.inputs, exact, out));
   }
+}
+
+// Radii of a operation b in a chain, whose blocks take a plain formula where no element is a special case.
+std::vector<double> chained(Primitive operation, const std::vector<double> (&of)[4]) {
+  const auto array = [](const std::vector<double>& values) {
+    Array made = Array::uninitialized({std::ssize(values)});
+    std::ranges::copy(values, made.data());
+    return made;
+  };
+  const Profile profile = ieee();
+  Chain chain({{false, true}, {false, true}}, true);
+  chain.add(operation, {}, std::vector<std::size_t>{0, 1}, {Format::kFloat32, Format::kFloat32, &profile});
+  chain.ask({2});
+  const std::vector<ChainInput> inputs = {{array(of[0]), nullptr, Format::kUnknown, {array(of[1])}},
+                                          {array(of[2]), nullptr, Format::kUnknown, {array(of[3])}}};
+  const Array found = run(chain, inputs, std::ssize(of[0])).radii.front().values;
+  return {found.data(), found.data() + found.count()};
+}
+
+TEST(Radius, OneSpecialElementChangesNoOtherOfAChain) {
+  constexpr std::size_t kCount = 1000, kEvery = 100;  // Less than a block.
+  std::mt19937_64 rng(3);
+  const auto drawn = [&](double size) {
+    const Array values = testing::random_array(rng, {kCount}, size, 2 * size);
+    return std::vector<double>(values.data(), values.data() + kCount);
+  };
+  for (const Primitive operation : {Primitive::kAdd, Primitive::kSub, Primitive::kMul, Primitive::kDiv})
+    for (const auto& [a, b] : {std::pair{1.0, 3.0}, {1e-20, 1e30}, {1e-150, 1e-160}, {1e150, 1e160}}) {
+      SCOPED_TRACE(std::string(traits(operation).name) + " of " + std::to_string(std::log10(a)));
+      std::vector<double> of[4] = {drawn(a), drawn(1e-7 * a), drawn(b), drawn(1e-7 * b)};
+      for (std::size_t i = 0; i < kCount; i += 3) of[0][i] *= -1;
+      const std::vector<double> plain = chained(operation, of);
+      for (std::size_t i = kEvery / 2; i < kCount; i += kEvery) {
+        of[0][i] = of[1][i] = of[3][i] = 0;
+        of[2][i] = 1;
+      }
+      const std::vector<double> beside = chained(operation, of);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        if (i % kEvery == kEvery / 2) continue;
+        if (std::isinf(plain[i])) {
+          EXPECT_EQ(beside[i], plain[i]);
+        } else {
+          EXPECT_GT(plain[i], 0);
+          EXPECT_NEAR(beside[i], plain[i], 0x1p-39 * plain[i]);
+        }
+      }
+    }
 }
 
 TEST(Radius, DivisionByABallAroundZeroIsUnbounded) {
