@@ -83,26 +83,45 @@ void project(const Array& x, std::size_t along, std::vector<Projection>* to) {
   });
 }
 
-}  // namespace
+// The first so many of x's elements along a dimension.
+Array first_of(const Array& x, std::size_t along, std::int64_t length) {
+  View view{x.shape(), x.strides(), 0};
+  view.sizes[along] = length;
+  return x.restride(view);
+}
 
-// Let all rows of all the first operand's matrices and all columns of the second's differ from each other, and hold no
-// zeros. No other element has both the row and the column of one, as each pair of matrices meets once in the result:
-// two that have either in common differ in a term there, and those that have neither differ in most terms.
-bool distinct_terms(const std::vector<Array>& inputs) {
-  const Array &a = inputs[0], &b = inputs[1];
-  constexpr std::int64_t kTermsMin = 32;
-  if (a.shape().size() < 2 || b.shape().size() < 2 || a.shape().back() < kTermsMin) return false;
+enum class Told { kDistinct, kNear, kLost };  // Lost: some hold zeros, or are not finite, and may equal anything.
+
+// Of all rows of a's matrices and all columns of b's, by their first so many terms.
+Told tell(const Array& a, const Array& b, std::int64_t terms) {
+  const std::size_t of_a = a.shape().size() - 1, of_b = b.shape().size() - 2;
   std::vector<Projection> all;
-  project(a, a.shape().size() - 1, &all);
-  project(b, b.shape().size() - 2, &all);
+  project(first_of(a, of_a, terms), of_a, &all);
+  project(first_of(b, of_b, terms), of_b, &all);
   double largest = 0;
   for (const Projection& one : all) {
-    if (one.zeros || !std::isfinite(one.error)) return false;  // What is not finite may be equal to anything.
+    if (one.zeros || !std::isfinite(one.error)) return Told::kLost;
     largest = std::max(largest, one.error);
   }
   std::ranges::sort(all, {}, &Projection::value);
   const auto near = [largest](const Projection& x, const Projection& y) { return y.value - x.value <= largest; };
-  return std::ranges::adjacent_find(all, near) == all.end();
+  return std::ranges::adjacent_find(all, near) == all.end() ? Told::kDistinct : Told::kNear;
+}
+
+}  // namespace
+
+// Let all rows of all the first operand's matrices and all columns of the second's differ from each other, and hold no
+// zeros. No other element has both the row and the column of one, as each pair of matrices meets once in the result:
+// two that have either in common differ in a term there, and those that have neither differ in most terms. Mostly the
+// first terms say so; what is lost among them is lost among all.
+bool distinct_terms(const std::vector<Array>& inputs) {
+  const Array &a = inputs[0], &b = inputs[1];
+  constexpr std::int64_t kTermsMin = 32, kFirst = 64;
+  if (a.shape().size() < 2 || b.shape().size() < 2 || a.shape().back() < kTermsMin) return false;
+  const std::int64_t terms = a.shape().back();
+  Told told = tell(a, b, std::min(terms, kFirst));
+  if (told == Told::kNear && terms > kFirst) told = tell(a, b, terms);
+  return told == Told::kDistinct;
 }
 
 }  // namespace plumbline

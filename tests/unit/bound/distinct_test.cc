@@ -41,6 +41,23 @@ TEST(DistinctTerms, AreToldFromEqualRowsAndColumns) {
   }
 }
 
+// Whether they differ among the first terms or the last.
+TEST(DistinctTerms, MayDifferInAnyTerm) {
+  constexpr std::int64_t kTerms = 1000;
+  for (const std::int64_t own : {std::int64_t{0}, std::int64_t{63}, std::int64_t{64}, kTerms - 1}) {
+    Array rows = drawn({20, kTerms}, 1);
+    Array weights = drawn({kTerms, 30}, 2);
+    for (std::int64_t i = 1; i < 20; ++i) {
+      const double kept = rows.data()[i * kTerms + own];
+      copy_row(rows, 0, i);
+      rows.data()[i * kTerms + own] = kept;
+    }
+    EXPECT_TRUE(distinct_terms({rows, weights})) << own;
+    weights.data()[own * 30 + 7] = 0;
+    EXPECT_FALSE(distinct_terms({rows, weights})) << own;
+  }
+}
+
 TEST(DistinctTerms, OfABatchAreToldAcrossIt) {
   Array a = drawn({3, 8, 40}, 1);
   const Array b = drawn({3, 40, 4}, 2), one = drawn({40, 4}, 3);
