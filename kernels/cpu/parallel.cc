@@ -48,13 +48,14 @@ inline void pause() {
 }
 
 // A loop of an audit follows the one before within microseconds, and to wake up a thread takes as long: a few threads
-// look for the next one for a while before they sleep, and so does who waits for them.
+// look for the next one for a while before they sleep, and so does who waits for them. Longer where no audit wants the
+// processor that they take.
 constexpr int kLookingMax = 3;
-constexpr std::chrono::microseconds kLook{20};
+constexpr std::chrono::microseconds kLook{20}, kLookAlone{200};
 
 template <class Found>
-void look_for(const Found& found) {
-  const auto end = std::chrono::steady_clock::now() + kLook;
+void look_for(const Found& found, std::chrono::microseconds most) {
+  const auto end = std::chrono::steady_clock::now() + most;
   do {
     for (int i = 0; i < 32; ++i) {
       if (found()) return;
@@ -100,6 +101,8 @@ class Pool {
     return *pool;
   }
 
+  std::atomic<int>& computing() { return computing_; }
+
   void set_limit(int limit) {
     const std::lock_guard lock(mutex_);
     limit_ = std::max(1, limit);
@@ -132,8 +135,9 @@ class Pool {
     --active_;
     const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
     if (!left()) {
+      const std::chrono::microseconds most = look();
       lock.unlock();
-      look_for(left);
+      look_for(left, most);
       lock.lock();
     }
     done_.wait(lock, left);
@@ -142,6 +146,12 @@ class Pool {
  private:
   explicit Pool(bool behind)
       : behind_(behind), limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
+
+  // With the lock held.
+  std::chrono::microseconds look() const {
+    const int computing = computing_.load(std::memory_order_relaxed);
+    return computing > 0 && computing + looking_ <= limit_ ? kLookAlone : kLook;
+  }
 
   Task* available() {
     if (active_ >= limit_) return nullptr;
@@ -163,8 +173,9 @@ class Pool {
       if (task == nullptr && looking_ < kLookingMax) {
         ++looking_;
         const std::int64_t seen = posted_.load(std::memory_order_relaxed);
+        const std::chrono::microseconds most = look();
         lock.unlock();
-        look_for([&] { return posted_.load(std::memory_order_relaxed) != seen; });
+        look_for([&] { return posted_.load(std::memory_order_relaxed) != seen; }, most);
         lock.lock();
         --looking_;
         task = available();
@@ -191,6 +202,7 @@ class Pool {
   int active_ = 0;                       // Callers and pool threads at work.
   int looking_ = 0;                      // Threads that look for work before they sleep.
   std::atomic<std::int64_t> posted_{0};  // Tasks so far.
+  std::atomic<int> computing_{0};        // Threads that are (Computing).
 };
 
 }  // namespace
@@ -210,6 +222,9 @@ void stand_back() {
 }
 
 int threads() { return Pool::ahead().limit(); }
+
+Computing::Computing() : computing_(&Pool::instance().computing()) { computing_->fetch_add(1); }
+Computing::~Computing() { computing_->fetch_sub(1); }
 
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   if (n <= 0) return;

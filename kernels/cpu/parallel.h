@@ -1,6 +1,7 @@
 // All cores for loops and products, of threads that come first and of those that come after them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -19,6 +20,19 @@ void give_way();
 // From now on, for its whole life, the system runs the calling thread after others of the machine (10 more of nice),
 // and so those that help in its loops.
 void stand_back();
+
+// While it lives, the calling thread computes, one loop after the other. Where that leaves a processor to each, those
+// that help it look longer for its next loop before they sleep.
+class Computing {
+ public:
+  Computing();
+  ~Computing();
+  Computing(const Computing&) = delete;
+  Computing& operator=(const Computing&) = delete;
+
+ private:
+  std::atomic<int>* const computing_;
+};
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least `grain`. Bodies must not
 // throw. Nested calls run serially.

@@ -6,6 +6,7 @@
 #include <exception>
 #include <stdexcept>
 
+#include "kernels/cpu/parallel.h"
 #include "server/bound/compute.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/replay/constants.h"
@@ -118,6 +119,7 @@ StepMemory previous_of(const TraceRecord& record) {
 }  // namespace
 
 Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemory* memory) {
+  const cpu::Computing computing;
   const auto start = std::chrono::steady_clock::now();
   Verdict verdict;
   try {

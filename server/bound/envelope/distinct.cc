@@ -99,13 +99,16 @@ Told tell(const Array& a, const Array& b, std::int64_t terms) {
   project(first_of(a, of_a, terms), of_a, &all);
   project(first_of(b, of_b, terms), of_b, &all);
   double largest = 0;
+  std::vector<double> values;
+  values.reserve(all.size());
   for (const Projection& one : all) {
     if (one.zeros || !std::isfinite(one.error)) return Told::kLost;
     largest = std::max(largest, one.error);
+    values.push_back(one.value);
   }
-  std::ranges::sort(all, {}, &Projection::value);
-  const auto near = [largest](const Projection& x, const Projection& y) { return y.value - x.value <= largest; };
-  return std::ranges::adjacent_find(all, near) == all.end() ? Told::kDistinct : Told::kNear;
+  std::ranges::sort(values);
+  const auto near = [largest](double x, double y) { return y - x <= largest; };
+  return std::ranges::adjacent_find(values, near) == values.end() ? Told::kDistinct : Told::kNear;
 }
 
 }  // namespace
