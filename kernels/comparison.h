@@ -31,9 +31,9 @@ struct Comparison {
   void join(const Comparison& next);  // `next` compared elements that come after ours.
 };
 
-// |value - centre| <= slack * radius, of `count` elements, where centre and value are sums of terms, added in order,
-// and the radius is the sum of all terms' own. On the backend that the calling thread computes on; the host's uses that
-// thread alone.
+// |value - centre| <= slack * radius, of `count` elements, where centre and value are sums of terms, at least one each,
+// added in order, and the radius is the sum of all terms' own. On the backend that the calling thread computes on; the
+// host's uses that thread alone.
 Later<Comparison> compare(std::span<const ComparedTerm> centres, std::span<const ComparedTerm> values,
                           std::int64_t count, double slack);
 

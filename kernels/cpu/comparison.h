@@ -78,7 +78,8 @@ inline Comparison looked_at(std::int64_t begin, std::int64_t n, const ComparedBl
     const double width = event < allowed ? event : allowed, rest = allowed - width;
     const double nearer = allowed - deviation, further = width - rest - deviation;
     const double tails = (nearer > 0 ? nearer : 0) + (further > 0 ? further : 0);
-    const bool near = (deviation <= nearer_than * allowed) & (deviation < HUGE_VAL);
+    const double limit = nearer_than * allowed;  // Exact but for a relative rounding, or left open.
+    const bool near = (deviation == 0) | ((deviation <= limit) & (limit >= 0x1p-1000) & (deviation < HUGE_VAL));
     const bool likely = (deviation <= rest) | (tails > likelier_than * width);
     open |= static_cast<std::int64_t>(!(near & likely));
   }

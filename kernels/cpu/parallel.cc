@@ -48,8 +48,8 @@ inline void pause() {
 }
 
 // A loop of an audit follows the one before within microseconds, and to wake up a thread takes as long: a few threads
-// look for the next one for a while before they sleep, and so does who waits for them. Longer where no audit wants the
-// processor that they take.
+// look for the next one for a while before they sleep, and so does who waits for them. Longer where no other audit
+// wants the processor that they take; what else wants it, as a training beside, need not wait for them (give_way).
 constexpr int kLookingMax = 3;
 constexpr std::chrono::microseconds kLook{20}, kLookAlone{200};
 
@@ -135,7 +135,7 @@ class Pool {
     --active_;
     const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
     if (!left()) {
-      const std::chrono::microseconds most = look();
+      const std::chrono::microseconds most = look(active_ + 1);
       lock.unlock();
       look_for(left, most);
       lock.lock();
@@ -147,10 +147,10 @@ class Pool {
   explicit Pool(bool behind)
       : behind_(behind), limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
 
-  // With the lock held.
-  std::chrono::microseconds look() const {
+  // With the lock held. `busy`: threads that are at work in loops, and who asks if it waits for those.
+  std::chrono::microseconds look(int busy) const {
     const int computing = computing_.load(std::memory_order_relaxed);
-    return computing > 0 && computing + looking_ <= limit_ ? kLookAlone : kLook;
+    return computing > 0 && std::max(computing, busy) + looking_ <= limit_ ? kLookAlone : kLook;
   }
 
   Task* available() {
@@ -173,7 +173,7 @@ class Pool {
       if (task == nullptr && looking_ < kLookingMax) {
         ++looking_;
         const std::int64_t seen = posted_.load(std::memory_order_relaxed);
-        const std::chrono::microseconds most = look();
+        const std::chrono::microseconds most = look(active_);
         lock.unlock();
         look_for([&] { return posted_.load(std::memory_order_relaxed) != seen; }, most);
         lock.lock();

@@ -31,13 +31,13 @@ class Memfd final : public Region {
   ~Memfd() override { close(descriptor_); }
 
   std::size_t piece_bytes() const override { return 1u << 20; }  // Stays in the cache.
-  // In parallel, as looking up pages takes longer than their bytes do.
+  // A large piece in parallel, as looking up pages takes longer than their bytes do.
   std::size_t read(std::uint64_t offset, std::size_t bytes, void* to, const std::function<void()>& meanwhile,
                    std::string* failure) override {
     std::mutex mutex;
     const auto whole = static_cast<std::int64_t>(bytes);
     std::int64_t until = whole;  // Everything before it was read.
-    const std::int64_t parts = std::max<std::int64_t>(1, whole / kPart);
+    const std::int64_t parts = whole < 2 * kPart ? 1 : whole / kPart;
     const auto read_part = [&](std::int64_t part) {
       std::int64_t begin = whole / parts * part;
       const std::int64_t end = part + 1 == parts ? whole : whole / parts * (part + 1);
@@ -53,9 +53,13 @@ class Memfd final : public Region {
         begin += got;
       }
     };
-    cpu::parallel_for(1 + parts, 1, [&](std::int64_t first, std::int64_t last) {
+    const auto run = [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t task = first; task < last; ++task) task == 0 ? meanwhile() : read_part(task - 1);
-    });
+    };
+    if (parts == 1)
+      run(0, 2);
+    else
+      cpu::parallel_for(1 + parts, 1, run);
     if (until > 0) return static_cast<std::size_t>(until);
     *failure = "the region has shrunk";
     return 0;

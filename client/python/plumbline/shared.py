@@ -13,6 +13,7 @@ REGION = 1  # Its id on every stream: there is one.
 SHARED_BYTES_MIN = 16 << 10  # A smaller payload costs less in the message than a read by the daemon.
 
 _HUGE_PAGE = 2 << 20
+_GATHERED_AT_ONCE = 64 << 20  # Some tenths of a second.
 _COLLAPSE = 25  # MADV_COLLAPSE, of Linux 6.1, which Python does not name.
 _MAP_FIXED = 0x10
 _PROT_NONE = 0
@@ -73,9 +74,10 @@ class SharedMemory:
             return self._memory[start : start + count]
 
     def gather(self) -> None:
-        """Puts what was taken into huge pages: to look up small ones takes the daemon longer than to copy what they
-        hold. Takes its time, once for each block."""
-        start, end = self._gathered, self._used // _HUGE_PAGE * _HUGE_PAGE
+        """Puts some more of what was taken into huge pages: to look up small ones takes the daemon longer than to copy
+        what they hold. Takes its time, once for each block."""
+        start = self._gathered
+        end = min(self._used // _HUGE_PAGE * _HUGE_PAGE, start + _GATHERED_AT_ONCE)
         if start < end:
             self._gathered = end
             _collapse(self.descriptor, start, end - start)

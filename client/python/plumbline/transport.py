@@ -413,7 +413,7 @@ class Transport:
                 if step in self._retired:
                     self._retired.remove(step)
                     step.arena.release()
-            if memory is not None:
+            if memory is not None and self._shared_epoch == epoch:
                 memory.gather()
 
     def _next(self, epoch: int) -> Step | audit_pb2.Pace | None:

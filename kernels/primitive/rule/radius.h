@@ -35,10 +35,10 @@ PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, d
   return (overflowed & (radius != 0)) ? kInfinity : radius;
 }
 
-// Arithmetic also has `plain`, the same formula for operands that are neither infinite nor so near to 0 that something
-// underflows: where its result is finite and no less than kPlainMin, and t is finite, the least steps of fp64's grid
-// that the rule adds are below the rounding that `up` covers, and none of its special cases arises. What is not so
-// comes out smaller, infinite or NaN.
+// Arithmetic also has `plain`, a formula of its own for operands that are neither infinite nor so near to 0 that
+// something underflows: where its result is finite and no less than kPlainMin, and t is finite, what underflow may lose
+// of it is below the rounding that `up` covers, and none of the rule's special cases arises. What is not so comes out
+// smaller, infinite or NaN.
 inline constexpr double kPlainMin = 0x1p-900;
 PLUMBLINE_HOST_DEVICE inline bool is_plain(double radius, double t) {
   return (radius >= kPlainMin) & (radius < kInfinity) & (t - t == 0);

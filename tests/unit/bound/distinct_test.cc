@@ -58,6 +58,20 @@ TEST(DistinctTerms, MayDifferInAnyTerm) {
   }
 }
 
+// Rows are equal but for what an earlier sum left in the place of zeros, beside which the columns are small.
+TEST(DistinctTerms, AreNotToldByWhatIsLeftOfZeros) {
+  constexpr std::int64_t kTerms = 4096;
+  for (const double size : {1.0, 1e-6, 1e-9}) {
+    Array rows = drawn({2, kTerms}, 1), columns = drawn({kTerms, 3}, 2);
+    copy_row(rows, 0, 1);
+    const Array left = drawn({2, 64}, 3);
+    for (std::int64_t i = 0; i < 2; ++i)
+      for (std::int64_t l = 0; l < 64; ++l) rows.data()[i * kTerms + l] = 1e-16 * left.data()[i * 64 + l];
+    for (std::int64_t i = 0; i < columns.count(); ++i) columns.data()[i] *= size;
+    EXPECT_FALSE(distinct_terms({rows, columns})) << size;
+  }
+}
+
 TEST(DistinctTerms, OfABatchAreToldAcrossIt) {
   Array a = drawn({3, 8, 40}, 1);
   const Array b = drawn({3, 40, 4}, 2), one = drawn({40, 4}, 3);

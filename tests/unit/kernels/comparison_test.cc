@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <random>
+#include <string>
 
 #include "tests/unit/kernels/comparison_cases.h"
 
@@ -68,6 +71,54 @@ TEST(Comparison, IsWhatItsDefinitionSays) {
         EXPECT_GT(found.worst, 1);
       }
     }
+}
+
+// Blocks are passed over by products where those say enough: what is not a number, infinite, exact or next to 0 is
+// seen.
+TEST(Comparison, SeesWhatIsSpecialInLaterBlocks) {
+  constexpr std::int64_t kCount = 2000, kAt = 1777;
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kLeast = 0x1p-1074;
+  struct Special {
+    double centre, value, radius;
+  };
+  for (const auto& [centre, value, radius] : {Special{kNaN, 1, 1},
+                                              {1, kNaN, 1},
+                                              {kNaN, kNaN, 0},
+                                              {HUGE_VAL, HUGE_VAL, 0},
+                                              {HUGE_VAL, -HUGE_VAL, 1},
+                                              {1, HUGE_VAL, HUGE_VAL},
+                                              {1, 2, 0},
+                                              {1, 1, 0},
+                                              {0, kLeast, kLeast},
+                                              {0, 3 * kLeast, 2 * kLeast},
+                                              {1, 5, HUGE_VAL},
+                                              {1, 5, kNaN}}) {
+    SCOPED_TRACE(std::to_string(centre) + " " + std::to_string(value) + " " + std::to_string(radius));
+    std::mt19937_64 rng(5);
+    std::uniform_real_distribution<double> unit(-0.6, 0.6);
+    Array m = Array::full({kCount}, 1), t = Array::uninitialized({kCount}), r = Array::full({kCount}, 1e-6);
+    for (std::int64_t i = 0; i < kCount; ++i) t.data()[i] = 1 + 1e-6 * unit(rng);
+    m.data()[kAt] = centre;
+    t.data()[kAt] = value;
+    r.data()[kAt] = radius;
+    const auto compared = [&](std::int64_t begin, std::int64_t count) {
+      const View part{{count}, {1}, begin};
+      const ComparedTerm exact{.x = {.values = m.window(part), .radii = {r.window(part)}}, .u = 1e-7};
+      const ComparedTerm observed{.x = {.values = t.window(part)}};
+      return compare({&exact, 1}, {&observed, 1}, count, 1).get();
+    };
+    const Comparison whole = compared(0, kCount);
+    Comparison one_by_one;
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      Comparison next = compared(i, 1);
+      next.element = static_cast<std::uint64_t>(i);
+      one_by_one.join(next);
+    }
+    EXPECT_EQ(whole.worst, one_by_one.worst);
+    EXPECT_EQ(whole.element, one_by_one.element);
+    EXPECT_EQ(whole.least_chance, one_by_one.least_chance);
+    EXPECT_EQ(whole.finite, one_by_one.finite);
+  }
 }
 
 TEST(Comparison, JoinedPartsAreTheWhole) {
