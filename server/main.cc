@@ -216,7 +216,7 @@ absl::Status read_workers(DaemonOptions* options) {
   const auto memory = plumbline::parse_device_memory(absl::GetFlag(FLAGS_gpu_memory_limit));
   if (!memory.ok()) return memory.status();
   options->device_memory = *memory;
-  options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options->threads = plumbline::cpu::processors();
   return absl::OkStatus();
 }
 

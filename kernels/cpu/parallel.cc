@@ -48,8 +48,9 @@ inline void pause() {
 }
 
 // A loop of an audit follows the one before within microseconds, and to wake up a thread takes as long: a few threads
-// look for the next one for a while before they sleep, and so does who waits for them. Longer where no other audit
-// wants the processor that they take; what else wants it, as a training beside, need not wait for them (give_way).
+// look for the next one for a while before they sleep, and so does who waits for them. For long where no audit wants
+// the processor that they take, not at all where one does. What else wants it, as a training beside, need not wait for
+// them (give_way).
 constexpr int kLookingMax = 3;
 constexpr std::chrono::microseconds kLook{20}, kLookAlone{200};
 
@@ -122,8 +123,8 @@ class Pool {
         workers_.emplace_back([this] { serve(); });
         workers_.back().detach();
       }
-      // No more than there is work for, nor those that look for it.
-      asleep = std::min<std::int64_t>(task.chunks, limit_) - 1 - looking_;
+      // No more than there is work for and processors are left, nor those that look for it.
+      asleep = std::min<std::int64_t>(task.chunks - 1, limit_ - active_) - looking_;
       posted_.fetch_add(1, std::memory_order_relaxed);
     }
     for (; asleep > 0; --asleep) wake_.notify_one();
@@ -133,6 +134,7 @@ class Pool {
     std::unique_lock lock(mutex_);
     std::erase(queue_, &task);
     --active_;
+    if (looking_ == 0 && available() != nullptr) wake_.notify_one();  // Now there is a processor for another's.
     const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
     if (!left()) {
       const std::chrono::microseconds most = look(active_ + 1);
@@ -144,13 +146,13 @@ class Pool {
   }
 
  private:
-  explicit Pool(bool behind)
-      : behind_(behind), limit_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))) {}
+  explicit Pool(bool behind) : behind_(behind), limit_(processors()) {}
 
   // With the lock held. `busy`: threads that are at work in loops, and who asks if it waits for those.
   std::chrono::microseconds look(int busy) const {
     const int computing = computing_.load(std::memory_order_relaxed);
-    return computing > 0 && std::max(computing, busy) + looking_ <= limit_ ? kLookAlone : kLook;
+    if (computing == 0) return kLook;
+    return std::max(computing, busy) + looking_ <= limit_ ? kLookAlone : std::chrono::microseconds(0);
   }
 
   Task* available() {
@@ -207,6 +209,13 @@ class Pool {
 
 }  // namespace
 
+int processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));  // There are more than the set can tell.
+}
+
 void set_threads(int threads) {
   Pool::ahead().set_limit(threads);
   Pool::behind().set_limit(threads - 1);
@@ -235,7 +244,9 @@ void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   }
   Pool& pool = Pool::instance();
   const int limit = pool.limit();
-  if (limit < 2) {
+  // Where every processor has an audit of its own, a short loop is not worth cutting.
+  constexpr std::int64_t kShort = 16;
+  if (limit < 2 || (n < kShort * grain && pool.computing() >= limit)) {
     body(0, n);
     return;
   }

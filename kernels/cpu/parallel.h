@@ -7,7 +7,10 @@
 
 namespace plumbline::cpu {
 
-// Number of threads that parallel_for and matmul may use in this process (default: the machine's cores). Set once at
+// Processors that the calling thread may run on: the machine's, or those of them that it was given.
+int processors();
+
+// Number of threads that parallel_for and matmul may use in this process (default: its processors). Set once at
 // start, before any other use. Threads that stand back are one fewer (but one), so that who wakes up finds a processor
 // that none of them has.
 void set_threads(int threads);

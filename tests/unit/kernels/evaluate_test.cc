@@ -1,8 +1,10 @@
 // evaluate against straightforward oracles, with the values that comparators usually get wrong.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "kernels/cpu/gemm.h"
@@ -348,6 +350,8 @@ TEST(Parallel, CoversTheRangeOnceAlsoFromManyThreads) {
   std::vector<std::vector<int>> seen(4, std::vector<int>(100000, 0));
   for (int c = 0; c < 4; ++c) {
     callers.emplace_back([&, c] {
+      std::optional<cpu::Computing> computing;
+      if (c % 2 == 0) computing.emplace();
       for (int repeat = 0; repeat < 50; ++repeat) {
         cpu::parallel_for(100000, 100, [&](std::int64_t begin, std::int64_t end) {
           cpu::parallel_for(end - begin, 1, [&](std::int64_t b, std::int64_t e) {  // Nested: serial.
@@ -364,6 +368,36 @@ TEST(Parallel, CoversTheRangeOnceAlsoFromManyThreads) {
   int calls = 0;
   cpu::parallel_for(0, 1, [&](std::int64_t, std::int64_t) { ++calls; });
   EXPECT_EQ(calls, 0);
+}
+
+TEST(Parallel, ShortLoopsAreWholeWhereAllCompute) {
+  constexpr int kAudits = 9;
+  std::vector<std::thread> audits;
+  std::vector<std::vector<int>> seen(kAudits, std::vector<int>(1000, 0));
+  for (int a = 0; a < kAudits; ++a)
+    audits.emplace_back([&, a] {
+      const cpu::Computing computing;
+      for (const std::int64_t grain : {1, 10, 100, 400})
+        for (int repeat = 0; repeat < 20; ++repeat)
+          cpu::parallel_for(1000, grain, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) ++seen[a][i];
+          });
+    });
+  for (std::thread& audit : audits) audit.join();
+  for (const auto& s : seen)
+    for (const int n : s) ASSERT_EQ(n, 80);
+}
+
+TEST(Parallel, ProcessorsAreThoseThatTheThreadWasGiven) {
+  EXPECT_GE(cpu::processors(), 1);
+  std::thread([] {
+    const int here = sched_getcpu();
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(here, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(cpu::processors(), 1);
+  }).join();
 }
 
 }  // namespace
