@@ -33,7 +33,7 @@ struct Largest {
       r = std::max(r, magnitude(radii[i]));
       v = std::max(v, magnitude(values[i]));
     }
-    if (v < kInfinite) {  // All of them have one.
+    if (v < kInfinite) {  // As nearly always, none is infinite.
       radius = r;
       value = v;
       return;

@@ -117,7 +117,7 @@ struct BlockCarried {
 #pragma omp simd reduction(| : special)
       for (std::int64_t i = 0; i < block.count; ++i) {
         const double radius = R::plain(a[i], ra[i], b[i], rb[i], t[i]);
-        out[i] = radius * (1 + 0x1p-40);
+        out[i] = radius * (1 + 0x1p-40);  // As `up`; NaN is a special case.
         special |= static_cast<std::int64_t>(!primitive::element::is_plain(radius, t[i]));
       }
       return special == 0;

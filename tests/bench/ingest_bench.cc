@@ -144,8 +144,8 @@ class Progress {
   std::string error_;
 };
 
-// Memory of the file, all of it touched, in huge pages where the system has some: as the client's is.
-void* map_huge(int fd, std::uint64_t bytes) {
+// Maps the file and touches all of it, in huge pages where the system has some: as the client's memory is.
+void map_huge(int fd, std::uint64_t bytes) {
   constexpr std::uintptr_t kHugePage = 2 << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, which these headers may not know.
   void* const room = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -156,7 +156,6 @@ void* map_huge(int fd, std::uint64_t bytes) {
   if (memory == MAP_FAILED) std::abort();
   std::memset(memory, 0, bytes);
   madvise(memory, bytes, kCollapse);
-  return memory;
 }
 
 // Registers shared memory of `bytes`.

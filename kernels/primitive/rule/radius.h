@@ -36,9 +36,11 @@ PLUMBLINE_HOST_DEVICE inline double unless_overflowed(double radius, double t, d
 }
 
 // Arithmetic also has `plain`, a formula of its own for operands that are neither infinite nor so near to 0 that
-// something underflows: where its result is finite and no less than kPlainMin, and t is finite, what underflow may lose
-// of it is below the rounding that `up` covers, and none of the rule's special cases arises. What is not so comes out
-// smaller, infinite or NaN.
+// something underflows: where its result is finite and no less than kPlainMin, and t is finite, none of the rule's
+// special cases arises, and `up` covers what is lost. That is five roundings of 2^-53 at most, and what underflows: an
+// operation loses 2^-1075, which is 2^-175 of kPlainMin. A quotient t that underflowed is missing in t rb / (|b| - rb),
+// whose last factors are at most 2^53, since |b| - rb is no less than an ulp of b: 2^-1022, 2^-122 of kPlainMin. What
+// is not so comes out smaller, infinite or NaN.
 inline constexpr double kPlainMin = 0x1p-900;
 PLUMBLINE_HOST_DEVICE inline bool is_plain(double radius, double t) {
   return (radius >= kPlainMin) & (radius < kInfinity) & (t - t == 0);

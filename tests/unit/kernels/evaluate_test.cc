@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
@@ -370,22 +373,24 @@ TEST(Parallel, CoversTheRangeOnceAlsoFromManyThreads) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Parallel, ShortLoopsAreWholeWhereAllCompute) {
-  constexpr int kAudits = 9;
-  std::vector<std::thread> audits;
-  std::vector<std::vector<int>> seen(kAudits, std::vector<int>(1000, 0));
-  for (int a = 0; a < kAudits; ++a)
-    audits.emplace_back([&, a] {
-      const cpu::Computing computing;
-      for (const std::int64_t grain : {1, 10, 100, 400})
-        for (int repeat = 0; repeat < 20; ++repeat)
-          cpu::parallel_for(1000, grain, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) ++seen[a][i];
-          });
+TEST(Parallel, ShortLoopsAreWholeWhereAllProcessorsHaveAnAudit) {
+  const auto pieces = [](std::int64_t n, std::int64_t grain) {
+    std::atomic<std::int64_t> seen = 0, calls = 0;
+    cpu::parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
+      seen += end - begin;
+      ++calls;
     });
-  for (std::thread& audit : audits) audit.join();
-  for (const auto& s : seen)
-    for (const int n : s) ASSERT_EQ(n, 80);
+    EXPECT_EQ(seen, n);
+    return calls.load();
+  };
+  const bool several = cpu::threads() > 1;
+  EXPECT_EQ(pieces(100, 10) > 1, several);
+  std::vector<std::unique_ptr<cpu::Computing>> audits;
+  for (int i = 0; i < cpu::threads(); ++i) audits.push_back(std::make_unique<cpu::Computing>());
+  EXPECT_EQ(pieces(100, 10), 1);
+  EXPECT_EQ(pieces(1000, 10) > 1, several);
+  audits.pop_back();
+  EXPECT_EQ(pieces(100, 10) > 1, several);
 }
 
 TEST(Parallel, ProcessorsAreThoseThatTheThreadWasGiven) {
