@@ -1,4 +1,5 @@
 // plumblined: flags, start, drain; nothing else.
+#include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -363,6 +364,14 @@ void allow_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// The allocator is not to give each message's memory back to the system, which would clear the same pages again for the
+// next one. The daemon has it give back what is left over now and then (Daemon::tick). Larger blocks than those that
+// messages need are mapped by themselves, and go back at once.
+void keep_memory_of_messages() {
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);  // Of each arena.
+  mallopt(M_MMAP_THRESHOLD, 8 << 20);
+}
+
 void tell(LogLevel level, std::string_view event, std::string message) {
   plumbline::log_event(level, event, {{"message", std::move(message)}});
 }
@@ -427,6 +436,7 @@ int main(int argc, char** argv) {
                                "): set OPENBLAS_CORETYPE to others, such as Haswell, or install another version"));
   umask(0077);  // Sockets and files are their owner's.
   allow_descriptors();
+  keep_memory_of_messages();
   plumbline::cpu::set_threads(options.threads);
 
   // Before any thread starts, so that all of them leave the signals to this one.
