@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -67,13 +68,30 @@ class Cotangent {
   std::optional<Weights> weights_;
 };
 
-// Nodes that have an error or a freedom of their own or lie after one that has: cotangents are only carried towards
-// those, not into leaves that are known, nor into the reshaped weights that come straight from one.
-std::vector<bool> carrying_nodes(const Graph& graph, const Slack& slack) {
+// Nodes to which cotangents of the probes come: what is probed, and what that is computed of.
+std::vector<bool> reached_nodes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes) {
+  std::vector<bool> reached(graph.nodes.size(), false);
+  for (const Probe& probe : probes)
+    for (const Probe::Part& part : probe.parts)
+      for (const GraphTap::Term& term : graph.taps[part.tap].terms) reached[term.node] = true;
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    if (!reached[id]) continue;
+    for (NodeId input : graph.nodes[id].inputs) reached[input] = true;
+    if (const std::optional<NodeId> earlier = replay.passed(id)) reached[*earlier] = true;
+  }
+  return reached;
+}
+
+// Those of them that have an error or a freedom of their own or lie after one that has: cotangents are only carried
+// towards those, not into leaves that are known, nor into the reshaped weights that come straight from one.
+std::vector<bool> carrying_nodes(const Graph& graph, const Replay& replay, const std::vector<bool>& reached,
+                                 const Slack& slack) {
   std::vector<bool> carries(graph.nodes.size(), false);
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (!reached[id]) continue;
     const Node& node = graph.nodes[id];
-    carries[id] = slack.at(id);
+    const std::optional<NodeId> earlier = replay.passed(id);
+    carries[id] = slack.at(id) || (earlier && carries[*earlier]);
     if (carries[id] || !is_float(node.result) || node.primitive == Primitive::kLeaf) continue;
     carries[id] =
         !traits(node.primitive).bitwise || node.primitive == Primitive::kCast || node.primitive == Primitive::kConstant;
@@ -86,7 +104,9 @@ std::vector<bool> carrying_nodes(const Graph& graph, const Slack& slack) {
 class Sweep {
  public:
   Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Slack& slack = {})
-      : graph_(graph), replay_(replay), carries_(carrying_nodes(graph, slack)) {
+      : graph_(graph),
+        replay_(replay),
+        carries_(carrying_nodes(graph, replay, reached_nodes(graph, replay, probes), slack)) {
     adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
     seeds_.resize(probes.size());
     for (NodeId id = 0; id < graph.nodes.size(); ++id) slack_.push_back(slack.at(id));
@@ -117,9 +137,19 @@ class Sweep {
     return Cotangent(cotangent ? cotangent.reshape(shape) : Array());
   }
 
+  // Adds weights to what flows back to the node, `times` over.
+  void hand_on(std::size_t probe, NodeId to, const Array& rows, const Array& columns, double times = 1) {
+    if (carries_[to]) seeds_[probe].emplace(to, Weights{scaled(rows, times), columns, graph_.nodes[to].shape});
+  }
+
   void pull_back(std::size_t probe, NodeId id, Cotangent cotangent) {
     const Node& node = graph_.nodes[id];
-    if (cotangent.weights() && pull_back_weights(probe, id, *cotangent.weights())) return;
+    if (cotangent.weights() && !replay_.passed(id) && pull_back_weights(probe, id, *cotangent.weights())) return;
+    if (const std::optional<NodeId> earlier = replay_.passed(id)) {
+      if (Array* const to = adjoint(probe, *earlier))
+        add(*to, cotangent.elements().reshape(graph_.nodes[*earlier].shape));
+      return;
+    }
     std::vector<Array*> into;
     bool any = false;
     for (NodeId input : node.inputs) {
@@ -127,11 +157,6 @@ class Sweep {
       any = any || into.back() != nullptr;
     }
     if (!any) return;
-    if (const std::optional<NodeId> earlier = replay_.passed(id)) {
-      if (Array* const to = adjoint(probe, *earlier))
-        add(*to, cotangent.elements().reshape(graph_.nodes[*earlier].shape));
-      return;
-    }
     auto [inputs, value] = operands(id);
     if (const std::optional<PatchOperand> patches = replay_.patches(id)) {
       if (slack_[node.inputs[1]] || slack_[patches->window]) {
@@ -163,14 +188,11 @@ class Sweep {
   // False: not behind this node.
   bool pull_back_weights(std::size_t probe, NodeId id, const Weights& weights) {
     const Node& node = graph_.nodes[id];
-    const auto hand_on = [&](NodeId to, const Array& rows, const Array& columns) {
-      seeds_[probe].emplace(to, Weights{rows, columns, graph_.nodes[to].shape});
-    };
     const bool matrix = node.shape == Shape{weights.rows.count(), weights.columns.count()};
     if (reshapes(graph_, node)) {
-      hand_on(node.inputs[0], weights.rows, weights.columns);
+      hand_on(probe, node.inputs[0], weights.rows, weights.columns);
     } else if (matrix && transposes(graph_, node)) {
-      hand_on(node.inputs[0], weights.columns, weights.rows);
+      hand_on(probe, node.inputs[0], weights.columns, weights.rows);
     } else if (matrix && node.primitive == Primitive::kMatmul && node.inputs.size() == 2) {
       const auto multiply = [](const Array& a, const Array& b) {
         const std::vector<Array> factors = {a, b};
@@ -179,11 +201,11 @@ class Sweep {
       const NodeId a = node.inputs[0], b = node.inputs[1];
       if (carries_[a]) {
         const Array columns = weights.columns.reshape({weights.columns.count(), 1});
-        hand_on(a, weights.rows, multiply(replay_.value(b), columns));
+        hand_on(probe, a, weights.rows, multiply(replay_.value(b), columns));
       }
       if (carries_[b]) {
         const Array rows = weights.rows.reshape({1, weights.rows.count()});
-        hand_on(b, multiply(rows, replay_.value(a)), weights.columns);
+        hand_on(probe, b, multiply(rows, replay_.value(a)), weights.columns);
       }
     } else {
       return false;
@@ -201,6 +223,26 @@ class Sweep {
 void accumulate(Noise& total, const Noise& part, double factor = 1) {
   total.bias += factor * part.bias;
   total.squares += factor * factor * part.squares;
+}
+
+// The sources of the chain that a node in it adds up, and how often, where it and what lies before it in the chain does
+// nothing else: a gradient that is accumulated. Otherwise none.
+std::map<NodeId, double> summands(const Graph& graph, const NodeChain& chain, NodeId sum) {
+  std::map<NodeId, double> sources, open = {{sum, 1}};
+  while (!open.empty()) {
+    const auto [id, times] = *std::prev(open.end());  // All that may add it have had their turn.
+    open.erase(std::prev(open.end()));
+    const Node& node = graph.nodes[id];
+    if (node.shape != graph.nodes[sum].shape) return {};
+    if (!std::ranges::binary_search(chain, id)) {
+      sources[id] = times;
+      continue;
+    }
+    const bool cast = node.primitive == Primitive::kCast && is_float(node.result);
+    if (!cast && node.primitive != Primitive::kAdd) return {};
+    for (NodeId input : node.inputs) open[input] += times;
+  }
+  return sources;
 }
 
 // The envelopes of all probes, node by node and chain by chain.
@@ -279,11 +321,26 @@ class EnvelopeSweep {
 
   void pass_chain(const NodeChain& chain) {
     std::vector<ChainFunctional> functionals;
+    // Weights that come to sums alone go on as such, to the sources of the chain: by probe.
+    struct Handed {
+      Weights weights;
+      std::map<NodeId, double> to;
+    };
+    std::map<std::size_t, Handed> handed;
     bool executed = false;
     for (std::size_t p = 0; p < probes_.size(); ++p) {
       ChainFunctional functional{p, asks_target(p), own_by_chance(p), {}};
-      for (NodeId id : chain) functional.seeds.push_back(sweep_.take(p, id).elements());
-      if (std::ranges::none_of(functional.seeds, [](const Array& seed) { return static_cast<bool>(seed); })) continue;
+      std::size_t seeds = 0;
+      Handed weights;
+      for (NodeId id : chain) {
+        Cotangent cotangent = sweep_.take(p, id);
+        functional.seeds.push_back(cotangent.elements());
+        if (!functional.seeds.back()) continue;
+        ++seeds;
+        if (cotangent.weights()) weights = {*cotangent.weights(), summands(graph_, chain, id)};
+      }
+      if (seeds == 0) continue;
+      if (seeds == 1 && !weights.to.empty()) handed.emplace(p, std::move(weights));
       executed = executed || functional.target;
       functional.squares = envelopes_[p].noise.squares + envelopes_[p].own_noise.squares;
       functionals.push_back(std::move(functional));
@@ -293,7 +350,12 @@ class EnvelopeSweep {
     for (std::size_t s = 0; s < chain.size() && executed; ++s)
       target[s] = arithmetic_of(graph_, graph_.nodes[chain[s]], profile_);
     ChainPullback pullback(graph_, replay_, chain, target, own_);
-    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) { return sweep_.adjoint(p, source); });
+    pullback.pull_back(&functionals, [&](std::size_t p, NodeId source) {
+      return handed.contains(p) ? nullptr : sweep_.adjoint(p, source);
+    });
+    for (const auto& [p, one] : handed)
+      for (const auto& [source, times] : one.to)
+        sweep_.hand_on(p, source, one.weights.rows, one.weights.columns, times);
     for (std::size_t s = chain.size(); s-- > 0;) {
       const NodeId id = chain[s];
       const Bound error{pullback.errors(s)};

@@ -447,6 +447,61 @@ TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   }
 }
 
+// So do weights of a gradient that was accumulated, and weights that are added to more than such a sum.
+TEST(AdjointEnvelopes, OfWeightsOfSumsAsVectorsAndElementByElementAreEqual) {
+  for (const bool narrow : {false, true})
+    for (const bool read_elsewhere : {false, true}) {
+      GraphBuilder b;
+      std::mt19937 rng(7);
+      const auto product = [&](std::int64_t terms) {
+        const NodeId x = b.op(Primitive::kExp, {b.leaf({3, terms}, normal(rng, 3 * terms))}, {3, terms}),
+                     y = b.op(Primitive::kSin, {b.leaf({terms, 5}, normal(rng, 5 * terms))}, {terms, 5});
+        return b.op(Primitive::kMatmul, {x, y}, {3, 5});
+      };
+      const Format format = narrow ? Format::kBFloat16 : Format::kFloat32;
+      const NodeId first = product(4), second = product(6), row = b.leaf({1, 5}, normal(rng, 5));
+      const NodeId twice = b.op(Primitive::kAdd, {first, b.op(Primitive::kAdd, {second, first}, {3, 5})}, {3, 5});
+      const NodeId sum = b.op(Primitive::kCast, {twice}, {3, 5}, format);
+      const NodeId broadcast = b.op(Primitive::kAdd, {second, row}, {3, 5});
+      b.tap("gradient", TapKind::kGradient, sum, {0});
+      b.tap("broadcast", TapKind::kGradient, broadcast, {0});
+      if (read_elsewhere) b.tap("others", TapKind::kValue, b.op(Primitive::kExp, {twice}, {3, 5}), {0});
+      const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+      std::vector<ProbeTap> taps;
+      for (std::size_t i = 0; i < b.graph.taps.size(); ++i) taps.push_back({i, b.graph.taps[i].name, {3, 5}, 1});
+      const Probe as_vectors = signs_probe("s", taps, 3);
+      Probe by_elements = as_vectors;
+      for (Probe::Part& part : by_elements.parts)
+        part.weights = {Array::full({1}, 1), part.weights.array().reshape({part.elements}), part.weights.shape};
+      const std::vector<Envelope> e = adjoint_envelopes(b.graph, exact, {as_vectors, by_elements}, ieee());
+      EXPECT_GT(e[0].error, 0);
+      EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
+      EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
+      EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
+    }
+}
+
+// A value that consumers saw in place of a node's own brings its own roundings, though nothing in the graph leads
+// there.
+TEST(AdjointEnvelopes, OfAPassedValueAreThoseOfWhereItCameFrom) {
+  GraphBuilder b;
+  std::mt19937 rng(8);
+  const NodeId earlier = b.op(Primitive::kExp, {b.leaf({4}, normal(rng, 4))}, {4});
+  const NodeId later = b.op(Primitive::kSin, {b.leaf({4}, normal(rng, 4))}, {4});
+  b.tap("value", TapKind::kValue, b.op(Primitive::kNeg, {later}, {4}), {0});
+  b.tap("earlier", TapKind::kValue, earlier, {0});
+  b.tap("later", TapKind::kValue, later, {0});
+  const std::vector<LeafValue> leaves = leaf_values(b.graph);
+  const Replay exact = replay(b.graph, leaves, Precision::kExact);
+  const Replay passed = replay(b.graph, leaves, Precision::kExact, {}, &exact, nullptr, nullptr, {{later, earlier}});
+  const auto error = [&](std::size_t tap, const Replay& by) {
+    const Probe probe{"s", {{tap, 4, dense_weights(Array::full({4}, 1).materialize(), {4})}}};
+    return adjoint_envelopes(b.graph, by, {probe}, ieee())[0].error;
+  };
+  EXPECT_GT(error(1, exact), 0);
+  EXPECT_NEAR(error(0, passed), error(1, exact) + error(2, exact), 1e-12 * error(0, passed));
+}
+
 // An update that its weight swallows, and a square that fp32 cannot hold, say nothing however they are asked.
 TEST(Probe, TapsAreLostInTheirOwnRounding) {
   const Profile profile = ieee();
