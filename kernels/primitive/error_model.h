@@ -2,6 +2,8 @@
 // is in kernels/README.md, "Local errors".
 #pragma once
 
+#include <optional>
+
 #include "kernels/primitive/primitive.h"
 
 namespace plumbline::primitive {
@@ -53,6 +55,12 @@ ProductError product_error(const Arithmetic& arithmetic, std::int64_t n);
 // n of alpha a b + c (kMatmul's inputs): c is a term more, and a factor a rounding more of each. attributes.size of a
 // kMatmul or kSum says that it is a part of a sum of so many terms, which a kernel may add up at once: then these.
 std::int64_t product_terms(const Attributes& attributes, Inputs in);
+
+// A kMatmul's local error by `one` is at most this share of that by `other`, element by element, whatever the operands
+// are: both bound the same sum of magnitudes. Nothing where either holds the result narrower than it adds it up, since
+// the error is then no multiple of that sum, or where no share is.
+std::optional<double> share_of_product_error(const Attributes& attributes, const Arithmetic& one,
+                                             const Arithmetic& other, Inputs in);
 
 #define PLUMBLINE_ERROR(name) Bound name(const Attributes&, const Arithmetic&, Inputs, const Array& out);
 PLUMBLINE_ERROR(error_none)  // Bitwise, but for a narrowing of the result.

@@ -204,6 +204,21 @@ Bound error_matmul(const Attributes& attributes, const Arithmetic& arithmetic, I
   return with_storage_rounding(arithmetic, out, {bound});
 }
 
+// error_matmul's bounds are F s + e with one s, and no less of the one with a larger floor; flushing adds to them. So
+// F s + e <= max(F / F', e / e') (F' s + e').
+std::optional<double> share_of_product_error(const Attributes& attributes, const Arithmetic& one,
+                                             const Arithmetic& other, Inputs in) {
+  if (exact(one) || exact(other) || storage(one).u > 0 || storage(other).u > 0) return std::nullopt;
+  const std::int64_t n = product_terms(attributes, in);
+  const ProductError part = product_error(one, n), whole = product_error(other, n);
+  const auto usable = [](double x) { return x > 0 && std::isfinite(x); };
+  if (!usable(whole.factor) || !usable(whole.absolute) || part.floor > whole.floor) return std::nullopt;
+  if (one.profile->flush_subnormals) return std::nullopt;  // It adds what is no multiple either.
+  const double share = std::max(part.factor / whole.factor, part.absolute / whole.absolute);
+  if (!std::isfinite(share)) return std::nullopt;
+  return share * (1 + 0x1p-40);  // Above the roundings of both.
+}
+
 // Squares and their sum: relative x = n u (products that underflow: n eta). sqrt(1 +- x) differs from 1 by at most
 // x / (1 + sqrt(1-x)); the root adds what the profile says. Underflow moves t by at most min(sqrt(n eta), n eta / t).
 Bound error_norm(const Attributes&, const Arithmetic& arithmetic, Inputs in, const Array& out) {

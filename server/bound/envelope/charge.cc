@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/device.h"
+#include "kernels/operations.h"
 #include "kernels/primitive/error_model.h"
 #include "kernels/sums.h"
 #include "server/bound/envelope/distinct.h"
@@ -232,7 +233,9 @@ NodeRounding::NodeRounding(const Graph& graph, NodeId id, Operands operands, con
     return traits(node.primitive).local_error(node.attributes, *arithmetic, operands_.inputs, operands_.value);
   };
   target_error_ = error(target_);
-  own_error_ = error(own_);
+  if (of_target() && own_ != nullptr && node.primitive == Primitive::kMatmul)
+    own_share_ = primitive::share_of_product_error(node.attributes, *own_, *target_, operands_.inputs);
+  if (!own_share_) own_error_ = error(own_);
 }
 
 OpenCharges NodeRounding::charges(std::vector<Functional> functionals) const {
@@ -266,14 +269,28 @@ OpenCharges NodeRounding::charges(std::vector<Functional> functionals) const {
   if (of_target())
     charge(
         *target_, target_error_, [](const Functional& f) { return f.target; }, true, &target);
-  if (of_own()) {
+  Bound own_error = own_error_;
+  if (own_share_) {
+    // What is asked whole is the same share of what the target is charged, where it is.
+    const double share = *own_share_;
+    const auto elementwise = [](const Functional& f) { return f.own_by_chance || !f.target; };
+    for (std::size_t i = 0; i < n; ++i)
+      if (!elementwise(functionals[i]))
+        own[i] = target[i].then([share](const Charge& charge) { return Charge{charge.whole * share, {}}; });
+    if (std::ranges::any_of(functionals, elementwise)) {
+      own_error.values = Array::uninitialized(target_error_.values.shape());
+      current_operations().scale(own_error.values, share, target_error_.values);
+    }
+  }
+  if (own_error) {
     charge(
-        *own_, own_error_, [](const Functional& f) { return f.own_by_chance; }, true, &own);
+        *own_, own_error, [](const Functional& f) { return f.own_by_chance; }, true, &own);
     charge(
-        *own_, own_error_, [](const Functional& f) { return !f.own_by_chance; }, false, &own);
+        *own_, own_error, [&](const Functional& f) { return !f.own_by_chance && (!own_share_ || !f.target); }, false,
+        &own);
   }
   const SharedRoundings::Side target_side{of_target() ? target_ : nullptr, target_error_};
-  const SharedRoundings::Side own_side{of_own() ? own_ : nullptr, own_error_};
+  const SharedRoundings::Side own_side{of_own() ? own_ : nullptr, own_error};
   const auto operands = [this] { return operands_; };
   if (current_device() != nullptr) {
     std::vector<Later<Charges>> charges;

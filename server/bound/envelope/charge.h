@@ -96,7 +96,7 @@ class NodeRounding {
 
   // Whether it rounds at all.
   bool of_target() const { return static_cast<bool>(target_error_); }
-  bool of_own() const { return static_cast<bool>(own_error_); }
+  bool of_own() const { return own_share_ || own_error_; }
 
   // On the host, to be asked as long as this is there.
   OpenCharges charges(std::vector<Functional> functionals) const;
@@ -107,6 +107,7 @@ class NodeRounding {
   const Operands operands_;
   const Arithmetic *const target_, *const own_;
   Bound target_error_, own_error_;
+  std::optional<double> own_share_;  // Our own errors are at most this share of the target's; then they are not held.
 };
 
 }  // namespace plumbline

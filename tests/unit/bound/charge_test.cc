@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/primitive/error_model.h"
 #include "server/bound/replay/arithmetic.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -112,6 +113,77 @@ TEST(NodeRounding, OwnRoundingsStayTheirOwnSize) {
     EXPECT_LE(charges.own.noise.squares, charges.own.whole * charges.own.whole * (1 + 1e-9)) << others;
     EXPECT_LT(charges.own.whole, 1e-7 * charges.target.whole);
   }
+}
+
+// A product's error by one arithmetic as a share of that by another is no less than what it is by itself, whatever the
+// elements are, and where they are ordinary no more.
+TEST(NodeRounding, AShareOfAProductsErrorHoldsTheErrorItself) {
+  std::mt19937 rng(5);
+  Profile tf32 = pytorch_cpu(), flushed = pytorch_cpu();
+  tf32.tf32_allowed = true;
+  flushed.flush_subnormals = true;
+  const Profile profiles[] = {ieee(), pytorch_cpu(), tf32, flushed};
+  const std::vector<double> special = {0, -0.0, 1e-320, 1e-45, 1e-39, 1e-300, 1e30, 1e160, 1e300};
+  for (const Profile& profile : profiles)
+    for (const std::int64_t k : {1, 3, 64, 65, 300})
+      for (const bool begun : {false, true})
+        for (const double rare : {0.0, 0.2}) {
+          const auto drawn = [&](const Shape& shape) {
+            std::vector<double> x = normal(rng, count(shape));
+            for (double& one : x)
+              if (std::uniform_real_distribution<double>()(rng) < rare) one = special[rng() % special.size()];
+            return array(shape, x);
+          };
+          std::vector<Array> in = {drawn({7, k}), drawn({k, 9})};
+          if (begun) in.insert(in.end(), {drawn({7, 9}), Array::scalar(0.5)});
+          const Arithmetic target{Format::kFloat32, Format::kFloat32, &profile}, &own = replay_arithmetic();
+          const PrimitiveTraits& product = traits(Primitive::kMatmul);
+          const Array value = product.evaluate({}, {7, 9}, in);
+          const std::optional<double> share = primitive::share_of_product_error({}, own, target, in);
+          ASSERT_TRUE(share);
+          const Array wide = product.local_error({}, target, in, value).values,
+                      error = product.local_error({}, own, in, value).values;
+          for (std::int64_t i = 0; i < error.count(); ++i) {
+            EXPECT_GE(wide.data()[i] * *share, error.data()[i]);
+            if (rare == 0 && !profile.flush_subnormals) {
+              EXPECT_LE(wide.data()[i] * *share, error.data()[i] * (1 + 1e-5));
+            }
+          }
+        }
+  const Arithmetic narrow{Format::kFloat32, Format::kBFloat16, &profiles[0]};
+  const std::vector<Array> in = {Array::full({2, 3}, 1), Array::full({3, 2}, 1)};
+  EXPECT_FALSE(primitive::share_of_product_error({}, replay_arithmetic(), narrow, in));
+}
+
+// So what we are charged of a product beside the target is what we are charged alone, asked in whatever way.
+TEST(NodeRounding, ProductsOfBothAreChargedAsOfEach) {
+  std::mt19937 rng(6);
+  const OneNode node(Primitive::kMatmul,
+                     {array({kRows, 70}, normal(rng, kRows * 70)), array({70, kColumns}, normal(rng, 70 * kColumns))});
+  const Array cotangent = array({kRows, kColumns}, normal(rng, kRows * kColumns));
+  const Arithmetic target = node.arithmetic(), own = replay_arithmetic();
+  const auto rounding = [&](const Arithmetic* of_target) {
+    return NodeRounding(node.builder.graph, node.id, {node.inputs, node.value}, of_target, &own);
+  };
+  const NodeRounding both = rounding(&target), alone = rounding(nullptr);
+  ASSERT_TRUE(both.of_target() && both.of_own() && alone.of_own());
+  const double squares[] = {0, 0, 0};
+  for (const bool by_chance : {false, true})
+    for (const bool of_target : {false, true}) {
+      const auto charged = [&](const NodeRounding& by, bool asks_target) {
+        return by.charges({{0, cotangent, asks_target, by_chance}})(std::span(squares, 1)).front().own;
+      };
+      const Charge beside = charged(both, of_target), by_itself = charged(alone, false);
+      EXPECT_GE(beside.whole, by_itself.whole * (1 - 1e-12));
+      EXPECT_NEAR(beside.whole, by_itself.whole, 1e-5 * by_itself.whole);
+      if (!by_chance) continue;
+      EXPECT_NEAR(beside.noise.squares, by_itself.noise.squares, 1e-5 * by_itself.noise.squares);
+    }
+  // Different functionals of one node do not mix.
+  const std::vector<Charges> mixed = both.charges(
+      {{0, cotangent, true, false}, {1, cotangent, false, false}, {2, cotangent, true, true}})(std::span(squares, 3));
+  for (const Charges& one : mixed) EXPECT_NEAR(one.own.whole, mixed[0].own.whole, 1e-5 * mixed[0].own.whole);
+  EXPECT_GT(mixed[0].own.whole, 0);
 }
 
 // What a device computed is charged as on the host, and no array leaves it for that.
