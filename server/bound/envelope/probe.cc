@@ -1,8 +1,11 @@
 #include "server/bound/envelope/probe.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/device.h"
 #include "kernels/sums.h"
+#include "server/bound/replay/tiles.h"
 
 namespace plumbline {
 namespace {
@@ -43,6 +46,42 @@ Array Weights::array() const {
   if (!mask) return whole;
   const std::vector<Array> masked = {whole, mask.reshape(shape)};
   return traits(Primitive::kMul).evaluate({}, shape, masked);
+}
+
+Array Weights::part(std::int64_t begin, std::int64_t length) const {
+  Array weights = Array::uninitialized({length});
+  double* const to = weights.data();
+  const Array across = columns.materialize(), down = rows.materialize(), kept = mask ? mask.materialize() : Array();
+  const std::int64_t n = across.count();
+  for (std::int64_t done = 0; done < length;) {
+    const std::int64_t row = (begin + done) / n, column = (begin + done) % n,
+                       rest = std::min(n - column, length - done);
+    const double factor = down.data()[row];
+    const double* const from = across.data() + column;
+    for (std::int64_t i = 0; i < rest; ++i) to[done + i] = factor * from[i];
+    done += rest;
+  }
+  if (kept)
+    for (std::int64_t i = 0; i < length; ++i) to[i] *= kept.data()[begin + i];
+  return weights;
+}
+
+PartsOf parts_of(const Array& whole) {
+  return [flat = whole.materialize()](std::int64_t begin, std::int64_t length) {
+    return flat.window({{length}, {1}, begin});
+  };
+}
+
+Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b) {
+  const std::int64_t n = count(weights.shape);
+  if (current_device() != nullptr) return dot_difference(weights.array(), a(0, n), b(0, n));
+  std::vector<double> sums(count_parts(n), 0);
+  for_each_part(n, [&](std::size_t part, std::int64_t begin, std::int64_t length) {
+    sums[part] = dot_difference(weights.part(begin, length), a(begin, length), b(begin, length)).get();
+  });
+  double whole = 0;
+  for (const double sum : sums) whole += sum;
+  return whole;
 }
 
 Weights dense_weights(const Array& weights, const Shape& shape) {

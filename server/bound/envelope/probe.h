@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,15 @@ struct Weights {
   Shape shape;          // The tap's.
   Array mask = {};      // 0 where an element is left out, otherwise 1, in the tap's shape; empty: none is.
 
-  Array array() const;  // Element by element, in the tap's shape.
+  Array array() const;                                        // Element by element, in the tap's shape.
+  Array part(std::int64_t begin, std::int64_t length) const;  // So many of them, row-major, on the host.
 };
+// So many elements from `begin` on, row-major, in one dimension.
+using PartsOf = std::function<Array(std::int64_t begin, std::int64_t length)>;
+PartsOf parts_of(const Array& whole);
+// <weights, a - b> by differences, so that nothing cancels. On the host parts of both are asked for, several at a time,
+// so that no array is written that is only read here; on a device all at once.
+Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b);
 // Those that are no outer product, element by element.
 Weights dense_weights(const Array& weights, const Shape& shape);
 

@@ -113,7 +113,7 @@ double Gap::gap(const Probe& probe) const {
   std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts) {
     const PairedTap& pair = *find(part.tap);
-    parts.push_back(dot_difference(part.weights.array(), of_target(pair), of_reference(pair)));
+    parts.push_back(dot_difference(part.weights, parts_of(of_target(pair)), parts_of(of_reference(pair))));
   }
   return std::fabs(sum_of(parts));
 }

@@ -269,15 +269,44 @@ void judge_by_reference_policy(const BoundsInput& input, const std::vector<Probe
   }
 }
 
+// Norms of two taps' elements, which are asked for part by part, so that no array is written that is only read here.
+struct Compared {
+  double norm = 0, difference = 0;  // Of the second; of both.
+  bool equal = true;                // Bit by bit.
+
+  Compared(const Shape& shape, const PartsOf& a, const PartsOf& b) {
+    struct Part {
+      double squares = 0, squares_apart = 0;
+      bool equal = true;
+    };
+    std::vector<Part> parts(count_parts(count(shape)));
+    for_each_part(count(shape), [&](std::size_t part, std::int64_t begin, std::int64_t length) {
+      const Array x = a(begin, length), y = b(begin, length);
+      const auto square = [](double root) { return root * root; };
+      parts[part] = {square(norm2(y)), square(norm2_difference(x, y)), bitwise_equal(x, y)};
+    });
+    for (const Part& part : parts) {
+      norm += part.squares;
+      difference += part.squares_apart;
+      equal = equal && part.equal;
+    }
+    norm = std::sqrt(norm);
+    difference = std::sqrt(difference);
+  }
+};
+
+PartsOf observed_parts(const GraphTap& tap) {
+  return [&tap](std::int64_t begin, std::int64_t length) { return observed_part(tap, begin, length); };
+}
+
 // How far the taps that both have lie from exact arithmetic, relative to their size, together.
 double distance(const std::vector<PairedTap>& pairs, const Graph& graph, const Replay& exact,
                 std::size_t PairedTap::*side) {
   double squares = 0;
   for (const PairedTap& pair : pairs) {
     const GraphTap& tap = graph.taps[pair.*side];
-    const Array m = replayed_value(tap, exact);
-    const double norm = norm2(m);
-    if (norm > 0 && std::isfinite(norm)) squares += std::pow(norm2_difference(observed_value(tap), m) / norm, 2);
+    const Compared with(tap.shape, observed_parts(tap), parts_of(replayed_value(tap, exact)));
+    if (with.norm > 0 && std::isfinite(with.norm)) squares += std::pow(with.difference / with.norm, 2);
   }
   return std::sqrt(squares);
 }
@@ -287,18 +316,18 @@ void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pa
   const Graph &target = *input.target, &reference = *input.reference;
   bounds->all_taps_equal_reference = !pairs.empty();
   for (const PairedTap& pair : pairs) {
-    const Array t = observed_value(target.taps[pair.target]), r = observed_value(reference.taps[pair.reference]);
-    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && bitwise_equal(t, r);
-    const double norm = norm2(r), difference = norm2_difference(t, r);
+    const GraphTap& theirs = reference.taps[pair.reference];
+    const Compared with(theirs.shape, observed_parts(target.taps[pair.target]), observed_parts(theirs));
+    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && with.equal;
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
-      finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
-      if (r.count() == 1) finding.reference = r.item();
+      finding.drift = with.difference == 0 ? 0 : with.difference / (with.norm > 0 ? with.norm : 1);
+      if (count(theirs.shape) == 1) finding.reference = observed_value(theirs).item();
     }
     for (RangeFinding& finding : bounds->range)
       if (finding.tap == target.taps[pair.target].name)
-        finding.reference_finite = all_finite(r) && computes_in(reference, reference.taps[pair.reference],
-                                                                target.nodes[*finding.first].result);
+        finding.reference_finite =
+            all_finite(observed_value(theirs)) && computes_in(reference, theirs, target.nodes[*finding.first].result);
   }
 }
 

@@ -195,6 +195,17 @@ void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>&
   });
 }
 
+void for_each_part(std::int64_t elements,
+                   const std::function<void(std::size_t part, std::int64_t begin, std::int64_t length)>& body) {
+  if (current_device() != nullptr) return body(0, 0, elements);
+  const auto parts = static_cast<std::int64_t>(count_parts(elements));
+  const std::int64_t length = (elements + parts - 1) / parts;
+  for_each_index(parts, [&](std::int64_t part) {
+    const std::int64_t begin = part * length;
+    if (begin < elements) body(static_cast<std::size_t>(part), begin, std::min(length, elements - begin));
+  });
+}
+
 namespace {
 
 // What some looks are shown of a chain's tiles.

@@ -81,6 +81,11 @@ class Tiles {
 // body(index) for as many tiles, in parallel.
 void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body);
 
+// body(part, begin, length) for the count_parts() parts of so many elements, several at a time; on a device part 0 is
+// all of them.
+void for_each_part(std::int64_t elements,
+                   const std::function<void(std::size_t part, std::int64_t begin, std::int64_t length)>& body);
+
 // What is to be seen of some nodes.
 struct Look {
   std::vector<NodeId> ends;

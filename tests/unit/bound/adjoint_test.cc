@@ -521,6 +521,33 @@ TEST(Probe, TapsAreLostInTheirOwnRounding) {
   }
 }
 
+// Weights by parts are those of the whole, and so is what is weighed by them, across rows, tiles and a mask.
+TEST(Probe, WhatIsWeighedByPartsIsWhatIsWeighedWhole) {
+  std::mt19937 rng(9);
+  for (const Shape& shape : {Shape{}, Shape{5}, Shape{3, 1}, Shape{700, 3, 41}, Shape{0, 4}})
+    for (const bool masked : {false, true}) {
+      const std::int64_t n = count(shape);
+      const auto drawn = [&] {
+        Array x = Array::uninitialized(shape);
+        std::ranges::copy(normal(rng, n), x.data());
+        return x;
+      };
+      const Array a = drawn(), b = drawn();
+      Array mask = Array::full(shape, 1).materialize();
+      if (masked && n > 2) mask.data()[n / 2] = 0;
+      const Probe probe = signs_probe("s", {{0, "tap", shape, 1.0, masked ? mask : Array()}}, 4);
+      const Weights& weights = probe.parts[0].weights;
+      const Array whole = weights.array().materialize();
+      for (std::int64_t begin = 0, length = 1; begin < n; begin += length, length = std::min(3 * length, n - begin)) {
+        const Array part = weights.part(begin, length);
+        ASSERT_TRUE(std::equal(part.data(), part.data() + length, whole.data() + begin)) << begin;
+      }
+      const double expected = dot_difference(whole, a, b), found = dot_difference(weights, parts_of(a), parts_of(b));
+      EXPECT_NEAR(found, expected, 1e-13 * static_cast<double>(n)) << n;
+      EXPECT_EQ(found != 0, n > 0);
+    }
+}
+
 TEST(Probe, SignsAreReproducible) {
   const std::vector<ProbeTap> taps{{0, "g", {50}, 7}, {1, "h", {50}, 24}};
   const Probe a = signs_probe("s", taps, 5), b = signs_probe("s", taps, 5), c = signs_probe("s", taps, 6);
