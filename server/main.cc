@@ -365,10 +365,10 @@ void allow_descriptors() {
 }
 
 // The allocator is not to give each message's memory back to the system, which would clear the same pages again for the
-// next one. The daemon has it give back what is left over now and then (Daemon::tick). Larger blocks than those that
-// messages need are mapped by themselves, and go back at once.
+// next one: as much as the largest message has stays with each of its arenas, of which there are eight a processor at
+// most. What is larger than messages need is mapped by itself, and goes back at once.
 void keep_memory_of_messages() {
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);  // Of each arena.
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
 }
 
