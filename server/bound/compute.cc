@@ -93,12 +93,9 @@ double probe_value(const Probe& probe, const TapValues& values, bool observed) {
 // <x, T - M>
 double probe_deviation(const Probe& probe, const TapValues& values) {
   std::vector<Later<double>> parts;
-  for (const Probe::Part& part : probe.parts) {
-    const auto observed = [&tap = values.graph.taps[part.tap]](std::int64_t begin, std::int64_t length) {
-      return observed_part(tap, begin, length);
-    };
-    parts.push_back(dot_difference(part.weights, observed, parts_of(values.exact(part.tap))));
-  }
+  for (const Probe::Part& part : probe.parts)
+    parts.push_back(
+        dot_difference(part.weights, observed_parts(values.graph.taps[part.tap]), parts_of(values.exact(part.tap))));
   return sum_of(parts);
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/device.h"
 #include "kernels/sums.h"
+#include "server/bound/replay/taps.h"
 #include "server/bound/replay/tiles.h"
 
 namespace plumbline {
@@ -70,6 +71,10 @@ PartsOf parts_of(const Array& whole) {
   return [flat = whole.materialize()](std::int64_t begin, std::int64_t length) {
     return flat.window({{length}, {1}, begin});
   };
+}
+
+PartsOf observed_parts(const GraphTap& tap) {
+  return [&tap](std::int64_t begin, std::int64_t length) { return observed_part(tap, begin, length); };
 }
 
 Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b) {

@@ -25,6 +25,7 @@ struct Weights {
 // So many elements from `begin` on, row-major, in one dimension.
 using PartsOf = std::function<Array(std::int64_t begin, std::int64_t length)>;
 PartsOf parts_of(const Array& whole);
+PartsOf observed_parts(const GraphTap& tap);  // Of what was observed, as long as the tap is there.
 // <weights, a - b> by differences, so that nothing cancels. On the host parts of both are asked for, several at a time,
 // so that no array is written that is only read here; on a device all at once.
 Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b);

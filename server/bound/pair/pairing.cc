@@ -295,10 +295,6 @@ struct Compared {
   }
 };
 
-PartsOf observed_parts(const GraphTap& tap) {
-  return [&tap](std::int64_t begin, std::int64_t length) { return observed_part(tap, begin, length); };
-}
-
 // How far the taps that both have lie from exact arithmetic, relative to their size, together.
 double distance(const std::vector<PairedTap>& pairs, const Graph& graph, const Replay& exact,
                 std::size_t PairedTap::*side) {

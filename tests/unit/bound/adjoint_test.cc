@@ -15,13 +15,7 @@ namespace plumbline {
 namespace {
 
 using test::GraphBuilder;
-
-std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
-  std::normal_distribution<double> draw;
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(draw(rng)));
-  return values;
-}
+using test::normal;
 
 // loss = sum(softmax(f(x w1) w2) * t), f(h) = h sigmoid(g h) + tanh(h): a chain, with a number g a column.
 NodeId small_network(GraphBuilder& b, std::mt19937& rng, Format format) {
@@ -418,6 +412,20 @@ TEST(AdjointEnvelopes, OfTensorsAreWholeBesideRoundingsToFp32) {
   }
 }
 
+// The envelope of the taps' weights as vectors is that of their elements.
+void expect_equal_by_elements(const Graph& graph, const std::vector<ProbeTap>& taps) {
+  const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
+  const Probe as_vectors = signs_probe("s", taps, 3);
+  Probe by_elements = as_vectors;
+  for (Probe::Part& part : by_elements.parts)
+    part.weights = {Array::full({1}, 1), part.weights.array().reshape({part.elements}), part.weights.shape};
+  const std::vector<Envelope> e = adjoint_envelopes(graph, exact, {as_vectors, by_elements}, ieee());
+  EXPECT_GT(e[0].error, 0);
+  EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
+  EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
+  EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
+}
+
 // Weights that stay an outer product behind transposition, reshaping and a product say what their elements say.
 TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   GraphBuilder b;
@@ -431,19 +439,9 @@ TEST(AdjointEnvelopes, OfWeightsAsVectorsAndElementByElementAreEqual) {
   const NodeId product = b.op(Primitive::kMatmul, {columns, y}, {3, 5});
   b.tap("gradient", TapKind::kGradient, b.op(Primitive::kWindow, {product}, {5, 3}, Format::kFloat32, transposed), {0});
   b.tap("others", TapKind::kValue, b.op(Primitive::kNeg, {x}, {2, 2, 3}), {0});
-  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   const std::vector<ProbeTap> taps{{0, "gradient", {5, 3}, 1}, {1, "others", {2, 2, 3}, 1}};
-  for (const std::vector<ProbeTap>& of : {std::vector{taps[0]}, taps}) {
-    const Probe as_vectors = signs_probe("s", of, 3);
-    Probe by_elements = as_vectors;
-    for (Probe::Part& part : by_elements.parts)
-      part.weights = {Array::full({1}, 1), part.weights.array().reshape({part.elements}), part.weights.shape};
-    const std::vector<Envelope> e = adjoint_envelopes(b.graph, exact, {as_vectors, by_elements}, ieee());
-    EXPECT_GT(e[0].error, 0);
-    EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
-    EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
-    EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
-  }
+  expect_equal_by_elements(b.graph, {taps[0]});
+  expect_equal_by_elements(b.graph, taps);
 }
 
 // So do weights of a gradient that was accumulated, and weights that are added to more than such a sum.
@@ -465,18 +463,9 @@ TEST(AdjointEnvelopes, OfWeightsOfSumsAsVectorsAndElementByElementAreEqual) {
       b.tap("gradient", TapKind::kGradient, sum, {0});
       b.tap("broadcast", TapKind::kGradient, broadcast, {0});
       if (read_elsewhere) b.tap("others", TapKind::kValue, b.op(Primitive::kExp, {twice}, {3, 5}), {0});
-      const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
       std::vector<ProbeTap> taps;
       for (std::size_t i = 0; i < b.graph.taps.size(); ++i) taps.push_back({i, b.graph.taps[i].name, {3, 5}, 1});
-      const Probe as_vectors = signs_probe("s", taps, 3);
-      Probe by_elements = as_vectors;
-      for (Probe::Part& part : by_elements.parts)
-        part.weights = {Array::full({1}, 1), part.weights.array().reshape({part.elements}), part.weights.shape};
-      const std::vector<Envelope> e = adjoint_envelopes(b.graph, exact, {as_vectors, by_elements}, ieee());
-      EXPECT_GT(e[0].error, 0);
-      EXPECT_NEAR(e[0].error, e[1].error, 1e-12 * e[1].error);
-      EXPECT_NEAR(e[0].rho, e[1].rho, 1e-12 * e[1].rho);
-      EXPECT_NEAR(e[0].noise.squares, e[1].noise.squares, 1e-12 * e[1].noise.squares);
+      expect_equal_by_elements(b.graph, taps);
     }
 }
 

@@ -13,15 +13,9 @@ namespace plumbline {
 namespace {
 
 using test::GraphBuilder;
+using test::normal;
 
 constexpr std::int64_t kRows = 300, kColumns = 257;
-
-std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
-  std::normal_distribution<double> draw;
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(draw(rng)));
-  return values;
-}
 
 Array array(const Shape& shape, const std::vector<double>& values) {
   Array result = Array::uninitialized(shape);

@@ -2,6 +2,13 @@
 
 namespace plumbline::test {
 
+std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
+  std::normal_distribution<double> draw;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<float>(draw(rng)));
+  return values;
+}
+
 Bytes encoded(Format format, const std::vector<double>& values) {
   auto bytes =
       std::make_shared<std::vector<std::uint8_t>>(values.size() * static_cast<std::size_t>(traits(format).bytes));

@@ -1,12 +1,16 @@
 // Builds small graphs by hand.
 #pragma once
 
+#include <random>
 #include <string>
 #include <vector>
 
 #include "server/lower/graph.h"
 
 namespace plumbline::test {
+
+// So many normal numbers that fp32 holds.
+std::vector<double> normal(std::mt19937& rng, std::int64_t n);
 
 Bytes encoded(Format format, const std::vector<double>& values);
 

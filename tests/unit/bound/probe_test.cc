@@ -15,13 +15,7 @@ namespace plumbline {
 namespace {
 
 using test::GraphBuilder;
-
-std::vector<double> normal(std::mt19937& rng, std::int64_t n) {
-  std::normal_distribution<double> draw;
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < n; ++i) values.push_back(draw(rng));
-  return values;
-}
+using test::normal;
 
 // An update that its weight swallows, and a square that fp32 cannot hold, say nothing however they are asked.
 TEST(Probe, TapsAreLostInTheirOwnRounding) {
