@@ -2,6 +2,7 @@
 // level of the cache, step by step in loops that vectorise.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/vector_math.h"
@@ -11,6 +12,18 @@ namespace plumbline::cpu {
 namespace internal {
 
 constexpr std::int64_t kChainBlock = 256;
+
+// A thread's memory of this many blocks, until it asks again. It begins with a cache line: what lies across two takes
+// twice as long to read, and a vector of 64 bytes would always do so.
+inline double* block_memory(std::size_t blocks) {
+  thread_local std::vector<double> held;
+  constexpr std::size_t kLine = 64;
+  const std::size_t needed = blocks * static_cast<std::size_t>(kChainBlock) + kLine / sizeof(double);
+  if (held.size() < needed) held.resize(needed);
+  void* start = held.data();
+  std::size_t room = held.size() * sizeof(double);
+  return static_cast<double*>(std::align(kLine, needed * sizeof(double) - kLine, start, room));
+}
 
 // A step's operands and results over a block.
 struct ChainBlock {
@@ -76,7 +89,7 @@ struct BlockCarried {
     const double *const ra = block.r[0], *const rb = block.r[1], *const rc = block.r[2];
     double* const out = block.radius;
     if constexpr (E::kArity == 1 && kMonotoneVector<R>) {
-      double low[kChainBlock] = {}, high[kChainBlock] = {};
+      alignas(64) double low[kChainBlock] = {}, high[kChainBlock] = {};
       for (std::int64_t i = 0; i < n; ++i) {
         low[i] = R::low(a[i], ra[i]);
         high[i] = primitive::element::above(a[i], ra[i]);
@@ -180,10 +193,8 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   std::vector<Largest> largest(chain.enclosed() ? chain.steps().size() : 0);
 
   // Blocks of sources that are decoded or repeated, of slots' values and radii, and of zeros.
-  thread_local std::vector<double> held;
   const auto blocks = [](std::size_t n) { return n * static_cast<std::size_t>(kChainBlock); };
-  held.resize(std::max(held.size(), blocks(2 * sources + 2 * slots + 1)));
-  double* const source_values = held.data();
+  double* const source_values = internal::block_memory(2 * sources + 2 * slots + 1);
   double* const source_radii = source_values + blocks(sources);
   double* const slot_values = source_radii + blocks(sources);
   double* const slot_radii = slot_values + blocks(slots);

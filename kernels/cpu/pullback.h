@@ -137,38 +137,79 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   }
   charge->noise.bias += bias;
   charge->noise.squares += squares;
-  charge->noise.drift += drift_of(rounding, block, g);
 }
 
-// The same where errors are linear, from the block's moments.
-inline void charge_moments(const primitive::ElementRounding& rounding, bool by_chance, const ChainBlock& block,
-                           const double* g, const primitive::Moments& moments, Charge* charge) {
+// The same where errors are linear, from the moments of all blocks that have finite ones.
+inline void charge_moments(const primitive::ElementRounding& rounding, bool by_chance,
+                           const primitive::Moments& moments, Charge* charge) {
   const Charge found = primitive::charge_of(rounding, moments);
   charge->whole += found.whole * kSummed;
   if (!by_chance) return;
   charge->noise.bias += found.noise.bias;
   charge->noise.squares += found.noise.squares;
-  charge->noise.drift += drift_of(rounding, block, g);
 }
 
-// Those of chance, which are squares, where `kSquares` says so.
-template <bool kSquares>
-primitive::Moments moments_of(const ChainBlock& block, const double* g) {
-  const double* const t = block.value;
-  double of_g = 0, gt = 0, gg = 0, ggt = 0, ggtt = 0;
-#pragma omp simd reduction(+ : of_g, gt, gg, ggt, ggtt)
-  for (std::int64_t i = 0; i < block.count; ++i) {
-    const double size = std::fabs(g[i]), product = size * std::fabs(t[i]);
-    of_g += size;
-    gt += product;
-    if constexpr (kSquares) {
-      gg += size * size;
-      ggt += size * product;
-      ggtt += product * product;
-    }
+alignas(64) inline constexpr double kNothing[kChainBlock] = {};  // What a target holds that is not added to.
+
+// Sums a step's moments and, where that is done in plain loops, hands the cotangent on in the same one, which reads it
+// once for both. False: it is still to be handed on. Moments of chance, which are squares, where `squares` says so.
+struct BlockGather {
+  const ChainBlock& block;
+  const double* g;
+  const BlockTarget (&into)[3];
+  bool squares;
+  primitive::Moments* moments;
+
+  template <class E>
+  bool operator()(E) const {
+    return squares ? visit<E, true>() : visit<E, false>();
   }
-  return {of_g, gt, gg, ggt, ggtt};
-}
+
+ private:
+  template <class E, bool kSquares>
+  bool visit() const {
+    using P = Primitive;
+    constexpr P kOf = E::kPrimitive;
+    constexpr bool kByVector = kOf == P::kSin || kOf == P::kCos || kOf == P::kErf || kOf == P::kPow;
+    if constexpr (!kByVector && E::kArity <= 2 && primitive::element::hands_on(kOf, 0)) {
+      const bool first = into[0].out != nullptr, second = E::kArity > 1 && into[1].out != nullptr;
+      if constexpr (E::kArity > 1) {
+        if (second && !first) return sum<E, kSquares, false, true>();
+        if (second && into[0].out != into[1].out) return sum<E, kSquares, true, true>();
+      }
+      if (first && !second) return sum<E, kSquares, true, false>();
+    }
+    sum<E, kSquares, false, false>();
+    return false;
+  }
+
+  template <class E, bool kSquares, bool kFirst, bool kSecond>
+  bool sum() const {
+    const std::int64_t n = block.count;
+    const double *const a = block.x[0], *const b = block.x[1], *const t = block.value, *const cotangent = g;
+    const auto held = [](const BlockTarget& target) { return target.add ? target.out : kNothing; };
+    const double *const first_held = held(into[0]), *const second_held = held(into[1]);
+    double *const first = into[0].out, *const second = into[1].out;
+    double of_g = 0, gt = 0, gg = 0, ggt = 0, ggtt = 0;
+#pragma omp simd reduction(+ : of_g, gt, gg, ggt, ggtt)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double size = std::fabs(cotangent[i]), product = size * std::fabs(t[i]);
+      of_g += size;
+      gt += product;
+      if constexpr (kSquares) {
+        gg += size * size;
+        ggt += size * product;
+        ggtt += product * product;
+      }
+      if constexpr (kFirst)
+        first[i] = first_held[i] + primitive::element::HandedOn<E, 0>()(cotangent[i], a[i], b[i], t[i]);
+      if constexpr (kSecond)
+        second[i] = second_held[i] + primitive::element::HandedOn<E, 1>()(cotangent[i], a[i], b[i], t[i]);
+    }
+    *moments = {of_g, gt, gg, ggt, ggtt};
+    return true;
+  }
+};
 
 // What was drawn of a step's elements before a block.
 struct Drawing {
@@ -276,11 +317,11 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
     for (std::size_t s = 0; s < every.size(); ++s)
       drawings[p].emplace_back(every[s], begin, count, &pulled[p].drawn[s]);
   }
+  // By functional and step: of the blocks whose moments are finite.
+  std::vector<std::vector<primitive::Moments>> sums(functionals.size(), std::vector<primitive::Moments>(steps.size()));
   // Blocks of values by source and step, of cotangents the same, of errors by step.
-  thread_local std::vector<double> held;
   const auto blocks = [](std::size_t n) { return n * static_cast<std::size_t>(kChainBlock); };
-  held.resize(std::max(held.size(), blocks(2 * all + 2 * steps.size())));
-  double* const values = held.data();
+  double* const values = internal::block_memory(2 * all + 2 * steps.size());
   double* const cotangents = values + blocks(all);
   double* const errors_held = cotangents + blocks(all);
   std::vector<const double*> x(all);
@@ -363,32 +404,42 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
         const Pullback::Step& rounded = pullback.steps[s];
         const bool of_target = functional.of_target && !rounded.target.none(), of_own = !rounded.own.none();
         const bool drawn = !drawings[p].empty() && drawings[p][s].every > 0;
+        BlockTarget into[3];
+        for (int k = 0; k < steps[s].arity; ++k) into[k] = targets[steps[s].inputs[k]];
         primitive::Moments moments;
-        if ((of_target && rounded.target.linear()) || (of_own && functional.own_by_chance && rounded.own.linear()))
-          moments = internal::moments_of<true>(at[s], g);
-        else if (of_own && rounded.own.linear())
-          moments = internal::moments_of<false>(at[s], g);
+        bool handed = false;
+        if ((of_target && rounded.target.linear()) || (of_own && rounded.own.linear())) {
+          const bool squares = of_target || functional.own_by_chance;
+          handed =
+              primitive::element::visit(steps[s].primitive, internal::BlockGather{at[s], g, into, squares, &moments});
+        }
+        const bool finite = moments.finite();
+        if (finite) sums[p][s].add(moments);
         const auto charge = [&](const primitive::ElementRounding& rounding, bool by_chance, Errors& found,
                                 Charge* into) {
-          if (rounding.linear() && moments.finite())
-            internal::charge_moments(rounding, by_chance, at[s], g, moments, into);
-          else
-            internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
+          if (by_chance) into->noise.drift += internal::drift_of(rounding, at[s], g);
+          if (rounding.linear() && finite) return;  // By the sums.
+          internal::charge_block(rounding, by_chance, at[s], g, errors_of(s, rounding, found), into);
         };
         const auto& by = of_target ? rounded.target : rounded.own;  // Draws go by these (charge.cc, weight).
         const double& weight = of_target ? charges.target.whole : charges.own.whole;
         const double before = weight;
         if (of_target) charge(rounded.target, true, target_errors[s], &charges.target);
         if (of_own) charge(rounded.own, functional.own_by_chance, own_errors[s], &charges.own);
-        if (drawn && !drawings[p][s].pass(weight - before)) {
+        const auto of_block = [&] {
+          return by.linear() && finite ? primitive::charge_of(by, moments).whole * internal::kSummed : weight - before;
+        };
+        if (drawn && !drawings[p][s].pass(of_block())) {
           internal::weigh_block(at[s], g, errors_of(s, by, of_target ? target_errors[s] : own_errors[s]), weights);
           internal::draw_block(rounded, at[s], weights, &drawings[p][s]);
         }
         for (int k = 0; k < steps[s].arity; ++k) {
-          BlockTarget into[3];
           BlockTarget& target = targets[steps[s].inputs[k]];
-          into[k] = target;
-          primitive::element::visit(steps[s].primitive, internal::BlockPull{steps[s], at[s], g, into});
+          if (!handed) {
+            BlockTarget of_operand[3];
+            of_operand[k] = target;
+            primitive::element::visit(steps[s].primitive, internal::BlockPull{steps[s], at[s], g, of_operand});
+          }
           target.add = target.add || primitive::element::hands_on(steps[s].primitive, k);
         }
       }
@@ -402,10 +453,20 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
       }
     }
   }
-  for (std::size_t p = 0; p < functionals.size(); ++p)
+  for (std::size_t p = 0; p < functionals.size(); ++p) {
+    const PulledFunctional& functional = functionals[p];
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      const Pullback::Step& rounded = pullback.steps[s];
+      Charges& charges = pulled[p].steps[s];
+      if (functional.of_target && rounded.target.linear())
+        internal::charge_moments(rounded.target, true, sums[p][s], &charges.target);
+      if (rounded.own.linear())
+        internal::charge_moments(rounded.own, functional.own_by_chance, sums[p][s], &charges.own);
+    }
     for (std::size_t i = 0; i < sources; ++i)
       if (const Array& into = functionals[p].into[i].cotangent; into && pullback.one(i))
         *into.address() = pulled[p].sources[i];
+  }
   return pulled;
 }
 

@@ -89,6 +89,13 @@ struct Moments {
   double gg = 0, ggt = 0, ggtt = 0;  // sum g^2, sum g^2 |t|, sum (g t)^2
   // Otherwise some element is infinite or not a number, which counts only where its cotangent is not 0, or overflows.
   bool finite() const { return gt - gt == 0 && gg - gg == 0 && ggtt - ggtt == 0; }
+  void add(const Moments& more) {
+    g += more.g;
+    gt += more.gt;
+    gg += more.gg;
+    ggt += more.ggt;
+    ggtt += more.ggtt;
+  }
 };
 
 // The charge of the elements with these moments. With e = s |t| + o, c = u |t| + eta and c' of the holding, an element

@@ -18,6 +18,21 @@ TEST(Pullback, IsThatOfItsNodes) {
   });
 }
 
+// A step hands its cotangent to both of its operands, and these may be one.
+TEST(Pullback, BothOperandsMayBeOne) {
+  std::mt19937_64 rng(5);
+  const Shape shape = {700};
+  const Profile profile = ieee();
+  for (const Primitive primitive : {Primitive::kMul, Primitive::kAdd, Primitive::kSub, Primitive::kDiv}) {
+    SCOPED_TRACE(traits(primitive).name);
+    const Array x = testing::random_array(rng, shape, 1, 2);
+    testing::PulledChain chain({"", primitive, {}, shape, {x, x}}, profile, 4);
+    chain.nodes[0].inputs = {0, 0};
+    chain.nodes[2].inputs = {chain.sources.size() + 1, chain.sources.size() + 1};
+    testing::expect_near(testing::pulled_in_one_pass(chain, 1), testing::pulled_by_nodes(chain));
+  }
+}
+
 // Elements that are not finite, with cotangents that are 0 and others that overflow when they are squared.
 TEST(Pullback, ElementsBeyondMomentsCountOneByOne) {
   std::mt19937_64 rng(9);
