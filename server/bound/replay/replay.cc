@@ -344,14 +344,31 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     shared.assign(graph->nodes.size(), false);
     std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
     std::vector<int> uses(graph->nodes.size(), 0);
-    for (NodeId id = 0; id < graph->nodes.size(); ++id)
+    std::vector<bool> row_major(graph->nodes.size());
+    for (NodeId id = 0; id < graph->nodes.size(); ++id) {
+      const Node& node = graph->nodes[id];
+      row_major[id] = node.primitive != Primitive::kWindow || (row_major[node.inputs[0]] && reshapes(*graph, node));
       if (needed[id])
-        for (NodeId input : graph->nodes[id].inputs) ++uses[input];
+        for (NodeId input : node.inputs) ++uses[input];
+    }
+    // A window of what lies in row-major order has no memory of its own: it stays with that, whose uses are both's.
+    const auto borrows = [&](NodeId id) {
+      return graph->nodes[id].primitive == Primitive::kWindow && row_major[graph->nodes[id].inputs[0]];
+    };
+    for (NodeId id = static_cast<NodeId>(graph->nodes.size()); id-- > 0;)
+      if (needed[id] && borrows(id)) uses[graph->nodes[id].inputs[0]] += std::max(1, uses[id]) - 1;
     std::int64_t largest = 0;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
       if (packed.count(id) != 0) kept[id] = false;
-      if (!needed[id] || !changed[id] || count(node.shape) <= kSmall) continue;
+      if (!needed[id] || !changed[id]) continue;
+      if (borrows(id)) {
+        const double total = cost[node.inputs[0]] + 1;
+        kept[id] = kept[node.inputs[0]] || total > kCheapMax;
+        cost[id] = kept[id] ? 0 : total;
+        continue;
+      }
+      if (count(node.shape) <= kSmall) continue;
       std::optional<double> total = cost_of(*graph, node);
       if (!total) continue;
       shared[id] = uses[id] > 1 && *total > 1;

@@ -85,6 +85,30 @@ TEST(Replay, ElementwiseNodesAreComputedTogetherAsOneByOne) {
   EXPECT_EQ(count_differing(changed.computed(scaled), exact.value(scaled)), 0);
 }
 
+// A product is kept where many read it through a reshaping, which holds its memory in any case: it is not computed
+// again where itself is asked for. A long row of reshapings does not take a long row of calls.
+TEST(Replay, WhatIsReadThroughAWindowStaysWithIt) {
+  constexpr std::int64_t kRows = 80, kTerms = 64;
+  for (const int readers : {1, 20}) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({kRows, kTerms}, std::vector<double>(kRows * kTerms, 1)),
+                 y = b.leaf({kTerms, kRows}, std::vector<double>(kTerms * kRows, 2));
+    const NodeId product = b.op(Primitive::kMatmul, {x, y}, {kRows, kRows});
+    Attributes view;
+    view.view = {{kRows * kRows}, {1}, 0};
+    NodeId flat = b.op(Primitive::kWindow, {product}, {kRows * kRows}, Format::kFloat32, view);
+    const NodeId first = flat;
+    for (int i = 0; i < 50000; ++i) flat = b.op(Primitive::kWindow, {flat}, {kRows * kRows}, Format::kFloat32, view);
+    NodeId end = b.op(Primitive::kTanh, {flat}, {kRows * kRows});
+    for (int i = 1; i < readers; ++i) end = b.op(Primitive::kAdd, {end, first}, {kRows * kRows});
+    b.tap("t", TapKind::kValue, end, std::vector<double>(kRows * kRows, 0));
+    const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+    EXPECT_EQ(exact.at_hand(product), readers > 1);
+    EXPECT_EQ(exact.at_hand(first), readers > 1);
+    EXPECT_EQ(exact.value(end).data()[0], std::tanh(2.0 * kTerms) + (readers - 1) * 2.0 * kTerms);
+  }
+}
+
 TEST(Replay, PackedOverridesAreDecodedForConsumersAlone) {
   constexpr std::int64_t kCount = 10000;
   GraphBuilder b;
