@@ -4,11 +4,10 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/sums.h"
-#include "server/bound/findings/compensation.h"
 #include "server/bound/findings/localize.h"
 #include "server/bound/pair/confirm.h"
 #include "server/bound/pair/cuts.h"
+#include "server/bound/pair/distances.h"
 #include "server/bound/pair/draw_orders.h"
 #include "server/bound/pair/drill.h"
 #include "server/bound/pair/parting.h"
@@ -269,64 +268,6 @@ void judge_by_reference_policy(const BoundsInput& input, const std::vector<Probe
   }
 }
 
-// Norms of two taps' elements, which are asked for part by part, so that no array is written that is only read here.
-struct Compared {
-  double norm = 0, difference = 0;  // Of the second; of both.
-  bool equal = true;                // Bit by bit.
-
-  Compared(const Shape& shape, const PartsOf& a, const PartsOf& b) {
-    struct Part {
-      double squares = 0, squares_apart = 0;
-      bool equal = true;
-    };
-    std::vector<Part> parts(count_parts(count(shape)));
-    for_each_part(count(shape), [&](std::size_t part, std::int64_t begin, std::int64_t length) {
-      const Array x = a(begin, length), y = b(begin, length);
-      const auto square = [](double root) { return root * root; };
-      parts[part] = {square(norm2(y)), square(norm2_difference(x, y)), bitwise_equal(x, y)};
-    });
-    for (const Part& part : parts) {
-      norm += part.squares;
-      difference += part.squares_apart;
-      equal = equal && part.equal;
-    }
-    norm = std::sqrt(norm);
-    difference = std::sqrt(difference);
-  }
-};
-
-// How far the taps that both have lie from exact arithmetic, relative to their size, together.
-double distance(const std::vector<PairedTap>& pairs, const Graph& graph, const Replay& exact,
-                std::size_t PairedTap::*side) {
-  double squares = 0;
-  for (const PairedTap& pair : pairs) {
-    const GraphTap& tap = graph.taps[pair.*side];
-    const Compared with(tap.shape, observed_parts(tap), parts_of(replayed_value(tap, exact)));
-    if (with.norm > 0 && std::isfinite(with.norm)) squares += std::pow(with.difference / with.norm, 2);
-  }
-  return std::sqrt(squares);
-}
-
-// What the observed taps say beside the replays.
-void compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pairs, Bounds* bounds) {
-  const Graph &target = *input.target, &reference = *input.reference;
-  bounds->all_taps_equal_reference = !pairs.empty();
-  for (const PairedTap& pair : pairs) {
-    const GraphTap& theirs = reference.taps[pair.reference];
-    const Compared with(theirs.shape, observed_parts(target.taps[pair.target]), observed_parts(theirs));
-    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && with.equal;
-    for (Finding& finding : bounds->findings) {
-      if (finding.taps != std::vector<std::size_t>{pair.target}) continue;
-      finding.drift = with.difference == 0 ? 0 : with.difference / (with.norm > 0 ? with.norm : 1);
-      if (count(theirs.shape) == 1) finding.reference = observed_value(theirs).item();
-    }
-    for (RangeFinding& finding : bounds->range)
-      if (finding.tap == target.taps[pair.target].name)
-        finding.reference_finite =
-            all_finite(observed_value(theirs)) && computes_in(reference, theirs, target.nodes[*finding.first].result);
-  }
-}
-
 // The numbers that the program gave to its operations and the other did not are free by half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
@@ -344,23 +285,6 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
       freedoms[id] = Array::full(node.shape, free.item() / 2);  // Doubled where it is charged (gap.cc).
   }
   return freedoms;
-}
-
-// Says what the distances from exact arithmetic tell of two programs of one mathematics.
-void compare_errors(const BoundsInput& input, const MatchedReference& matched, Bounds* bounds) {
-  constexpr double kFurther = 4;
-  // What the reference drew or held otherwise it also executed with.
-  const auto named = [](const MatchedItem& item) { return item.evidence == Evidence::kNamed; };
-  if (bounds->all_taps_equal_reference || !bounds->match.drifted.empty() ||
-      std::ranges::any_of(bounds->match.items, named))
-    return;
-  const Graph &target = *input.target, &reference = *input.reference;
-  const PairReplays& replays = matched.replays;
-  const double ours = distance(matched.pairs, target, replays.target, &PairedTap::target),
-               theirs = distance(matched.pairs, reference, replays.reference, &PairedTap::reference);
-  if (const auto found = find_compensation({target, replays.target, ours}, {reference, replays.reference, theirs}))
-    bounds->hazards.push_back(*found);
-  if (theirs > kFurther * ours) bounds->reference_fault = find_reference_fault(input);
 }
 
 // Another correspondence that the programs may have, under which everything agrees: an accusation must survive the most
@@ -538,7 +462,8 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
     for (const PairedTap& pair : matched.pairs)
       bounds->compared_elements += static_cast<std::uint64_t>(count(input.target->taps[pair.target].shape));
   }
-  compare_observed(input, matched.pairs, bounds);
+  const bool tell = distances_tell(bounds->match);
+  const std::optional<Distances> distances = compare_observed(input, matched.pairs, tell ? &replays : nullptr, bounds);
   note_jumps(input, replays, bounds->match, matched.pairs, asked.probes, &asked.answers);
   confirm(input, gap, asked.probes, &asked.answers);
   confirm_updates(input, gap, &asked);
@@ -560,7 +485,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
     if (!replays.one_program) judge_by_reference_policy(input, planned, theirs, bounds);
-    compare_errors(input, matched, bounds);
+    if (distances) compare_errors(input, replays, *distances, bounds);
     return;
   }
   std::vector<std::size_t> failing;

@@ -1,7 +1,9 @@
 #include "server/bound/pair/standouts.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -33,7 +35,7 @@ struct Candidate {
   double magnitude = 0;
 };
 
-// What elements of one size, to a factor of 16, move by.
+// What elements of one size, to a factor of 16, move by. Those that are not finite count as zeros.
 class MovedBySize {
  public:
   void add(double x, double moved) {
@@ -56,12 +58,12 @@ class MovedBySize {
   struct Sum {
     double squares = 0, elements = 0;
   };
-  static constexpr int kSmallest = -1075, kLargest = 1025;
+  static constexpr std::uint64_t kExponents = 1 << 11;
   static std::size_t index(double x) {
-    const int exponent = x == 0 || !std::isfinite(x) ? kSmallest : std::ilogb(x);
-    return static_cast<std::size_t>(exponent - kSmallest) >> 2;
+    const std::uint64_t exponent = std::bit_cast<std::uint64_t>(x) >> 52 & (kExponents - 1);
+    return exponent == kExponents - 1 ? 0 : exponent >> 2;
   }
-  std::vector<Sum> sums_ = std::vector<Sum>((kLargest - kSmallest) / 4 + 1);
+  std::vector<Sum> sums_ = std::vector<Sum>(kExponents / 4);
 };
 
 template <class Container>
@@ -194,16 +196,20 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
                          const Replay* followed) {
   Standouts found;
   const Graph& graph = *input.target;
-  std::vector<const PairedTap*> open;
+  struct Open {
+    const PairedTap& pair;
+    double difference, size;
+  };
+  std::vector<Open> open;
   std::vector<NodeId> nodes;
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = graph.taps[pair.target];
     found.elements += static_cast<std::uint64_t>(count(tap.shape));
     if (compared.contains(pair.target)) continue;
     const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
-    const double difference = norm2_difference(t, r);
-    if (difference == 0 || !may_stand_out(t, r, difference, norm2(t))) continue;
-    open.push_back(&pair);
+    const double difference = norm2_difference(t, r), size = norm2(t);
+    if (difference == 0 || !may_stand_out(t, r, difference, size)) continue;
+    open.push_back({pair, difference, size});
     for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
   }
   if (open.empty()) return found;
@@ -211,8 +217,7 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
   const bool free = !gap.replays().target_slack.freedoms.empty() || !gap.replays().reference_slack.freedoms.empty();
   std::vector<Candidate> taps, elements;
   std::vector<std::pair<double, Probe>> along;
-  for (const PairedTap* each : open) {
-    const PairedTap& pair = *each;
+  for (const auto& [pair, difference, size] : open) {
     const Array mask = gap.mask(pair);
     const GraphTap& tap = graph.taps[pair.target];
     const auto on_host = [](const Array& values) { return values ? values.materialize().on_host() : Array(); };
@@ -220,7 +225,6 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
                         on_host(sample.rounded(tap)), on_host(sample.exact(tap)),      sample.share()};
     double squares = 0;
     const MovedBySize like = both.by_size(&squares);
-    const double difference = norm2_difference(both.t, both.r), size = norm2(both.t);
     const double whole = std::sqrt(squares) + kTapFloor * size;
     if (difference > kTapStandsOut * whole) {
       taps.push_back({&pair, 0, difference / whole, size});

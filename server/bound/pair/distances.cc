@@ -1,0 +1,121 @@
+#include "server/bound/pair/distances.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/sums.h"
+#include "server/bound/envelope/probe.h"
+#include "server/bound/findings/compensation.h"
+#include "server/bound/pair/reference_execution.h"
+#include "server/bound/replay/range.h"
+#include "server/bound/replay/taps.h"
+
+namespace plumbline {
+namespace {
+
+// Norms of two taps' elements.
+struct Compared {
+  double norm = 0, difference = 0;  // Of the second; of both. Squares, as long as parts are added.
+  bool equal = true;                // Bit by bit.
+
+  void add(const Array& x, const Array& y) {
+    add({square(norm2(y)), square(norm2_difference(x, y)), bitwise_equal(x, y)});
+  }
+  void add(const Compared& part) {
+    norm += part.norm;
+    difference += part.difference;
+    equal = equal && part.equal;
+  }
+  Compared roots() const { return {std::sqrt(norm), std::sqrt(difference), equal}; }
+
+ private:
+  static double square(double x) { return x * x; }
+};
+
+// What was observed of a tap of both programs: of each other and, where that is asked, of exact arithmetic. Elements
+// are asked for part by part, so that no array is written that is only read here.
+struct ObservedPair {
+  Compared each_other, ours, theirs;
+
+  ObservedPair(const BoundsInput& input, const PairedTap& pair, const PairReplays* exact) {
+    const GraphTap &target = input.target->taps[pair.target], &reference = input.reference->taps[pair.reference];
+    PartsOf our_exact, their_exact;
+    if (exact != nullptr) {
+      our_exact = parts_of(replayed_value(target, exact->target));
+      their_exact = parts_of(replayed_value(reference, exact->reference));
+    }
+    struct Part {
+      Compared each_other, ours, theirs;
+    };
+    std::vector<Part> parts(count_parts(count(target.shape)));
+    for_each_part(count(target.shape), [&](std::size_t index, std::int64_t begin, std::int64_t length) {
+      const Array x = observed_part(target, begin, length), y = observed_part(reference, begin, length);
+      Part& part = parts[index];
+      part.each_other.add(x, y);
+      if (exact == nullptr) return;
+      part.ours.add(x, our_exact(begin, length));
+      part.theirs.add(y, their_exact(begin, length));
+    });
+    for (const Part& part : parts) {
+      each_other.add(part.each_other);
+      ours.add(part.ours);
+      theirs.add(part.theirs);
+    }
+    for (Compared* compared : {&each_other, &ours, &theirs}) *compared = compared->roots();
+  }
+};
+
+void add(const ObservedPair& pair, Distances* distances) {
+  const auto to = [](double* distance, const Compared& with) {
+    if (with.norm > 0 && std::isfinite(with.norm)) *distance = std::hypot(*distance, with.difference / with.norm);
+  };
+  to(&distances->ours, pair.ours);
+  to(&distances->theirs, pair.theirs);
+}
+
+}  // namespace
+
+std::optional<Distances> compare_observed(const BoundsInput& input, const std::vector<PairedTap>& pairs,
+                                          const PairReplays* exact, Bounds* bounds) {
+  const Graph &target = *input.target, &reference = *input.reference;
+  bounds->all_taps_equal_reference = !pairs.empty();
+  std::optional<Distances> distances;
+  for (auto pair = pairs.begin(); pair != pairs.end(); ++pair) {
+    const ObservedPair observed(input, *pair, distances ? exact : nullptr);
+    const Compared& with = observed.each_other;
+    if (distances) {
+      add(observed, &*distances);
+    } else if (!with.equal && exact != nullptr) {
+      distances.emplace();
+      for (auto before = pairs.begin(); before <= pair; ++before) add(ObservedPair(input, *before, exact), &*distances);
+    }
+    const GraphTap& theirs = reference.taps[pair->reference];
+    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && with.equal;
+    for (Finding& finding : bounds->findings) {
+      if (finding.taps != std::vector<std::size_t>{pair->target}) continue;
+      finding.drift = with.difference == 0 ? 0 : with.difference / (with.norm > 0 ? with.norm : 1);
+      if (count(theirs.shape) == 1) finding.reference = observed_value(theirs).item();
+    }
+    for (RangeFinding& finding : bounds->range)
+      if (finding.tap == target.taps[pair->target].name)
+        finding.reference_finite =
+            all_finite(observed_value(theirs)) && computes_in(reference, theirs, target.nodes[*finding.first].result);
+  }
+  return distances;
+}
+
+bool distances_tell(const Correspondence& match) {
+  const auto named = [](const MatchedItem& item) { return item.evidence == Evidence::kNamed; };
+  return match.drifted.empty() && std::ranges::none_of(match.items, named);
+}
+
+void compare_errors(const BoundsInput& input, const PairReplays& replays, const Distances& distances, Bounds* bounds) {
+  constexpr double kFurther = 4;
+  const auto& [ours, theirs] = distances;
+  if (const auto found =
+          find_compensation({*input.target, replays.target, ours}, {*input.reference, replays.reference, theirs}))
+    bounds->hazards.push_back(*found);
+  if (theirs > kFurther * ours) bounds->reference_fault = find_reference_fault(input);
+}
+
+}  // namespace plumbline
