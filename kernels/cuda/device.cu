@@ -42,7 +42,7 @@ int count_devices(std::string* reason) {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int ordinal, std::string* error) {
+std::unique_ptr<Device> open(int ordinal, std::string* error, std::optional<std::int64_t> sliced_work) {
   const int devices = count_devices(error);
   if (devices == 0) return nullptr;
   if (ordinal < 0 || ordinal >= devices) {
@@ -59,7 +59,7 @@ std::unique_ptr<Device> open(int ordinal, std::string* error) {
                    std::to_string(properties.minor) + ", expected 8.0 or later");
     return nullptr;
   }
-  auto queue = std::make_unique<Queue>(ordinal, properties);
+  auto queue = std::make_unique<Queue>(ordinal, properties, sliced_work);
   if (!queue->open(error)) return nullptr;
   return queue;
 }
@@ -82,8 +82,11 @@ const Operations& operations() {
   return operations;
 }
 
-Queue::Queue(int ordinal, const cudaDeviceProp& properties)
-    : ordinal_(ordinal), name_(properties.name), total_bytes_(static_cast<std::int64_t>(properties.totalGlobalMem)) {}
+Queue::Queue(int ordinal, const cudaDeviceProp& properties, std::optional<std::int64_t> sliced_work)
+    : ordinal_(ordinal),
+      name_(properties.name),
+      total_bytes_(static_cast<std::int64_t>(properties.totalGlobalMem)),
+      sliced_work_(sliced_work) {}
 
 Queue::~Queue() {
   cudaSetDevice(ordinal_);

@@ -4,6 +4,7 @@
 #include "kernels/contraction.h"
 #include "kernels/cuda/loop.cuh"
 #include "kernels/cuda/product.cuh"
+#include "kernels/cuda/sliced_product.cuh"
 #include "kernels/cuda/table.cuh"
 #include "kernels/operations.h"
 
@@ -20,6 +21,15 @@ struct Batch {
 };
 void gemm(Queue& queue, const Contraction& of, std::int64_t k, const double* a, const double* b, double* c,
           const Batch& batch) {
+  const SlicedProduct in_slices{{a, of.a_strides.row, of.a_strides.column, batch.a},
+                                {b, of.b_strides.column, of.b_strides.row, batch.b},
+                                of.m,
+                                of.n,
+                                k,
+                                c,
+                                batch.c,
+                                batch.count};
+  if (queue.sliced_work() && worth_slicing(in_slices, *queue.sliced_work())) return multiply_sliced(queue, in_slices);
   constexpr double kOne = 1, kZero = 0;
   const MatrixLayout la = layout(of.m, of.k, of.a_strides), lb = layout(of.k, of.n, of.b_strides);
   queue.check(

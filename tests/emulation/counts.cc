@@ -17,7 +17,7 @@ namespace emulation {
 namespace {
 
 constexpr int kDepth = 24, kPlaces = 40;
-constexpr std::array kNames = {"launches", "sends", "fetches", "waits", "allocations"};
+constexpr std::array kNames = {"launches", "sends", "fetches", "waits", "allocations", "integer_products"};
 using Callers = std::array<void*, kDepth>;
 
 // The program's own functions among the callers, the innermost first.

@@ -4,7 +4,7 @@
 
 namespace emulation {
 
-enum class Kind { kLaunch, kSend, kFetch, kWait, kAllocation };
+enum class Kind { kLaunch, kSend, kFetch, kWait, kAllocation, kIntegerProduct };
 
 void count(Kind kind);
 

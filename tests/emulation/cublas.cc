@@ -13,6 +13,39 @@ namespace {
 
 CBLAS_TRANSPOSE transpose(cublasOperation_t of) { return of == CUBLAS_OP_T ? CblasTrans : CblasNoTrans; }
 
+// What the tensor cores of integers ask for: the first matrix transposed and the second not, m, k and leading
+// dimensions multiples of 4, matrices at multiples of 4 bytes, alpha and beta 0 or 1. Here all is held to 16, which is
+// fastest, and k to what int32 holds the sums of, whatever is multiplied.
+struct IntegerProduct {
+  std::int64_t m, n, k;
+  const std::int8_t* a;
+  std::int64_t lda, stride_a;
+  const std::int8_t* b;
+  std::int64_t ldb, stride_b;
+  std::int32_t* c;
+  std::int64_t ldc, stride_c, count;
+
+  bool legal() const {
+    for (const std::int64_t number : {m, k, lda, stride_a, ldb, stride_b, ldc, stride_c})
+      if (number % 16 != 0) return false;
+    for (const void* const matrix :
+         {static_cast<const void*>(a), static_cast<const void*>(b), static_cast<const void*>(c)})
+      if (reinterpret_cast<std::uintptr_t>(matrix) % 16 != 0) return false;
+    return k < 1 << 17 && lda >= k && ldb >= k && ldc >= m;
+  }
+
+  void operator()() const {
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t column = 0; column < n; ++column)
+        for (std::int64_t row = 0; row < m; ++row) {
+          const std::int8_t *const x = a + i * stride_a + row * lda, *const y = b + i * stride_b + column * ldb;
+          std::int32_t sum = 0;
+          for (std::int64_t t = 0; t < k; ++t) sum += std::int32_t{x[t]} * std::int32_t{y[t]};
+          c[i * stride_c + column * ldc + row] = sum;
+        }
+  }
+};
+
 }  // namespace
 
 cublasStatus_t cublasCreate(cublasHandle_t* handle) {
@@ -51,7 +84,30 @@ cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t handle, cublasOperat
                                              std::int64_t stride_a, const void* b, cudaDataType type_b,
                                              std::int64_t ldb, std::int64_t stride_b, const void* beta, void* c,
                                              cudaDataType type_c, std::int64_t ldc, std::int64_t stride_c,
-                                             std::int64_t count, cublasComputeType_t, cublasGemmAlgo_t) {
+                                             std::int64_t count, cublasComputeType_t compute, cublasGemmAlgo_t) {
+  if (compute == CUBLAS_COMPUTE_32I) {
+    if (type_a != CUDA_R_8I || type_b != CUDA_R_8I || type_c != CUDA_R_32I || of_a != CUBLAS_OP_T ||
+        of_b != CUBLAS_OP_N || *static_cast<const std::int32_t*>(alpha) != 1 ||
+        *static_cast<const std::int32_t*>(beta) != 0)
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    const IntegerProduct product{m,
+                                 n,
+                                 k,
+                                 static_cast<const std::int8_t*>(a),
+                                 lda,
+                                 stride_a,
+                                 static_cast<const std::int8_t*>(b),
+                                 ldb,
+                                 stride_b,
+                                 static_cast<std::int32_t*>(c),
+                                 ldc,
+                                 stride_c,
+                                 count};
+    if (!product.legal()) return CUBLAS_STATUS_NOT_SUPPORTED;
+    emulation::count(emulation::Kind::kIntegerProduct);
+    emulation::put(handle->stream, product);
+    return CUBLAS_STATUS_SUCCESS;
+  }
   if (type_a != CUDA_R_16BF || type_b != CUDA_R_16BF || type_c != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto first = [](bool transposed, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
     return (transposed ? rows - 1 : columns - 1) * leading + (transposed ? columns : rows);

@@ -7,9 +7,9 @@ enum cublasStatus_t { CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasMath_t { CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
 enum cublasAtomicsMode_t { CUBLAS_ATOMICS_NOT_ALLOWED };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32I };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT };
-enum cudaDataType { CUDA_R_32F, CUDA_R_16BF };
+enum cudaDataType { CUDA_R_32F, CUDA_R_16BF, CUDA_R_8I, CUDA_R_32I };
 struct cublasContext;
 using cublasHandle_t = cublasContext*;
 
