@@ -1,10 +1,10 @@
 // The primitives that nvcc compiles against those of the host's compiler: on the host, where no device is needed, bit
-// by bit; on a device (label gpu) within what each is bounded by. Device tests are skipped where there is none.
+// by bit; on a device (label gpu) within what each is bounded by. Device tests are skipped where there is none, and run
+// once more with products in slices (cuda_fixture.h).
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <chrono>
-#include <map>
 #include <new>
 #include <set>
 
@@ -14,6 +14,7 @@
 #include "tests/unit/kernels/checks_cases.h"
 #include "tests/unit/kernels/comparison_cases.h"
 #include "tests/unit/kernels/cuda_cases.h"
+#include "tests/unit/kernels/cuda_fixture.h"
 #include "tests/unit/kernels/product_above_cases.h"
 #include "tests/unit/kernels/projection_cases.h"
 #include "tests/unit/kernels/pullback_cases.h"
@@ -24,6 +25,7 @@ namespace {
 
 using testing::Answer;
 using testing::Case;
+using testing::Unpooled;
 
 std::vector<Case> all_cases() {
   std::vector<Case> result = testing::cases(21);
@@ -45,40 +47,6 @@ class HostDevice : public Device {
 
  protected:
   void synchronise() override { idle(); }
-};
-
-// Straight from the device; it counts what is held.
-class Unpooled : public MemoryResource {
- public:
-  explicit Unpooled(Device& device) : device_(device) {}
-  void* allocate(std::size_t bytes) override { return device_.allocate(bytes); }
-  void free(void* memory, std::size_t bytes) noexcept override { device_.free(memory, bytes); }
-  std::int64_t limit() const override { return std::int64_t{1} << 40; }
-
- private:
-  Device& device_;
-};
-
-// Kept for reuse: allocation is slow.
-class Kept : public MemoryResource {
- public:
-  explicit Kept(Device& device) : device_(device) {}
-  ~Kept() override {
-    for (const auto& [bytes, memory] : free_) device_.free(memory, bytes);
-  }
-  void* allocate(std::size_t bytes) override {
-    const auto found = free_.find(bytes);
-    if (found == free_.end()) return device_.allocate(bytes);
-    void* const memory = found->second;
-    free_.erase(found);
-    return memory;
-  }
-  void free(void* memory, std::size_t bytes) noexcept override { free_.emplace(bytes, memory); }
-  std::int64_t limit() const override { return std::int64_t{1} << 40; }
-
- private:
-  Device& device_;
-  std::multimap<std::size_t, void*> free_;
 };
 
 bool equal(double a, double b) { return a == b || (a != a && b != b); }
@@ -231,20 +199,7 @@ Differences differences(const Case& c, const Answer& device, const Answer& host)
   return comparison;
 }
 
-class Cuda : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string reason;
-    device_ = cuda::open(0, &reason);
-    RecordProperty("device", device_ ? device_->name() : "");
-    RecordProperty("reason", reason);
-    if (!device_) GTEST_SKIP() << "no CUDA device: " << reason;
-    memory_ = std::make_unique<Kept>(*device_);
-  }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Kept> memory_;
-};
+class Cuda : public testing::OnDevice {};
 
 // What tests/report gpu reads.
 TEST_F(Cuda, AgreesWithTheHost) {
