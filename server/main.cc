@@ -95,6 +95,10 @@ ABSL_FLAG(std::string, workers, "cpu",
           "What audits, one step each at a time: a list of \"cpu\", \"cpu:N\" (N of them) and \"cuda:N\" (a device).");
 ABSL_FLAG(std::string, gpu_memory_limit, "10%",
           "Memory of each device for audits: a share of it, or bytes, such as 8GiB.");
+ABSL_FLAG(std::int64_t, sliced_products, 0,
+          "Multiplications from which on devices work out matrix products, 512 terms at a time, by the tensor cores' "
+          "8-bit integers, such as 16777216: faster where a device has few fp64 units (L4, L40S, A10), and no bound of "
+          "a verdict changes. 0: none.");
 ABSL_FLAG(std::string, memory_limit, "", "Memory for steps and audits, such as 8GiB; empty: half of the machine's.");
 ABSL_FLAG(std::string, trace_quota, "10GiB",
           "Disk for traces: half of it for those of reference runs, half for those of TYPE_II verdicts; the oldest are "
@@ -217,6 +221,10 @@ absl::Status read_workers(DaemonOptions* options) {
   const auto memory = plumbline::parse_device_memory(absl::GetFlag(FLAGS_gpu_memory_limit));
   if (!memory.ok()) return memory.status();
   options->device_memory = *memory;
+  const std::int64_t sliced = absl::GetFlag(FLAGS_sliced_products);
+  if (sliced < 0)
+    return absl::InvalidArgumentError(absl::StrCat("--sliced-products: expected 0 or more, found ", sliced));
+  if (sliced > 0) options->sliced_work = sliced;
   options->threads = plumbline::cpu::processors();
   return absl::OkStatus();
 }

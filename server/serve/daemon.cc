@@ -189,7 +189,7 @@ absl::StatusOr<std::vector<std::unique_ptr<DeviceWorker>>> open_devices(const Da
   std::vector<std::unique_ptr<DeviceWorker>> devices;
   for (const int index : options.workers.cuda) {
     auto device = DeviceWorker::open(
-        StrCat("cuda:", index), [index] { return open_cuda(index); },
+        StrCat("cuda:", index), [index, work = options.sliced_work] { return open_cuda(index, work); },
         [&](std::int64_t total_bytes) { return device_memory_bytes(options.device_memory, total_bytes); });
     if (!device.ok()) return absl::Status(device.status().code(), StrCat("--workers: ", device.status().message()));
     const std::string uuid = gpu_uuid(cuda_uuid(index));

@@ -1,7 +1,9 @@
 // CUDA devices for workers, by a library that is loaded when the first one is asked for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -11,8 +13,8 @@
 
 namespace plumbline {
 
-// Opens "cuda:`index`". Errors name the device, what was expected and what was found.
-absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index);
+// Opens "cuda:`index`"; `sliced_work` is cuda::open's. Errors name the device, what was expected and what was found.
+absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index, std::optional<std::int64_t> sliced_work = {});
 
 // The 16 bytes of the UUID of "cuda:`index`"; empty where there is no such device.
 std::string cuda_uuid(int index);

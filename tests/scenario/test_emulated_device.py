@@ -47,6 +47,21 @@ def test_a_device_says_what_the_host_says(case: Case, device: str) -> None:
     assert verdict.message.backend == "cuda:0"
 
 
+@pytest.fixture(scope="module")
+def slicing_device(emulated: None) -> Iterator[str]:
+    with running("--workers=cuda:0", "--gpu-memory-limit=4GiB", "--sliced-products=1") as daemon:
+        yield daemon.address
+
+
+@pytest.mark.parametrize(
+    "case", [case for s in scenarios() if s.name in NAMES for case in base_cases(s)], ids=lambda case: case.name
+)
+def test_a_device_says_the_same_with_products_in_slices(case: Case, slicing_device: str) -> None:
+    verdict = judge(case, slicing_device).verdict
+    assert verdict.verdict == case.label, verdict.explain()
+    assert verdict.message.backend == "cuda:0"
+
+
 def test_series_of_a_device_carry_the_uuid_that_cuda_tells() -> None:
     """Its number comes from the driver's library, which this machine has not."""
     with running("--workers=cuda:1,cpu", "--metrics-listen=127.0.0.1:0") as daemon:
@@ -83,13 +98,13 @@ def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:
     assert (verdict.verdict, verdict.message.backend) == ("TYPE_I", "cpu")
 
 
-def counted(model: nn.Module, loss: Callable[[], torch.Tensor], path: Path) -> dict[str, int]:
+def counted(model: nn.Module, loss: Callable[[], torch.Tensor], path: Path, *flags: str) -> dict[str, int]:
     """What the daemon asks of its device while it starts and audits a step (tests/emulation/counts.h)."""
     optimizer = torch.optim.AdamW(model.parameters())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLUMBLINE_EMULATION_COUNTS", str(path))
         with (
-            running("--workers=cuda:0", "--gpu-memory-limit=4GiB") as daemon,
+            running("--workers=cuda:0", "--gpu-memory-limit=4GiB", *flags) as daemon,
             plumbline.watch(model, optimizer, daemon.address, job="counted", every=1) as audit,
         ):
             with audit.step():
@@ -127,6 +142,18 @@ def test_a_step_of_a_small_gpt_waits_for_its_device_less_than_a_hundred_times(tm
     )
     assert found["launches"] > 1000, "it is large enough for the device"
     assert 0 < found["waits"] < 100
+
+
+def test_products_are_sliced_where_that_is_asked_for_and_they_are_large_enough(tmp_path: Path) -> None:
+    """Each by nine products of integers: eight of slices, and one that tells whether they suffice."""
+    model = nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 48))
+    loss = squares(model, torch.randn(64, 96))
+    found = counted(model, loss, tmp_path / "sliced", f"--sliced-products={64 * 96 * 96}")
+    assert found["integer_products"] > 0
+    assert found["integer_products"] % 9 == 0
+    all_of_them = counted(model, loss, tmp_path / "all", "--sliced-products=1")
+    assert all_of_them["integer_products"] > found["integer_products"]
+    assert counted(model, loss, tmp_path / "none")["integer_products"] == 0
 
 
 def test_an_emulated_device_that_is_not_there_is_refused() -> None:
