@@ -23,6 +23,10 @@ NAMES = (
     *("DeepSpeed 7985", "dropped tile", "transformers 34191", "Triton 1821"),
     *("Llama step", "pytorch 84334", "embedding scale", "RMS norm cast"),
 )
+# Those with products that are large enough to be sliced.
+SLICED_NAMES = (
+    *("A1 accumulation", "Megatron-LM 906", "torchtune 2172", "transformers 34191", "torch.compile", "Llama step"),
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,17 +51,16 @@ def test_a_device_says_what_the_host_says(case: Case, device: str) -> None:
     assert verdict.message.backend == "cuda:0"
 
 
-@pytest.fixture(scope="module")
-def slicing_device(emulated: None) -> Iterator[str]:
-    with running("--workers=cuda:0", "--gpu-memory-limit=4GiB", "--sliced-products=1") as daemon:
-        yield daemon.address
-
-
 @pytest.mark.parametrize(
-    "case", [case for s in scenarios() if s.name in NAMES for case in base_cases(s)], ids=lambda case: case.name
+    "case", [case for s in scenarios() if s.name in SLICED_NAMES for case in base_cases(s)], ids=lambda case: case.name
 )
-def test_a_device_says_the_same_with_products_in_slices(case: Case, slicing_device: str) -> None:
-    verdict = judge(case, slicing_device).verdict
+def test_a_device_says_the_same_with_products_in_slices(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLUMBLINE_EMULATION_COUNTS", str(tmp_path / "counts"))
+    with running("--workers=cuda:0", "--gpu-memory-limit=4GiB", "--sliced-products=1") as daemon:
+        verdict = judge(case, daemon.address).verdict
+    assert asked_of_the_device(tmp_path / "counts")["integer_products"] > 0
     assert verdict.verdict == case.label, verdict.explain()
     assert verdict.message.backend == "cuda:0"
 
@@ -98,6 +101,11 @@ def test_what_does_not_fit_a_device_is_audited_on_the_host() -> None:
     assert (verdict.verdict, verdict.message.backend) == ("TYPE_I", "cpu")
 
 
+def asked_of_the_device(path: Path) -> dict[str, int]:
+    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith(" ")]
+    return {kind: int(number) for kind, number in lines}
+
+
 def counted(model: nn.Module, loss: Callable[[], torch.Tensor], path: Path, *flags: str) -> dict[str, int]:
     """What the daemon asks of its device while it starts and audits a step (tests/emulation/counts.h)."""
     optimizer = torch.optim.AdamW(model.parameters())
@@ -113,8 +121,7 @@ def counted(model: nn.Module, loss: Callable[[], torch.Tensor], path: Path, *fla
             assert audit.flush(120)
             assert not audit.errors()
             assert [verdict.verdict for verdict in audit.verdicts()] == ["TYPE_I"]
-    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith(" ")]
-    return {kind: int(number) for kind, number in lines}
+    return asked_of_the_device(path)
 
 
 def squares(model: nn.Module, batch: torch.Tensor) -> Callable[[], torch.Tensor]:

@@ -332,9 +332,7 @@ def test_one_line_errors_of_the_command_line(tmp_path: Path, shared_daemon: Daem
         "some": "--gpu-memory-limit",
     }.items():
         assert wrong in refused(f"--gpu-memory-limit={limit}", f"--listen=unix:{tmp_path}/s", at)
-    assert "--sliced-products: expected 0 or more" in refused(
-        "--sliced-products=-1", f"--listen=unix:{tmp_path}/s", at
-    )
+    assert "--sliced-products: expected 0 or more" in refused("--sliced-products=-1", f"--listen=unix:{tmp_path}/s", at)
     assert "--memory-limit" in refused("--memory-limit=lots", f"--listen=unix:{tmp_path}/s", at)
     assert "at least" in refused("--memory-limit=1MiB", f"--listen=unix:{tmp_path}/s", at)
     assert "--profiles" in refused(f"--profiles={tmp_path}/none", f"--listen=unix:{tmp_path}/s", at)
