@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/ball/sliced.h"
 #include "kernels/contraction.h"
 #include "kernels/cuda/loop.cuh"
 #include "kernels/cuda/product.cuh"
@@ -11,6 +12,7 @@
 namespace plumbline::cuda {
 namespace {
 
+static_assert(kPiece <= sliced::kTermsMax);
 constexpr std::int64_t kScratch = std::int64_t{64} << 20;  // Bytes of pieces that wait to be added, at least one.
 
 cublasOperation_t operation(const MatrixLayout& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }

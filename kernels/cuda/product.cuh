@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/ball/narrow.h"
-#include "kernels/ball/sliced.h"
 #include "kernels/cuda/queue.cuh"
 
 namespace plumbline::cuda {
@@ -14,7 +13,6 @@ namespace plumbline::cuda {
 // adds to what is there. An element of a product of length k thus gathers at most kPiece + ceil(k / kPiece) roundings.
 // On a device that was opened so, a call may be one of sliced_product.cuh, which is off by no more.
 constexpr std::int64_t kPiece = 512;
-static_assert(kPiece <= sliced::kTermsMax);
 
 // As cpu::matmul, all of it in the memory of `queue` but for operands that are copied there.
 void matmul(Queue& queue, const Array& a, const Array& b, Array& c, bool accumulate);

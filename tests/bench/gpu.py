@@ -22,7 +22,7 @@ RUN_S_MAX = 300
 REPETITIONS = 5
 RATIOS = (
     *("elementwise_bw_fraction", "chain_bw_fraction", "fp32_matmul_audit_ratio", "bf16_matmul_audit_ratio"),
-    *("checksum_ratio", "bf16_checksum_ratio", "step_ratio"),
+    *("checksum_ratio", "bf16_checksum_ratio", "sliced_product_ratio", "step_ratio"),
 )
 
 

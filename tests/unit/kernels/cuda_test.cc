@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <new>
+#include <optional>
 #include <set>
 
 #include "kernels/cuda/device.h"
@@ -25,6 +26,7 @@ namespace {
 
 using testing::Answer;
 using testing::Case;
+using testing::Kept;
 using testing::Unpooled;
 
 std::vector<Case> all_cases() {
@@ -363,8 +365,21 @@ TEST_F(Cuda, Speed) {
     const double seconds = seconds_of(*device_, [&] { run(chain, inputs, kElements); });
     figure("chain_bw_fraction", 5 * 8.0 * kElements / seconds / cuda::copy_bandwidth(*device_));
   }
-  // A product's audit, element by element, its exact centre and its bound; by rows, its projections.
   constexpr std::int64_t kSide = 4096;
+  {
+    // An fp64 product in slices, of the native one: below 1 on devices with few fp64 units.
+    const auto product_seconds = [&](std::optional<std::int64_t> sliced_work) {
+      std::string reason;
+      const std::unique_ptr<Device> device = cuda::open(0, &reason, sliced_work);
+      if (!device) return 0.0;
+      Kept memory(*device);
+      const DeviceScope there(*device, memory);
+      const std::vector<Array> in = {Array::full({kSide, kSide}, 1.5), Array::full({kSide, kSide}, 0.5)};
+      return seconds_of(*device, [&] { traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in); });
+    };
+    figure("sliced_product_ratio", product_seconds(1) / product_seconds({}));
+  }
+  // A product's audit, element by element, its exact centre and its bound; by rows, its projections.
   const std::vector<Array> in = {Array::full({kSide, kSide}, 1.5), Array::full({kSide, kSide}, 0.5)};
   const Profile profile = ieee();
   const Array out = traits(Primitive::kMatmul).evaluate({}, {kSide, kSide}, in);
