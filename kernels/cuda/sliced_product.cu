@@ -99,10 +99,9 @@ __global__ void __launch_bounds__(internal::kThreads) slice(Slicing s) {
   }
 }
 
-// Some lines of some products in slices.
+// Some lines of some products in slices. `reversed`: of b, as above.
 class Slices {
  public:
-  // `filled_lines`: whether their number is filled up too.
   Slices(const Factor& of, std::int64_t terms, bool reversed) : of_(of), terms_(terms), reversed_(reversed) {}
 
   // Not made again where they are the last that were asked for.
