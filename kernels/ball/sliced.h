@@ -39,9 +39,10 @@
 //
 // Whether P is that large is told by two lower bounds. One is |V| itself. The other is one more product of integers:
 // of min(127, floor(|x| 2^g)), where 2^g is chosen for each row so that its mean is near 24. What is cut off and what
-// is rounded is rounded down, so that the sum over k, times 2^-(g + h), is at most P whatever g and h are. Where
-// neither suffices (few terms overlap, rows of very different sizes, no finite numbers), and where e or f is out of
-// range, the element is summed by FMAs in order instead. A row or column of zeros alone gives V = 0, which is exact.
+// is rounded is rounded down, so that the sum over k, times 2^-(g + h), is at most P whatever g and h are.
+// Where neither suffices (few terms overlap, magnitudes of a row differ widely), and where e or f is out of range or a
+// number is not finite, the element is summed by FMAs in order instead. A row or column of zeros alone gives V = 0,
+// which is exact.
 #pragma once
 
 #include <cmath>
