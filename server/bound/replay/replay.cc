@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <list>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <stdexcept>
 #include <unordered_map>
 
+#include "kernels/ball/key.h"
 #include "kernels/ball/round.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/cancel.h"
@@ -194,6 +197,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   const Graph* graph = nullptr;
   Precision precision = Precision::kExact;
   std::vector<bool> needed, kept;
+  std::vector<NodeId> same;     // The first node that computes the same of the same.
   std::vector<bool> shared;     // Several read it, and it is not as cheap to compute as to read.
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
@@ -214,6 +218,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     if (overridden && !given->second.packed()) return given->second;
     if (!overridden && !changed[id]) return base.value(id);
     if (!overridden && values[id]) return values[id];
+    if (same[id] != id) return value(same[id]);
     Array value = recent.find(id);
     if (value) return value;
     value = overridden ? static_cast<Array>(given->second) : evaluate(id);
@@ -227,7 +232,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   bool at_hand(NodeId id) const {
     if (overrides.count(id) != 0) return true;
     if (const auto pass = passes.find(id); pass != passes.end()) return at_hand(pass->second);
-    return changed[id] ? kept[id] : base.at_hand(id);
+    return changed[id] ? kept[same[id]] : base.at_hand(id);
   }
 
   bool replaced(NodeId id) const { return overrides.count(id) != 0 || passes.count(id) != 0; }
@@ -294,7 +299,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   // processor. Empty: there are none.
   Array evaluate_with_earlier(NodeId id) {
     if (precision != Precision::kExact || !unrounded.empty() || current_device() != nullptr) return {};
-    const auto stop = [&](NodeId of) { return at_hand(of) || shared[of] || recent.holds(of); };
+    const auto stop = [&](NodeId of) { return at_hand(of) || shared[of] || recent.holds(same[of]); };
     const std::optional<TiledChain> chain = chain_before(*graph, {id}, stop);
     if (!chain || chain->steps.size() < 2) return {};
     Replay replay;
@@ -338,6 +343,37 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
            (node.primitive >= Primitive::kFloor && node.primitive <= Primitive::kTrunc);
   }
 
+  // Finds nodes that compute again what others did, as a backward pass does with what the forward pass threw away.
+  void find_repeats() {
+    same.resize(graph->nodes.size());
+    std::iota(same.begin(), same.end(), NodeId{0});
+    if (precision != Precision::kExact || !unrounded.empty() || base) return;
+    const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+    const auto repeats = [&](NodeId a, NodeId b) {
+      const Node &x = graph->nodes[a], &y = graph->nodes[b];
+      return x.primitive == y.primitive && x.shape == y.shape && x.result == y.result && x.compute == y.compute &&
+             x.attributes == y.attributes && bits(x.attributes.scalar) == bits(y.attributes.scalar) &&
+             bits(x.attributes.scalar2) == bits(y.attributes.scalar2) &&
+             std::ranges::equal(
+                 x.inputs, y.inputs, {}, [&](NodeId id) { return same[id]; }, [&](NodeId id) { return same[id]; });
+    };
+    std::unordered_multimap<std::uint64_t, NodeId> seen;
+    for (NodeId id = 0; id < graph->nodes.size(); ++id) {
+      const Node& node = graph->nodes[id];
+      const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
+                              node.primitive == Primitive::kWindow;
+      if (!needed[id] || !may_repeat || replaced(id)) continue;
+      std::uint64_t hash = key::mixed(bits(node.attributes.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
+      for (NodeId input : node.inputs) hash = key::mixed(hash) ^ same[input];
+      const auto [first, last] = seen.equal_range(hash);
+      const auto found = std::find_if(first, last, [&](const auto& other) { return repeats(other.second, id); });
+      if (found != last)
+        same[id] = found->second;
+      else
+        seen.emplace(hash, id);
+    }
+  }
+
   // Chooses what is kept: `kCheapMax` bounds the recursion of `value` too.
   void plan() {
     kept.assign(graph->nodes.size(), true);
@@ -348,20 +384,27 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
       row_major[id] = node.primitive != Primitive::kWindow || (row_major[node.inputs[0]] && reshapes(*graph, node));
-      if (needed[id])
-        for (NodeId input : node.inputs) ++uses[input];
+      if (needed[id] && same[id] == id)
+        for (NodeId input : node.inputs) ++uses[same[input]];
     }
     // A window of what lies in row-major order has no memory of its own: it stays with that, whose uses are both's.
     const auto borrows = [&](NodeId id) {
       return graph->nodes[id].primitive == Primitive::kWindow && row_major[graph->nodes[id].inputs[0]];
     };
     for (NodeId id = static_cast<NodeId>(graph->nodes.size()); id-- > 0;)
-      if (needed[id] && borrows(id)) uses[graph->nodes[id].inputs[0]] += std::max(1, uses[id]) - 1;
+      if (needed[id] && same[id] == id && borrows(id))
+        uses[same[graph->nodes[id].inputs[0]]] += std::max(1, uses[id]) - 1;
     std::int64_t largest = 0;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
       if (packed.count(id) != 0) kept[id] = false;
       if (!needed[id] || !changed[id]) continue;
+      if (same[id] != id) {
+        kept[id] = kept[same[id]];
+        shared[id] = shared[same[id]];
+        cost[id] = cost[same[id]];
+        continue;
+      }
       if (borrows(id)) {
         const double total = cost[node.inputs[0]] + 1;
         kept[id] = kept[node.inputs[0]] || total > kCheapMax;
@@ -445,6 +488,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (graph.nodes[id].primitive == Primitive::kLeaf && state.needed[id] && !given[id])
       throw std::runtime_error("leaf '?': expected its content, found none");
+  state.find_repeats();
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id)) state.value(id);
