@@ -363,8 +363,13 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
                               node.primitive == Primitive::kWindow;
       if (!needed[id] || !may_repeat || replaced(id)) continue;
+      // Of all that tells many nodes of one program apart.
       std::uint64_t hash = key::mixed(bits(node.attributes.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
-      for (NodeId input : node.inputs) hash = key::mixed(hash) ^ same[input];
+      const auto add = [&hash](std::int64_t x) { hash = key::mixed(hash) ^ static_cast<std::uint64_t>(x); };
+      const View& view = node.attributes.view;
+      add(view.offset);
+      for (const Shape* list : {&node.shape, &view.sizes, &view.strides}) std::ranges::for_each(*list, add);
+      for (const NodeId input : node.inputs) add(same[input]);
       const auto [first, last] = seen.equal_range(hash);
       const auto found = std::find_if(first, last, [&](const auto& other) { return repeats(other.second, id); });
       if (found != last)
