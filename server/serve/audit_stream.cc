@@ -420,9 +420,12 @@ void AuditStream::count_refusal(const char* quota) const {
 }
 
 StepPipeline::Done AuditStream::answer(ProjectUse::Hold hold) {
-  return [self = weak_from_this(), hold = std::move(hold)](const StepAnswer& answer) {
-    if (const auto stream = self.lock()) stream->guarded([&] { stream->answered(answer); });
-  };
+  // One for all copies of what is returned.
+  return
+      [self = weak_from_this(), held = std::make_shared<ProjectUse::Hold>(std::move(hold))](const StepAnswer& answer) {
+        held->reset();  // Before the answer: who waited for it sends the next step at once.
+        if (const auto stream = self.lock()) stream->guarded([&] { stream->answered(answer); });
+      };
 }
 
 void AuditStream::refuse_step(Violation violation) {
