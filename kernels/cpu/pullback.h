@@ -139,7 +139,7 @@ inline void charge_block(const primitive::ElementRounding& rounding, bool by_cha
   charge->noise.squares += squares;
 }
 
-// The same where errors are linear, from the moments of all blocks that have finite ones.
+// The same where errors are linear, from the moments of all blocks whose moments were added.
 inline void charge_moments(const primitive::ElementRounding& rounding, bool by_chance,
                            const primitive::Moments& moments, Charge* charge) {
   const Charge found = primitive::charge_of(rounding, moments);
@@ -317,7 +317,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
     for (std::size_t s = 0; s < every.size(); ++s)
       drawings[p].emplace_back(every[s], begin, count, &pulled[p].drawn[s]);
   }
-  // By functional and step: of the blocks whose moments are finite.
+  // By functional and step: of the blocks with which they stay finite.
   std::vector<std::vector<primitive::Moments>> sums(functionals.size(), std::vector<primitive::Moments>(steps.size()));
   // Blocks of values by source and step, of cotangents the same, of errors by step.
   const auto blocks = [](std::size_t n) { return n * static_cast<std::size_t>(kChainBlock); };
@@ -413,8 +413,7 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
           handed =
               primitive::element::visit(steps[s].primitive, internal::BlockGather{at[s], g, into, squares, &moments});
         }
-        const bool finite = moments.finite();
-        if (finite) sums[p][s].add(moments);
+        const bool finite = sums[p][s].add(moments);
         const auto charge = [&](const primitive::ElementRounding& rounding, bool by_chance, Errors& found,
                                 Charge* into) {
           if (by_chance) into->noise.drift += internal::drift_of(rounding, at[s], g);

@@ -88,13 +88,13 @@ struct Moments {
   double g = 0, gt = 0;              // sum |g|, sum |g t|
   double gg = 0, ggt = 0, ggtt = 0;  // sum g^2, sum g^2 |t|, sum (g t)^2
   // Otherwise some element is infinite or not a number, which counts only where its cotangent is not 0, or overflows.
-  bool finite() const { return gt - gt == 0 && gg - gg == 0 && ggtt - ggtt == 0; }
-  void add(const Moments& more) {
-    g += more.g;
-    gt += more.gt;
-    gg += more.gg;
-    ggt += more.ggt;
-    ggtt += more.ggtt;
+  bool finite() const { return g - g == 0 && gt - gt == 0 && gg - gg == 0 && ggtt - ggtt == 0; }
+  // Adds them, if all stay finite. False: nothing was added.
+  bool add(const Moments& more) {
+    const Moments sum{g + more.g, gt + more.gt, gg + more.gg, ggt + more.ggt, ggtt + more.ggtt};
+    if (!sum.finite()) return false;
+    *this = sum;
+    return true;
   }
 };
 

@@ -13,6 +13,8 @@
 namespace plumbline {
 namespace {
 
+double square(double x) { return x * x; }
+
 // Norms of two taps' elements.
 struct Compared {
   double norm = 0, difference = 0;  // Of the second; of both. Squares, as long as parts are added.
@@ -27,9 +29,6 @@ struct Compared {
     equal = equal && part.equal;
   }
   Compared roots() const { return {std::sqrt(norm), std::sqrt(difference), equal}; }
-
- private:
-  static double square(double x) { return x * x; }
 };
 
 // What was observed of a tap of both programs: of each other and, where that is asked, of exact arithmetic. Elements
@@ -67,7 +66,8 @@ struct ObservedPair {
 
 void add(const ObservedPair& pair, Distances* distances) {
   const auto to = [](double* distance, const Compared& with) {
-    if (with.norm > 0 && std::isfinite(with.norm)) *distance = std::hypot(*distance, with.difference / with.norm);
+    if (with.norm > 0 && std::isfinite(with.norm))
+      *distance = std::sqrt(square(*distance) + square(with.difference / with.norm));
   };
   to(&distances->ours, pair.ours);
   to(&distances->theirs, pair.theirs);

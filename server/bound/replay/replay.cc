@@ -299,7 +299,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   // processor. Empty: there are none.
   Array evaluate_with_earlier(NodeId id) {
     if (precision != Precision::kExact || !unrounded.empty() || current_device() != nullptr) return {};
-    const auto stop = [&](NodeId of) { return at_hand(of) || shared[of] || recent.holds(same[of]); };
+    const auto stop = [&](NodeId of) { return overridden(of) || at_hand(of) || shared[of] || recent.holds(same[of]); };
     const std::optional<TiledChain> chain = chain_before(*graph, {id}, stop);
     if (!chain || chain->steps.size() < 2) return {};
     Replay replay;
@@ -349,33 +349,42 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     std::iota(same.begin(), same.end(), NodeId{0});
     if (precision != Precision::kExact || !unrounded.empty() || base) return;
     const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+    const auto others = [](Attributes attributes) {
+      attributes.scalar = attributes.scalar2 = 0;
+      return attributes;
+    };
     const auto repeats = [&](NodeId a, NodeId b) {
       const Node &x = graph->nodes[a], &y = graph->nodes[b];
       return x.primitive == y.primitive && x.shape == y.shape && x.result == y.result && x.compute == y.compute &&
-             x.attributes == y.attributes && bits(x.attributes.scalar) == bits(y.attributes.scalar) &&
+             bits(x.attributes.scalar) == bits(y.attributes.scalar) &&
              bits(x.attributes.scalar2) == bits(y.attributes.scalar2) &&
              std::ranges::equal(
-                 x.inputs, y.inputs, {}, [&](NodeId id) { return same[id]; }, [&](NodeId id) { return same[id]; });
+                 x.inputs, y.inputs, {}, [&](NodeId id) { return same[id]; }, [&](NodeId id) { return same[id]; }) &&
+             others(x.attributes) == others(y.attributes);
     };
+    constexpr int kTriedMax = 8;  // Of one hash: whoever finds many such nodes gets no more than slower.
     std::unordered_multimap<std::uint64_t, NodeId> seen;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
       const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
                               node.primitive == Primitive::kWindow;
       if (!needed[id] || !may_repeat || replaced(id)) continue;
-      // Of all that tells many nodes of one program apart.
-      std::uint64_t hash = key::mixed(bits(node.attributes.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
-      const auto add = [&hash](std::int64_t x) { hash = key::mixed(hash) ^ static_cast<std::uint64_t>(x); };
-      const View& view = node.attributes.view;
-      add(view.offset);
-      for (const Shape* list : {&node.shape, &view.sizes, &view.strides}) std::ranges::for_each(*list, add);
+      const Attributes& of = node.attributes;
+      std::uint64_t hash = key::mixed(bits(of.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
+      const auto add = [&hash](auto x) { hash = key::mixed(hash) ^ static_cast<std::uint64_t>(x); };
+      for (const std::uint64_t x : {bits(of.scalar2), static_cast<std::uint64_t>(of.size)}) add(x);
+      for (const Format format : {node.result, node.compute, of.narrow}) add(format);
+      add(of.view.offset);
+      for (const Shape* list : {&node.shape, &of.view.sizes, &of.view.strides, &of.dims})
+        std::ranges::for_each(*list, add);
       for (const NodeId input : node.inputs) add(same[input]);
-      const auto [first, last] = seen.equal_range(hash);
-      const auto found = std::find_if(first, last, [&](const auto& other) { return repeats(other.second, id); });
-      if (found != last)
-        same[id] = found->second;
-      else
+      auto [other, last] = seen.equal_range(hash);
+      int tried = 0;
+      while (other != last && tried < kTriedMax && !repeats(other->second, id)) ++other, ++tried;
+      if (other == last)
         seen.emplace(hash, id);
+      else if (tried < kTriedMax)
+        same[id] = other->second;
     }
   }
 
@@ -392,7 +401,8 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       if (needed[id] && same[id] == id)
         for (NodeId input : node.inputs) ++uses[same[input]];
     }
-    // A window of what lies in row-major order has no memory of its own: it stays with that, whose uses are both's.
+    // A window of what lies in row-major order has no memory of its own: it stays with that, whose uses are both's, and
+    // goes with what is decoded or computed anew each time.
     const auto borrows = [&](NodeId id) {
       return graph->nodes[id].primitive == Primitive::kWindow && row_major[graph->nodes[id].inputs[0]];
     };
@@ -411,8 +421,9 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
         continue;
       }
       if (borrows(id)) {
-        const double total = cost[node.inputs[0]] + 1;
-        kept[id] = kept[node.inputs[0]] || total > kCheapMax;
+        const NodeId of = node.inputs[0];
+        const double total = cost[of] + 1;
+        kept[id] = (at_hand(of) && !leaf(of).packed()) || total > kCheapMax;
         cost[id] = kept[id] ? 0 : total;
         continue;
       }

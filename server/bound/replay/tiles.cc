@@ -252,7 +252,7 @@ void look(const Graph& graph, const Replay& replay, const std::vector<Look>& loo
   std::vector<std::vector<NodeId>> ends;
   ends.reserve(looks.size());
   for (const Look& one : looks) ends.push_back(one.ends);
-  const auto stop = [&](NodeId id) { return replay.at_hand(id); };
+  const auto stop = [&](NodeId id) { return replay.overridden(id) || replay.at_hand(id); };
   for (const ChainGroup& group : group_ends(graph, ends, stop)) {
     if (!group.chain) {
       looks[group.members.front()].whole();

@@ -13,6 +13,7 @@
 #include "kernels/sums.h"
 #include "server/bound/replay/decided.h"
 #include "server/bound/replay/taps.h"
+#include "server/bound/replay/tiles.h"
 #include "tests/unit/bound/graph_builder.h"
 
 namespace plumbline {
@@ -162,6 +163,50 @@ TEST(Replay, PackedOverridesAreDecodedForConsumersAlone) {
   EXPECT_EQ(changed.value(twice).data()[kCount - 1], 10);
   EXPECT_EQ(changed.computed(twice).data()[kCount - 1], 2);
   EXPECT_EQ(changed.value(again).data()[kCount - 1], 11);
+}
+
+// What a window shows of such a value is decoded each time, not held.
+TEST(Replay, WindowsOfPackedOverridesHoldNothing) {
+  constexpr std::int64_t kCount = 10000;
+  GraphBuilder b;
+  const NodeId x = b.leaf({kCount}, std::vector<double>(kCount, 1));
+  Attributes along;
+  along.dims = {0};
+  const NodeId summed = b.op(Primitive::kCumsum, {x}, {kCount}, Format::kFloat32, along);
+  Attributes view;
+  view.view = {{2, kCount / 2}, {kCount / 2, 1}, 0};
+  const NodeId window = b.op(Primitive::kWindow, {summed}, {2, kCount / 2}, Format::kFloat32, view);
+  b.tap("t", TapKind::kValue, window, std::vector<double>(kCount, 0));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  EXPECT_TRUE(exact.at_hand(window));
+  const LeafValue given(Format::kFloat16, test::encoded(Format::kFloat16, std::vector<double>(kCount, 10)), {kCount});
+  for (const Replay* base : {static_cast<const Replay*>(nullptr), &exact}) {
+    const Replay changed = replay(b.graph, leaf_values(b.graph), Precision::kExact, {{summed, given}}, base);
+    EXPECT_FALSE(changed.at_hand(window));
+    EXPECT_EQ(changed.value(window).data()[0], 10);
+  }
+}
+
+// A node that passes an earlier one's value on is no step of a chain, whatever is computed at it: with s = -x + x
+// passed over for -x, s x is -x x.
+TEST(Replay, ChainsEndAtNodesThatPassAnotherOn) {
+  constexpr std::int64_t kCount = 1 << 14;
+  GraphBuilder b;
+  const NodeId x = b.leaf({kCount}, std::vector<double>(kCount, 1));
+  const NodeId negative = b.op(Primitive::kNeg, {x}, {kCount});
+  const NodeId sum = b.op(Primitive::kAdd, {negative, x}, {kCount});
+  const NodeId product = b.op(Primitive::kMul, {sum, x}, {kCount});
+  b.tap("t", TapKind::kValue, product, std::vector<double>(kCount, 0));
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  for (const Replay* base : {static_cast<const Replay*>(nullptr), &exact}) {
+    const Replay passing =
+        replay(b.graph, leaf_values(b.graph), Precision::kExact, {}, base, nullptr, nullptr, {{sum, negative}});
+    EXPECT_EQ(passing.value(product).materialize().data()[0], -1);
+    std::vector<double> seen(1);
+    const auto of_tile = [&](std::int64_t, const Tile&, std::span<const Array> ends) { seen[0] = ends[0].data()[0]; };
+    look(b.graph, passing, {{{product}, of_tile, [] {}}});
+    EXPECT_EQ(seen[0], -1);
+  }
 }
 
 TEST(Replay, LeafWithoutContentIsAnErrorThatNamesIt) {

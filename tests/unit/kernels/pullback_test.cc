@@ -57,6 +57,25 @@ TEST(Pullback, ElementsBeyondMomentsCountOneByOne) {
     }
 }
 
+// Blocks each of whose moments are finite, and whose sum is not.
+TEST(Pullback, SumsOfMomentsDoNotOverflow) {
+  const Shape shape = {2048};
+  const Profile profile = ieee();
+  const Array x = Array::full(shape, 0.25).materialize();
+  testing::PulledChain chain({"", Primitive::kAdd, {}, shape, {x, x}}, profile, 3);
+  for (std::vector<Array>& seeds : chain.seeds)
+    for (Array& seed : seeds)
+      if (seed) seed = Array::full(shape, 5e152).materialize();
+  const testing::Pulled found = testing::pulled_in_one_pass(chain, 1);
+  for (const std::vector<Charges>& charges : found.charges)
+    for (const Charges& charge : charges)
+      for (const Charge& side : {charge.target, charge.own}) {
+        EXPECT_TRUE(std::isfinite(side.whole));
+        EXPECT_TRUE(std::isfinite(side.noise.squares));
+      }
+  testing::expect_near(found, testing::pulled_by_nodes(chain));
+}
+
 // Sums of moments charge no less than the elements do one by one, and hardly more: errors with and without an offset,
 // below and above the width of the events, results from subnormal to large.
 TEST(Pullback, MomentsChargeWhatElementsDo) {
