@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/lines.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/primitive/chain_lane.h"
 
@@ -17,7 +18,6 @@ constexpr std::int64_t kChainBlock = 256;
 // twice as long to read, and a vector of 64 bytes would always do so.
 inline double* block_memory(std::size_t blocks) {
   thread_local std::vector<double> held;
-  constexpr std::size_t kLine = 64;
   const std::size_t needed = blocks * static_cast<std::size_t>(kChainBlock) + kLine / sizeof(double);
   if (held.size() < needed) held.resize(needed);
   void* start = held.data();
@@ -89,7 +89,7 @@ struct BlockCarried {
     const double *const ra = block.r[0], *const rb = block.r[1], *const rc = block.r[2];
     double* const out = block.radius;
     if constexpr (E::kArity == 1 && kMonotoneVector<R>) {
-      alignas(64) double low[kChainBlock] = {}, high[kChainBlock] = {};
+      alignas(kLine) double low[kChainBlock] = {}, high[kChainBlock] = {};
       for (std::int64_t i = 0; i < n; ++i) {
         low[i] = R::low(a[i], ra[i]);
         high[i] = primitive::element::above(a[i], ra[i]);
@@ -224,9 +224,10 @@ inline ChainResult run(const Chain& chain, std::span<const ChainInput> inputs, s
   }
 
   for (std::int64_t begin = 0; begin < count; begin += kChainBlock) {
-    const std::int64_t n = std::min(kChainBlock, count - begin);
+    const std::int64_t n = std::min(kChainBlock, count - begin), next = begin + n;
     for (std::size_t i = 0; i < sources; ++i) {
       if (chain.sources()[i].one) continue;
+      fetch(inputs[i], next, std::min(kChainBlock, count - next));
       if (inputs[i].values) {
         operands[i].values = inputs[i].values.data() + begin;
       } else {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/comparison.h"
+#include "kernels/cpu/lines.h"
 
 namespace plumbline::cpu {
 namespace internal {
@@ -11,12 +12,12 @@ namespace internal {
 constexpr std::int64_t kComparedBlock = 256;
 
 // The sums of one side's terms.
-struct ComparedBlock {
+struct alignas(kLine) ComparedBlock {
   double sum[kComparedBlock], radius[kComparedBlock], rounding[kComparedBlock];
   double event[kComparedBlock];  // Roundings within the radius.
 
   void add(const ComparedTerm& term, bool first, std::int64_t begin, std::int64_t n) {
-    double decoded[kComparedBlock];
+    alignas(kLine) double decoded[kComparedBlock];
     const double* x = decoded;
     if (term.x.values) {
       x = term.x.values.data() + begin;
@@ -61,7 +62,7 @@ inline Comparison looked_at(std::int64_t begin, std::int64_t n, const ComparedBl
                             const ComparedBlock& values, double slack, const Comparison& found) {
   double radius_sum = 0, excess_sum = 0, centre_sum = 0;
   double not_finite = 0;  // 0 or NaN.
-  double radii[kComparedBlock];
+  alignas(kLine) double radii[kComparedBlock];
   // A hair to the side of the quotients' rounding.
   const double nearer_than = found.worst * (1 - 0x1p-50), likelier_than = 2 * found.least_chance * (1 + 0x1p-50);
   std::int64_t open = found.worst < 0 ? 1 : 0;
@@ -85,7 +86,8 @@ inline Comparison looked_at(std::int64_t begin, std::int64_t n, const ComparedBl
   }
   Comparison block{not_finite == 0, radius_sum, centre_sum, excess_sum};
   if (open == 0) return block;
-  double ratios[kComparedBlock], largest = 0, least = 1;
+  alignas(kLine) double ratios[kComparedBlock];
+  double largest = 0, least = 1;
 #pragma omp simd reduction(max : largest) reduction(min : least)
   for (std::int64_t i = 0; i < n; ++i) {
     const double m = centres.sum[i], t = values.sum[i];
@@ -110,6 +112,8 @@ inline Comparison compare(std::span<const ComparedTerm> centres, std::span<const
   Comparison found;
   for (std::int64_t begin = 0; begin < count; begin += internal::kComparedBlock) {
     const std::int64_t n = std::min(internal::kComparedBlock, count - begin);
+    const std::int64_t next = begin + n, length = std::min(internal::kComparedBlock, count - next);
+    for (const ComparedTerm& term : values) fetch(term.x, next, length);
     internal::ComparedBlock centre, value;
     for (std::size_t k = 0; k < centres.size(); ++k) centre.add(centres[k], k == 0, begin, n);
     for (std::size_t k = 0; k < values.size(); ++k) value.add(values[k], k == 0, begin, n);

@@ -149,7 +149,7 @@ inline void charge_moments(const primitive::ElementRounding& rounding, bool by_c
   charge->noise.squares += found.noise.squares;
 }
 
-alignas(64) inline constexpr double kNothing[kChainBlock] = {};  // What a target holds that is not added to.
+alignas(kLine) inline constexpr double kNothing[kChainBlock] = {};  // What a target holds that is not added to.
 
 // Sums a step's moments and, where that is done in plain loops, hands the cotangent on in the same one, which reads it
 // once for both. False: it is still to be handed on. Moments of chance, which are squares, where `squares` says so.
@@ -344,20 +344,16 @@ inline std::vector<PulledBack> pull_back(const Pullback& pullback, std::span<con
     return found.at;
   };
   double weights[kChainBlock];
-  // Asks for the block from `from` on before it is read: a block of each array is too short for the processor to see by
-  // itself what comes next.
+  // Asks for the block from `from` on.
   const auto fetch_ahead = [&](std::int64_t from) {
-    const auto fetch = [&](const double* array) {
-      for (std::int64_t i = from; i < std::min(begin + count, from + kChainBlock); i += 8)
-        __builtin_prefetch(array + i);
-    };
+    const std::int64_t length = std::min(begin + count, from + kChainBlock) - from;
     for (const Array& source : pullback.sources)
-      if (source.shape().size() == 1 && source.strides()[0] == 1) fetch(source.data());
+      if (source.shape().size() == 1 && source.strides()[0] == 1) fetch(source.data() + from, length);
     for (const PulledFunctional& functional : functionals) {
       for (const Array& seed : functional.seeds)
-        if (seed) fetch(seed.data());
+        if (seed) fetch(seed.data() + from, length);
       for (const PulledFunctional::Target& into : functional.into)
-        if (into.cotangent) fetch(into.cotangent.data());
+        if (into.cotangent) fetch(into.cotangent.data() + from, length);
     }
   };
 
