@@ -157,12 +157,12 @@ struct Bounds {
   // Pairing.
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
+  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
   std::optional<std::uint32_t>
       indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.
   std::optional<std::uint32_t> unequal_call;  // It has equal inputs and other outputs.
   std::size_t transplanted = 0;               // Opaque calls whose inputs were compared and whose outputs were shared.
   Correspondence match;
-  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
   std::uint64_t shared_decisions = 0;   // Elements that came out otherwise in the reference, and follow the target's.
   std::uint64_t compared_elements = 0;  // So many elements of taps were compared one by one in mathematics.
   std::vector<UncertainNumber> uncertain_numbers;  // They are both programs'.
