@@ -31,6 +31,12 @@ struct BlockTarget {
   bool add = false;
 };
 
+// Whether BlockPull takes derivatives from a function over the whole block.
+constexpr bool by_vector(Primitive primitive) {
+  return primitive == Primitive::kSin || primitive == Primitive::kCos || primitive == Primitive::kErf ||
+         primitive == Primitive::kPow;
+}
+
 // Hands a step's cotangent g to its operands.
 struct BlockPull {
   const Chain::Step& step;
@@ -53,7 +59,7 @@ struct BlockPull {
       const double *const a = block.x[0], *const b = block.x[1], *const t = block.value;
       using P = Primitive;
       // The same derivatives by vector functions, where there are such.
-      if constexpr (E::kPrimitive == P::kSin || E::kPrimitive == P::kCos || E::kPrimitive == P::kErf) {
+      if constexpr (by_vector(E::kPrimitive) && E::kPrimitive != P::kPow) {
         double slope[kChainBlock];
         if constexpr (E::kPrimitive == P::kErf) {  // 2 / sqrt(pi) exp(-a^2)
           for (std::int64_t i = 0; i < n; ++i) slope[i] = -a[i] * a[i];
@@ -151,8 +157,8 @@ inline void charge_moments(const primitive::ElementRounding& rounding, bool by_c
 
 alignas(kLine) inline constexpr double kNothing[kChainBlock] = {};  // What a target holds that is not added to.
 
-// Sums a step's moments and, where that is done in plain loops, hands the cotangent on in the same one, which reads it
-// once for both. False: it is still to be handed on. Moments of chance, which are squares, where `squares` says so.
+// Sums a step's moments and, where derivatives are worked out element by element, hands the cotangent on in the same
+// loop, which reads it once for both. False: it is still to be handed on. `squares`: moments of chance too.
 struct BlockGather {
   const ChainBlock& block;
   const double* g;
@@ -162,29 +168,27 @@ struct BlockGather {
 
   template <class E>
   bool operator()(E) const {
-    return squares ? visit<E, true>() : visit<E, false>();
+    return squares ? to_asked<E, true>() : to_asked<E, false>();
   }
 
  private:
   template <class E, bool kSquares>
-  bool visit() const {
-    using P = Primitive;
-    constexpr P kOf = E::kPrimitive;
-    constexpr bool kByVector = kOf == P::kSin || kOf == P::kCos || kOf == P::kErf || kOf == P::kPow;
-    if constexpr (!kByVector && E::kArity <= 2 && primitive::element::hands_on(kOf, 0)) {
+  bool to_asked() const {
+    constexpr Primitive kOf = E::kPrimitive;
+    if constexpr (!by_vector(kOf) && E::kArity <= 2 && primitive::element::hands_on(kOf, 0)) {
       const bool first = into[0].out != nullptr, second = E::kArity > 1 && into[1].out != nullptr;
       if constexpr (E::kArity > 1) {
-        if (second && !first) return sum<E, kSquares, false, true>();
-        if (second && into[0].out != into[1].out) return sum<E, kSquares, true, true>();
+        if (second && !first) return in_one_loop<E, kSquares, false, true>();
+        if (second && into[0].out != into[1].out) return in_one_loop<E, kSquares, true, true>();
       }
-      if (first && !second) return sum<E, kSquares, true, false>();
+      if (first && !second) return in_one_loop<E, kSquares, true, false>();
     }
-    sum<E, kSquares, false, false>();
+    in_one_loop<E, kSquares, false, false>();
     return false;
   }
 
   template <class E, bool kSquares, bool kFirst, bool kSecond>
-  bool sum() const {
+  bool in_one_loop() const {
     const std::int64_t n = block.count;
     const double *const a = block.x[0], *const b = block.x[1], *const t = block.value, *const cotangent = g;
     const auto held = [](const BlockTarget& target) { return target.add ? target.out : kNothing; };

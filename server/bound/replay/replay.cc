@@ -362,7 +362,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
                  x.inputs, y.inputs, {}, [&](NodeId id) { return same[id]; }, [&](NodeId id) { return same[id]; }) &&
              others(x.attributes) == others(y.attributes);
     };
-    constexpr int kTriedMax = 8;  // Of one hash: whoever finds many such nodes gets no more than slower.
+    constexpr int kTriedMax = 8;  // Nodes of one hash: a graph that was made to have many takes no longer than others.
     std::unordered_multimap<std::uint64_t, NodeId> seen;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
