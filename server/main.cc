@@ -224,7 +224,7 @@ absl::Status read_workers(DaemonOptions* options) {
   const std::int64_t sliced = absl::GetFlag(FLAGS_sliced_products);
   if (sliced < 0)
     return absl::InvalidArgumentError(absl::StrCat("--sliced-products: expected 0 or more, found ", sliced));
-  if (sliced > 0) options->sliced_work = sliced;
+  options->sliced_work = sliced;
   options->threads = plumbline::cpu::processors();
   return absl::OkStatus();
 }

@@ -42,7 +42,7 @@ int count_devices(std::string* reason) {
 
 }  // namespace
 
-std::unique_ptr<Device> open(int ordinal, std::string* error, std::optional<std::int64_t> sliced_work) {
+std::unique_ptr<Device> open(int ordinal, std::string* error, std::int64_t sliced_work) {
   const int devices = count_devices(error);
   if (devices == 0) return nullptr;
   if (ordinal < 0 || ordinal >= devices) {
@@ -82,7 +82,7 @@ const Operations& operations() {
   return operations;
 }
 
-Queue::Queue(int ordinal, const cudaDeviceProp& properties, std::optional<std::int64_t> sliced_work)
+Queue::Queue(int ordinal, const cudaDeviceProp& properties, std::int64_t sliced_work)
     : ordinal_(ordinal),
       name_(properties.name),
       total_bytes_(static_cast<std::int64_t>(properties.totalGlobalMem)),

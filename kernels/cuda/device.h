@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "kernels/device.h"
@@ -20,8 +19,8 @@ inline constexpr std::int64_t kWorkspaceBytes = std::int64_t{32} << 20;  // cuBL
 
 // Null, and what failed in `error`: no such device, one too old for the kernels, one that cannot share memory with the
 // host, no memory left on it. `sliced_work`: products of so many multiplications and more are worked out in slices of
-// 8-bit integers, which is faster where fp64 units are few and changes no bound (sliced_product.cuh); empty: none are.
-std::unique_ptr<Device> open(int ordinal, std::string* error, std::optional<std::int64_t> sliced_work = {});
+// 8-bit integers, which is faster where fp64 units are few and changes no bound (sliced_product.cuh); 0: none are.
+std::unique_ptr<Device> open(int ordinal, std::string* error, std::int64_t sliced_work = 0);
 
 // What every CUDA device computes. Outside of the scope of one: the same code on the host.
 const Operations& operations();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/module.h"
@@ -59,10 +58,8 @@ unsigned long long allocation_bytes(void* memory) {
 
 }  // namespace
 
-plumbline::Device* plumbline_cuda_open(int ordinal, const long long* sliced_work, std::string* error) {
-  std::optional<std::int64_t> work;
-  if (sliced_work != nullptr) work = *sliced_work;
-  return plumbline::cuda::open(ordinal, error, work).release();
+plumbline::Device* plumbline_cuda_open(int ordinal, long long sliced_work, std::string* error) {
+  return plumbline::cuda::open(ordinal, error, sliced_work).release();
 }
 
 bool plumbline_cuda_uuid(int ordinal, std::string* bytes) {

@@ -11,8 +11,8 @@ struct plumbline_cuda_shared;
 #pragma GCC visibility push(default)
 extern "C" {
 // A device of the caller's own, its context made anew after an error; null, and why, where there can be none.
-// `sliced_work` is cuda::open's, null for none.
-plumbline::Device* plumbline_cuda_open(int ordinal, const long long* sliced_work, std::string* error);
+// `sliced_work` is cuda::open's.
+plumbline::Device* plumbline_cuda_open(int ordinal, long long sliced_work, std::string* error);
 
 // The 16 bytes of the device's UUID; false where there is no such device.
 bool plumbline_cuda_uuid(int ordinal, std::string* bytes);

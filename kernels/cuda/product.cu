@@ -31,7 +31,8 @@ void gemm(Queue& queue, const Contraction& of, std::int64_t k, const double* a, 
                                 c,
                                 batch.c,
                                 batch.count};
-  if (queue.sliced_work() && worth_slicing(in_slices, *queue.sliced_work())) return multiply_sliced(queue, in_slices);
+  if (queue.sliced_work() > 0 && worth_slicing(in_slices, queue.sliced_work()))
+    return multiply_sliced(queue, in_slices);
   constexpr double kOne = 1, kZero = 0;
   const MatrixLayout la = layout(of.m, of.k, of.a_strides), lb = layout(of.k, of.n, of.b_strides);
   queue.check(

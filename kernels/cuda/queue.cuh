@@ -24,7 +24,7 @@ struct Grid {
 
 class Queue final : public Device {
  public:
-  Queue(int ordinal, const cudaDeviceProp& properties, std::optional<std::int64_t> sliced_work);
+  Queue(int ordinal, const cudaDeviceProp& properties, std::int64_t sliced_work);
   ~Queue() override;
   bool open(std::string* error);  // Once, before all else.
 
@@ -39,7 +39,7 @@ class Queue final : public Device {
 
   cudaStream_t stream() const { return stream_; }
   cublasHandle_t blas() const { return blas_; }
-  std::optional<std::int64_t> sliced_work() const { return sliced_work_; }         // device.h
+  std::int64_t sliced_work() const { return sliced_work_; }                        // device.h
   void decode(Format format, const void* bytes, std::int64_t count, double* out);  // upload.cuh
 
   // Puts a kernel there; `what` names it where it cannot be launched.
@@ -68,7 +68,7 @@ class Queue final : public Device {
   int ordinal_;
   std::string name_;
   std::int64_t total_bytes_;
-  const std::optional<std::int64_t> sliced_work_;
+  const std::int64_t sliced_work_;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
   void* workspace_ = nullptr;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,9 +29,9 @@ struct DaemonOptions {
   std::string profiles;        // Directory.
   WorkerList workers{{}, 1};
   DeviceMemory device_memory;
-  std::optional<std::int64_t> sliced_work;  // As cuda::open takes it.
-  int threads = 1;                          // All cpu workers together have so many.
-  double step_work_limit = 1e16;            // Multiplications of a step, by estimate.
+  std::int64_t sliced_work = 0;   // As cuda::open takes it.
+  int threads = 1;                // All cpu workers together have so many.
+  double step_work_limit = 1e16;  // Multiplications of a step, by estimate.
   std::uint64_t memory_bytes = 0;
   std::uint64_t trace_quota_bytes = 0;
   std::uint64_t disk_reserve_bytes = 0;  // So much of the data directory's file system is left to verdicts alone.

@@ -85,15 +85,14 @@ std::string cuda_uuid(int index) {
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index, std::optional<std::int64_t> sliced_work) {
+absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index, std::int64_t sliced_work) {
   const Module& loaded = module();
   if (!loaded.missing.empty()) {
     return absl::FailedPreconditionError(
         StrCat("cuda:", index, ": expected a backend in ", kLibrary, ", found none: ", loaded.missing));
   }
   std::string error;
-  const long long work = sliced_work.value_or(0);
-  std::unique_ptr<Device> device(loaded.open(index, sliced_work ? &work : nullptr, &error));
+  std::unique_ptr<Device> device(loaded.open(index, sliced_work, &error));
   if (device == nullptr) return absl::UnavailableError(StrCat("cuda:", index, ": ", error));
   device->set_host_work(kHostWork);
   return device;

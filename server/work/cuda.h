@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,7 +13,7 @@
 namespace plumbline {
 
 // Opens "cuda:`index`"; `sliced_work` is cuda::open's. Errors name the device, what was expected and what was found.
-absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index, std::optional<std::int64_t> sliced_work = {});
+absl::StatusOr<std::unique_ptr<Device>> open_cuda(int index, std::int64_t sliced_work = 0);
 
 // The 16 bytes of the UUID of "cuda:`index`"; empty where there is no such device.
 std::string cuda_uuid(int index);

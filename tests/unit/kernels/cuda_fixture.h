@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "kernels/cuda/device.h"
@@ -54,9 +53,9 @@ class OnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     const char* const work = std::getenv("PLUMBLINE_TEST_SLICED_WORK");
-    open(work == nullptr ? std::nullopt : std::optional<std::int64_t>(std::atoll(work)));
+    open(work == nullptr ? 0 : std::atoll(work));
   }
-  void open(std::optional<std::int64_t> sliced_work) {
+  void open(std::int64_t sliced_work) {
     std::string reason;
     device_ = cuda::open(0, &reason, sliced_work);
     RecordProperty("device", device_ ? device_->name() : "");

@@ -174,7 +174,7 @@ TEST_F(CudaSliced, RoundsOnce) {
   };
   EXPECT_LE(largest_error(), 1.1L);
   memory_.reset();
-  open({});
+  open(0);
   EXPECT_GT(largest_error(), 1.1L) << "the native product rounds as rarely, and nothing was tested";
 }
 
