@@ -23,6 +23,11 @@ CancelScope::CancelScope(std::function<bool()> wanted) : wanted_(std::move(wante
 
 CancelScope::~CancelScope() { innermost = outer_; }
 
+std::function<bool()> wanted_here() {
+  if (innermost == nullptr) return {};
+  return [scope = innermost] { return scope->wanted_(); };
+}
+
 void cancel_point() {
   CancelScope* const scope = innermost;
   if (scope == nullptr) return;

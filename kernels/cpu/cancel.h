@@ -11,7 +11,8 @@ namespace plumbline {
 struct GivenUp {};
 
 // While it lives, what this thread computes is wanted only as long as `wanted` says so. Scopes nest: the inner one
-// decides. `wanted` is asked a few hundred times a second at most, and must not throw.
+// decides. `wanted` is asked a few hundred times a second at most by each thread that computes for this one (both,
+// parallel.h), and must not throw.
 class CancelScope {
  public:
   explicit CancelScope(std::function<bool()> wanted);
@@ -20,10 +21,14 @@ class CancelScope {
 
  private:
   friend void cancel_point();
+  friend std::function<bool()> wanted_here();
   const std::function<bool()> wanted_;
   CancelScope* const outer_;
   long long asked_ns_ = 0;
 };
+
+// What the calling thread's innermost scope asks, for as long as that lives; empty where there is none.
+std::function<bool()> wanted_here();
 
 // Throws GivenUp in a computation that is not wanted any more. Cheap.
 void cancel_point();

@@ -10,11 +10,15 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cancel.h"
+#include "kernels/device.h"
 
 namespace plumbline::cpu {
 namespace {
@@ -67,6 +71,7 @@ void look_for(const Found& found, std::chrono::microseconds most) {
 
 thread_local bool inside_parallel_region = false;
 thread_local bool stands_back = false;
+thread_local bool counted = false;  // Among the pool's active ones, whatever it does.
 
 // One parallel_for: chunks are handed out by a counter, so a thread that comes late takes what is left.
 struct Task {
@@ -74,15 +79,18 @@ struct Task {
   std::int64_t n;
   std::int64_t chunk;
   std::int64_t chunks;
+  bool has_loops = false;  // Of its own, which are cut too: one of `both`.
   std::atomic<std::int64_t> next{0};
   std::atomic<int> helpers{0};  // Pool threads inside this task.
 
   void work() {
+    const bool before = std::exchange(inside_parallel_region, !has_loops);
     for (;;) {
       const std::int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= chunks) return;
+      if (i >= chunks) break;
       (*body)(i * chunk, std::min(n, (i + 1) * chunk));
     }
+    inside_parallel_region = before;
   }
   bool exhausted() const { return next.load(std::memory_order_relaxed) >= chunks; }
 };
@@ -114,26 +122,12 @@ class Pool {
   }
 
   void run(Task& task) {
-    std::int64_t asleep = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      ++active_;
-      queue_.push_back(&task);
-      while (static_cast<int>(workers_.size()) < limit_ - 1) {
-        workers_.emplace_back([this] { serve(); });
-        workers_.back().detach();
-      }
-      // No more than there is work for and processors are left, nor those that look for it.
-      asleep = std::min<std::int64_t>(task.chunks - 1, limit_ - active_) - looking_;
-      posted_.fetch_add(1, std::memory_order_relaxed);
-    }
-    for (; asleep > 0; --asleep) wake_.notify_one();
-    inside_parallel_region = true;
+    const int caller = counted ? 0 : 1;
+    post(task, caller, task.chunks - 1);
     task.work();
-    inside_parallel_region = false;
     std::unique_lock lock(mutex_);
     std::erase(queue_, &task);
-    --active_;
+    active_ -= caller;
     if (looking_ == 0 && available() != nullptr) wake_.notify_one();  // Now there is a processor for another's.
     const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
     if (!left()) {
@@ -143,6 +137,18 @@ class Pool {
       lock.lock();
     }
     done_.wait(lock, left);
+  }
+
+  // `second` is of one chunk, and has loops. The calling thread does it too where no other has begun to when `first` is
+  // over; otherwise it helps in its loops.
+  void run_both(const std::function<void()>& first, Task& second) {
+    post(second, 0, 1);
+    first();
+    second.work();
+    std::unique_lock lock(mutex_);
+    std::erase(queue_, &second);
+    serve(
+        lock, [&] { return second.helpers.load(std::memory_order_acquire) == 0; }, false);
   }
 
  private:
@@ -155,10 +161,28 @@ class Pool {
     return std::max(computing, busy) + looking_ <= limit_ ? kLookAlone : std::chrono::microseconds(0);
   }
 
-  Task* available() {
+  // Wakes up threads for so many chunks of it at most. `callers`: one, unless it counts already.
+  void post(Task& task, int callers, std::int64_t wanted) {
+    std::int64_t asleep = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      active_ += callers;
+      queue_.push_back(&task);
+      while (static_cast<int>(workers_.size()) < limit_ - 1) {
+        workers_.emplace_back([this] { serve(); });
+        workers_.back().detach();
+      }
+      // No more than there is work for and processors are left, nor those that look for it.
+      asleep = std::min<std::int64_t>(wanted, limit_ - active_) - looking_;
+      posted_.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (; asleep > 0; --asleep) wake_.notify_one();
+  }
+
+  Task* available(bool with_loops = true) {
     if (active_ >= limit_) return nullptr;
     for (Task* task : queue_) {
-      if (!task->exhausted()) return task;
+      if (!task->exhausted() && (with_loops || !task->has_loops)) return task;
     }
     return nullptr;
   }
@@ -168,30 +192,41 @@ class Pool {
       stand_back();
     else
       give_way();
-    inside_parallel_region = true;
     std::unique_lock lock(mutex_);
-    for (;;) {
-      Task* task = available();
+    serve(
+        lock, [] { return false; }, true);
+  }
+
+  // Works until `over`, with the lock held on entry and return; what has loops may take long.
+  template <class Over>
+  void serve(std::unique_lock<std::mutex>& lock, const Over& over, bool with_loops) {
+    const bool before = std::exchange(counted, true);
+    while (!over()) {
+      Task* task = available(with_loops);
       if (task == nullptr && looking_ < kLookingMax) {
         ++looking_;
         const std::int64_t seen = posted_.load(std::memory_order_relaxed);
         const std::chrono::microseconds most = look(active_);
         lock.unlock();
-        look_for([&] { return posted_.load(std::memory_order_relaxed) != seen; }, most);
+        look_for([&] { return posted_.load(std::memory_order_relaxed) != seen || over(); }, most);
         lock.lock();
         --looking_;
-        task = available();
+        task = available(with_loops);
       }
-      if (task == nullptr) wake_.wait(lock, [&] { return (task = available()) != nullptr; });
+      if (task == nullptr) wake_.wait(lock, [&] { return over() || (task = available(with_loops)) != nullptr; });
+      if (task == nullptr) continue;
       task->helpers.fetch_add(1, std::memory_order_relaxed);
       ++active_;
       lock.unlock();
       task->work();
       lock.lock();
       --active_;
+      const bool branch = task->has_loops;  // It is gone once its last helper has left.
       task->helpers.fetch_sub(1, std::memory_order_release);
       done_.notify_all();
+      if (branch) wake_.notify_all();  // Who waits for it serves.
     }
+    counted = before;
   }
 
   const bool behind_;
@@ -235,6 +270,37 @@ int threads() { return Pool::ahead().limit(); }
 Computing::Computing() : computing_(&Pool::instance().computing()) { computing_->fetch_add(1); }
 Computing::~Computing() { computing_->fetch_sub(1); }
 
+void both(const std::function<void()>& first, const std::function<void()>& second) {
+  Pool& pool = Pool::instance();
+  const int limit = pool.limit();
+  if (inside_parallel_region || current_device() != nullptr || limit < 2 || pool.computing() >= limit) {
+    first();
+    second();
+    return;
+  }
+  std::exception_ptr thrown, thrown_by_second;
+  std::atomic<bool> one_is_over = false;
+  pool.computing().fetch_add(1);
+  const auto compute = [&](const std::function<void()>& body, std::exception_ptr* thrown) {
+    try {
+      body();
+    } catch (...) {
+      *thrown = std::current_exception();
+    }
+    if (!one_is_over.exchange(true)) pool.computing().fetch_sub(1);
+  };
+  const std::function<bool()> wanted = wanted_here();
+  const Body body = [&](std::int64_t, std::int64_t) {
+    std::optional<CancelScope> scope;
+    if (wanted) scope.emplace(wanted);
+    compute(second, &thrown_by_second);
+  };
+  Task task{&body, 1, 1, 1, true};
+  pool.run_both([&] { compute(first, &thrown); }, task);
+  for (const std::exception_ptr& one : {thrown, thrown_by_second})
+    if (one) std::rethrow_exception(one);
+}
+
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   if (n <= 0) return;
   if (!inside_parallel_region) cancel_point();
@@ -252,7 +318,7 @@ void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   }
   // Four chunks a thread even out cores that are not equally free.
   const std::int64_t chunks = std::min<std::int64_t>(4L * limit, n / std::max<std::int64_t>(1, grain));
-  Task task{&body, n, (n + chunks - 1) / chunks, 0, {0}, {0}};
+  Task task{&body, n, (n + chunks - 1) / chunks, 0};
   task.chunks = (n + task.chunk - 1) / task.chunk;
   pool.run(task);
 }
