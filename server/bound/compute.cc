@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/sums.h"
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/interval.h"
@@ -294,6 +297,14 @@ struct Asked {
     measured.push_back(of_it);
   }
 
+  // Whether a probe of its name may be asked of a policy.
+  bool deviates(const Probe& of, const Graph& graph) const {
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      if (probes[p].name == of.name && !probes[p].of_mathematics)
+        return beyond_few_roundings(graph, of, std::fabs(measured[p].deviation) / probes[p].scale);
+    return false;
+  }
+
   // Those that say nothing of executions.
   std::vector<bool> silent(const Bounds& bounds) const {
     std::vector<bool> found(probes.size(), false);
@@ -393,13 +404,26 @@ Bounds compute_bounds(const BoundsInput& input) {
   Stopwatch watch(&bounds.seconds);
 
   const std::vector<LeafValue> leaves = leaf_values(graph);
-  Replay exact = replay(graph, leaves, Precision::kExact);
-  const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
+  std::optional<MatchedReference> matched;
+  if (input.reference != nullptr) {
+    matched = match_programs(input, leaves, &bounds);
+    watch.lap("pairing");
+  }
+  Replay exact, followed, reference_exact;
+  DecisionCheck decisions;
+  const auto replay_target = [&] {
+    exact = replay(graph, leaves, Precision::kExact);
+    decisions = check_decisions(graph, exact, *input.profile);
+    followed =
+        decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  };
+  if (matched)
+    cpu::both(replay_target, [&] { reference_exact = replay_reference(input, *matched, bounds); });
+  else
+    replay_target();
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   if (decisions.differing > 0) bounds.illegal_decisions = illegal_overflow_decisions(graph, leaves);
-  Replay followed =
-      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   // What comes out as it did once the decisions before it are followed is no fault of its own: a mask that is made of
   // which elements were chosen.
   for (NodeId node : decisions.illegal)
@@ -425,9 +449,10 @@ Bounds compute_bounds(const BoundsInput& input) {
   const std::vector<bool> enclosed = judge_between_observed(input, leaves, followed, decisions, values.taps, &bounds);
   watch.lap("interval");
 
-  std::optional<MatchedReference> matched;
-  if (input.reference != nullptr) {
-    matched = match_reference(input, leaves, exact, enclosed, &bounds);
+  std::optional<Gap> gap;
+  if (matched) {
+    match_replays(input, leaves, exact, std::exchange(reference_exact, {}), enclosed, &*matched, &bounds);
+    if (bounds.match.missing.empty()) gap.emplace(input, matched->replays, matched->pairs, matched->updates);
     watch.lap("pairing");
   }
 
@@ -457,8 +482,19 @@ Bounds compute_bounds(const BoundsInput& input) {
   const bool valued = has_values(graph);
   const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
-  if (compared != nullptr) compared->replays.reference.rest();
-  asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
+  const auto sweep_target = [&] {
+    asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
+    if (gap) gap->replays().target.rest();
+  };
+  ReferenceEnvelopes known;
+  if (gap && compared != nullptr) {
+    const PairedQuestions questions = paired_questions(input, *gap, matched->updates, asked.probes);
+    std::vector<bool> executed;
+    for (const Probe& probe : questions.probes) executed.push_back(asked.deviates(probe, graph));
+    cpu::both(sweep_target, [&] { known.sweep(*gap, questions.probes, executed); });
+  } else {
+    sweep_target();
+  }
   if (last) exact = followed = Replay();
   bool gone = last;
   const auto replay_again = [&] {
@@ -507,7 +543,9 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("adjoint");
 
   if (input.reference != nullptr) {
-    pair_with_reference(input, *matched, exact, followed, asked.probes, asked.envelopes, &bounds);
+    if (gap)
+      pair_with_reference(input, *matched, *gap, exact, followed, asked.probes, asked.envelopes, std::move(known),
+                          &bounds);
     watch.lap("pairing");
     bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();

@@ -31,6 +31,8 @@ class Gap {
 
   const std::vector<PairedTap>& pairs() const { return pairs_; }
   const PairReplays& replays() const { return replays_; }
+  // Whether the target's side is what was executed: nothing of it stands for something of the reference, or is free.
+  bool as_executed() const { return replays_.target_slack.empty() && replays_.target_overrides.empty(); }
   const PairedTap* find(std::size_t target_tap) const;  // Null: it has no counterpart.
 
   // M_T(z), M_R(z); 0 where either is not finite.

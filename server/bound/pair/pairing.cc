@@ -12,6 +12,7 @@
 #include "server/bound/pair/drill.h"
 #include "server/bound/pair/parting.h"
 #include "server/bound/pair/policy_of_leaves.h"
+#include "server/bound/pair/questions.h"
 #include "server/bound/pair/reference_execution.h"
 #include "server/bound/pair/replays.h"
 #include "server/bound/pair/standouts.h"
@@ -170,21 +171,6 @@ void confirm_updates(const BoundsInput& input, const Gap& gap, Asked* asked) {
   worst->second.confirmed = sure(answer.front());
 }
 
-// Probes of the taps that are not finite all over, of which none was planned.
-std::vector<Probe> unprobed(const Gap& gap, const std::vector<Probe>& probes,
-                            const std::map<std::size_t, Answer>& updates, std::size_t taps) {
-  std::vector<bool> probed(taps, false);
-  for (const Probe& probe : probes)
-    for (const Probe::Part& part : probe.parts) probed[part.tap] = true;
-  std::vector<Probe> missing;
-  for (const PairedTap& pair : gap.pairs()) {
-    if (probed[pair.target] || updates.count(pair.target) != 0 || !gap.mask(pair)) continue;
-    missing.push_back(gap.probe(pair));
-    missing.back().of_mathematics = true;
-  }
-  return missing;
-}
-
 Finding& finding_named(const Probe& probe, Bounds* bounds) {
   for (Finding& finding : bounds->findings)
     if (finding.name == probe.name) return finding;
@@ -229,17 +215,14 @@ void note_patterns(const Gap& gap, const std::set<std::size_t>& by_signs, Bounds
 }
 
 // For each probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
-// formats and operations allow: one that is more than a few roundings of the tap itself, which no policy explains. It
-// is null where there is none.
+// formats and operations allow. It is null where there is none.
 std::vector<const Finding*> asked_of_policy(const Graph& target, const std::vector<Probe>& probes,
                                             const Bounds& bounds) {
-  constexpr double kRoundings = 16;
   std::vector<const Finding*> asked;
   for (const Probe& probe : probes) {
-    const double u = unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
     const auto found = std::ranges::find_if(bounds.findings, [&](const Finding& finding) {
       return finding.name == probe.name && finding.execution.asked && !finding.execution.failed() &&
-             finding.execution.deviation > kRoundings * u && !finding.by_origin.empty();
+             beyond_few_roundings(target, probe, finding.execution.deviation) && !finding.by_origin.empty();
     });
     asked.push_back(found == bounds.findings.end() ? nullptr : &*found);
   }
@@ -320,7 +303,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
     exchanged.reference_values = std::move(order);
     exchanged.reference_computed.clear();
     std::uint64_t shared = 0;
-    const PairReplays replays = replay_pair(input, target_exact, &exchanged, &shared);
+    const PairReplays replays = replay_pair(input, target_exact, std::nullopt, &exchanged, &shared);
     // The draws' own order brings decisions together; one that parts them frees what they decide, and explains nothing.
     if (exchanged.open_decisions > bounds->match.open_decisions) continue;
     const Gap gap(input, replays, pairs);
@@ -336,7 +319,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
       correspond(*input.target, target_leaves, *input.reference, own_reference_leaves, Matching::kOwnContent);
   if (!own.missing.empty()) return false;
   std::uint64_t shared = 0;
-  const PairReplays replays = replay_pair(input, target_exact, &own, &shared);
+  const PairReplays replays = replay_pair(input, target_exact, std::nullopt, &own, &shared);
   const Gap gap(input, replays, pairs);
   const Asked asked = asked_again(input, gap, own, before);
   if (!asked.passed()) return false;
@@ -369,8 +352,7 @@ void place_missing(const BoundsInput& input, const PairReplays& replays, Bounds*
 
 }  // namespace
 
-MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
-                                 const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds) {
+MatchedReference match_programs(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds) {
   const Graph &target = *input.target, &reference = *input.reference;
   bounds->paired = true;
   bounds->match = correspond(target, target_leaves, reference, leaf_values(reference));
@@ -383,13 +365,27 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
   bounds->cuts_complete = matched.cuts.complete;
   bounds->transplanted = matched.cuts.calls.size();
   matched.pairs = pair_taps(target, reference, bounds);
-  if (same_program(target, target_leaves, reference, leaves)) {
-    matched.replays.one_program = true;
+  matched.replays.one_program = same_program(target, target_leaves, reference, leaves);
+  return matched;
+}
+
+Replay replay_reference(const BoundsInput& input, const MatchedReference& matched, const Bounds& bounds) {
+  if (!bounds.match.missing.empty() || matched.replays.one_program) return {};
+  return replay(*input.reference, bounds.match.reference_values, Precision::kExact);
+}
+
+void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
+                   const Replay& reference_exact, const std::vector<bool>& enclosed, MatchedReference* found,
+                   Bounds* bounds) {
+  if (!bounds->match.missing.empty()) return;
+  const Graph &target = *input.target, &reference = *input.reference;
+  MatchedReference& matched = *found;
+  if (matched.replays.one_program) {
     matched.replays.target = matched.replays.reference = target_exact;
     matched.replays.target_leaves = matched.replays.reference_leaves = target_leaves;
-    return matched;
+    return;
   }
-  matched.replays = replay_pair(input, target_exact, &bounds->match, &bounds->shared_decisions);
+  matched.replays = replay_pair(input, target_exact, reference_exact, &bounds->match, &bounds->shared_decisions);
   const PairReplays& replays = matched.replays;
   if (!bounds->cuts_complete)
     bounds->cuts_complete =
@@ -415,49 +411,36 @@ MatchedReference match_reference(const BoundsInput& input, const std::vector<Lea
                           theirs = loose(reference, replays.reference_slack, replays.reference_handed);
   std::vector<bool> uncertain = ours;
   for (const PairedTap& pair : matched.pairs) uncertain[pair.target] = ours[pair.target] || theirs[pair.reference];
-  matched.updates =
-      updates_of(matched.pairs, {target, replays.target, target_leaves}, {reference, replays.reference, leaves},
-                 [&](std::size_t tap) { return enclosed[tap] && !uncertain[tap]; });
-  return matched;
+  matched.updates = updates_of(matched.pairs, {target, replays.target, target_leaves},
+                               {reference, replays.reference, bounds->match.reference_values},
+                               [&](std::size_t tap) { return enclosed[tap] && !uncertain[tap]; });
 }
 
-void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
-                         const Replay& followed, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, Bounds* bounds) {
-  if (!bounds->match.missing.empty()) return;
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Gap& gap,
+                         const Replay& target_exact, const Replay& followed, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, ReferenceEnvelopes known, Bounds* bounds) {
   const PairReplays& replays = matched.replays;
-  const Gap gap(input, replays, matched.pairs, matched.updates);
-  const bool as_executed = replays.target_slack.empty() && replays.target_overrides.empty();
-
+  PairedQuestions questions = paired_questions(input, gap, matched.updates, probes);
+  std::vector<Envelope> own, theirs;
+  for (std::size_t p : questions.planned) own.push_back(envelopes[p]);
+  for (Envelope& envelope : gap.own_envelopes(questions.others())) own.push_back(std::move(envelope));
   Asked asked;
   asked.updates = matched.updates;
-  std::vector<Envelope> own;
-  std::vector<Probe> reduced;
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    Probe probe = probes[p];
-    std::erase_if(probe.parts, [&](const Probe::Part& part) { return gap.find(part.tap) == nullptr; });
-    if (probe.parts.empty()) continue;
-    if (probe.parts.size() == probes[p].parts.size() && as_executed) {
-      asked.probes.push_back(probe);
-      own.push_back(envelopes[p]);
-    } else {
-      reduced.push_back(probe);
-    }
+  asked.probes = std::move(questions.probes);
+  if (replays.one_program) {
+    theirs = own;
+  } else {
+    std::vector<bool> executed;
+    for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
+      executed.push_back(finding != nullptr);
+    known.sweep(gap, asked.probes, executed);
+    for (const Probe& probe : asked.probes) theirs.push_back(known.of(probe));
   }
-  for (Probe& probe : unprobed(gap, probes, matched.updates, input.target->taps.size()))
-    reduced.push_back(std::move(probe));
-  for (Envelope& envelope : gap.own_envelopes(reduced)) own.push_back(std::move(envelope));
-  asked.probes.insert(asked.probes.end(), reduced.begin(), reduced.end());
-  std::vector<bool> executed;
-  for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
-    executed.push_back(finding != nullptr && !replays.one_program);
-  replays.target.rest();
-  const std::vector<Envelope> theirs = replays.one_program ? own : gap.their_envelopes(asked.probes, executed);
   asked.answers = gap.ask(asked.probes, own, theirs);
   const std::vector<Probe> planned = asked.probes;
   asked.planned = planned.size();
   if (!replays.one_program) {
-    add_standouts(input, gap, as_executed ? &followed : nullptr, &asked, &bounds->compared_elements);
+    add_standouts(input, gap, gap.as_executed() ? &followed : nullptr, &asked, &bounds->compared_elements);
   } else {
     for (const PairedTap& pair : matched.pairs)
       bounds->compared_elements += static_cast<std::uint64_t>(count(input.target->taps[pair.target].shape));

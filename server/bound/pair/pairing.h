@@ -5,6 +5,7 @@
 
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/gap.h"
+#include "server/bound/pair/questions.h"
 
 namespace plumbline {
 
@@ -16,14 +17,25 @@ struct MatchedReference {
   std::map<std::size_t, Answer> updates;
 };
 
-// Fills bounds->match. `enclosed`: by tap of the target, whether its execution was judged between observed values.
-MatchedReference match_reference(const BoundsInput& input, const std::vector<LeafValue>& target_leaves,
-                                 const Replay& target_exact, const std::vector<bool>& enclosed, Bounds* bounds);
+// Which leaves, unmodelled calls and taps are which. Fills bounds->match; where it says that something is missing
+// nothing can be compared, and what follows does nothing.
+MatchedReference match_programs(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, Bounds* bounds);
+
+// The reference on the leaves that were matched. It reads nothing that is made of the target. Empty where there is
+// nothing to compare, or one program twice.
+Replay replay_reference(const BoundsInput& input, const MatchedReference& matched, const Bounds& bounds);
+
+// What the replays, each on the leaves alone, tell of items and decisions. `enclosed`: by tap of the target, whether
+// its execution was judged between observed values.
+void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
+                   const Replay& reference_exact, const std::vector<bool>& enclosed, MatchedReference* matched,
+                   Bounds* bounds);
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
-// tap and operation at which the programs part. `followed`: the target's exact replay with its execution's decisions.
-void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Replay& target_exact,
-                         const Replay& followed, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, Bounds* bounds);
+// tap and operation at which the programs part. `gap`: of `matched`. `followed`: the target's exact replay with its
+// execution's decisions. `known`: of the reference's side, already.
+void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Gap& gap,
+                         const Replay& target_exact, const Replay& followed, const std::vector<Probe>& probes,
+                         const std::vector<Envelope>& envelopes, ReferenceEnvelopes known, Bounds* bounds);
 
 }  // namespace plumbline
