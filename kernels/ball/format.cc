@@ -60,7 +60,7 @@ struct Decode {
   template <class Code>
   void operator()(Code) const {
     using Stored = typename Code::Stored;
-    cpu::parallel_for(count, 65536, [in = bytes, to = out](std::int64_t begin, std::int64_t end) {
+    cpu::parallel_for(count, cpu::kGrain, [in = bytes, to = out](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         Stored value;
         std::memcpy(&value, in + i * static_cast<std::int64_t>(sizeof(Stored)), sizeof(Stored));
@@ -78,7 +78,7 @@ struct FindNonFinite {
   template <class Code>
   void operator()(Code) const {
     using Stored = typename Code::Stored;
-    cpu::parallel_for(count, 65536, [in = bytes, to = found](std::int64_t begin, std::int64_t end) {
+    cpu::parallel_for(count, cpu::kGrain, [in = bytes, to = found](std::int64_t begin, std::int64_t end) {
       unsigned here = 0;
       for (std::int64_t i = begin; i < end; ++i) {
         Stored value;
@@ -94,7 +94,7 @@ struct FindNonFinite {
 template <class T, class Convert>
 void encode_as(const double* values, std::int64_t count, void* bytes, Convert convert) {
   auto* const to = static_cast<unsigned char*>(bytes);
-  cpu::parallel_for(count, 65536, [=](std::int64_t begin, std::int64_t end) {
+  cpu::parallel_for(count, cpu::kGrain, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const T value = convert(values[i]);
       std::memcpy(to + i * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));

@@ -8,8 +8,7 @@
 namespace plumbline::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // Elements below which a second thread does not pay.
-constexpr std::int64_t kRowsMax = 64;     // That a thread takes at a time.
+constexpr std::int64_t kRowsMax = 64;  // That a thread takes at a time.
 
 // Rows of a block: `length` elements each, steps between elements and between rows.
 struct Block {

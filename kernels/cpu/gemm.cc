@@ -195,7 +195,7 @@ Array rounded(const Array& x) {
   const std::int64_t chunks = (span + kChunk - 1) / kChunk;
   std::vector<double> largest(static_cast<std::size_t>(chunks));
   const double* const from = x.data();
-  parallel_for(chunks, 4, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       double most = 0;
       const double* const source = from + chunk * kChunk;  // Pointers of its own: reached by reference, they would

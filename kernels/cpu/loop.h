@@ -22,8 +22,6 @@
 
 namespace plumbline::cpu {
 
-inline constexpr std::int64_t kGrain = 16384;  // Elements below which a second thread does not pay.
-
 namespace internal {
 
 // f at element j of N contiguous operands.
@@ -278,7 +276,7 @@ auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   constexpr std::int64_t kLanes = 8;
   const std::int64_t chunks = (n + kChunk - 1) / kChunk;
   std::vector<Sums> parts(static_cast<std::size_t>(chunks));
-  parallel_for(chunks, 2, [&, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
+  parallel_for(chunks, 1, [&, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
     const F of = f;
     for (std::int64_t c = begin; c < end; ++c) {
       double lanes[Sums::kCount][kLanes] = {};

@@ -10,8 +10,6 @@
 namespace plumbline::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;  // Elements below which a second thread does not pay.
-
 // The dimensions of a view whose strides lie beyond all that the smaller strides reach: their indices part what the
 // view spans. The others stay in their order.
 struct Parts {

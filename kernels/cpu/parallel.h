@@ -37,6 +37,9 @@ class Computing {
   std::atomic<int>* const computing_;
 };
 
+// Elements of a loop below which a second thread does not pay.
+inline constexpr std::int64_t kGrain = 1 << 13;
+
 // Calls both, at once where the calling thread computes on the host and a processor is left for it, otherwise `first`
 // before `second`, which may run on another thread within the caller's CancelScope. The loops of either are cut for the
 // processors that the other leaves. Throws what `first` or, if that does not throw, `second` throws, when both are

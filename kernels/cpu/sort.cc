@@ -9,8 +9,6 @@
 namespace plumbline::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // Elements below which a second thread does not pay.
-
 // NaN counts as the largest.
 bool falls(double a, double b) { return a > b || (a != a && b == b); }
 

@@ -158,7 +158,7 @@ double EventWeights::weigh(std::int64_t index, std::span<const double> a, const 
 
 EventWeights::EventWeights(const Array& cotangent, const Array& errors) : EventWeights(cotangent.count(), 1 << 13) {
   const double *const a = cotangent.data(), *const e = errors.data();
-  cpu::parallel_for(std::ssize(totals), 2, [&](std::int64_t begin, std::int64_t end) {
+  cpu::parallel_for(std::ssize(totals), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t index = begin; index < end; ++index) {
       const std::int64_t from = index * tile, length = std::min(tile, cotangent.count() - from);
       weigh(index, {a + from, static_cast<std::size_t>(length)}, e + from);
@@ -181,7 +181,7 @@ double sharing_drawn(const EventKeys& keys, const EventWeights& weights, const A
   const auto passed = [per_weight = 1 / step](double weight) { return std::floor(weight * per_weight + 0.5); };
   const std::int64_t tiles = std::ssize(weights.totals);
   std::vector<std::vector<std::uint64_t>> found(static_cast<std::size_t>(tiles));
-  cpu::parallel_for(tiles, 2, [&](std::int64_t first_tile, std::int64_t last_tile) {
+  cpu::parallel_for(tiles, 1, [&](std::int64_t first_tile, std::int64_t last_tile) {
     struct Block {
       std::int64_t begin;
       double before, after, next;  // Sums of the weights; where the first of its elements is drawn.

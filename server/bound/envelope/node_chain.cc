@@ -93,7 +93,7 @@ ChainPullback::ChainPullback(const Graph& graph, const Replay& replay, const Nod
 
 void ChainPullback::for_each_tile(const OfTile& of_tile) const {
   const std::int64_t n = count(shape_);
-  cpu::parallel_for((n + kTile - 1) / kTile, 2, [&](std::int64_t first, std::int64_t last) {
+  cpu::parallel_for((n + kTile - 1) / kTile, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) of_tile(t, t * kTile, std::min(kTile, n - t * kTile));
   });
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/cpu/parallel.h"
 #include "kernels/operations.h"
 #include "server/bound/match/exact_elements.h"
 #include "server/bound/match/margin.h"
@@ -113,11 +114,11 @@ class Sharing {
  public:
   Sharing(const MatchSide& target, const Freedoms& target_freedoms, const MatchSide& reference,
           const Freedoms& reference_freedoms, double error)
-      : target_(target),
-        reference_(reference),
-        ours_(decisions_of(target, target_freedoms, error, halves_beside(reference))),
-        theirs_(decisions_of(reference, reference_freedoms, error, halves_beside(target))),
-        matched_(ours_.size(), false) {}
+      : target_(target), reference_(reference) {
+    cpu::both([&] { ours_ = decisions_of(target, target_freedoms, error, halves_beside(reference)); },
+              [&] { theirs_ = decisions_of(reference, reference_freedoms, error, halves_beside(target)); });
+    matched_.assign(ours_.size(), false);
+  }
 
   SharedDecisions run() {
     std::map<NodeId, Array> our_open, their_open;

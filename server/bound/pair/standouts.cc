@@ -76,7 +76,7 @@ constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at.
 
 // body(chunk, begin, end) for all chunks of n elements, in parallel.
 void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::int64_t, std::int64_t)>& body) {
-  cpu::parallel_for((n + kChunk - 1) / kChunk, 2, [&](std::int64_t first, std::int64_t last) {
+  cpu::parallel_for((n + kChunk - 1) / kChunk, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t c = first; c < last; ++c)
       body(static_cast<std::size_t>(c), c * kChunk, std::min(n, (c + 1) * kChunk));
   });

@@ -55,7 +55,7 @@ std::optional<Range> FiniteRanges::of_values(NodeId id) const {
   };
   std::vector<Part> parts(static_cast<std::size_t>(std::max<std::int64_t>(1, tiles)));
   const auto length = (n + std::ssize(parts) - 1) / std::ssize(parts);
-  cpu::parallel_for(std::ssize(parts), 2, [&](std::int64_t first, std::int64_t last) {
+  cpu::parallel_for(std::ssize(parts), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * length, size = std::min(length, n - begin);
       if (size <= 0) continue;

@@ -190,7 +190,7 @@ Tile Tiles::tile(std::int64_t index) const {
 }
 
 void for_each_index(std::int64_t tiles, const std::function<void(std::int64_t)>& body) {
-  cpu::parallel_for(tiles, 4, [&](std::int64_t first, std::int64_t last) {
+  cpu::parallel_for(tiles, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) body(t);
   });
 }
