@@ -71,7 +71,8 @@ void look_for(const Found& found, std::chrono::microseconds most) {
 
 thread_local bool inside_parallel_region = false;
 thread_local bool stands_back = false;
-thread_local bool counted = false;  // Among the pool's active ones, whatever it does.
+thread_local bool counted = false;   // Among the pool's active ones, whatever it does.
+thread_local bool computes = false;  // Computing lives.
 
 // One parallel_for: chunks are handed out by a counter, so a thread that comes late takes what is left.
 struct Task {
@@ -128,7 +129,7 @@ class Pool {
     std::unique_lock lock(mutex_);
     std::erase(queue_, &task);
     active_ -= caller;
-    if (looking_ == 0 && available() != nullptr) wake_.notify_one();  // Now there is a processor for another's.
+    if (looking_ == 0 && available(true) != nullptr) wake_.notify_one();  // Now there is a processor for another's.
     const auto left = [&] { return task.helpers.load(std::memory_order_acquire) == 0; };
     if (!left()) {
       const std::chrono::microseconds most = look(active_ + 1);
@@ -147,8 +148,11 @@ class Pool {
     second.work();
     std::unique_lock lock(mutex_);
     std::erase(queue_, &second);
-    serve(
-        lock, [&] { return second.helpers.load(std::memory_order_acquire) == 0; }, false);
+    const auto over = [&] { return second.helpers.load(std::memory_order_acquire) == 0; };
+    const int caller = computes ? 1 : 0;  // It does not compute while it waits, and helps.
+    computing_.fetch_sub(caller);
+    serve(lock, over, false);
+    computing_.fetch_add(caller);
   }
 
  private:
@@ -173,14 +177,17 @@ class Pool {
         workers_.back().detach();
       }
       // No more than there is work for and processors are left, nor those that look for it.
-      asleep = std::min<std::int64_t>(wanted, limit_ - active_) - looking_;
+      asleep = std::min<std::int64_t>(wanted, limit_ - in_use()) - looking_;
       posted_.fetch_add(1, std::memory_order_relaxed);
     }
     for (; asleep > 0; --asleep) wake_.notify_one();
   }
 
-  Task* available(bool with_loops = true) {
-    if (active_ >= limit_) return nullptr;
+  // Processors. An audit has one whatever it does, and so has who helps it.
+  int in_use() const { return std::max(active_, computing_.load(std::memory_order_relaxed) + helping_); }
+
+  Task* available(bool with_loops) {
+    if (in_use() >= limit_) return nullptr;
     for (Task* task : queue_) {
       if (!task->exhausted() && (with_loops || !task->has_loops)) return task;
     }
@@ -215,13 +222,15 @@ class Pool {
       }
       if (task == nullptr) wake_.wait(lock, [&] { return over() || (task = available(with_loops)) != nullptr; });
       if (task == nullptr) continue;
+      const bool branch = task->has_loops;  // The task is gone once its last helper has left.
       task->helpers.fetch_add(1, std::memory_order_relaxed);
       ++active_;
+      if (!branch) ++helping_;
       lock.unlock();
       task->work();
       lock.lock();
       --active_;
-      const bool branch = task->has_loops;  // It is gone once its last helper has left.
+      if (!branch) --helping_;
       task->helpers.fetch_sub(1, std::memory_order_release);
       done_.notify_all();
       if (branch) wake_.notify_all();  // Who waits for it serves.
@@ -236,7 +245,8 @@ class Pool {
   std::deque<Task*> queue_;
   std::vector<std::thread> workers_;
   int limit_;
-  int active_ = 0;                       // Callers and pool threads at work.
+  int active_ = 0;                       // Callers and pool threads at work,
+  int helping_ = 0;                      // and of these, those in loops of others.
   int looking_ = 0;                      // Threads that look for work before they sleep.
   std::atomic<std::int64_t> posted_{0};  // Tasks so far.
   std::atomic<int> computing_{0};        // Threads that are (Computing).
@@ -267,8 +277,14 @@ void stand_back() {
 
 int threads() { return Pool::ahead().limit(); }
 
-Computing::Computing() : computing_(&Pool::instance().computing()) { computing_->fetch_add(1); }
-Computing::~Computing() { computing_->fetch_sub(1); }
+Computing::Computing() : computing_(&Pool::instance().computing()) {
+  computing_->fetch_add(1);
+  computes = true;
+}
+Computing::~Computing() {
+  computes = false;
+  computing_->fetch_sub(1);
+}
 
 void both(const std::function<void()>& first, const std::function<void()>& second) {
   Pool& pool = Pool::instance();
@@ -279,24 +295,23 @@ void both(const std::function<void()>& first, const std::function<void()>& secon
     return;
   }
   std::exception_ptr thrown, thrown_by_second;
-  std::atomic<bool> one_is_over = false;
-  pool.computing().fetch_add(1);
-  const auto compute = [&](const std::function<void()>& body, std::exception_ptr* thrown) {
+  const auto catching = [](const std::function<void()>& body, std::exception_ptr* thrown) {
     try {
       body();
     } catch (...) {
       *thrown = std::current_exception();
     }
-    if (!one_is_over.exchange(true)) pool.computing().fetch_sub(1);
   };
   const std::function<bool()> wanted = wanted_here();
-  const Body body = [&](std::int64_t, std::int64_t) {
+  const Body body = [&, caller = std::this_thread::get_id()](std::int64_t, std::int64_t) {
+    std::optional<Computing> apart;
+    if (std::this_thread::get_id() != caller) apart.emplace();
     std::optional<CancelScope> scope;
     if (wanted) scope.emplace(wanted);
-    compute(second, &thrown_by_second);
+    catching(second, &thrown_by_second);
   };
   Task task{&body, 1, 1, 1, true};
-  pool.run_both([&] { compute(first, &thrown); }, task);
+  pool.run_both([&] { catching(first, &thrown); }, task);
   for (const std::exception_ptr& one : {thrown, thrown_by_second})
     if (one) std::rethrow_exception(one);
 }

@@ -141,6 +141,8 @@ TEST_F(Both, LeaveProcessorsToOtherAudits) {
   std::thread::id second;
   both([] {}, [&] { second = std::this_thread::get_id(); });
   EXPECT_EQ(second, std::this_thread::get_id());
+  for (int round = 0; round < 100; ++round)
+    parallel_for(64, 1, [&](std::int64_t, std::int64_t) { EXPECT_EQ(std::this_thread::get_id(), second); });
 }
 
 }  // namespace
