@@ -405,10 +405,6 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   const std::vector<LeafValue> leaves = leaf_values(graph);
   std::optional<MatchedReference> matched;
-  if (input.reference != nullptr) {
-    matched = match_programs(input, leaves, &bounds);
-    watch.lap("pairing");
-  }
   Replay exact, followed, reference_exact;
   DecisionCheck decisions;
   const auto replay_target = [&] {
@@ -417,8 +413,11 @@ Bounds compute_bounds(const BoundsInput& input) {
     followed =
         decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
   };
-  if (matched)
-    cpu::both(replay_target, [&] { reference_exact = replay_reference(input, *matched, bounds); });
+  if (input.reference != nullptr)
+    cpu::both(replay_target, [&] {
+      matched = match_programs(input, leaves, &bounds);
+      reference_exact = replay_reference(input, *matched, bounds);
+    });
   else
     replay_target();
   bounds.decisions = decisions.total;
