@@ -25,12 +25,14 @@ bool extreme_of(const Graph& graph, NodeId b, NodeId a) {
   return extreme && seen(node.inputs[0]) == seen(a);
 }
 
-double root_mean_square(const Array& x) {
+double root_mean_square(const Array& values) {
   double squares = 0, finite = 0;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    if (!std::isfinite(x.data()[i])) continue;
-    squares += x.data()[i] * x.data()[i];
-    ++finite;
+  const double* const x = values.data();
+#pragma omp simd reduction(+ : squares, finite)
+  for (std::int64_t i = 0; i < values.count(); ++i) {
+    const bool counts = x[i] - x[i] == 0;
+    squares += counts ? x[i] * x[i] : 0;
+    finite += counts ? 1 : 0;
   }
   return finite == 0 ? 0 : std::sqrt(squares / finite);
 }
@@ -134,8 +136,30 @@ bool Margins::legal(std::int64_t element, double outcome) const {
 }
 
 bool Margins::open() const {
+  const bool orders = compares(primitive_) && primitive_ != Primitive::kEqual && primitive_ != Primitive::kNotEqual;
+  if (orders && !to_bool_ && !loose_) return turns();
   for (std::int64_t i = 0; i < outcomes_.count(); ++i)
     if (jump(i) > 0) return true;
+  return false;
+}
+
+// As `open` of an order whose operands may be off anywhere: most decisions of a network, at each of its elements.
+bool Margins::turns() const {
+  if (relative_ == 0) return false;
+  constexpr std::int64_t kBlock = 1 << 12;
+  const double *const a = a_.data(), *const b = b_.data(), *const terms = terms_.data();
+  const double relative = relative_, common = size_;
+  for (std::int64_t begin = 0; begin < a_.count(); begin += kBlock) {
+    const std::int64_t end = std::min(a_.count(), begin + kBlock);
+    int near = 0;
+#pragma omp simd reduction(| : near)
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double size = common + terms[i] + std::fabs(b[i]);
+      const double slack = size - size == 0 ? relative * size : 0;
+      near |= std::fabs(a[i] - b[i]) <= slack ? 1 : 0;  // Not where the difference is infinite or NaN.
+    }
+    if (near != 0) return true;
+  }
   return false;
 }
 

@@ -28,6 +28,7 @@ class Margins {
   double jump(std::int64_t element) const;
 
  private:
+  bool turns() const;
   double margin(std::int64_t element, double outcome) const;  // Infinite: it cannot come out so.
   double slack(std::int64_t element) const;
   double choice_margin(std::int64_t element, double outcome) const;

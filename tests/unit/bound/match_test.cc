@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "server/bound/compute.h"
 #include "server/bound/match/margin.h"
@@ -283,6 +284,32 @@ TEST(Match, InfinitiesAreComparedInTheirPatternAndWhatIsFiniteByItself) {
   EXPECT_TRUE(agree(compared(program(1, -kInfinity), program(1, -kInfinity))));
   EXPECT_FALSE(agree(compared(program(1 + 1e-6, -kInfinity), program(1, -kInfinity))));
   EXPECT_FALSE(agree(compared(program(1, -kInfinity), program(1, 0))));
+}
+
+TEST(Margins, AnOrderIsOpenWhereSomeElementMayTurn) {
+  std::mt19937 rng(3);
+  const std::vector<double> apart = {kInfinity, -kInfinity, std::nan(""), 1e300, 0.75, -2};
+  int open = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::vector<double> a = test::normal(rng, 6), b = test::normal(rng, 6);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (rng() % 4 == 0) a[i] = apart[rng() % apart.size()];
+      if (rng() % 4 == 0) b[i] = apart[rng() % apart.size()];
+    }
+    if (round % 2 == 0) b[round % 6] = a[round % 6] * (1 + 0x1p-23);
+    GraphBuilder g;
+    const NodeId x = g.leaf({6}, a, Format::kFloat64), y = g.leaf({6}, b, Format::kFloat64);
+    const NodeId node = g.op(Primitive::kLess, {x, y}, {6}, Format::kBool);
+    tap_sum(&g, g.op(Primitive::kCast, {node}, {6}));
+    const Replay exact = replay(g.graph, leaf_values(g.graph), Precision::kExact);
+    const Margins margins({g.graph, exact}, node, nullptr, round % 3 == 0 ? 0 : 0x1p-21);
+    bool some = false;
+    for (std::int64_t i = 0; i < 6; ++i) some = some || margins.jump(i) > 0;
+    EXPECT_EQ(margins.open(), some) << round;
+    open += some ? 1 : 0;
+  }
+  EXPECT_GT(open, 40);
+  EXPECT_LT(open, 360);
 }
 
 // What is near zero as its terms cancel is off by what these are, not by what is left of them.
