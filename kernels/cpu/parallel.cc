@@ -295,6 +295,7 @@ void both(const std::function<void()>& first, const std::function<void()>& secon
     return;
   }
   std::exception_ptr thrown, thrown_by_second;
+  std::atomic<bool> in_vain = false;  // `first` has thrown.
   const auto catching = [](const std::function<void()>& body, std::exception_ptr* thrown) {
     try {
       body();
@@ -302,16 +303,22 @@ void both(const std::function<void()>& first, const std::function<void()>& secon
       *thrown = std::current_exception();
     }
   };
-  const std::function<bool()> wanted = wanted_here();
-  const Body body = [&, caller = std::this_thread::get_id()](std::int64_t, std::int64_t) {
+  const Body body = [&, wanted = wanted_here(), caller = std::this_thread::get_id()](std::int64_t, std::int64_t) {
+    if (in_vain) return;
     std::optional<Computing> apart;
     if (std::this_thread::get_id() != caller) apart.emplace();
-    std::optional<CancelScope> scope;
-    if (wanted) scope.emplace(wanted);
-    catching(second, &thrown_by_second);
+    const auto within_scope = [&] {
+      const CancelScope scope([&] { return !in_vain && (!wanted || wanted()); });
+      second();
+    };
+    catching(within_scope, &thrown_by_second);
+  };
+  const auto lead = [&] {
+    catching(first, &thrown);
+    in_vain = thrown != nullptr;
   };
   Task task{&body, 1, 1, 1, true};
-  pool.run_both([&] { catching(first, &thrown); }, task);
+  pool.run_both(lead, task);
   for (const std::exception_ptr& one : {thrown, thrown_by_second})
     if (one) std::rethrow_exception(one);
 }

@@ -43,7 +43,7 @@ inline constexpr std::int64_t kGrain = 1 << 13;
 // Calls both, at once where the calling thread computes on the host and a processor is left for it, otherwise `first`
 // before `second`, which may run on another thread within the caller's CancelScope. The loops of either are cut for the
 // processors that the other leaves. Throws what `first` or, if that does not throw, `second` throws, when both are
-// over.
+// over; where `first` throws, `second` is given up (cancel.h) or not begun.
 void both(const std::function<void()>& first, const std::function<void()>& second);
 
 // Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least `grain`. Bodies must not

@@ -102,6 +102,12 @@ double probe_deviation(const Probe& probe, const TapValues& values) {
   return sum_of(parts);
 }
 
+// The name of several taps that are asked together, which no tap has: what is found is told apart by names.
+std::string group_name(std::string name, const Graph& graph) {
+  while (std::ranges::find(graph.taps, name, &GraphTap::name) != graph.taps.end()) name += " together";
+  return name;
+}
+
 void add_group(const std::string& name, const std::vector<ProbeTap>& taps, std::uint64_t seed,
                std::vector<Probe>* plan) {
   if (!taps.empty()) plan->push_back(signs_probe(name, taps, seed));
@@ -151,18 +157,19 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
       (tap.name.starts_with("buffer:") ? buffers : state).push_back(probed);
     }
   }
-  add_few("all values", named, seed ^ 0x51, seed, &plan);
-  add_few("all values given", valued, seed ^ 0x58, seed, &plan);
-  add_group("all gradients", gradients, seed ^ 0x52, &plan);
-  add_group("all updates", updates, seed ^ 0x53, &plan);
-  add_group("all state", state, seed ^ 0x56, &plan);
-  add_group("all buffers", buffers, seed ^ 0x57, &plan);
+  const auto all = [&](const char* what) { return group_name(std::string("all ") + what, graph); };
+  add_few(all("values"), named, seed ^ 0x51, seed, &plan);
+  add_few(all("values given"), valued, seed ^ 0x58, seed, &plan);
+  add_group(all("gradients"), gradients, seed ^ 0x52, &plan);
+  add_group(all("updates"), updates, seed ^ 0x53, &plan);
+  add_group(all("state"), state, seed ^ 0x56, &plan);
+  add_group(all("buffers"), buffers, seed ^ 0x57, &plan);
   if (!enclosed_taps.empty()) {
     std::vector<ProbeTap> beside;
     beside.reserve(settled.size());
     // They count by their norms, which were found to be the exact ones' but for rounding.
     for (std::size_t index : settled) beside.push_back(probe_tap(index, graph.taps[index], values.observed(index)));
-    plan.push_back(signs_probe("all updates and state", enclosed_taps, seed ^ 0x54, beside));
+    plan.push_back(signs_probe(all("updates and state"), enclosed_taps, seed ^ 0x54, beside));
     plan.back().of_mathematics = true;
   }
   for (std::size_t index : values.overflown) {
@@ -450,7 +457,7 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   std::optional<Gap> gap;
   if (matched) {
-    match_replays(input, leaves, exact, std::exchange(reference_exact, {}), enclosed, &*matched, &bounds);
+    match_replays(input, leaves, exact, std::move(reference_exact), enclosed, &*matched, &bounds);
     if (bounds.match.missing.empty()) gap.emplace(input, matched->replays, matched->pairs, matched->updates);
     watch.lap("pairing");
   }
@@ -490,6 +497,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     const PairedQuestions questions = paired_questions(input, *gap, matched->updates, asked.probes);
     std::vector<bool> executed;
     for (const Probe& probe : questions.probes) executed.push_back(asked.deviates(probe, graph));
+    gap->replays().reference.rest();
     cpu::both(sweep_target, [&] { known.sweep(*gap, questions.probes, executed); });
   } else {
     sweep_target();

@@ -1,7 +1,8 @@
 """Where the daemon's time goes: shares of an audit by pass and by kind of work, sampled with Linux's perf.
 
 A pass is what a stage of the audit does (server/bound), a kind is what the processor does there. Threads of the pool
-work for whichever pass waits for them, which their stacks do not tell: passes are those of the threads that wait.
+work for whichever pass waits for them, which their stacks do not tell: passes are those of the threads that wait, two
+where passes of a pair are made at once.
 """
 
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 # The first of which a function in the stack, from the outermost on, matches.
 PASSES = {
-    "replay of the reference": r"replay_pair|match_reference",
+    "replay of the reference": r"replay_pair|replay_reference|match_programs|match_replays",
     "sweep of the reference": r"Gap::|pair_with_reference",
     "sweep": r"adjoint_envelopes",
     "enclosures": r"judge_between_observed|add_plain_intervals|Enclosures",
@@ -49,7 +50,7 @@ def shares(script: str) -> tuple[Counter, Counter]:
         if not names:
             continue
         kinds[_first(names, KINDS, OTHER_KIND)] += 1
-        if any("audit_step" in name for name in names):
+        if any("audit_step" in name or "compute_bounds" in name for name in names):
             passes[_first(names[::-1], PASSES, OTHER_PASS)] += 1
     return passes, kinds
 

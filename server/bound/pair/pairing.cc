@@ -375,8 +375,7 @@ Replay replay_reference(const BoundsInput& input, const MatchedReference& matche
 }
 
 void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
-                   const Replay& reference_exact, const std::vector<bool>& enclosed, MatchedReference* found,
-                   Bounds* bounds) {
+                   Replay reference_exact, const std::vector<bool>& enclosed, MatchedReference* found, Bounds* bounds) {
   if (!bounds->match.missing.empty()) return;
   const Graph &target = *input.target, &reference = *input.reference;
   MatchedReference& matched = *found;
@@ -385,7 +384,8 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
     matched.replays.target_leaves = matched.replays.reference_leaves = target_leaves;
     return;
   }
-  matched.replays = replay_pair(input, target_exact, reference_exact, &bounds->match, &bounds->shared_decisions);
+  matched.replays =
+      replay_pair(input, target_exact, std::move(reference_exact), &bounds->match, &bounds->shared_decisions);
   const PairReplays& replays = matched.replays;
   if (!bounds->cuts_complete)
     bounds->cuts_complete =

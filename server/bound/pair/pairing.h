@@ -28,7 +28,7 @@ Replay replay_reference(const BoundsInput& input, const MatchedReference& matche
 // What the replays, each on the leaves alone, tell of items and decisions. `enclosed`: by tap of the target, whether
 // its execution was judged between observed values.
 void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,
-                   const Replay& reference_exact, const std::vector<bool>& enclosed, MatchedReference* matched,
+                   Replay reference_exact, const std::vector<bool>& enclosed, MatchedReference* matched,
                    Bounds* bounds);
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the

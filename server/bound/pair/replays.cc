@@ -1,6 +1,7 @@
 #include "server/bound/pair/replays.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/bound/match/decisions.h"
 #include "server/bound/match/draws.h"
@@ -31,7 +32,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, st
   PairReplays pair;
   pair.target_leaves = found->target_values;
   pair.target = target_exact;
-  pair.reference = reference_exact ? *reference_exact : replay(reference, found->reference_values, Precision::kExact);
+  pair.reference =
+      reference_exact ? std::move(*reference_exact) : replay(reference, found->reference_values, Precision::kExact);
   if (match_draws_by_content({target, pair.target}, {reference, pair.reference}, found))
     pair.reference = replay(reference, found->reference_values, Precision::kExact);
   match_computed({target, pair.target}, {reference, pair.reference}, *input.profile, found);

@@ -270,6 +270,35 @@ TEST(Match, ALargeElementHidesNoSmallOne) {
   EXPECT_TRUE(by_itself);
 }
 
+// A user may call a tap as the group of all gradients is called: they stay two questions.
+TEST(Match, ATapWithTheNameOfAGroupIsAskedByItself) {
+  const auto program = [](double factor, bool exchanged) {
+    std::mt19937 rng(5);
+    GraphBuilder b;
+    const auto all = [&](double number) {
+      Attributes wide;
+      wide.view = {{64}, {0}, 0};
+      return b.op(Primitive::kWindow, {b.leaf({}, {number})}, {64}, Format::kFloat32, wide);
+    };
+    const NodeId x = b.leaf({64}, test::normal(rng, 64)), y = b.leaf({64}, test::normal(rng, 64));
+    const NodeId sum = b.op(Primitive::kAdd, exchanged ? std::vector{y, x} : std::vector{x, y}, {64});
+    const NodeId far = all(1e30), lost = b.op(Primitive::kSub, {b.op(Primitive::kAdd, {sum, far}, {64}), far}, {64});
+    b.tap("all gradients", TapKind::kValue, lost, std::vector<double>(64, 0));
+    const NodeId gradient = b.op(Primitive::kMul, {sum, all(factor)}, {64});
+    for (const char* name : {"grad:a", "grad:b"}) b.tap(name, TapKind::kGradient, gradient, std::vector<double>(64, 0));
+    return b;
+  };
+  const Bounds bounds = compared(program(1.001, false), program(1, true));
+  int groups = 0;
+  for (const Finding& finding : bounds.findings) {
+    if (finding.taps.size() != 2) continue;
+    ++groups;
+    EXPECT_NE(finding.name, "all gradients");
+    EXPECT_TRUE(finding.mathematics.failed());
+  }
+  EXPECT_EQ(groups, 1);
+}
+
 TEST(Match, InfinitiesAreComparedInTheirPatternAndWhatIsFiniteByItself) {
   const auto program = [](double factor, double masked) {
     GraphBuilder b;
