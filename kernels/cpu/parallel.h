@@ -46,8 +46,8 @@ inline constexpr std::int64_t kGrain = 1 << 13;
 // over; where `first` throws, `second` is given up (cancel.h) or not begun.
 void both(const std::function<void()>& first, const std::function<void()>& second);
 
-// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least `grain`. Bodies must not
-// throw. Nested calls run serially.
+// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when n is at least twice `grain`. Bodies
+// must not throw. Nested calls run serially.
 void parallel_for(std::int64_t n, std::int64_t grain, const std::function<void(std::int64_t, std::int64_t)>& body);
 
 }  // namespace plumbline::cpu

@@ -497,7 +497,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     const PairedQuestions questions = paired_questions(input, *gap, matched->updates, asked.probes);
     std::vector<bool> executed;
     for (const Probe& probe : questions.probes) executed.push_back(asked.deviates(probe, graph));
-    gap->replays().reference.rest();
+    gap->replays().reference.rest();  // Two sweeps hold enough.
     cpu::both(sweep_target, [&] { known.sweep(*gap, questions.probes, executed); });
   } else {
     sweep_target();

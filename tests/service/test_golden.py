@@ -148,6 +148,31 @@ def test_a_large_tap_is_judged_by_its_projection(shared_daemon: DaemonProcess, r
     assert (wrong.verdict, wrong.cause) == ("TYPE_II", "MATHEMATICS"), wrong.explain()
 
 
+def test_a_tap_may_be_called_as_a_group_is(shared_daemon: DaemonProcess, run: str) -> None:
+    """The gradients are rounded otherwise, and a number with the name of all of them is wrong."""
+
+    def once(step: Step, factor: float, **options: Any) -> plumbline.Verdict:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 2))
+        optimizer = torch.optim.AdamW(model.parameters())
+        draw = torch.Generator().manual_seed(1)
+        x, y = torch.randn(8, 6, generator=draw), torch.randn(8, 2, generator=draw)
+        with plumbline.watch(
+            model, optimizer, shared_daemon.address, job="golden", every=1, on_type_ii="ignore", **options
+        ) as audit:
+            with audit.step():
+                audit.tap("all gradients", (factor * model(x)).square().mean())
+                step(model, optimizer, x, y)
+            assert audit.flush(60) and not audit.errors(), audit.errors()
+            (verdict,) = audit.verdicts()
+            return verdict
+
+    once(plain, 1.0, record_golden=run)
+    assert once(accumulated, 1.0, golden=run).verdict == "TYPE_I"
+    wrong = once(accumulated, 1.001, golden=run)
+    assert (wrong.verdict, wrong.cause) == ("TYPE_II", "MATHEMATICS"), wrong.explain()
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

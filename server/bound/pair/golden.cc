@@ -333,8 +333,12 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
                   (replay_error({&own[p], &theirs}, lambda) + error) / probe.scale,
                   (own[p].rho + theirs.rho + error) / probe.scale, python / probe.scale};
     if (uncertain && answer.failed()) answer.envelope = answer.worst_case = kNotAnswered;
-    auto finding = std::find_if(bounds->findings.begin(), bounds->findings.end(),
-                                [&](const Finding& known) { return known.name == probe.name; });
+    const auto asks_it = [&](const Finding& known) {  // A tap may be called as a group is.
+      return known.name == probe.name && std::ranges::all_of(probe.parts, [&](const Probe::Part& part) {
+               return std::ranges::find(known.taps, part.tap) != known.taps.end();
+             });
+    };
+    auto finding = std::ranges::find_if(bounds->findings, asks_it);
     if (finding == bounds->findings.end()) {
       finding = bounds->findings.insert(finding, Finding{});
       finding->name = probe.name;

@@ -303,7 +303,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
     exchanged.reference_values = std::move(order);
     exchanged.reference_computed.clear();
     std::uint64_t shared = 0;
-    const PairReplays replays = replay_pair(input, target_exact, std::nullopt, &exchanged, &shared);
+    const PairReplays replays = replay_pair(input, target_exact, {}, &exchanged, &shared);
     // The draws' own order brings decisions together; one that parts them frees what they decide, and explains nothing.
     if (exchanged.open_decisions > bounds->match.open_decisions) continue;
     const Gap gap(input, replays, pairs);
@@ -319,7 +319,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
       correspond(*input.target, target_leaves, *input.reference, own_reference_leaves, Matching::kOwnContent);
   if (!own.missing.empty()) return false;
   std::uint64_t shared = 0;
-  const PairReplays replays = replay_pair(input, target_exact, std::nullopt, &own, &shared);
+  const PairReplays replays = replay_pair(input, target_exact, {}, &own, &shared);
   const Gap gap(input, replays, pairs);
   const Asked asked = asked_again(input, gap, own, before);
   if (!asked.passed()) return false;

@@ -33,7 +33,7 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
 // tap and operation at which the programs part. `gap`: of `matched`. `followed`: the target's exact replay with its
-// execution's decisions. `known`: of the reference's side, already.
+// execution's decisions. `known`: what the reference's sweep gave so far.
 void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Gap& gap,
                          const Replay& target_exact, const Replay& followed, const std::vector<Probe>& probes,
                          const std::vector<Envelope>& envelopes, ReferenceEnvelopes known, Bounds* bounds);

@@ -30,8 +30,7 @@ WidePair with_master_copies(const BoundsInput& input, const Correspondence& matc
   wide.tells_all_drift =
       std::ranges::all_of(match.drifted, [&](const std::string& name) { return told.count(name) != 0; });
   std::uint64_t shared = 0;
-  wide.replays =
-      replay_pair(input, replay(target, found.target_values, Precision::kExact), std::nullopt, &found, &shared);
+  wide.replays = replay_pair(input, replay(target, found.target_values, Precision::kExact), {}, &found, &shared);
   return wide;
 }
 

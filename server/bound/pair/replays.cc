@@ -26,20 +26,19 @@ void add(const Freedoms& more, Freedoms* freedoms) {
 
 }  // namespace
 
-PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, std::optional<Replay> reference_exact,
+PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Replay reference_exact,
                         Correspondence* found, std::uint64_t* shared_decisions) {
   const Graph &target = *input.target, &reference = *input.reference;
+  const auto replay_reference = [&] {
+    reference_exact = replay(reference, found->reference_values, Precision::kExact);
+  };
+  if (!reference_exact) replay_reference();
+  const MatchSide exact_target{target, target_exact}, exact_reference{reference, reference_exact};
+  if (match_draws_by_content(exact_target, exact_reference, found)) replay_reference();
+  match_computed(exact_target, exact_reference, *input.profile, found);
+  if (match_draws_by_order(exact_target, exact_reference, found)) replay_reference();
   PairReplays pair;
   pair.target_leaves = found->target_values;
-  pair.target = target_exact;
-  pair.reference =
-      reference_exact ? std::move(*reference_exact) : replay(reference, found->reference_values, Precision::kExact);
-  if (match_draws_by_content({target, pair.target}, {reference, pair.reference}, found))
-    pair.reference = replay(reference, found->reference_values, Precision::kExact);
-  match_computed({target, pair.target}, {reference, pair.reference}, *input.profile, found);
-  if (match_draws_by_order({target, pair.target}, {reference, pair.reference}, found))
-    pair.reference = replay(reference, found->reference_values, Precision::kExact);
-  reference_exact = pair.reference;
   pair.target_overrides = found->target_computed;
   pair.reference_overrides = found->reference_computed;
 
@@ -48,8 +47,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, st
   SharedDecisions shared;
   for (int turn = 0; turn < kTurnsMax; ++turn) {
     pair.target = with_overrides(target, found->target_values, pair.target_overrides, target_passes, target_exact);
-    pair.reference = with_overrides(reference, found->reference_values, pair.reference_overrides, reference_passes,
-                                    *reference_exact);
+    pair.reference =
+        with_overrides(reference, found->reference_values, pair.reference_overrides, reference_passes, reference_exact);
     const MatchSide ours{target, pair.target, input.profile}, theirs{reference, pair.reference, input.profile};
     shared = share_decisions(ours, found->target_freedoms, theirs, found->reference_freedoms);
     *shared_decisions += shared.shared;

@@ -57,7 +57,7 @@ Array jittered(const Array& exact, std::uint64_t seed) {
   Array result = Array::uninitialized(source.shape());
   const double* const factors = noise_factors().data();
   const auto first = static_cast<std::int64_t>((seed * 0x9e3779b97f4a7c15ULL) >> 32) % kFactors;
-  cpu::parallel_for(source.count(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+  cpu::parallel_for(source.count(), cpu::kGrain, [&](std::int64_t begin, std::int64_t end) {
     while (begin < end) {
       const std::int64_t at = (first + begin) % kFactors;
       const std::int64_t length = std::min(end - begin, kFactors - at);

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <random>
 
+#include "kernels/cpu/parallel.h"
 #include "server/bound/compute.h"
 #include "server/bound/match/margin.h"
 #include "server/bound/replay/taps.h"
@@ -268,6 +270,37 @@ TEST(Match, ALargeElementHidesNoSmallOne) {
   for (const Finding& finding : bounds.findings)
     by_itself = by_itself || (finding.name == "y[2]" && finding.mathematics.failed() && finding.mathematics.confirmed);
   EXPECT_TRUE(by_itself);
+}
+
+// Replays and sweeps of a pair go on at once where a processor is free: what is found is the same where none is.
+TEST(Match, WhatIsFoundDoesNotHangOnFreeProcessors) {
+  const auto program = [](bool exchanged) {
+    std::mt19937 rng(11);
+    GraphBuilder b;
+    const Shape square = {96, 96};
+    NodeId x = b.leaf(square, test::normal(rng, 96 * 96)), y = b.leaf(square, test::normal(rng, 96 * 96));
+    for (int layer = 0; layer < 3; ++layer) {
+      const NodeId product = b.op(Primitive::kMatmul, {x, y}, square);
+      y = b.op(Primitive::kTanh,
+               {b.op(Primitive::kAdd, exchanged ? std::vector{y, product} : std::vector{product, y}, square)}, square);
+    }
+    b.tap("loss", TapKind::kLoss, b.sum_all(y), {0});
+    b.tap("grad:a", TapKind::kGradient, y, std::vector<double>(96 * 96, 0));
+    return b;
+  };
+  const GraphBuilder target = program(false), reference = program(true);
+  const Bounds free = compared(target, reference);
+  std::vector<std::unique_ptr<cpu::Computing>> audits;
+  while (std::ssize(audits) < cpu::threads()) audits.push_back(std::make_unique<cpu::Computing>());
+  const Bounds busy = compared(target, reference);
+  ASSERT_EQ(free.findings.size(), busy.findings.size());
+  for (std::size_t i = 0; i < free.findings.size(); ++i) {
+    EXPECT_EQ(free.findings[i].name, busy.findings[i].name);
+    EXPECT_EQ(free.findings[i].mathematics.envelope, busy.findings[i].mathematics.envelope);
+    EXPECT_EQ(free.findings[i].mathematics.deviation, busy.findings[i].mathematics.deviation);
+    EXPECT_EQ(free.findings[i].execution.envelope, busy.findings[i].execution.envelope);
+    EXPECT_GT(free.findings[i].mathematics.envelope, 0);
+  }
 }
 
 // A user may call a tap as the group of all gradients is called: they stay two questions.
