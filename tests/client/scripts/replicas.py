@@ -22,7 +22,10 @@ def main():
         optimizer.zero_grad()
     if rank == 0:
         print(*(parameter.double().sum().item().hex() for parameter in model.parameters()))
-    dist.barrier()  # A rank that closes its connections while the other still reads from them resets these.
+    # A rank that closes its connections while the other still reads from them resets these. The group is one of its
+    # own, whose end waits for its threads: the replicas' group outlives its end, and a thread of it that still lets go
+    # of a barrier when the interpreter ends aborts the process.
+    dist.barrier(dist.new_group())
     dist.destroy_process_group()
 
 
