@@ -414,11 +414,15 @@ Bounds compute_bounds(const BoundsInput& input) {
   std::optional<MatchedReference> matched;
   Replay exact, followed, reference_exact;
   DecisionCheck decisions;
+  const bool valued = has_values(graph);
+  // Where nothing else is compared, the sweep is the last to read a replay, and the one on the execution's decisions
+  // alone is read.
+  const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   const auto replay_target = [&] {
-    exact = replay(graph, leaves, Precision::kExact);
-    decisions = check_decisions(graph, exact, *input.profile);
-    followed =
-        decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+    if (!last) exact = replay(graph, leaves, Precision::kExact);
+    Followed found = follow_decisions(graph, leaves, *input.profile, last ? nullptr : &exact);
+    followed = std::move(found.replay);
+    decisions = std::move(found.decisions);
   };
   if (input.reference != nullptr)
     cpu::both(replay_target, [&] {
@@ -430,11 +434,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   bounds.decisions = decisions.total;
   bounds.unstable = decisions.differing;
   if (decisions.differing > 0) bounds.illegal_decisions = illegal_overflow_decisions(graph, leaves);
-  // What comes out as it did once the decisions before it are followed is no fault of its own: a mask that is made of
-  // which elements were chosen.
-  for (NodeId node : decisions.illegal)
-    if (count_differing(followed.computed(node), decisions.overrides.at(node)) > 0)
-      bounds.illegal_decisions.push_back(node);
+  std::ranges::copy(decisions.illegal, std::back_inserter(bounds.illegal_decisions));
   if (decisions.differing > 0)
     for (NodeId node : illegal_choices(graph, followed, *input.profile, input.alpha))
       bounds.illegal_decisions.push_back(node);
@@ -484,9 +484,6 @@ Bounds compute_bounds(const BoundsInput& input) {
   bounds.hazards = hazards.find(!bounds.range.empty() || overflow_was_found(graph));
   watch.lap("hazards");
 
-  // Where nothing else is compared, the sweep is the last to read the replay.
-  const bool valued = has_values(graph);
-  const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
   const auto sweep_target = [&] {
     asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
@@ -502,13 +499,9 @@ Bounds compute_bounds(const BoundsInput& input) {
   } else {
     sweep_target();
   }
-  if (last) exact = followed = Replay();
-  bool gone = last;
+  if (last) followed = Replay();
   const auto replay_again = [&] {
-    if (!gone) return;
-    if (decisions.differing > 0) exact = replay(graph, leaves, Precision::kExact);
-    followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
-    gone = false;
+    if (!followed) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
   };
   const auto planned = static_cast<double>(asked.probes.size());
   answer_all(0, asked.probes.size(), asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);

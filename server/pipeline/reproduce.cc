@@ -83,7 +83,7 @@ std::vector<LeafValue> contents(const Graph& graph, const Trace* target) {
 std::vector<Reproducer::Operand> read_taps(const Trace& trace, const Trace* target) {
   const Graph graph = lower(trace);
   const std::vector<LeafValue> leaves = contents(graph, target);
-  Overrides observed = check_decisions(graph, replay(graph, leaves, Precision::kExact), Profile()).overrides;
+  Overrides observed = follow_decisions(graph, leaves, Profile()).decisions.overrides;
   for (const auto& [node, observation] : graph.observed)
     observed[node] = LeafValue(observation.format, observation.bytes, graph.nodes[node].shape);
   const Replay rounded = replay(graph, leaves, Precision::kRounded, observed);

@@ -19,7 +19,7 @@ PASSES = {
     "sweep of the reference": r"ReferenceEnvelopes::|Gap::|pair_with_reference",
     "sweep": r"adjoint_envelopes",
     "enclosures": r"judge_between_observed|add_plain_intervals|Enclosures",
-    "hazards and checks": r"\blook\b|HazardSearch|check_decisions|check_guards",
+    "hazards and checks": r"\blook\b|HazardSearch|check_guards",
     "values of a reference": r"judge_values",
     "replay": r"Replay::|::replay\b",
 }

@@ -14,10 +14,7 @@ std::optional<ReferenceFault> find_reference_fault(const BoundsInput& input) {
   const std::vector<LeafValue> leaves = leaf_values(graph);
   for (const LeafValue& leaf : leaves)
     if (!leaf) return std::nullopt;  // Not all of what it executed with was kept.
-  const Replay exact = replay(graph, leaves, Precision::kExact);
-  const DecisionCheck decisions = check_decisions(graph, exact, *input.profile);
-  const Replay followed =
-      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides, &exact);
+  const auto [followed, decisions] = follow_decisions(graph, leaves, *input.profile);
   std::vector<std::size_t> taps;
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
     if (all_finite(observed_value(graph.taps[i])) && all_finite(replayed_value(graph.taps[i], followed)))

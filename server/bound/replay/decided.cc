@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "kernels/checks.h"
@@ -49,57 +50,75 @@ double illegal_share(const Graph& graph, NodeId operand, const Profile& profile)
   return std::ldexp(1.0, coarse ? -4 : -12);
 }
 
-DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile) {
+namespace {
+
+// Whether rounding cannot have turned the decision where the observed sides differ from our own ones.
+bool is_illegal(const Graph& graph, NodeId id, const Replay& exact, const Array& own, const Array& observed,
+                const Profile& profile) {
+  const Node& node = graph.nodes[id];
+  const bool comparison = node.inputs.size() == 2;
+  const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
+                        node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
+  if (!comparison && !rounding && node.primitive != Primitive::kSign) return false;
+  const Array a = exact.value(node.inputs[0]).expand(own.shape()).on_host();
+  const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).on_host() : Array();
+  double squares = 0, margin = 0;
+  for (std::int64_t i = 0; i < own.count(); ++i) {
+    const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);
+    squares += difference * difference;
+    if (own.data()[i] == observed.data()[i]) continue;
+    margin = std::fmax(
+        margin, rounding ? distance_to_code(node.primitive, difference, observed.data()[i]) : std::fabs(difference));
+  }
+  const double spread = std::sqrt(squares / static_cast<double>(own.count()));
+  // Where everything compared is nearly equal, its spread says nothing: the terms do that cancel in it.
+  double limit = spread * illegal_share(graph, node.inputs[0], profile);
+  if (!(margin <= limit)) {
+    double terms = 0;
+    for (NodeId input : node.inputs)
+      if (is_float(graph.nodes[input].compute))
+        terms = std::fmax(terms, kTermRoundings * unit_roundoff(graph.nodes[input].compute) *
+                                     norm_max(terms_magnitude(graph, exact, input)));
+    limit = std::fmax(limit, terms);
+  }
+  return !(margin <= limit);
+}
+
+}  // namespace
+
+Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves, const Profile& profile,
+                          const Replay* exact) {
   DecisionCheck check;
+  std::map<NodeId, const GraphDecision*> told;
+  Deciding deciding{std::vector<bool>(graph.nodes.size(), false), {}};
   for (const GraphDecision& decision : graph.decisions) {
-    const Node& node = graph.nodes[decision.node];
-    Array own = exact.value(decision.node);
+    deciding.at[decision.node] = true;
+    told[decision.node] = &decision;
+  }
+  deciding.seen = [&](NodeId id, const Replay& so_far) -> LeafValue {
+    const GraphDecision& decision = *told.at(id);
+    Array own = so_far.value(id);
     Array observed = decode_bytes(decision.format, decision.sides, own.shape());
     check.total += static_cast<std::uint64_t>(own.count());
-    if (decision.choice) check.choices[decision.node] = observed;
-    if (count_differing(own, observed) == 0) continue;
+    if (decision.choice) check.choices[id] = observed;
+    if (count_differing(own, observed) == 0) return {};
     own = own.on_host();
     std::uint64_t differing = 0;
     for (std::int64_t i = 0; i < own.count(); ++i) {
       if (observed.data()[i] != observed.data()[i]) observed.data()[i] = own.data()[i];
       differing += own.data()[i] != observed.data()[i];
     }
-    if (differing == 0) continue;
+    if (differing == 0) return {};
     check.differing += differing;
-
-    const bool comparison = node.inputs.size() == 2;
-    const bool rounding = node.primitive == Primitive::kRound || node.primitive == Primitive::kFloor ||
-                          node.primitive == Primitive::kCeil || node.primitive == Primitive::kTrunc;
-    const bool sign = node.primitive == Primitive::kSign;
-    if (!decision.choice && (comparison || rounding || sign)) {
-      const Array a = exact.value(node.inputs[0]).expand(own.shape()).on_host();
-      const Array b = comparison ? exact.value(node.inputs[1]).expand(own.shape()).on_host() : Array();
-      double squares = 0, margin = 0;
-      for (std::int64_t i = 0; i < own.count(); ++i) {
-        const double difference = a.data()[i] - (comparison ? b.data()[i] : 0);
-        squares += difference * difference;
-        if (own.data()[i] == observed.data()[i]) continue;
-        margin = std::fmax(margin, rounding ? distance_to_code(node.primitive, difference, observed.data()[i])
-                                            : std::fabs(difference));
-      }
-      const double spread = std::sqrt(squares / static_cast<double>(own.count()));
-      // Where everything compared is nearly equal, its spread says nothing: the terms do that cancel in it.
-      double limit = spread * illegal_share(graph, node.inputs[0], profile);
-      if (!(margin <= limit)) {
-        double terms = 0;
-        for (NodeId input : node.inputs)
-          if (is_float(graph.nodes[input].compute))
-            terms = std::fmax(terms, kTermRoundings * unit_roundoff(graph.nodes[input].compute) *
-                                         norm_max(terms_magnitude(graph, exact, input)));
-        limit = std::fmax(limit, terms);
-      }
-      if (!(margin <= limit)) check.illegal.push_back(decision.node);
-    }
-    check.overrides[decision.node] = observed;
-  }
-  // A choice may come out otherwise once another one is followed.
+    if (!decision.choice && is_illegal(graph, id, so_far, own, observed, profile)) check.illegal.push_back(id);
+    check.overrides[id] = observed;
+    return observed;
+  };
+  Replay followed = replay(graph, leaves, Precision::kExact, {}, exact, nullptr, nullptr, {}, &deciding);
+  if (exact != nullptr && check.differing == 0) followed = *exact;
+  // A choice may come out otherwise in rounded arithmetic, once another one is followed.
   if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());
-  return check;
+  return {std::move(followed), std::move(check)};
 }
 
 }  // namespace plumbline

@@ -9,10 +9,10 @@ namespace plumbline {
 // How far x lies from what rounds to the integer `code`.
 double distance_to_code(Primitive rounding, double x, double code);
 
-// Observed sides of the graph's decisions as overrides, only where they differ from `exact`. `differing` counts the
-// elements; `illegal` lists decisions with an element whose margin in `exact` is too large for rounding to turn
-// (more than 2^-4 of the compared values' root mean square in 16-bit formats and where products may run in tf32, 2^-12
-// otherwise).
+// `overrides`: observed sides of the graph's decisions, only where they differ from exact arithmetic that has followed
+// those before them. `differing` counts the elements; `illegal` lists decisions with an element whose margin there is
+// too large for rounding to turn (more than 2^-4 of the compared values' root mean square in 16-bit formats and where
+// products may run in tf32, 2^-12 otherwise).
 struct DecisionCheck {
   Overrides overrides;
   Overrides choices;  // All that were told, differing or not.
@@ -20,7 +20,15 @@ struct DecisionCheck {
   std::uint64_t differing = 0;
   std::vector<NodeId> illegal;
 };
-DecisionCheck check_decisions(const Graph& graph, const Replay& exact, const Profile& profile);
+
+// The exact replay that follows the execution's decisions. `exact`: the one that follows none, where it is at hand
+// (null: it is not): what both have in common is read there, and where no decision differs it is the replay itself.
+struct Followed {
+  Replay replay;
+  DecisionCheck decisions;
+};
+Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves, const Profile& profile,
+                          const Replay* exact = nullptr);
 
 // A margin that rounding can hardly bridge, relative to the spread of what is compared: see DecisionCheck.
 double illegal_share(const Graph& graph, NodeId operand, const Profile& profile);

@@ -203,6 +203,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   std::vector<bool> unrounded;  // Empty: none.
   Overrides overrides;
   Passes passes;
+  const Deciding* deciding = nullptr;  // While it is made.
   Replay base;
   std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
   std::vector<Array> values;           // Kept ones and other leaves.
@@ -368,7 +369,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       const Node& node = graph->nodes[id];
       const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
                               node.primitive == Primitive::kWindow;
-      if (!needed[id] || !may_repeat || replaced(id)) continue;
+      if (!needed[id] || !may_repeat || replaced(id) || (deciding != nullptr && deciding->at[id])) continue;
       const Attributes& of = node.attributes;
       std::uint64_t hash = key::mixed(bits(of.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
       const auto add = [&hash](auto x) { hash = key::mixed(hash) ^ static_cast<std::uint64_t>(x); };
@@ -470,7 +471,8 @@ void Replay::rest() const {
 }
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
-              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of, const Passes& passes) {
+              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of, const Passes& passes,
+              const Deciding* deciding) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
   Replay::State& state = *result.state_;
@@ -479,16 +481,19 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.needed = of == nullptr ? needed_nodes(graph) : ancestors(graph, *of);
   state.overrides = overrides;
   state.passes = passes;
+  state.deciding = deciding;
   state.values.resize(graph.nodes.size());
   if (exact != nullptr) state.unrounded = *exact;
   state.changed.assign(graph.nodes.size(), base == nullptr);
+  const auto changes = [&](NodeId id) {
+    return precision == Precision::kJittered || (exact != nullptr && (*exact)[id]) ||
+           std::ranges::any_of(graph.nodes[id].inputs,
+                               [&](NodeId input) { return state.changed[input] || state.replaced(input); });
+  };
   if (base != nullptr) {
     state.base = *base;
-    for (NodeId id = 0; id < graph.nodes.size(); ++id) {
-      state.changed[id] = precision == Precision::kJittered || (exact != nullptr && (*exact)[id]);
-      for (NodeId input : graph.nodes[id].inputs)
-        state.changed[id] = state.changed[id] || state.changed[input] || state.replaced(input);
-    }
+    // What will be decided may change all.
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) state.changed[id] = deciding != nullptr || changes(id);
   }
   std::vector<bool> given(graph.nodes.size(), false);
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
@@ -506,8 +511,13 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
       throw std::runtime_error("leaf '?': expected its content, found none");
   state.find_repeats();
   state.plan();
-  for (NodeId id = 0; id < graph.nodes.size(); ++id)
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    if (deciding != nullptr && base != nullptr) state.changed[id] = changes(id);
     if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id)) state.value(id);
+    if (deciding == nullptr || !deciding->at[id]) continue;
+    if (LeafValue seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
+  }
+  state.deciding = nullptr;
   return result;
 }
 

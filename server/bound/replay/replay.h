@@ -3,6 +3,7 @@
 // flush, NaN by IEEE 754, since every format rounds as IEEE 754 says).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +45,13 @@ class LeafValue {
 };
 
 using Overrides = std::map<NodeId, LeafValue>;  // What the consumers of each node see instead.
+class Replay;
+// What the consumers of some nodes see is decided once a replay has come to them.
+struct Deciding {
+  std::vector<bool> at;  // By node.
+  // `so_far`: the replay, which has what lies before the node. Empty: they see what is computed there.
+  std::function<LeafValue(NodeId id, const Replay& so_far)> seen;
+};
 // Nodes whose consumers see the value of an earlier node instead, which has as many elements.
 using Passes = std::map<NodeId, NodeId>;
 
@@ -91,7 +99,7 @@ class Replay {
   std::shared_ptr<State> state_;
   friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
                        const Overrides& overrides, const Replay* base, const std::vector<bool>* exact,
-                       const std::vector<NodeId>* of, const Passes& passes);
+                       const std::vector<NodeId>* of, const Passes& passes, const Deciding* deciding);
 };
 
 // Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
@@ -106,9 +114,10 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
 // only what depends on an override or a pass is computed again; a jittered replay computes everything again, and takes
 // from its base what is no number. Nodes in `exact` (by node; null: none) are not rounded. `of`: these nodes, and what
-// they depend on, are all that is needed. Throws std::runtime_error if a leaf that is needed is empty.
+// they depend on, are all that is needed. `deciding` (null: nothing is decided on the way) may add to the overrides.
+// Throws std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr,
-              const std::vector<NodeId>* of = nullptr, const Passes& passes = {});
+              const std::vector<NodeId>* of = nullptr, const Passes& passes = {}, const Deciding* deciding = nullptr);
 
 }  // namespace plumbline

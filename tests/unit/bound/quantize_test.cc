@@ -65,12 +65,11 @@ const std::vector<double> kInRange = {0.3 * kStep, -2.6 * kStep, 4.4 * kStep};
 TEST(Quantise, ToldCodesAreFollowedNextToTheEdgeOfABinAndIllegalBeyond) {
   const double edge = (2.5 - 0x1p-16) * kStep;
   const Graph near = Quantised({edge, 5 * kStep}, false, {3, 5}).b.graph;
-  const Replay exact = replay(near, leaf_values(near), Precision::kExact);
-  const DecisionCheck check = check_decisions(near, exact, Profile());
+  const DecisionCheck check = follow_decisions(near, leaf_values(near), Profile()).decisions;
   EXPECT_EQ(check.differing, 1U);
   EXPECT_TRUE(check.illegal.empty());
   const Graph far = Quantised({2.2 * kStep, 5 * kStep}, false, {3, 5}).b.graph;
-  EXPECT_EQ(check_decisions(far, replay(far, leaf_values(far), Precision::kExact), Profile()).illegal.size(), 1U);
+  EXPECT_EQ(follow_decisions(far, leaf_values(far), Profile()).decisions.illegal.size(), 1U);
 }
 
 struct Compared {

@@ -230,13 +230,75 @@ TEST(Replay, DecisionsWithinRoundingAreFollowedAndWideOnesAreIllegal) {
     const NodeId side = b.op(Primitive::kGreater, {x, zero}, {3}, Format::kBool);
     b.tap("t", TapKind::kValue, side, {1, 0, 0});
     b.graph.decisions.push_back({side, test::encoded(Format::kBool, {1, 0, 0})});
-    const DecisionCheck check =
-        check_decisions(b.graph, replay(b.graph, leaf_values(b.graph), Precision::kExact), Profile());
+    const DecisionCheck check = follow_decisions(b.graph, leaf_values(b.graph), Profile()).decisions;
     EXPECT_EQ(check.differing, 1u);
     EXPECT_EQ(check.total, 3u);
     EXPECT_EQ(check.illegal.empty(), legal) << value;
     EXPECT_EQ(static_cast<Array>(check.overrides.at(side)).data()[2], 0.0);
   }
+}
+
+// x > 0 comes out otherwise in the first of the elements, and so do a choice by it and what is compared of that.
+struct Turned {
+  explicit Turned(std::int64_t n) {
+    std::vector<double> values(static_cast<std::size_t>(n), 1.0), sides(static_cast<std::size_t>(n), 1.0);
+    values[0] = 1e-9;
+    x = b.leaf({n}, values);
+    const NodeId zero = b.leaf({}, {0.0}), two = b.leaf({}, {2.0}), five = b.leaf({}, {5.0});
+    side = b.op(Primitive::kGreater, {x, zero}, {n}, Format::kBool);
+    again = b.op(Primitive::kGreater, {x, zero}, {n}, Format::kBool);  // Of which nothing is told.
+    picked = b.op(Primitive::kSelect, {side, five, x}, {n});
+    later = b.op(Primitive::kGreater, {picked, two}, {n}, Format::kBool);
+    total = b.sum_all(b.op(Primitive::kSelect, {later, picked, x}, {n}));
+    untouched = b.sum_all(x);
+    b.tap("total", TapKind::kValue, total, {0});
+    b.tap("untouched", TapKind::kValue, untouched, {0});
+    b.tap("again", TapKind::kValue, again, values);
+    sides[0] = 0;
+    b.graph.decisions.push_back({side, test::encoded(Format::kBool, sides)});
+    b.graph.decisions.push_back({later, test::encoded(Format::kBool, sides)});
+  }
+  GraphBuilder b;
+  NodeId x, side, again, picked, later, total, untouched;
+};
+
+TEST(Replay, LaterDecisionsAreJudgedByWhatTheEarlierOnesLedTo) {
+  for (const std::int64_t n : {2, 1 << 14}) {
+    const Turned of(n);
+    const Graph& graph = of.b.graph;
+    const std::vector<LeafValue> leaves = leaf_values(graph);
+    const Replay exact = replay(graph, leaves, Precision::kExact);
+    EXPECT_EQ(exact.value(of.total).item(), 5.0 * static_cast<double>(n));
+    for (const Replay* base : {static_cast<const Replay*>(nullptr), &exact}) {
+      const auto [followed, decisions] = follow_decisions(graph, leaves, Profile(), base);
+      EXPECT_EQ(decisions.total, 2U * static_cast<std::uint64_t>(n));
+      EXPECT_EQ(decisions.differing, 1U);
+      EXPECT_TRUE(decisions.illegal.empty());
+      EXPECT_EQ(decisions.overrides.size(), 1U);
+      EXPECT_EQ(followed.value(of.side).data()[0], 0.0);
+      EXPECT_EQ(followed.computed(of.side).data()[0], 1.0);
+      EXPECT_EQ(followed.value(of.again).data()[0], 1.0);
+      EXPECT_EQ(followed.value(of.later).data()[0], 0.0);
+      EXPECT_EQ(followed.value(of.total).item(), 5.0 * static_cast<double>(n - 1) + 1e-9);
+      const Replay given = replay(graph, leaves, Precision::kExact, decisions.overrides);
+      for (NodeId id = 0; id < graph.nodes.size(); ++id)
+        EXPECT_TRUE(!given.has(id) || bitwise_equal(given.value(id), followed.value(id))) << id;
+    }
+    EXPECT_EQ(exact.value(of.total).item(), 5.0 * static_cast<double>(n));
+  }
+}
+
+TEST(Replay, WhereNoDecisionDiffersTheExactReplayIsTheFollowedOne) {
+  Turned of(1 << 14);
+  of.b.graph.decisions.clear();
+  std::vector<double> sides(1 << 14, 1.0);
+  sides[1] = std::numeric_limits<double>::quiet_NaN();  // Not told.
+  of.b.graph.decisions.push_back({of.side, test::encoded(Format::kFloat32, sides), false, Format::kFloat32});
+  const std::vector<LeafValue> leaves = leaf_values(of.b.graph);
+  const Replay exact = replay(of.b.graph, leaves, Precision::kExact);
+  const auto [followed, decisions] = follow_decisions(of.b.graph, leaves, Profile(), &exact);
+  EXPECT_TRUE(decisions.overrides.empty());
+  EXPECT_EQ(followed.value(of.total).address(), exact.value(of.total).address());
 }
 
 TEST(Taps, ComparatorsTreatNanInfinityAndSignedZero) {

@@ -87,10 +87,7 @@ int check(const char* path) {
   const Graph graph = lower(*trace);
   const std::vector<LeafValue> leaves = leaf_values(graph);
 
-  const Replay exact = replay(graph, leaves, Precision::kExact);
-  const DecisionCheck decisions = check_decisions(graph, exact, Profile());
-  const Replay whole =
-      decisions.overrides.empty() ? exact : replay(graph, leaves, Precision::kExact, decisions.overrides);
+  const auto [whole, decisions] = follow_decisions(graph, leaves, Profile());
   Overrides observed;
   for (const auto& [node, observation] : graph.observed) observed[node] = decoded(observation, graph.nodes[node].shape);
   const Replay local = replay(graph, leaves, Precision::kExact, observed);
