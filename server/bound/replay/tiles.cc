@@ -132,16 +132,33 @@ std::int64_t count_tiles(std::int64_t elements) {
   return length == 0 ? 0 : (elements + length - 1) / length;
 }
 
+namespace {
+
+// All of its elements are one that lies in memory.
+bool is_expanded(const Array& x) {
+  for (std::size_t axis = 0; axis < x.shape().size(); ++axis)
+    if (x.shape()[axis] > 1 && x.strides()[axis] != 0) return false;
+  return true;
+}
+
+}  // namespace
+
 Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, ChainBalls balls)
     : chain_(chain), balls_(std::move(balls)), code_({}, false) {
   const bool enclosed = !balls_.sources.empty();  // Ends may be sources alone, without a step.
   std::vector<Chain::Source> sources;
   for (NodeId id : chain.sources) {
-    const LeafValue leaf = replay.packed(id);
-    sources_.push_back(leaf ? leaf : LeafValue(replay.value(id).materialize()));
-    const bool one = sources_.back().count() == 1 && chain.count != 1;
     const ChainBalls::Source ball = enclosed ? balls_.sources[sources.size()] : ChainBalls::Source();
-    sources.push_back({one, ball.radii || ball.unrounded});
+    const bool spread = ball.radii || ball.unrounded;
+    LeafValue value = replay.packed(id);
+    if (!value) {
+      Array all = replay.value(id);
+      const bool shown = std::ranges::find(chain.ends, sources.size()) != chain.ends.end();
+      if (!shown && !spread && is_expanded(all)) all = Array::scalar(all.item());
+      value = all.materialize();
+    }
+    sources_.push_back(std::move(value));
+    sources.push_back({sources_.back().count() == 1 && chain.count != 1, spread});
   }
   code_ = Chain(std::move(sources), enclosed);
   for (std::size_t s = 0; s < chain.steps.size(); ++s) {
