@@ -95,7 +95,7 @@ Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leav
     deciding.at[decision.node] = true;
     told[decision.node] = &decision;
   }
-  deciding.seen = [&](NodeId id, const Replay& so_far) -> LeafValue {
+  deciding.seen = [&](NodeId id, const Replay& so_far) -> Array {
     const GraphDecision& decision = *told.at(id);
     Array own = so_far.value(id);
     Array observed = decode_bytes(decision.format, decision.sides, own.shape());

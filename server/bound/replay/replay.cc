@@ -515,7 +515,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
     if (deciding != nullptr && base != nullptr) state.changed[id] = changes(id);
     if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id)) state.value(id);
     if (deciding == nullptr || !deciding->at[id]) continue;
-    if (LeafValue seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
+    if (Array seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
   }
   state.deciding = nullptr;
   return result;

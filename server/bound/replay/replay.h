@@ -50,7 +50,7 @@ class Replay;
 struct Deciding {
   std::vector<bool> at;  // By node.
   // `so_far`: the replay, which has what lies before the node. Empty: they see what is computed there.
-  std::function<LeafValue(NodeId id, const Replay& so_far)> seen;
+  std::function<Array(NodeId id, const Replay& so_far)> seen;
 };
 // Nodes whose consumers see the value of an earlier node instead, which has as many elements.
 using Passes = std::map<NodeId, NodeId>;

@@ -134,11 +134,19 @@ std::int64_t count_tiles(std::int64_t elements) {
 
 namespace {
 
-// All of its elements are one that lies in memory.
+// All of its elements are one that lies in memory, and there are several.
 bool is_expanded(const Array& x) {
+  if (x.count() == 1) return false;
   for (std::size_t axis = 0; axis < x.shape().size(); ++axis)
     if (x.shape()[axis] > 1 && x.strides()[axis] != 0) return false;
   return true;
+}
+
+// A power of one number is computed in another way than one of many.
+bool is_exponent(const Graph& graph, const TiledChain& chain, std::size_t source) {
+  return std::ranges::any_of(chain.steps, [&](const TiledChain::Step& step) {
+    return graph.nodes[step.node].primitive == Primitive::kPow && step.inputs[1] == source;
+  });
 }
 
 }  // namespace
@@ -153,8 +161,9 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, 
     LeafValue value = replay.packed(id);
     if (!value) {
       Array all = replay.value(id);
-      const bool shown = std::ranges::find(chain.ends, sources.size()) != chain.ends.end();
-      if (!shown && !spread && is_expanded(all)) all = Array::scalar(all.item());
+      const bool whole = spread || is_exponent(graph, chain, sources.size()) ||
+                         std::ranges::find(chain.ends, sources.size()) != chain.ends.end();
+      if (!whole && is_expanded(all)) all = Array::scalar(all.item());
       value = all.materialize();
     }
     sources_.push_back(std::move(value));

@@ -238,6 +238,28 @@ TEST(Replay, DecisionsWithinRoundingAreFollowedAndWideOnesAreIllegal) {
   }
 }
 
+// In a chain of tiles, and alone.
+TEST(Replay, WhatReadsANumberForAllElementsIsTheSameHoweverItIsComputed) {
+  constexpr std::int64_t kElements = 1 << 14;
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < kElements; ++i) values.push_back(1 + static_cast<double>(i) / 777);
+  for (const Primitive primitive : {Primitive::kPow, Primitive::kMul, Primitive::kDiv, Primitive::kMax})
+    for (const double number : {2.0, 3.0, -1.0, 0.5, 0.3}) {
+      GraphBuilder b;
+      const NodeId x = b.leaf({kElements}, values);
+      Attributes all;
+      all.view = {{kElements}, {0}, 0};
+      const NodeId expanded = b.op(Primitive::kWindow, {b.leaf({}, {number})}, {kElements}, Format::kFloat32, all);
+      const NodeId read = b.op(primitive, {x, expanded}, {kElements});
+      const NodeId after = b.op(Primitive::kNeg, {read}, {kElements});
+      b.tap("t", TapKind::kValue, after, values);
+      const auto fresh = [&] { return replay(b.graph, leaf_values(b.graph), Precision::kExact); };
+      const Array chain = fresh().value(after), alone = fresh().value(read);
+      for (std::int64_t i = 0; i < kElements; ++i)
+        ASSERT_EQ(-chain.data()[i], alone.data()[i]) << traits(primitive).name << " " << number << " " << i;
+    }
+}
+
 // x > 0 comes out otherwise in the first of the elements, and so do a choice by it and what is compared of that.
 struct Turned {
   explicit Turned(std::int64_t n) {
