@@ -203,7 +203,6 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   std::vector<bool> unrounded;  // Empty: none.
   Overrides overrides;
   Passes passes;
-  const Deciding* deciding = nullptr;  // While it is made.
   Replay base;
   std::map<NodeId, LeafValue> packed;  // Leaves that are decoded when asked for.
   std::vector<Array> values;           // Kept ones and other leaves.
@@ -345,7 +344,8 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   }
 
   // Finds nodes that compute again what others did, as a backward pass does with what the forward pass threw away.
-  void find_repeats() {
+  // Those that `decided` tells (empty: none) are themselves alone.
+  void find_repeats(const std::vector<bool>& decided) {
     same.resize(graph->nodes.size());
     std::iota(same.begin(), same.end(), NodeId{0});
     if (precision != Precision::kExact || !unrounded.empty() || base) return;
@@ -369,7 +369,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       const Node& node = graph->nodes[id];
       const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
                               node.primitive == Primitive::kWindow;
-      if (!needed[id] || !may_repeat || replaced(id) || (deciding != nullptr && deciding->at[id])) continue;
+      if (!needed[id] || !may_repeat || replaced(id) || (!decided.empty() && decided[id])) continue;
       const Attributes& of = node.attributes;
       std::uint64_t hash = key::mixed(bits(of.scalar)) ^ static_cast<std::uint64_t>(node.primitive);
       const auto add = [&hash](auto x) { hash = key::mixed(hash) ^ static_cast<std::uint64_t>(x); };
@@ -481,7 +481,6 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.needed = of == nullptr ? needed_nodes(graph) : ancestors(graph, *of);
   state.overrides = overrides;
   state.passes = passes;
-  state.deciding = deciding;
   state.values.resize(graph.nodes.size());
   if (exact != nullptr) state.unrounded = *exact;
   state.changed.assign(graph.nodes.size(), base == nullptr);
@@ -509,7 +508,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (graph.nodes[id].primitive == Primitive::kLeaf && state.needed[id] && !given[id])
       throw std::runtime_error("leaf '?': expected its content, found none");
-  state.find_repeats();
+  state.find_repeats(deciding == nullptr ? std::vector<bool>() : deciding->at);
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (deciding != nullptr && base != nullptr) state.changed[id] = changes(id);
@@ -517,7 +516,6 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
     if (deciding == nullptr || !deciding->at[id]) continue;
     if (Array seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
   }
-  state.deciding = nullptr;
   return result;
 }
 
