@@ -89,7 +89,7 @@ bool is_illegal(const Graph& graph, NodeId id, const Replay& exact, const Array&
 Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves, const Profile& profile,
                           const Replay* exact) {
   DecisionCheck check;
-  std::map<NodeId, const GraphDecision*> told;
+  std::map<NodeId, const GraphDecision*> told;  // Of several for one node the last counts.
   Deciding deciding{std::vector<bool>(graph.nodes.size(), false), {}};
   for (const GraphDecision& decision : graph.decisions) {
     deciding.at[decision.node] = true;

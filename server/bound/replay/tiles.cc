@@ -161,9 +161,10 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, 
     LeafValue value = replay.packed(id);
     if (!value) {
       Array all = replay.value(id);
-      const bool whole = spread || is_exponent(graph, chain, sources.size()) ||
-                         std::ranges::find(chain.ends, sources.size()) != chain.ends.end();
-      if (!whole && is_expanded(all)) all = Array::scalar(all.item());
+      const auto index = sources.size();
+      if (is_expanded(all) && !spread && !is_exponent(graph, chain, index) &&
+          std::ranges::find(chain.ends, index) == chain.ends.end())
+        all = Array::scalar(all.item());
       value = all.materialize();
     }
     sources_.push_back(std::move(value));
