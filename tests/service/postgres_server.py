@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -83,7 +84,8 @@ class PostgresServer:
         self.process.send_signal(sent)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for child in children:
-            os.kill(int(child), sent)
+            with contextlib.suppress(ProcessLookupError):  # A client's, which may have ended since.
+                os.kill(int(child), sent)
 
     def rows(self, sql: str) -> list[str]:
         environment = {**os.environ, "PGOPTIONS": "-c search_path=plumbline"}
