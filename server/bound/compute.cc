@@ -15,6 +15,7 @@
 #include "server/bound/enclose/interval.h"
 #include "server/bound/envelope/answer.h"
 #include "server/bound/envelope/lost.h"
+#include "server/bound/envelope/tap_values.h"
 #include "server/bound/findings/choices.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
@@ -52,56 +53,6 @@ class Stopwatch {
   Clock::time_point start_;
 };
 
-// T and M of the taps that are finite all over, or infinite where exact arithmetic is; made when asked for.
-struct TapValues {
-  const Graph& graph;
-  const Replay& replay;
-  std::vector<std::size_t> taps;
-  std::map<std::size_t, Array> masks;  // A tap that is infinite where exact arithmetic is has one.
-  std::set<std::size_t> overflown;  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
-
-  TapValues(const Graph& of, const Replay& by, const std::vector<FiniteTap>& finite) : graph(of), replay(by) {
-    for (std::size_t i = 0; i < graph.taps.size(); ++i) {
-      if (!finite[i].exact() && !finite[i].observed)
-        if (const Array mask = common_infinities(observed(i), exact(i))) {
-          masks.emplace(i, mask);
-          taps.push_back(i);
-        }
-      if (!finite[i].exact()) continue;
-      if (finite[i].observed) {
-        taps.push_back(i);
-      } else {
-        overflown.insert(i);
-      }
-    }
-  }
-  ProbeTap probed(std::size_t i) const {
-    const auto mask = masks.find(i);
-    ProbeTap probed = probe_tap(i, graph.taps[i], exact(i), mask == masks.end() ? Array() : mask->second);
-    if (count(graph.taps[i].shape) == 1)
-      probed.magnitude = tap_magnitude(graph, replay, graph.taps[i], std::fabs(exact(i).item()));
-    return probed;
-  }
-  Array observed(std::size_t i) const { return observed_value(graph.taps[i]); }
-  Array exact(std::size_t i) const { return replayed_value(graph.taps[i], replay); }
-};
-
-double probe_value(const Probe& probe, const TapValues& values, bool observed) {
-  std::vector<Later<double>> parts;
-  for (const Probe::Part& part : probe.parts)
-    parts.push_back(dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap)));
-  return sum_of(parts);
-}
-
-// <x, T - M>
-double probe_deviation(const Probe& probe, const TapValues& values) {
-  std::vector<Later<double>> parts;
-  for (const Probe::Part& part : probe.parts)
-    parts.push_back(
-        dot_difference(part.weights, observed_parts(values.graph.taps[part.tap]), parts_of(values.exact(part.tap))));
-  return sum_of(parts);
-}
-
 // The name of several taps that are asked together, which no tap has: what is found is told apart by names.
 std::string group_name(std::string name, const Graph& graph) {
   while (std::ranges::find(graph.taps, name, &GraphTap::name) != graph.taps.end()) name += " together";
@@ -128,7 +79,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
   std::vector<Probe> plan;
   std::vector<ProbeTap> gradients, updates, buffers, state, named, enclosed_taps, valued;
   std::vector<std::size_t> settled;
-  for (std::size_t index : values.taps) {
+  for (std::size_t index : values.taps()) {
     const GraphTap& tap = graph.taps[index];
     const bool scalar = count(tap.shape) == 1;
     if (count(tap.shape) == 0) continue;
@@ -172,7 +123,7 @@ std::vector<Probe> plan_probes(const Graph& graph, const TapValues& values, cons
     plan.push_back(signs_probe(all("updates and state"), enclosed_taps, seed ^ 0x54, beside));
     plan.back().of_mathematics = true;
   }
-  for (std::size_t index : values.overflown) {
+  for (std::size_t index : values.overflown()) {
     if (compared == nullptr) break;
     const GraphTap& tap = graph.taps[index];
     plan.push_back(signs_probe(tap.name, {probe_tap(index, tap, values.exact(index))}, seed ^ (index + 1)));
@@ -190,7 +141,7 @@ void add_magnitudes(const std::vector<Probe>& probes, const std::vector<bool>& w
     for (const Probe::Part& part : probes[p].parts)
       if (!magnitudes->contains(part.tap)) norms[part.tap] = values.probed(part.tap).magnitude;
   }
-  if (!norms.empty()) magnitudes->merge(tap_magnitudes(values.graph, values.replay, norms));
+  if (!norms.empty()) magnitudes->merge(tap_magnitudes(values.graph(), values.replay(), norms));
 }
 
 // What is known of the taps of groups that say nothing without any sweep.
@@ -205,7 +156,7 @@ struct Told {
     add_magnitudes(probes, which, values, &magnitudes);
     for (const auto& [tap, magnitude] : magnitudes)
       if (!before.contains(tap) &&
-          lost_in_own_rounding(values.graph, values.replay, measured(tap, values), profile, lambda))
+          lost_in_own_rounding(values.graph(), values.replay(), measured(tap, values), profile, lambda))
         lost.insert(tap);
   }
   ProbeTap measured(std::size_t tap, const TapValues& values) const {
@@ -260,22 +211,6 @@ Finding finding_of(const Probe& probe) {
     finding.elements += static_cast<std::uint64_t>(part.elements);
   }
   return finding;
-}
-
-// What a probe reads of the taps.
-struct Measured {
-  double deviation = 0;             // <x, T - M>
-  double centre = 0, observed = 0;  // <x, M>, <x, T> of one element.
-};
-
-Measured measure(const Probe& probe, const TapValues& values) {
-  Measured measured;
-  measured.deviation = probe_deviation(probe, values);
-  if (probe.of_one_element()) {
-    measured.centre = probe_value(probe, values, false);
-    measured.observed = probe_value(probe, values, true);
-  }
-  return measured;
 }
 
 void answer(const Probe& probe, const Measured& measured, const Envelope& envelope, double lambda, bool of_execution,
@@ -360,8 +295,9 @@ constexpr std::int64_t kComparedMax = 1 << 22;
 
 void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile& profile, Bounds* bounds) {
   std::int64_t elements = 0;
+  const std::vector<bool> needed = needed_nodes(graph);
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
-    if (replay.has(id)) elements += count(graph.nodes[id].shape);
+    if (needed[id]) elements += count(graph.nodes[id].shape);
   if (elements > kComparedMax) return;
   const auto compared = [](const Finding& finding) { return finding.elements == 1 && finding.taps.size() == 1; };
   std::vector<NodeId> scalars;
@@ -402,6 +338,31 @@ void add_remainders(const Graph& graph, const Replay& exact, const Replay& round
   }
 }
 
+// What is replayed before what was observed is judged, where that may settle all the rest: what the program asks for
+// itself, the losses, and what is guarded. Nothing: all of it.
+std::optional<std::vector<NodeId>> asked_first(const Graph& graph) {
+  // Hazards of these are looked for in exact values all over.
+  const auto of_exact_values = [](const Node& node) {
+    return (node.primitive >= Primitive::kFloor && node.primitive <= Primitive::kTrunc) ||
+           (is_float(node.result) && traits(node.result).exponent_max < traits(Format::kFloat32).exponent_max);
+  };
+  if (!has_captured_results(graph) || overflow_was_found(graph) || std::ranges::any_of(graph.nodes, of_exact_values))
+    return std::nullopt;
+  std::vector<NodeId> asked = asked_by_program(graph);
+  for (const GraphTap& tap : graph.taps)
+    if ((count(tap.shape) == 1 && !outlives_step(tap.kind)) || tap.guard.given())
+      std::ranges::copy(nodes_of(tap), std::back_inserter(asked));
+  return asked;
+}
+
+// The taps of which no probe asks any more, where nothing is compared.
+std::vector<bool> settled_taps(const Graph& graph, const std::vector<bool>& enclosed) {
+  std::vector<bool> settled = enclosed;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i)
+    settled[i] = enclosed[i] && (outlives_step(graph.taps[i].kind) || count(graph.taps[i].shape) != 1);
+  return settled;
+}
+
 }  // namespace
 
 Bounds compute_bounds(const BoundsInput& input) {
@@ -418,9 +379,15 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Where nothing else is compared, the sweep is the last to read a replay, and the one on the execution's decisions
   // alone is read.
   const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
+  TappedProducts by_factors;
+  if (last && executions_of(graph) == Executions::kTarget) by_factors = tapped_products(graph);
+  std::vector<bool> later(graph.nodes.size(), false);
+  for (const auto& [node, product] : by_factors) later[node] = true;
+  const std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
   const auto replay_target = [&] {
     if (!last) exact = replay(graph, leaves, Precision::kExact);
-    Followed found = follow_decisions(graph, leaves, *input.profile, last ? nullptr : &exact);
+    Followed found =
+        follow_decisions(graph, leaves, *input.profile, last ? nullptr : &exact, first ? &*first : nullptr, &later);
     followed = std::move(found.replay);
     decisions = std::move(found.decisions);
   };
@@ -439,20 +406,39 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (NodeId node : illegal_choices(graph, followed, *input.profile, input.alpha))
       bounds.illegal_decisions.push_back(node);
   watch.lap("replay");
-  HazardSearch hazards(graph, followed);
-  std::vector<FiniteTap> finite;
-  std::vector<Look> looks = finite_looks(graph, followed, &finite);
-  std::ranges::move(hazards.looks(), std::back_inserter(looks));
-  look(graph, followed, looks);
-  const TapValues values(graph, followed, finite);
+  Anchored between = anchored_replay(graph, leaves, followed, decisions);
+  std::vector<FiniteTap> finite = observed_finite(graph);
+  std::vector<bool> enclosed, settled(graph.taps.size(), false);
+  if (last) {
+    std::vector<std::size_t> taps;
+    for (std::size_t i = 0; i < graph.taps.size(); ++i)
+      if (finite[i].observed) taps.push_back(i);
+    enclosed = judge_between_observed(input, between, taps, &bounds);
+    settled = settled_taps(graph, enclosed);
+    const auto lacks = [&](NodeId node) { return !followed.has(node); };
+    for (std::size_t i = 0; i < graph.taps.size(); ++i)
+      if (!settled[i] && std::ranges::any_of(nodes_of(graph.taps[i]), lacks))
+        followed = replay(graph, leaves, Precision::kExact, {}, &followed, nullptr, nullptr, {}, nullptr, &later);
+    watch.lap("interval");
+  }
+  HazardSearch hazards(graph, followed, between.replay);
+  look(graph, between.replay, hazards.looks());
+  if (last) between = {};
+  look(graph, followed, finite_looks(graph, followed, settled, &finite));
+  std::erase_if(by_factors, [&](const auto& one) { return !followed.waits(one.first); });
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i)
+    if (!settled[i]) open.push_back(i);
+  TapValues values(graph, followed, finite, not_asked(graph, std::move(by_factors), open));
   watch.lap("hazards");
 
-  if (values.taps.size() != graph.taps.size()) {
+  if (values.taps().size() != graph.taps.size()) {
     bounds.range = examine_range(graph, leaves, followed, *input.profile);
     watch.lap("range");
   }
 
-  const std::vector<bool> enclosed = judge_between_observed(input, leaves, followed, decisions, values.taps, &bounds);
+  if (!last) enclosed = judge_between_observed(input, between, values.taps(), &bounds);
+  between = {};
   watch.lap("interval");
 
   std::optional<Gap> gap;
@@ -486,7 +472,8 @@ Bounds compute_bounds(const BoundsInput& input) {
 
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
   const auto sweep_target = [&] {
-    asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last);
+    asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last,
+                                        values.by_factors());
     if (gap) gap->replays().target.rest();
   };
   ReferenceEnvelopes known;
@@ -499,6 +486,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   } else {
     sweep_target();
   }
+  for (std::size_t p = 0; p < asked.probes.size(); ++p) asked.measured[p].deviation -= asked.envelopes[p].read;
+  values.drop_factors();
   if (last) followed = Replay();
   const auto replay_again = [&] {
     if (!followed) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
@@ -510,7 +499,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   // which needs no sweep; what still says nothing is asked in halves.
   Told told;
   // Every part that could have been asked counts, whichever were.
-  const double of_parts = 2 * static_cast<double>(values.taps.size()), alpha_of_parts = kPartsShare * input.alpha;
+  const double of_parts = 2 * static_cast<double>(values.taps().size()), alpha_of_parts = kPartsShare * input.alpha;
   const auto answer_parts = [&](std::size_t from, std::size_t to) {
     answer_all(from, to, asked, enclosed, of_parts, alpha_of_parts, &bounds);
   };

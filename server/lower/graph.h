@@ -167,4 +167,11 @@ inline bool reshapes(const Graph& graph, const Node& node) {
          count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
 }
 
+// Whether it hands on all of its input as a matrix that is read by columns.
+inline bool transposes(const Graph& graph, const Node& node) {
+  const View& view = node.attributes.view;
+  return node.primitive == Primitive::kWindow && view.offset == 0 && view.sizes.size() == 2 &&
+         view.strides == Shape{1, view.sizes[0]} && count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
+}
+
 }  // namespace plumbline

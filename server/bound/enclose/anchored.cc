@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "kernels/checks.h"
 #include "server/bound/enclose/elementwise.h"
@@ -153,25 +154,33 @@ std::optional<Comparison> judge_whole(const GraphTap& tap, const Replay& anchore
 
 }  // namespace
 
-std::vector<bool> judge_between_observed(const BoundsInput& input, const std::vector<LeafValue>& leaves,
-                                         const Replay& followed, const DecisionCheck& decisions,
-                                         const std::vector<std::size_t>& taps, Bounds* bounds) {
-  const Graph& graph = *input.target;
-  std::vector<bool> enclosed(graph.taps.size(), false);
+Anchored anchored_replay(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& followed,
+                         const DecisionCheck& decisions) {
   Overrides anchors = observed_anchors(graph);
-  if (anchors.empty()) return enclosed;
+  if (anchors.empty()) return {{}, followed};
   Overrides decided = decisions.overrides;
   for (const auto& [node, value] : anchors) decided.erase(node);
   anchors.insert(decided.begin(), decided.end());
   anchor_choices(graph, decisions.choices, &anchors);  // Observed values tie where exact ones do not.
-  const Replay anchored =
-      replay(graph, leaves, Precision::kExact, without_followed(graph, anchors, decided), &followed);
+  Replay between = replay(graph, leaves, Precision::kExact, without_followed(graph, anchors, decided), &followed);
+  return {std::move(anchors), std::move(between)};
+}
 
-  // A decision is observed wherever it is made: between two of them lies the whole network.
+// A decision is observed wherever it is made: between two of them lies the whole network.
+bool has_captured_results(const Graph& graph) {
   std::set<NodeId> decisions_made;
   for (const GraphDecision& decision : graph.decisions) decisions_made.insert(decision.node);
-  const bool captured = std::ranges::any_of(
-      graph.observed, [&](const auto& observed) { return decisions_made.count(observed.first) == 0; });
+  return std::ranges::any_of(graph.observed,
+                             [&](const auto& observed) { return decisions_made.count(observed.first) == 0; });
+}
+
+std::vector<bool> judge_between_observed(const BoundsInput& input, const Anchored& between,
+                                         const std::vector<std::size_t>& taps, Bounds* bounds) {
+  const Graph& graph = *input.target;
+  std::vector<bool> enclosed(graph.taps.size(), false);
+  const auto& [anchors, anchored] = between;
+  if (anchors.empty()) return enclosed;
+  const bool captured = has_captured_results(graph);
   Nearness nearness(graph, anchors);
   std::vector<std::size_t> candidates;
   std::vector<std::vector<NodeId>> ends;

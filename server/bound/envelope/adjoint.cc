@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/patches.h"
+#include "kernels/primitive/error_model.h"
 #include "kernels/sums.h"
 #include "server/bound/envelope/charge.h"
 #include "server/bound/envelope/node_chain.h"
@@ -40,13 +41,6 @@ void make_writable(Array& into, const Shape& shape) {
   Array fresh = into ? Array::uninitialized(shape) : Array::zeros(shape);
   if (into) current_operations().copy(fresh, into.reshape(shape));
   into = std::move(fresh);
-}
-
-// Whether the window hands on all of its input as a matrix that is read by columns.
-bool transposes(const Graph& graph, const Node& node) {
-  const View& view = node.attributes.view;
-  return node.primitive == Primitive::kWindow && view.offset == 0 && view.sizes.size() == 2 &&
-         view.strides == Shape{1, view.sizes[0]} && count(view.sizes) == count(graph.nodes[node.inputs[0]].shape);
 }
 
 // A cotangent at a node: element by element, or a tap's weights while nothing else reaches it.
@@ -103,9 +97,11 @@ std::vector<bool> carrying_nodes(const Graph& graph, const Replay& replay, const
 // Cotangents of all probes on their way back through one replay.
 class Sweep {
  public:
-  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Slack& slack = {})
+  Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Slack& slack = {},
+        const TappedProducts& by_factors = {})
       : graph_(graph),
         replay_(replay),
+        by_factors_(by_factors),
         carries_(carrying_nodes(graph, replay, reached_nodes(graph, replay, probes), slack)) {
     adjoints_.assign(probes.size(), std::vector<Array>(graph.nodes.size()));
     seeds_.resize(probes.size());
@@ -179,8 +175,18 @@ class Sweep {
       for (NodeId input : node.inputs) moved.inputs.push_back(shaped(input));
       return moved;
     }
-    Array value = replay_.computed(id);
+    const auto unread = by_factors_.find(id);
+    Array value = unread == by_factors_.end() ? replay_.computed(id) : unread->second.observed(graph_, node);
     return {replay_.operands(id), std::move(value)};
+  }
+
+  // y^T A B z of the product; its weights are handed on.
+  Later<double> read_by_factors(std::size_t probe, NodeId id, const Weights& weights) {
+    const Node& node = graph_.nodes[id];
+    const Array down = times_rows(weights, node.inputs[0]), across = times_columns(weights, node.inputs[1]);
+    hand_on(probe, node.inputs[0], weights.rows, across);
+    hand_on(probe, node.inputs[1], down, weights.columns);
+    return dot(down.reshape({down.count()}), across.reshape({across.count()}));
   }
 
  private:
@@ -194,27 +200,29 @@ class Sweep {
     } else if (matrix && transposes(graph_, node)) {
       hand_on(probe, node.inputs[0], weights.columns, weights.rows);
     } else if (matrix && node.primitive == Primitive::kMatmul && node.inputs.size() == 2) {
-      const auto multiply = [](const Array& a, const Array& b) {
-        const std::vector<Array> factors = {a, b};
-        return traits(Primitive::kMatmul).evaluate({}, {a.shape()[0], b.shape()[1]}, factors);
-      };
       const NodeId a = node.inputs[0], b = node.inputs[1];
-      if (carries_[a]) {
-        const Array columns = weights.columns.reshape({weights.columns.count(), 1});
-        hand_on(probe, a, weights.rows, multiply(replay_.value(b), columns));
-      }
-      if (carries_[b]) {
-        const Array rows = weights.rows.reshape({1, weights.rows.count()});
-        hand_on(probe, b, multiply(rows, replay_.value(a)), weights.columns);
-      }
+      if (carries_[a]) hand_on(probe, a, weights.rows, times_columns(weights, b));
+      if (carries_[b]) hand_on(probe, b, times_rows(weights, a), weights.columns);
     } else {
       return false;
     }
     return true;
   }
 
+  static Array multiply(const Array& a, const Array& b) {
+    const std::vector<Array> factors = {a, b};
+    return traits(Primitive::kMatmul).evaluate({}, {a.shape()[0], b.shape()[1]}, factors);
+  }
+  Array times_columns(const Weights& weights, NodeId b) const {
+    return multiply(replay_.value(b), weights.columns.reshape({weights.columns.count(), 1}));
+  }
+  Array times_rows(const Weights& weights, NodeId a) const {
+    return multiply(weights.rows.reshape({1, weights.rows.count()}), replay_.value(a));
+  }
+
   const Graph& graph_;
   const Replay& replay_;
+  const TappedProducts by_factors_;
   std::vector<bool> carries_, slack_;                  // slack_: something of the node's own is not known.
   std::vector<std::vector<Array>> adjoints_;           // For each probe, what flows back from consumers,
   std::vector<std::multimap<NodeId, Weights>> seeds_;  // and the weights of its taps, on their way.
@@ -249,7 +257,7 @@ std::map<NodeId, double> summands(const Graph& graph, const NodeChain& chain, No
 class EnvelopeSweep {
  public:
   EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
-                Executions executions, const Slack& slack)
+                Executions executions, const Slack& slack, const TappedProducts& by_factors)
       : graph_(graph),
         replay_(replay),
         probes_(probes),
@@ -258,7 +266,8 @@ class EnvelopeSweep {
         own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
-        sweep_(graph, replay, probes, slack),
+        by_factors_(by_factors),
+        sweep_(graph, replay, probes, slack, by_factors),
         chains_(graph, replay, sweep_.carries(), [&](NodeId id) { return slack.at(id) || replay.passed(id); }),
         envelopes_(probes.size()) {
     for (Envelope& envelope : envelopes_) {
@@ -276,6 +285,7 @@ class EnvelopeSweep {
   }
   std::vector<Envelope> take_envelopes() {
     settle();
+    for (const auto& [p, part] : read_) envelopes_[p].read += part.get();
     return std::move(envelopes_);
   }
 
@@ -300,8 +310,24 @@ class EnvelopeSweep {
     envelope.by_origin[origin] += charges.target.whole;
     accumulate(envelope.noise, charges.target.noise);
     accumulate(envelope.noise_by_origin[origin], charges.target.noise);
+    if (by_factors_.contains(id)) {
+      const double error = reading_error(id) * charges.target.whole;
+      envelope.error += error;
+      envelope.noise.bias += error;
+    }
     envelope.rho += 2 * charges.own.whole;
     accumulate(envelope.own_noise, functional.own_by_chance ? charges.own.noise : Noise{charges.own.whole, 0}, 2);
+  }
+
+  // Of a product that is read by its factors, relative to its charge.
+  double reading_error(NodeId id) const {
+    const Node& node = graph_.nodes[id];
+    const auto terms = graph_.nodes[node.inputs[0]].shape.back();
+    const auto sums = static_cast<double>(node.shape[0] + node.shape[1] + terms);
+    const double roundings = sums + dot_roundings(count(node.shape)) + dot_roundings(terms) + 8;
+    const double factor =
+        primitive::product_error(arithmetic_of(graph_, node, profile_), std::max(node.attributes.size, terms)).factor;
+    return factor > 0 ? roundings * 0x1.01p-53 / factor : HUGE_VAL;
   }
 
   // What the node adds to the functionals is to be added when it is settled, in order.
@@ -428,6 +454,10 @@ class EnvelopeSweep {
         envelopes_[p].python += weighted_bound(seen[p].elements(), Bound{data->second});
       if (const auto free = slack_.freedoms.find(id); free != slack_.freedoms.end())
         envelopes_[p].freedom += weighted_bound(seen[p].elements(), Bound{free->second});
+      if (by_factors_.contains(id)) {
+        read_.emplace_back(p, sweep_.read_by_factors(p, id, seen[p].weights().value()));
+        continue;
+      }
       const cpu::SinglePrecision cotangents(single_);
       sweep_.pull_back(p, id, std::move(seen[p]));
     }
@@ -450,10 +480,12 @@ class EnvelopeSweep {
   const Slack& slack_;
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single_;
+  const TappedProducts& by_factors_;
   Sweep sweep_;
   const NodeChains chains_;
   std::vector<Envelope> envelopes_;
   std::vector<Open> open_;
+  std::vector<std::pair<std::size_t, Later<double>>> read_;  // By probe.
 };
 
 }  // namespace
@@ -480,8 +512,9 @@ Executions executions_of(const Graph& graph) {
 }
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
-                                        const Profile& profile, Executions executions, const Slack& slack, bool last) {
-  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack);
+                                        const Profile& profile, Executions executions, const Slack& slack, bool last,
+                                        const TappedProducts& by_factors) {
+  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack, by_factors);
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     sweep.pass(id);
     if (last) replay.give_up(id);

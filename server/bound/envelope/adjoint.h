@@ -26,6 +26,7 @@
 #include "server/bound/envelope/probe.h"
 #include "server/bound/replay/python_numbers.h"
 #include "server/bound/replay/replay.h"
+#include "server/bound/replay/tapped.h"
 
 namespace plumbline {
 
@@ -34,6 +35,7 @@ struct Envelope {
   double rho = 0;                 // The error of our own fp64 replay, worst case.
   double python = 0;              // The part of numbers and data that Python computed, worst case (Slack).
   double freedom = 0;             // The part of items that nothing of the other program is (Slack), worst case.
+  double read = 0;                // <x, M> of the products that were read by their factors.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,
   Noise own_noise;                // of our own replay.
@@ -82,9 +84,17 @@ inline std::vector<NodeId> of_python(const Slack& slack) {
 // One reverse sweep for all probes. `replay` must hold the values that consumers saw. `slack`: what is not
 // known exactly. `last`: values are given up as soon as the sweep has passed them, and nothing of `replay` may be read
 // afterwards.
+//
+// `by_factors`: products that are not computed, M = AB. What a probe with weights y z^T says of one is read where they
+// pass it, y^T M z = (y^T A)(B z) (Freivalds 1977), and added to `read`. What it takes of M beside, how far partial
+// sums reach, is taken of what was observed: an execution's own partial sums go by its own result. Reading M and the
+// observed result T one by one instead of as T - M adds to the envelope: N roundings of 2^-53 of |y|^T |A||B| |z|, N
+// those of the sums over y, the terms of the product, z, and T. The product's charge holds at least `factor` times
+// that (product_error). Asked of the target's executions alone.
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions = Executions::kBoth,
-                                        const Slack& slack = {}, bool last = false);
+                                        const Slack& slack = {}, bool last = false,
+                                        const TappedProducts& by_factors = {});
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

@@ -77,16 +77,34 @@ PartsOf observed_parts(const GraphTap& tap) {
   return [&tap](std::int64_t begin, std::int64_t length) { return observed_part(tap, begin, length); };
 }
 
-Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b) {
+namespace {
+
+// The sum of what `of` says of each part's weights.
+Later<double> sum_of_parts(
+    const Weights& weights,
+    const std::function<Later<double>(const Array& part, std::int64_t begin, std::int64_t length)>& of) {
   const std::int64_t n = count(weights.shape);
-  if (current_device() != nullptr) return dot_difference(weights.array(), a(0, n), b(0, n));
+  if (current_device() != nullptr) return of(weights.array(), 0, n);
   std::vector<double> sums(count_parts(n), 0);
   for_each_part(n, [&](std::size_t part, std::int64_t begin, std::int64_t length) {
-    sums[part] = dot_difference(weights.part(begin, length), a(begin, length), b(begin, length)).get();
+    sums[part] = of(weights.part(begin, length), begin, length).get();
   });
   double whole = 0;
   for (const double sum : sums) whole += sum;
   return whole;
+}
+
+}  // namespace
+
+Later<double> dot(const Weights& weights, const PartsOf& a) {
+  return sum_of_parts(
+      weights, [&](const Array& part, std::int64_t begin, std::int64_t length) { return dot(part, a(begin, length)); });
+}
+
+Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b) {
+  return sum_of_parts(weights, [&](const Array& part, std::int64_t begin, std::int64_t length) {
+    return dot_difference(part, a(begin, length), b(begin, length));
+  });
 }
 
 Weights dense_weights(const Array& weights, const Shape& shape) {

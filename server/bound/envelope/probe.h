@@ -26,6 +26,9 @@ struct Weights {
 using PartsOf = std::function<Array(std::int64_t begin, std::int64_t length)>;
 PartsOf parts_of(const Array& whole);
 PartsOf observed_parts(const GraphTap& tap);  // Of what was observed, as long as the tap is there.
+// <weights, a>. No term is rounded more often than dot_roundings(count) times.
+Later<double> dot(const Weights& weights, const PartsOf& a);
+inline double dot_roundings(std::int64_t count) { return 0x1p13 + 0x1p-13 * static_cast<double>(count); }
 // <weights, a - b> by differences, so that nothing cancels. On the host parts of both are asked for, several at a time,
 // so that no array is written that is only read here; on a device all at once.
 Later<double> dot_difference(const Weights& weights, const PartsOf& a, const PartsOf& b);

@@ -306,15 +306,19 @@ void find_cancellation(const Graph& graph, const Additions& additions, std::vect
 }  // namespace
 
 struct HazardSearch::State {
-  State(const Graph& of, const Replay& by) : graph(of), values(by) { add_what_may_cancel(graph, values, &additions); }
+  State(const Graph& of, const Replay& by, const Replay& added) : graph(of), values(by), between(added) {
+    add_what_may_cancel(graph, between, &additions);
+  }
 
   const Graph& graph;
   const Replay& values;
+  const Replay& between;
   Additions additions;
-  Accumulations accumulations{graph, values, &additions};
+  Accumulations accumulations{graph, between, &additions};
 };
 
-HazardSearch::HazardSearch(const Graph& graph, const Replay& values) : state_(std::make_unique<State>(graph, values)) {}
+HazardSearch::HazardSearch(const Graph& graph, const Replay& values, const Replay& between)
+    : state_(std::make_unique<State>(graph, values, between)) {}
 HazardSearch::~HazardSearch() = default;
 
 std::vector<Look> HazardSearch::looks() {
@@ -325,7 +329,7 @@ std::vector<Look> HazardSearch::looks() {
     const auto of_tile = [&addition = addition](std::int64_t index, const Tile&, std::span<const Array> ends) {
       addition.parts[static_cast<std::size_t>(index)] = look_at(addition, {ends[1], ends[2]}, ends[0]);
     };
-    const auto whole = [&addition = addition, &node, id = id, &values = state_->values] {
+    const auto whole = [&addition = addition, &node, id = id, &values = state_->between] {
       const std::array<Array, 2> terms = {values.value(node.inputs[0]), values.value(node.inputs[1])};
       addition.parts.assign(1, look_at(addition, terms, values.value(id)));
     };

@@ -35,13 +35,14 @@ struct HazardFinding {
   std::optional<int> scale_min, scale_max;
 };
 
-// `values` is the exact replay on the target's decisions. Refers to what it is made from.
+// `values` is the exact replay on the target's decisions, `between` the one that goes on from what was observed: what
+// is added up is looked at there. Refers to what it is made from.
 class HazardSearch {
  public:
-  HazardSearch(const Graph& graph, const Replay& values);
+  HazardSearch(const Graph& graph, const Replay& values, const Replay& between);
   ~HazardSearch();
 
-  std::vector<Look> looks();  // To be looked at before anything is found.
+  std::vector<Look> looks();  // To be looked at in `between` before anything is found.
   // At most one finding of each kind and format, worst first within a kind. `not_finite`: some tap is not, so that the
   // wide formats are looked at as well.
   std::vector<HazardFinding> find(bool not_finite);

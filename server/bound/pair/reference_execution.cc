@@ -20,7 +20,7 @@ std::optional<ReferenceFault> find_reference_fault(const BoundsInput& input) {
     if (all_finite(observed_value(graph.taps[i])) && all_finite(replayed_value(graph.taps[i], followed)))
       taps.push_back(i);
   Bounds found;
-  judge_between_observed(own, leaves, followed, decisions, taps, &found);
+  judge_between_observed(own, anchored_replay(graph, leaves, followed, decisions), taps, &found);
   if (!found.illegal_values.empty()) {
     const IllegalValue& first = found.illegal_values.front();
     return ReferenceFault{first.node, "", first.deviation, first.bound};

@@ -87,7 +87,7 @@ bool is_illegal(const Graph& graph, NodeId id, const Replay& exact, const Array&
 }  // namespace
 
 Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves, const Profile& profile,
-                          const Replay* exact) {
+                          const Replay* exact, const std::vector<NodeId>* of, const std::vector<bool>* later) {
   DecisionCheck check;
   std::map<NodeId, const GraphDecision*> told;  // Of several for one node the last counts.
   Deciding deciding{std::vector<bool>(graph.nodes.size(), false), {}};
@@ -114,7 +114,7 @@ Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leav
     check.overrides[id] = observed;
     return observed;
   };
-  Replay followed = replay(graph, leaves, Precision::kExact, {}, exact, nullptr, nullptr, {}, &deciding);
+  Replay followed = replay(graph, leaves, Precision::kExact, {}, exact, nullptr, of, {}, &deciding, later);
   if (exact != nullptr && check.differing == 0) followed = *exact;
   // A choice may come out otherwise in rounded arithmetic, once another one is followed.
   if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());

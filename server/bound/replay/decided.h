@@ -23,12 +23,14 @@ struct DecisionCheck {
 
 // The exact replay that follows the execution's decisions. `exact`: the one that follows none, where it is at hand
 // (null: it is not): what both have in common is read there, and where no decision differs it is the replay itself.
+// `of`, `later`: as replay() takes them; all that decisions depend on must be in `of`.
 struct Followed {
   Replay replay;
   DecisionCheck decisions;
 };
 Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leaves, const Profile& profile,
-                          const Replay* exact = nullptr);
+                          const Replay* exact = nullptr, const std::vector<NodeId>* of = nullptr,
+                          const std::vector<bool>* later = nullptr);
 
 // A margin that rounding can hardly bridge, relative to the spread of what is compared: see DecisionCheck.
 double illegal_share(const Graph& graph, NodeId operand, const Profile& profile);

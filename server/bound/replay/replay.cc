@@ -121,11 +121,8 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of) {
   return found;
 }
 
-std::vector<bool> needed_nodes(const Graph& graph) {
+std::vector<NodeId> asked_by_program(const Graph& graph) {
   std::vector<NodeId> needed;
-  for (const GraphTap& tap : graph.taps)
-    for (const GraphTap::Term& term : tap.terms) needed.push_back(term.node);
-  for (const auto& [node, observation] : graph.observed) needed.push_back(node);
   for (const GraphDecision& decision : graph.decisions) {
     needed.push_back(decision.node);
     if (decision.choice) needed.insert(needed.end(), {decision.choice->table, decision.choice->position});
@@ -133,6 +130,14 @@ std::vector<bool> needed_nodes(const Graph& graph) {
   for (const Draw& draw : graph.draws) needed.insert(needed.end(), draw.inputs.begin(), draw.inputs.end());
   for (const OpaqueCall& call : graph.opaque) needed.insert(needed.end(), call.inputs.begin(), call.inputs.end());
   for (const NumberRead& read : graph.reads) needed.push_back(read.node);
+  return needed;
+}
+
+std::vector<bool> needed_nodes(const Graph& graph) {
+  std::vector<NodeId> needed = asked_by_program(graph);
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) needed.push_back(term.node);
+  for (const auto& [node, observation] : graph.observed) needed.push_back(node);
   return ancestors(graph, needed);
 }
 
@@ -201,6 +206,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   std::vector<bool> shared;     // Several read it, and it is not as cheap to compute as to read.
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
+  std::vector<bool> later;      // Empty: none.
   Overrides overrides;
   Passes passes;
   Replay base;
@@ -232,7 +238,10 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   bool at_hand(NodeId id) const {
     if (overrides.count(id) != 0) return true;
     if (const auto pass = passes.find(id); pass != passes.end()) return at_hand(pass->second);
-    return changed[id] ? kept[same[id]] : base.at_hand(id);
+    return changed[id] ? kept[same[id]] && !waits(id) : base.at_hand(id);
+  }
+  bool waits(NodeId id) const {
+    return changed[id] ? !later.empty() && later[id] && !replaced(id) && !values[id] : base.waits(id);
   }
 
   bool replaced(NodeId id) const { return overrides.count(id) != 0 || passes.count(id) != 0; }
@@ -449,6 +458,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
 bool Replay::at_hand(NodeId id) const { return state_ && state_->at_hand(id); }
+bool Replay::waits(NodeId id) const { return state_ && state_->waits(id); }
 bool Replay::overridden(NodeId id) const { return state_ && state_->overridden(id); }
 std::optional<NodeId> Replay::passed(NodeId id) const { return state_ ? state_->passed(id) : std::nullopt; }
 LeafValue Replay::packed(NodeId id) const { return has(id) ? state_->leaf(id) : LeafValue(); }
@@ -472,7 +482,7 @@ void Replay::rest() const {
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
               const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of, const Passes& passes,
-              const Deciding* deciding) {
+              const Deciding* deciding, const std::vector<bool>* later) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
   Replay::State& state = *result.state_;
@@ -483,9 +493,10 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.passes = passes;
   state.values.resize(graph.nodes.size());
   if (exact != nullptr) state.unrounded = *exact;
+  if (later != nullptr) state.later = *later;
   state.changed.assign(graph.nodes.size(), base == nullptr);
   const auto changes = [&](NodeId id) {
-    return precision == Precision::kJittered || (exact != nullptr && (*exact)[id]) ||
+    return precision == Precision::kJittered || !base->has(id) || (exact != nullptr && (*exact)[id]) ||
            std::ranges::any_of(graph.nodes[id].inputs,
                                [&](NodeId input) { return state.changed[input] || state.replaced(input); });
   };
@@ -512,7 +523,8 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     if (deciding != nullptr && base != nullptr) state.changed[id] = changes(id);
-    if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id)) state.value(id);
+    if (state.needed[id] && state.changed[id] && state.kept[id] && !state.replaced(id) && !state.waits(id))
+      state.value(id);
     if (deciding == nullptr || !deciding->at[id]) continue;
     if (Array seen = deciding->seen(id, result)) state.overrides[id] = std::move(seen);
   }

@@ -70,6 +70,8 @@ class Replay {
   bool has(NodeId id) const;
   // Its value is held, or was given: nothing is computed when it is asked for.
   bool at_hand(NodeId id) const;
+  // It is `later` (below) and has not been computed yet: who asks for it waits.
+  bool waits(NodeId id) const;
   // Its consumers saw another value than was computed.
   bool overridden(NodeId id) const;
   // The earlier node whose value its consumers saw.
@@ -99,11 +101,15 @@ class Replay {
   std::shared_ptr<State> state_;
   friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
                        const Overrides& overrides, const Replay* base, const std::vector<bool>* exact,
-                       const std::vector<NodeId>* of, const Passes& passes, const Deciding* deciding);
+                       const std::vector<NodeId>* of, const Passes& passes, const Deciding* deciding,
+                       const std::vector<bool>* later);
 };
 
 // Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
 std::vector<LeafValue> leaf_values(const Graph& graph);
+
+// Nodes that decisions, draws, opaque calls and reads of numbers ask for.
+std::vector<NodeId> asked_by_program(const Graph& graph);
 
 // Nodes that some tap, decision or observation depends on.
 std::vector<bool> needed_nodes(const Graph& graph);
@@ -112,12 +118,14 @@ std::vector<bool> needed_nodes(const Graph& graph);
 std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
-// only what depends on an override or a pass is computed again; a jittered replay computes everything again, and takes
-// from its base what is no number. Nodes in `exact` (by node; null: none) are not rounded. `of`: these nodes, and what
-// they depend on, are all that is needed. `deciding` (null: nothing is decided on the way) may add to the overrides.
-// Throws std::runtime_error if a leaf that is needed is empty.
+// only what depends on an override or a pass is computed again, and what the base has no value of; a jittered replay
+// computes everything again, and takes from its base what is no number. Nodes in `exact` (by node; null: none) are not
+// rounded. `of`: these nodes, and what they depend on, are all that is needed. `deciding` (null: nothing is decided on
+// the way) may add to the overrides. Nodes in `later` (by node; null: none), of which none depends on another, are
+// computed when they are asked for. Throws std::runtime_error if a leaf that is needed is empty.
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
               const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr,
-              const std::vector<NodeId>* of = nullptr, const Passes& passes = {}, const Deciding* deciding = nullptr);
+              const std::vector<NodeId>* of = nullptr, const Passes& passes = {}, const Deciding* deciding = nullptr,
+              const std::vector<bool>* later = nullptr);
 
 }  // namespace plumbline

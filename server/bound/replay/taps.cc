@@ -112,8 +112,14 @@ Array common_infinities(const Array& observed, const Array& exact) {
   return infinite == 0 || infinite == x.count() ? Array() : mask;
 }
 
-std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite) {
-  finite->assign(graph.taps.size(), {});
+std::vector<FiniteTap> observed_finite(const Graph& graph) {
+  std::vector<FiniteTap> finite;
+  for (const GraphTap& tap : graph.taps) finite.push_back({observed_finite(tap), {}});
+  return finite;
+}
+
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, const std::vector<bool>& known,
+                               std::vector<FiniteTap>* finite) {
   FiniteRanges ranges(graph, replay);
   const auto told = [&](const GraphTap& tap) {  // Without any value of it.
     double most = 0;
@@ -127,7 +133,7 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::ve
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     FiniteTap& found = (*finite)[i];
-    found.observed = observed_finite(tap);
+    if (known[i]) continue;
     found.exact_parts.assign(count_parts(count(tap.shape)), true);
     if (told(tap)) continue;
     const auto of_tile = [&tap, &found](std::int64_t index, const Tile&, std::span<const Array> ends) {

@@ -29,15 +29,18 @@ Array common_infinities(const Array& observed, const Array& exact);
 // Whether what was observed and what the replay says is finite all over.
 struct FiniteTap {
   bool observed = false;
-  std::vector<Later<bool>> exact_parts;  // There is one for each tile.
+  std::vector<Later<bool>> exact_parts;  // There is one for each tile; none: it was not looked at.
 
   bool exact() const {
     return std::ranges::all_of(exact_parts, [](const Later<bool>& part) { return part.get(); });
   }
 };
-// What finds that out, by tap, where ranges do not tell it (finite_ranges.h); as long as it looks, all must stay where
-// they are.
-std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, std::vector<FiniteTap>* finite);
+// By tap, of what was observed.
+std::vector<FiniteTap> observed_finite(const Graph& graph);
+// What finds out the rest, of the taps that are not `known` to be finite, where ranges do not tell it
+// (finite_ranges.h); as long as it looks, all must stay where they are.
+std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, const std::vector<bool>& known,
+                               std::vector<FiniteTap>* finite);
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b);
 bool bitwise_equal(const Array& a, const Array& b);  // Values and signs of zero are compared; NaN equals NaN.

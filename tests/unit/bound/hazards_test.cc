@@ -24,7 +24,7 @@ class Hazards : public testing::Test {
     const Shape& shape = builder_.graph.nodes[result].shape;
     builder_.tap("result", TapKind::kValue, result, std::vector<double>(static_cast<std::size_t>(count(shape))));
     const Replay exact = replay(builder_.graph, leaf_values(builder_.graph), Precision::kExact);
-    HazardSearch search(builder_.graph, exact);
+    HazardSearch search(builder_.graph, exact, exact);
     look(builder_.graph, exact, search.looks());
     return search.find(not_finite);
   }

@@ -310,6 +310,26 @@ TEST(Replay, LaterDecisionsAreJudgedByWhatTheEarlierOnesLedTo) {
   }
 }
 
+// What was asked first stays as it is, and the rest goes on from it.
+TEST(Replay, APartIsMadeWholeByOneThatIsBasedOnIt) {
+  const Turned of(1 << 14);
+  const Graph& graph = of.b.graph;
+  const std::vector<LeafValue> leaves = leaf_values(graph);
+  const std::vector<NodeId> asked = asked_by_program(graph);
+  const auto [part, decisions] = follow_decisions(graph, leaves, Profile(), nullptr, &asked);
+  const auto [whole, all] = follow_decisions(graph, leaves, Profile());
+  EXPECT_EQ(decisions.differing, all.differing);
+  EXPECT_FALSE(part.has(of.total));
+  EXPECT_TRUE(part.has(of.later));
+  const Replay made_whole = replay(graph, leaves, Precision::kExact, {}, &part);
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    ASSERT_EQ(made_whole.has(id), whole.has(id)) << id;
+    EXPECT_TRUE(!whole.has(id) || bitwise_equal(made_whole.value(id), whole.value(id))) << id;
+    EXPECT_EQ(made_whole.overridden(id), whole.overridden(id)) << id;
+  }
+  EXPECT_EQ(made_whole.value(of.later).address(), part.value(of.later).address());
+}
+
 TEST(Replay, WhereNoDecisionDiffersTheExactReplayIsTheFollowedOne) {
   Turned of(1 << 14);
   of.b.graph.decisions.clear();

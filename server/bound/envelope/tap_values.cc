@@ -1,0 +1,75 @@
+#include "server/bound/envelope/tap_values.h"
+
+#include <cmath>
+#include <utility>
+
+#include "kernels/sums.h"
+#include "server/bound/replay/terms.h"
+
+namespace plumbline {
+
+TapValues::TapValues(const Graph& graph, const Replay& replay, const std::vector<FiniteTap>& finite,
+                     TappedProducts by_factors)
+    : graph_(graph), replay_(replay), by_factors_(std::move(by_factors)) {
+  for (const auto& [node, product] : by_factors_) unread_.insert(product.tap);
+  for (std::size_t i = 0; i < graph.taps.size(); ++i) {
+    if (!finite[i].exact() && !finite[i].observed)
+      if (const Array mask = common_infinities(observed(i), exact(i))) {
+        masks_.emplace(i, mask);
+        taps_.push_back(i);
+      }
+    if (!finite[i].exact()) continue;
+    if (finite[i].observed) {
+      taps_.push_back(i);
+    } else {
+      overflown_.insert(i);
+    }
+  }
+}
+
+void TapValues::drop_factors() {
+  by_factors_.clear();
+  unread_.clear();
+}
+
+ProbeTap TapValues::probed(std::size_t tap) const {
+  if (unread_.contains(tap)) return probe_tap(tap, graph_.taps[tap], observed(tap));
+  const auto mask = masks_.find(tap);
+  ProbeTap probed = probe_tap(tap, graph_.taps[tap], exact(tap), mask == masks_.end() ? Array() : mask->second);
+  if (count(graph_.taps[tap].shape) == 1)
+    probed.magnitude = tap_magnitude(graph_, replay_, graph_.taps[tap], std::fabs(exact(tap).item()));
+  return probed;
+}
+
+Array TapValues::observed(std::size_t tap) const { return observed_value(graph_.taps[tap]); }
+Array TapValues::exact(std::size_t tap) const { return replayed_value(graph_.taps[tap], replay_); }
+
+namespace {
+
+double value_of(const Probe& probe, const TapValues& values, bool observed) {
+  std::vector<Later<double>> parts;
+  for (const Probe::Part& part : probe.parts)
+    parts.push_back(dot(part.weights.array(), observed ? values.observed(part.tap) : values.exact(part.tap)));
+  return sum_of(parts);
+}
+
+}  // namespace
+
+Measured measure(const Probe& probe, const TapValues& values) {
+  Measured measured;
+  std::vector<Later<double>> parts;
+  for (const Probe::Part& part : probe.parts) {
+    const PartsOf seen = observed_parts(values.graph().taps[part.tap]);
+    parts.push_back(values.unread_.contains(part.tap)
+                        ? dot(part.weights, seen)
+                        : dot_difference(part.weights, seen, parts_of(values.exact(part.tap))));
+  }
+  measured.deviation = sum_of(parts);
+  if (probe.of_one_element()) {
+    measured.centre = value_of(probe, values, false);
+    measured.observed = value_of(probe, values, true);
+  }
+  return measured;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,54 @@
+// T and M of the taps that can be compared, and what probes read of them.
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "server/bound/envelope/probe.h"
+#include "server/bound/replay/replay.h"
+#include "server/bound/replay/tapped.h"
+#include "server/bound/replay/taps.h"
+
+namespace plumbline {
+
+// Taps that are finite all over, or infinite where exact arithmetic is; values are made when they are asked for. Refers
+// to the graph and the replay.
+class TapValues {
+ public:
+  // Of `by_factors` nothing is computed until drop_factors(): their taps are measured by what was observed, and a
+  // sweep reads what probes say of them (Envelope::read).
+  TapValues(const Graph& graph, const Replay& replay, const std::vector<FiniteTap>& finite, TappedProducts by_factors);
+
+  const Graph& graph() const { return graph_; }
+  const Replay& replay() const { return replay_; }
+  const std::vector<std::size_t>& taps() const { return taps_; }
+  // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
+  const std::set<std::size_t>& overflown() const { return overflown_; }
+  const TappedProducts& by_factors() const { return by_factors_; }
+  void drop_factors();
+
+  ProbeTap probed(std::size_t tap) const;
+  Array observed(std::size_t tap) const;
+  Array exact(std::size_t tap) const;
+
+ private:
+  const Graph& graph_;
+  const Replay& replay_;
+  std::vector<std::size_t> taps_;
+  std::map<std::size_t, Array> masks_;  // A tap that is infinite where exact arithmetic is has one.
+  std::set<std::size_t> overflown_;
+  TappedProducts by_factors_;
+  std::set<std::size_t> unread_;  // The taps of by_factors_.
+
+  friend struct Measured measure(const Probe& probe, const TapValues& values);
+};
+
+// What a probe reads of the taps.
+struct Measured {
+  double deviation = 0;             // <x, T - M>; where a sweep reads part of M, still to be taken off.
+  double centre = 0, observed = 0;  // <x, M>, <x, T> of one element.
+};
+Measured measure(const Probe& probe, const TapValues& values);
+
+}  // namespace plumbline

@@ -1,0 +1,206 @@
+#include "server/bound/replay/tapped.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/sums.h"
+#include "server/bound/compute.h"
+#include "server/bound/envelope/adjoint.h"
+#include "server/bound/envelope/tap_values.h"
+#include "server/bound/replay/replay.h"
+#include "server/bound/replay/taps.h"
+#include "tests/unit/bound/graph_builder.h"
+
+namespace plumbline {
+namespace {
+
+using test::GraphBuilder;
+using test::normal;
+
+constexpr std::int64_t kRows = 160, kTerms = 640, kColumns = 144;
+
+const Profile& ieee() {
+  static const Profile profile;
+  return profile;
+}
+
+// A product in fp32, one term after the other.
+std::vector<double> executed(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> product;
+  for (std::int64_t i = 0; i < kRows; ++i)
+    for (std::int64_t j = 0; j < kColumns; ++j) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < kTerms; ++k)
+        sum += static_cast<float>(a[static_cast<std::size_t>(i * kTerms + k)]) *
+               static_cast<float>(b[static_cast<std::size_t>(k * kColumns + j)]);
+      product.push_back(sum);
+    }
+  return product;
+}
+
+enum class Shown { kAsItIs, kTransposed, kInFourDimensions };
+
+// The gradient of a weight, AB with A = 2 a and B = 3 b, and what an optimizer does with it: w - AB.
+struct Step {
+  explicit Step(Shown shown = Shown::kAsItIs, Format format = Format::kFloat32) {
+    std::mt19937 rng(11);
+    std::vector<double> a = normal(rng, kRows * kTerms), b_values = normal(rng, kTerms * kColumns);
+    const NodeId two = b.leaf({}, {2.0}), three = b.leaf({}, {3.0});
+    left = b.op(Primitive::kMul, {b.leaf({kRows, kTerms}, a), two}, {kRows, kTerms}, format);
+    right = b.op(Primitive::kMul, {b.leaf({kTerms, kColumns}, b_values), three}, {kTerms, kColumns}, format);
+    for (double& x : a) x *= 2;
+    for (double& x : b_values) x = static_cast<float>(3 * x);
+    observed = executed(a, b_values);
+    product = b.op(Primitive::kMatmul, {left, right}, {kRows, kColumns}, format);
+    Attributes view;
+    Shape shape = {kRows, kColumns};
+    gradient = product;
+    if (shown == Shown::kTransposed) {
+      shape = {kColumns, kRows};
+      view.view = {shape, {1, kColumns}, 0};
+    } else if (shown == Shown::kInFourDimensions) {
+      shape = {kRows, kColumns / 9, 3, 3};
+      view.view = {shape, {kColumns, 9, 3, 1}, 0};
+    }
+    if (shown != Shown::kAsItIs) gradient = b.op(Primitive::kWindow, {product}, shape, format, view);
+    if (shown == Shown::kTransposed) {
+      std::vector<double> turned;
+      for (std::int64_t j = 0; j < kColumns; ++j)
+        for (std::int64_t i = 0; i < kRows; ++i) turned.push_back(observed[static_cast<std::size_t>(i * kColumns + j)]);
+      observed = turned;
+    }
+    b.tap("grad:w", TapKind::kGradient, gradient, observed);
+    const std::int64_t n = kRows * kColumns;
+    const std::vector<double> w = normal(rng, n);
+    std::vector<double> updated;
+    for (std::size_t i = 0; i < w.size(); ++i) updated.push_back(static_cast<float>(w[i] - observed[i]));
+    const NodeId weight = b.leaf(shape, w, Format::kFloat32, "w", LeafRole::kParameter);
+    b.tap("weight:w", TapKind::kUpdate, b.op(Primitive::kSub, {weight, gradient}, shape, format), updated);
+  }
+  const Graph& graph() const { return b.graph; }
+
+  GraphBuilder b;
+  NodeId left, right, product, gradient;
+  std::vector<double> observed;
+};
+
+TEST(TappedProducts, AreThoseThatAGradientShows) {
+  for (const Shown shown : {Shown::kAsItIs, Shown::kTransposed, Shown::kInFourDimensions}) {
+    const Step step(shown);
+    const TappedProducts found = tapped_products(step.graph());
+    ASSERT_EQ(found.size(), 1U);
+    const auto& [node, product] = *found.begin();
+    EXPECT_EQ(node, step.product);
+    EXPECT_EQ(product.tap, 0U);
+    EXPECT_EQ(product.transposed, shown == Shown::kTransposed);
+    // What was observed lies as the product does: it differs from it by a rounding.
+    const Replay exact = replay(step.graph(), leaf_values(step.graph()), Precision::kExact);
+    const Array seen = product.observed(step.graph(), step.graph().nodes[node]).materialize(),
+                computed = exact.value(node);
+    for (std::int64_t i = 0; i < seen.count(); ++i) ASSERT_NEAR(seen.data()[i], computed.data()[i], 1e-3) << i;
+  }
+}
+
+TEST(TappedProducts, AreNoneThatAnythingElseReads) {
+  const auto found = [](auto change) {
+    Step step;
+    change(&step);
+    return tapped_products(step.graph()).size();
+  };
+  EXPECT_EQ(found([](Step*) {}), 1U);
+  EXPECT_EQ(found([](Step* s) { s->b.tap("norm", TapKind::kValue, s->b.sum_all(s->gradient), {0}); }), 0U);
+  EXPECT_EQ(found([](Step* s) { s->b.sum_all(s->gradient); }), 1U);  // Which nobody needs.
+  EXPECT_EQ(found([](Step* s) {
+              const NodeId zero = s->b.leaf({}, {0.0});
+              const NodeId side = s->b.op(Primitive::kGreater, {s->gradient, zero}, {kRows, kColumns}, Format::kBool);
+              s->b.graph.decisions.push_back({side, test::encoded(Format::kBool, s->observed)});
+            }),
+            0U);
+  EXPECT_EQ(found([](Step* s) { s->b.graph.reads.push_back({s->product, 0}); }), 0U);
+  EXPECT_EQ(found([](Step* s) { s->b.graph.taps[0].terms[0].weight = 0.5; }), 0U);
+  EXPECT_EQ(found([](Step* s) { s->b.graph.taps[0].terms[0].observed = nullptr; }), 0U);
+  EXPECT_EQ(found([](Step* s) { s->b.graph.nodes[s->product].compute = Format::kFloat64; }), 0U);
+  EXPECT_EQ(found([](Step* s) { s->b.graph.nodes[s->product].result = Format::kBFloat16; }), 0U);
+  EXPECT_EQ(tapped_products(Step(Shown::kAsItIs, Format::kFloat64).graph()).size(), 0U);
+}
+
+TEST(TappedProducts, OnWhichAnotherQuestionDependsAreToBeComputed) {
+  const Step step;
+  const TappedProducts all = tapped_products(step.graph());
+  EXPECT_EQ(not_asked(step.graph(), all, {0}).size(), 1U);
+  EXPECT_EQ(not_asked(step.graph(), all, {0, 1}).size(), 0U);
+}
+
+TEST(TappedProducts, AreReplayedWhenAskedForAlone) {
+  const Step step;
+  const std::vector<LeafValue> leaves = leaf_values(step.graph());
+  const Replay whole = replay(step.graph(), leaves, Precision::kExact);
+  std::vector<bool> later(step.graph().nodes.size(), false);
+  later[step.product] = true;
+  const Replay waiting =
+      replay(step.graph(), leaves, Precision::kExact, {}, nullptr, nullptr, nullptr, {}, nullptr, &later);
+  EXPECT_TRUE(waiting.waits(step.product));
+  EXPECT_FALSE(waiting.at_hand(step.product));
+  EXPECT_FALSE(whole.waits(step.product));
+  const Replay based = replay(step.graph(), leaves, Precision::kExact, {}, &waiting);
+  EXPECT_TRUE(based.waits(step.product));
+  EXPECT_TRUE(bitwise_equal(based.value(step.product), whole.value(step.product)));
+  EXPECT_FALSE(waiting.waits(step.product));  // What it is based on has it since.
+  EXPECT_TRUE(waiting.at_hand(step.product));
+}
+
+// What is read by factors is what the product's elements say, but for less than the envelope has for that.
+TEST(TappedProducts, AreReadByTheirFactors) {
+  for (const Shown shown : {Shown::kAsItIs, Shown::kTransposed, Shown::kInFourDimensions}) {
+    Step step(shown);
+    const Graph& graph = step.graph();
+    const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
+    const Array m = replayed_value(graph.taps[0], exact);
+    const std::vector<Probe> probes = {signs_probe("signs", {probe_tap(0, graph.taps[0], m)}, 7)};
+    const Envelope by_elements = adjoint_envelopes(graph, exact, probes, ieee(), Executions::kTarget)[0];
+    const Envelope read =
+        adjoint_envelopes(graph, exact, probes, ieee(), Executions::kTarget, {}, false, tapped_products(graph))[0];
+    const double said = dot(probes[0].parts[0].weights.array(), m);
+    EXPECT_EQ(by_elements.read, 0);
+    EXPECT_NE(read.read, 0);
+    EXPECT_NEAR(read.read, said, 1e-12);
+    EXPECT_LE(std::fabs(read.read - said), read.error - by_elements.error);
+    EXPECT_GT(read.error, by_elements.error);
+    EXPECT_LT(read.error, by_elements.error * (1 + 1e-4));
+    EXPECT_GT(read.noise.bias, by_elements.noise.bias);
+    EXPECT_LT(statistical(read.noise, 6), statistical(by_elements.noise, 6) * (1 + 1e-2));
+    EXPECT_GT(read.noise.squares, by_elements.noise.squares * (1 - 1e-3));
+  }
+}
+
+const Finding* named(const Bounds& bounds, const std::string& name) {
+  for (const Finding& finding : bounds.findings)
+    if (finding.name == name) return &finding;
+  return nullptr;
+}
+
+TEST(TappedProducts, OfALegalExecutionPassAndAWrongElementDoesNot) {
+  for (const Shown shown : {Shown::kAsItIs, Shown::kTransposed, Shown::kInFourDimensions}) {
+    for (const double wrong : {0.0, 40.0, HUGE_VAL}) {
+      Step step(shown);
+      if (wrong != 0) step.observed[kColumns + 5] += wrong;
+      step.b.graph.taps[0].terms[0].observed = test::encoded(Format::kFloat32, step.observed);
+      const Bounds bounds = compute_bounds({.target = &step.graph(), .profile = &ieee(), .seed = 9});
+      const Finding* const found = named(bounds, "all gradients");
+      if (std::isinf(wrong)) {
+        EXPECT_EQ(found, nullptr);
+        EXPECT_FALSE(bounds.range.empty());
+        continue;
+      }
+      ASSERT_NE(found, nullptr);
+      EXPECT_EQ(found->execution.failed(), wrong != 0) << found->execution.deviation;
+      EXPECT_GT(found->execution.deviation, 0);
+      EXPECT_FALSE(found->execution.vacuous());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
