@@ -190,7 +190,8 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const Anchore
     candidates.push_back(index);
     ends.push_back(nodes_of(tap));
   }
-  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0; });
+  const std::vector<bool> whole = taken_whole(graph);
+  const auto groups = group_ends(graph, ends, [&](NodeId id) { return anchors.count(id) != 0 || whole[id]; });
   const ObservedNodes observed(input, anchors);
   std::vector<NodeId> wanted = observed.wanted();
   for (const ChainGroup& group : groups)

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <utility>
 
+#include "kernels/device.h"
 #include "server/bound/replay/arithmetic.h"
 
 namespace plumbline {
@@ -33,6 +35,9 @@ Bound sum(const Bound& a, const Bound& b) {
   current_operations().add_bounds(result, a.values, b.values);
   return {result};
 }
+
+// A chain that is passed again for each node that is taken whole has no more steps.
+constexpr std::size_t kStepsMax = 64;
 
 // A device is waited for after so many nodes, so that few are enclosed behind one that exploded.
 constexpr std::size_t kUnknownMax = 16;
@@ -110,11 +115,49 @@ Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vect
     ++uses_[id];
     wanted_[id] = true;
   }
-  for (std::size_t id = graph.nodes.size(); id-- > 0;) {
+  // A device takes node after node. Freedoms are those of nodes.
+  const bool by_chains = freedoms == nullptr && current_device() == nullptr;
+  const std::vector<bool> whole = by_chains ? taken_whole(graph) : std::vector<bool>();
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     if (uses_[id] == 0) continue;
-    for (NodeId input : graph.nodes[id].inputs)
-      if (!anchored(input)) ++uses_[input];
+    if (by_chains && is_elementwise(graph.nodes[id].primitive))
+      if (auto chain = chain_before(graph, {id}, [&](NodeId node) { return anchored(node) || whole[node]; }))
+        chains_.emplace(id, std::move(*chain));
+    for (NodeId input : taken_by(id)) ++uses_[input];
   }
+}
+
+std::vector<bool> taken_whole(const Graph& graph) {
+  std::vector<bool> whole(graph.nodes.size(), false);
+  const std::vector<bool> needed = needed_nodes(graph);
+  for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
+    if (!needed[id]) continue;
+    const Node& node = graph.nodes[id];
+    const bool hands_on = reshapes(graph, node);
+    for (NodeId input : node.inputs) {
+      const bool in_place = is_elementwise(node.primitive) && count(node.shape) == count(graph.nodes[input].shape);
+      whole[input] = whole[input] || (hands_on ? whole[id] : !in_place);
+    }
+  }
+  std::vector<std::size_t> steps(graph.nodes.size(), 0);  // At most, of a chain that ends there.
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    const bool elementwise = is_elementwise(node.primitive);
+    if (!elementwise && !reshapes(graph, node)) continue;
+    steps[id] = elementwise ? 1 : 0;
+    for (NodeId input : node.inputs)
+      if (!whole[input]) steps[id] += steps[input];
+    whole[id] = whole[id] || steps[id] > kStepsMax;
+  }
+  return whole;
+}
+
+std::vector<NodeId> Enclosures::taken_by(NodeId id) const {
+  const auto chain = chains_.find(id);
+  if (chain != chains_.end()) return enclosed_sources(graph_, chain->second, anchors_);
+  std::vector<NodeId> inputs = graph_.nodes[id].inputs;
+  std::erase_if(inputs, [&](NodeId input) { return anchored(input); });
+  return inputs;
 }
 
 Enclosure Enclosures::take(NodeId id) {
@@ -125,20 +168,20 @@ Enclosure Enclosures::take(NodeId id) {
     if (known_[next]) continue;
     known_[next] = true;
     missing.push_back(next);
-    for (NodeId input : graph_.nodes[next].inputs)
-      if (!anchored(input)) open.push_back(input);
+    std::ranges::copy(taken_by(next), std::back_inserter(open));
   }
   std::sort(missing.begin(), missing.end());
   std::vector<NodeId> unknown;
   for (NodeId node : missing) {
-    enclosures_[node] = compute(node);
+    const auto chain = chains_.find(node);
+    enclosures_[node] = chain == chains_.end() ? compute(node) : compute(node, chain->second);
     if (!enclosures_[node].exploded.known()) unknown.push_back(node);
     if (unknown.size() >= kUnknownMax) {
       for (NodeId one : unknown) enclosures_[one].exploded = enclosures_[one].exploded.get();
       unknown.clear();
     }
-    for (NodeId input : graph_.nodes[node].inputs)
-      if (!anchored(input)) use(input);
+    if (chain != chains_.end()) continue;  // Which has taken its sources.
+    for (NodeId input : taken_by(node)) use(input);
   }
   Enclosure result = enclosures_[id];
   use(id);
@@ -152,8 +195,7 @@ void Enclosures::leave(NodeId id) {
     open.pop_back();
     if (!use(next) || known_[next]) continue;
     known_[next] = true;
-    for (NodeId input : graph_.nodes[next].inputs)
-      if (!anchored(input)) open.push_back(input);
+    std::ranges::copy(taken_by(next), std::back_inserter(open));
   }
 }
 
@@ -217,6 +259,26 @@ Enclosure Enclosures::compute(NodeId id) {
   return result;
 }
 
+// All before it that is not taken whole is passed at once: what lies between takes no memory.
+Enclosure Enclosures::compute(NodeId id, const TiledChain& chain) {
+  EnclosedChain enclosed(chain, this);
+  const Array value = Array::uninitialized(graph_.nodes[id].shape);
+  Array radius = Array::uninitialized(graph_.nodes[id].shape);
+  std::vector<char> moved(static_cast<std::size_t>(count_tiles(chain)));
+  for_each_index(count_tiles(chain), [&](std::int64_t index) {
+    const Tile tile = enclosed.tile(index);
+    std::copy_n(tile.ends[0].data(), tile.length, value.address() + tile.begin);
+    moved[static_cast<std::size_t>(index)] = static_cast<bool>(tile.radii[0]);
+    if (tile.radii[0])
+      std::copy_n(tile.radii[0].values.materialize().data(), tile.length, radius.address() + tile.begin);
+    else
+      std::fill_n(radius.address() + tile.begin, tile.length, 0.0);
+  });
+  replay_.hold(id, value);
+  if (enclosed.exploded(looked_at(id))[chain.ends[0]]) return {{}, true};
+  return {std::ranges::find(moved, 1) == moved.end() ? Bound() : Bound{radius}};
+}
+
 std::vector<NodeId> enclosed_sources(const Graph& graph, const TiledChain& chain, const Overrides& anchors) {
   std::vector<NodeId> sources = chain.sources;
   std::erase_if(sources,
@@ -255,13 +317,15 @@ Tile EnclosedChain::tile(std::int64_t index) {
   return tile;
 }
 
-std::vector<bool> EnclosedChain::exploded() const {
+std::vector<bool> EnclosedChain::exploded(bool look_at_ends) const {
   std::vector<bool> exploded(lost_.begin(), lost_.end());
   for (std::size_t k = 0; k < chain_.steps.size(); ++k) {
     Largest whole;
     for (const Later<std::vector<Largest>>& tile : largest_) whole.join(tile.get()[k]);
     const auto before = [&](std::size_t input) { return exploded[input]; };
-    exploded.push_back(whole.exploded() || whole.beyond(enclosures_.overflows_beyond(chain_.steps[k].node)) ||
+    const bool looked_at = look_at_ends && std::ranges::find(chain_.ends, exploded.size()) != chain_.ends.end();
+    exploded.push_back((looked_at && whole.exploded()) ||
+                       whole.beyond(enclosures_.overflows_beyond(chain_.steps[k].node)) ||
                        std::ranges::any_of(chain_.steps[k].inputs, before));
   }
   return exploded;

@@ -64,7 +64,10 @@ class Enclosures {
 
   bool anchored(NodeId id) const { return anchors_.count(id) != 0; }
   bool use(NodeId id);  // Whether it was the last time.
+  // What the node's enclosure takes of others.
+  std::vector<NodeId> taken_by(NodeId id) const;
   Enclosure compute(NodeId id);
+  Enclosure compute(NodeId id, const TiledChain& chain);
   Bound freedom(NodeId id) const;
   bool looked_at(NodeId id) const;
   double overflows_beyond(NodeId id) const;
@@ -82,9 +85,14 @@ class Enclosures {
   const std::map<NodeId, Array>* const freedoms_;
   std::vector<std::uint32_t> uses_;  // Each node has so many uses still to come, by consumers and as a wanted one.
   std::vector<bool> wanted_, known_;
+  std::map<NodeId, TiledChain> chains_;  // Elementwise nodes with what lies before them and is not taken whole.
   std::vector<Enclosure> enclosures_;
   const std::shared_ptr<Explosions> explosions_;
 };
+
+// Nodes whose enclosure is taken whole, because something that is not elementwise reads it or a consumer spreads it, or
+// because many elementwise nodes lie before it. Others are enclosed tile by tile within chains, which end before these.
+std::vector<bool> taken_whole(const Graph& graph);
 
 // Sources of a chain that its enclosure takes: neither anchors nor leaves.
 std::vector<NodeId> enclosed_sources(const Graph& graph, const TiledChain& chain, const Overrides& anchors);
@@ -96,7 +104,9 @@ class EnclosedChain {
 
   Tile tile(std::int64_t index);
   // Tells for each value, once every tile was asked for, whether its enclosure exploded. Then its radii say nothing.
-  std::vector<bool> exploded() const;
+  // `look_at_ends`: whether they are beyond use as a whole is asked of the ends, too; what lies between would make them
+  // so.
+  std::vector<bool> exploded(bool look_at_ends = true) const;
 
  private:
   ChainBalls balls(Enclosures* enclosures);

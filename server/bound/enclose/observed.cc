@@ -97,7 +97,8 @@ ObservedNodes::ObservedNodes(const BoundsInput& input, const Overrides& anchors)
     nodes_.push_back(id);
     ends.push_back({id});
   }
-  groups_ = group_ends(graph_, ends, [&](NodeId id) { return anchors.count(id) != 0; });
+  const std::vector<bool> whole = taken_whole(graph_);
+  groups_ = group_ends(graph_, ends, [&](NodeId id) { return anchors.count(id) != 0 || whole[id]; });
   for (const ChainGroup& group : groups_)
     std::ranges::copy(group.chain ? enclosed_sources(graph_, *group.chain, anchors) : ends[group.members.front()],
                       std::back_inserter(wanted_));

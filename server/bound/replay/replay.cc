@@ -228,11 +228,22 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     Array value = recent.find(id);
     if (value) return value;
     value = overridden ? static_cast<Array>(given->second) : evaluate(id);
-    if (!overridden && kept[id])
-      values[id] = value;
-    else if (overridden || graph->nodes[id].primitive != Primitive::kWindow)  // A window has no memory of its own.
+    if (overridden)
       recent.insert(id, value);
+    else
+      keep(id, value);
     return value;
+  }
+
+  void keep(NodeId id, const Array& value) {
+    if (kept[id])
+      values[id] = value;
+    else if (graph->nodes[id].primitive != Primitive::kWindow)  // It has no memory of its own.
+      recent.insert(id, value);
+  }
+
+  void hold(NodeId id, const Array& value) {
+    if (changed[id] && same[id] == id && !replaced(id) && !values[id] && !recent.holds(id)) keep(id, value);
   }
 
   bool at_hand(NodeId id) const {
@@ -474,6 +485,10 @@ void Replay::give_up(NodeId id) const {
 
 void Replay::forget_computed(NodeId id) const {
   if (state_) state_->computed.erase(id);
+}
+
+void Replay::hold(NodeId id, const Array& value) const {
+  if (has(id)) state_->hold(id, value);
 }
 
 void Replay::rest() const {

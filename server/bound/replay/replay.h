@@ -92,6 +92,8 @@ class Replay {
   // Gives up, for all handles, what was computed at a node whose consumers saw another value: who asks for it again
   // waits for it again.
   void forget_computed(NodeId id) const;
+  // What somebody has computed of the node as the replay would: it is held as if it had been asked for.
+  void hold(NodeId id, const Array& value) const;
   // Gives up, for all handles, what was computed last and is cheap to compute again: for a replay that nobody reads for
   // a while.
   void rest() const;

@@ -1,11 +1,14 @@
 #include "server/bound/replay/tiles.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/device.h"
+#include "kernels/strided.h"
 
 namespace plumbline {
 namespace {
@@ -13,14 +16,29 @@ namespace {
 constexpr std::int64_t kCountMin = 1 << 14;
 constexpr std::int64_t kTile = 1 << 14;  // Smaller ones spend their time in allocation; a dozen steps take 4 MB.
 
-// Elements of all inputs of more than one element lie in the order of the node's own.
-bool flat(const Graph& graph, const Node& node) {
-  if (!is_elementwise(node.primitive)) return false;
-  const std::int64_t n = count(node.shape);
-  return std::ranges::all_of(node.inputs, [&](NodeId input) {
-    const std::int64_t m = count(graph.nodes[input].shape);
-    return m == n || m == 1;
+// Over the elements of a node, those of its input are spread that is neither of one element nor of as many.
+Shape spread_over(const Graph& graph, const Node& node, NodeId input) {
+  const std::int64_t m = count(graph.nodes[input].shape);
+  return m == 1 || m == count(node.shape) ? Shape() : node.shape;
+}
+
+// Elements [begin, begin + length) of a view, row-major.
+Array elements_of(const Array& x, std::int64_t begin, std::int64_t length) {
+  if (current_device() != nullptr) return x.materialize().reshape({length});
+  const View view = view_of(x);
+  const auto dims = merged_dimensions<1>(x.shape(), {&view});
+  const std::int64_t stride = dims.back().strides[0];
+  Array part = Array::uninitialized({length});
+  double* to = part.data();
+  for_each_run<1>(dims, begin, begin + length, [&](std::int64_t n, const std::array<std::int64_t, 1>& at) {
+    const double* const from = x.data() + at[0];
+    if (stride == 0)
+      std::fill_n(to, n, *from);
+    else
+      for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
+    to += n;
   });
+  return part;
 }
 
 class Builder {
@@ -40,56 +58,64 @@ class Builder {
       if (count(node.shape) != s.count) return std::nullopt;
       const bool handed = reshapes(graph_, node);
       const NodeId from = handed ? made(node.inputs[0]) : end;
-      const bool step = handed ? inside(from) : flat(graph_, node);
+      const bool step = handed ? inside(from) : is_elementwise(node.primitive);
       if (!handed && !step && (node.primitive != Primitive::kLeaf || stop_(end))) return std::nullopt;
       found.emplace_back(from, step);
       if (step)
         open.push_back(from);
       else
-        sources_.emplace(from, 0);
+        sources_.emplace(Source(from, {}), 0);
     }
     while (!open.empty()) {
       const NodeId id = open.back();
       open.pop_back();
       if (!steps_.emplace(id, 0).second) continue;
       for (NodeId input : graph_.nodes[id].inputs) {
-        const NodeId from = made(input);
-        if (inside(from))
-          open.push_back(from);
+        const Source source = read(graph_.nodes[id], input);
+        if (inside(source.first))
+          open.push_back(source.first);
         else
-          sources_.emplace(from, 0);
+          sources_.emplace(source, 0);
       }
     }
-    for (auto& [id, index] : sources_) {
+    for (auto& [source, index] : sources_) {
       index = s.sources.size();
-      s.sources.push_back(id);
+      s.sources.push_back(source.first);
+      s.spread.push_back(source.second);
     }
     for (auto& [id, index] : steps_) {
       index = s.sources.size() + s.steps.size();
       s.steps.push_back({id, {}});
       for (NodeId input : graph_.nodes[id].inputs) {
-        const NodeId from = made(input);
-        s.steps.back().inputs.push_back(inside(from) ? steps_.at(from) : sources_.at(from));
+        const Source source = read(graph_.nodes[id], input);
+        s.steps.back().inputs.push_back(inside(source.first) ? steps_.at(source.first) : sources_.at(source));
       }
     }
-    for (const auto& [id, step] : found) s.ends.push_back(step ? steps_.at(id) : sources_.at(id));
+    for (const auto& [id, step] : found) s.ends.push_back(step ? steps_.at(id) : sources_.at(Source(id, {})));
     return std::move(s);
   }
 
  private:
+  using Source = std::pair<NodeId, Shape>;  // With the shape that its elements are spread over.
+
+  Source read(const Node& node, NodeId input) const {
+    Shape spread = spread_over(graph_, node, input);
+    return spread.empty() ? Source(made(input), {}) : Source(input, std::move(spread));
+  }
   // The node whose value a consumer of `id` reads.
   NodeId made(NodeId id) const {
     while (!stop_(id) && reshapes(graph_, graph_.nodes[id])) id = graph_.nodes[id].inputs[0];
     return id;
   }
   bool inside(NodeId id) const {
-    return count(graph_.nodes[id].shape) == chain_.count && flat(graph_, graph_.nodes[id]) && !stop_(id);
+    return count(graph_.nodes[id].shape) == chain_.count && is_elementwise(graph_.nodes[id].primitive) && !stop_(id);
   }
 
   const Graph& graph_;
   const std::function<bool(NodeId)>& stop_;
   TiledChain chain_;
-  std::map<NodeId, std::size_t> sources_, steps_;
+  std::map<Source, std::size_t> sources_;
+  std::map<NodeId, std::size_t> steps_;
 };
 
 // On a device one tile is all: its threads are the device's own.
@@ -156,19 +182,22 @@ Tiles::Tiles(const Graph& graph, const Replay& replay, const TiledChain& chain, 
   const bool enclosed = !balls_.sources.empty();  // Ends may be sources alone, without a step.
   std::vector<Chain::Source> sources;
   for (NodeId id : chain.sources) {
-    const ChainBalls::Source ball = enclosed ? balls_.sources[sources.size()] : ChainBalls::Source();
-    const bool spread = ball.radii || ball.unrounded;
-    LeafValue value = replay.packed(id);
+    const auto index = sources.size();
+    const ChainBalls::Source ball = enclosed ? balls_.sources[index] : ChainBalls::Source();
+    const bool enlarged = ball.radii || ball.unrounded;
+    const Shape& spread = chain.spread[index];
+    LeafValue value = spread.empty() ? replay.packed(id) : LeafValue(replay.value(id).materialize().expand(spread));
     if (!value) {
       Array all = replay.value(id);
-      const auto index = sources.size();
-      if (is_expanded(all) && !spread && !is_exponent(graph, chain, index) &&
+      if (is_expanded(all) && !enlarged && !is_exponent(graph, chain, index) &&
           std::ranges::find(chain.ends, index) == chain.ends.end())
         all = Array::scalar(all.item());
       value = all.materialize();
     }
     sources_.push_back(std::move(value));
-    sources.push_back({sources_.back().count() == 1 && chain.count != 1, spread});
+    if (ball.radii && !spread.empty())
+      balls_.sources[index].radii = {ball.radii.values.reshape(graph.nodes[id].shape).expand(spread)};
+    sources.push_back({sources_.back().count() == 1 && chain.count != 1, enlarged});
   }
   code_ = Chain(std::move(sources), enclosed);
   for (std::size_t s = 0; s < chain.steps.size(); ++s) {
@@ -185,7 +214,9 @@ Tile Tiles::tile(std::int64_t index) const {
   const std::int64_t length = tile_length(chain_.count);
   Tile tile{index * length, std::min(length, chain_.count - index * length), {}, {}};
   const auto window = [&](const Array& whole) {
-    return whole.count() == 1 ? whole.reshape({}) : whole.window({{tile.length}, {1}, tile.begin});
+    if (whole.count() == 1) return whole.reshape({});
+    if (!whole.contiguous()) return elements_of(whole, tile.begin, tile.length);
+    return whole.reshape({whole.count()}).window({{tile.length}, {1}, tile.begin});
   };
   std::vector<ChainInput> inputs;
   for (std::size_t i = 0; i < sources_.size(); ++i) {

@@ -19,9 +19,11 @@ struct TiledChain {
     NodeId node = 0;
     std::vector<std::size_t> inputs;  // Indices into `sources`, and beyond them into `steps`.
   };
-  std::int64_t count = 0;         // Every step has so many elements.
-  std::vector<NodeId> sources;    // What the steps read: of `count` elements, or of one.
-  std::vector<Step> steps;        // In topological order.
+  std::int64_t count = 0;  // Every step has so many elements.
+  std::vector<NodeId>
+      sources;                // What the steps read: of `count` elements, of one, or of some that are spread over all.
+  std::vector<Shape> spread;  // For each source, the shape that its elements are spread over; empty: they are not.
+  std::vector<Step> steps;    // In topological order.
   std::vector<std::size_t> ends;  // Each end asked for is an index as in Step::inputs.
 };
 
@@ -73,8 +75,8 @@ class Tiles {
 
  private:
   const TiledChain& chain_;
-  std::vector<LeafValue> sources_;
-  const ChainBalls balls_;
+  std::vector<LeafValue> sources_;  // Of those that are spread, a view over all elements.
+  ChainBalls balls_;
   Chain code_;
 };
 

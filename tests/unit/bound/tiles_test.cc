@@ -6,8 +6,10 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <random>
+#include <string>
 
 #include "kernels/buffer_pool.h"
 #include "server/bound/bounds.h"
@@ -125,18 +127,107 @@ TEST(TiledChain, EndsWhereConsumersSeeAnotherValue) {
   EXPECT_EQ(std::ranges::count(both->sources, u.gradient), 1);
 }
 
-TEST(TiledChain, HasNoPlaceForSumsAndBroadcasts) {
+TEST(TiledChain, HasNoPlaceForSums) {
   GraphBuilder b;
-  const NodeId x = b.leaf({kCount}, drawn(1, -1, 1)), three = b.leaf({3, 1}, {1, 2, 3});
-  const NodeId wide = b.leaf({3, 7001}, drawn(2, -1, 1));
-  const NodeId scaled = b.op(Primitive::kMul, {wide, three}, {3, 7001});
-  const NodeId doubled = b.op(Primitive::kAdd, {scaled, scaled}, {3, 7001});
-  const auto never = [](NodeId) { return false; };
-  EXPECT_FALSE(chain_before(b.graph, {b.sum_all(x)}, never));
-  EXPECT_FALSE(chain_before(b.graph, {scaled}, never));
-  const auto chain = chain_before(b.graph, {doubled}, never);
+  const NodeId x = b.leaf({kCount}, drawn(1, -1, 1));
+  EXPECT_FALSE(chain_before(b.graph, {b.sum_all(x)}, [](NodeId) { return false; }));
+}
+
+// What is spread over rows or columns, or over both in turn, is read as each consumer spreads it.
+struct Spread {
+  GraphBuilder b;
+  NodeId centred, doubled, scaled, result;
+
+  Spread() {
+    std::mt19937 rng(5);
+    const auto positive = [&](std::int64_t n) {
+      std::vector<double> values = test::normal(rng, n);
+      for (double& x : values) x = static_cast<float>(std::fabs(x) + 0.5);
+      return values;
+    };
+    const NodeId x = b.leaf({3, 7001}, drawn(2, -1, 1)), rows = b.leaf({3, 1}, positive(3));
+    const NodeId columns = b.op(Primitive::kExp, {b.leaf({7001}, positive(7001))}, {7001});
+    centred = b.op(Primitive::kSub, {x, rows}, {3, 7001});
+    doubled = b.op(Primitive::kAdd, {centred, centred}, {3, 7001});
+    Attributes view;
+    view.view = {{3, 1, 7001}, {7001, 7001, 1}, 0};
+    const NodeId seen = b.op(Primitive::kWindow, {doubled}, {3, 1, 7001}, Format::kFloat32, view);
+    scaled = b.op(Primitive::kMul, {seen, columns}, {3, 1, 7001});
+    const NodeId root = b.op(Primitive::kSqrt, {columns}, {7001});
+    result = b.op(Primitive::kDiv, {scaled, root}, {3, 1, 7001});
+    b.tap("result", TapKind::kValue, result, std::vector<double>(kCount, 0));
+  }
+};
+
+TEST(TiledChain, SpreadsWhatItReads) {
+  const Spread of;
+  const Graph& graph = of.b.graph;
+  const auto chain = chain_before(graph, {of.result}, [](NodeId) { return false; });
   ASSERT_TRUE(chain);
-  EXPECT_EQ(chain->sources, std::vector<NodeId>{scaled});
+  EXPECT_EQ(chain->steps.size(), 4U);
+  EXPECT_EQ(chain->sources.size(), 4U);
+  EXPECT_EQ(std::ranges::count_if(chain->spread, [](const Shape& shape) { return !shape.empty(); }), 3);
+  const Replay exact = replay(graph, leaf_values(graph), Precision::kExact);
+  const Tiles tiles(graph, exact, *chain);
+  // Node by node, by the formula.
+  const Array x = exact.value(0), rows = exact.value(1), columns = exact.value(3);
+  std::int64_t checked = 0;
+  for (std::int64_t index = 0; index < count_tiles(*chain); ++index) {
+    const Tile tile = tiles.tile(index);
+    for (std::int64_t i = 0; i < tile.length; ++i, ++checked) {
+      const std::int64_t at = tile.begin + i;
+      const double centred = x.data()[at] - rows.data()[at / 7001], column = columns.data()[at % 7001];
+      ASSERT_EQ(tile.ends[0].data()[i], (centred + centred) * column / std::sqrt(column)) << at;
+    }
+  }
+  EXPECT_EQ(checked, kCount);
+}
+
+// A sum reads part of what a chain passes, and a consumer spreads another part: these are taken whole, and once.
+TEST(Interval, TakesWholeWhatIsReadWhole) {
+  Spread of;
+  GraphBuilder& b = of.b;
+  const NodeId sum = b.sum_all(of.doubled);
+  const NodeId shifted = b.op(Primitive::kAdd, {of.result, sum}, {3, 1, 7001});
+  b.tap("shifted", TapKind::kValue, shifted, std::vector<double>(kCount, 0));
+  const std::vector<bool> whole = taken_whole(b.graph);
+  EXPECT_TRUE(whole[of.doubled]);
+  EXPECT_TRUE(whole[sum]);
+  for (const NodeId inner : {of.centred, of.scaled, of.result}) EXPECT_FALSE(whole[inner]) << inner;
+  const Profile profile = pytorch_cpu();
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Overrides none;
+  const std::map<NodeId, Array> no_freedoms;  // With these, node by node.
+  const std::vector<NodeId> wanted = {of.result, shifted, of.doubled, sum};
+  Enclosures by_chains(b.graph, exact, wanted, &profile, none),
+      by_nodes(b.graph, exact, wanted, &profile, none, &no_freedoms);
+  for (const NodeId node : wanted) {
+    const Array expected = by_nodes.take(node).radius.values.materialize();
+    const Enclosure found = by_chains.take(node);
+    ASSERT_FALSE(found.exploded);
+    const Array radius = found.radius.values.materialize();
+    for (std::int64_t i = 0; i < radius.count(); ++i) ASSERT_DOUBLE_EQ(radius.data()[i], expected.data()[i]) << node;
+  }
+}
+
+// However many nodes in a row are each read by a sum beyond another one.
+TEST(Interval, TakesLongRowsInPieces) {
+  GraphBuilder b;
+  NodeId x = b.leaf({kCount}, drawn(1, 0.5, 1));
+  const NodeId factor = b.leaf({}, {1.001});
+  for (int i = 0; i < 500; ++i) {
+    x = b.op(Primitive::kMul, {x, factor}, {kCount});
+    b.tap("total " + std::to_string(i), TapKind::kValue, b.sum_all(b.op(Primitive::kAbs, {x}, {kCount})), {0});
+  }
+  const std::vector<bool> whole = taken_whole(b.graph);
+  std::size_t row = 0, longest = 0;
+  for (NodeId id = 0; id < b.graph.nodes.size(); ++id) {
+    if (b.graph.nodes[id].primitive != Primitive::kMul) continue;
+    row = whole[id] ? 0 : row + 1;
+    longest = std::max(longest, row);
+  }
+  EXPECT_LT(longest, 100U);
+  EXPECT_GT(longest, 10U);
 }
 
 // The same radii as node by node, anchors and leaves included.
@@ -147,7 +238,8 @@ TEST(TiledChain, IsEnclosedAsItsNodesAre) {
   const Array observed = replay(graph, leaf_values(graph), Precision::kExact).value(u.gradient);
   for (const Overrides& anchors : {Overrides{}, Overrides{{u.gradient, observed}}}) {
     const Replay exact = replay(graph, leaf_values(graph), Precision::kExact, anchors);
-    const Enclosure whole = Enclosures(graph, exact, {u.updated}, &profile, anchors).take(u.updated);
+    const std::map<NodeId, Array> no_freedoms;  // With these, node by node.
+    const Enclosure whole = Enclosures(graph, exact, {u.updated}, &profile, anchors, &no_freedoms).take(u.updated);
     ASSERT_TRUE(whole.radius);
     const auto chain = chain_before(graph, {u.updated}, [&](NodeId id) { return anchors.count(id) != 0; });
     ASSERT_TRUE(chain);
