@@ -53,13 +53,15 @@ Array picked(const Array& x, const std::vector<std::int64_t>& elements) {
 }  // namespace
 
 bool legal_product(const Node& node, const Arithmetic& arithmetic, const std::vector<Array>& in, const Array& exact,
-                   const LeafValue& observed, double slack) {
+                   double off, const LeafValue& observed, double slack) {
   const primitive::ProductError product =
       primitive::product_error(arithmetic, primitive::product_terms(node.attributes, in));
   const double held = primitive::storage(arithmetic).u;
   // Of a wide result nothing is larger than what sums lose, which |A||B| tells.
   if (held == 0 || !is_float(arithmetic.compute) || in[0].shape().back() == 0) return false;
-  const double least = slack * ((1 + product.factor) * (1 + held) - 1) * (1 - 0x1p-40);
+  const double of_magnitudes = slack * (1 + held) * product.factor - off * (1 + slack * held);
+  if (!(of_magnitudes >= 0)) return false;
+  const double least = (slack * held + of_magnitudes / (1 + off)) * (1 - 0x1p-40);
 
   const Array t = exact.materialize();
   const std::int64_t n = t.count();
@@ -71,7 +73,8 @@ bool legal_product(const Node& node, const Arithmetic& arithmetic, const std::ve
     const Array seen = observed.part(begin, size);
     const double *const x = seen.data(), *const m = t.data() + begin;
     for (std::int64_t i = 0; i < size; ++i)
-      if (!within(x[i], m[i], least * std::fabs(m[i]))) beyond[static_cast<std::size_t>(part)].push_back(begin + i);
+      if (!(std::isfinite(m[i]) || off == 0) || !within(x[i], m[i], least * std::fabs(m[i])))
+        beyond[static_cast<std::size_t>(part)].push_back(begin + i);
   });
   std::vector<std::int64_t> open;
   for (const std::vector<std::int64_t>& part : beyond) open.insert(open.end(), part.begin(), part.end());
@@ -82,7 +85,8 @@ bool legal_product(const Node& node, const Arithmetic& arithmetic, const std::ve
   std::vector<Array> operands = {vectors_of(in[0], node.shape, open, true), vectors_of(in[1], node.shape, open, false)};
   if (in.size() > 2) operands.push_back(picked(in[2].expand(node.shape), open));
   if (in.size() > 3) operands.push_back(in[3]);
-  const Array values = picked(t, open);
+  const Shape each = {std::ssize(open), 1, 1};
+  const Array values = off == 0 ? picked(t, open) : traits(Primitive::kMatmul).evaluate({}, each, operands);
   const Bound bound = traits(Primitive::kMatmul).local_error(node.attributes, arithmetic, operands, values);
   for (std::size_t e = 0; e < open.size(); ++e) {
     const double seen = observed.part(open[e], 1).item();

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "kernels/checks.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/device.h"
 #include "kernels/projection.h"
 #include "server/bound/enclose/legal_product.h"
@@ -153,22 +154,37 @@ void ObservedNodes::leave_unjudged(NodeId id, Bounds* bounds) const {
   if (graph_.origins[graph_.nodes[id].origin].defined) bounds->unjudged.push_back(id);
 }
 
-bool ObservedNodes::is_legal_product(NodeId id, const Array& exact, const Replay& anchored) const {
+bool ObservedNodes::is_legal_product(NodeId id, const Replay& anchored) const {
   const Node& node = graph_.nodes[id];
   if (node.primitive != Primitive::kMatmul || graph_.origins[node.origin].defined || current_device() != nullptr)
     return false;
   const std::vector<Array> in = anchored.operands(id);
   if (in[1].shape().size() > node.shape.size()) return false;  // Patches.
-  return legal_product(node, arithmetic_of(graph_, node, *input_.profile), in, exact, anchors_.at(id), slack_of(node));
+  const Arithmetic arithmetic = arithmetic_of(graph_, node, *input_.profile);
+  const LeafValue& observed = anchors_.at(id);
+  if (in_16_bits(node.inputs[0], anchored) && in_16_bits(node.inputs[1], anchored)) {
+    const cpu::SinglePrecision enough(true);
+    const Array sums = traits(Primitive::kMatmul).evaluate(node.attributes, node.shape, in);
+    const double off = 0x1p-24 * static_cast<double>(in[0].shape().back());
+    if (legal_product(node, arithmetic, in, sums, off, observed, slack_of(node))) return true;
+  }
+  return legal_product(node, arithmetic, in, anchored.computed(id), 0, observed, slack_of(node));
+}
+
+// Products of such numbers are exact in fp32, so that a sum of n of them in fp32 loses n 2^-24 of their magnitudes.
+bool ObservedNodes::in_16_bits(NodeId id, const Replay& anchored) const {
+  while (!anchored.packed(id) && graph_.nodes[id].primitive == Primitive::kWindow) id = graph_.nodes[id].inputs[0];
+  const LeafValue held = anchored.packed(id);
+  return held && is_float(held.format()) && traits(held.format()).precision <= traits(Format::kFloat16).precision;
 }
 
 IllegalValue ObservedNodes::check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures,
                                         Bounds* bounds) const {
-  const Array exact = anchored.computed(id);  // Before its enclosure is taken, which may give it up.
-  if (is_legal_product(id, exact, anchored)) {
+  if (is_legal_product(id, anchored)) {
     enclosures->leave(id);
     return {};
   }
+  const Array exact = anchored.computed(id);  // Before its enclosure is taken, which may give it up.
   const Enclosure enclosure = enclosures->take(id);
   if (enclosure.exploded) {
     leave_unjudged(id, bounds);

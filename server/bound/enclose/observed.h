@@ -25,7 +25,8 @@ class ObservedNodes {
  private:
   bool large_product(NodeId id, const Enclosures& enclosures) const;
   bool suspicious(NodeId id, const Replay& anchored) const;  // Deserves a look at every element.
-  bool is_legal_product(NodeId id, const Array& exact, const Replay& anchored) const;
+  bool is_legal_product(NodeId id, const Replay& anchored) const;
+  bool in_16_bits(NodeId id, const Replay& anchored) const;  // What is read of the node.
   IllegalValue check_whole(NodeId id, const Replay& anchored, Enclosures* enclosures, Bounds* bounds) const;
   std::vector<IllegalValue> check_chain(const ChainGroup& group, Enclosures* enclosures, Bounds* bounds) const;
   void leave_unjudged(NodeId id, Bounds* bounds) const;
