@@ -183,7 +183,7 @@ Bound error_matmul(const Attributes& attributes, const Arithmetic& arithmetic, I
   const ProductError product = product_error(arithmetic, product_terms(attributes, in));
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
-  if (of_patches(in[1], out.shape()) || (storage(arithmetic).u > 0 && k >= kExactFrom)) {
+  if (of_patches(in[1], out.shape()) || (storage(arithmetic).u > 0 && k >= kExactFrom && !arithmetic.by_norms)) {
     product_above(in[0], in[1], floor, bound);
   } else {
     const Array b = block_norms(loop::transpose_last_two(in[1]), floor);

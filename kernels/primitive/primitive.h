@@ -125,6 +125,8 @@ struct Arithmetic {
   bool replayed = false;             // Our own replay of it, which has no grid of its own.
   bool own_kernel = false;           // A user's own kernel: of its functions and sums the library promises nothing.
   bool convolution = false;          // What the profile says of convolutions holds for its products.
+  // The magnitudes of a product's terms need not be known closely: norms of blocks bound them, some 1.5 times too high.
+  bool by_norms = false;
 };
 
 using Inputs = std::span<const Array>;

@@ -438,7 +438,8 @@ class EnvelopeSweep {
       executed = executed || (seen.back() && asks_target(p));
     }
     if (!reached) return;
-    const Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
+    Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
+    target.by_norms = true;  // What is held in few bits loses most where it is rounded to them.
     const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
     std::vector<Functional> functionals;
     for (std::size_t p = 0; p < probes_.size(); ++p)
