@@ -12,7 +12,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/sums.h"
 #include "server/bound/enclose/anchored.h"
-#include "server/bound/enclose/interval.h"
+#include "server/bound/enclose/plain_intervals.h"
 #include "server/bound/envelope/answer.h"
 #include "server/bound/envelope/lost.h"
 #include "server/bound/envelope/tap_values.h"
@@ -254,7 +254,15 @@ struct Asked {
       found[p] = !probes[p].of_mathematics && bounds.findings[first + p].execution.vacuous();
     return found;
   }
-  // Of those, the groups whose parts may say more, as far as there is room for these.
+  // Those that were read by factors and did not pass, or have no number there: products are computed for these.
+  std::vector<bool> unclear(const Bounds& bounds, const TapValues& values) const {
+    std::vector<bool> found(probes.size(), false);
+    for (std::size_t p = 0; p < probes.size(); ++p)
+      found[p] = !probes[p].of_mathematics && !bounds.findings[first + p].execution.passed() &&
+                 std::ranges::any_of(probes[p].parts, [&](const Probe::Part& part) { return values.unread(part.tap); });
+    return found;
+  }
+  // Of the silent ones, the groups whose parts may say more, as far as there is room for these.
   std::vector<bool> divisible(const std::vector<bool>& silent, const Told& told, std::size_t room) const {
     std::vector<bool> found(probes.size(), false);
     for (std::size_t p = 0; p < probes.size() && room >= 2; ++p) {
@@ -286,34 +294,6 @@ void answer_all(std::size_t from, std::size_t to, const Asked& asked, const std:
     const bool judged =
         std::ranges::all_of(probe.parts, [&](const Probe::Part& part) { return bool{enclosed[part.tap]}; });
     answer(probe, asked.measured[p], asked.envelopes[p], lambda, !judged, &bounds->findings[asked.first + p]);
-  }
-}
-
-// Plain forward intervals of scalar taps. No verdict reads them, they only stand beside it for comparison: steps of
-// more elements do without.
-constexpr std::int64_t kComparedMax = 1 << 22;
-
-void add_plain_intervals(const Graph& graph, const Replay& replay, const Profile& profile, Bounds* bounds) {
-  std::int64_t elements = 0;
-  const std::vector<bool> needed = needed_nodes(graph);
-  for (NodeId id = 0; id < graph.nodes.size(); ++id)
-    if (needed[id]) elements += count(graph.nodes[id].shape);
-  if (elements > kComparedMax) return;
-  const auto compared = [](const Finding& finding) { return finding.elements == 1 && finding.taps.size() == 1; };
-  std::vector<NodeId> scalars;
-  for (const Finding& finding : bounds->findings)
-    if (compared(finding))
-      for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) scalars.push_back(term.node);
-  const Overrides none;
-  Enclosures plain(graph, replay, scalars, &profile, none);
-  for (Finding& finding : bounds->findings) {
-    if (!compared(finding)) continue;
-    finding.interval_radius = 0;
-    for (const GraphTap::Term& term : graph.taps[finding.taps[0]].terms) {
-      const Enclosure enclosure = plain.take(term.node);
-      const double radius = enclosure.radius ? enclosure.radius.values.item() : 0;
-      finding.interval_radius += enclosure.exploded ? HUGE_VAL : std::fabs(term.weight) * radius;
-    }
   }
 }
 
@@ -383,7 +363,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   if (last && executions_of(graph) == Executions::kTarget) by_factors = tapped_products(graph);
   std::vector<bool> later(graph.nodes.size(), false);
   for (const auto& [node, product] : by_factors) later[node] = true;
-  const std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
+  std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
   const auto replay_target = [&] {
     if (!last) exact = replay(graph, leaves, Precision::kExact);
     Followed found =
@@ -406,6 +386,11 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (NodeId node : illegal_choices(graph, followed, *input.profile, input.alpha))
       bounds.illegal_decisions.push_back(node);
   watch.lap("replay");
+  const auto make_whole = [&] {
+    if (!first) return;
+    followed = replay(graph, leaves, Precision::kExact, {}, &followed, nullptr, nullptr, {}, nullptr, &later);
+    first.reset();
+  };
   Anchored between = anchored_replay(graph, leaves, followed, decisions);
   std::vector<FiniteTap> finite = observed_finite(graph);
   std::vector<bool> enclosed, settled(graph.taps.size(), false);
@@ -417,15 +402,15 @@ Bounds compute_bounds(const BoundsInput& input) {
     settled = settled_taps(graph, enclosed);
     const auto lacks = [&](NodeId node) { return !followed.has(node); };
     for (std::size_t i = 0; i < graph.taps.size(); ++i)
-      if (!settled[i] && std::ranges::any_of(nodes_of(graph.taps[i]), lacks))
-        followed = replay(graph, leaves, Precision::kExact, {}, &followed, nullptr, nullptr, {}, nullptr, &later);
+      if (!settled[i] && (!finite[i].observed || std::ranges::any_of(nodes_of(graph.taps[i]), lacks))) make_whole();
     watch.lap("interval");
   }
   HazardSearch hazards(graph, followed, between.replay);
   look(graph, between.replay, hazards.looks());
   if (last) between = {};
   look(graph, followed, finite_looks(graph, followed, settled, &finite));
-  std::erase_if(by_factors, [&](const auto& one) { return !followed.waits(one.first); });
+  std::erase_if(by_factors,
+                [&](const auto& one) { return !followed.waits(one.first) || !finite[one.second.tap].observed; });
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
     if (!settled[i]) open.push_back(i);
@@ -433,6 +418,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("hazards");
 
   if (values.taps().size() != graph.taps.size()) {
+    make_whole();
     bounds.range = examine_range(graph, leaves, followed, *input.profile);
     watch.lap("range");
   }
@@ -487,13 +473,29 @@ Bounds compute_bounds(const BoundsInput& input) {
     sweep_target();
   }
   for (std::size_t p = 0; p < asked.probes.size(); ++p) asked.measured[p].deviation -= asked.envelopes[p].read;
-  values.drop_factors();
   if (last) followed = Replay();
   const auto replay_again = [&] {
     if (!followed) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);
   };
   const auto planned = static_cast<double>(asked.probes.size());
   answer_all(0, asked.probes.size(), asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
+
+  if (const std::vector<bool> unclear = asked.unclear(bounds, values);
+      std::ranges::find(unclear, true) != unclear.end()) {
+    values.drop_factors();
+    replay_again();
+    std::vector<Probe> by_elements = plan_probes(graph, values, enclosed, compared, input.seed);
+    for (std::size_t p = 0; p < unclear.size(); ++p) {
+      if (!unclear[p]) continue;
+      Probe& probe = *std::ranges::find(by_elements, asked.probes[p].name, &Probe::name);
+      asked.measured[p] = measure(probe, values);
+      asked.envelopes[p] =
+          adjoint_envelopes(graph, followed, {probe}, *input.profile, executions, {numbers, {}}).front();
+      asked.probes[p] = std::move(probe);
+      answer_all(p, p + 1, asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
+    }
+  }
+  values.drop_factors();
 
   // A tap of which nothing can be said silences none beside it. What is zero by mathematics is measured by its terms,
   // which needs no sweep; what still says nothing is asked in halves.

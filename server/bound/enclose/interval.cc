@@ -38,6 +38,8 @@ Bound sum(const Bound& a, const Bound& b) {
 
 // A chain that is passed again for each node that is taken whole has no more steps.
 constexpr std::size_t kStepsMax = 64;
+// What several nodes read is passed by each of their chains: so many steps in all cost less than to take it whole.
+constexpr std::size_t kPassedMax = 32;
 
 // A device is waited for after so many nodes, so that few are enclosed behind one that exploded.
 constexpr std::size_t kUnknownMax = 16;
@@ -130,6 +132,7 @@ Enclosures::Enclosures(const Graph& graph, const Replay& replay, const std::vect
 std::vector<bool> taken_whole(const Graph& graph) {
   std::vector<bool> whole(graph.nodes.size(), false);
   const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<std::size_t> readers(graph.nodes.size(), 0);
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     if (!needed[id]) continue;
     const Node& node = graph.nodes[id];
@@ -137,6 +140,7 @@ std::vector<bool> taken_whole(const Graph& graph) {
     for (NodeId input : node.inputs) {
       const bool in_place = is_elementwise(node.primitive) && count(node.shape) == count(graph.nodes[input].shape);
       whole[input] = whole[input] || (hands_on ? whole[id] : !in_place);
+      readers[input] += hands_on ? readers[id] : 1;
     }
   }
   std::vector<std::size_t> steps(graph.nodes.size(), 0);  // At most, of a chain that ends there.
@@ -147,7 +151,7 @@ std::vector<bool> taken_whole(const Graph& graph) {
     steps[id] = elementwise ? 1 : 0;
     for (NodeId input : node.inputs)
       if (!whole[input]) steps[id] += steps[input];
-    whole[id] = whole[id] || steps[id] > kStepsMax;
+    whole[id] = whole[id] || steps[id] > kStepsMax || (readers[id] > 1 && readers[id] * steps[id] > kPassedMax);
   }
   return whole;
 }

@@ -163,8 +163,11 @@ bool ObservedNodes::is_legal_product(NodeId id, const Replay& anchored) const {
   const Arithmetic arithmetic = arithmetic_of(graph_, node, *input_.profile);
   const LeafValue& observed = anchors_.at(id);
   if (in_16_bits(node.inputs[0], anchored) && in_16_bits(node.inputs[1], anchored)) {
-    const cpu::SinglePrecision enough(true);
-    const Array sums = traits(Primitive::kMatmul).evaluate(node.attributes, node.shape, in);
+    Array sums;
+    {
+      const cpu::SinglePrecision enough(true);
+      sums = traits(Primitive::kMatmul).evaluate(node.attributes, node.shape, in);
+    }
     const double off = 0x1p-24 * static_cast<double>(in[0].shape().back());
     if (legal_product(node, arithmetic, in, sums, off, observed, slack_of(node))) return true;
   }
@@ -173,7 +176,7 @@ bool ObservedNodes::is_legal_product(NodeId id, const Replay& anchored) const {
 
 // Products of such numbers are exact in fp32, so that a sum of n of them in fp32 loses n 2^-24 of their magnitudes.
 bool ObservedNodes::in_16_bits(NodeId id, const Replay& anchored) const {
-  while (!anchored.packed(id) && graph_.nodes[id].primitive == Primitive::kWindow) id = graph_.nodes[id].inputs[0];
+  while (!anchored.overridden(id) && graph_.nodes[id].primitive == Primitive::kWindow) id = graph_.nodes[id].inputs[0];
   const LeafValue held = anchored.packed(id);
   return held && is_float(held.format()) && traits(held.format()).precision <= traits(Format::kFloat16).precision;
 }

@@ -138,7 +138,8 @@ class Sweep {
     if (carries_[to]) seeds_[probe].emplace(to, Weights{scaled(rows, times), columns, graph_.nodes[to].shape});
   }
 
-  void pull_back(std::size_t probe, NodeId id, Cotangent cotangent) {
+  // `single`: cotangents may be multiplied in single precision. What is replayed for that may not.
+  void pull_back(std::size_t probe, NodeId id, Cotangent cotangent, bool single = false) {
     const Node& node = graph_.nodes[id];
     if (cotangent.weights() && !replay_.passed(id) && pull_back_weights(probe, id, *cotangent.weights())) return;
     if (const std::optional<NodeId> earlier = replay_.passed(id)) {
@@ -154,10 +155,12 @@ class Sweep {
     }
     if (!any) return;
     auto [inputs, value] = operands(id);
-    if (const std::optional<PatchOperand> patches = replay_.patches(id)) {
-      if (slack_[node.inputs[1]] || slack_[patches->window]) {
-        inputs[1] = replay_.value(node.inputs[1]);
-      } else if (Array* const image = adjoint(probe, patches->image)) {
+    const std::optional<PatchOperand> patches = replay_.patches(id);
+    const bool apart = patches && (slack_[node.inputs[1]] || slack_[patches->window]);
+    if (apart) inputs[1] = replay_.value(node.inputs[1]);
+    const cpu::SinglePrecision cotangents(single);
+    if (patches && !apart) {
+      if (Array* const image = adjoint(probe, patches->image)) {
         into[1] = nullptr;  // The nodes between only move what comes to them.
         make_writable(*image, graph_.nodes[patches->image].shape);
         cpu::add_at_patches(inputs[0], cotangent.elements(), patches->view, *image);
@@ -459,8 +462,7 @@ class EnvelopeSweep {
         read_.emplace_back(p, sweep_.read_by_factors(p, id, seen[p].weights().value()));
         continue;
       }
-      const cpu::SinglePrecision cotangents(single_);
-      sweep_.pull_back(p, id, std::move(seen[p]));
+      sweep_.pull_back(p, id, std::move(seen[p]), single_);
     }
   }
 

@@ -60,9 +60,8 @@ Measured measure(const Probe& probe, const TapValues& values) {
   std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts) {
     const PartsOf seen = observed_parts(values.graph().taps[part.tap]);
-    parts.push_back(values.unread_.contains(part.tap)
-                        ? dot(part.weights, seen)
-                        : dot_difference(part.weights, seen, parts_of(values.exact(part.tap))));
+    parts.push_back(values.unread(part.tap) ? dot(part.weights, seen)
+                                            : dot_difference(part.weights, seen, parts_of(values.exact(part.tap))));
   }
   measured.deviation = sum_of(parts);
   if (probe.of_one_element()) {

@@ -26,6 +26,7 @@ class TapValues {
   // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
   const std::set<std::size_t>& overflown() const { return overflown_; }
   const TappedProducts& by_factors() const { return by_factors_; }
+  bool unread(std::size_t tap) const { return unread_.contains(tap); }
   void drop_factors();
 
   ProbeTap probed(std::size_t tap) const;
@@ -40,8 +41,6 @@ class TapValues {
   std::set<std::size_t> overflown_;
   TappedProducts by_factors_;
   std::set<std::size_t> unread_;  // The taps of by_factors_.
-
-  friend struct Measured measure(const Probe& probe, const TapValues& values);
 };
 
 // What a probe reads of the taps.
