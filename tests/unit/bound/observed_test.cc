@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "kernels/ball/round.h"
@@ -90,6 +92,61 @@ TEST_F(LargeProduct, ShowsEveryElementWhereAsked) {
   EXPECT_EQ(found.products_by_rows, 0U);
   ASSERT_EQ(found.illegal_values.size(), 1U);
   EXPECT_EQ(found.illegal_values[0].element, kWrong);
+}
+
+// y = x w with every result captured, its sum as the loss, the gradient of the one-element w, and w - g / 8.
+struct Captured {
+  Captured() {
+    std::mt19937 random(4);
+    const std::vector<double> xs = test::normal(random, 64);
+    const NodeId x = b.leaf({64}, xs), w = b.leaf({1}, {0.5}, Format::kFloat32, "w", LeafRole::kParameter);
+    std::vector<double> ys;
+    float loss = 0, gradient = 0;
+    for (const double one : xs) {
+      ys.push_back(static_cast<float>(one) * 0.5F);
+      loss += static_cast<float>(ys.back());
+      gradient += static_cast<float>(one);
+    }
+    const NodeId y = b.op(Primitive::kMul, {x, w}, {64}), g = b.sum_all(x);
+    b.graph.observed[y] = {Format::kFloat32, test::encoded(Format::kFloat32, ys)};
+    b.graph.observed[g] = {Format::kFloat32, test::encoded(Format::kFloat32, {gradient})};
+    b.tap("loss", TapKind::kLoss, b.sum_all(y), {loss});
+    b.tap("grad:w", TapKind::kGradient, g, {gradient});
+    const NodeId step = b.op(Primitive::kMul, {g, b.leaf({}, {0.125})}, {1});
+    b.tap("weight:w", TapKind::kUpdate, b.op(Primitive::kSub, {w, step}, {1}), {0.5F - gradient * 0.125F});
+  }
+  Bounds bounds() const {
+    const Profile profile;
+    return compute_bounds({.target = &b.graph, .profile = &profile, .seed = 9});
+  }
+  GraphBuilder b;
+};
+
+// The loss is asked from the leaves on; what was judged between observed values is not replayed for that.
+TEST(Captured, IsJudgedBetweenObservedValuesFirst) {
+  Captured step;
+  const Bounds legal = step.bounds();
+  EXPECT_TRUE(legal.illegal_values.empty());
+  std::set<std::string> proven;
+  for (const Finding& finding : legal.findings) {
+    if (!finding.proven) continue;
+    EXPECT_TRUE(finding.execution.passed()) << finding.name;
+    proven.insert(finding.name);
+  }
+  EXPECT_EQ(proven, (std::set<std::string>{"loss", "grad:w", "weight:w"}));
+  step.b.graph.taps[2].terms[0].observed = test::encoded(Format::kFloat32, {0.75});
+  std::set<std::string> failed;
+  for (const Finding& finding : step.bounds().findings)
+    if (finding.execution.failed()) failed.insert(finding.name);
+  EXPECT_EQ(failed, std::set<std::string>{"weight:w"});
+}
+
+TEST(Captured, IsReplayedWholeWhereATapIsNotFinite) {
+  Captured step;
+  step.b.graph.taps[0].terms[0].observed = test::encoded(Format::kFloat32, {HUGE_VAL});
+  const Bounds found = step.bounds();
+  ASSERT_EQ(found.range.size(), 1U);
+  EXPECT_EQ(found.range[0].tap, "loss");
 }
 
 }  // namespace

@@ -202,5 +202,87 @@ TEST(TappedProducts, OfALegalExecutionPassAndAWrongElementDoesNot) {
   }
 }
 
+// One gradient alone, the product of these; what was observed of it is the legal one times `share`.
+struct OneGradient {
+  OneGradient(std::vector<double> a, const std::vector<double>& b_values, double share) {
+    std::vector<double> seen = executed(a, b_values);
+    for (double& x : seen) x = static_cast<float>(x * share);
+    const NodeId product =
+        b.op(Primitive::kMatmul, {b.leaf({kRows, kTerms}, a), b.leaf({kTerms, kColumns}, b_values)}, {kRows, kColumns});
+    b.tap("grad:w", TapKind::kGradient, product, seen);
+  }
+  // `by_elements`: its sum is looked at as well, so that the product is computed.
+  Finding found(bool by_elements) {
+    if (by_elements) {
+      const Array seen = observed_value(b.graph.taps[0]);
+      double sum = 0;
+      for (std::int64_t i = 0; i < seen.count(); ++i) sum += seen.data()[i];
+      b.tap("sum", TapKind::kValue, b.sum_all(b.graph.taps[0].terms[0].node), {sum});
+    }
+    EXPECT_EQ(tapped_products(b.graph).empty(), by_elements);
+    const Bounds bounds = compute_bounds({.target = &b.graph, .profile = &ieee(), .seed = 9});
+    return *named(bounds, "all gradients");
+  }
+  GraphBuilder b;
+};
+
+// What was observed is no measure of itself: what does not pass by factors is asked by elements.
+TEST(TappedProducts, AreComputedWhereSomethingIsWrong) {
+  std::mt19937 rng(3);
+  const std::vector<double> a = normal(rng, kRows * kTerms), b = normal(rng, kTerms * kColumns);
+  for (const double share : {1.0, 0x1p-10, 0x1p-16, 0.0, 0x1p16}) {
+    const Finding by_factors = OneGradient(a, b, share).found(false),
+                  by_elements = OneGradient(a, b, share).found(true);
+    EXPECT_EQ(by_factors.execution.failed(), share != 1) << share;
+    EXPECT_EQ(by_elements.execution.failed(), share != 1) << share;
+    EXPECT_NEAR(by_factors.execution.envelope, by_elements.execution.envelope, 5e-2 * by_elements.execution.envelope);
+    EXPECT_NEAR(by_factors.execution.deviation, by_elements.execution.deviation,
+                1e-6 * by_elements.execution.deviation);
+  }
+}
+
+// Elements that are infinite in exact arithmetic as well are left out, and the others asked.
+TEST(TappedProducts, AreComputedWhereTheyAreNotFinite) {
+  std::mt19937 rng(3);
+  std::vector<double> a = normal(rng, kRows * kTerms), b = normal(rng, kTerms * kColumns);
+  for (double& x : b) x = std::fabs(x) + 0.5;
+  a[5 * kTerms + 2] = HUGE_VAL;
+  EXPECT_TRUE(OneGradient(a, b, 1).found(false).execution.passed());
+  EXPECT_TRUE(OneGradient(a, b, 0.5).found(false).execution.failed());
+}
+
+// Operands that are replayed again within the sweep, between products in single precision, are as exact as before.
+TEST(TappedProducts, AreReadFromExactOperandsHoweverLateTheyAreAskedFor) {
+  constexpr std::int64_t kWide = 1024, kInner = 48, kNarrow = 256;
+  std::mt19937 rng(1);
+  GraphBuilder b;
+  const auto drawn = [&](const Shape& shape) { return b.leaf(shape, normal(rng, count(shape))); };
+  const auto cheap_product = [&] {
+    return b.op(Primitive::kTanh,
+                {b.op(Primitive::kMatmul, {drawn({kWide, kInner}), drawn({kInner, kWide})}, {kWide, kWide})},
+                {kWide, kWide});
+  };
+  const NodeId left = cheap_product(), right = cheap_product();
+  Attributes turned;
+  turned.view = {{kWide, kWide}, {1, kWide}, 0};
+  const NodeId window = b.op(Primitive::kWindow, {right}, {kWide, kWide}, Format::kFloat32, turned);
+  const NodeId gradient = b.op(Primitive::kMatmul, {window, drawn({kWide, kNarrow})}, {kWide, kNarrow});
+  const NodeId value =
+      b.op(Primitive::kTanh, {b.op(Primitive::kMatmul, {left, right}, {kWide, kWide})}, {kWide, kWide});
+  b.tap("grad:w", TapKind::kGradient, gradient, std::vector<double>(kWide * kNarrow, 0));
+  b.tap("value", TapKind::kValue, value, std::vector<double>(kWide * kWide, 0));
+  const Graph& graph = b.graph;
+  const auto replayed = [&] { return replay(graph, leaf_values(graph), Precision::kExact); };
+  const Replay exact = replayed(), swept = replayed();
+  std::vector<Probe> probes;
+  for (std::size_t i = 0; i < 2; ++i)
+    probes.push_back(signs_probe("signs", {probe_tap(i, graph.taps[i], replayed_value(graph.taps[i], exact))}, 7 + i));
+  const double said = dot(probes[0].parts[0].weights.array(), replayed_value(graph.taps[0], exact));
+  const TappedProducts products = tapped_products(graph);
+  ASSERT_EQ(products.size(), 1U);
+  const double read = adjoint_envelopes(graph, swept, probes, ieee(), Executions::kTarget, {}, false, products)[0].read;
+  EXPECT_NEAR(read, said, 1e-12);
+}
+
 }  // namespace
 }  // namespace plumbline

@@ -210,6 +210,16 @@ TEST(Interval, TakesWholeWhatIsReadWhole) {
   }
 }
 
+// However many nodes read the end of a long row, it is passed few times.
+TEST(Interval, TakesWholeWhatManyRead) {
+  GraphBuilder b;
+  NodeId row = b.leaf({kCount}, drawn(1, 0.5, 1));
+  for (int i = 0; i < 60; ++i) row = b.op(Primitive::kNeg, {row}, {kCount});
+  for (int i = 0; i < 50; ++i)
+    b.tap("total " + std::to_string(i), TapKind::kValue, b.sum_all(b.op(Primitive::kAbs, {row}, {kCount})), {0});
+  EXPECT_TRUE(taken_whole(b.graph)[row]);
+}
+
 // However many nodes in a row are each read by a sum beyond another one.
 TEST(Interval, TakesLongRowsInPieces) {
   GraphBuilder b;
