@@ -8,9 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "kernels/checks.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/sums.h"
 #include "server/bound/enclose/anchored.h"
 #include "server/bound/enclose/plain_intervals.h"
 #include "server/bound/envelope/answer.h"

@@ -91,7 +91,8 @@ class Enclosures {
 };
 
 // Nodes whose enclosure is taken whole, because something that is not elementwise reads it or a consumer spreads it, or
-// because many elementwise nodes lie before it, or fewer that are read often. Others are enclosed tile by tile within chains, which end before these.
+// because many elementwise nodes lie before it, or fewer that are read often. Others are enclosed tile by tile within
+// chains, which end before these.
 std::vector<bool> taken_whole(const Graph& graph);
 
 // Sources of a chain that its enclosure takes: neither anchors nor leaves.

@@ -8,9 +8,9 @@
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
-
 namespace {
-constexpr std::int64_t kComparedMax = 1 << 22;
+
+constexpr std::int64_t kComparedMax = 1 << 22;  // Elements of a step.
 
 }  // namespace
 
