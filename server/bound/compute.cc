@@ -404,9 +404,11 @@ Bounds compute_bounds(const BoundsInput& input) {
     watch.lap("interval");
   }
   HazardSearch hazards(graph, followed, between.replay);
-  look(graph, between.replay, hazards.looks());
+  look(graph, between.replay, hazards.looks_between());
   if (last) between = {};
-  look(graph, followed, finite_looks(graph, followed, settled, &finite));
+  std::vector<Look> looks = finite_looks(graph, followed, settled, &finite);
+  std::ranges::move(hazards.looks(), std::back_inserter(looks));
+  look(graph, followed, looks);
   std::erase_if(by_factors,
                 [&](const auto& one) { return !followed.waits(one.first) || !finite[one.second.tap].observed; });
   std::vector<std::size_t> open;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 #include <set>
 
@@ -93,25 +94,24 @@ struct Addition {
       cancelled.terms_squares += other.cancelled.terms_squares;
       cancelled.squares += other.cancelled.squares;
     }
-    void scale(double by) {
-      for (double* sum : {&absorbed.elements, &absorbed.lost_elements, &absorbed.total, &absorbed.lost,
-                          &cancelled.terms_squares, &cancelled.squares})
-        *sum *= by;
-    }
   };
-  struct Part {
-    Later<Absorbed> absorbed = Absorbed();
-    Later<Cancelled> cancelled = Cancelled();
-  };
-  std::vector<Part> parts;  // There is one for each tile.
+  // There is one for each tile.
+  std::vector<Later<Absorbed>> absorbed;
+  std::vector<Later<Cancelled>> cancelled;
 
   // In all: tiles that were not shown are taken for what the others are.
   Found found() const {
-    Found shown;
-    for (const Part& part : parts) shown.join({part.absorbed, part.cancelled});
-    const auto tiles = static_cast<std::int64_t>(parts.size());
-    if (tiles > kSampledTiles) shown.scale(static_cast<double>(tiles) / static_cast<double>(kSampledTiles));
-    return shown;
+    Found in_all;
+    for (const Later<Absorbed>& part : absorbed) in_all.join({part.get(), {}});
+    for (const Later<Cancelled>& part : cancelled) in_all.join({{}, part.get()});
+    const auto scale = [](std::size_t tiles, std::initializer_list<double*> sums) {
+      if (tiles <= kSampledTiles) return;
+      for (double* sum : sums) *sum *= static_cast<double>(tiles) / static_cast<double>(kSampledTiles);
+    };
+    Absorbed& lost = in_all.absorbed;
+    scale(absorbed.size(), {&lost.elements, &lost.lost_elements, &lost.total, &lost.lost});
+    scale(cancelled.size(), {&in_all.cancelled.terms_squares, &in_all.cancelled.squares});
+    return in_all;
   }
 };
 using Additions = std::map<NodeId, Addition>;
@@ -125,13 +125,6 @@ struct Chain {
 
   bool loses() const { return found.absorbed.lost > kLostMin * found.absorbed.total; }
 };
-
-Addition::Part look_at(const Addition& addition, const std::array<Array, 2>& terms, const Array& sum) {
-  Addition::Part found;
-  if (addition.into) found.absorbed = absorbed(terms[*addition.into], terms[1 - *addition.into], addition.format);
-  if (addition.may_cancel) found.cancelled = cancelled(sum, terms[0], terms[1]);
-  return found;
-}
 
 class Accumulations {
  public:
@@ -321,19 +314,55 @@ HazardSearch::HazardSearch(const Graph& graph, const Replay& values, const Repla
     : state_(std::make_unique<State>(graph, values, between)) {}
 HazardSearch::~HazardSearch() = default;
 
+namespace {
+
+// Has `found` say of each tile what `look_at` sees in an addition's terms and its sum, as the replay has them.
+template <class Seen, class LookAt>
+Look look_of(const Graph& graph, const Replay& replay, NodeId id, std::vector<Later<Seen>>* found, LookAt look_at) {
+  const Node& node = graph.nodes[id];
+  found->resize(count_parts(count(node.shape)), Seen());
+  const auto of_tile = [found, look_at](std::int64_t index, const Tile&, std::span<const Array> ends) {
+    (*found)[static_cast<std::size_t>(index)] = look_at({ends[1], ends[2]}, ends[0]);
+  };
+  const auto whole = [found, look_at, &node, id, &replay] {
+    found->assign(1, look_at({replay.value(node.inputs[0]), replay.value(node.inputs[1])}, replay.value(id)));
+  };
+  return {{id}, of_tile, whole, /*operands=*/true, /*sampled=*/true};
+}
+
+Look look_of_cancelled(const Graph& graph, const Replay& replay, NodeId id, Addition* addition) {
+  return look_of(graph, replay, id, &addition->cancelled, [](const std::array<Array, 2>& terms, const Array& sum) {
+    return cancelled(sum, terms[0], terms[1]);
+  });
+}
+
+Look look_of_absorbed(const Graph& graph, const Replay& replay, NodeId id, Addition* addition) {
+  return look_of(graph, replay, id, &addition->absorbed, [addition](const std::array<Array, 2>& terms, const Array&) {
+    return absorbed(terms[*addition->into], terms[1 - *addition->into], addition->format);
+  });
+}
+
+// Whether what cancels at the node is looked for in exact values.
+bool asked_of_values(const Graph& graph, const Replay& values, NodeId id) {
+  return graph.origins[graph.nodes[id].origin].phase != Phase::kOptimizer && values.has(id);
+}
+
+}  // namespace
+
 std::vector<Look> HazardSearch::looks() {
   std::vector<Look> looks;
+  for (auto& [id, addition] : state_->additions)
+    if (addition.may_cancel && asked_of_values(state_->graph, state_->values, id))
+      looks.push_back(look_of_cancelled(state_->graph, state_->values, id, &addition));
+  return looks;
+}
+
+std::vector<Look> HazardSearch::looks_between() {
+  std::vector<Look> looks;
   for (auto& [id, addition] : state_->additions) {
-    const Node& node = state_->graph.nodes[id];
-    addition.parts.resize(count_parts(count(node.shape)));
-    const auto of_tile = [&addition = addition](std::int64_t index, const Tile&, std::span<const Array> ends) {
-      addition.parts[static_cast<std::size_t>(index)] = look_at(addition, {ends[1], ends[2]}, ends[0]);
-    };
-    const auto whole = [&addition = addition, &node, id = id, &values = state_->between] {
-      const std::array<Array, 2> terms = {values.value(node.inputs[0]), values.value(node.inputs[1])};
-      addition.parts.assign(1, look_at(addition, terms, values.value(id)));
-    };
-    looks.push_back({{id}, of_tile, whole, /*operands=*/true, /*sampled=*/true});
+    if (addition.into) looks.push_back(look_of_absorbed(state_->graph, state_->between, id, &addition));
+    if (addition.may_cancel && !asked_of_values(state_->graph, state_->values, id))
+      looks.push_back(look_of_cancelled(state_->graph, state_->between, id, &addition));
   }
   return looks;
 }

@@ -35,14 +35,18 @@ struct HazardFinding {
   std::optional<int> scale_min, scale_max;
 };
 
-// `values` is the exact replay on the target's decisions, `between` the one that goes on from what was observed: what
-// is added up is looked at there. Refers to what it is made from.
+// `values` is the exact replay on the target's decisions, `between` the one that goes on from what was observed. What
+// is lost in a weight or a running sum is looked for there, where it was added. What cancels is looked for in exact
+// values: where all digits are gone, nothing that was observed tells how much there was. In the optimizer that is
+// `between` too, which has no other rounding before it. Refers to what it is made from.
 class HazardSearch {
  public:
   HazardSearch(const Graph& graph, const Replay& values, const Replay& between);
   ~HazardSearch();
 
-  std::vector<Look> looks();  // To be looked at in `between` before anything is found.
+  // To be looked at, in `values` and in `between`, before anything is found.
+  std::vector<Look> looks();
+  std::vector<Look> looks_between();
   // At most one finding of each kind and format, worst first within a kind. `not_finite`: some tap is not, so that the
   // wide formats are looked at as well.
   std::vector<HazardFinding> find(bool not_finite);

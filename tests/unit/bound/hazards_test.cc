@@ -26,6 +26,7 @@ class Hazards : public testing::Test {
     const Replay exact = replay(builder_.graph, leaf_values(builder_.graph), Precision::kExact);
     HazardSearch search(builder_.graph, exact, exact);
     look(builder_.graph, exact, search.looks());
+    look(builder_.graph, exact, search.looks_between());
     return search.find(not_finite);
   }
   // A gradient of these values, cast to `format`.
@@ -48,6 +49,32 @@ TEST_F(Hazards, UnscaledGradientsUnderflowAndTheScaleSavesThem) {
   for (double value : scaled)
     EXPECT_LE(std::fabs(value - round_to(Format::kFloat16, value)), std::ldexp(std::fabs(value), -8));
   EXPECT_LT(*findings[0].scale_min, *findings[0].scale_max);
+}
+
+// A difference of two terms of which rounding leaves nothing: what was observed is 0, and says nothing of how much
+// there was.
+TEST_F(Hazards, WhatCancelsWholeIsSeenInExactValues) {
+  const NodeId x = builder_.leaf({2}, {1.0, 2.0}), near = builder_.leaf({2}, {1 + 0x1p-12, 2 + 0x1p-12});
+  const NodeId one = builder_.leaf({}, {1.0});
+  const NodeId a = op(Primitive::kMul, {near, one}, {2}, Format::kBFloat16, Phase::kForward),
+               b = op(Primitive::kMul, {x, one}, {2}, Format::kBFloat16, Phase::kForward);
+  const NodeId difference = op(Primitive::kSub, {a, b}, {2}, Format::kBFloat16, Phase::kForward);
+  builder_.tap("result", TapKind::kValue, difference, {0, 0});
+  const std::vector<LeafValue> leaves = leaf_values(builder_.graph);
+  const Replay exact = replay(builder_.graph, leaves, Precision::kExact);
+  Array rounded = Array::uninitialized({2});
+  rounded.data()[0] = 1;
+  rounded.data()[1] = 2;
+  const Overrides observed = {{a, rounded}, {b, rounded}};
+  const Replay between = replay(builder_.graph, leaves, Precision::kExact, observed, &exact);
+  HazardSearch search(builder_.graph, exact, between);
+  look(builder_.graph, exact, search.looks());
+  look(builder_.graph, between, search.looks_between());
+  const std::vector<HazardFinding> findings = search.find(false);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].kind, HazardKind::kCancellation);
+  EXPECT_EQ(findings[0].node, difference);
+  EXPECT_GT(findings[0].harm, 0x1p12);
 }
 
 TEST_F(Hazards, TheTailOfAGradientIsNoHazard) {
