@@ -178,7 +178,8 @@ std::vector<bool> judge_between_observed(const BoundsInput& input, const Anchore
                                          const std::vector<std::size_t>& taps, Bounds* bounds) {
   const Graph& graph = *input.target;
   std::vector<bool> enclosed(graph.taps.size(), false);
-  const auto& [anchors, anchored] = between;
+  const Overrides& anchors = between.anchors;
+  const Replay& anchored = between.replay;
   if (anchors.empty()) return enclosed;
   const bool captured = has_captured_results(graph);
   Nearness nearness(graph, anchors);

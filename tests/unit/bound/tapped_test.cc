@@ -204,7 +204,7 @@ TEST(TappedProducts, OfALegalExecutionPassAndAWrongElementDoesNot) {
 
 // One gradient alone, the product of these; what was observed of it is the legal one times `share`.
 struct OneGradient {
-  OneGradient(std::vector<double> a, const std::vector<double>& b_values, double share) {
+  OneGradient(const std::vector<double>& a, const std::vector<double>& b_values, double share) {
     std::vector<double> seen = executed(a, b_values);
     for (double& x : seen) x = static_cast<float>(x * share);
     const NodeId product =
