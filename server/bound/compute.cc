@@ -480,9 +480,9 @@ Bounds compute_bounds(const BoundsInput& input) {
   const auto planned = static_cast<double>(asked.probes.size());
   answer_all(0, asked.probes.size(), asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
 
-  if (const std::vector<bool> unclear = asked.unclear(bounds, values);
-      std::ranges::find(unclear, true) != unclear.end()) {
-    values.drop_factors();
+  const std::vector<bool> unclear = asked.unclear(bounds, values);
+  values.drop_factors();
+  if (std::ranges::find(unclear, true) != unclear.end()) {
     replay_again();
     std::vector<Probe> by_elements = plan_probes(graph, values, enclosed, compared, input.seed);
     for (std::size_t p = 0; p < unclear.size(); ++p) {
@@ -495,7 +495,6 @@ Bounds compute_bounds(const BoundsInput& input) {
       answer_all(p, p + 1, asked, enclosed, planned, (1 - kPartsShare) * input.alpha, &bounds);
     }
   }
-  values.drop_factors();
 
   // A tap of which nothing can be said silences none beside it. What is zero by mathematics is measured by its terms,
   // which needs no sweep; what still says nothing is asked in halves.

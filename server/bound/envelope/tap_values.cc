@@ -1,5 +1,6 @@
 #include "server/bound/envelope/tap_values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,7 +12,6 @@ namespace plumbline {
 TapValues::TapValues(const Graph& graph, const Replay& replay, const std::vector<FiniteTap>& finite,
                      TappedProducts by_factors)
     : graph_(graph), replay_(replay), by_factors_(std::move(by_factors)) {
-  for (const auto& [node, product] : by_factors_) unread_.insert(product.tap);
   for (std::size_t i = 0; i < graph.taps.size(); ++i) {
     if (!finite[i].exact() && !finite[i].observed)
       if (const Array mask = common_infinities(observed(i), exact(i))) {
@@ -27,13 +27,12 @@ TapValues::TapValues(const Graph& graph, const Replay& replay, const std::vector
   }
 }
 
-void TapValues::drop_factors() {
-  by_factors_.clear();
-  unread_.clear();
+bool TapValues::unread(std::size_t tap) const {
+  return std::ranges::any_of(by_factors_, [&](const auto& one) { return one.second.tap == tap; });
 }
 
 ProbeTap TapValues::probed(std::size_t tap) const {
-  if (unread_.contains(tap)) return probe_tap(tap, graph_.taps[tap], observed(tap));
+  if (unread(tap)) return probe_tap(tap, graph_.taps[tap], observed(tap));
   const auto mask = masks_.find(tap);
   ProbeTap probed = probe_tap(tap, graph_.taps[tap], exact(tap), mask == masks_.end() ? Array() : mask->second);
   if (count(graph_.taps[tap].shape) == 1)

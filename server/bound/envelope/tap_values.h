@@ -26,8 +26,8 @@ class TapValues {
   // Finite in exact arithmetic alone: mathematics can be compared, execution cannot.
   const std::set<std::size_t>& overflown() const { return overflown_; }
   const TappedProducts& by_factors() const { return by_factors_; }
-  bool unread(std::size_t tap) const { return unread_.contains(tap); }
-  void drop_factors();
+  bool unread(std::size_t tap) const;  // It is the tap of one of these.
+  void drop_factors() { by_factors_.clear(); }
 
   ProbeTap probed(std::size_t tap) const;
   Array observed(std::size_t tap) const;
@@ -40,7 +40,6 @@ class TapValues {
   std::map<std::size_t, Array> masks_;  // A tap that is infinite where exact arithmetic is has one.
   std::set<std::size_t> overflown_;
   TappedProducts by_factors_;
-  std::set<std::size_t> unread_;  // The taps of by_factors_.
 };
 
 // What a probe reads of the taps.
