@@ -41,6 +41,15 @@ struct Finite {
 };
 Later<Finite> all_finite(const Array& first, const Array& second);
 
+// How far two arrays of one count are apart, in one pass.
+struct Apart {
+  double norm = 0;        // L2, of the second; NaN if any element is NaN.
+  double difference = 0;  // L2 norm of the difference. Equal elements differ by 0, infinities included.
+
+  double relative() const { return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1); }
+};
+Later<Apart> apart(const Array& a, const Array& b);
+
 // Elements where the arrays have other bits: 0 and -0 do, two NaN do not.
 Later<double> count_differing(const Array& a, const Array& b);
 

@@ -35,6 +35,7 @@ Later<double> count_outside(const Array& x, const Array& m, const Bound& r, doub
 Later<Finite> all_finite(const Array& first, const Array& second) {
   return current_operations().all_finite(first, second);
 }
+Later<Apart> apart(const Array& a, const Array& b) { return current_operations().apart(a, b); }
 Later<double> count_differing(const Array& a, const Array& b) { return current_operations().count_differing(a, b); }
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed) {
   return current_operations().outlying_rows(arithmetic, in, observed, seed);

@@ -49,6 +49,7 @@ struct Operations {
   FormatRange (*range_of)(Format format, const Array& values);
   Later<double> (*count_outside)(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
   Later<Finite> (*all_finite)(const Array& first, const Array& second);
+  Later<Apart> (*apart)(const Array& a, const Array& b);
   Later<double> (*count_differing)(const Array& a, const Array& b);
   double (*outlying_rows)(const Arithmetic&, Inputs in, const Array& observed, std::uint64_t seed);  // projection.h
 
@@ -58,7 +59,6 @@ struct Operations {
   Later<double> (*dot_difference)(const Array& weights, const Array& a, const Array& b);
   Later<double> (*norm2)(const Array& values);
   Later<double> (*norm_max)(const Array& values);
-  Later<double> (*norm2_difference)(const Array& a, const Array& b);
 };
 
 const Operations& host_operations();

@@ -34,9 +34,9 @@ inline Later<double> norm2(const Array& values) { return current_operations().no
 // Largest magnitude; NaN if any element is NaN.
 inline Later<double> norm_max(const Array& values) { return current_operations().norm_max(values); }
 
-// L2 norm of the difference. Equal elements differ by 0, infinities included.
+// L2 norm of the difference (apart, kernels/checks.h).
 inline Later<double> norm2_difference(const Array& a, const Array& b) {
-  return current_operations().norm2_difference(a, b);
+  return apart(a, b).then([](const Apart& apart) { return apart.difference; });
 }
 
 // All of them, added in order.

@@ -273,21 +273,28 @@ template <class F, class... Arrays>
 auto total(const F& f, std::int64_t n, const Arrays&... inputs) {
   using Sums = decltype(f(*inputs.data()...));
   constexpr std::int64_t kChunk = 1 << 15;
-  constexpr std::int64_t kLanes = 8;
+  constexpr std::int64_t kLanes = 8, kBlock = 256;
   const std::int64_t chunks = (n + kChunk - 1) / kChunk;
   std::vector<Sums> parts(static_cast<std::size_t>(chunks));
   parallel_for(chunks, 1, [&, ... in = inputs.data()](std::int64_t begin, std::int64_t end) {
     const F of = f;
     for (std::int64_t c = begin; c < end; ++c) {
       double lanes[Sums::kCount][kLanes] = {};
-      const auto add = [&lanes](std::int64_t l, const Sums& one) {
-        for (int k = 0; k < Sums::kCount; ++k) lanes[k][l] += one.of[k];
-      };
       const std::int64_t last = std::min(n, (c + 1) * kChunk);
-      std::int64_t i = c * kChunk;
-      for (; i + kLanes <= last; i += kLanes)
-        for (std::int64_t l = 0; l < kLanes; ++l) add(l, of(in[i + l]...));
-      for (std::int64_t l = 0; i < last; ++i, ++l) add(l, of(in[i]...));
+      for (std::int64_t first = c * kChunk; first < last; first += kBlock) {
+        const std::int64_t length = std::min(kBlock, last - first);
+        double terms[Sums::kCount][kBlock];  // Before their sums: compilers make vectors of both only so.
+        for (std::int64_t i = 0; i < length; ++i) {
+          const Sums one = of(in[first + i]...);
+          for (int k = 0; k < Sums::kCount; ++k) terms[k][i] = one.of[k];
+        }
+        for (int k = 0; k < Sums::kCount; ++k) {
+          std::int64_t i = 0;
+          for (; i + kLanes <= length; i += kLanes)
+            for (std::int64_t l = 0; l < kLanes; ++l) lanes[k][l] += terms[k][i + l];
+          for (std::int64_t l = 0; i < length; ++i, ++l) lanes[k][l] += terms[k][i];
+        }
+      }
       Sums& part = parts[static_cast<std::size_t>(c)];
       for (int k = 0; k < Sums::kCount; ++k)
         for (std::int64_t l = 0; l < kLanes; ++l) part.of[k] += lanes[k][l];

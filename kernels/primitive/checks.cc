@@ -106,4 +106,14 @@ Later<double> count_differing(const Array& a, const Array& b) {
       .then(only);
 }
 
+Later<Apart> apart(const Array& a, const Array& b) {
+  const auto squares = loop::total(
+      [] PLUMBLINE_HOST_DEVICE(double x, double y) {
+        const double by = x - y, difference = x == y ? 0.0 : by;
+        return Totals<2>{{y * y, difference * difference}};
+      },
+      a.count(), a.materialize(), b.materialize());
+  return squares.then([](const Totals<2>& s) { return Apart{std::sqrt(s.of[0]), std::sqrt(s.of[1])}; });
+}
+
 }  // namespace plumbline::primitive

@@ -24,6 +24,7 @@ FormatRange range_of(Format format, const Array& values);
 Later<double> count_outside(const Array& x, const Array& m, const Bound& r, double slack, double low, double high);
 Later<Finite> all_finite(const Array& first, const Array& second);
 Later<double> count_differing(const Array& a, const Array& b);
+Later<Apart> apart(const Array& a, const Array& b);
 
 // projection.cc
 double outlying_rows(const Arithmetic& arithmetic, Inputs in, const Array& observed, std::uint64_t seed);
@@ -127,16 +128,6 @@ Later<double> norm_max(const Array& values) {
   return later(most, [](const double* found) { return scalar::Max::combine(0, *found); });
 }
 
-Later<double> norm2_difference(const Array& a, const Array& b) {
-  return loop::total(
-             [] PLUMBLINE_HOST_DEVICE(double x, double y) {
-               const double difference = x - y;
-               return Totals<1>{{x == y ? 0.0 : difference * difference}};
-             },
-             a.count(), a.materialize(), b.materialize())
-      .then(root);
-}
-
 }  // namespace
 
 Operations operations(const Arithmetic& arithmetic) {
@@ -162,6 +153,7 @@ Operations operations(const Arithmetic& arithmetic) {
       .range_of = range_of,
       .count_outside = count_outside,
       .all_finite = all_finite,
+      .apart = apart,
       .count_differing = count_differing,
       .outlying_rows = outlying_rows,
       .weighted_bounds = weighted_bounds,
@@ -169,7 +161,6 @@ Operations operations(const Arithmetic& arithmetic) {
       .dot_difference = dot_difference,
       .norm2 = norm2,
       .norm_max = norm_max,
-      .norm2_difference = norm2_difference,
   };
 }
 

@@ -168,8 +168,7 @@ void measure_rows(const Side& target, const Side& reference, std::vector<Aligned
     if (!target.known(*row.target) || !reference.known(*row.reference)) row.allowed = HUGE_VAL;
     const Array t = target.observed(*row.target), r = reference.observed(*row.reference);
     if (!t || !r) continue;
-    const double difference = norm2_difference(t, r), size = norm2(r);
-    row.drift = difference == 0 ? 0 : difference / (size > 0 ? size : 1);
+    row.drift = apart(t, r).get().relative();
   }
 }
 

@@ -22,11 +22,6 @@ Array leaf_content(const Graph& graph, NodeId node) {
   return Array::zeros(graph.nodes[node].shape);
 }
 
-double relative_difference(const Array& a, const Array& b) {
-  const double norm = norm2(b), difference = norm2_difference(a, b);
-  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
-}
-
 struct Call {
   const OpaqueCall &target, &reference;
   double in = 0, out = 0;            // How far its inputs, in exact arithmetic, and what it gave differ.
@@ -42,12 +37,13 @@ Call compared(const BoundsInput& input, const PairReplays& replays, const Opaque
   Call call{ours, theirs};
   for (std::size_t i = 0; i < ours.inputs.size(); ++i) {
     call.in = std::fmax(
-        call.in, relative_difference(replays.target.value(ours.inputs[i]), replays.reference.value(theirs.inputs[i])));
+        call.in,
+        apart(replays.target.value(ours.inputs[i]), replays.reference.value(theirs.inputs[i])).get().relative());
     call.format = coarser(call.format, input.target->nodes[ours.inputs[i]].result);
   }
   for (std::size_t i = 0; i < ours.outputs.size(); ++i) {
-    call.out = std::fmax(call.out, relative_difference(leaf_content(*input.target, ours.outputs[i]),
-                                                       leaf_content(*input.reference, theirs.outputs[i])));
+    const Array t = leaf_content(*input.target, ours.outputs[i]), r = leaf_content(*input.reference, theirs.outputs[i]);
+    call.out = std::fmax(call.out, apart(t, r).get().relative());
     call.format = coarser(call.format, input.target->nodes[ours.outputs[i]].result);
   }
   return call;

@@ -15,26 +15,15 @@ namespace {
 
 double square(double x) { return x * x; }
 
-// Norms of two taps' elements.
-struct Compared {
-  double norm = 0, difference = 0;  // Of the second; of both. Squares, as long as parts are added.
-  bool equal = true;                // Bit by bit.
-
-  void add(const Array& x, const Array& y) {
-    add({square(norm2(y)), square(norm2_difference(x, y)), bitwise_equal(x, y)});
-  }
-  void add(const Compared& part) {
-    norm += part.norm;
-    difference += part.difference;
-    equal = equal && part.equal;
-  }
-  Compared roots() const { return {std::sqrt(norm), std::sqrt(difference), equal}; }
-};
+Apart joined(const Apart& a, const Apart& b) {
+  return {std::sqrt(square(a.norm) + square(b.norm)), std::sqrt(square(a.difference) + square(b.difference))};
+}
 
 // What was observed of a tap of both programs: of each other and, where that is asked, of exact arithmetic. Elements
 // are asked for part by part, so that no array is written that is only read here.
 struct ObservedPair {
-  Compared each_other, ours, theirs;
+  Apart each_other, ours, theirs;
+  bool equal = true;  // Bit by bit.
 
   ObservedPair(const BoundsInput& input, const PairedTap& pair, const PairReplays* exact) {
     const GraphTap &target = input.target->taps[pair.target], &reference = input.reference->taps[pair.reference];
@@ -44,28 +33,30 @@ struct ObservedPair {
       their_exact = parts_of(replayed_value(reference, exact->reference));
     }
     struct Part {
-      Compared each_other, ours, theirs;
+      Apart each_other, ours, theirs;
+      bool equal;
     };
     std::vector<Part> parts(count_parts(count(target.shape)));
     for_each_part(count(target.shape), [&](std::size_t index, std::int64_t begin, std::int64_t length) {
       const Array x = observed_part(target, begin, length), y = observed_part(reference, begin, length);
       Part& part = parts[index];
-      part.each_other.add(x, y);
+      part.each_other = apart(x, y);
+      part.equal = !(part.each_other.difference > 0) && bitwise_equal(x, y);
       if (exact == nullptr) return;
-      part.ours.add(x, our_exact(begin, length));
-      part.theirs.add(y, their_exact(begin, length));
+      part.ours = apart(x, our_exact(begin, length));
+      part.theirs = apart(y, their_exact(begin, length));
     });
     for (const Part& part : parts) {
-      each_other.add(part.each_other);
-      ours.add(part.ours);
-      theirs.add(part.theirs);
+      each_other = joined(each_other, part.each_other);
+      ours = joined(ours, part.ours);
+      theirs = joined(theirs, part.theirs);
+      equal = equal && part.equal;
     }
-    for (Compared* compared : {&each_other, &ours, &theirs}) *compared = compared->roots();
   }
 };
 
 void add(const ObservedPair& pair, Distances* distances) {
-  const auto to = [](double* distance, const Compared& with) {
+  const auto to = [](double* distance, const Apart& with) {
     if (with.norm > 0 && std::isfinite(with.norm))
       *distance = std::sqrt(square(*distance) + square(with.difference / with.norm));
   };
@@ -82,18 +73,18 @@ std::optional<Distances> compare_observed(const BoundsInput& input, const std::v
   std::optional<Distances> distances;
   for (auto pair = pairs.begin(); pair != pairs.end(); ++pair) {
     const ObservedPair observed(input, *pair, distances ? exact : nullptr);
-    const Compared& with = observed.each_other;
+    const Apart& with = observed.each_other;
     if (distances) {
       add(observed, &*distances);
-    } else if (!with.equal && exact != nullptr) {
+    } else if (!observed.equal && exact != nullptr) {
       distances.emplace();
       for (auto before = pairs.begin(); before <= pair; ++before) add(ObservedPair(input, *before, exact), &*distances);
     }
     const GraphTap& theirs = reference.taps[pair->reference];
-    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && with.equal;
+    bounds->all_taps_equal_reference = bounds->all_taps_equal_reference && observed.equal;
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{pair->target}) continue;
-      finding.drift = with.difference == 0 ? 0 : with.difference / (with.norm > 0 ? with.norm : 1);
+      finding.drift = with.relative();
       if (count(theirs.shape) == 1) finding.reference = observed_value(theirs).item();
     }
     for (RangeFinding& finding : bounds->range)

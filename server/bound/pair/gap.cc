@@ -83,9 +83,7 @@ Array Gap::of_reference(const PairedTap& pair) const {
 }
 
 double Gap::relative(const PairedTap& pair) const {
-  const Array r = of_reference(pair);
-  const double norm = norm2(r), difference = norm2_difference(of_target(pair), r);
-  return difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+  return apart(of_target(pair), of_reference(pair)).get().relative();
 }
 
 Probe Gap::probe(const PairedTap& pair) const {

@@ -153,10 +153,10 @@ void compare_taps(const Graph& target, const GoldenStep& golden, const Places& p
         bounds->all_taps_equal_reference && values_digest(observed) == tap.observed_digest;
     if (tap.observed.empty()) continue;
     const Array theirs = array_of(tap.observed, tap.shape);
-    const double norm = norm2(theirs), difference = norm2_difference(observed, theirs);
+    const double drift = apart(observed, theirs).get().relative();
     for (Finding& finding : bounds->findings) {
       if (finding.taps != std::vector<std::size_t>{found->second}) continue;
-      finding.drift = difference == 0 ? 0 : difference / (norm > 0 ? norm : 1);
+      finding.drift = drift;
       if (tap.observed.size() == 1) finding.reference = tap.observed.front();
     }
   }

@@ -33,6 +33,7 @@ struct Checked {
   Absorbed absorbed;
   Cancelled cancelled;
   FormatRange range;
+  Apart apart;
   double outside = 0, differing = 0;
   std::vector<bool> finite;  // The answers for an array with an infinity at its end, and for one without.
 };
@@ -57,9 +58,13 @@ struct CheckedArrays {
 inline Checked checked(const CheckedArrays& of) {
   const Array strided = of.a.restride({{257, 301}, {1, 257}, 0});
   const Finite finite = all_finite(of.endless, of.radius), turned = all_finite(of.radius, of.endless);
-  return {absorbed(of.a, of.x, of.format), cancelled(of.b, of.a, of.x),
-          range_of(of.format, strided),    count_outside(of.a, of.b, {of.radius}, 1.5, -3, 1e3),
-          count_differing(of.a, of.b),     {finite.first, finite.second, turned.first, turned.second}};
+  return {absorbed(of.a, of.x, of.format),
+          cancelled(of.b, of.a, of.x),
+          range_of(of.format, strided),
+          apart(of.a, of.b),
+          count_outside(of.a, of.b, {of.radius}, 1.5, -3, 1e3),
+          count_differing(of.a, of.b),
+          {finite.first, finite.second, turned.first, turned.second}};
 }
 
 inline Checked checked_one_by_one(const CheckedArrays& of) {
@@ -78,6 +83,8 @@ inline Checked checked_one_by_one(const CheckedArrays& of) {
     }
     found.cancelled.terms_squares += (std::fabs(a) + std::fabs(x)) * (std::fabs(a) + std::fabs(x));
     found.cancelled.squares += b * b;
+    found.apart.norm += b * b;
+    found.apart.difference += a == b ? 0 : (a - b) * (a - b);
     if (a != 0 && std::isfinite(a)) {
       const double magnitude = std::fabs(a);
       FormatRange& range = found.range;
@@ -97,6 +104,7 @@ inline Checked checked_one_by_one(const CheckedArrays& of) {
     found.differing +=
         std::bit_cast<std::uint64_t>(a) != std::bit_cast<std::uint64_t>(b) && !(std::isnan(a) && std::isnan(b));
   }
+  found.apart = {std::sqrt(found.apart.norm), std::sqrt(found.apart.difference)};
   return found;
 }
 
@@ -108,6 +116,8 @@ inline void expect_near(const Checked& found, const Checked& expected) {
   EXPECT_PRED2(near, found.absorbed.lost, expected.absorbed.lost);
   EXPECT_PRED2(near, found.cancelled.terms_squares, expected.cancelled.terms_squares);
   EXPECT_PRED2(near, found.cancelled.squares, expected.cancelled.squares);
+  EXPECT_PRED2(near, found.apart.norm, expected.apart.norm);
+  EXPECT_PRED2(near, found.apart.difference, expected.apart.difference);
   EXPECT_EQ(found.range.nonzero, expected.range.nonzero);
   EXPECT_EQ(found.range.overflowing, expected.range.overflowing);
   EXPECT_EQ(found.range.underflowing, expected.range.underflowing);

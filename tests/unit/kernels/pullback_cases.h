@@ -222,12 +222,12 @@ inline void expect_near(const Pulled& found, const Pulled& expected) {
   for (std::size_t p = 0; p < expected.charges.size(); ++p) {
     for (std::size_t s = 0; s < expected.charges[p].size(); ++s) {
       // Either adds 2^-20 for the roundings of its own additions.
-      EXPECT_LT(apart(found.charges[p][s].target, expected.charges[p][s].target), 1e-5) << p << ", step " << s;
-      EXPECT_LT(apart(found.charges[p][s].own, expected.charges[p][s].own), 1e-5) << p << ", step " << s;
-      EXPECT_LT(apart(found.at_steps[p][s], expected.at_steps[p][s]), 1e-12) << p << ", step " << s;
+      EXPECT_LT(testing::apart(found.charges[p][s].target, expected.charges[p][s].target), 1e-5) << p << ", step " << s;
+      EXPECT_LT(testing::apart(found.charges[p][s].own, expected.charges[p][s].own), 1e-5) << p << ", step " << s;
+      EXPECT_LT(testing::apart(found.at_steps[p][s], expected.at_steps[p][s]), 1e-12) << p << ", step " << s;
     }
     for (std::size_t i = 0; i < expected.cotangents[p].size(); ++i)
-      EXPECT_LT(apart(found.cotangents[p][i], expected.cotangents[p][i]), 1e-12) << p << ", source " << i;
+      EXPECT_LT(testing::apart(found.cotangents[p][i], expected.cotangents[p][i]), 1e-12) << p << ", source " << i;
   }
 }
 
