@@ -72,7 +72,7 @@ void keep_largest(std::size_t most, Container* candidates) {
   if (candidates->size() > most) candidates->resize(most);
 }
 
-constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at.
+constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at, counted in 16 bits.
 
 // body(chunk, begin, end) for all chunks of n elements, in parallel.
 void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::int64_t, std::int64_t)>& body) {
@@ -84,20 +84,52 @@ void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::i
 
 std::size_t chunks(std::int64_t n) { return static_cast<std::size_t>((n + kChunk - 1) / kChunk); }
 
-// Whether anything of the tap would stand out if nothing moved by more than the floor: most healthy steps need no
-// sample.
-bool may_stand_out(const Array& t, const Array& r, double difference, double size) {
-  if (t.count() == 1) return false;  // It is a question already.
-  if (difference > kTapStandsOut * kTapFloor * size) return true;
-  std::vector<char> found(chunks(t.count()), 0);
-  for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
-    bool any = false;
-    for (std::int64_t i = begin; i < end; ++i)
-      any |= std::fabs(t.data()[i] - r.data()[i]) > kElementStandsOut * kElementFloor * std::fabs(t.data()[i]);
-    found[chunk] = any;
-  });
-  return std::ranges::find(found, 1) != found.end();
-}
+double element_floor(double x) { return kElementFloor * std::fabs(x); }
+
+// How far a tap of both programs is apart, and what of it lies beyond the floor: that would stand out if nothing moved
+// by more.
+struct Beyond {
+  double difference = 0, size = 0;                   // Norms of t - r, and of t.
+  std::vector<std::vector<std::uint16_t>> elements;  // By chunk, counted from its first.
+
+  Beyond(const Array& t, const Array& r) : elements(chunks(t.count())) {
+    constexpr std::int64_t kLanes = 8;
+    struct Sums {
+      double difference[kLanes] = {}, size[kLanes] = {};
+    };
+    std::vector<Sums> sums(elements.size());
+    for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+      Sums sum;
+      for (std::int64_t first = begin; first < end; first += kLanes) {
+        const double *const x = t.data() + first, *const y = r.data() + first;
+        const std::int64_t lanes = std::min(kLanes, end - first);
+        bool any = false;
+        for (std::int64_t l = 0; l < lanes; ++l) {
+          const double by = std::fabs(x[l] - y[l]);
+          sum.difference[l] += by * by;
+          sum.size[l] += x[l] * x[l];
+          any |= by > kElementStandsOut * element_floor(x[l]);
+        }
+        for (std::int64_t l = 0; any && l < lanes; ++l)
+          if (std::fabs(x[l] - y[l]) > kElementStandsOut * element_floor(x[l]))
+            elements[chunk].push_back(static_cast<std::uint16_t>(first + l - begin));
+      }
+      sums[chunk] = sum;
+    });
+    for (const Sums& sum : sums)
+      for (std::int64_t l = 0; l < kLanes; ++l) {
+        difference += sum.difference[l];
+        size += sum.size[l];
+      }
+    difference = std::sqrt(difference);
+    size = std::sqrt(size);
+  }
+
+  bool whole() const { return difference > kTapStandsOut * kTapFloor * size; }
+  bool any() const {
+    return whole() || std::ranges::any_of(elements, [](const auto& of_chunk) { return !of_chunk.empty(); });
+  }
+};
 
 // One sample of what roundings make of taps.
 class Sample {
@@ -116,8 +148,8 @@ class Sample {
   }
 
   // The tap with roundings and without; their difference times share() is of our own precision.
-  Array rounded(const GraphTap& tap) const {
-    return share_ == 1 ? replayed_value(tap, jittered_) : observed_value(tap);
+  PartsOf rounded(const GraphTap& tap) const {
+    return share_ == 1 ? parts_of(replayed_value(tap, jittered_)) : observed_parts(tap);
   }
   Array exact(const GraphTap& tap) const { return replayed_value(tap, exact_); }
   double share() const { return share_; }
@@ -130,13 +162,17 @@ class Sample {
 // A tap of both programs, on the host, beside its sample.
 struct Compared {
   const Array t, r, kept;  // `kept`: 0 of elements that are left out; empty: none is.
-  const Array rounded, exact;
+  const Beyond& beyond;
+  const PartsOf rounded;
+  const Array exact;
   const double share;
 
-  // The distance by which an element moved; it is 0 where that is not finite.
-  double moved(std::int64_t i) const {
-    const double by = rounded.data()[i] - exact.data()[i];
-    return std::isfinite(by) ? share * std::fabs(by) : 0;
+  // The distances by which elements moved: moved(i) of one from `begin` to `end`. It is 0 where that is not finite.
+  auto moved(std::int64_t begin, std::int64_t end) const {
+    return [part = rounded(begin, end - begin).on_host(), begin, this](std::int64_t i) {
+      const double by = part.data()[i - begin] - exact.data()[i];
+      return std::isfinite(by) ? share * std::fabs(by) : 0;
+    };
   }
 
   // Gathers over all elements how far they moved, by their size, and adds the squares of those that are kept.
@@ -144,6 +180,7 @@ struct Compared {
     std::vector<MovedBySize> parts(chunks(t.count()));
     std::vector<double> sums(parts.size(), 0);
     for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+      const auto moved = this->moved(begin, end);
       for (std::int64_t i = begin; i < end; ++i) {
         const double by = moved(i);
         parts[chunk].add(t.data()[i], by);
@@ -155,16 +192,20 @@ struct Compared {
     return std::move(parts[0]);
   }
 
-  // Elements that stand out most.
-  std::vector<Candidate> elements(const PairedTap& pair, const MovedBySize& like) const {
-    std::vector<std::vector<Candidate>> parts(chunks(t.count()));
-    for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t end) {
+  // Elements that stand out most. `like` (null: nothing): what those of their size move by.
+  std::vector<Candidate> elements(const PairedTap& pair, const MovedBySize* like) const {
+    std::vector<std::vector<Candidate>> parts(beyond.elements.size());
+    for_each_chunk(t.count(), [&](std::size_t chunk, std::int64_t begin, std::int64_t) {
+      const std::vector<std::uint16_t>& asked = beyond.elements[chunk];
+      if (asked.empty()) return;
+      const auto moved = this->moved(begin + asked.front(), begin + asked.back() + 1);
       std::vector<Candidate>& here = parts[chunk];
-      for (std::int64_t i = begin; i < end; ++i) {
-        const double apart = std::fabs(t.data()[i] - r.data()[i]), magnitude = std::fabs(t.data()[i]);
-        if (!(apart > kElementStandsOut * kElementFloor * magnitude)) continue;
-        const double around = moved(i) + kLeastShare * like.noise(t.data()[i]) + kElementFloor * magnitude;
-        if (apart > kElementStandsOut * around) here.push_back({&pair, i, apart / around, magnitude});
+      for (const std::uint16_t at : asked) {
+        const std::int64_t i = begin + at;
+        const double x = t.data()[i], by = std::fabs(x - r.data()[i]);
+        const double least = like != nullptr ? kLeastShare * like->noise(x) : 0;
+        const double around = moved(i) + least + element_floor(x);
+        if (by > kElementStandsOut * around) here.push_back({&pair, i, by / around, std::fabs(x)});
         if (here.size() > 16 * kElementsMax) keep_largest(kElementsMax, &here);
       }
     });
@@ -198,18 +239,19 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
   const Graph& graph = *input.target;
   struct Open {
     const PairedTap& pair;
-    double difference, size;
+    Beyond beyond;
   };
   std::vector<Open> open;
   std::vector<NodeId> nodes;
+  const auto on_host = [](const Array& values) { return values ? values.materialize().on_host() : Array(); };
   for (const PairedTap& pair : gap.pairs()) {
     const GraphTap& tap = graph.taps[pair.target];
     found.elements += static_cast<std::uint64_t>(count(tap.shape));
-    if (compared.contains(pair.target)) continue;
-    const Array t = gap.of_target(pair).materialize().on_host(), r = gap.of_reference(pair).materialize().on_host();
-    const double difference = norm2_difference(t, r), size = norm2(t);
-    if (difference == 0 || !may_stand_out(t, r, difference, size)) continue;
-    open.push_back({pair, difference, size});
+    // What has one element is a question already.
+    if (count(tap.shape) == 1 || compared.contains(pair.target)) continue;
+    Beyond beyond(on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)));
+    if (!beyond.any()) continue;
+    open.push_back({pair, std::move(beyond)});
     for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
   }
   if (open.empty()) return found;
@@ -217,21 +259,21 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
   const bool free = !gap.replays().target_slack.freedoms.empty() || !gap.replays().reference_slack.freedoms.empty();
   std::vector<Candidate> taps, elements;
   std::vector<std::pair<double, Probe>> along;
-  for (const auto& [pair, difference, size] : open) {
-    const Array mask = gap.mask(pair);
+  for (const auto& [pair, beyond] : open) {
     const GraphTap& tap = graph.taps[pair.target];
-    const auto on_host = [](const Array& values) { return values ? values.materialize().on_host() : Array(); };
-    const Compared both{on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)), on_host(mask),
-                        on_host(sample.rounded(tap)), on_host(sample.exact(tap)),      sample.share()};
+    const Compared both{on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)), on_host(gap.mask(pair)), beyond,
+                        sample.rounded(tap),          on_host(sample.exact(tap)),      sample.share()};
+    // What moved far itself stands out from nothing, however far others moved.
+    if (!beyond.whole() && both.elements(pair, nullptr).empty()) continue;
     double squares = 0;
     const MovedBySize like = both.by_size(&squares);
-    const double whole = std::sqrt(squares) + kTapFloor * size;
-    if (difference > kTapStandsOut * whole) {
-      taps.push_back({&pair, 0, difference / whole, size});
+    const double whole = std::sqrt(squares) + kTapFloor * beyond.size;
+    if (beyond.difference > kTapStandsOut * whole) {
+      taps.push_back({&pair, 0, beyond.difference / whole, beyond.size});
       if (std::optional<Probe> probe = free ? along_gap(both, pair, tap) : std::nullopt)
-        along.emplace_back(difference / whole, std::move(*probe));
+        along.emplace_back(beyond.difference / whole, std::move(*probe));
     }
-    std::ranges::copy(both.elements(pair, like), std::back_inserter(elements));
+    std::ranges::copy(both.elements(pair, &like), std::back_inserter(elements));
   }
   keep_largest(kTapsMax, &taps);
   keep_largest(kElementsMax, &elements);

@@ -87,6 +87,31 @@ TEST(Pairing, ALargeElementHidesNoSmallOneWhateverRoundsIt) {
   }
 }
 
+// However many elements a tap has, and however many threads look at them.
+TEST(Pairing, SmallElementsStandOutWhereverTheyLie) {
+  constexpr std::int64_t kCount = 200'000;
+  const std::vector<std::int64_t> small = {(1 << 16) - 1, 130'011};
+  const auto program = [&](double more) {
+    std::vector<double> a(kCount), y;
+    for (std::int64_t i = 0; i < kCount; ++i) a[static_cast<std::size_t>(i)] = 1 + static_cast<double>(i % 1024) / 1024;
+    for (const std::int64_t i : small) a[static_cast<std::size_t>(i)] = 0x1p-30;
+    for (const double one : a) y.push_back(static_cast<float>(one * 1.5 + more));
+    GraphBuilder g;
+    NodeId node = g.op(Primitive::kMul, {g.leaf({kCount}, a), g.leaf({}, {1.5})}, {kCount});
+    Attributes constant;
+    constant.scalar = more;
+    if (more != 0)
+      node = g.op(Primitive::kAdd, {node, g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant)}, {kCount});
+    g.tap("y", TapKind::kValue, node, y);
+    return g;
+  };
+  const GraphBuilder target = program(0), reference = program(0x1p-50);
+  const Bounds bounds = paired(target.graph, reference.graph);
+  for (const std::int64_t i : small)
+    EXPECT_TRUE(finding(bounds, "y[" + std::to_string(i) + "]").mathematics.failed()) << i;
+  EXPECT_FALSE(finding(bounds, "y").mathematics.failed());
+}
+
 TEST(Pairing, ParametersAreSharedAndDriftIsShown) {
   auto program = [](double w, double observed) {
     GraphBuilder g;
