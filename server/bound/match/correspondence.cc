@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -91,10 +92,17 @@ std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
   return apart;
 }
 
-bool is_rounding(Format format, const Array& wide, const Array& narrow) {
-  for (std::int64_t i = 0; i < wide.count(); ++i)
-    if (round_to(format, wide.data()[i]) != narrow.data()[i]) return false;
-  return true;
+// Whether it holds of all pairs of elements. Contents that differ are not read to their end.
+bool of_all(const LeafValue& a, const LeafValue& b, const std::function<bool(double, double)>& holds) {
+  if (a.count() != b.count()) return false;
+  return of_all_parts(a.count(), [&](std::int64_t begin, std::int64_t length) {
+    const Array x = a.part(begin, length).on_host(), y = b.part(begin, length).on_host();
+    return std::equal(x.data(), x.data() + length, y.data(), holds);
+  });
+}
+
+bool is_rounding(Format format, const LeafValue& wide, const LeafValue& narrow) {
+  return of_all(wide, narrow, [&](double x, double y) { return round_to(format, x) == y; });
 }
 
 // In base 2, few enough digits that somebody wrote the number: a computed one has them with a probability of 2^-12 in
@@ -114,30 +122,23 @@ double freedom(Format format, double x, std::int64_t count) {
 }
 
 // Whether both are legal roundings of one number, element by element.
-bool within_freedom(Format format_a, const Array& a, Format format_b, const Array& b) {
-  const Array x = a.on_host(), y = b.on_host();
-  if (x.count() != y.count()) return false;
-  for (std::int64_t i = 0; i < x.count(); ++i) {
-    const double p = x.data()[i], q = y.data()[i];
-    if (p == q || (std::isnan(p) && std::isnan(q))) continue;
-    if (!(std::fabs(p - q) <= freedom(format_a, p, x.count()) + freedom(format_b, q, x.count()))) return false;
-  }
-  return true;
+bool within_freedom(Format format_a, const LeafValue& a, Format format_b, const LeafValue& b) {
+  return of_all(a, b, [&](double p, double q) {
+    if (p == q || (std::isnan(p) && std::isnan(q))) return true;
+    return std::fabs(p - q) <= freedom(format_a, p, a.count()) + freedom(format_b, q, a.count());
+  });
 }
 
 // The coarser format whose rounding of the one gives the other; kUnknown: none does.
-Format rounding_between(const Array& a, const Array& b) {
+Format rounding_between(const LeafValue& a, const LeafValue& b) {
   for (Format format : {Format::kFloat32, Format::kFloat16, Format::kBFloat16})
     if (is_rounding(format, a, b) || is_rounding(format, b, a)) return format;
   return Format::kUnknown;
 }
 
 // Whether an element in which two arrays differ by a rounding to the format has digits that a rounding leaves.
-bool leaves_digits(Format format, const Array& a, const Array& b) {
-  const Array x = a.on_host(), y = b.on_host();
-  for (std::int64_t i = 0; i < x.count(); ++i)
-    if (x.data()[i] != y.data()[i] && !written(format, round_to(format, x.data()[i]))) return true;
-  return false;
+bool leaves_digits(Format format, const LeafValue& a, const LeafValue& b) {
+  return !of_all(a, b, [&](double x, double y) { return x == y || written(format, round_to(format, x)); });
 }
 
 const Draw* draw_of(const Graph& graph, NodeId leaf) {
@@ -346,12 +347,12 @@ class Matcher {
       const GraphLeaf& own = target_.leaves[t];
       const LeafValue& ours = found_.target_values[t];
       if (!ours || !is_float(own.format) || own.anchor || ours.count() != found_.reference_values[r].count()) continue;
-      const Array a = ours, b = found_.reference_values[r];
-      if (within_freedom(own.format, a, leaf.format, b)) return t;
+      const LeafValue& theirs = found_.reference_values[r];
+      if (within_freedom(own.format, ours, leaf.format, theirs)) return t;
       // 12 is no rounding of 12.01: somebody wrote it, unless it is held in that format.
-      const Format format = rounding_between(a, b);
+      const Format format = rounding_between(ours, theirs);
       if (format == Format::kUnknown) continue;
-      if (own.format == format || leaf.format == format || leaves_digits(format, a, b)) return t;
+      if (own.format == format || leaf.format == format || leaves_digits(format, ours, theirs)) return t;
     }
     return std::nullopt;
   }
@@ -436,7 +437,7 @@ std::vector<RoundedLeaf> master_copies(const Graph& graph, const std::vector<Lea
     for (std::size_t wide = 0; wide < graph.leaves.size(); ++wide) {
       const Format format = graph.leaves[wide].format;
       if ((format != Format::kFloat32 && format != Format::kFloat64) || !values[wide] ||
-          values[wide].count() != values[narrow].count() || !is_rounding(leaf.format, values[wide], values[narrow]))
+          !is_rounding(leaf.format, values[wide], values[narrow]))
         continue;
       result.push_back({leaf.format, narrow, wide});
       break;

@@ -146,8 +146,18 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, const s
   return looks;
 }
 
+bool of_all_parts(std::int64_t count, const std::function<bool(std::int64_t begin, std::int64_t length)>& holds) {
+  constexpr std::int64_t kFirst = 1 << 12, kGrowth = 8;
+  std::int64_t begin = 0;
+  for (std::int64_t length = kFirst; begin < count; begin += length, length *= kGrowth)
+    if (!holds(begin, std::min(length, count - begin))) return false;
+  return true;
+}
+
 bool bitwise_equal(const LeafValue& a, const LeafValue& b) {
-  return a.same_bytes(b) || bitwise_equal(static_cast<Array>(a), static_cast<Array>(b));
+  return a.same_bytes(b) || (a.count() == b.count() && of_all_parts(a.count(), [&](std::int64_t begin, auto length) {
+                               return bitwise_equal(a.part(begin, length), b.part(begin, length));
+                             }));
 }
 
 bool bitwise_equal(const Array& a, const Array& b) {
