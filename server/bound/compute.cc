@@ -237,11 +237,11 @@ struct Asked {
     measured.push_back(of_it);
   }
 
-  // Whether a probe of its name may be asked of a policy.
+  // Whether a probe of its name may be asked of a policy, as far as no sweep tells.
   bool deviates(const Probe& of, const Graph& graph) const {
     for (std::size_t p = 0; p < probes.size(); ++p)
       if (probes[p].name == of.name && !probes[p].of_mathematics)
-        return beyond_few_roundings(graph, of, std::fabs(measured[p].deviation) / probes[p].scale);
+        return beyond_few_roundings(graph, of, std::fabs(measured[p].computed) / probes[p].scale);
     return false;
   }
 
@@ -333,11 +333,13 @@ std::optional<std::vector<NodeId>> asked_first(const Graph& graph) {
   return asked;
 }
 
-// The taps of which no probe asks any more, where nothing is compared.
-std::vector<bool> settled_taps(const Graph& graph, const std::vector<bool>& enclosed) {
+// The taps that no probe asks of any more. `compared`: as plan_probes.
+std::vector<bool> settled_taps(const Graph& graph, const std::vector<bool>& enclosed,
+                               const MatchedReference* compared) {
   std::vector<bool> settled = enclosed;
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
-    settled[i] = enclosed[i] && (outlives_step(graph.taps[i].kind) || count(graph.taps[i].shape) != 1);
+    settled[i] = enclosed[i] && (outlives_step(graph.taps[i].kind) || count(graph.taps[i].shape) != 1) &&
+                 (compared == nullptr || compared->updates.count(i) != 0);
   return settled;
 }
 
@@ -358,7 +360,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   // alone is read.
   const bool last = input.reference == nullptr && input.golden == nullptr && !valued;
   TappedProducts by_factors;
-  if (last && executions_of(graph) == Executions::kTarget) by_factors = tapped_products(graph);
+  if (input.golden == nullptr && !valued && executions_of(graph) == Executions::kTarget)
+    by_factors = tapped_products(graph);
   std::vector<bool> later(graph.nodes.size(), false);
   for (const auto& [node, product] : by_factors) later[node] = true;
   std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
@@ -397,7 +400,7 @@ Bounds compute_bounds(const BoundsInput& input) {
     for (std::size_t i = 0; i < graph.taps.size(); ++i)
       if (finite[i].observed) taps.push_back(i);
     enclosed = judge_between_observed(input, between, taps, &bounds);
-    settled = settled_taps(graph, enclosed);
+    settled = settled_taps(graph, enclosed, nullptr);
     const auto lacks = [&](NodeId node) { return !followed.has(node); };
     for (std::size_t i = 0; i < graph.taps.size(); ++i)
       if (!settled[i] && (!finite[i].observed || std::ranges::any_of(nodes_of(graph.taps[i]), lacks))) make_whole();
@@ -411,10 +414,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   look(graph, followed, looks);
   std::erase_if(by_factors,
                 [&](const auto& one) { return !followed.waits(one.first) || !finite[one.second.tap].observed; });
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < graph.taps.size(); ++i)
-    if (!settled[i]) open.push_back(i);
-  TapValues values(graph, followed, finite, not_asked(graph, std::move(by_factors), open));
+  TapValues values(graph, followed, finite);
   watch.lap("hazards");
 
   if (values.taps().size() != graph.taps.size()) {
@@ -437,6 +437,11 @@ Bounds compute_bounds(const BoundsInput& input) {
   // Execution to first order for the rest; the same sweep gives rho for mathematics. One program twice has one
   // mathematics at what was enclosed, without any sweep.
   const MatchedReference* compared = matched && !matched->replays.one_program ? &*matched : nullptr;
+  if (!last) settled = settled_taps(graph, enclosed, compared);
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i)
+    if (!settled[i]) open.push_back(i);
+  values.read_by_factors(not_asked(graph, std::move(by_factors), open), exact);
   Uncertainty numbers;  // A pairing finds its own.
   if (input.reference == nullptr) {
     numbers = uncertain_numbers(graph, followed, nullptr);
@@ -472,7 +477,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   } else {
     sweep_target();
   }
-  for (std::size_t p = 0; p < asked.probes.size(); ++p) asked.measured[p].deviation -= asked.envelopes[p].read;
+  for (std::size_t p = 0; p < asked.probes.size(); ++p)
+    if (!asked.probes[p].of_mathematics) asked.measured[p].deviation -= asked.envelopes[p].read;
   if (last) followed = Replay();
   const auto replay_again = [&] {
     if (!followed) followed = replay(graph, leaves, Precision::kExact, decisions.overrides);

@@ -90,7 +90,7 @@ inline std::vector<NodeId> of_python(const Slack& slack) {
 // sums reach, is taken of what was observed: an execution's own partial sums go by its own result. Reading M and the
 // observed result T one by one instead of as T - M adds to the envelope: N roundings of 2^-53 of |y|^T |A||B| |z|, N
 // those of the sums over y, the terms of the product, z, and T. The product's charge holds at least `factor` times
-// that (product_error). Asked of the target's executions alone.
+// that (product_error). Not where some node computes in fp64.
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions = Executions::kBoth,
                                         const Slack& slack = {}, bool last = false,

@@ -16,9 +16,11 @@ namespace plumbline {
 // to the graph and the replay.
 class TapValues {
  public:
-  // Of `by_factors` nothing is computed until drop_factors(): their taps are measured by what was observed, and a
-  // sweep reads what probes say of them (Envelope::read).
-  TapValues(const Graph& graph, const Replay& replay, const std::vector<FiniteTap>& finite, TappedProducts by_factors);
+  TapValues(const Graph& graph, const Replay& replay, const std::vector<FiniteTap>& finite);
+
+  // Nothing of these products is computed until drop_factors(): a sweep reads what probes say of them (Envelope::read).
+  // Their taps are measured by `beside`, which has their values, or where it is empty by what was observed.
+  void read_by_factors(TappedProducts products, Replay beside);
 
   const Graph& graph() const { return graph_; }
   const Replay& replay() const { return replay_; }
@@ -40,11 +42,13 @@ class TapValues {
   std::map<std::size_t, Array> masks_;  // A tap that is infinite where exact arithmetic is has one.
   std::set<std::size_t> overflown_;
   TappedProducts by_factors_;
+  Replay beside_;
 };
 
 // What a probe reads of the taps.
 struct Measured {
   double deviation = 0;             // <x, T - M>; where a sweep reads part of M, still to be taken off.
+  double computed = 0;              // The same of the parts whose M is computed.
   double centre = 0, observed = 0;  // <x, M>, <x, T> of one element.
 };
 Measured measure(const Probe& probe, const TapValues& values);

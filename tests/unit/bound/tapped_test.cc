@@ -284,5 +284,68 @@ TEST(TappedProducts, AreReadFromExactOperandsHoweverLateTheyAreAskedFor) {
   EXPECT_NEAR(read, said, 1e-12);
 }
 
+// The gradient of a weight behind a kink, where an element lies so near that rounding alone decides of its side: u v -
+// w is 2^-24, and in fp32 it is 0. `turned`: a program that computes the product the other way round.
+struct BehindKink {
+  explicit BehindKink(bool turned, double wrong = 0) {
+    std::mt19937 rng(5);
+    const Shape shape = {kRows, kTerms};
+    std::vector<double> a = normal(rng, kRows * kTerms), other = normal(rng, kTerms * kColumns);
+    std::vector<double> u = normal(rng, kRows * kTerms), v(u.size(), 1), w(u.size(), 0);
+    u[7] = v[7] = 1 + 0x1p-12;
+    w[7] = 1 + 0x1p-11;
+    const NodeId x = b.op(
+        Primitive::kSub, {b.op(Primitive::kMul, {b.leaf(shape, u), b.leaf(shape, v)}, shape), b.leaf(shape, w)}, shape);
+    const NodeId zero = b.leaf({}, {0.0}), side = b.op(Primitive::kGreater, {x, zero}, shape, Format::kBool);
+    std::vector<double> sides;
+    for (std::size_t i = 0; i < u.size(); ++i) {
+      sides.push_back(i != 7 && u[i] > 0 ? 1 : 0);
+      if (sides.back() == 0) a[i] = 0;
+    }
+    std::vector<double> kept = a;
+    kept[7] = 3;  // Which the execution did not see.
+    b.graph.decisions.push_back({side, test::encoded(Format::kBool, sides)});
+    const NodeId left = b.op(Primitive::kSelect, {side, b.leaf(shape, kept), zero}, shape),
+                 right = b.leaf({kTerms, kColumns}, other);
+    std::vector<double> observed = executed(a, other);
+    observed[kColumns + 5] += wrong;
+    const auto transposed = [&](NodeId of, const Shape& to) {
+      Attributes view;
+      view.view = {to, {1, to[0]}, 0};
+      return b.op(Primitive::kWindow, {of}, to, Format::kFloat32, view);
+    };
+    const NodeId product =
+        turned ? transposed(b.op(Primitive::kMatmul,
+                                 {transposed(right, {kColumns, kTerms}), transposed(left, {kTerms, kRows})},
+                                 {kColumns, kRows}),
+                            {kRows, kColumns})
+               : b.op(Primitive::kMatmul, {left, right}, {kRows, kColumns});
+    b.tap("grad:w", TapKind::kGradient, product, observed);
+  }
+  GraphBuilder b;
+};
+
+// Beside another program, the replay that follows the execution's decisions has no product of its own to be asked.
+TEST(TappedProducts, OfTwoProgramsAreReadByFactorsWhereDecisionsDiffer) {
+  const BehindKink reference(true);
+  for (const double wrong : {0.0, 40.0}) {
+    const BehindKink target(false, wrong);
+    ASSERT_EQ(tapped_products(target.b.graph).size(), 1U);
+    const Bounds bounds =
+        compute_bounds({.target = &target.b.graph, .reference = &reference.b.graph, .profile = &ieee(), .seed = 9});
+    EXPECT_EQ(bounds.unstable, 1U);
+    EXPECT_TRUE(bounds.illegal_decisions.empty());
+    const Finding* const found = named(bounds, "all gradients");
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(found->execution.failed(), wrong != 0) << found->execution.deviation;
+    EXPECT_GT(found->execution.deviation, 0);
+    EXPECT_TRUE(found->mathematics.passed());
+    EXPECT_LT(found->mathematics.envelope, 1e-10);
+    const Bounds alone = compute_bounds({.target = &target.b.graph, .profile = &ieee(), .seed = 9});
+    EXPECT_NEAR(found->execution.envelope, named(alone, "all gradients")->execution.envelope,
+                1e-2 * found->execution.envelope);
+  }
+}
+
 }  // namespace
 }  // namespace plumbline
