@@ -96,7 +96,7 @@ std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
 bool of_all(const LeafValue& a, const LeafValue& b, const std::function<bool(double, double)>& holds) {
   if (a.count() != b.count()) return false;
   return of_all_parts(a.count(), [&](std::int64_t begin, std::int64_t length) {
-    const Array x = a.part(begin, length).on_host(), y = b.part(begin, length).on_host();
+    const Array x = a.part(begin, length), y = b.part(begin, length);
     return std::equal(x.data(), x.data() + length, y.data(), holds);
   });
 }

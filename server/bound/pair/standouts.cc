@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/parallel.h"
+#include "kernels/device.h"
 #include "kernels/sums.h"
 #include "server/bound/replay/arithmetic.h"
 #include "server/bound/replay/taps.h"
@@ -72,7 +73,7 @@ void keep_largest(std::size_t most, Container* candidates) {
   if (candidates->size() > most) candidates->resize(most);
 }
 
-constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at, counted in 16 bits.
+constexpr std::int64_t kChunk = 1 << 16;  // Elements that a thread looks at; places in it are counted in 16 bits.
 
 // body(chunk, begin, end) for all chunks of n elements, in parallel.
 void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::int64_t, std::int64_t)>& body) {
@@ -81,6 +82,8 @@ void for_each_chunk(std::int64_t n, const std::function<void(std::size_t, std::i
       body(static_cast<std::size_t>(c), c * kChunk, std::min(n, (c + 1) * kChunk));
   });
 }
+
+static_assert(kChunk <= 1 << 16);
 
 std::size_t chunks(std::int64_t n) { return static_cast<std::size_t>((n + kChunk - 1) / kChunk); }
 
@@ -149,7 +152,7 @@ class Sample {
 
   // The tap with roundings and without; their difference times share() is of our own precision.
   PartsOf rounded(const GraphTap& tap) const {
-    return share_ == 1 ? parts_of(replayed_value(tap, jittered_)) : observed_parts(tap);
+    return share_ == 1 ? parts_of(replayed_value(tap, jittered_).materialize().on_host()) : observed_parts(tap);
   }
   Array exact(const GraphTap& tap) const { return replayed_value(tap, exact_); }
   double share() const { return share_; }
@@ -169,7 +172,8 @@ struct Compared {
 
   // The distances by which elements moved: moved(i) of one from `begin` to `end`. It is 0 where that is not finite.
   auto moved(std::int64_t begin, std::int64_t end) const {
-    return [part = rounded(begin, end - begin).on_host(), begin, this](std::int64_t i) {
+    const HostScope host;  // A device would be waited for at each chunk.
+    return [part = rounded(begin, end - begin), begin, this](std::int64_t i) {
       const double by = part.data()[i - begin] - exact.data()[i];
       return std::isfinite(by) ? share * std::fabs(by) : 0;
     };

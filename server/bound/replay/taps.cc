@@ -148,6 +148,7 @@ std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, const s
 
 bool of_all_parts(std::int64_t count, const std::function<bool(std::int64_t begin, std::int64_t length)>& holds) {
   constexpr std::int64_t kFirst = 1 << 12, kGrowth = 8;
+  const HostScope host;  // A device would be waited for before each next part.
   std::int64_t begin = 0;
   for (std::int64_t length = kFirst; begin < count; begin += length, length *= kGrowth)
     if (!holds(begin, std::min(length, count - begin))) return false;

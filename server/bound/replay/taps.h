@@ -43,8 +43,8 @@ std::vector<FiniteTap> observed_finite(const Graph& graph);
 std::vector<Look> finite_looks(const Graph& graph, const Replay& replay, const std::vector<bool>& known,
                                std::vector<FiniteTap>* finite);
 
-// Whether it holds of parts that are all of `count` elements, asked from the first on as long as it does. They grow, so
-// that few are asked for, and little where the first ones tell.
+// Whether it holds of parts that are all of `count` elements, asked on the host from the first on as long as it does.
+// They grow, so that few are asked for, and little where the first ones tell.
 bool of_all_parts(std::int64_t count, const std::function<bool(std::int64_t begin, std::int64_t length)>& holds);
 
 bool bitwise_equal(const LeafValue& a, const LeafValue& b);
