@@ -396,6 +396,25 @@ void cut_after(absl::Duration timeout) {
   }).detach();
 }
 
+// The thread that waits for the signals below.
+pthread_t waiting;
+
+// Leaves SIGTERM, SIGINT and SIGHUP to the calling thread, which is to wait for them with sigtimedwait(). Threads that
+// start from now on inherit the mask. A library may have started others before main() did (OpenBLAS does): the system
+// gives them the signal where this thread is busy, and they hand it on.
+sigset_t wait_here_for_signals() {
+  waiting = pthread_self();
+  struct sigaction hand_on {};
+  hand_on.sa_handler = [](int received) { pthread_kill(waiting, received); };
+  hand_on.sa_flags = SA_RESTART;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, each);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaction(each, &hand_on, nullptr);
+  return signals;
+}
+
 // OpenBLAS reads what kernels to take before main() starts: where it chose badly, the program starts once more. Its
 // command line is the process's own, since a loader may have been asked to start it.
 void take_better_products() {
@@ -447,13 +466,7 @@ int main(int argc, char** argv) {
   keep_memory_of_messages();
   plumbline::cpu::set_threads(options.threads);
 
-  // Before any thread starts, so that all of them leave the signals to this one.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const sigset_t signals = wait_here_for_signals();  // Before the daemon's threads start.
   signal(SIGPIPE, SIG_IGN);
 
   auto daemon = plumbline::Daemon::start(options);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import signal
@@ -110,6 +111,24 @@ def test_sigterm_finishes_the_open_step(
     assert busy.end() == grpc.StatusCode.UNAVAILABLE
     assert daemon.wait() == 0
     assert not (daemon.directory / "d.sock").exists()
+
+
+def test_a_signal_drains_whatever_thread_the_system_gives_it(
+    monkeypatch: pytest.MonkeyPatch, new_daemon: Callable[..., DaemonProcess]
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")  # It starts a thread before the daemon can block any signal.
+    daemon = new_daemon()
+    assert daemon.process
+    process = daemon.process.pid
+    blocked = {
+        int(task.name): int((task / "status").read_text().split("SigBlk:")[1].split()[0], 16)
+        for task in Path(f"/proc/{process}/task").iterdir()
+    }
+    taking = [thread for thread, mask in blocked.items() if not mask >> (signal.SIGTERM - 1) & 1]
+    assert taking
+    for thread in taking:
+        assert ctypes.CDLL(None).tgkill(process, thread, signal.SIGTERM) == 0
+    assert daemon.wait() == 0
 
 
 def test_drain_ends_at_its_timeout(
