@@ -123,14 +123,17 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<float>& 
   }
 }
 
-// A large single product: cut along its longer output side, a multiple of the kernels' register blocks.
+// A large single product: cut along its rows, which lie together, or where they are few along its columns, by a
+// multiple of the kernels' register blocks.
 template <class Real>
 void parallel_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<Real>& a, const Operand<Real>& b,
                    double* c, std::int64_t ldc, bool accumulate) {
-  constexpr double kWorthwhile = 2e5;  // Multiply-adds: about 10 microseconds on one core.
+  constexpr double kWorthwhile = 2e5;   // Multiply-adds: about 10 microseconds on one core.
+  constexpr std::int64_t kEnough = 64;  // Rows of a part: what all parts read of b is little beside their work.
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const std::int64_t parts = std::min<std::int64_t>(threads(), static_cast<std::int64_t>(work / kWorthwhile));
-  const std::int64_t side = std::max(m, n);
+  const bool by_rows = m >= n || m >= kEnough * parts;
+  const std::int64_t side = by_rows ? m : n;
   if (parts < 2 || side < 2 * parts) return gemm(m, n, k, a, b, c, ldc, accumulate);
   const std::int64_t block = ((side + parts - 1) / parts + 7) / 8 * 8;
   const std::int64_t blocks = (side + block - 1) / block;
@@ -138,7 +141,7 @@ void parallel_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Operand
     for (std::int64_t p = begin; p < end; ++p) {
       const std::int64_t from = p * block;
       const std::int64_t size = std::min(side, from + block) - from;
-      if (m >= n) {
+      if (by_rows) {
         gemm(size, n, k, {a.data + from * a.strides.row, a.strides}, b, c + from * ldc, ldc, accumulate);
       } else {
         gemm(m, size, k, a, {b.data + from * b.strides.column, b.strides}, c + from, ldc, accumulate);

@@ -79,9 +79,10 @@ Later<double> count_outside(const Array& x, const Array& m, const Bound& r, doub
   const Array radius = r ? r.values.expand(x.shape()) : Array::scalar(0).expand(x.shape());
   return loop::total(
              [slack, low, high] PLUMBLINE_HOST_DEVICE(double seen, double exact, double ball) {
-               const bool same = seen == exact || (seen != seen && exact != exact);
-               const bool inside = std::fabs(seen - exact) <= ball * slack && !(seen < low || seen > high);
-               return Totals<1>{{same || inside || exact - exact != 0 ? 0.0 : 1.0}};
+               // Without a branch: compilers make vectors of these only so.
+               const bool same = (seen == exact) | ((seen != seen) & (exact != exact));
+               const bool inside = (std::fabs(seen - exact) <= ball * slack) & !((seen < low) | (seen > high));
+               return Totals<1>{{same | inside | (exact - exact != 0) ? 0.0 : 1.0}};
              },
              x.count(), x.materialize(), m.expand(x.shape()).materialize(), radius.materialize())
       .then(only);

@@ -154,25 +154,33 @@ PLUMBLINE_HOST_DEVICE inline std::int64_t row_of(double index, std::int64_t rows
 
 std::int64_t row_length(const Array& table) { return table.shape().size() < 2 ? 1 : table.shape()[1]; }
 
+// Pieces of rows, one piece of all rows after the other: where the table's neighbours are in its columns, as those of a
+// transposed matrix are, what is read together stays near.
 struct Gather {
-  std::int64_t rows, d;
+  std::int64_t rows, taken, length, piece, to_row, to_element;
   double outside;
 
   PLUMBLINE_ROW void operator()(const Team& team, std::int64_t i, double* out, const double* table,
                                 const double* index) const {
-    const std::int64_t row = row_of(index[i], rows);
-    double* const to = out + i * d;
-    const double* const from = table + (row < 0 ? 0 : row) * d;
+    const std::int64_t at = i % taken, row = row_of(index[at], rows), begin = i / taken * piece;
+    double* const to = out + at * length + begin;
+    const double* const from = table + (row < 0 ? 0 : row) * to_row + begin * to_element;
     const double none = outside;
-    team.each(d, [=](std::int64_t j) { to[j] = row < 0 ? none : from[j]; });
+    const std::int64_t step = to_element;
+    team.each(begin + piece < length ? piece : length - begin,
+              [=](std::int64_t j) { to[j] = row < 0 ? none : from[j * step]; });
   }
 };
 
 // An index outside the table reads `outside`.
 Array gather(const Array& table, const Array& index, const Shape& shape, double outside) {
+  constexpr std::int64_t kPiece = 512;
   Array out = Array::uninitialized(shape);
-  const std::int64_t d = row_length(table);
-  loop::for_each_row(index.count(), d, out, Gather{table.shape()[0], d, outside}, table.materialize(),
+  const std::int64_t rows = table.shape()[0], length = row_length(table), taken = index.count();
+  const Array placed = loop::placed(out, table.reshape({rows, length}));
+  const std::int64_t pieces = (length + kPiece - 1) / kPiece, piece = pieces > 0 ? (length + pieces - 1) / pieces : 0;
+  loop::for_each_row(taken * pieces, piece, out,
+                     Gather{rows, taken, length, piece, placed.strides()[0], placed.strides()[1], outside}, placed,
                      index.materialize());
   return out;
 }

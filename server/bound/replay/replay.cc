@@ -387,8 +387,9 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     std::unordered_multimap<std::uint64_t, NodeId> seen;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
-      const bool may_repeat = is_elementwise(node.primitive) || node.primitive == Primitive::kConstant ||
-                              node.primitive == Primitive::kWindow;
+      const Primitive p = node.primitive;
+      const bool may_repeat = is_elementwise(p) || p == Primitive::kConstant || p == Primitive::kIota ||
+                              p == Primitive::kWindow || p == Primitive::kGatherRows;
       if (!needed[id] || !may_repeat || replaced(id) || (!decided.empty() && decided[id])) continue;
       const Attributes& of = node.attributes;
       std::uint64_t hash = key::mixed(bits(of.scalar)) ^ static_cast<std::uint64_t>(node.primitive);

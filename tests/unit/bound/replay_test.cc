@@ -149,6 +149,32 @@ TEST(Replay, WhatIsComputedTwiceIsComputedOnce) {
   }
 }
 
+// As for two parts of a batch, each with the rows of a kernel's taps in reverse.
+TEST(Replay, RowsThatAreGatheredTwiceAreGatheredOnce) {
+  const Shape shape = {80, 80};
+  GraphBuilder b;
+  std::mt19937 rng(4);
+  const NodeId x = b.leaf(shape, test::normal(rng, count(shape)));
+  const auto gathered = [&](double first, double step) {
+    Attributes numbers;
+    numbers.scalar = first;
+    numbers.scalar2 = step;
+    const NodeId index = b.op(Primitive::kIota, {}, {80}, Format::kInt64, numbers);
+    return b.op(Primitive::kGatherRows, {x, index}, shape);
+  };
+  const std::vector<NodeId> ends = {gathered(79, -1), gathered(79, -1), gathered(0, 1)};
+  for (const NodeId end : ends) {  // Read so often that each is kept.
+    NodeId sum = end;
+    for (int i = 0; i < 40; ++i) sum = b.op(Primitive::kAdd, {sum, end}, shape);
+    b.tap("t" + std::to_string(end), TapKind::kValue, sum, std::vector<double>(static_cast<std::size_t>(count(shape))));
+  }
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  EXPECT_TRUE(exact.value(ends[0]).same_place(exact.value(ends[1])));
+  const double* const rows = exact.value(x).data();
+  EXPECT_EQ(exact.value(ends[1]).data()[0], rows[79 * 80]);
+  EXPECT_EQ(exact.value(ends[2]).data()[80], rows[80]);
+}
+
 TEST(Replay, PackedOverridesAreDecodedForConsumersAlone) {
   constexpr std::int64_t kCount = 10000;
   GraphBuilder b;

@@ -77,6 +77,8 @@ inline std::vector<Case> large_cases(std::uint64_t seed) {
     index.data()[i] = static_cast<double>(static_cast<std::int64_t>(rng() % 41) - 1);
   add("scatter_add/many", kScatterAdd, rows, {40, 300}, {r({900, 300}, -1, 1), index});
   add("gather_rows/many", kGatherRows, {}, {900, 70}, {r({40, 70}, -1, 1), index});
+  add("gather_rows/strided", kGatherRows, {}, {900, 1300},
+      {r({1300, 40}, -1, 1).window({{40, 1300}, {1, 40}, 0}), index});
   return result;
 }
 

@@ -328,6 +328,25 @@ TEST(Evaluate, GatherAndScatterIgnoreIndicesThatNameNoRow) {
   EXPECT_EQ(s.data()[3], 10);
 }
 
+TEST(Evaluate, RowsAreGatheredFromAStridedTableAsFromItsCopy) {
+  std::mt19937 rng(5);
+  std::uniform_real_distribution<double> value(-1, 1);
+  for (const std::int64_t length : {1, 2, 511, 512, 513, 1600}) {
+    Array columns = Array::uninitialized({length, 9});
+    for (std::int64_t i = 0; i < columns.count(); ++i) columns.data()[i] = value(rng);
+    const Array table = columns.window({{9, length}, {1, 9}, 0});
+    const Array rows = run(kGatherRows, {11, length}, {table, array_of({11}, {8, 7, 6, 5, 4, 3, 2, 1, 0, 9, 3})});
+    for (std::int64_t i = 0; i < 11; ++i)
+      for (std::int64_t j = 0; j < length; ++j) {
+        const double found = rows.data()[i * length + j];
+        if (i == 9)
+          ASSERT_TRUE(std::isnan(found)) << length << ": " << j;
+        else
+          ASSERT_EQ(found, columns.data()[j * 9 + (i == 10 ? 3 : 8 - i)]) << length << ": " << i << " " << j;
+      }
+  }
+}
+
 TEST(Evaluate, WindowsOfContiguousArraysAreNotCopied) {
   const Array x = Array::full({4, 4}, 1);
   Attributes a;
