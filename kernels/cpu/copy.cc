@@ -1,6 +1,7 @@
 #include "kernels/cpu/copy.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/strided.h"
@@ -16,11 +17,18 @@ struct Block {
   std::int64_t to_step, from_step, to_row, from_row;
 };
 
+// Of one element, or of several at once.
 struct Assign {
-  void operator()(double& to, double from) const { to = from; }
+  template <class T>
+  void operator()(T& to, const T& from) const {
+    to = from;
+  }
 };
 struct Add {
-  void operator()(double& to, double from) const { to += from; }
+  template <class T>
+  void operator()(T& to, const T& from) const {
+    to += from;
+  }
 };
 
 // Rows of so few elements that they are a few registers.
@@ -52,14 +60,41 @@ void store_rows(const Block& block, double* to, const double* from, const Store&
   }
 }
 
+using Four = double __attribute__((vector_size(4 * sizeof(double))));
+
+// Four rows by four columns, which lie in the target's rows and in the source's columns.
+template <class Store>
+void store_square(double* to, std::int64_t to_row, const double* from, std::int64_t from_column, const Store& store) {
+  Four columns[4];
+  for (int c = 0; c < 4; ++c) std::memcpy(&columns[c], from + c * from_column, sizeof(Four));
+  const Four even[2] = {__builtin_shufflevector(columns[0], columns[1], 0, 4, 2, 6),
+                        __builtin_shufflevector(columns[2], columns[3], 0, 4, 2, 6)};
+  const Four odd[2] = {__builtin_shufflevector(columns[0], columns[1], 1, 5, 3, 7),
+                       __builtin_shufflevector(columns[2], columns[3], 1, 5, 3, 7)};
+  const Four rows[4] = {
+      __builtin_shufflevector(even[0], even[1], 0, 1, 4, 5), __builtin_shufflevector(odd[0], odd[1], 0, 1, 4, 5),
+      __builtin_shufflevector(even[0], even[1], 2, 3, 6, 7), __builtin_shufflevector(odd[0], odd[1], 2, 3, 6, 7)};
+  for (int r = 0; r < 4; ++r) {
+    Four row;
+    std::memcpy(&row, to + r * to_row, sizeof(Four));
+    store(row, rows[r]);
+    std::memcpy(to + r * to_row, &row, sizeof(Four));
+  }
+}
+
 // Where the source's neighbours are in a row's columns: squares of a cache line's width, so that no line of either
 // side is met twice.
 template <class Store>
 void store_transposed(const Block& block, double* to, const double* from, const Store& store) {
   constexpr std::int64_t kSide = 8;
+  const bool squares = block.to_step == 1 && block.from_row == 1;
   for (std::int64_t c = 0; c < block.length; c += kSide) {
     const std::int64_t columns = std::min(kSide, block.length - c);
-    for (std::int64_t r = 0; r < block.rows; ++r) {
+    std::int64_t r = 0;
+    for (; squares && columns == kSide && r + 4 <= block.rows; r += 4)
+      for (std::int64_t at = c; at < c + kSide; at += 4)
+        store_square(to + r * block.to_row + at, block.to_row, from + r + at * block.from_step, block.from_step, store);
+    for (; r < block.rows; ++r) {
       double* const target = to + r * block.to_row + c * block.to_step;
       const double* const source = from + r * block.from_row + c * block.from_step;
 #pragma GCC ivdep

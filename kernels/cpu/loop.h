@@ -122,6 +122,15 @@ namespace internal {
 template <class Combine, class F, std::size_t N>
 double fold(std::int64_t n, const std::array<const double*, N>& in, const std::array<std::int64_t, N>& s, const F& f) {
   constexpr int kLanes = 16;
+  if (n < kLanes) {  // As few as a small picture's positions are.
+    double total = Combine::kStart;
+    for (std::int64_t j = 0; j < n; ++j) {
+      std::array<const double*, N> at;
+      for (std::size_t i = 0; i < N; ++i) at[i] = in[i] + j * s[i];
+      total = Combine::combine(total, call_contiguous(f, at, 0));
+    }
+    return total;
+  }
   double lanes[kLanes];
   std::fill(lanes, lanes + kLanes, Combine::kStart);
   for_each_tile(n, in, s, [&](std::int64_t, std::int64_t length, const std::array<const double*, N>& from) {
