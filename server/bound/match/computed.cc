@@ -71,14 +71,22 @@ bool legal_rounding(const Array& item, Format format, const Array& exact, const 
   return true;
 }
 
-// The first node of `other` that the view's content is a legal rounding of.
-std::optional<NodeId> computed_by(const MatchSide& other, const Array& item, Format format, const Profile& profile) {
+// Of what a step leaves behind, or on the way there.
+bool comes_late(const Graph& graph, const Node& node) {
+  const Phase phase = graph.origins[node.origin].phase;
+  return phase == Phase::kBackward || phase == Phase::kOptimizer;
+}
+
+// The first node of `other` that the view's content is a legal rounding of. What is carried from step to step was there
+// when the step began: gradients and updates, of which intervals say little, are what the next one begins with.
+std::optional<NodeId> computed_by(const MatchSide& other, const Array& item, Format format, bool carried,
+                                  const Profile& profile) {
   const double size = root_mean_square(item);
   if (!(size > 0) || !std::isfinite(size)) return std::nullopt;
   for (NodeId id = 0; id < other.graph.nodes.size(); ++id) {
     const Node& node = other.graph.nodes[id];
     if (count(node.shape) != item.count() || !is_float(node.result) || !other.replay.has(id)) continue;
-    if (!computed(other.graph, id)) continue;
+    if (!computed(other.graph, id) || (carried && comes_late(other.graph, node))) continue;
     const Array exact = other.replay.value(id).on_host();
     if (!near(item, exact, size)) continue;
     const Overrides none;
@@ -129,13 +137,15 @@ void match_side(const MatchSide& own, const MatchSide& other, bool of_reference,
   leave_out_shared(own.graph, other.graph, &items);
   Overrides& values = of_reference ? found->reference_computed : found->target_computed;
   Freedoms& freedoms = of_reference ? found->reference_freedoms : found->target_freedoms;
-  std::set<NodeId> whole;
+  std::set<NodeId> whole, carried;
+  for (const GraphLeaf& leaf : own.graph.leaves)
+    if (persistent(leaf.role)) carried.insert(leaf.node);
   for (const View& view : views_of(own.graph, items)) {
     if (whole.count(view.leaf) != 0 || !own.replay.has(view.node)) continue;
     const Node& node = own.graph.nodes[view.node];
     if (count(node.shape) > kElementsMax) continue;
     const Array item = own.replay.value(view.node).on_host();
-    const std::optional<NodeId> by = computed_by(other, item, view.format, profile);
+    const std::optional<NodeId> by = computed_by(other, item, view.format, carried.contains(view.leaf), profile);
     if (!by) continue;
     values[view.node] = other.replay.value(*by).materialize().reshape(node.shape);
     if (view.node == view.leaf) whole.insert(view.leaf);

@@ -94,6 +94,28 @@ TEST(Match, ATableThatTheOtherProgramComputesIsComputed) {
   }
 }
 
+// What one program's optimizer leaves is what its next step begins with, however near it lies to what the other one's
+// step begins with.
+TEST(Match, WhatAStepBeginsWithIsNotComputedByTheOthersOptimizer) {
+  for (const bool carried : {true, false}) {
+    GraphBuilder target, reference;
+    const std::vector<double> before = held(kX), after = mapped([](double v) { return v * (1 - 0x1p-20); });
+    const LeafRole role = carried ? LeafRole::kParameter : LeafRole::kData;
+    const NodeId own = target.leaf({4}, after, Format::kFloat32, carried ? "param:flat" : "", role);
+    tap_sum(&target, target.op(Primitive::kExp, {own}, {4}));
+    const NodeId theirs = reference.leaf({4}, before, Format::kFloat32, "param:w", LeafRole::kParameter);
+    tap_sum(&reference, reference.op(Primitive::kExp, {theirs}, {4}));
+    Attributes factor;
+    factor.scalar = 1 - 0x1p-20;
+    const NodeId by = reference.op(Primitive::kConstant, {}, {}, Format::kFloat32, factor);
+    const NodeId updated = reference.op(Primitive::kMul, {theirs, by}, {4});
+    reference.graph.origins.push_back({"aten::mul_.Tensor", "", "", Phase::kOptimizer});
+    reference.graph.nodes[updated].origin = static_cast<std::uint32_t>(reference.graph.origins.size() - 1);
+    reference.tap("update:w", TapKind::kUpdate, updated, after);
+    EXPECT_EQ(with_evidence(compared(target, reference), Evidence::kComputed), carried ? 0U : 1U);
+  }
+}
+
 // Rows of a kept table, by number, are what the other program computes of the numbers.
 TEST(Match, RowsOfATableThatTheOtherProgramComputesAreComputed) {
   GraphBuilder cached, computed;
