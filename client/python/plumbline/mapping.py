@@ -91,6 +91,10 @@ class Side:
         self.used: set[str] = set()
         self.shapes: dict[str, list[int]] = {}  # Of taps and parameters, as they are compared.
 
+    def maps(self, name: str) -> bool:
+        """Whether it asks for parts of the parameter or buffer; the name may have "param:" before it."""
+        return name.partition(":")[2] in self._mapping or name in self._mapping
+
     def parameter(self, name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]] | None:
         """The parts of a parameter or buffer; None where it is not mapped."""
         made = self._mapping.get(name)

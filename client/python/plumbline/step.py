@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _push_mode
 
-from .assembled import assemble
+from .assembled import assemble, assemble_laid
 from .callbacks import Callbacks
 from .capture import recorder
 from .compiled import CompiledRegions
@@ -24,7 +24,7 @@ from .plan import CaptureFailed, Plan
 from .scope import MODULES_MAX, Part, whole
 from .shards import flat_shards, gaps, local, named, part_of
 from .sites import uncompiled
-from .storages import BUFFER, PARAMETER, STATE, described
+from .storages import BUFFER, PARAMETER, STATE, Window, described
 from .taps import STATE_TAP, UPDATE, VALUE, Guard, Taps, tensors_of
 from .v1 import audit_pb2
 
@@ -216,6 +216,11 @@ class StepCapture:
         storages = self.recorder.storages
         if self.gate is None:
             self._assemble_flat(model, prefix)
+            parameters = [(uncompiled(name), p) for name, p in model.named_parameters(prefix=prefix)]
+            buffers = [(uncompiled(name), buffer) for name, buffer in model.named_buffers(prefix=prefix)]
+            self._assemble_parameters(parameters)
+            self._assemble_laid(BUFFER, [("buffer:" + name, buffer) for name, buffer in buffers])
+            self._assemble_laid(STATE, [(f"state:{name}.grad", p.grad) for name, p in parameters if p.grad is not None])
         for name, parameter in model.named_parameters(prefix=prefix):
             name = named(uncompiled(name), parameter)
             if _plain(local(parameter)):
@@ -246,6 +251,16 @@ class StepCapture:
             entry = self.recorder.storages.adopt(flat)
             entry.origin = (entry.value, entry.dtype)
 
+    def _assemble_parameters(self, parameters: list[tuple[str, torch.Tensor]]) -> None:
+        leaves = self._assemble_laid(PARAMETER, [("param:" + name, parameter) for name, parameter in parameters])
+        self.taps.origins.update({"update:" + name.removeprefix("param:"): leaf for name, leaf in leaves.items()})
+
+    def _assemble_laid(self, role: int, tensors: list[tuple[str, torch.Tensor]]) -> dict[str, Window]:
+        """Names those among the tensors that do not lie row by row in a storage of their own."""
+        own = [(name, t) for name, t in tensors if local(t) is t and _plain(t) and part_of(t) is None]
+        mapped = {t.untyped_storage()._cdata for name, t in own if self._side is not None and self._side.maps(name)}
+        return assemble_laid(self.recorder, role, [one for one in own if one[1].untyped_storage()._cdata not in mapped])
+
     def _watch(self, kind: int, name: str, tensor: torch.Tensor) -> None:
         if self._automatic_taps:
             self.taps.watch(kind, name, tensor)
@@ -275,7 +290,10 @@ class StepCapture:
         """Names what the user said to be state; what a watched model holds too keeps the name that it has there."""
         storages = self.recorder.storages
         for holder_name, holder in self._states.items():
-            for name, tensor in tensors_of(holder_name, holder):
+            tensors = list(tensors_of(holder_name, holder))
+            if self.gate is None:
+                self._assemble_laid(STATE, [(f"state:{name}", tensor) for name, tensor in tensors])
+            for name, tensor in tensors:
                 if _plain(local(tensor)) and not storages.adopt(local(tensor)).name:
                     storages.adopt_part(tensor, STATE, f"state:{name}")
                     self._named.append(local(tensor))
@@ -283,6 +301,8 @@ class StepCapture:
 
     def _name_state(self, optimizer: Any) -> None:
         storages = self.recorder.storages
+        unnamed: list[tuple[str, torch.Tensor]] = []
+        states: list[tuple[torch.Tensor, list[tuple[str, torch.Tensor]]]] = []
         for index, group in enumerate(getattr(optimizer, "param_groups", ())):
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) and _plain(value):
@@ -291,17 +311,23 @@ class StepCapture:
             for position, parameter in enumerate(group["params"]):
                 name = self.taps.names.get(parameter)
                 if name is None:
-                    name = f"group{index}.{position}"
-                    self.taps.names[parameter] = name
-                    if _plain(local(parameter)):
-                        storages.adopt_part(parameter, PARAMETER, f"param:{name}")
-                        self._watch(UPDATE, "update:" + name, parameter)
-                foreign = self.gate is not None and parameter not in self.gate.part.parameters
-                for key, value in tensors_of(f"state:{name}", optimizer.state.get(parameter, {})):
-                    if _plain(local(value)):
-                        if not foreign:
-                            self._named.append(local(value))
-                        storages.adopt_part(value, STATE, key, parameter).foreign = foreign
+                    name = self.taps.names[parameter] = f"group{index}.{position}"
+                    unnamed.append((name, parameter))
+                states.append((parameter, list(tensors_of(f"state:{name}", optimizer.state.get(parameter, {})))))
+        if self.gate is None:
+            self._assemble_parameters(unnamed)
+            self._assemble_laid(STATE, [one for parameter, of in states if part_of(parameter) is None for one in of])
+        for name, parameter in unnamed:
+            if _plain(local(parameter)):
+                storages.adopt_part(parameter, PARAMETER, f"param:{name}")
+                self._watch(UPDATE, "update:" + name, parameter)
+        for parameter, state in states:
+            foreign = self.gate is not None and parameter not in self.gate.part.parameters
+            for key, value in state:
+                if _plain(local(value)):
+                    if not foreign:
+                        self._named.append(local(value))
+                    storages.adopt_part(value, STATE, key, parameter).foreign = foreign
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -268,8 +268,11 @@ class StorageTable:
         return entry
 
     def adopt_part(self, tensor: torch.Tensor, role: int, name: str, parameter: torch.Tensor | None = None) -> Storage:
-        """Meets what this rank holds of a tensor, under the tensor's name. `parameter`: whose state it is."""
+        """Meets what this rank holds of a tensor, under the tensor's name. `parameter`: whose state it is. A storage is
+        sent as it lies: where that is not row by row, it is one only with what lies so too (but see assembled.py)."""
         held, part = local(tensor), part_of(tensor, parameter)
+        if held.layout is _STRIDED and not held.is_contiguous():
+            name += f" by strides {tuple(held.stride())}"
         entry = self.adopt(held, role, name)
         if part is not None and entry.name == name and not entry.value:
             window = (0, modelled(held), held.shape, held.stride(), held.storage_offset())
@@ -301,7 +304,7 @@ class StorageTable:
             if unseen and entry.role == DATA and not entry.name:
                 self._out_of_sight(entry, storage, code)
             else:
-                self._materialise(entry, storage, code)
+                self._materialise(entry, storage, code, tensor=tensor)
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
         window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
@@ -403,13 +406,25 @@ class StorageTable:
         if has_view(tensor) and number and self.known(tensor) is None:
             self.adopt(tensor, OBSERVED).alias = name
 
-    def _leaf_name(self, entry: Storage) -> str:
+    def _leaf_name(self, entry: Storage, tensor: torch.Tensor | None = None) -> str:
+        """`tensor`: what is read of it first, whose layout an input of a part has in both programs or is another."""
         if entry.role != OBSERVED or self.place is None:
             return entry.name
         alias, entry.alias = entry.alias, ""
-        return alias or self.place()
+        by_channels = tensor is not None and any(
+            tensor.dim() == dims and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=layout)
+            for dims, layout in ((4, torch.channels_last), (5, torch.channels_last_3d))
+        )
+        return (alias or self.place()) + (" by channels" if by_channels else "")
 
-    def _materialise(self, entry: Storage, storage: torch.UntypedStorage, code: int, role: int = 0) -> None:
+    def _materialise(
+        self,
+        entry: Storage,
+        storage: torch.UntypedStorage,
+        code: int,
+        role: int = 0,
+        tensor: torch.Tensor | None = None,
+    ) -> None:
         item = _ITEM_BYTES[code]
         count = storage.nbytes() // item
         payload = 0
@@ -421,7 +436,7 @@ class StorageTable:
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
         if not entry.origin[0]:
             entry.origin = (entry.value, code)
-        name = self._leaf_name(entry)
+        name = self._leaf_name(entry, tensor)
         self._records.append(("leaf", entry.value, code, count, role or entry.role, name, payload, entry.part))
 
     def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
@@ -452,7 +467,8 @@ class StorageTable:
         if not value:
             payload = self.payload(self._arena.copy_storage(storage, low * item, (high - low) * item))
             value = entry.spans[(low, high, code)] = self.fresh_value()
-            self._records.append(("leaf", value, code, high - low, entry.role, self._leaf_name(entry), payload, None))
+            name = self._leaf_name(entry, tensor)
+            self._records.append(("leaf", value, code, high - low, entry.role, name, payload, None))
         return (value, code, tuple(tensor.shape), tensor.stride(), 0)
 
     def _reinterpret(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:
