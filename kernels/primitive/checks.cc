@@ -82,7 +82,7 @@ Later<double> count_outside(const Array& x, const Array& m, const Bound& r, doub
                // Without a branch: compilers make vectors of these only so.
                const bool same = (seen == exact) | ((seen != seen) & (exact != exact));
                const bool inside = (std::fabs(seen - exact) <= ball * slack) & !((seen < low) | (seen > high));
-               return Totals<1>{{same | inside | (exact - exact != 0) ? 0.0 : 1.0}};
+               return Totals<1>{{(same | inside | (exact - exact != 0)) ? 0.0 : 1.0}};
              },
              x.count(), x.materialize(), m.expand(x.shape()).materialize(), radius.materialize())
       .then(only);
