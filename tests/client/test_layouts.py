@@ -23,6 +23,18 @@ def images() -> nn.Module:
     )  # fmt: skip
 
 
+class Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn_like(x) * torch.empty_like(x).uniform_(0.5, 1)
+
+
+def noisy_images() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.3), nn.ReLU(), Noise(), nn.RReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(8, 10),
+    )  # fmt: skip
+
+
 def layers() -> nn.Module:
     return nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10))
 
@@ -64,7 +76,7 @@ def run(
     torch.manual_seed(0)
     model = build()
     data = [
-        (torch.randn(8, 3, 8, 8) if build is images else torch.randn(8, 32), torch.randint(10, (8,)))
+        (torch.randn(8, 32) if build is layers else torch.randn(8, 3, 8, 8), torch.randint(10, (8,)))
         for _ in range(STEPS)
     ]
     lay_out(model)
@@ -96,7 +108,8 @@ def adamw(parameters: list[Tensor]) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize("optimizer_of", [sgd, adamw])
 @pytest.mark.parametrize(
-    ("build", "lay_out", "parts"), [(images, channels_last, 1), (layers, transposed, 2), (layers, flat, 2)]
+    ("build", "lay_out", "parts"),
+    [(images, channels_last, 1), (noisy_images, channels_last, 1), (layers, transposed, 2), (layers, flat, 2)],
 )
 def test_a_layout_is_no_mathematics(
     server: str,
@@ -105,7 +118,7 @@ def test_a_layout_is_no_mathematics(
     parts: int,
     optimizer_of: Callable[..., torch.optim.Optimizer],
 ) -> None:
-    name = f"{lay_out.__name__}-{optimizer_of.__name__}"
+    name = f"{build.__name__}-{lay_out.__name__}-{optimizer_of.__name__}"
     run(server, f"{name}-rows", build, as_it_is, optimizer_of)
     verdicts = run(server, name, build, lay_out, optimizer_of, parts, reference=f"{name}-rows")
     assert [v.verdict for v in verdicts] == ["TYPE_I"] * STEPS

@@ -471,14 +471,17 @@ class Recorder(TorchDispatchMode):
         return written
 
     def _random(self, tensor: torch.Tensor, info: OperatorInfo, pending: Pending) -> None:
-        """A random draw is a leaf; into a part of a storage, a leaf that is copied there."""
+        """A random draw is a leaf; into a part of a storage, or where it does not lie row by row, a leaf that is copied
+        there: the other program's draw may lie otherwise."""
         site, values, _ = pending
         name = self.sites.draw(site[1])
         self.records.append(("draw", name, info, values, *site))
-        if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+        whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        if whole and tensor.is_contiguous():
             self.storages.write_leaf(tensor, RANDOM_LEAF, name)
             return
-        self.copy_leaf(tensor, values[0], RANDOM_LEAF, name, site)
+        before = self.storages.read_for_overwrite(tensor) if whole else values[0]
+        self.copy_leaf(tensor, before, RANDOM_LEAF, name, site)
 
     def copy_leaf(
         self, tensor: torch.Tensor, before: Window, role: int, name: str, site: tuple[int, str, str]
