@@ -308,10 +308,30 @@ class Lowering {
     call.known = call.known && call.outputs.size() == results;
   }
 
+  // Whether two results lie in the same memory, as tied tensors of a list do: kernels read for the second what they
+  // wrote for the first, in their own order.
+  static bool share_memory(const TraceOp& op) {
+    std::map<ValueId, ValueId> first;                                   // What a result's storage held before all.
+    std::map<ValueId, std::map<std::int64_t, std::int64_t>> intervals;  // Of it: begins and ends.
+    for (const TraceResult& result : op.results) {
+      if (result.tensor.value == 0 || result.base == 0 || count(result.tensor.view.sizes) == 0) continue;
+      const auto earlier = first.find(result.base);
+      const ValueId of = earlier == first.end() ? result.base : earlier->second;
+      first[result.tensor.value] = of;
+      const std::int64_t begin = result.tensor.view.offset, end = extent(result.tensor.view).value_or(INT64_MAX);
+      const auto after = intervals[of].upper_bound(begin);
+      if (after != intervals[of].end() && after->first < end) return true;
+      if (after != intervals[of].begin() && std::prev(after)->second > begin) return true;
+      intervals[of][begin] = end;
+    }
+    return false;
+  }
+
   std::optional<NodeId> apply(const Match& match, const TraceOp& op, std::map<std::size_t, NodeId>& made) {
     for (const TraceResult& result : op.results)
       if (result.tensor.value != 0 && result.tensor.format == Format::kUnknown)
         throw Unsupported("a result whose element type is not modelled");
+    if (share_memory(op)) throw Unsupported(op.name + ": two of its results lie in the same memory");
     std::vector<std::size_t> outputs = results_where(op, match.writes_arguments);
     if (!match.foreach) {
       const auto observe = [&](std::size_t i) {
