@@ -19,6 +19,31 @@ namespace {
 
 bool row_major(const View& view) { return view.offset == 0 && view.strides == row_major_strides(view.sizes); }
 
+// Of a tensor that does not lie row by row, its elements were digested in its own order. A leaf has these in that order
+// where it is all that is read of it.
+std::string by_elements(const std::string& name) { return name + " by elements"; }
+
+// Leaves that operations read row by row alone, each whole.
+std::set<ValueId> read_row_by_row(const Trace& trace) {
+  std::map<ValueId, std::int64_t> counts;
+  for (const TraceLeaf& leaf : trace.leaves) counts[leaf.value] = leaf.count;
+  std::set<ValueId> read, otherwise;
+  const auto add = [&](const TensorRef& tensor) {
+    const auto leaf = counts.find(tensor.value);
+    if (leaf == counts.end()) return;
+    const bool whole = row_major(tensor.view) && count(tensor.view.sizes) == leaf->second;
+    (whole ? read : otherwise).insert(tensor.value);
+  };
+  for (const TraceOp& op : trace.ops)
+    for (const TraceArgument& argument : op.arguments) {
+      if (const auto* one = std::get_if<TensorRef>(&argument.value)) add(*one);
+      if (const auto* many = std::get_if<std::vector<TensorRef>>(&argument.value))
+        for (const TensorRef& each : *many) add(each);
+    }
+  for (const ValueId value : otherwise) read.erase(value);
+  return read;
+}
+
 // The leaf that holds, at the next step's start, what a tap holds at the end of this one.
 std::string origin_of(const TraceTap& tap) {
   const std::string_view name = unranked(tap.name);
@@ -67,8 +92,8 @@ DigestsAfter digests_after(const Trace& trace, const Digests& untouched) {
     const std::string name = origin_of(tap);
     leaves.erase(name);
     const auto payload = trace.payloads.find(term.observed);
-    if (term.weight != 1 || payload == trace.payloads.end() || !row_major(term.tensor.view)) continue;
-    after.left[name] = content_digest(*payload->second);
+    if (term.weight != 1 || payload == trace.payloads.end()) continue;
+    after.left[row_major(term.tensor.view) ? name : by_elements(name)] = content_digest(*payload->second);
   }
   for (const auto& [name, leaf] : leaves) {
     const auto payload = trace.payloads.find(leaf->payload);
@@ -135,8 +160,10 @@ std::vector<Divergence> diverged_parameters(const Trace& trace) {
 
 std::vector<std::string> changed_leaves(const Trace& trace, const Digests& digests) {
   std::vector<std::string> changed;
+  const std::set<ValueId> row_by_row = read_row_by_row(trace);
   for (const TraceLeaf& leaf : trace.leaves) {
-    const auto known = digests.find(leaf.name);
+    auto known = digests.find(leaf.name);
+    if (known == digests.end() && row_by_row.contains(leaf.value)) known = digests.find(by_elements(leaf.name));
     const auto payload = trace.payloads.find(leaf.payload);
     if (leaf.name.empty() || known == digests.end() || payload == trace.payloads.end()) continue;
     const std::string now = content_digest(*payload->second);
