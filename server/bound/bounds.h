@@ -168,7 +168,9 @@ struct Bounds {
   std::vector<UncertainNumber> uncertain_numbers;  // They are both programs'.
   std::vector<std::string> unpaired_taps;          // In one trace only.
   std::optional<ReferenceFault> reference_fault;
-  std::vector<MissingTap> missing_taps;       // Among those whose value is not zero everywhere.
+  std::vector<MissingTap> missing_taps;  // Among those whose value is not zero everywhere.
+  // Parameters of which one program tells what was added to them and the other what they become: not compared.
+  std::vector<std::string> told_otherwise;
   std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.
   std::vector<std::string> shape_conflicts;   // "tap 'x': target [2, 3], reference [3, 2]"
   std::optional<Suspicion> suspicion;         // When mathematics failed.

@@ -13,7 +13,9 @@ using namespace judging;
 
 // Without a deviation there is nothing to accuse of, whatever else was found: that stands among the hazards.
 bool decide_match(const JudgeInput& input, Verdict* verdict) {
-  if (!input.bounds->all_taps_equal_reference || !input.bounds->missing_taps.empty()) return false;
+  if (!input.bounds->all_taps_equal_reference || !input.bounds->missing_taps.empty() ||
+      !input.bounds->told_otherwise.empty())
+    return false;
   decide(verdict, Outcome::kTypeI, Grade::kMatch, Cause::kRounding, "Every tap equals the reference bit by bit.");
   verdict->margin = verdict->deviation = 0;
   return true;
@@ -451,6 +453,14 @@ TapVerdict tap_verdict(const Finding& finding) {
   return tap;
 }
 
+bool decide_told_otherwise(const JudgeInput& input, Verdict* verdict) {
+  if (input.bounds->told_otherwise.empty()) return false;
+  decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+         "The programs do not tell alike what the step makes of " + joined(input.bounds->told_otherwise) +
+             ": its updates were not compared.");
+  return true;
+}
+
 WantedOutputs wanted_outputs(const JudgeInput& input, const Verdict& verdict) {
   if (!input.outputs && verdict.outcome == Outcome::kInconclusive && verdict.cause == Cause::kExecution)
     return WantedOutputs::kNext;
@@ -474,7 +484,7 @@ Verdict judge(const JudgeInput& input) {
       !decide_replicas(input, &verdict) && !decide_certain_patterns(input, &verdict) &&
       !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_mathematics(input, &verdict) &&
       !decide_first_state(input, &verdict) && !decide_reference(input, &verdict) && !decide_value(input, &verdict) &&
-      !decide_execution(input, &verdict) && !explain_range(input, &verdict))
+      !decide_execution(input, &verdict) && !explain_range(input, &verdict) && !decide_told_otherwise(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

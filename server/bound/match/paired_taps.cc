@@ -114,6 +114,15 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
   for (const GraphTap& tap : graph.taps) {
     const std::string parameter = parameter_of(graph, tap);
     if (names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
+    const auto told_as = [&](std::string_view one, std::string_view another) {
+      return tap.name.starts_with(one) && names.count(std::string(another) + tap.name.substr(one.size())) != 0;
+    };
+    if (told_as("param:", "update:") || told_as("update:", "param:")) {
+      const std::string name = tap.name.substr(tap.name.find(':') + 1);
+      if (std::ranges::find(bounds->told_otherwise, name) == bounds->told_otherwise.end())
+        bounds->told_otherwise.push_back(name);
+      continue;
+    }
     if (parameter.empty()) {
       if (tap.kind == TapKind::kState && changes_alone(graph, tap, other))
         bounds->missing_taps.push_back({tap.name, tap.terms.front().node, in_reference, false, true});
