@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack, _push_mode
 
-from .assembled import assemble, assemble_laid
+from .assembled import Named, assemble, assemble_laid
 from .callbacks import Callbacks
 from .capture import recorder
 from .compiled import CompiledRegions
@@ -66,6 +66,7 @@ class StepCapture:
         self._modules = modules
         self._holders = list(holders)
         self._named: list[torch.Tensor] = []
+        self._laid: dict[str, Window] = {}  # Leaves of what was laid out, by name.
         self._entered = False
         self._holds_lock = False
         self._regions = CompiledRegions(self.recorder)
@@ -99,8 +100,11 @@ class StepCapture:
             return self
         try:
             # If a callable holds several models, its calls tell which comes first; a single one is named before that.
-            for model in self._models or (self._holders if len(self._holders) == 1 else []):
-                self._name_model(model)
+            roots = self._models or (self._holders if len(self._holders) == 1 else [])
+            models = [(model, self.recorder.sites.register(model)) for model in roots]
+            self._lay_out(models, self._optimizers, self._states)
+            for model, prefix in models:
+                self._name_model(model, prefix)
             for optimizer in self._optimizers:
                 self._name_state(optimizer)
             self._name_states()
@@ -208,19 +212,14 @@ class StepCapture:
 
     def _name_root(self, module: torch.nn.Module) -> None:
         """Names a module that runs outermost, by the model that it is a part of where that is known."""
-        self._name_model(holder_of(module, self._holders))
-
-    def _name_model(self, model: torch.nn.Module) -> None:
-        """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
+        model = holder_of(module, self._holders)
         prefix = self.recorder.sites.register(model)
+        self._lay_out([(model, prefix)], [], {})
+        self._name_model(model, prefix)
+
+    def _name_model(self, model: torch.nn.Module, prefix: str) -> None:
+        """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
         storages = self.recorder.storages
-        if self.gate is None:
-            self._assemble_flat(model, prefix)
-            parameters = [(uncompiled(name), p) for name, p in model.named_parameters(prefix=prefix)]
-            buffers = [(uncompiled(name), buffer) for name, buffer in model.named_buffers(prefix=prefix)]
-            self._assemble_parameters(parameters)
-            self._assemble_laid(BUFFER, [("buffer:" + name, buffer) for name, buffer in buffers])
-            self._assemble_laid(STATE, [(f"state:{name}.grad", p.grad) for name, p in parameters if p.grad is not None])
         for name, parameter in model.named_parameters(prefix=prefix):
             name = named(uncompiled(name), parameter)
             if _plain(local(parameter)):
@@ -244,22 +243,49 @@ class StepCapture:
         for flat, parameters in flat_shards(model):
             if not all(parameter in names for parameter in parameters) or not _plain(flat):
                 continue
-            named_parts = [("param:" + names[parameter], parameter) for parameter in parameters]
-            leaves = assemble(self.recorder, flat, PARAMETER, named_parts, gaps(flat, parameters))
+            named_parts = [(PARAMETER, "param:" + names[parameter], parameter) for parameter in parameters]
+            leaves = assemble(self.recorder, flat, named_parts, gaps(flat, parameters))
             for parameter, leaf in zip(parameters, leaves, strict=False):
                 self.taps.origins["update:" + names[parameter]] = leaf
             entry = self.recorder.storages.adopt(flat)
             entry.origin = (entry.value, entry.dtype)
 
-    def _assemble_parameters(self, parameters: list[tuple[str, torch.Tensor]]) -> None:
-        leaves = self._assemble_laid(PARAMETER, [("param:" + name, parameter) for name, parameter in parameters])
-        self.taps.origins.update({"update:" + name.removeprefix("param:"): leaf for name, leaf in leaves.items()})
-
-    def _assemble_laid(self, role: int, tensors: list[tuple[str, torch.Tensor]]) -> dict[str, Window]:
-        """Names those among the tensors that do not lie row by row in a storage of their own."""
-        own = [(name, t) for name, t in tensors if local(t) is t and _plain(t) and part_of(t) is None]
-        mapped = {t.untyped_storage()._cdata for name, t in own if self._side is not None and self._side.maps(name)}
-        return assemble_laid(self.recorder, role, [one for one in own if one[1].untyped_storage()._cdata not in mapped])
+    def _lay_out(
+        self, models: list[tuple[torch.nn.Module, str]], optimizers: list[Any], states: Mapping[str, Any]
+    ) -> None:
+        """Names, all at once, what does not lie row by row in a storage of its own."""
+        if self.gate is not None:
+            return
+        named_tensors: list[Named] = []
+        names: dict[torch.Tensor, str] = {}
+        for model, prefix in models:
+            self._assemble_flat(model, prefix)
+            for name, parameter in model.named_parameters(prefix=prefix):
+                name = names[parameter] = uncompiled(name)
+                named_tensors.append((PARAMETER, "param:" + name, parameter))
+                if parameter.grad is not None:
+                    named_tensors.append((STATE, f"state:{name}.grad", parameter.grad))
+            for name, buffer in model.named_buffers(prefix=prefix):
+                named_tensors.append((BUFFER, "buffer:" + uncompiled(name), buffer))
+        for optimizer in optimizers:
+            for index, group in enumerate(getattr(optimizer, "param_groups", ())):
+                for position, parameter in enumerate(group["params"]):
+                    if parameter not in names:
+                        names[parameter] = f"group{index}.{position}"
+                        named_tensors.append((PARAMETER, "param:" + names[parameter], parameter))
+                    if part_of(parameter) is None:
+                        state = tensors_of("state:" + names[parameter], optimizer.state.get(parameter, {}))
+                        named_tensors.extend((STATE, name, tensor) for name, tensor in state)
+        for holder_name, holder in states.items():
+            named_tensors.extend((STATE, f"state:{name}", tensor) for name, tensor in tensors_of(holder_name, holder))
+        own = [one for one in named_tensors if local(one[2]) is one[2] and _plain(one[2]) and part_of(one[2]) is None]
+        side = self._side
+        mapped = {one[2].untyped_storage()._cdata for one in own if side is not None and side.maps(one[1])}
+        laid = assemble_laid(self.recorder, [one for one in own if one[2].untyped_storage()._cdata not in mapped])
+        self._laid.update(laid)
+        for name, leaf in laid.items():
+            if name.startswith("param:"):
+                self.taps.origins["update:" + name.removeprefix("param:")] = leaf
 
     def _watch(self, kind: int, name: str, tensor: torch.Tensor) -> None:
         if self._automatic_taps:
@@ -275,7 +301,7 @@ class StepCapture:
         if parts is None:
             self.recorder.storages.adopt_part(tensor, role, prefix + name)
         else:
-            assemble(self.recorder, tensor, role, [(prefix + part, view) for part, view in parts])
+            assemble(self.recorder, tensor, [(role, prefix + part, view) for part, view in parts])
 
     def _read_unused(self) -> None:
         """Reads the parameters, buffers and parts of state that the step did not use: the program that it is paired
@@ -290,11 +316,10 @@ class StepCapture:
         """Names what the user said to be state; what a watched model holds too keeps the name that it has there."""
         storages = self.recorder.storages
         for holder_name, holder in self._states.items():
-            tensors = list(tensors_of(holder_name, holder))
-            if self.gate is None:
-                self._assemble_laid(STATE, [(f"state:{name}", tensor) for name, tensor in tensors])
-            for name, tensor in tensors:
-                if _plain(local(tensor)) and not storages.adopt(local(tensor)).name:
+            for name, tensor in tensors_of(holder_name, holder):
+                if not _plain(local(tensor)):
+                    continue
+                if not storages.adopt(local(tensor)).name or f"state:{name}" in self._laid:
                     storages.adopt_part(tensor, STATE, f"state:{name}")
                     self._named.append(local(tensor))
                     self._watch(STATE_TAP, f"state:{name}", tensor)
@@ -314,9 +339,6 @@ class StepCapture:
                     name = self.taps.names[parameter] = f"group{index}.{position}"
                     unnamed.append((name, parameter))
                 states.append((parameter, list(tensors_of(f"state:{name}", optimizer.state.get(parameter, {})))))
-        if self.gate is None:
-            self._assemble_parameters(unnamed)
-            self._assemble_laid(STATE, [one for parameter, of in states if part_of(parameter) is None for one in of])
         for name, parameter in unnamed:
             if _plain(local(parameter)):
                 storages.adopt_part(parameter, PARAMETER, f"param:{name}")

@@ -44,8 +44,8 @@ class Storage:
     """What the step knows of one storage."""
 
     __slots__ = (
-        "alias", "content", "count", "dtype", "foreign", "leaf", "name", "origin", "part", "pending", "role", "seen",
-        "spans", "unwritten", "value", "version", "weak",
+        "alias", "content", "count", "dtype", "foreign", "laid", "leaf", "name", "origin", "part", "pending", "role",
+        "seen", "spans", "unwritten", "value", "version", "weak",
     )  # fmt: skip
 
     def __init__(self, weak: int, role: int, name: str, seen: int = 0) -> None:
@@ -63,6 +63,7 @@ class Storage:
         self.count = 0
         self.leaf = False  # Its value is a leaf.
         self.origin = (0, 0)  # The leaf that it was first, and its dtype; 0: it was none yet.
+        self.laid = False  # That was no leaf, but made of several (assembled.py).
         self.unwritten = False  # Made by empty() and never written since.
         self.spans: dict[tuple[int, int, int], int] | None = None
         # What takes what a collective writes meanwhile, and the bytes of the storage where that is.

@@ -474,7 +474,7 @@ class Taps:
             origin, code = before.origin
             if name in self.origins:
                 terms.append((self.origins[name], -1.0, 0))
-            elif origin and code == modelled(held):
+            elif origin and code == modelled(held) and not before.laid:
                 terms.append(((origin, code, *layout), -1.0, 0))
             else:  # Overwritten unread: what it was has no part in it.
                 kind, name = STATE_TAP, "param:" + name.removeprefix("update:")
@@ -489,7 +489,9 @@ class Taps:
             # Not what lies deeper: LBFGS keeps a hundred old steps in lists.
             for tap, tensor in tensors_of(f"state:{name}", state, 1) if name is not None else ():
                 entry = self._recorder.storages.entry(local(tensor)) if tensor.layout is torch.strided else None
-                if entry is not None and entry.value and not entry.leaf and not entry.foreign:
+                if entry is None or entry.value in (0, entry.origin[0]):
+                    continue
+                if not entry.leaf and not entry.foreign:
                     self._note_part(tap, tensor, parameter)
                     self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
 
