@@ -24,7 +24,7 @@ from .plan import CaptureFailed, Plan
 from .scope import MODULES_MAX, Part, whole
 from .shards import flat_shards, gaps, local, named, part_of
 from .sites import uncompiled
-from .storages import BUFFER, PARAMETER, STATE, Window, described
+from .storages import BUFFER, PARAMETER, STATE, described
 from .taps import STATE_TAP, UPDATE, VALUE, Guard, Taps, tensors_of
 from .v1 import audit_pb2
 
@@ -66,7 +66,7 @@ class StepCapture:
         self._modules = modules
         self._holders = list(holders)
         self._named: list[torch.Tensor] = []
-        self._laid: dict[str, Window] = {}  # Leaves of what was laid out, by name.
+        self._laid: set[str] = set()  # Names of the leaves of what was laid out.
         self._entered = False
         self._holds_lock = False
         self._regions = CompiledRegions(self.recorder)
@@ -282,7 +282,8 @@ class StepCapture:
         side = self._side
         mapped = {one[2].untyped_storage()._cdata for one in own if side is not None and side.maps(one[1])}
         laid = assemble_laid(self.recorder, [one for one in own if one[2].untyped_storage()._cdata not in mapped])
-        self._laid.update(laid)
+        owners = dict((leaf[0], name) for name, leaf in reversed(laid.items()))  # Tied names come after their leaf's.
+        self._laid.update(owners.values())
         for name, leaf in laid.items():
             if name.startswith("param:"):
                 self.taps.origins["update:" + name.removeprefix("param:")] = leaf

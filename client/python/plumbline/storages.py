@@ -305,7 +305,7 @@ class StorageTable:
             if unseen and entry.role == DATA and not entry.name:
                 self._out_of_sight(entry, storage, code)
             else:
-                self._materialise(entry, storage, code, tensor=tensor)
+                self._materialise(entry, storage, code, name=self._leaf_name(entry, tensor))
         elif entry.dtype != code:
             self._reinterpret(entry, storage, code)
         window = (entry.value, code, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
@@ -419,12 +419,7 @@ class StorageTable:
         return (alias or self.place()) + (" by channels" if by_channels else "")
 
     def _materialise(
-        self,
-        entry: Storage,
-        storage: torch.UntypedStorage,
-        code: int,
-        role: int = 0,
-        tensor: torch.Tensor | None = None,
+        self, entry: Storage, storage: torch.UntypedStorage, code: int, role: int = 0, name: str = ""
     ) -> None:
         item = _ITEM_BYTES[code]
         count = storage.nbytes() // item
@@ -437,7 +432,7 @@ class StorageTable:
         entry.value, entry.dtype, entry.count, entry.leaf = self.fresh_value(), code, count, True
         if not entry.origin[0]:
             entry.origin = (entry.value, code)
-        name = self._leaf_name(entry, tensor)
+        name = name or self._leaf_name(entry)
         self._records.append(("leaf", entry.value, code, count, role or entry.role, name, payload, entry.part))
 
     def _out_of_sight(self, entry: Storage, storage: torch.UntypedStorage, code: int) -> None:

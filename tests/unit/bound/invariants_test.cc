@@ -29,6 +29,27 @@ TEST(Invariants, AWeightThatNobodyWroteIsSeen) {
   EXPECT_EQ(changed_leaves(step({3, 5}, {5, 6}), digests), std::vector<std::string>{"param:w"});
 }
 
+// Two by two, its columns lie together. Where the leaf has its elements row by row, they are copied to where it lies;
+// where it has them as they lie, it is read so.
+Trace transposed_step(std::vector<std::uint8_t> before, std::vector<std::uint8_t> after, bool row_by_row) {
+  Trace trace = step(std::move(before), std::move(after));
+  trace.leaves[0].count = 4;
+  trace.taps[0].terms[0].tensor.view = {{2, 2}, {1, 2}, 0};
+  trace.taps[0].terms[1].tensor.view = {{2, 2}, {row_by_row ? 2 : 1, row_by_row ? 1 : 2}, 0};
+  TraceOp op;
+  op.arguments.push_back({"src", trace.taps[0].terms[1].tensor});
+  trace.ops.push_back(op);
+  return trace;
+}
+
+TEST(Invariants, ATensorInColumnsIsComparedElementByElement) {
+  const auto digests = digests_after(transposed_step({1, 2, 3, 4}, {5, 6, 7, 8}, true), {}).left;
+  EXPECT_TRUE(changed_leaves(transposed_step({5, 6, 7, 8}, {0, 0, 0, 0}, true), digests).empty());
+  EXPECT_EQ(changed_leaves(transposed_step({5, 7, 6, 8}, {0, 0, 0, 0}, true), digests),
+            std::vector<std::string>{"param:w"});
+  EXPECT_TRUE(changed_leaves(transposed_step({5, 7, 6, 8}, {0, 0, 0, 0}, false), digests).empty()) << "as it lies";
+}
+
 TEST(Invariants, ATensorThatFillsPartOfItsStorageIsNotCompared) {
   const auto digests = digests_after(step({1, 2}, {3, 4}), {}).left;
   EXPECT_TRUE(changed_leaves(step({3, 4, 9}, {5, 6}), digests).empty());

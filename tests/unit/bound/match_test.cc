@@ -240,6 +240,21 @@ TEST(Match, AGradientThatOneProgramLacksIsMissingUnlessItIsZero) {
   EXPECT_TRUE(compared(program(false, 0), program(true, 0)).missing_taps.empty());
 }
 
+TEST(Match, AnUpdateThatTheOtherProgramTellsAsWhatTheParameterBecomesIsNotMissing) {
+  const auto program = [](bool as_update) {
+    GraphBuilder b;
+    const NodeId w = b.leaf({1}, {0.5}, Format::kFloat32, "param:w", LeafRole::kParameter);
+    const NodeId after = b.op(Primitive::kNeg, {w}, {1});
+    b.tap(as_update ? "update:w" : "param:w", as_update ? TapKind::kUpdate : TapKind::kState, after, {-0.5});
+    return b;
+  };
+  for (const bool as_update : {false, true}) {
+    const Bounds bounds = compared(program(as_update), program(!as_update));
+    EXPECT_TRUE(bounds.missing_taps.empty());
+    EXPECT_EQ(bounds.told_otherwise, std::vector<std::string>{"w"});
+  }
+}
+
 // Where the other program has nothing like it, the place is the parameter's first use; where its branch was cut, the
 // first value on the way to the gradient that the other program does not have.
 TEST(Match, WhatIsMissingHasItsPlace) {

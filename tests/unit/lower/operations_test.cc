@@ -62,6 +62,20 @@ TEST(Operations, ForeachTakesListsElementByElement) {
   expect_near(run(b.trace, "y"), {103, 104, 105});
 }
 
+// Kernels read for one what they wrote for the other.
+TEST(Operations, TensorsOfAListThatLieInTheSameMemoryAreNotModelled) {
+  for (const std::int64_t begin : {2, 1, 0}) {
+    TraceBuilder b;
+    const TensorRef whole = b.leaf({4}, {1, 2, 3, 4});
+    TensorRef x = whole, y = whole;
+    x.view = {{2}, {1}, 0};
+    y.view = {{2}, {1}, begin};
+    const std::vector<TensorRef> list{x, y};
+    b.write("aten::_foreach_mul_.Scalar", {{"self", list}, {"scalar", 2.0}}, {{"self", x}, {"self", y}});
+    EXPECT_EQ(lower(b.trace).coverage.opaque, begin == 2 ? 0U : 1U) << begin;
+  }
+}
+
 TEST(Operations, AScalarEdgeReadsItsTensor) {
   TraceBuilder b;
   const TensorRef x = b.leaf({2}, {6, 8}), n = b.leaf({3}, {1, 2, 4});
