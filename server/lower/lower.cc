@@ -309,7 +309,7 @@ class Lowering {
   }
 
   // Whether two results lie in the same memory, as tied tensors of a list do: kernels read for the second what they
-  // wrote for the first, in their own order.
+  // wrote for the first, in their own order. What lies within the other's span counts, too.
   static bool share_memory(const TraceOp& op) {
     std::map<ValueId, ValueId> first;                                   // What a result's storage held before all.
     std::map<ValueId, std::map<std::int64_t, std::int64_t>> intervals;  // Of it: begins and ends.

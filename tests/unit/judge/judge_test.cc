@@ -46,6 +46,18 @@ TEST_F(Judge, WithinTheEnvelopeIsTypeI) {
   EXPECT_TRUE(std::isnan(verdict.math_resolution));
 }
 
+TEST_F(Judge, WhatWasToldOtherwiseIsNoPass) {
+  bounds_.told_otherwise = {"w"};
+  for (const bool paired : {false, true}) {
+    bounds_.paired = bounds_.all_taps_equal_reference = paired;
+    if (paired) loss().mathematics = {true, 0, 1e-12};
+    const Verdict verdict = judged();
+    EXPECT_EQ(verdict.outcome, Outcome::kInconclusive);
+    EXPECT_EQ(verdict.cause, Cause::kUnanswered);
+    EXPECT_NE(verdict.sentence.find("of w:"), std::string::npos) << verdict.sentence;
+  }
+}
+
 TEST_F(Judge, BeyondAFirstOrderEnvelopeIsUnconfirmed) {
   loss().execution.deviation = 2e-5;
   EXPECT_EQ(judged().outcome, Outcome::kInconclusive);

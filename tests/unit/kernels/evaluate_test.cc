@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "tests/unit/kernels/cases.h"
@@ -345,6 +346,27 @@ TEST(Evaluate, RowsAreGatheredFromAStridedTableAsFromItsCopy) {
           ASSERT_EQ(found, columns.data()[j * 9 + (i == 10 ? 3 : 8 - i)]) << length << ": " << i << " " << j;
       }
   }
+}
+
+TEST(Evaluate, TransposedCopiesAndSumsAreThoseOfEachElement) {
+  std::mt19937 rng(6);
+  std::uniform_real_distribution<double> value(-1, 1);
+  for (const std::int64_t rows : {1, 3, 4, 9, 66})
+    for (const std::int64_t columns : {1, 7, 8, 21, 80}) {
+      Array source = Array::uninitialized({columns, rows}), copied = Array::uninitialized({rows, columns});
+      for (std::int64_t i = 0; i < source.count(); ++i) source.data()[i] = value(rng);
+      const Array turned = source.window({{rows, columns}, {1, rows}, 0});
+      const View whole{{rows, columns}, {columns, 1}, 0};
+      cpu::copy(copied.data(), whole, turned);
+      Array twice = Array::uninitialized({rows, columns});
+      std::copy_n(copied.data(), copied.count(), twice.data());
+      cpu::add(twice.data(), whole, turned);
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < columns; ++c) {
+          ASSERT_EQ(copied.data()[r * columns + c], source.data()[c * rows + r]) << rows << " " << columns;
+          ASSERT_EQ(twice.data()[r * columns + c], 2 * source.data()[c * rows + r]) << rows << " " << columns;
+        }
+    }
 }
 
 TEST(Evaluate, WindowsOfContiguousArraysAreNotCopied) {
