@@ -56,7 +56,7 @@ def transposed(model: nn.Module) -> None:
 def flat(model: nn.Module) -> None:
     """All parameters in one buffer, as those who exchange or update them at once lay them out."""
     parameters = list(model.parameters())
-    buffer, begin = torch.cat([p.detach().flatten() for p in parameters] + [torch.zeros(5)]), 0
+    buffer, begin = torch.cat([p.detach().flatten() for p in parameters] + [parameters[0].new_zeros(5)]), 0
     for parameter in parameters:
         parameter.data = buffer[begin : begin + parameter.numel()].view_as(parameter)
         begin += parameter.numel()
@@ -141,6 +141,33 @@ def test_a_layout_is_no_mathematics(
     run(server, f"{name}-theirs", build, lay_out, optimizer_of)
     verdicts = run(server, f"{name}-back", build, as_it_is, optimizer_of, parts, reference=f"{name}-theirs")
     assert [v.verdict for v in verdicts] == ["TYPE_I"] * STEPS
+
+
+class Narrowed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.bfloat16()
+
+
+def narrow_layers() -> nn.Module:
+    """All in 16 bits, of which results are captured."""
+    return nn.Sequential(Narrowed(), *layers().bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("build", "lay_out", "watched"),
+    [
+        (narrow_layers, transposed, {}),
+        (narrow_layers, flat, {}),
+        (layers, transposed, {"capture": "outputs"}),
+        (images, channels_last, {"capture": "outputs"}),
+    ],
+)
+def test_what_a_layout_is_made_of_is_no_result_of_the_program(
+    server: str, build: Callable[[], nn.Module], lay_out: Edit, watched: dict[str, str]
+) -> None:
+    name = f"captured-{build.__name__}-{lay_out.__name__}"
+    verdicts = run(server, name, build, lay_out, sgd, **watched)
+    assert [v.verdict for v in verdicts] == ["TYPE_I"] * STEPS, [v.explain() for v in verdicts]
 
 
 def test_an_element_of_a_gradient_is_missed_in_no_layout(server: str) -> None:

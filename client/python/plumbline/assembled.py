@@ -40,7 +40,7 @@ def assemble(
     whole = _whole(tensor)
     zeros = recorder.plan.info(torch.ops.aten.zeros.default)
     values = [[whole.numel()], whole.dtype, *[UNSET] * (len(zeros.arguments) - 2)]
-    recorder.emit(zeros, (site, values, ""), [wrote(whole)])
+    recorder.emit(zeros, (site, values, ""), [wrote(whole)], observe=False)
     leaves = [recorder.copy_leaf(part, storages.read(part), role, name, site) for role, name, part in parts]
     for part in padding or ():
         recorder.copy_leaf(part, storages.read(part), DATA, "", site)

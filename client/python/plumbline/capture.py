@@ -381,13 +381,16 @@ class Recorder(TorchDispatchMode):
         if not self.reader and number not in _TRIVIAL and math.isfinite(number):
             self._scalars[(type(number), number)] = window
 
-    def emit(self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any) -> None:
+    def emit(
+        self, info: OperatorInfo, pending: Pending, written: list[Written], *more: Any, observe: bool = True
+    ) -> None:
+        """`observe`: results may be captured. Those of what the program did not call hold something else by now."""
         (phase, module, source), values, unmodelled = pending
         for tensor, _, layout in written:
             if unmodelled or not (layout[1] or tensor is None):
                 info, written = as_own(self, info, unmodelled, written)
                 break
-        observe, halves = self.outputs or info.observed, self.halves
+        always, halves = self.outputs or info.observed, self.halves
         results: list[tuple[Window, int, int, str, int]] = []
         decision = 0
         last = len(written) - 1 if info.last_result_decision else -1
@@ -399,7 +402,7 @@ class Recorder(TorchDispatchMode):
             wrote = True
             window, count, base = self.storages.write(tensor, bool(name), layout)
             payload = 0
-            observed = observe or position == last or (halves.room > 0 and halves.take(window[1], tensor))
+            observed = observe and (always or position == last or (halves.room > 0 and halves.take(window[1], tensor)))
             if (observed or info.positive_side) and tensor.numel():
                 if observed:
                     payload = self.storages.payload(self.arena.copy_tensor(tensor))
@@ -496,7 +499,7 @@ class Recorder(TorchDispatchMode):
         shared = None if part is None else (part, source)
         self.records.append(("leaf", value, code, count, role, name, payload, shared))
         pending = (site, [before, source, UNSET], "")
-        self.emit(self.plan.info(torch.ops.aten.copy_.default), pending, [wrote(tensor, "self")])
+        self.emit(self.plan.info(torch.ops.aten.copy_.default), pending, [wrote(tensor, "self")], observe=False)
         return source
 
     # What taps need.
