@@ -29,19 +29,34 @@ Array matrices(Inputs in, const Shape& product) {
   return in[1].reshape(shape);
 }
 
+// Whether the matrices' columns lie in memory as others' rows do, as those of a transposed operand do.
+bool by_columns(const Array& x) {
+  const Shape& strides = x.strides();
+  const std::size_t d = strides.size();
+  return x.shape()[d - 2] > 1 && x.shape()[d - 1] > 1 && strides[d - 2] == 1 && strides[d - 1] > 1;
+}
+
+// target (+)= xy, a cotangent of the operand. It lies by columns where the operand does: what transposed that takes it
+// over as it is (pull_back_window).
+void contribute_product(Array& target, const Array& x, const Array& y, const Array& operand) {
+  const bool accumulate = static_cast<bool>(target);
+  if (accumulate ? target.unique() && loop::transpose_last_two(target).contiguous() : by_columns(operand)) {
+    if (!accumulate) target = loop::transpose_last_two(Array::uninitialized(loop::transpose_last_two(operand).shape()));
+    Array transposed = loop::transpose_last_two(target);
+    return loop::matmul(loop::transpose_last_two(y), loop::transpose_last_two(x), transposed, accumulate);
+  }
+  if (accumulate) {
+    make_writable(target, operand.shape());
+  } else {
+    target = Array::uninitialized(operand.shape());
+  }
+  loop::matmul(x, y, target, accumulate);
+}
+
 // With P = AB and G' = alpha G: dA = G' B^T, dB = A^T G', summed over leading dimensions that were broadcast; dC = G,
 // dalpha = sum G o P.
 void pull_back(const Attributes& attributes, Inputs in, const Array& out, const Array& cotangent,
                std::span<Array* const> into) {
-  const auto add = [](Array& target, const Array& x, const Array& y, const Shape& shape) {
-    const bool accumulate = static_cast<bool>(target);
-    if (accumulate) {
-      make_writable(target, shape);
-    } else {
-      target = Array::uninitialized(shape);
-    }
-    loop::matmul(x, y, target, accumulate);
-  };
   const auto product = [] PLUMBLINE_HOST_DEVICE(double g, double x) { return scalar::pull(g, x); };
   Array scaled = cotangent;
   if (in.size() > 3 && (into[0] || into[1])) {
@@ -53,16 +68,16 @@ void pull_back(const Attributes& attributes, Inputs in, const Array& out, const 
     if (into[0] && cpu::multiply_transposed_patches(scaled, in[1], of_rows)) {
       contribute_array(*into[0], of_rows);
     } else if (into[0]) {
-      add(*into[0], scaled, loop::transpose_last_two(matrices(in, out.shape())), in[0].shape());
+      contribute_product(*into[0], scaled, loop::transpose_last_two(matrices(in, out.shape())), in[0]);
     }
     if (into[1]) {
-      Array of_matrices;
-      add(of_matrices, loop::transpose_last_two(in[0]), scaled, matrices(in, out.shape()).shape());
+      Array of_matrices = Array::uninitialized(matrices(in, out.shape()).shape());
+      loop::matmul(loop::transpose_last_two(in[0]), scaled, of_matrices, false);
       contribute_array(*into[1], of_matrices.reshape(in[1].shape()));
     }
   } else {
-    if (into[0]) add(*into[0], scaled, loop::transpose_last_two(in[1]), in[0].shape());
-    if (into[1]) add(*into[1], loop::transpose_last_two(in[0]), scaled, in[1].shape());
+    if (into[0]) contribute_product(*into[0], scaled, loop::transpose_last_two(in[1]), in[0]);
+    if (into[1]) contribute_product(*into[1], loop::transpose_last_two(in[0]), scaled, in[1]);
   }
   if (in.size() > 2 && into[2]) contribute_array(*into[2], cotangent);
   if (in.size() > 3 && into[3])

@@ -37,6 +37,13 @@ View without_repeats(const View& view, bool& repeats) {
   return result;
 }
 
+// Whether the elements lie from each other as far as the view's do.
+bool lies_as(const View& view, const Array& x) {
+  for (std::size_t d = 0; d < view.sizes.size(); ++d)
+    if (view.sizes[d] != 1 && view.strides[d] != x.strides()[d]) return false;
+  return true;
+}
+
 Array evaluate_window(const Attributes& attributes, const Shape&, Inputs in) {
   return in[0].materialize().window(attributes.view);
 }
@@ -88,9 +95,8 @@ void pull_back_window(const Attributes& attributes, Inputs in, const Array&, con
   const Shape& shape = in[0].shape();
   const View& view = attributes.view;
   const bool covers = cotangent.count() == in[0].count() && is_injective(view);
-  if (!*into[0] && covers && cotangent.contiguous() && in[0].count() > 0 &&
-      Array(cotangent).window(view).contiguous() && view.offset == 0) {
-    *into[0] = cotangent.reshape(shape);  // A mere reshape: shared.
+  if (!*into[0] && covers && in[0].count() > 0 && view.offset == 0 && lies_as(view, cotangent)) {
+    *into[0] = cotangent.restride({shape, row_major_strides(shape), 0});  // As the operand lies: shared.
     return;
   }
   if (!*into[0] && covers) {  // A permutation: every element is written once.

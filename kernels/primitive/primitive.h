@@ -161,10 +161,10 @@ struct PrimitiveTraits {
   Array (*evaluate)(const Attributes&, const Shape& shape, Inputs);
 
   // Vector-Jacobian product: adds cotangent^T d(out)/d(in_i) to *into[i] where into[i] is not null. Each *into[i] is
-  // either empty (not yet touched: assign) or has in_i's shape, row-major. Decisions, indices and integer results
-  // have no derivative. Where a derivative is unbounded (sqrt at 0) it is infinite; 0 * infinity = 0 only where the
-  // cotangent is exactly 0. Null in rows of elementwise primitives, as are `local_error` and `radius`: element.h has
-  // their rules.
+  // either empty (not yet touched: assign) or has in_i's shape, row-major, or by columns where in_i lies so. Decisions,
+  // indices and integer results have no derivative. Where a derivative is unbounded (sqrt at 0) it is infinite;
+  // 0 * infinity = 0 only where the cotangent is exactly 0. Null in rows of elementwise primitives, as are
+  // `local_error` and `radius`: element.h has their rules.
   void (*pull_back)(const Attributes&, Inputs, const Array& out, const Array& cotangent,
                     std::span<Array* const> into) = nullptr;
 

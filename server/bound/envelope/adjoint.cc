@@ -120,10 +120,11 @@ class Sweep {
   // Where the probe's cotangent at the node is gathered; null: it carries none.
   Array* adjoint(std::size_t probe, NodeId id) { return carries_[id] ? &adjoints_[probe][id] : nullptr; }
 
-  // The probe's cotangent at the node, which is given up here.
+  // The probe's cotangent at the node, which is given up here; row-major, but for what a window takes over as it lies.
   Cotangent take(std::size_t probe, NodeId id) {
     Array cotangent = std::move(adjoints_[probe][id]);
     adjoints_[probe][id] = Array();
+    if (cotangent && graph_.nodes[id].primitive != Primitive::kWindow) cotangent = cotangent.materialize();
     const auto [first, last] = seeds_[probe].equal_range(id);
     if (!carries_[id]) return {};
     const Shape& shape = graph_.nodes[id].shape;

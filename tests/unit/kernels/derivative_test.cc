@@ -1,9 +1,11 @@
-// Every pull_back against central differences of evaluate, into empty, filled and shared targets.
+// Every pull_back against central differences of evaluate, into empty, filled and shared targets, and into what it left
+// itself.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <set>
 
+#include "kernels/cpu/gemm.h"
 #include "tests/unit/kernels/cases.h"
 
 namespace plumbline {
@@ -52,8 +54,9 @@ TEST(Derivative, MatchesCentralDifferences) {
     std::vector<Array> grads(c.inputs.size());
     std::vector<Array> filled(c.inputs.size());
     std::vector<Array> shared(c.inputs.size());
+    std::vector<Array> twice(c.inputs.size());
     std::vector<Array> fill(c.inputs.size());
-    std::vector<Array*> to_grads, to_filled, to_shared;
+    std::vector<Array*> to_grads, to_filled, to_shared, to_twice;
     for (std::size_t i = 0; i < c.inputs.size(); ++i) {
       fill[i] = testing::random_array(rng, c.inputs[i].shape(), -1, 1);
       filled[i] = Array::uninitialized(fill[i].shape());
@@ -63,11 +66,13 @@ TEST(Derivative, MatchesCentralDifferences) {
       to_grads.push_back(wanted ? &grads[i] : nullptr);
       to_filled.push_back(wanted ? &filled[i] : nullptr);
       to_shared.push_back(wanted ? &shared[i] : nullptr);
+      to_twice.push_back(wanted ? &twice[i] : nullptr);
     }
-    const std::vector<Array> fill_before = fill;
     traits(c.primitive).pull_back(c.attributes, c.inputs, out, cotangent, to_grads);
     traits(c.primitive).pull_back(c.attributes, c.inputs, out, cotangent, to_filled);
     traits(c.primitive).pull_back(c.attributes, c.inputs, out, cotangent, to_shared);
+    for (int times = 0; times < 2; ++times)
+      traits(c.primitive).pull_back(c.attributes, c.inputs, out, cotangent, to_twice);
     for (std::size_t i = 0; i < c.inputs.size(); ++i) {
       if (!differentiable(c.primitive, i)) continue;
       const Array& x = c.inputs[i];
@@ -89,18 +94,48 @@ TEST(Derivative, MatchesCentralDifferences) {
         continue;
       }
       ASSERT_EQ(grads[i].shape(), x.shape());
-      ASSERT_TRUE(grads[i].contiguous());
+      ASSERT_TRUE(grads[i].contiguous() || cpu::transpose_last_two(grads[i]).contiguous());
       EXPECT_NEAR(dot(grads[i], direction), expected, 1e-6 * (1 + std::fabs(expected)));
       const double offset = dot(fill[i], direction);
       EXPECT_NEAR(dot(filled[i], direction) - offset, expected, 1e-6 * (1 + std::fabs(expected)));
       EXPECT_NEAR(dot(shared[i], direction) - offset, expected, 1e-6 * (1 + std::fabs(expected)));
       ASSERT_EQ(filled[i].shape(), x.shape());
+      const Array once = grads[i].materialize(), both = twice[i].materialize();
       for (std::int64_t j = 0; j < fill[i].count(); ++j) {
-        ASSERT_NEAR(filled[i].data()[j], fill[i].data()[j] + grads[i].data()[j], 1e-12);
+        ASSERT_NEAR(filled[i].data()[j], fill[i].data()[j] + once.data()[j], 1e-12);
+        ASSERT_NEAR(both.data()[j], 2 * once.data()[j], 1e-12 * (1 + std::fabs(once.data()[j])));
         ASSERT_EQ(shared[i].data()[j], filled[i].data()[j]);  // The array it was shared with is not written.
       }
     }
   }
+}
+
+// W^T in a product: what flows back to W is what the product left, without a copy.
+TEST(Derivative, ATransposedOperandsCotangentIsTakenOverAsItLies) {
+  std::mt19937_64 rng(8);
+  const std::vector<Array> w = {testing::random_array(rng, {2, 5, 4}, -1, 1)};
+  Attributes transposed;
+  transposed.view = {{2, 4, 5}, {20, 1, 4}, 0};
+  const Array seen = traits(Primitive::kWindow).evaluate(transposed, {2, 4, 5}, w);
+  const std::vector<Array> in = {testing::random_array(rng, {2, 3, 4}, -1, 1), seen};
+  const Array out = traits(Primitive::kMatmul).evaluate({}, {2, 3, 5}, in);
+  const Array cotangent = testing::random_array(rng, {2, 3, 5}, -1, 1);
+  Array of_seen, of_w;
+  const std::vector<Array*> to_product = {nullptr, &of_seen};
+  const std::vector<Array*> to_w = {&of_w};
+  traits(Primitive::kMatmul).pull_back({}, in, out, cotangent, to_product);
+  traits(Primitive::kWindow).pull_back(transposed, w, seen, of_seen, to_w);
+  ASSERT_EQ(of_w.shape(), w[0].shape());
+  EXPECT_TRUE(of_w.contiguous());
+  EXPECT_TRUE(of_w.same_place(of_seen));
+  const std::vector<Array> plain = {in[0], seen.materialize()};
+  Array expected;
+  const std::vector<Array*> to_plain = {nullptr, &expected};
+  traits(Primitive::kMatmul).pull_back({}, plain, out, cotangent, to_plain);
+  for (std::int64_t b = 0; b < 2; ++b)
+    for (std::int64_t i = 0; i < 4; ++i)
+      for (std::int64_t j = 0; j < 5; ++j)
+        EXPECT_NEAR(of_w.data()[b * 20 + j * 4 + i], expected.data()[b * 20 + i * 5 + j], 1e-14);
 }
 
 }  // namespace
