@@ -366,7 +366,8 @@ Bounds compute_bounds(const BoundsInput& input) {
   for (const auto& [node, product] : by_factors) later[node] = true;
   std::optional<std::vector<NodeId>> first = last ? asked_first(graph) : std::nullopt;
   const auto replay_target = [&] {
-    if (!last) exact = replay(graph, leaves, Precision::kExact);
+    if (!last)
+      exact = replay(graph, leaves, Precision::kExact, {}, nullptr, {.for_sweeps = input.reference != nullptr});
     Followed found =
         follow_decisions(graph, leaves, *input.profile, last ? nullptr : &exact, first ? &*first : nullptr, &later);
     followed = std::move(found.replay);
@@ -389,7 +390,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("replay");
   const auto make_whole = [&] {
     if (!first) return;
-    followed = replay(graph, leaves, Precision::kExact, {}, &followed, nullptr, nullptr, {}, nullptr, &later);
+    followed = replay(graph, leaves, Precision::kExact, {}, &followed, {.later = &later});
     first.reset();
   };
   Anchored between = anchored_replay(graph, leaves, followed, decisions);

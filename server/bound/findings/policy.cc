@@ -102,7 +102,8 @@ void attribute_casts(const BoundsInput& input, const std::vector<LeafValue>& tar
     for (std::size_t i = 0; i < left.size(); ++i) {
       std::vector<bool> tried = exact;
       for (NodeId id : left[i]) tried[id] = true;
-      const double found = distance(replay(target, target_leaves, Precision::kRounded, decisions, &ours, &tried));
+      const double found =
+          distance(replay(target, target_leaves, Precision::kRounded, decisions, &ours, {.unrounded = &tried}));
       if (!(found < nearest)) continue;
       nearest = found;
       best = i;

@@ -371,7 +371,7 @@ MatchedReference match_programs(const BoundsInput& input, const std::vector<Leaf
 
 Replay replay_reference(const BoundsInput& input, const MatchedReference& matched, const Bounds& bounds) {
   if (!bounds.match.missing.empty() || matched.replays.one_program) return {};
-  return replay(*input.reference, bounds.match.reference_values, Precision::kExact);
+  return replay(*input.reference, bounds.match.reference_values, Precision::kExact, {}, nullptr, {.for_sweeps = true});
 }
 
 void match_replays(const BoundsInput& input, const std::vector<LeafValue>& target_leaves, const Replay& target_exact,

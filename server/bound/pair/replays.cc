@@ -17,7 +17,7 @@ constexpr int kTurnsMax = 64;
 Replay with_overrides(const Graph& graph, const std::vector<LeafValue>& leaves, const Overrides& overrides,
                       const Passes& passes, const Replay& base) {
   if (overrides.empty() && passes.empty()) return base;
-  return replay(graph, leaves, Precision::kExact, overrides, &base, nullptr, nullptr, passes);
+  return replay(graph, leaves, Precision::kExact, overrides, &base, {.passes = passes});
 }
 
 void add(const Freedoms& more, Freedoms* freedoms) {

@@ -137,29 +137,24 @@ struct Beyond {
 // One sample of what roundings make of taps.
 class Sample {
  public:
-  Sample(const Graph& graph, const Gap& gap, const std::vector<NodeId>& nodes, const Replay* followed) {
-    const std::optional<double> executed = only_roundoff(graph, ancestors(graph, nodes));
-    if (followed != nullptr && executed && *executed > kOwnRoundoff) {
-      exact_ = *followed;
-      share_ = kOwnRoundoff / *executed;
-      return;
-    }
-    const PairReplays& replays = gap.replays();
-    exact_ = replays.target;
-    jittered_ =
-        replay(graph, replays.target_leaves, Precision::kJittered, replays.target_overrides, &exact_, nullptr, &nodes);
-  }
+  // The execution, which rounds 1 / `share` times as coarsely as the replay that follows it.
+  Sample(const Replay& followed, double share) : exact_(followed), share_(share) {}
+  // A replay that rounds otherwise, of these nodes and what they are computed of.
+  Sample(const Graph& graph, const PairReplays& replays, const std::vector<NodeId>& nodes)
+      : exact_(replays.target),
+        jittered_(replay(graph, replays.target_leaves, Precision::kJittered, replays.target_overrides, &exact_,
+                         {.only = &nodes})) {}
 
   // The tap with roundings and without; their difference times share() is of our own precision.
   PartsOf rounded(const GraphTap& tap) const {
-    return share_ == 1 ? parts_of(replayed_value(tap, jittered_).materialize().on_host()) : observed_parts(tap);
+    return jittered_ ? parts_of(replayed_value(tap, jittered_).materialize().on_host()) : observed_parts(tap);
   }
   Array exact(const GraphTap& tap) const { return replayed_value(tap, exact_); }
   double share() const { return share_; }
 
  private:
-  Replay exact_, jittered_;
-  double share_ = 1;
+  const Replay exact_, jittered_;
+  const double share_ = 1;
 };
 
 // A tap of both programs, on the host, beside its sample.
@@ -220,6 +215,8 @@ struct Compared {
   }
 };
 
+Array on_host(const Array& values) { return values ? values.materialize().on_host() : Array(); }
+
 // A functional that weighs each element by its gap. An item that is free moves each element as far as its freedom, and
 // this functional only by what it has in common with the gap: a scale or a shift of all elements, which no free item
 // makes alone, shows far below the freedom of each.
@@ -235,34 +232,23 @@ std::optional<Probe> along_gap(const Compared& both, const PairedTap& pair, cons
                /*of_mathematics=*/true};
 }
 
-}  // namespace
+// A tap of both programs that is far enough apart to stand out.
+struct Open {
+  const PairedTap& pair;
+  Beyond beyond;
+};
 
-Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared,
-                         const Replay* followed) {
-  Standouts found;
-  const Graph& graph = *input.target;
-  struct Open {
-    const PairedTap& pair;
-    Beyond beyond;
-  };
-  std::vector<Open> open;
-  std::vector<NodeId> nodes;
-  const auto on_host = [](const Array& values) { return values ? values.materialize().on_host() : Array(); };
-  for (const PairedTap& pair : gap.pairs()) {
-    const GraphTap& tap = graph.taps[pair.target];
-    found.elements += static_cast<std::uint64_t>(count(tap.shape));
-    // What has one element is a question already.
-    if (count(tap.shape) == 1 || compared.contains(pair.target)) continue;
-    Beyond beyond(on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)));
-    if (!beyond.any()) continue;
-    open.push_back({pair, std::move(beyond)});
-    for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
-  }
-  if (open.empty()) return found;
-  const Sample sample(graph, gap, nodes, followed);
-  const bool free = !gap.replays().target_slack.freedoms.empty() || !gap.replays().reference_slack.freedoms.empty();
+struct Found {
   std::vector<Candidate> taps, elements;
-  std::vector<std::pair<double, Probe>> along;
+  std::vector<std::pair<double, Probe>> along;  // By how far they stand out.
+
+  bool empty() const { return taps.empty() && elements.empty(); }
+};
+
+// What stands out from the sample.
+Found stand_out(const Graph& graph, const Gap& gap, const std::vector<Open>& open, const Sample& sample) {
+  const bool free = !gap.replays().target_slack.freedoms.empty() || !gap.replays().reference_slack.freedoms.empty();
+  Found found;
   for (const auto& [pair, beyond] : open) {
     const GraphTap& tap = graph.taps[pair.target];
     const Compared both{on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)), on_host(gap.mask(pair)), beyond,
@@ -273,28 +259,63 @@ Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::ma
     const MovedBySize like = both.by_size(&squares);
     const double whole = std::sqrt(squares) + kTapFloor * beyond.size;
     if (beyond.difference > kTapStandsOut * whole) {
-      taps.push_back({&pair, 0, beyond.difference / whole, beyond.size});
+      found.taps.push_back({&pair, 0, beyond.difference / whole, beyond.size});
       if (std::optional<Probe> probe = free ? along_gap(both, pair, tap) : std::nullopt)
-        along.emplace_back(beyond.difference / whole, std::move(*probe));
+        found.along.emplace_back(beyond.difference / whole, std::move(*probe));
     }
-    std::ranges::copy(both.elements(pair, &like), std::back_inserter(elements));
+    std::ranges::copy(both.elements(pair, &like), std::back_inserter(found.elements));
   }
+  return found;
+}
+
+}  // namespace
+
+Standouts find_standouts(const BoundsInput& input, const Gap& gap, const std::map<std::size_t, Answer>& compared,
+                         const Replay* followed) {
+  Standouts standouts;
+  const Graph& graph = *input.target;
+  std::vector<Open> open;
+  std::vector<NodeId> nodes;
+  for (const PairedTap& pair : gap.pairs()) {
+    const GraphTap& tap = graph.taps[pair.target];
+    standouts.elements += static_cast<std::uint64_t>(count(tap.shape));
+    // What has one element is a question already.
+    if (count(tap.shape) == 1 || compared.contains(pair.target)) continue;
+    Beyond beyond(on_host(gap.of_target(pair)), on_host(gap.of_reference(pair)));
+    if (!beyond.any()) continue;
+    open.push_back({pair, std::move(beyond)});
+    for (const GraphTap::Term& term : tap.terms) nodes.push_back(term.node);
+  }
+  if (open.empty()) return standouts;
+  Found found;
+  // The execution moved what it rounds finer by less than our own roundings would: nothing that stands out is passed
+  // over, and mostly nothing does.
+  bool settled = false;
+  if (followed != nullptr) {
+    const Roundoffs executed = roundoffs(graph, ancestors(graph, nodes));
+    if (executed.coarsest > kOwnRoundoff) {
+      found = stand_out(graph, gap, open, Sample(*followed, kOwnRoundoff / executed.coarsest));
+      settled = found.empty() || executed.finest == executed.coarsest;
+    }
+  }
+  if (!settled) found = stand_out(graph, gap, open, Sample(graph, gap.replays(), nodes));
+  auto& [taps, elements, along] = found;
   keep_largest(kTapsMax, &taps);
   keep_largest(kElementsMax, &elements);
   for (const Candidate& one : taps) {
-    found.probes.push_back(gap.probe(*one.pair));
-    found.probes.back().of_mathematics = true;
+    standouts.probes.push_back(gap.probe(*one.pair));
+    standouts.probes.back().of_mathematics = true;
   }
   std::ranges::sort(along, std::ranges::greater(), &std::pair<double, Probe>::first);
   if (along.size() > kAlongMax) along.resize(kAlongMax);
-  for (auto& [times, probe] : along) found.probes.push_back(std::move(probe));
+  for (auto& [times, probe] : along) standouts.probes.push_back(std::move(probe));
   for (const Candidate& one : elements) {
     const GraphTap& tap = graph.taps[one.pair->target];
-    found.probes.push_back(element_probe(tap.name + "[" + std::to_string(one.element) + "]",
-                                         {one.pair->target, tap.name, tap.shape, one.magnitude}, one.element,
-                                         one.magnitude));
+    standouts.probes.push_back(element_probe(tap.name + "[" + std::to_string(one.element) + "]",
+                                             {one.pair->target, tap.name, tap.shape, one.magnitude}, one.element,
+                                             one.magnitude));
   }
-  return found;
+  return standouts;
 }
 
 }  // namespace plumbline

@@ -175,7 +175,7 @@ class Functionals {
   // How far they go with these values: by probe.
   std::vector<double> moved(Overrides given) const {
     given.insert(fixed_.begin(), fixed_.end());
-    const Replay other = plumbline::replay(graph_, leaves_, Precision::kExact, given, &replay_, nullptr, &wanted_);
+    const Replay other = plumbline::replay(graph_, leaves_, Precision::kExact, given, &replay_, {.only = &wanted_});
     std::vector<double> by(probes_.size(), 0);
     for (std::size_t p = 0; p < probes_.size(); ++p)
       for (const Probe::Part& part : probes_[p].parts)

@@ -1,7 +1,7 @@
 // How the audited computation, and our own replay of it, produced a node.
 #pragma once
 
-#include <optional>
+#include <algorithm>
 #include <vector>
 
 #include "kernels/operations.h"
@@ -49,20 +49,23 @@ inline PromisedRange promised_range(const Node& node, const Profile& profile) {
   }
 }
 
-// The unit roundoff of all roundings of the nodes that are `needed`; nothing: they have several, or none rounds.
-inline std::optional<double> only_roundoff(const Graph& graph, const std::vector<bool>& needed) {
-  double only = 0;
+// The unit roundoffs of the roundings of some nodes; 0: none rounds.
+struct Roundoffs {
+  double finest = 0, coarsest = 0;
+};
+inline Roundoffs roundoffs(const Graph& graph, const std::vector<bool>& needed) {
+  Roundoffs found;
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {
     const Node& node = graph.nodes[id];
     const bool cast = node.primitive == Primitive::kCast;
     if (!needed[id] || !is_float(node.result) || (traits(node.primitive).bitwise && !cast)) continue;
     for (const Format format : {cast ? node.result : node.compute, node.result}) {
       const double u = unit_roundoff(format);
-      if (only != 0 && u != only) return std::nullopt;
-      only = u;
+      found.finest = found.finest == 0 ? u : std::min(found.finest, u);
+      found.coarsest = std::max(found.coarsest, u);
     }
   }
-  return only > 0 ? std::optional(only) : std::nullopt;
+  return found;
 }
 
 // Our own replay, on the backend that the calling thread computes on; whatever the audited device does.

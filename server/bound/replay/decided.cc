@@ -114,7 +114,8 @@ Followed follow_decisions(const Graph& graph, const std::vector<LeafValue>& leav
     check.overrides[id] = observed;
     return observed;
   };
-  Replay followed = replay(graph, leaves, Precision::kExact, {}, exact, nullptr, of, {}, &deciding, later);
+  Replay followed =
+      replay(graph, leaves, Precision::kExact, {}, exact, {.deciding = &deciding, .only = of, .later = later});
   if (exact != nullptr && check.differing == 0) followed = *exact;
   // A choice may come out otherwise in rounded arithmetic, once another one is followed.
   if (check.differing > 0) check.overrides.insert(check.choices.begin(), check.choices.end());

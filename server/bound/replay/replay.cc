@@ -144,8 +144,9 @@ std::vector<bool> needed_nodes(const Graph& graph) {
 namespace {
 
 // What computing a node again takes, its inputs being at hand, in elementwise operations or copies, which are as cheap
-// as reading a value from memory; nothing: too much.
-std::optional<double> cost_of(const Graph& graph, const Node& node) {
+// as reading a value from memory; nothing: too much. `cheap_terms`: that the sums of a product may have which is so
+// cheap.
+std::optional<double> cost_of(const Graph& graph, const Node& node, double cheap_terms) {
   const Primitive p = node.primitive;
   if ((p >= Primitive::kExp && p <= Primitive::kSigmoid) || p == Primitive::kPow || p == Primitive::kAtan2) return 8;
   if (p == Primitive::kGatherRows)  // All of a table is decoded.
@@ -153,8 +154,7 @@ std::optional<double> cost_of(const Graph& graph, const Node& node) {
         1.0, static_cast<double>(count(graph.nodes[node.inputs[0]].shape)) / static_cast<double>(count(node.shape)));
   if ((p >= Primitive::kConstant && p <= Primitive::kSelect) || p == Primitive::kWindow || p == Primitive::kAssemble)
     return 1;
-  constexpr double kTermsOfCheap = 16;  // A product whose sums have no more is cheap.
-  if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / kTermsOfCheap;
+  if (p == Primitive::kMatmul) return static_cast<double>(graph.nodes[node.inputs[0]].shape.back()) / cheap_terms;
   return std::nullopt;
 }
 
@@ -207,6 +207,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
   std::vector<bool> later;      // Empty: none.
+  bool for_sweeps = false;
   Overrides overrides;
   Passes passes;
   Replay base;
@@ -450,7 +451,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
         continue;
       }
       if (count(node.shape) <= kSmall) continue;
-      std::optional<double> total = cost_of(*graph, node);
+      std::optional<double> total = cost_of(*graph, node, for_sweeps ? 4 : 16);
       if (!total) continue;
       shared[id] = uses[id] > 1 && *total > 1;
       for (NodeId input : node.inputs) *total += cost[input];
@@ -497,29 +498,29 @@ void Replay::rest() const {
 }
 
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision, const Overrides& overrides,
-              const Replay* base, const std::vector<bool>* exact, const std::vector<NodeId>* of, const Passes& passes,
-              const Deciding* deciding, const std::vector<bool>* later) {
+              const Replay* base, const ReplayOptions& options) {
   Replay result;
   result.state_ = std::make_shared<Replay::State>();
   Replay::State& state = *result.state_;
   state.graph = &graph;
   state.precision = precision;
-  state.needed = of == nullptr ? needed_nodes(graph) : ancestors(graph, *of);
+  state.needed = options.only == nullptr ? needed_nodes(graph) : ancestors(graph, *options.only);
   state.overrides = overrides;
-  state.passes = passes;
+  state.passes = options.passes;
   state.values.resize(graph.nodes.size());
-  if (exact != nullptr) state.unrounded = *exact;
-  if (later != nullptr) state.later = *later;
+  if (options.unrounded != nullptr) state.unrounded = *options.unrounded;
+  if (options.later != nullptr) state.later = *options.later;
+  state.for_sweeps = options.for_sweeps || (base != nullptr && *base && base->state_->for_sweeps);
   state.changed.assign(graph.nodes.size(), base == nullptr);
   const auto changes = [&](NodeId id) {
-    return precision == Precision::kJittered || !base->has(id) || (exact != nullptr && (*exact)[id]) ||
+    return precision == Precision::kJittered || !base->has(id) || (!state.unrounded.empty() && state.unrounded[id]) ||
            std::ranges::any_of(graph.nodes[id].inputs,
                                [&](NodeId input) { return state.changed[input] || state.replaced(input); });
   };
   if (base != nullptr) {
     state.base = *base;
     // What will be decided may change all.
-    for (NodeId id = 0; id < graph.nodes.size(); ++id) state.changed[id] = deciding != nullptr || changes(id);
+    for (NodeId id = 0; id < graph.nodes.size(); ++id) state.changed[id] = options.deciding != nullptr || changes(id);
   }
   std::vector<bool> given(graph.nodes.size(), false);
   for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
@@ -535,6 +536,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   for (NodeId id = 0; id < graph.nodes.size(); ++id)
     if (graph.nodes[id].primitive == Primitive::kLeaf && state.needed[id] && !given[id])
       throw std::runtime_error("leaf '?': expected its content, found none");
+  const Deciding* const deciding = options.deciding;
   state.find_repeats(deciding == nullptr ? std::vector<bool>() : deciding->at);
   state.plan();
   for (NodeId id = 0; id < graph.nodes.size(); ++id) {

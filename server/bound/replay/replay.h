@@ -55,13 +55,26 @@ struct Deciding {
 // Nodes whose consumers see the value of an earlier node instead, which has as many elements.
 using Passes = std::map<NodeId, NodeId>;
 
+// What else a replay is told. `unrounded` and `later` are by node.
+struct ReplayOptions {
+  Passes passes = {};
+  const Deciding* deciding = nullptr;            // May add to the overrides on the way.
+  const std::vector<NodeId>* only = nullptr;     // These, and what they depend on, are all that is needed.
+  const std::vector<bool>* unrounded = nullptr;  // Stay exact in a rounded replay.
+  // Computed when they are asked for. None depends on another.
+  const std::vector<bool>* later = nullptr;
+  // Products of a quarter of the terms are kept, too: sweeps would compute them again. Takes a tenth more memory. What
+  // is based on such a replay is another.
+  bool for_sweeps = false;
+};
+
 // kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
 // and the decisions of the base: what a replay's own roundings make of its values, sampled once.
 enum class Precision { kExact, kRounded, kJittered };
 
-// Values of the needed nodes. Results of products, reductions and the like are kept; elementwise results and copies are
-// computed again when they are asked for, but for those used last, so that a step needs little more memory than what
-// its training keeps. A handle: copies share everything. It refers to the graph. Not thread-safe.
+// Values of the needed nodes. Results of large products, reductions and the like are kept; elementwise results and
+// copies are computed again when they are asked for, but for those used last, so that a step needs little more memory
+// than what its training keeps. A handle: copies share everything. It refers to the graph. Not thread-safe.
 class Replay {
  public:
   Replay() = default;
@@ -102,9 +115,7 @@ class Replay {
   struct State;
   std::shared_ptr<State> state_;
   friend Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
-                       const Overrides& overrides, const Replay* base, const std::vector<bool>* exact,
-                       const std::vector<NodeId>* of, const Passes& passes, const Deciding* deciding,
-                       const std::vector<bool>* later);
+                       const Overrides& overrides, const Replay* base, const ReplayOptions& options);
 };
 
 // Content of the graph's leaves. Parallel to graph.leaves. An entry is empty where the trace lacks it.
@@ -121,13 +132,9 @@ std::vector<bool> ancestors(const Graph& graph, const std::vector<NodeId>& of);
 
 // Replays the needed nodes from `leaves`. With `base` (a replay of the same graph and leaves in the same precision)
 // only what depends on an override or a pass is computed again, and what the base has no value of; a jittered replay
-// computes everything again, and takes from its base what is no number. Nodes in `exact` (by node; null: none) are not
-// rounded. `of`: these nodes, and what they depend on, are all that is needed. `deciding` (null: nothing is decided on
-// the way) may add to the overrides. Nodes in `later` (by node; null: none), of which none depends on another, are
-// computed when they are asked for. Throws std::runtime_error if a leaf that is needed is empty.
+// computes everything again, and takes from its base what is no number. Throws std::runtime_error if a leaf that is
+// needed is empty.
 Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precision precision,
-              const Overrides& overrides = {}, const Replay* base = nullptr, const std::vector<bool>* exact = nullptr,
-              const std::vector<NodeId>* of = nullptr, const Passes& passes = {}, const Deciding* deciding = nullptr,
-              const std::vector<bool>* later = nullptr);
+              const Overrides& overrides = {}, const Replay* base = nullptr, const ReplayOptions& options = {});
 
 }  // namespace plumbline

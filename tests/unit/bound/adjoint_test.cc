@@ -481,7 +481,7 @@ TEST(AdjointEnvelopes, OfAPassedValueAreThoseOfWhereItCameFrom) {
   b.tap("later", TapKind::kValue, later, {0});
   const std::vector<LeafValue> leaves = leaf_values(b.graph);
   const Replay exact = replay(b.graph, leaves, Precision::kExact);
-  const Replay passed = replay(b.graph, leaves, Precision::kExact, {}, &exact, nullptr, nullptr, {{later, earlier}});
+  const Replay passed = replay(b.graph, leaves, Precision::kExact, {}, &exact, {.passes = {{later, earlier}}});
   const auto error = [&](std::size_t tap, const Replay& by) {
     const Probe probe{"s", {{tap, 4, dense_weights(Array::full({4}, 1).materialize(), {4})}}};
     return adjoint_envelopes(b.graph, by, {probe}, ieee())[0].error;

@@ -61,9 +61,10 @@ TEST(Pairing, EvenMeanOfMeansAgrees) {
   EXPECT_LT(finding(bounds, "loss").mathematics.envelope, 1e-14);
 }
 
-// a b, and `more` of it: what is much of a small element, and nothing of a large one beside it.
-GraphBuilder product(Format format, double more) {
-  const std::vector<double> a = {1 << 20, 1, 0x1p-30}, b = {1.5, 1.25, 1.75};
+// a b, and `more` of it: what is much of a small element, and nothing of a large one beside it. The sum before it
+// rounds a to `format`.
+GraphBuilder product(Format format, double more, const std::vector<double>& a) {
+  const std::vector<double> b = {1.5, 1.25, 1.75};
   GraphBuilder g;
   const NodeId na = g.leaf({3}, a), nb = g.leaf({3}, b);
   NodeId y = g.op(Primitive::kMul, {g.op(Primitive::kAdd, {na, g.leaf({}, {0})}, {3}, format), nb}, {3});
@@ -72,18 +73,25 @@ GraphBuilder product(Format format, double more) {
     constant.scalar = more;
     y = g.op(Primitive::kAdd, {y, g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant)}, {3});
   }
-  g.tap("y", TapKind::kValue, y, {a[0] * b[0], a[1] * b[1], a[2] * b[2] + more});
+  std::vector<double> seen;
+  for (std::size_t i = 0; i < 3; ++i) seen.push_back(round_to(format, a[i]) * b[i]);
+  seen[2] += more;
+  g.tap("y", TapKind::kValue, y, seen);
   return g;
 }
 
 TEST(Pairing, ALargeElementHidesNoSmallOneWhateverRoundsIt) {
+  const std::vector<double> exact = {1 << 20, 1, 0x1p-30}, rounded = {0x1.002p+20, 0x1.002p+0, 0x1.002p-30};
   for (const Format format : {Format::kFloat32, Format::kBFloat16}) {
-    const GraphBuilder target = product(format, 0), reference = product(format, 0x1p-50);
-    EXPECT_EQ(only_roundoff(target.graph, needed_nodes(target.graph)).has_value(), format == Format::kFloat32);
-    const Bounds bounds = paired(target.graph, reference.graph);
-    EXPECT_TRUE(finding(bounds, "y[2]").mathematics.failed());
-    for (const Finding& other : bounds.findings) EXPECT_TRUE(other.name == "y[2]" || !other.mathematics.failed());
-    for (const Finding& same : paired(target.graph, target.graph).findings) EXPECT_FALSE(same.mathematics.failed());
+    for (const std::vector<double>& a : {exact, rounded}) {
+      const GraphBuilder target = product(format, 0, a), reference = product(format, 0x1p-50, a);
+      const Roundoffs executed = roundoffs(target.graph, needed_nodes(target.graph));
+      EXPECT_EQ(executed.finest == executed.coarsest, format == Format::kFloat32);
+      const Bounds bounds = paired(target.graph, reference.graph);
+      EXPECT_TRUE(finding(bounds, "y[2]").mathematics.failed());
+      for (const Finding& other : bounds.findings) EXPECT_TRUE(other.name == "y[2]" || !other.mathematics.failed());
+      for (const Finding& same : paired(target.graph, target.graph).findings) EXPECT_FALSE(same.mathematics.failed());
+    }
   }
 }
 

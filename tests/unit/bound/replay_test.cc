@@ -113,6 +113,27 @@ TEST(Replay, WhatIsReadThroughAWindowStaysWithIt) {
   }
 }
 
+// What sweeps read holds smaller products, too, and so does what is based on it. Values are the same.
+TEST(Replay, ForSweepsSmallerProductsAreKept) {
+  constexpr std::int64_t kRows = 80, kTerms = 256;
+  GraphBuilder b;
+  const NodeId x = b.leaf({kRows, kTerms}, std::vector<double>(kRows * kTerms, 1)),
+               y = b.leaf({kTerms, kRows}, std::vector<double>(kTerms * kRows, 2));
+  const NodeId product = b.op(Primitive::kMatmul, {x, y}, {kRows, kRows}),
+               end = b.op(Primitive::kTanh, {product}, {kRows, kRows});
+  b.tap("t", TapKind::kValue, end, std::vector<double>(kRows * kRows, 0));
+  const std::vector<LeafValue> leaves = leaf_values(b.graph);
+  const Overrides given = {{x, Array::full({kRows, kTerms}, 3.0)}};
+  for (const bool swept : {false, true}) {
+    const Replay exact = replay(b.graph, leaves, Precision::kExact, {}, nullptr, {.for_sweeps = swept});
+    const Replay changed = replay(b.graph, leaves, Precision::kExact, given, &exact);
+    EXPECT_EQ(exact.at_hand(product), swept);
+    EXPECT_EQ(changed.at_hand(product), swept);
+    EXPECT_EQ(exact.value(product).data()[0], 2.0 * kTerms);
+    EXPECT_EQ(changed.value(product).data()[0], 6.0 * kTerms);
+  }
+}
+
 // A backward pass computes again what the forward pass threw away; one of both is computed, and both see it. Another
 // number, one of the other sign among them, or an operand that was overridden makes another node.
 TEST(Replay, WhatIsComputedTwiceIsComputedOnce) {
@@ -226,7 +247,7 @@ TEST(Replay, ChainsEndAtNodesThatPassAnotherOn) {
   const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
   for (const Replay* base : {static_cast<const Replay*>(nullptr), &exact}) {
     const Replay passing =
-        replay(b.graph, leaf_values(b.graph), Precision::kExact, {}, base, nullptr, nullptr, {{sum, negative}});
+        replay(b.graph, leaf_values(b.graph), Precision::kExact, {}, base, {.passes = {{sum, negative}}});
     EXPECT_EQ(passing.value(product).materialize().data()[0], -1);
     std::vector<double> seen(1);
     const auto of_tile = [&](std::int64_t, const Tile&, std::span<const Array> ends) { seen[0] = ends[0].data()[0]; };

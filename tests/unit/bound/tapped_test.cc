@@ -139,8 +139,7 @@ TEST(TappedProducts, AreReplayedWhenAskedForAlone) {
   const Replay whole = replay(step.graph(), leaves, Precision::kExact);
   std::vector<bool> later(step.graph().nodes.size(), false);
   later[step.product] = true;
-  const Replay waiting =
-      replay(step.graph(), leaves, Precision::kExact, {}, nullptr, nullptr, nullptr, {}, nullptr, &later);
+  const Replay waiting = replay(step.graph(), leaves, Precision::kExact, {}, nullptr, {.later = &later});
   EXPECT_TRUE(waiting.waits(step.product));
   EXPECT_FALSE(waiting.at_hand(step.product));
   EXPECT_FALSE(whole.waits(step.product));
