@@ -105,6 +105,13 @@ struct NumberRead {
   std::uint32_t origin = 0;            // The operation that read it; those after it Python called knowing the number.
 };
 
+// A whole number that the trace tells by a shape: one less than there were trues in a mask.
+struct ToldCount {
+  NodeId node = 0;
+  double value = 0;
+  std::uint32_t origin = 0;  // The operation that counted; those after it were called with such shapes.
+};
+
 // A number that came from Python after such reads, and may have been computed from them: a constant, or an attribute of
 // a node that computes.
 struct PythonNumber {
@@ -149,6 +156,7 @@ struct Graph {
   std::map<NodeId, Observation> observed;
   std::vector<OpaqueCall> opaque;
   std::vector<NumberRead> reads;  // In order.
+  std::vector<ToldCount> counts;
   std::vector<PythonNumber> python_numbers;
   // Results that opaque operations read and nobody observed: of these calls it is not known whether they were given the
   // same as their counterparts. Sorted, each once.

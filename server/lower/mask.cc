@@ -27,6 +27,7 @@ Expr chosen(Expr mask, std::int64_t rows) {
   const Expr positions = reshape(scatter_add(own, place, rows, Format::kInt64), {rows});
   emitter.ranges().set(positions.id, {-1, static_cast<double>(mask.count())});
   const Expr last = reduce(Primitive::kAmax, place, {0});
+  emitter.graph().counts.push_back({last.id, static_cast<double>(rows - 1), emitter.node(last.id).origin});
   const Expr made = select(equal(last, static_cast<double>(rows - 1)), positions, emitter.constant(-1));
   emitter.ranges().set(made.id, {-1, static_cast<double>(mask.count())});
   return made;

@@ -48,7 +48,7 @@ class Escapes:
             if _get_current_dispatch_mode() is recorder and recorder.failure is None and not recorder.silence.depth:
                 try:
                     recorder.reader = reader
-                    read(tensor)
+                    read(recorder, tensor)
                     if reader == "numpy" and tensor.device.type == "cpu":  # Of other devices it holds a copy.
                         recorder.storages.lend(tensor)
                 except Exception as error:
@@ -60,10 +60,15 @@ class Escapes:
         return read_and_told
 
 
-def read(tensor: torch.Tensor) -> None:
-    """Reads elements of a tensor of floats, all or some that lie evenly apart."""
-    if not tensor.is_floating_point() or tensor.layout != torch.strided:
+def read(recorder: Recorder, tensor: torch.Tensor) -> None:
+    """Reads elements of a tensor, all or some that lie evenly apart; of integers where the step computed them: a choice
+    that rounding turns makes them others."""
+    if tensor.layout != torch.strided or tensor.is_complex():
         return
+    if not tensor.is_floating_point():
+        entry = recorder.storages.entry(tensor)
+        if entry is None or not entry.value or entry.leaf:
+            return
     with torch.no_grad():
         for place in places(tensor.shape):
             tensor[place].item()

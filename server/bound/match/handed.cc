@@ -51,7 +51,8 @@ double width_of(const NumberRead& read, double exact, Format format) {
   return kAmplification * std::fmax(std::fabs(read.value - exact), unit_roundoff(format) * std::fabs(exact));
 }
 
-// Looks for the first read that makes a tie, and for the nodes of operations after it.
+// Looks for the first read that makes a tie, and for the nodes of operations after it. A whole number of the step that
+// comes out otherwise is one: a choice before it was turned.
 void find_tie(const MatchSide& side, HandedBack* found) {
   constexpr double kRoundedMax = 0.125;  // Of a number that is known no better nobody takes the nearest integer.
   struct Read {
@@ -68,10 +69,17 @@ void find_tie(const MatchSide& side, HandedBack* found) {
     const double exact = side.replay.value(each.node).materialize().item();
     const Read read{each.value, exact, width_of(each, exact, side.graph.nodes[each.node].result), each.node,
                     each.origin};
+    if (!is_float(side.graph.nodes[each.node].result) && read.value != read.exact)
+      tie({read.value, read.exact, std::fabs(read.value - read.exact), read.node, read.origin});
     reads.push_back(read);
     const double away = std::fabs(2 * read.value - std::nearbyint(2 * read.value)) / 2;
     if (read.width > 0 && read.width < kRoundedMax && std::fabs(read.value) > read.width && away <= read.width)
       tie(read);
+  }
+  for (const ToldCount& told : side.graph.counts) {
+    if (!side.replay.has(told.node)) continue;
+    const double exact = side.replay.value(told.node).materialize().item();
+    if (exact != told.value) tie({told.value, exact, std::fabs(told.value - exact), told.node, told.origin});
   }
   std::ranges::sort(reads, {}, &Read::value);
   for (std::size_t i = 1; i < reads.size(); ++i) {
@@ -134,7 +142,7 @@ class Other {
 
 HandedBack handed_back(const MatchSide& own, const MatchSide& other, const Overrides& computed) {
   HandedBack found;
-  if (own.graph.reads.empty()) return found;
+  if (own.graph.reads.empty() && own.graph.counts.empty()) return found;
   find_tie(own, &found);
   const std::vector<double> errors = read_errors(own.graph, own.replay, &other.graph);
   std::optional<Other> theirs;

@@ -7,8 +7,9 @@
 // itself, it is taken for that: known as far as what was read is (python_numbers.h), and beyond that nothing is
 // decided. Far from everything it may be another formula or another program's roundings: what hangs on it accuses, and
 // proves nothing. Of what Python called after it had read a tie (two numbers, or one and a half integer, that lie
-// within the errors of what was read, so that a branch, an argmax or a rounding in Python may go either way) nothing is
-// decided.
+// within the errors of what was read, so that a branch, an argmax or a rounding in Python may go either way; or a whole
+// number, or a count that the trace tells by a shape, that the replay makes another, as a choice before it came out
+// otherwise) nothing is decided.
 #pragma once
 
 #include <optional>

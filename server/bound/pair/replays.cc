@@ -5,6 +5,7 @@
 
 #include "server/bound/match/decisions.h"
 #include "server/bound/match/draws.h"
+#include "server/bound/match/executed_choices.h"
 #include "server/bound/match/grids.h"
 #include "server/bound/match/handed.h"
 
@@ -41,6 +42,9 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Re
   pair.target_leaves = found->target_values;
   pair.target_overrides = found->target_computed;
   pair.reference_overrides = found->reference_computed;
+  ExecutedChoices choices = executed_choices(exact_target, exact_reference);
+  pair.target_overrides.merge(choices.target);
+  pair.reference_overrides.merge(choices.reference);
 
   Freedoms target_formats, reference_formats;
   Passes target_passes, reference_passes;

@@ -63,6 +63,37 @@ Chosen choose(Call& call, Expr x, std::size_t dim, std::int64_t kept, std::int64
   return chosen_at(call, x, dim, given < kept ? narrow(order, dim, kept - given, given) : order);
 }
 
+// Where the largest along a dimension lies, or the least.
+template <bool largest>
+Expr extreme_at(Call& call, Expr x, std::size_t dim) {
+  const Expr index = reduce(Primitive::kArgmax, largest ? x : -x, {static_cast<std::int64_t>(dim)});
+  call.emitter().graph().nodes[index.id].result = Format::kInt64;
+  return x.count() == 0 ? index : chosen_at(call, x, dim, index).index;
+}
+
+template <bool largest>
+void lower_extreme_index(Call& call) {
+  Expr x = call.tensor("self");
+  const bool whole = !call.has("dim") || x.rank() == 0;
+  if (whole) x = reshape(x, {x.count()});
+  call.returns(reshape(extreme_at<largest>(call, x, whole ? 0 : call.dim("dim", x.rank(), 0)), call.result_shape()));
+}
+
+// The largest along a dimension, or the least, and where it lies.
+template <bool largest>
+void lower_extreme(Call& call) {
+  const Expr x = call.tensor("self");
+  if (x.rank() == 0) {  // A number alone is the largest of one.
+    call.returns(0, x);
+    call.returns(1, call.emitter().constant(0, Format::kInt64));
+    return;
+  }
+  const std::size_t dim = call.dim("dim", x.rank(), 0);
+  const Expr most = reduce(largest ? Primitive::kAmax : Primitive::kAmin, x, {static_cast<std::int64_t>(dim)});
+  call.returns(0, reshape(most, call.result_shape(0)));
+  call.returns(1, reshape(extreme_at<largest>(call, x, dim), call.result_shape(1)));
+}
+
 void lower_topk(Call& call) {
   const Expr x = call.tensor("self");
   const std::int64_t k = call.integer("k", 0);
@@ -224,6 +255,10 @@ std::span<const Rule> choice_rules() {
   static const Rule kRules[] = {
       {"topk", {"default"}, lower_topk, kFunctional, kIndex},
       {"sort", {"default", "stable"}, lower_sort, kFunctional, kIndex},
+      {"argmax", {"default"}, lower_extreme_index<true>, kFunctional, kIndex},
+      {"argmin", {"default"}, lower_extreme_index<false>, kFunctional, kIndex},
+      {"max", {"dim"}, lower_extreme<true>, kFunctional, kIndex},
+      {"min", {"dim"}, lower_extreme<false>, kFunctional, kIndex},
       {"kthvalue", {"default"}, lower_kth_value, kFunctional, kIndex},
       {"median", {"dim"}, lower_median, kFunctional, kIndex},
       {"median", {"default"}, lower_median},

@@ -278,7 +278,8 @@ void lower_index_add(Call& call) {
   if (call.has("alpha") && call.known_number("alpha") != 1.0) source = call.operand("alpha") * source;
   const Expr rows = exchanged(source, 0, dim);
   const std::int64_t n = index.count(), height = x.size(dim);
-  if (n == 0 || height == 0) call.unsupported("no rows");
+  if (n == 0) return call.returns(call.tensor("self"));
+  if (height == 0) call.unsupported("no rows");
   Shape shape = exchanged(x, 0, dim).shape();
   const std::int64_t width = source.count() / n;
   const Expr before = reshape(exchanged(x, 0, dim), {height, width});
@@ -308,10 +309,7 @@ void lower_index_fill(Call& call) {
   const std::int64_t height = along.rows.size(0);
   Emitter& emitter = call.emitter();
   const Expr index = in_integers(emitter, [&] { return wrapped_index(flat(call.tensor("index")), height); });
-  if (index.count() == 0) {
-    call.returns(call.tensor("self"));
-    return;
-  }
+  if (index.count() == 0) return call.returns(call.tensor("self"));
   const Expr hits =
       scatter_add(expand(emitter.constant(1, Format::kFloat64), {index.count(), 1}), index, height, Format::kFloat64);
   const Expr value = reshape(call.stored("value"), {});
@@ -323,7 +321,8 @@ void lower_index_copy(Call& call) {
   const RowsAlong along = rows_along(call, row(call.tensor("self")));
   const Expr source = row(call.tensor("source")), index = flat(call.tensor("index"));
   const std::int64_t width = along.rows.size(1), n = index.count();
-  if (n == 0 || source.count() != n * width) call.unsupported("no rows");
+  if (n == 0) return call.returns(call.tensor("self"));
+  if (source.count() != n * width) call.unsupported("no rows");
   const Expr from = reshape(exchanged(source, 0, along.dim), {n, width});
   const Expr position = in_integers(call.emitter(), [&] {
     return reshape(index, {n, 1}) * static_cast<double>(width) + iota(call.emitter(), {1, width}, 0, 1, Format::kInt64);

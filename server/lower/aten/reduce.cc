@@ -83,28 +83,6 @@ void lower_extreme(Call& call) {
   call.returns(squeezed(extreme<primitive>(x, dims), dims, call.boolean("keepdim", false)));
 }
 
-Expr arg_extreme(Expr x, std::int64_t dim, bool largest) {
-  const Expr index = reduce(Primitive::kArgmax, largest ? x : -x, {dim});
-  Node& node = x.emitter->graph().nodes[index.id];
-  node.result = Format::kInt64;
-  return index;
-}
-
-// Values and indices along one dimension.
-template <bool largest>
-void lower_extreme_dim(Call& call) {
-  const Expr x = call.tensor("self");
-  if (x.rank() == 0) {  // A number alone is the largest of one.
-    call.returns(0, x);
-    call.returns(1, call.emitter().constant(0, Format::kInt64));
-    return;
-  }
-  const std::vector<std::int64_t> dims{static_cast<std::int64_t>(call.dim("dim", x.rank(), 0))};
-  const bool keep = call.boolean("keepdim", false);
-  call.returns(0, squeezed(extreme < largest ? Primitive::kAmax : Primitive::kAmin > (x, dims), dims, keep));
-  call.returns(1, squeezed(arg_extreme(x, dims[0], largest), dims, keep));
-}
-
 // The least and the largest, over one dimension or all.
 void lower_least_and_largest(Call& call) {
   const Expr x = call.tensor("self");
@@ -112,19 +90,6 @@ void lower_least_and_largest(Call& call) {
   const bool keep = call.boolean("keepdim", false);
   call.returns(0, squeezed(extreme<Primitive::kAmin>(x, dims), dims, keep));
   call.returns(1, squeezed(extreme<Primitive::kAmax>(x, dims), dims, keep));
-}
-
-template <bool largest>
-void lower_arg_extreme(Call& call) {
-  Expr x = call.tensor("self");
-  const bool keep = call.boolean("keepdim", false);
-  if (!call.has("dim") || x.rank() == 0) {
-    const Expr index = arg_extreme(reshape(x, {x.count()}), 0, largest);
-    call.returns(reshape(index, call.result_shape()));
-    return;
-  }
-  const auto dim = static_cast<std::int64_t>(call.dim("dim", x.rank(), 0));
-  call.returns(squeezed(arg_extreme(x, dim, largest), {dim}, keep));
 }
 
 // sum (x - mean)^2 / max(0, n - correction)
@@ -239,11 +204,7 @@ std::span<const Rule> reduce_rules() {
       {"amin", {"default"}, lower_extreme<kAmin>, kOut},
       {"max", {"default"}, lower_extreme<kAmax>},
       {"min", {"default"}, lower_extreme<kAmin>},
-      {"max", {"dim"}, lower_extreme_dim<true>},
-      {"min", {"dim"}, lower_extreme_dim<false>},
       {"aminmax", {"default"}, lower_least_and_largest},
-      {"argmax", {"default"}, lower_arg_extreme<true>},
-      {"argmin", {"default"}, lower_arg_extreme<false>},
       {"var", {"default", "dim", "correction"}, lower_variance<false>},
       {"std", {"default", "dim", "correction"}, lower_variance<true>},
       {"var_mean", {"default", "dim", "correction"}, lower_variance_mean<false>},
