@@ -166,11 +166,31 @@ def test_an_expert_may_have_no_tokens(server: str) -> None:
     assert not any("not modelled" in verdict.sentence for verdict in verdicts)
 
 
-def test_parts_of_a_batch_choose_what_the_whole_does(server: str) -> None:
-    whole = trained(server, "whole", gathered, two_best, True)
-    assert turned(whole)
-    parts = trained(server, "parts", sorted_by_expert, two_best, True, parts=2, reference="whole")
+@pytest.mark.parametrize(
+    ("of_whole", "of_parts"), [(two_best, two_best), (largest, best), (best, largest)], ids=lambda route: route.__name__
+)
+def test_parts_of_a_batch_choose_what_the_whole_does(server: str, of_whole: Route, of_parts: Route) -> None:
+    name = f"whole-{of_whole.__name__}-{of_parts.__name__}"
+    assert turned(trained(server, name, gathered, of_whole, True))
+    parts = trained(server, f"{name}-parts", sorted_by_expert, of_parts, True, parts=2, reference=name)
     assert not any(verdict.verdict == "TYPE_II" for verdict in parts), [one.sentence for one in parts]
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_choice_that_nothing_comes_of_is_none(server: str, looks: bool) -> None:
+    """Of equals one program takes the first, the other the last. A metric looks at the first in both."""
+
+    def last(model: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+        shares = F.linear(x, model.router).softmax(-1)
+        if looks:
+            shares.argmax(-1)
+        index = shares.sort(dim=-1, stable=True)[1][:, -1:]
+        return shares.gather(1, index), index
+
+    trained(server, f"first-{looks}", gathered, best, True)
+    paired = trained(server, f"last-{looks}", gathered, last, True, reference=f"first-{looks}")
+    assert paired[0].verdict == "TYPE_I", paired[0].explain()
+    assert not any(verdict.verdict == "TYPE_II" for verdict in paired), [one.sentence for one in paired]
 
 
 def test_an_expert_with_a_token_too_few_is_found(server: str) -> None:

@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kernels/ball/key.h"
 #include "kernels/operations.h"
+#include "server/bound/match/transplant.h"
 
 namespace plumbline {
 namespace {
@@ -24,9 +26,11 @@ struct Choice {
 };
 
 std::vector<Choice> choices_of(const MatchSide& side) {
+  const std::vector<bool> used = used_by_taps(side.graph);
   std::map<NodeId, Choice> found;  // Of several decisions for one node the last counts.
   for (const GraphDecision& decision : side.graph.decisions) {
-    if (!decision.choice || !decision.sides || !side.replay.has(decision.node)) continue;
+    if (!decision.choice || !decision.sides || !used[decision.node] || !side.replay.has(decision.node)) continue;
+    if (!is_float(side.graph.nodes[decision.choice->table].result)) continue;  // Integers come of choices before.
     Choice choice{decision.node, Array::uninitialized(side.graph.nodes[decision.node].shape)};
     if (choice.count() == 0) continue;
     current_operations().decode(choice.outcomes, decision.format, decision.sides->data());
@@ -70,13 +74,18 @@ class Parts {
   std::set<std::uint64_t> keys_;
 };
 
-// Adds the outcomes of those that the other program made, too. Returns whether the replay made some otherwise.
-bool add_shared(const MatchSide& side, const std::vector<Choice>& choices, const Parts& others, Overrides* shared) {
+// The outcomes of the choices that the other program made, too. Whether exact arithmetic makes one otherwise; nothing
+// where it does so to one that the other did not make.
+std::optional<bool> add_shared(const MatchSide& side, const std::vector<Choice>& choices, const Parts& others,
+                               Overrides* found) {
   bool otherwise = false;
   for (const Choice& choice : choices) {
-    if (!others.hold(choice)) continue;
-    otherwise = otherwise || count_differing(side.replay.value(choice.node), choice.outcomes) > 0;
-    (*shared)[choice.node] = choice.outcomes;
+    const bool turned = count_differing(side.replay.value(choice.node), choice.outcomes) > 0;
+    if (others.hold(choice))
+      (*found)[choice.node] = choice.outcomes;
+    else if (turned)
+      return std::nullopt;
+    otherwise = otherwise || turned;
   }
   return otherwise;
 }
@@ -87,9 +96,11 @@ ExecutedChoices executed_choices(const MatchSide& target, const MatchSide& refer
   const std::vector<Choice> ours = choices_of(target), theirs = choices_of(reference);
   if (ours.empty() || theirs.empty()) return {};
   ExecutedChoices found;
-  const bool target_turned = add_shared(target, ours, Parts(theirs, ours), &found.target);
-  const bool reference_turned = add_shared(reference, theirs, Parts(ours, theirs), &found.reference);
-  return target_turned || reference_turned ? std::move(found) : ExecutedChoices();
+  const std::optional<bool> target_turned = add_shared(target, ours, Parts(theirs, ours), &found.target);
+  if (!target_turned) return {};
+  const std::optional<bool> reference_turned = add_shared(reference, theirs, Parts(ours, theirs), &found.reference);
+  if (!reference_turned || !(*target_turned || *reference_turned)) return {};
+  return found;
 }
 
 }  // namespace plumbline

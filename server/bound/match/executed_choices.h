@@ -11,7 +11,8 @@
 namespace plumbline {
 
 // By program, the outcomes of its choices that the other's execution made too, whole or in parts. Empty where exact
-// arithmetic makes all of these as the executions did. `target` and `reference`: replays by their own decisions.
+// arithmetic makes all choices as the executions did, and where it makes one otherwise that only one of them made: then
+// each program is left to its own exact choices. Choices that reach no tap do not count.
 struct ExecutedChoices {
   Overrides target, reference;
 };

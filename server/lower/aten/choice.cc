@@ -63,23 +63,25 @@ Chosen choose(Call& call, Expr x, std::size_t dim, std::int64_t kept, std::int64
   return chosen_at(call, x, dim, given < kept ? narrow(order, dim, kept - given, given) : order);
 }
 
-// Where the largest along a dimension lies, or the least.
+// The largest along a dimension, or the least.
 template <bool largest>
-Expr extreme_at(Call& call, Expr x, std::size_t dim) {
+Chosen extreme_of(Call& call, Expr x, std::size_t dim) {
   const Expr index = reduce(Primitive::kArgmax, largest ? x : -x, {static_cast<std::int64_t>(dim)});
   call.emitter().graph().nodes[index.id].result = Format::kInt64;
-  return x.count() == 0 ? index : chosen_at(call, x, dim, index).index;
+  if (x.count() > 0) return chosen_at(call, x, dim, index);
+  return {reduce(Primitive::kAmax, x, {static_cast<std::int64_t>(dim)}), index};
 }
 
+// Where it lies alone.
 template <bool largest>
 void lower_extreme_index(Call& call) {
   Expr x = call.tensor("self");
   const bool whole = !call.has("dim") || x.rank() == 0;
   if (whole) x = reshape(x, {x.count()});
-  call.returns(reshape(extreme_at<largest>(call, x, whole ? 0 : call.dim("dim", x.rank(), 0)), call.result_shape()));
+  const std::size_t dim = whole ? 0 : call.dim("dim", x.rank(), 0);
+  call.returns(reshape(extreme_of<largest>(call, x, dim).index, call.result_shape()));
 }
 
-// The largest along a dimension, or the least, and where it lies.
 template <bool largest>
 void lower_extreme(Call& call) {
   const Expr x = call.tensor("self");
@@ -88,10 +90,9 @@ void lower_extreme(Call& call) {
     call.returns(1, call.emitter().constant(0, Format::kInt64));
     return;
   }
-  const std::size_t dim = call.dim("dim", x.rank(), 0);
-  const Expr most = reduce(largest ? Primitive::kAmax : Primitive::kAmin, x, {static_cast<std::int64_t>(dim)});
-  call.returns(0, reshape(most, call.result_shape(0)));
-  call.returns(1, reshape(extreme_at<largest>(call, x, dim), call.result_shape(1)));
+  const Chosen most = extreme_of<largest>(call, x, call.dim("dim", x.rank(), 0));
+  call.returns(0, reshape(most.values, call.result_shape(0)));
+  call.returns(1, reshape(most.index, call.result_shape(1)));
 }
 
 void lower_topk(Call& call) {
