@@ -193,6 +193,23 @@ def test_a_choice_that_nothing_comes_of_is_none(server: str, looks: bool) -> Non
     assert not any(verdict.verdict == "TYPE_II" for verdict in paired), [one.sentence for one in paired]
 
 
+def test_a_choice_of_one_is_no_part_of_another_choice(server: str) -> None:
+    """Its number is among those of any choice of many."""
+
+    def scaled(pick: Callable[[Tensor], Tensor]) -> Route:
+        def route(model: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+            scores = F.linear(x, model.router)
+            share, index = best(model, x)
+            return share * (1 + 0.1 * scores[0, pick(scores[0])]), index
+
+        return route
+
+    trained(server, "one", gathered, scaled(lambda row: row.argmax()), True)
+    last = scaled(lambda row: row.sort(stable=True)[1][-1])
+    paired = trained(server, "one-of-all", gathered, last, True, reference="one")
+    assert not any(verdict.verdict == "TYPE_II" for verdict in paired), [one.sentence for one in paired]
+
+
 def test_an_expert_with_a_token_too_few_is_found(server: str) -> None:
     def short(model: Experts, route: Route, x: Tensor) -> Tensor:
         share, index = route(model, x)

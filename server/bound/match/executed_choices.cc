@@ -3,7 +3,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "kernels/ball/key.h"
 #include "kernels/operations.h"
@@ -45,43 +44,40 @@ std::vector<Choice> choices_of(const MatchSide& side) {
   return choices;
 }
 
-// What is known of one program's choices: of each number of elements that one of either program has, all parts.
-class Parts {
- public:
-  Parts(const std::vector<Choice>& own, const std::vector<Choice>& other) {
-    for (const std::vector<Choice>* choices : {&own, &other})
-      for (const Choice& choice : *choices) lengths_.insert(choice.count());
-    for (const Choice& choice : own)
-      for (const std::size_t length : lengths_)
-        for (std::size_t begin = 0; choice.count() % length == 0 && begin < choice.count(); begin += length)
-          keys_.insert(choice.key(begin, length));
-  }
-
-  // Whether a choice is among them: whole, as a part of one, or each of its parts.
-  bool hold(const Choice& choice) const {
-    for (const std::size_t length : lengths_) {
-      if (choice.count() % length != 0) continue;
-      bool all = true;
-      for (std::size_t begin = 0; all && begin < choice.count(); begin += length)
-        all = keys_.contains(choice.key(begin, length));
-      if (all) return true;
+// Marks choices of two programs that were made alike: one as a whole, and as many of the other as it is made of, in
+// order, as those of a batch and of its parts; or one.
+void mark_alike(const std::vector<Choice>& wholes, const std::vector<Choice>& parts, std::vector<bool>* alike_wholes,
+                std::vector<bool>* alike_parts) {
+  std::map<std::size_t, std::map<std::uint64_t, std::vector<std::size_t>>> by_count;  // Then by key.
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    by_count[parts[i].count()][parts[i].key(0, parts[i].count())].push_back(i);
+  for (std::size_t w = 0; w < wholes.size(); ++w)
+    for (const auto& [length, known] : by_count) {
+      if (wholes[w].count() % length != 0) continue;
+      std::map<std::uint64_t, std::size_t> taken;
+      std::vector<std::size_t> made_of;
+      std::size_t begin = 0;
+      for (; begin < wholes[w].count(); begin += length) {
+        const std::uint64_t key = wholes[w].key(begin, length);
+        const auto found = known.find(key);
+        if (found == known.end() || taken[key] == found->second.size()) break;
+        made_of.push_back(found->second[taken[key]++]);
+      }
+      if (begin < wholes[w].count()) continue;
+      (*alike_wholes)[w] = true;
+      for (const std::size_t part : made_of) (*alike_parts)[part] = true;
     }
-    return false;
-  }
+}
 
- private:
-  std::set<std::size_t> lengths_;
-  std::set<std::uint64_t> keys_;
-};
-
-// The outcomes of the choices that the other program made, too. Whether exact arithmetic makes one otherwise; nothing
-// where it does so to one that the other did not make.
-std::optional<bool> add_shared(const MatchSide& side, const std::vector<Choice>& choices, const Parts& others,
-                               Overrides* found) {
+// The outcomes of the choices that are alike. Whether exact arithmetic makes one otherwise; nothing where it does so to
+// one that is not.
+std::optional<bool> add_alike(const MatchSide& side, const std::vector<Choice>& choices, const std::vector<bool>& alike,
+                              Overrides* found) {
   bool otherwise = false;
-  for (const Choice& choice : choices) {
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const Choice& choice = choices[i];
     const bool turned = count_differing(side.replay.value(choice.node), choice.outcomes) > 0;
-    if (others.hold(choice))
+    if (alike[i])
       (*found)[choice.node] = choice.outcomes;
     else if (turned)
       return std::nullopt;
@@ -94,12 +90,13 @@ std::optional<bool> add_shared(const MatchSide& side, const std::vector<Choice>&
 
 ExecutedChoices executed_choices(const MatchSide& target, const MatchSide& reference) {
   const std::vector<Choice> ours = choices_of(target), theirs = choices_of(reference);
-  if (ours.empty() || theirs.empty()) return {};
+  std::vector<bool> our_alike(ours.size(), false), their_alike(theirs.size(), false);
+  mark_alike(ours, theirs, &our_alike, &their_alike);
+  mark_alike(theirs, ours, &their_alike, &our_alike);
   ExecutedChoices found;
-  const std::optional<bool> target_turned = add_shared(target, ours, Parts(theirs, ours), &found.target);
-  if (!target_turned) return {};
-  const std::optional<bool> reference_turned = add_shared(reference, theirs, Parts(ours, theirs), &found.reference);
-  if (!reference_turned || !(*target_turned || *reference_turned)) return {};
+  const std::optional<bool> our_turned = add_alike(target, ours, our_alike, &found.target);
+  const std::optional<bool> their_turned = add_alike(reference, theirs, their_alike, &found.reference);
+  if (!our_turned || !their_turned || !(*our_turned || *their_turned)) return {};
   return found;
 }
 
