@@ -173,11 +173,11 @@ class Pool {
   }
 
   // A buffer of a size that is not there takes the place of others where all together would exceed the most that was
-  // ever used: what one pass leaves behind does not add to what the next one needs. A sixteenth more is allowed, so
+  // ever used: what one pass leaves behind does not add to what the next one needs. A sixty-fourth more is allowed, so
   // that small changes of demand free nothing.
   void exchange(std::size_t bytes) {
     most_used_ = std::max(most_used_, used_ + bytes);
-    const std::size_t most = most_used_ + most_used_ / 16;
+    const std::size_t most = most_used_ + most_used_ / 64;
     while (exchanged_ < bytes && !kept_.empty() && used_ + bytes + reserved_ > most)
       exchanged_ += drop(std::min(bytes - exchanged_, used_ + bytes + reserved_ - most));
     exchanged_ -= std::min(exchanged_, bytes);

@@ -373,9 +373,10 @@ void allow_descriptors() {
 }
 
 // The allocator is not to give each message's memory back to the system, which would clear the same pages again for the
-// next one: as much as the largest message has stays with each of its arenas, of which there are eight a processor at
-// most. What is larger than messages need is mapped by itself, and goes back at once.
+// next one: as much as the largest message has stays with each of its arenas, of which one a processor is enough. What
+// is larger than messages need is mapped by itself, and goes back at once.
 void keep_memory_of_messages() {
+  mallopt(M_ARENA_MAX, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
 }

@@ -162,7 +162,8 @@ Anchored anchored_replay(const Graph& graph, const std::vector<LeafValue>& leave
   for (const auto& [node, value] : anchors) decided.erase(node);
   anchors.insert(decided.begin(), decided.end());
   anchor_choices(graph, decisions.choices, &anchors);  // Observed values tie where exact ones do not.
-  Replay between = replay(graph, leaves, Precision::kExact, without_followed(graph, anchors, decided), &followed);
+  Replay between = replay(graph, leaves, Precision::kExact, without_followed(graph, anchors, decided), &followed,
+                          {.read_once = true});
   return {std::move(anchors), std::move(between)};
 }
 

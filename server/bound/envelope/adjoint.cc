@@ -433,6 +433,19 @@ class EnvelopeSweep {
     return weighted_bound(cotangents, Bound{moved});
   }
 
+  // `seen`: by probe. What the rounding is made of is given up at once.
+  void charge_node(NodeId id, bool executed, std::vector<Cotangent>* seen) {
+    Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
+    target.by_norms = true;  // What is held in few bits loses most where it is rounded to them.
+    const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
+    std::vector<Functional> functionals;
+    for (std::size_t p = 0; p < probes_.size(); ++p)
+      if ((*seen)[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
+        functionals.push_back(functional(p, (*seen)[p].elements()));
+    const OpenCharges charges = rounding.charges(functionals);
+    add_later(id, std::move(functionals), charges);
+  }
+
   void pass_node(NodeId id) {
     std::vector<Cotangent> seen;
     bool reached = false, executed = false;
@@ -442,15 +455,7 @@ class EnvelopeSweep {
       executed = executed || (seen.back() && asks_target(p));
     }
     if (!reached) return;
-    Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
-    target.by_norms = true;  // What is held in few bits loses most where it is rounded to them.
-    const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
-    std::vector<Functional> functionals;
-    for (std::size_t p = 0; p < probes_.size(); ++p)
-      if (seen[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
-        functionals.push_back(functional(p, seen[p].elements()));
-    const OpenCharges charges = rounding.charges(functionals);
-    add_later(id, std::move(functionals), charges);
+    charge_node(id, executed, &seen);
     for (std::size_t p = 0; p < probes_.size(); ++p) {
       if (!seen[p]) continue;
       if (const auto number = slack_.numbers.find(id); number != slack_.numbers.end())

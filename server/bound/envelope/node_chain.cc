@@ -10,7 +10,7 @@
 namespace plumbline {
 namespace {
 
-constexpr std::size_t kStepsMax = 16;    // Each that is open has its errors and cotangents written.
+constexpr std::size_t kStepsMax = 32;    // Each that is open has its errors and cotangents written.
 constexpr std::int64_t kTile = 1 << 14;  // Elements that a thread takes at a time.
 // From so many elements on, what elements share is found by draws within the pass. Fewer stay near the processor.
 constexpr std::int64_t kDrawnFrom = 1 << 13;

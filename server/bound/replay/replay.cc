@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -75,9 +76,21 @@ bool adds_up(Primitive primitive) {
 }
 
 // A value is kept where computing it again for all who read it would take more than so many cheap nodes, or where it is
-// small.
-constexpr double kCheapMax = 36;
+// small. Where all that takes more memory than the step's trace, fewer are kept.
+constexpr double kCheapMax = 36, kCheapMaxOfMuch = 52, kCheapMaxReadOnce = 100;
 constexpr std::int64_t kSmall = 1 << 12;
+
+// Bytes of what the graph holds of its trace.
+std::size_t trace_bytes(const Graph& graph) {
+  std::set<Bytes> held;
+  for (const GraphLeaf& leaf : graph.leaves) held.insert(leaf.bytes);
+  for (const GraphTap& tap : graph.taps)
+    for (const GraphTap::Term& term : tap.terms) held.insert(term.observed);
+  for (const auto& [node, observation] : graph.observed) held.insert(observation.bytes);
+  std::size_t bytes = 0;
+  for (const Bytes& one : held) bytes += one == nullptr ? 0 : one->size();
+  return bytes;
+}
 
 }  // namespace
 
@@ -207,7 +220,7 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
   std::vector<bool> changed;    // From `base`'s value.
   std::vector<bool> unrounded;  // Empty: none.
   std::vector<bool> later;      // Empty: none.
-  bool for_sweeps = false;
+  bool for_sweeps = false, read_once = false;
   Overrides overrides;
   Passes passes;
   Replay base;
@@ -411,8 +424,14 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     }
   }
 
-  // Chooses what is kept: `kCheapMax` bounds the recursion of `value` too.
+  // Chooses what is kept, which bounds the recursion of `value` too.
   void plan() {
+    const std::size_t bytes = plan(read_once ? kCheapMaxReadOnce : kCheapMax);
+    if (!read_once && !for_sweeps && bytes > trace_bytes(*graph)) plan(kCheapMaxOfMuch);
+  }
+
+  // Returns how many bytes of values are kept, but for those that may never be asked for.
+  std::size_t plan(double cheap_max) {
     kept.assign(graph->nodes.size(), true);
     shared.assign(graph->nodes.size(), false);
     std::vector<double> cost(graph->nodes.size(), 0);  // Cheap nodes that a value takes, kept ones being at hand.
@@ -432,6 +451,8 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
     for (NodeId id = static_cast<NodeId>(graph->nodes.size()); id-- > 0;)
       if (needed[id] && same[id] == id && borrows(id))
         uses[same[graph->nodes[id].inputs[0]]] += std::max(1, uses[id]) - 1;
+    // What an input takes; another value than its own, which was given, is decoded at most.
+    const auto cost_of_input = [&](NodeId input) { return overrides.contains(input) ? 1.0 : cost[input]; };
     std::int64_t largest = 0;
     for (NodeId id = 0; id < graph->nodes.size(); ++id) {
       const Node& node = graph->nodes[id];
@@ -445,8 +466,8 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       }
       if (borrows(id)) {
         const NodeId of = node.inputs[0];
-        const double total = cost[of] + 1;
-        kept[id] = (at_hand(of) && !leaf(of).packed()) || total > kCheapMax;
+        const double total = cost_of_input(of) + 1;
+        kept[id] = (at_hand(of) && !leaf(of).packed()) || total > cheap_max;
         cost[id] = kept[id] ? 0 : total;
         continue;
       }
@@ -454,19 +475,24 @@ struct Replay::State : std::enable_shared_from_this<Replay::State> {
       std::optional<double> total = cost_of(*graph, node, for_sweeps ? 4 : 16);
       if (!total) continue;
       shared[id] = uses[id] > 1 && *total > 1;
-      for (NodeId input : node.inputs) *total += cost[input];
-      if (*total * std::max(1, uses[id]) > kCheapMax) continue;
+      for (NodeId input : node.inputs) *total += cost_of_input(input);
+      if (*total * std::max(1, uses[id]) > cheap_max) continue;
       kept[id] = false;
       cost[id] = *total;
       largest = std::max(largest, count(node.shape));
     }
+    std::size_t bytes = 0;
+    for (NodeId id = 0; id < graph->nodes.size(); ++id)
+      if (needed[id] && changed[id] && kept[id] && same[id] == id && !borrows(id) && !waits(id))
+        bytes += static_cast<std::size_t>(count(graph->nodes[id].shape)) * sizeof(double);
     const std::int64_t budget =
         std::max<std::int64_t>(kBudgetMin, kBudgetNodes * largest * std::int64_t{sizeof(double)});
     recent.set_budget(budget);
     recent_computed.set_budget(budget / 2);
+    return bytes;
   }
 
-  static constexpr std::int64_t kBudgetMin = 16 << 20, kBudgetNodes = 2;
+  static constexpr std::int64_t kBudgetMin = 8 << 20, kBudgetNodes = 2;
 };
 
 bool Replay::has(NodeId id) const { return state_ && state_->needed[id]; }
@@ -511,6 +537,7 @@ Replay replay(const Graph& graph, const std::vector<LeafValue>& leaves, Precisio
   if (options.unrounded != nullptr) state.unrounded = *options.unrounded;
   if (options.later != nullptr) state.later = *options.later;
   state.for_sweeps = options.for_sweeps || (base != nullptr && *base && base->state_->for_sweeps);
+  state.read_once = options.read_once;
   state.changed.assign(graph.nodes.size(), base == nullptr);
   const auto changes = [&](NodeId id) {
     return precision == Precision::kJittered || !base->has(id) || (!state.unrounded.empty() && state.unrounded[id]) ||

@@ -66,6 +66,8 @@ struct ReplayOptions {
   // Products of a quarter of the terms are kept, too: sweeps would compute them again. Takes a tenth more memory. What
   // is based on such a replay is another.
   bool for_sweeps = false;
+  // Each value is read about once: what few operations make is computed then.
+  bool read_once = false;
 };
 
 // kJittered: as kExact, with operands and results of arithmetic moved at random by up to two units in their last place,
