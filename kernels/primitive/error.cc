@@ -166,8 +166,11 @@ LocalError element::RoundedSum::of(const Attributes&, const Arithmetic& arithmet
 }
 
 LocalError element::Multiplication::of(const Attributes& attributes, const Arithmetic& arithmetic) {
-  if (attributes.scalar != 0 && !arithmetic.profile->narrow_numbers) return linear(arithmetic, {0, 0, false});
-  return linear(arithmetic, {1, 0, true});
+  if (attributes.scalar == 0) return linear(arithmetic, {1, 0, true});
+  if (!arithmetic.profile->narrow_numbers) return linear(arithmetic, {0, 0, false});
+  Arithmetic held = arithmetic;
+  if (attributes.narrow != Format::kUnknown) held.result = attributes.narrow;
+  return linear(held, {1, 0, true});
 }
 
 LocalError element::Division::of(const Attributes& attributes, const Arithmetic& arithmetic) {

@@ -48,7 +48,7 @@ enum class Primitive : std::uint8_t {
   // Elementwise, two inputs, broadcast.
   kAdd,
   kSub,
-  kMul,  // scalar != 0: rounds where the profile has narrow_numbers
+  kMul,  // scalar != 0: rounds, to `narrow` where that is given, where the profile has narrow_numbers
   kDiv,  // scalar != 0: the profile's kDivideByNumber
   kPow,
   kAtan2,  // (y, x)                     the angle of the point (x, y)

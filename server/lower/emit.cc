@@ -106,9 +106,12 @@ Expr Emitter::narrowed_constant(double value, double off) {
   return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
 }
 
-Expr Emitter::contracted(Expr x) {
+Expr Emitter::contracted(Expr x) { return held(x, Format::kUnknown); }
+
+Expr Emitter::held(Expr x, Format format) {
   Attributes attributes;
   attributes.scalar = 1;
+  attributes.narrow = format;
   const Shape shape = x.shape();
   return arithmetic(Primitive::kMul, {x, constant(1)}, shape, std::move(attributes));
 }

@@ -186,6 +186,29 @@ TEST(Witness, NarrowNumbers) {
   EXPECT_GT(worst, 0.6);
 }
 
+// As devices with narrow_numbers hold a factor without dimensions: in the 16 bits of what it meets.
+TEST(Witness, HeldNarrow) {
+  Profile narrow = ieee();
+  const Profile wide = ieee();
+  narrow.narrow_numbers = true;
+  Attributes held;
+  held.scalar = 1;
+  for (const Format format : {Format::kBFloat16, Format::kFloat16}) {
+    held.narrow = format;
+    double worst = 0;
+    for (int i = 1; i < 2000; ++i) {
+      const auto x = static_cast<double>(static_cast<float>(std::ldexp(1 + 1.3701e-4 * i, -i % 30)));
+      const std::vector<Array> in = {Array::scalar(x), Array::scalar(1)};
+      const double error = std::fabs(round_to(format, x) - x);
+      const double bound = bound_of(Primitive::kMul, held, in, {}, Format::kFloat32, narrow);
+      ASSERT_LE(error, bound);
+      worst = std::max(worst, error / bound);
+      EXPECT_FALSE(traits(Primitive::kMul).local_error(held, {Format::kFloat32, Format::kFloat32, &wide}, in, in[0]));
+    }
+    EXPECT_GT(worst, 0.9);
+  }
+}
+
 // 512 lanes add 16-bit gradients as devices with narrow_numbers do: each product is rounded, and what a lane takes from
 // another in nine exchanges.
 double sum_of_lanes(const Array& x) {

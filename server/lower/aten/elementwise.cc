@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "server/lower/integer.h"
+#include "server/lower/operands.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -44,30 +45,7 @@ void lower_extreme(Call& call) {
 
 bool gives_integers(Call& call) { return is_integer(call.result_format()) && call.result_format() != Format::kBool; }
 
-// The format that the operands of a sum are converted to: numbers and tensors without dimensions take the others'.
-Format common_format(Call& call) {
-  Format common = call.result_format();
-  for (const char* name : {"self", "other"}) {
-    if (!is_float(common) || !call.is_tensor(name)) continue;
-    const Expr x = call.tensor(name);
-    if (x.rank() > 0 && is_float(x.format())) common = promote(common, x.format());
-  }
-  return is_float(common) ? common : call.emitter().compute();
-}
-
-bool reduced_precision(Format format) { return format == Format::kFloat16 || format == Format::kBFloat16; }
-
-// Tensors of integers are rounded to 16 bits before they meet others in such a format.
-Expr met(Expr x, Format common) {
-  return is_integer(x.format()) && x.rank() > 0 && reduced_precision(common) ? cast(x, common) : x;
-}
-Expr operand_of(Call& call, std::string_view name) { return met(call.operand(name), common_format(call)); }
-
-// x in `format`, where that holds less.
-Expr narrowed(Expr x, Format format) {
-  const bool wider = is_float(x.format()) && traits(x.format()).precision > traits(format).precision;
-  return wider ? cast(x, format) : met(x, format);
-}
+Expr operand_of(Call& call, std::string_view name) { return held(call, name, common_format(call)); }
 
 // An operand of a sum, times alpha where that is given and not 1: the product is rounded to the operands' own format
 // unless the loop is vectorised.
@@ -101,7 +79,7 @@ void lower_mul(Call& call) {
   std::optional<Format> own;
   if (call.overload() != "Tensor" && is_float(call.result_format())) own = call.result_format();
   const Format common = common_format(call);
-  call.returns(product_of(call, met(call.operand("self"), common), met(call.operand("other", own), common)));
+  call.returns(product_of(call, held(call, "self", common), held_on_the_right(call, "other", common, own)));
 }
 
 // Where a remainder with the sign of the dividend has not that of the divisor.
@@ -115,10 +93,15 @@ void require_exact(Call& call, Expr x) {
   if (beyond_exact(x)) call.unsupported("integers beyond 2^53");
 }
 
-// A remainder's divisor: numbers are rounded to the tensor's own format.
+// A number where the kernel rounds it as any operand.
+Expr rounded_number(Call& call, std::string_view name, Format common) {
+  return narrowed(call.operand(name, common), common);
+}
+
+// A remainder's divisor.
 Expr divisor_of(Call& call) {
-  const bool number = !call.is_tensor("other") && reduced_precision(call.result_format());
-  return number ? call.operand("other", call.result_format()) : operand_of(call, "other");
+  const Format common = common_format(call);
+  return reduced_precision(common) ? rounded_number(call, "other", common) : operand_of(call, "other");
 }
 
 template <Primitive primitive>
@@ -146,7 +129,7 @@ Expr floor_quotient(Call& call, Expr a, Expr b) {
 }
 
 void lower_div(Call& call) {
-  const Expr self = operand_of(call, "self"), other = operand_of(call, "other");
+  const Expr self = operand_of(call, "self"), other = held_on_the_right(call, "other", common_format(call));
   const std::string mode = call.text("rounding_mode", "");
   if (mode.empty()) {
     call.returns(self / other);
@@ -159,7 +142,10 @@ void lower_div(Call& call) {
   }
 }
 
-void lower_floor_divide(Call& call) { call.returns(floor_quotient(call, call.operand("self"), call.operand("other"))); }
+void lower_floor_divide(Call& call) {
+  const Expr other = held_on_the_right(call, "other", common_format(call));
+  call.returns(floor_quotient(call, operand_of(call, "self"), other));
+}
 
 // Python's modulo: the sign of the divisor.
 void lower_remainder(Call& call) {
@@ -185,10 +171,12 @@ void lower_rsqrt(Call& call) {
 
 // Exponents that the kernel knows are written out (native/cpu/PowKernel.cpp).
 void lower_pow(Call& call) {
-  const Expr base = call.operand("self");
+  const Format common = common_format(call, {"self", "exponent"});
+  const Expr base = is_float(call.result_format()) ? rounded_number(call, "self", common) : call.operand("self");
   const auto known = call.known_number("exponent");
   if (!known) {
-    call.returns(binary(Primitive::kPow, base, call.operand("exponent")));
+    const Expr power = call.operand("exponent");
+    call.returns(binary(Primitive::kPow, base, is_float(call.result_format()) ? narrowed(power, common) : power));
     return;
   }
   const double exponent = *known;
@@ -231,7 +219,8 @@ void lower_clamp(Call& call) {
 }
 
 void lower_lerp(Call& call) {
-  const Expr self = call.tensor("self"), end = call.tensor("end"), weight = call.operand("weight");
+  const Format common = common_format(call, {"self", "end", "weight"});
+  const Expr self = held(call, "self", common), end = held(call, "end", common), weight = held(call, "weight", common);
   // ATen's lerp (native/Lerp.h) starts from the nearer end.
   if (std::fabs(call.known_number("weight").value_or(0)) >= 0.5) {
     call.returns(end - (end - self) * (1.0 - weight));
@@ -241,22 +230,26 @@ void lower_lerp(Call& call) {
 }
 
 void lower_addcmul(Call& call) {
-  const Expr product = call.operand_or("value", 1) * call.tensor("tensor1") * call.tensor("tensor2");
-  call.returns(call.tensor("self") + product);
+  const Format common = common_format(call, {"self", "tensor1", "tensor2"});
+  const Expr scaled = call.operand_or("value", 1) * held(call, "tensor1", common);
+  call.returns(held(call, "self", common) + scaled * held(call, "tensor2", common));
 }
 
 void lower_addcdiv(Call& call) {
-  const Expr quotient = call.operand_or("value", 1) * call.tensor("tensor1") / call.tensor("tensor2");
-  call.returns(call.tensor("self") + quotient);
+  const Format common = common_format(call, {"self", "tensor1", "tensor2"});
+  const Expr scaled = call.operand_or("value", 1) * held(call, "tensor1", common);
+  call.returns(held(call, "self", common) + scaled / held(call, "tensor2", common));
 }
 
 template <Primitive primitive>
 void lower_compare(Call& call) {
-  // A Python number takes the format of the tensor that it is compared with.
-  const Expr self = call.tensor("self");
-  const Format format = is_float(self.format()) ? self.format() : call.emitter().compute();
-  const Expr other = call.operand("other", format);
   constexpr bool logical = primitive == Primitive::kLogicalAnd || primitive == Primitive::kLogicalOr;
+  const Format common = compared_format(call);
+  Expr self = call.tensor("self"), other = call.operand("other", common);
+  if (!logical) {
+    self = narrowed(self, common);
+    other = narrowed(other, common);
+  }
   call.returns(!logical && beyond_exact(self, other) ? long_compare(primitive, self, other)
                                                      : compare(primitive, self, other));
 }

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "server/lower/integer.h"
+#include "server/lower/operands.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -71,7 +72,8 @@ void lower_atanh(Call& call) {
 // 0 where self is 0, otherwise self log(other). 16-bit logarithms are rounded before they are multiplied.
 void lower_xlogy(Call& call) {
   const ComputeIn own(call.emitter(), call.result_format());
-  const Expr self = call.operand("self"), other = call.operand("other");
+  const Format common = common_format(call);
+  const Expr self = held(call, "self", common), other = held(call, "other", common);
   const Expr zero = equal(self, 0);
   Emitter& emitter = call.emitter();
   call.returns(select(zero, emitter.constant(0), self * log(select(zero, emitter.constant(1), other))));
@@ -84,7 +86,10 @@ Expr log_add_exp(Expr a, Expr b) {
   const Expr distance = select(same, a.emitter->constant(0), abs(a - b));
   return select(same, a, maximum(a, b) + log1p(exp(-distance)));
 }
-void lower_logaddexp(Call& call) { call.returns(log_add_exp(call.tensor("self"), call.tensor("other"))); }
+void lower_logaddexp(Call& call) {
+  const Format common = common_format(call);
+  call.returns(log_add_exp(held(call, "self", common), held(call, "other", common)));
+}
 
 // An element after the other: longer ones than this are not modelled.
 constexpr std::int64_t kChainMax = 2048;

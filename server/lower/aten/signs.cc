@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "server/lower/integer.h"
+#include "server/lower/operands.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -70,7 +71,8 @@ void lower_heaviside(Call& call) {
 
 // The larger of both times sqrt(1 + the square of their quotient).
 void lower_hypot(Call& call) {
-  const Expr a = abs(call.tensor("self")), b = abs(call.tensor("other"));
+  const Format common = common_format(call);
+  const Expr a = abs(held(call, "self", common)), b = abs(held(call, "other", common));
   const Expr large = maximum(a, b), small = minimum(a, b), one = call.emitter().constant(1);
   const Expr quotient = small / select(equal(large, 0), one, large);
   const Expr finite = large * sqrt(1.0 + square(quotient));

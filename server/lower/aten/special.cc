@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "server/lower/operands.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
 
@@ -54,7 +55,8 @@ void lower_logit_backward(Call& call) {
 
 // log2(2^a + 2^b)
 void lower_logaddexp2(Call& call) {
-  const Expr a = call.tensor("self"), b = call.tensor("other");
+  const Format common = common_format(call);
+  const Expr a = held(call, "self", common), b = held(call, "other", common);
   const Expr same = logical_and(equal(abs(a), kInfinity), compare(Primitive::kEqual, a, b));
   const Expr distance = select(same, call.emitter().constant(0), abs(a - b));
   const Expr more = log1p(exp(-distance * std::numbers::ln2)) / std::numbers::ln2;
