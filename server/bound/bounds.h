@@ -122,7 +122,7 @@ struct MissingTap {
   NodeId node = 0;
   bool in_reference = false;
   bool unused = false;  // The other program never takes the parameter.
-  bool held = false;    // It is no parameter's: the other program leaves it as it was.
+  bool held = false;    // The other program holds what it is of, and leaves that as it was.
 };
 
 // What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.
@@ -169,6 +169,8 @@ struct Bounds {
   std::vector<std::string> unpaired_taps;          // In one trace only.
   std::optional<ReferenceFault> reference_fault;
   std::vector<MissingTap> missing_taps;  // Among those whose value is not zero everywhere.
+  // Updates of a program whose counterpart holds the same parameters and leaves all of its own as they were.
+  std::vector<MissingTap> unmoved;
   // Parameters of which one program tells what was added to them and the other what they become: not compared.
   std::vector<std::string> told_otherwise;
   std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.

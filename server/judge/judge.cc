@@ -14,7 +14,7 @@ using namespace judging;
 // Without a deviation there is nothing to accuse of, whatever else was found: that stands among the hazards.
 bool decide_match(const JudgeInput& input, Verdict* verdict) {
   if (!input.bounds->all_taps_equal_reference || !input.bounds->missing_taps.empty() ||
-      !input.bounds->told_otherwise.empty())
+      !input.bounds->told_otherwise.empty() || !input.bounds->unmoved.empty())
     return false;
   decide(verdict, Outcome::kTypeI, Grade::kMatch, Cause::kRounding, "Every tap equals the reference bit by bit.");
   verdict->margin = verdict->deviation = 0;
@@ -453,6 +453,18 @@ TapVerdict tap_verdict(const Finding& finding) {
   return tap;
 }
 
+// Outside of its steps, which nobody sees, a program may update what it leaves as it was within.
+bool decide_unmoved(const JudgeInput& input, Verdict* verdict) {
+  if (input.bounds->unmoved.empty()) return false;
+  const bool in_reference = input.bounds->unmoved.front().in_reference;
+  decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+         std::string(in_reference ? "The reference" : "The target") + " gives " + unmoved_names(*input.bounds) +
+             ", and the " + (in_reference ? "target" : "reference") +
+             ", which holds the same parameters, leaves them as they were: its updates were not compared.");
+  verdict->advice.emplace_back("put the optimizer's step inside of the audited step, in both programs");
+  return true;
+}
+
 bool decide_told_otherwise(const JudgeInput& input, Verdict* verdict) {
   if (input.bounds->told_otherwise.empty()) return false;
   decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
@@ -484,7 +496,8 @@ Verdict judge(const JudgeInput& input) {
       !decide_replicas(input, &verdict) && !decide_certain_patterns(input, &verdict) &&
       !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_mathematics(input, &verdict) &&
       !decide_first_state(input, &verdict) && !decide_reference(input, &verdict) && !decide_value(input, &verdict) &&
-      !decide_execution(input, &verdict) && !explain_range(input, &verdict) && !decide_told_otherwise(input, &verdict))
+      !decide_execution(input, &verdict) && !explain_range(input, &verdict) &&
+      !decide_told_otherwise(input, &verdict) && !decide_unmoved(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

@@ -18,6 +18,7 @@ struct JudgeInput {
   bool replicated = false;           // The ranks hold the same parameters, as the run says.
   std::vector<Divergence> diverged = {};
   bool outputs = false;  // Every operation's result was observed.
+  bool follows = false;  // The step before is known.
 };
 
 // Fills everything of a verdict but identity, time, digest, profile and backend.

@@ -54,9 +54,20 @@ void decide_python_numbers(const JudgeInput& input, const Finding& finding, cons
          &finding, &answer);
 }
 
-// A parameter's gradient, update or state that arrives in one program only.
+std::string unmoved_names(const Bounds& bounds) {
+  std::vector<std::string> names;
+  for (const MissingTap& tap : bounds.unmoved)
+    if (tap.in_reference == bounds.unmoved.front().in_reference) names.push_back(tap.tap);
+  return joined(names);
+}
+
+// A parameter's gradient, update or state that arrives in one program only. A target that moved nothing since the step
+// before, which is known, does not do so elsewhere.
 bool decide_structure(const JudgeInput& input, Verdict* verdict) {
-  const std::vector<MissingTap>& missing = input.bounds->missing_taps;
+  const std::vector<MissingTap>& unmoved = input.bounds->unmoved;
+  const bool stands_still = input.follows && !unmoved.empty() && unmoved.front().in_reference;
+  const std::vector<MissingTap>& missing =
+      input.bounds->missing_taps.empty() && stands_still ? unmoved : input.bounds->missing_taps;
   if (missing.empty()) return false;
   const MissingTap& first = missing.front();
   std::vector<std::string> names;

@@ -66,8 +66,8 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
       compute_bounds({&graph, paired ? &reference : nullptr, context.profile, seed_of(target.digest),
                       alpha_of(target.identity.step, context.alpha), context.golden, context.products});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
-  if (context.previous != nullptr && context.previous->step + 1 == target.identity.step)
-    input.changed_leaves = changed_leaves(target, context.previous->digests.left);
+  input.follows = context.previous != nullptr && context.previous->step + 1 == target.identity.step;
+  if (input.follows) input.changed_leaves = changed_leaves(target, context.previous->digests.left);
   if (paired) {
     input.first_step_of_run = context.reference->first_step_of_run;
     input.reference_name = context.reference->name;

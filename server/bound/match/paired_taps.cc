@@ -92,18 +92,20 @@ LeafValue content(const Graph& graph, const std::string& leaf) {
   return {found->format, found->bytes, graph.nodes[found->node].shape};
 }
 
-// Whether `graph` changes what a tap of the leaf's name is of, and the other program, which holds it, leaves it alone.
-bool changes_alone(const Graph& graph, const GraphTap& tap, const Graph& other) {
-  const auto held = std::ranges::find(other.leaves, tap.name, &GraphLeaf::name);
+// Whether `graph` changes what the tap is of, a leaf of this name, and the other program, which holds it, leaves it
+// alone.
+bool changes_alone(const Graph& graph, const GraphTap& tap, const std::string& leaf, const Graph& other) {
+  const auto held = std::ranges::find(other.leaves, leaf, &GraphLeaf::name);
   if (held == other.leaves.end() || !persistent(held->role)) return false;
   if (count(other.nodes[held->node].shape) != count(tap.shape)) return false;
-  const LeafValue own = content(graph, tap.name), before = own ? own : content(other, tap.name);
+  const LeafValue own = content(graph, leaf), before = own ? own : content(other, leaf);
   return before && !bitwise_equal(static_cast<Array>(before.reshape(tap.shape)), observed_value(tap));
 }
 
 // Taps of `graph` that the other program should have: of a parameter that it has, and of a sort that it gives of
 // others; of state that it holds as well.
 void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bounds* bounds) {
+  const bool skips = overflow_was_found(graph) != overflow_was_found(other);  // An update, legally.
   std::set<std::string> names, sorts;
   for (const GraphTap& tap : other.taps) {
     names.insert(tap.name);
@@ -124,10 +126,13 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
       continue;
     }
     if (parameter.empty()) {
-      if (tap.kind == TapKind::kState && changes_alone(graph, tap, other))
+      if (tap.kind == TapKind::kState && changes_alone(graph, tap, tap.name, other))
         bounds->missing_taps.push_back({tap.name, tap.terms.front().node, in_reference, false, true});
       continue;
     }
+    if (tap.kind == TapKind::kUpdate && sorts.count(sort_of(tap, parameter)) == 0 && !skips &&
+        changes_alone(graph, tap, "param:" + parameter, other))
+      bounds->unmoved.push_back({tap.name, tap.terms.front().node, in_reference, false, true});
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
     // Where the other program never takes the parameter, the first that does is the place.
     const std::optional<NodeId> use = first_use(other, parameter) ? std::nullopt : first_use(graph, parameter);
