@@ -161,6 +161,7 @@ class Matcher {
           const std::vector<LeafValue>& reference_values, Matching matching)
       : target_(target),
         reference_(reference),
+        reference_values_(reference_values),
         own_content_(matching == Matching::kOwnContent),
         target_scalars_(scalars(target, target_values)),
         reference_scalars_(scalars(reference, reference_values)) {
@@ -248,7 +249,7 @@ class Matcher {
       if (leaf.role == LeafRole::kObserved) found_.unpaired_inputs.push_back(leaf.name);
       if (!theirs)
         found_.missing.push_back(leaf.name);
-      else if (persistent(leaf.role) && !holds(target_, found_.target_values, theirs))
+      else if (persistent(leaf.role) && !holds(target_, found_.target_values, theirs) && !take_as_copy(r))
         set_free(true, r);
       return;
     }
@@ -269,6 +270,28 @@ class Matcher {
       found_.items.back().format = rounding;
     }
     theirs = shared.reshape(shape);
+  }
+
+  // A leaf of the reference that holds, bit by bit, what a parameter of its own holds, as weights that an optimizer
+  // keeps in its own tensors: it goes the way of that. False: there is none, or it is not plain of which it is a copy.
+  bool take_as_copy(std::size_t r) {
+    const LeafValue own = reference_values_[r];
+    if (own_content_ || of_all(own, own, [&](double x, double) { return written(reference_.leaves[r].format, x); }))
+      return false;
+    std::optional<std::size_t> one;
+    for (std::size_t i = 0; i < reference_.leaves.size(); ++i) {
+      const GraphLeaf& leaf = reference_.leaves[i];
+      if (leaf.role != LeafRole::kParameter || !reference_values_[i] || !bitwise_equal(reference_values_[i], own))
+        continue;
+      const auto named = by_name_.find(leaf.name);
+      if (named == by_name_.end() || found_.target_values[named->second].count() != own.count()) continue;
+      if (one && !bitwise_equal(found_.target_values[*one], found_.target_values[named->second])) return false;
+      one = named->second;
+    }
+    if (!one) return false;
+    note(Evidence::kNamed, true, reference_.leaves[r].node, target_.leaves[*one].node);
+    found_.reference_values[r] = found_.target_values[*one].reshape(reference_.nodes[reference_.leaves[r].node].shape);
+    return true;
   }
 
   // The target's parameters, buffers and state that the reference has under no name and with no content.
@@ -403,6 +426,7 @@ class Matcher {
   }
 
   const Graph &target_, &reference_;
+  const std::vector<LeafValue>& reference_values_;  // As the reference had them.
   const bool own_content_;
   const SetOfNumbers target_scalars_, reference_scalars_;
   std::map<std::string, std::size_t> by_name_;  // Target's leaves.
