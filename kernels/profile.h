@@ -96,7 +96,8 @@ struct Profile {
   Variance variance = Variance::kStable;
   // Fused optimizers may hold their numbers (betas, rates) in the compute format before they compute with them, and
   // contract products into sums; otherwise they do so in fp64, and round what enters the loop. Beside it, sums may hold
-  // parts in a narrower format, where the lowering says so (kSum).
+  // parts in a narrower format (kSum), and products a factor without dimensions in the other's (kMul), where the
+  // lowering says so.
   bool narrow_numbers = false;
   bool casts_elided = false;         // A value that was stored narrow may have been consumed before it was rounded.
   std::vector<std::string> widened;  // Fields that the file left out and that took their widest legal value.
