@@ -157,6 +157,8 @@ struct Bounds {
   // Pairing.
   bool paired = false;
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
+  // The programs agree only if this is what the other computes, of which there is no evidence (match/computed.h).
+  std::optional<MatchedItem> taken_for;
   bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
   std::optional<std::uint32_t>
       indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.

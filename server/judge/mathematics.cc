@@ -133,6 +133,16 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
         open, &open->mathematics);
     return true;
   }
+  if (broken == nullptr && bounds.taken_for) {
+    const MatchedItem& item = *bounds.taken_for;
+    const Graph &own = item.in_reference ? *input.reference : *input.graph,
+                &other = item.in_reference ? *input.graph : *input.reference;
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree only if " + at(place_of(own, item.item)) +
+               (item.in_reference ? " of the reference" : " of the target") + " is what the other program computes: " +
+               at(place_of(other, *item.counterpart)) + ". It lies near that, and no more is known of it.");
+    return true;
+  }
   if (broken == nullptr && bounds.indifferent_call) {
     const Origin& origin = input.graph->origins[*bounds.indifferent_call];
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,

@@ -229,3 +229,60 @@ def test_what_numpy_writes_in_place_is_seen(server: str) -> None:
     assert torch.equal(taken[0], by_numpy()["y"])
     verdict = plumbline.compare(by_numpy, by_numpy, server)
     assert (verdict.verdict, verdict.grade) == ("TYPE_I", "MATCH"), verdict.explain()
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X, W1, W2 = drawn(5, 32, 6), drawn(6, 6, 8) / 2, drawn(7, 8, 4) / 2
+Y = torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(8))
+
+# Numbers near 1 of which roundings leave little, or that pass an infinity on their way.
+WIDE: dict[str, Callable[[], Tensor]] = {
+    "a floor at a tie": lambda: torch.floor(torch.tensor(0.1) * 10),
+    "inside of lgamma": lambda: torch.lgamma(torch.tensor(0.5) * 2),
+    "a variance in one pass": lambda: ((X + 1000.0) ** 2).mean() - (X + 1000.0).mean() ** 2,
+    "an infinity": lambda: torch.exp(torch.log(torch.zeros(()) * X[0, 0].abs())),
+    "bf16": lambda: X.bfloat16().softmax(1).sum(1).mean().float(),
+}
+
+
+def scaled(beside: Callable[[], Tensor], c: float, computed: bool) -> Program:
+    """By 1 - c, which is computed or held."""
+
+    def program() -> dict[str, Tensor]:
+        by = 1 - torch.tensor(c) if computed else torch.tensor(1 - c)
+        h = torch.tanh(X @ W1)
+        logits = (h * by) @ W2 if computed else h @ (W2 * by)
+        return {"loss": F.cross_entropy(logits, Y) + 0.01 * beside()}
+
+    return program
+
+
+@pytest.mark.parametrize("beside", WIDE)
+def test_a_number_near_an_unrelated_one_is_not_that(server: str, beside: str) -> None:
+    wide = WIDE[beside]
+    for c in (0.01, -0.01):
+        held, computed = scaled(wide, c, False), scaled(wide, c, True)
+        for pair in ((held, computed), (computed, held)):
+            verdict = plumbline.compare(*pair, server)
+            assert verdict.verdict == "TYPE_I", verdict.explain()
+    verdict = plumbline.compare(scaled(wide, -0.02, False), scaled(wide, 0, False), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def test_a_number_near_a_wide_one_that_it_may_be_decides_nothing(server: str) -> None:
+    """It may have been computed in another way, or be a wrong one."""
+
+    def program(by: Callable[[], Tensor]) -> Program:
+        return lambda: {"y": torch.exp(X * by())}
+
+    wide = WIDE["a variance in one pass"]
+    verdict = plumbline.compare(program(lambda: wide().detach()), program(wide), server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    given = torch.tensor(float(X.double().var(correction=0)) * 1.003)
+    verdict = plumbline.compare(program(lambda: given), program(wide), server)
+    assert verdict.verdict == "INCONCLUSIVE" and "lies near that" in verdict.sentence, verdict.explain()
+    verdict = plumbline.compare(program(lambda: given * 1.5), program(wide), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()

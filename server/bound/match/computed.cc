@@ -6,6 +6,8 @@
 #include <set>
 
 #include "server/bound/enclose/interval.h"
+#include "server/bound/match/margin.h"
+#include "server/bound/replay/taps.h"
 
 namespace plumbline {
 namespace {
@@ -13,6 +15,11 @@ namespace {
 constexpr std::int64_t kElementsMax = 1 << 24;  // A node with more elements is compared with no item.
 // No enclosure of a few roundings exceeds this share of an element and of the values' size.
 constexpr double kNear = 0x1p-6;
+// Two numbers that have nothing to do with each other lie so near with a chance of one in 2^bits. A match of fewer bits
+// is weak, one of many needs no doubt.
+constexpr double kBitsOfEvidence = 14, kBitsBeyondDoubt = 40;
+constexpr double kOneValue = 0x1p-40;  // Two replays of one number differ by no more, relative to its size.
+constexpr int kEnclosuresMax = 32;     // So many nodes near an item are looked at more closely.
 
 // What consumers read of an item: the leaf's node itself, a window on it, or rows of it.
 struct View {
@@ -46,10 +53,11 @@ bool computed(const Graph& graph, NodeId id) {
   return graph.nodes[id].primitive > Primitive::kConstant;
 }
 
-bool near(const Array& item, const Array& value, double size) {
+// Whatever is infinite lies near nothing, not even itself.
+bool near(const Array& item, const Array& value, double size, double share) {
   for (std::int64_t i = 0; i < item.count(); ++i) {
     const double x = item.data()[i], m = value.data()[i];
-    if (x != m && !(std::fabs(x - m) <= kNear * (std::fabs(m) + size))) return false;
+    if (!(std::fabs(x - m) <= share * (std::fabs(m) + size)) || !std::isfinite(m)) return false;
   }
   return true;
 }
@@ -60,15 +68,62 @@ double root_mean_square(const Array& x) {
   return x.count() == 0 ? 0 : std::sqrt(squares / static_cast<double>(x.count()));
 }
 
-bool legal_rounding(const Array& item, Format format, const Array& exact, const Bound& radius) {
+// How an item lies among what roundings may make of a node.
+struct Fit {
+  NodeId node = 0;
+  double bits = 0;      // Against an accident.
+  bool own = true;      // No farther from the exact value than the item's own format explains.
+  double distance = 0;  // From the exact value, and how far it might have been.
+  bool strong() const { return own || bits >= kBitsOfEvidence; }
+  bool beyond_doubt() const { return bits >= kBitsBeyondDoubt; }
+  bool better_than(const Fit& other) const { return strong() != other.strong() ? strong() : distance < other.distance; }
+};
+
+// Numbers and how far each might have lain from the node's. Equal ones tell as much as one of them. One is told by its
+// size, the others by how far the node's values lie apart: what lies near one of several ones lies near them all.
+double bits_of_evidence(std::vector<std::pair<double, double>> numbers, double size, double spread) {
+  std::ranges::sort(numbers);
+  double first = 0, others = 0, narrowest = HUGE_VAL;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i + 1 < numbers.size() && numbers[i + 1].first == numbers[i].first) continue;  // The widest is the last.
+    const double width = numbers[i].second;
+    first = std::fmax(first, std::log2(size / width));
+    others += std::fmax(0, std::log2(spread / width));
+    narrowest = std::fmin(narrowest, width);
+  }
+  return first + others - std::fmax(0, std::log2(spread / narrowest));
+}
+
+std::optional<Fit> fit_of(NodeId id, const Array& item, Format format, const Array& exact, const Bound& radius) {
   const Array r = radius ? radius.values.on_host() : Array();
   const Array free = freedom_of(format, item);
+  Fit fit{id};
+  std::vector<std::pair<double, double>> numbers;
+  double mean = 0, spread = 0;
+  for (std::int64_t i = 0; i < item.count(); ++i) mean += exact.data()[i] / static_cast<double>(item.count());
   for (std::int64_t i = 0; i < item.count(); ++i) {
-    const double x = item.data()[i], m = exact.data()[i];
-    const double own = is_float(format) ? unit_roundoff(format) * std::fabs(m) + half_smallest_subnormal(format) : 0;
-    if (x != m && !(std::fabs(x - m) <= (r ? r.data()[i] : 0) + (free ? free.data()[i] : 0) + own)) return false;
+    const double x = item.data()[i], m = exact.data()[i], freedom = free ? free.data()[i] : 0;
+    const double rounded =
+        is_float(format) ? unit_roundoff(format) * std::fabs(m) + half_smallest_subnormal(format) : 0;
+    const double width = (r ? r.data()[i] : 0) + freedom + rounded, apart = std::fabs(x - m);
+    if (std::isnan(width) || (x != m && !(apart <= width))) return std::nullopt;
+    fit.own = fit.own && (x == m || apart <= freedom + rounded);
+    fit.distance += apart * apart + width * width;
+    spread += (m - mean) * (m - mean) / static_cast<double>(item.count());
+    if (freedom > 0) numbers.emplace_back(x, width);  // A number of few digits was written, and tells nothing.
   }
-  return true;
+  fit.bits = bits_of_evidence(std::move(numbers), root_mean_square(exact), std::sqrt(spread));
+  return fit;
+}
+
+// What other operations, or taps, read. What an operation has on its way is no number that the program computes.
+std::vector<bool> given_on(const Graph& graph) {
+  std::vector<bool> given(graph.nodes.size(), false);
+  for (const Node& node : graph.nodes)
+    for (NodeId input : node.inputs) given[input] = given[input] || graph.nodes[input].origin != node.origin;
+  for (const GraphTap& tap : graph.taps)
+    for (NodeId node : nodes_of(tap)) given[node] = true;
+  return given;
 }
 
 // Of what a step leaves behind, or on the way there.
@@ -77,24 +132,51 @@ bool comes_late(const Graph& graph, const Node& node) {
   return phase == Phase::kBackward || phase == Phase::kOptimizer;
 }
 
-// The first node of `other` that the view's content is a legal rounding of. What is carried from step to step was there
-// when the step began: gradients and updates, of which intervals say little, are what the next one begins with.
-std::optional<NodeId> computed_by(const MatchSide& other, const Array& item, Format format, bool carried,
-                                  const Profile& profile) {
-  const double size = root_mean_square(item);
-  if (!(size > 0) || !std::isfinite(size)) return std::nullopt;
-  for (NodeId id = 0; id < other.graph.nodes.size(); ++id) {
-    const Node& node = other.graph.nodes[id];
-    if (count(node.shape) != item.count() || !is_float(node.result) || !other.replay.has(id)) continue;
-    if (!computed(other.graph, id) || (carried && comes_late(other.graph, node))) continue;
-    const Array exact = other.replay.value(id).on_host();
-    if (!near(item, exact, size)) continue;
-    const Overrides none;
-    const Enclosure enclosure = Enclosures(other.graph, other.replay, {id}, &profile, none).take(id);
-    if (!enclosure.exploded && legal_rounding(item, format, exact, enclosure.radius)) return id;
+// Whether the program computes these numbers itself.
+bool computes(const MatchSide& side, const Array& exact) {
+  const double size = root_mean_square(exact);
+  for (NodeId id = 0; id < side.graph.nodes.size(); ++id) {
+    const Node& node = side.graph.nodes[id];
+    if (count(node.shape) != exact.count() || !is_float(node.result) || !side.replay.has(id)) continue;
+    if (computed(side.graph, id) && near(side.replay.value(id).on_host(), exact, size, kOneValue)) return true;
   }
-  return std::nullopt;
+  return false;
 }
+
+// What is looked for, and where.
+struct Search {
+  const MatchSide &own, &other;
+  const Profile& profile;
+  std::vector<bool> given;  // By the other program's operations.
+
+  // The node that the view's content is a legal rounding of: of several the one that it lies nearest to, for how far it
+  // might lie. What is carried from step to step was there when the step began: gradients and updates, of which
+  // intervals say little, are what the next one begins with. A decision is exact, or open by a step.
+  std::optional<Fit> of(const Array& item, Format format, bool carried) const {
+    const double size = root_mean_square(item);
+    if (!(size > 0) || !std::isfinite(size)) return std::nullopt;
+    std::optional<Fit> best;
+    int enclosed = 0;
+    for (NodeId id = 0; id < other.graph.nodes.size() && enclosed < kEnclosuresMax; ++id) {
+      const Node& node = other.graph.nodes[id];
+      if (count(node.shape) != item.count() || !is_float(node.result) || !other.replay.has(id) || !given[id]) continue;
+      if (!computed(other.graph, id) || (carried && comes_late(other.graph, node))) continue;
+      if (Margins::decides(other.graph, id)) continue;
+      const Array exact = other.replay.value(id).on_host();
+      if (!near(item, exact, size, kNear)) continue;
+      ++enclosed;
+      const Overrides none;
+      const Enclosure enclosure = Enclosures(other.graph, other.replay, {id}, &profile, none).take(id);
+      if (enclosure.exploded) continue;
+      const std::optional<Fit> fit = fit_of(id, item, format, exact, enclosure.radius);
+      // What both compute neither had to be given.
+      if (!fit || (best && !fit->better_than(*best)) || (!fit->strong() && computes(own, exact))) continue;
+      best = fit;
+      if (fit->beyond_doubt()) break;
+    }
+    return best;
+  }
+};
 
 std::set<NodeId> open_items(const Graph& graph, const Correspondence& found, bool of_reference) {
   std::set<NodeId> items;
@@ -133,6 +215,7 @@ bool all_readers_in(const Graph& graph, NodeId leaf, const Overrides& computed) 
 
 void match_side(const MatchSide& own, const MatchSide& other, bool of_reference, const Profile& profile,
                 Correspondence* found) {
+  if (found->computed == Computed::kNever) return;
   std::set<NodeId> items = open_items(own.graph, *found, of_reference);
   leave_out_shared(own.graph, other.graph, &items);
   Overrides& values = of_reference ? found->reference_computed : found->target_computed;
@@ -140,16 +223,21 @@ void match_side(const MatchSide& own, const MatchSide& other, bool of_reference,
   std::set<NodeId> whole, carried;
   for (const GraphLeaf& leaf : own.graph.leaves)
     if (persistent(leaf.role)) carried.insert(leaf.node);
+  const Search search{own, other, profile, given_on(other.graph)};
   for (const View& view : views_of(own.graph, items)) {
     if (whole.count(view.leaf) != 0 || !own.replay.has(view.node)) continue;
     const Node& node = own.graph.nodes[view.node];
     if (count(node.shape) > kElementsMax) continue;
     const Array item = own.replay.value(view.node).on_host();
-    const std::optional<NodeId> by = computed_by(other, item, view.format, carried.contains(view.leaf), profile);
+    const std::optional<Fit> by = search.of(item, view.format, carried.contains(view.leaf));
     if (!by) continue;
-    values[view.node] = other.replay.value(*by).materialize().reshape(node.shape);
+    const MatchedItem match{Evidence::kComputed, of_reference, view.node, by->node};
+    if (!by->strong()) found->weak.push_back(match);
+    if (!by->strong() && found->computed != Computed::kEver) continue;
+    found->doubtful = found->doubtful || !by->beyond_doubt();
+    values[view.node] = other.replay.value(by->node).materialize().reshape(node.shape);
     if (view.node == view.leaf) whole.insert(view.leaf);
-    found->items.push_back({Evidence::kComputed, of_reference, view.node, *by});
+    found->items.push_back(match);
   }
   for (NodeId leaf : items)
     if (all_readers_in(own.graph, leaf, values)) whole.insert(leaf);

@@ -4,6 +4,12 @@
 // An item is a legal rounding of a node of the other program where every element lies within the node's enclosure and
 // the item's own freedom: |item - M_node| <= E_node + freedom. The node's exact value then stands for the item, or for
 // the window on it that was compared.
+//
+// It replaces content, so that it needs evidence. Many numbers that each lie near another are no accident, and neither
+// is one that lies within 2^-14; a lone number within a percent of another is. Where the item lies no farther from the
+// exact value than its own format explains, hardly anything is replaced. Any other match is weak, and is not made: the
+// item keeps its own content. Where that accuses, and the weak match would explain it, nothing is decided
+// (pair/pairing.h). An accusation on the ground of a match that is not beyond doubt is also asked without it.
 #pragma once
 
 #include "kernels/profile.h"

@@ -39,6 +39,9 @@ struct MatchedItem {
 // mathematics.
 enum class Matching : std::uint8_t { kStrict, kOwnContent };
 
+// Which items may be taken for what the other program computes (computed.h).
+enum class Computed : std::uint8_t { kNever, kOnEvidence, kEver };
+
 struct Correspondence {
   // The content of each leaf of either graph in the replays that are compared.
   std::vector<LeafValue> target_values, reference_values;
@@ -46,6 +49,9 @@ struct Correspondence {
   Overrides target_computed, reference_computed;
   Freedoms target_freedoms, reference_freedoms;
   std::vector<MatchedItem> items;  // Weaker than bits.
+  Computed computed = Computed::kOnEvidence;
+  std::vector<MatchedItem> weak;  // Items that lie near what the other program computes, and no more is known of it.
+  bool doubtful = false;          // Some item was taken for that, and it may be an accident all the same.
   // Roundings to a grid that were taken for formats (grids.h).
   std::vector<NodeId> target_grids, reference_grids;
   std::vector<std::pair<NodeId, NodeId>> draws;  // Random leaves of target and reference that are one.

@@ -270,11 +270,37 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   return freedoms;
 }
 
+// Reads items as their own content, where they were taken for what the other program computes by less than what is
+// beyond doubt; then as what it computes, where there is no evidence of that. Own content that cannot be told to differ
+// proves nothing.
+bool read_items_otherwise(const BoundsInput& input, const Replay& target_exact, const MatchedReference& matched,
+                          const Asked& before, Bounds* bounds) {
+  for (const Computed reading : {Computed::kNever, Computed::kEver}) {
+    const bool never = reading == Computed::kNever;
+    if (never ? !bounds->match.doubtful : bounds->match.weak.empty()) continue;
+    Correspondence read = matched.before;
+    read.computed = reading;
+    std::uint64_t shared = 0;
+    const PairReplays replays = replay_pair(input, target_exact, {}, &read, &shared);
+    if (read.open_decisions > bounds->match.open_decisions) continue;
+    const Gap gap(input, replays, matched.pairs);
+    const Asked asked = asked_again(input, gap, read, before);
+    if (never ? asked.failed() : !asked.passed()) continue;
+    set_answers(asked, bounds);
+    bounds->match = std::move(read);
+    if (!never) bounds->taken_for = bounds->match.weak.front();
+    return true;
+  }
+  return false;
+}
+
 // Another correspondence that the programs may have, under which everything agrees: an accusation must survive the most
 // favourable reading.
 bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::vector<LeafValue>& target_leaves,
-               const std::vector<LeafValue>& own_reference_leaves, const std::vector<PairedTap>& pairs,
-               const PairReplays& strict, const Asked& before, Bounds* bounds) {
+               const std::vector<LeafValue>& own_reference_leaves, const MatchedReference& matched, const Asked& before,
+               Bounds* bounds) {
+  const std::vector<PairedTap>& pairs = matched.pairs;
+  const PairReplays& strict = matched.replays;
   PairReplays with_numbers = strict;
   with_numbers.target_slack.freedoms.merge(free_numbers(*input.target, *input.reference));
   with_numbers.reference_slack.freedoms.merge(free_numbers(*input.reference, *input.target));
@@ -313,6 +339,7 @@ bool reconcile(const BoundsInput& input, const Replay& target_exact, const std::
     bounds->match = std::move(exchanged);
     return true;
   }
+  if (read_items_otherwise(input, target_exact, matched, before, bounds)) return true;
   // Earlier steps' roundings excuse nothing where the leaves are known to be one thing in two formats.
   if (bounds->match.drifted.empty() || wide.tells_all_drift) return false;
   Correspondence own =
@@ -384,8 +411,10 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
     matched.replays.target_leaves = matched.replays.reference_leaves = target_leaves;
     return;
   }
+  matched.before = bounds->match;
   matched.replays =
       replay_pair(input, target_exact, std::move(reference_exact), &bounds->match, &bounds->shared_decisions);
+  if (!bounds->match.doubtful && bounds->match.weak.empty()) matched.before = {};
   const PairReplays& replays = matched.replays;
   if (!bounds->cuts_complete)
     bounds->cuts_complete =
@@ -457,8 +486,8 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   const bool other_pattern = std::ranges::any_of(matched.pairs, parts);
   const bool failed = asked.failed() || other_pattern;
   if (failed && !other_pattern &&
-      reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched.pairs, replays,
-                asked, bounds)) {
+      reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched, asked,
+                bounds)) {
     if (!by_signs.empty()) note_patterns(gap, by_signs, bounds);
     return;
   }

@@ -133,6 +133,48 @@ TEST(Match, RowsOfATableThatTheOtherProgramComputesAreComputed) {
   EXPECT_TRUE(bounds.match.target_freedoms.empty()) << "the table has no reader left";
 }
 
+// A number near one that cancels nearly all of its digits is no evidence. Where that would explain a difference nothing
+// is decided, and where the item's own program computes that number beside it, it is no question.
+TEST(Match, ANumberNearAWideOneIsNotTakenForIt) {
+  enum class Held { kNothing, kBeside, kInPlace };
+  const auto program = [](Held held_number, double given) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({4}, held(kX)), terms = b.leaf({3}, held({1e7 / 3, -1e7 / 3, 1.0037}));
+    NodeId made = 0;
+    if (held_number != Held::kInPlace) {
+      made = b.op(Primitive::kSum, {terms}, {1}, Format::kFloat32, [] {
+        Attributes attributes;
+        attributes.dims = {0};
+        return attributes;
+      }());
+      b.tap("value", TapKind::kValue, made, {1.0037});
+    }
+    const NodeId by = held_number == Held::kNothing ? made : b.leaf({1}, held({given}));
+    tap_sum(&b, b.op(Primitive::kExp, {b.op(Primitive::kMul, {x, by}, {4})}, {4}));
+    return b;
+  };
+  const Bounds open = compared(program(Held::kInPlace, 1.01), program(Held::kNothing, 0));
+  EXPECT_TRUE(open.taken_for);
+  EXPECT_EQ(with_evidence(open, Evidence::kComputed), 1U);
+  const Bounds other = compared(program(Held::kBeside, 1.01), program(Held::kBeside, 1.03));
+  EXPECT_FALSE(agree(other));
+  EXPECT_EQ(with_evidence(other, Evidence::kComputed), 0U);
+  EXPECT_FALSE(other.taken_for);
+}
+
+// An infinity is near nothing.
+TEST(Match, ANumberIsNoRoundingOfAnInfinity) {
+  const auto program = [](double given) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({4}, held(kX)), by = b.leaf({1}, held({given}));
+    const NodeId infinite = b.op(Primitive::kReciprocal, {b.leaf({1}, {0})}, {1});
+    const NodeId none = b.op(Primitive::kReciprocal, {infinite}, {1});
+    tap_sum(&b, b.op(Primitive::kAdd, {b.op(Primitive::kMul, {x, by}, {4}), none}, {4}));
+    return b;
+  };
+  EXPECT_FALSE(agree(compared(program(1.02), program(1.3))));
+}
+
 // One program multiplies by thirds that it was given, the other divides by 3.
 TEST(Match, WhatHasNoCounterpartIsFreeAsFarAsItIsRounded) {
   const auto given = [](double third) {
