@@ -219,3 +219,66 @@ def test_an_expert_with_a_token_too_few_is_found(server: str) -> None:
 
     trained(server, "full", dense, two_best, True)
     assert all(one.verdict == "TYPE_II" for one in trained(server, "short", short, two_best, True, reference="full"))
+
+
+def scattered(z: Tensor, index: Tensor) -> Tensor:
+    return torch.zeros_like(z).scatter(1, index, 1.0)
+
+
+def put(z: Tensor, index: Tensor) -> Tensor:
+    mask = torch.zeros_like(z)
+    mask[torch.arange(len(z))[:, None], index] = 1.0
+    return mask
+
+
+@pytest.mark.parametrize("mask", [scattered, put])
+def test_places_that_a_choice_marks_are_counted(server: str, mask: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """How often an index names a place is a whole number, however the index was chosen."""
+    draw = torch.Generator().manual_seed(5)
+    x, w = torch.randn(8, 6, generator=draw), torch.randn(6, 6, generator=draw) / 2
+
+    def program(pick: Callable[[Tensor], Tensor], mark: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Tensor]:
+        z = x @ w
+        return {"loss": (z * mark(z, pick(z))).exp().mean()}
+
+    def of_size(z: Tensor) -> Tensor:
+        return z.abs().topk(2, 1)[1]
+
+    def one_hot(z: Tensor, index: Tensor) -> Tensor:
+        return F.one_hot(index, 6).sum(1)
+
+    verdict = plumbline.compare(lambda: program(of_size, mask), lambda: program(of_size, one_hot), server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    other = lambda: program(lambda z: z.topk(2, 1)[1], mask)  # noqa: E731
+    verdict = plumbline.compare(other, lambda: program(of_size, mask), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def test_an_indexed_assignment_in_backward_is_no_decision(server: str) -> None:
+    draw = torch.Generator().manual_seed(5)
+    x, y = torch.randn(8, 12, generator=draw), torch.randint(0, 5, (8,), generator=draw)
+    weight = torch.randn(12, 5, generator=draw) / 3
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, z, scale):
+            ctx.save_for_backward(z.softmax(-1))
+            ctx.scale = scale
+            return F.cross_entropy(z, y)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            p = ctx.saved_tensors[0].clone()
+            p[torch.arange(len(y)), y] -= 1
+            return gradient * p * (ctx.scale / len(y)), None
+
+    def program(loss: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        w = weight.clone().requires_grad_()
+        loss(x @ w).backward()
+        return {"w": w.grad}
+
+    plain = lambda: program(lambda z: F.cross_entropy(z, y))  # noqa: E731
+    verdict = plumbline.compare(lambda: program(lambda z: Loss.apply(z, 1.0)), plain, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    verdict = plumbline.compare(lambda: program(lambda z: Loss.apply(z, 1.5)), plain, server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()

@@ -112,6 +112,19 @@ Expr accumulated_elements(Expr x, Expr source, Expr position, Format format) {
   return reshape(accumulated(column(x), column(source), flat(position), format), x.shape());
 }
 
+// How many positions name each of so many elements. Counted in integers, so that whether any does is no decision on
+// numbers that may be off.
+Expr named_times(Emitter& emitter, Expr position, std::int64_t elements) {
+  return in_integers(emitter, [&] {
+    const Expr ones = expand(emitter.constant(1), {position.count(), 1});
+    return scatter_add(ones, flat(position), elements, Format::kInt64);
+  });
+}
+
+Expr above(Emitter& emitter, Expr times, double number) {
+  return in_integers(emitter, [&] { return times > number; });
+}
+
 // source cut to index's shape.
 Expr cut(Expr source, const Shape& shape) {
   for (std::size_t d = 0; d < shape.size(); ++d) source = narrow(source, d, 0, shape[d]);
@@ -149,8 +162,9 @@ Expr reduced_into(Call& call, Expr x, Expr source, Expr index, std::size_t dim, 
   });
   const auto over = static_cast<std::int64_t>(dim) + 1;
   const Expr terms = reshape(source, spread), self = reshape(x, column);
-  const Expr hits = sum(cast(named, Format::kFloat64), {over});
-  const Expr untouched = equal(hits, 0);
+  const Expr counts = in_integers(emitter, [&] { return sum(cast(named, Format::kInt64), {over}); });
+  const Expr untouched = in_integers(emitter, [&] { return equal(counts, 0); });
+  const Expr hits = cast(counts, Format::kFloat64);
   const auto where_named = [&](double otherwise) {
     return select(named, terms, emitter.constant(otherwise, x.format()));
   };
@@ -221,16 +235,18 @@ Expr replaced(Expr x, Expr source, Expr position) {
   const Format outer = emitter.compute();
   emitter.set_compute(Format::kFloat64);
   const auto all = [&](Expr each) { return scattered(x, each, position, Format::kFloat64); };
-  const Expr hits = all(expand(emitter.constant(1), position.shape())), total = all(source);
-  const Expr mean = total / maximum(hits, emitter.constant(1));
+  const Expr times = reshape(named_times(emitter, position, x.count()), x.shape()), total = all(source);
+  const Expr mean = total / maximum(cast(times, Format::kFloat64), emitter.constant(1));
   const Expr seen = reshape(gather_rows(column(mean), flat(position)), position.shape());
-  const Expr spread = all(abs(source - seen)), several = hits > 1.0;
+  const Expr several = above(emitter, times, 1);
+  // Of one number it is far from what it is compared with: that is no decision near a tie.
+  const Expr spread = select(several, all(abs(source - seen)), emitter.constant(-1));
   const Expr unknown = emitter.constant(std::numeric_limits<double>::quiet_NaN());
   // Means of equal numbers are exact, but for those of fp64.
   const Expr same = compare(Primitive::kLessEqual, spread, 0x1p-48 * abs(total));
   emitter.set_compute(outer);
   const Expr value = select(several, select(same, mean, unknown), total);
-  return cast(select(hits > 0.0, value, x), x.format());
+  return cast(select(above(emitter, times, 0), value, x), x.format());
 }
 
 // self with the indexed elements replaced.
@@ -242,8 +258,7 @@ void lower_scatter(Call& call) {
   const std::size_t dim = call.dim("dim", x.rank(), 0);
   const Expr position = position_along(emitter, x.shape(), dim, index);
   if (!call.has("src")) {
-    const Expr one = expand(emitter.constant(1), index.shape());
-    const Expr hit = not_equal(scattered(x, one, position, emitter.compute()), 0);
+    const Expr hit = reshape(above(emitter, named_times(emitter, position, x.count()), 0), x.shape());
     call.returns(reshape(select(hit, call.stored("value"), x), call.result_shape()));
     return;
   }
@@ -310,10 +325,9 @@ void lower_index_fill(Call& call) {
   Emitter& emitter = call.emitter();
   const Expr index = in_integers(emitter, [&] { return wrapped_index(flat(call.tensor("index")), height); });
   if (index.count() == 0) return call.returns(call.tensor("self"));
-  const Expr hits =
-      scatter_add(expand(emitter.constant(1, Format::kFloat64), {index.count(), 1}), index, height, Format::kFloat64);
+  const Expr hit = above(emitter, named_times(emitter, index, height), 0);
   const Expr value = reshape(call.stored("value"), {});
-  call.returns(back_in_place(call, along, select(hits > 0.0, value, along.rows)));
+  call.returns(back_in_place(call, along, select(hit, value, along.rows)));
 }
 
 // The rows that are indexed become those of the source.
