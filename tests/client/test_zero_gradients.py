@@ -161,3 +161,25 @@ def test_an_order_of_what_is_zero_is_no_difference(server: str, take: Callable[[
         lambda: rows(a.softmax(-1)), lambda: rows(a.exp() / a.exp().sum(-1, keepdim=True)), server
     )
     assert verdict.verdict == "TYPE_I", verdict.explain()
+
+
+def test_points_at_no_distance_have_no_gradient(server: str) -> None:
+    """Of each point to itself, where a root has no slope, and a distance has that of PyTorch's rule: 0."""
+    x, weight, head, y = drawn(1, 8, 10), drawn(2, 10, 6) / 3, drawn(3, 8, 4) / 2, torch.arange(8) % 4
+
+    def program(distances: Callable[[Tensor], Tensor]) -> Callable[[], dict[str, Tensor]]:
+        def step() -> dict[str, Tensor]:
+            w = weight.clone().requires_grad_()
+            loss = F.cross_entropy(distances(x @ w) @ head, y)
+            loss.backward()
+            return {"loss": loss.detach(), "w": w.grad}
+
+        return step
+
+    one = program(lambda z: torch.cdist(z, z))
+    verdict = plumbline.compare(one, None, server, capture="leaves")
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    verdict = plumbline.compare(program(lambda z: (z[:, None] - z).norm(dim=-1)), one, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    verdict = plumbline.compare(program(lambda z: 1.02 * torch.cdist(z, z)), one, server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()

@@ -193,7 +193,7 @@ void return_distances(Call& call, Expr d) {
   const auto norm = [&] {
     if (p == 0) return sum(cast(not_equal(d, 0), call.emitter().compute()), along);
     if (p == 1) return sum(abs(d), along);
-    if (p == 2) return sqrt(sum(d * d, along));
+    if (p == 2) return reduce(Primitive::kNorm, d, along);  // Which has a slope at 0, as sqrt has not.
     if (std::isinf(p)) return amax(abs(d), along);
     const Expr order = call.operand("p");
     return binary(Primitive::kPow, sum(binary(Primitive::kPow, abs(d), order), along), 1.0 / order);
