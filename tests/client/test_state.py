@@ -134,6 +134,59 @@ def test_what_changes_between_steps(server: str, spoiled: str) -> None:
     assert spoiled in verdicts[-1].sentence
 
 
+class Averaging(Net):
+    """Keeps an average of its input as a buffer, and one of its weights beside it: written in place, or replaced."""
+
+    def __init__(self, replaces: bool, decay: float = 0.9) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.replaces, self.decay = replaces, decay
+        self.register_buffer("mean", torch.zeros(8))
+        self.weights = {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            if self.replaces:
+                self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            else:
+                self.mean.lerp_(x.mean(0), 0.1)
+        return super().forward(x)
+
+    def average(self) -> None:
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if self.replaces:
+                    self.weights[name] = self.decay * self.weights[name] + 0.1 * parameter
+                else:
+                    self.weights[name].lerp_(parameter, 0.1)
+
+
+def test_state_that_is_replaced_in_its_holder(server: str) -> None:
+    def run(net: Averaging, name: str, reference: str | None) -> list[plumbline.Verdict]:
+        optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+        options = {"keep_trace": True} if reference is None else {"reference": reference}
+        with plumbline.watch(
+            net, optimizer, server, job="replaced", run=name, every=1, on_type_ii="ignore", **options
+        ) as audit:
+            audit.state("weights", net.weights)
+            for number in range(2):
+                x = torch.randn(32, 8, generator=torch.Generator().manual_seed(number))
+                with audit.step():
+                    optimizer.zero_grad()
+                    net(x).square().mean().backward()
+                    optimizer.step()
+                    net.average()
+                assert audit.flush()
+            assert not audit.errors()
+            return audit.verdicts()
+
+    for verdict in run(Averaging(False), "in-place", None) + run(Averaging(True), "anew", "in-place"):
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+        assert {"buffer:mean", "state:weights.first.weight"} <= taps(verdict)
+    first, _ = run(Averaging(True, 0.91), "wrongly", "in-place")
+    assert (first.verdict, first.grade, first.cause) == ("TYPE_II", "PROVEN", "MATHEMATICS"), first.explain()
+
+
 def test_what_a_program_writes_between_all_its_steps(server: str) -> None:
     """An optimizer that runs outside of the steps."""
     training = Training(server, "outside")

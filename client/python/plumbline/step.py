@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,7 @@ class StepCapture:
         self._modules = modules
         self._holders = list(holders)
         self._named: list[torch.Tensor] = []
+        self._prefixed: list[tuple[torch.nn.Module, str]] = []  # Models, and what their names begin with.
         self._laid: set[str] = set()  # Names of the leaves of what was laid out.
         self._entered = False
         self._holds_lock = False
@@ -142,6 +143,7 @@ class StepCapture:
             try:
                 if not self._compiler.followed and in_use():
                     raise CaptureFailed("compiled_region", "the step was the first to ask for torch.compile")
+                self._read_again()
                 self.taps.finish()
                 self.recorder.exchanges.name_sources()
                 self._read_unused()
@@ -191,6 +193,7 @@ class StepCapture:
             self._holds_lock = False
             _active.release()
         self._named.clear()
+        self._prefixed.clear()
         self._models.clear()  # They live no longer for having been captured.
         self._optimizers.clear()
         self._holders.clear()
@@ -220,6 +223,7 @@ class StepCapture:
     def _name_model(self, model: torch.nn.Module, prefix: str) -> None:
         """Names a model's parameters, buffers and carried gradients. Tied tensors keep their first name."""
         storages = self.recorder.storages
+        self._prefixed.append((model, prefix))
         for name, parameter in model.named_parameters(prefix=prefix):
             name = named(uncompiled(name), parameter)
             if _plain(local(parameter)):
@@ -303,6 +307,28 @@ class StepCapture:
             self.recorder.storages.adopt_part(tensor, role, prefix + name)
         else:
             assemble(self.recorder, tensor, [(role, prefix + part, view) for part, view in parts])
+
+    def _read_again(self) -> None:
+        """Looks into the holders of buffers and state once more: what the step put in a tensor's place is what it made
+        of that."""
+        if self.gate is not None or not self._automatic_taps:
+            return
+        now = [
+            (f"buffer:{uncompiled(name)}", buffer)
+            for model, prefix in self._prefixed
+            for name, buffer in model.named_buffers(prefix=prefix)
+        ]
+        for index, group in self._groups():
+            now.extend((f"state:group{index}.{key}", value) for key, value in group.items())
+        for holder_name, holder in self._states.items():
+            now.extend((f"state:{name}", tensor) for name, tensor in tensors_of(holder_name, holder))
+        for name, tensor in now:
+            if isinstance(tensor, torch.Tensor) and _plain(local(tensor)):
+                self.taps.watch_instead(STATE_TAP, name, tensor)
+
+    def _groups(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for optimizer in self._optimizers:
+            yield from enumerate(getattr(optimizer, "param_groups", ()))
 
     def _read_unused(self) -> None:
         """Reads the parameters, buffers and parts of state that the step did not use: the program that it is paired

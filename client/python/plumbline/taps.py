@@ -105,6 +105,12 @@ class Taps:
         entry = self._recorder.storages.adopt(held)
         self._watched.setdefault((kind, name), (tensor, entry, (held.shape, held.stride(), held.storage_offset())))
 
+    def watch_instead(self, kind: int, name: str, tensor: torch.Tensor) -> None:
+        """The holder of a watched tensor holds this one now."""
+        watched = self._watched.get((kind, name))
+        if watched is not None and watched[0] is not tensor and modelled(described(local(tensor))):
+            self._watched[kind, name] = (tensor, *watched[1:])
+
     def finish(self) -> None:
         """Emits all taps of the step. Raises CaptureFailed for a reference or a guard that has no tap."""
         recorder = self._recorder
