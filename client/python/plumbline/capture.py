@@ -122,6 +122,8 @@ class Recorder(TorchDispatchMode):
         # What to call once, before a tensor of a storage is written: with the operation, and with the factor if it only
         # scales.
         self.before_write: dict[int, Callable[[torch.Tensor, OperatorInfo | None, Any], None]] = {}
+        # The same for any other storage, while some wait.
+        self.before_others: Callable[[torch.Tensor, OperatorInfo | None, Any], None] | None = None
         # Follows operations whose mathematics the user told (defined.py), and, for it, the record of each value.
         self.defined: Any = None
         self.hidden = HiddenDerivatives(self)
@@ -328,7 +330,7 @@ class Recorder(TorchDispatchMode):
     def announce_write(self, tensor: torch.Tensor, info: OperatorInfo | None = None, factor: Any = None) -> None:
         """Calls those who wait for a tensor's content before it is written. `factor`: see scalings.scales."""
         if self.before_write:
-            callback = self.before_write.pop(tensor.untyped_storage()._cdata, None)
+            callback = self.before_write.pop(tensor.untyped_storage()._cdata, self.before_others)
             if callback is not None:
                 callback(tensor, info, factor)
 

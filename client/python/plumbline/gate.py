@@ -246,7 +246,7 @@ class Gate:
 
     def _gradient_leaves(self, name: str, gradient: torch.Tensor) -> None:
         if self._storages.known(gradient) is not None:
-            self._taps.add(name, VALUE, [(gradient, self._taps.gradient_weight)])
+            self._taps.add(name, VALUE, [(gradient, self._taps.gradient_weight())])
 
     # The mode.
 

@@ -81,6 +81,12 @@ class Scalings:
         self._copies.clear()
         self._found.clear()
 
+    def hold(self, name: str, gradient: torch.Tensor) -> None:
+        """The program put this in a gradient's place: it is the gradient from now on."""
+        entry = self._recorder.storages.entry(gradient)
+        if entry is not None:
+            self._values[name], self._factors[name] = entry.value, []
+
     def note(self, name: str, info: OperatorInfo, factor: Any) -> bool:
         """A gradient is about to be scaled in place; False: by what comes of the gradients themselves."""
         found = self._factor(info, factor)

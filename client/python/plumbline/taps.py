@@ -13,16 +13,16 @@ import torch
 
 from .capture import Recorder
 from .errors import PlumblineError
+from .gradients import Gradients, Term
 from .payload import Content
 from .plan import CaptureFailed
-from .scalings import Factor, Scalings, covers
-from .schema import DTYPES, OperatorInfo
+from .scalings import Factor
+from .schema import DTYPES
 from .shards import Part, local, named, part_of
 from .storages import Storage, Window, described, modelled, wrote
 
 LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
 
-Term = tuple[Window, float, int]
 # A tensor, the storage that it had when the step began, and its sizes, strides and offset in that.
 Watched = tuple[torch.Tensor, Storage, tuple[Any, Any, int]]
 Guard = tuple[float | None, float | None]  # Minimum and maximum; None: none.
@@ -54,15 +54,11 @@ class Taps:
         self._references: dict[str, torch.Tensor | float] = {}
         self._loss: list[tuple[torch.Tensor, Term]] = []  # The roots of backward, with their content.
         self._loss_by_user = False
-        self._grads: dict[str, tuple[torch.Tensor, float]] = {}
-        self._owners: dict[str, torch.Tensor] = {}  # Their parameters.
-        self._scalings = Scalings(recorder)
+        self._loss_unclear = False  # The roots of backward are not the loss, or not all of it.
+        self._gradients = Gradients(recorder, self)
         # What a partial step audits (see gate.py), and gradients as they arrived, with their content.
         self.gate: Any = None
         self.arrived: dict[str, tuple[Window, Content]] = {}
-        self._unreduced: dict[str, tuple[torch.Tensor, float]] = {}  # Of one rank, reduced by hand after backward.
-        self._in_backward = False
-        self._rounds: dict[str, int] = {}  # Gradients of a parameter that were tapped: one for each backward.
         self._watched: dict[tuple[int, str], Watched] = {}
         self.origins: dict[str, Window] = {}  # By tap: what a parameter was, where that is no window of its storage.
         self._optimizers: list[Any] = []
@@ -83,7 +79,7 @@ class Taps:
             return
         with self._recorder.lock:
             terms = [(*self._observe(local(tensor), weight),) for tensor, weight in tensors]
-            self._note_part(name, tensors[0][0])
+            self.note_part(name, tensors[0][0])
         self._taps[name] = (kind, terms)
 
     def reference(self, values: Mapping[str, torch.Tensor | float]) -> None:
@@ -114,15 +110,15 @@ class Taps:
     def finish(self) -> None:
         """Emits all taps of the step. Raises CaptureFailed for a reference or a guard that has no tap."""
         recorder = self._recorder
-        self._flush_gradients()
+        self._gradients.finish(self._asked, self._fate)
         if self.gate is None:
             self._take_left()
         for name, left in self._left.items():
             self._taps.setdefault(name, left)
         for name, (window, content) in self.arrived.items():
             payload = recorder.storages.payload(content) if len(content) else 0
-            self._taps.setdefault(f"grad:{name}", (GRADIENT, [(window, self.gradient_weight, payload)]))
-        if self._loss and not self._loss_by_user:
+            self._taps.setdefault(f"grad:{name}", (GRADIENT, [(window, self._gradients.weight, payload)]))
+        if self._loss and not self._loss_by_user and (self._asked("loss") or not self._loss_is_unclear()):
             self._scale_loss()
             self._taps["loss"] = (LOSS, [term for _, term in self._loss])
         for what, names in (("reference for", self._references), ("guard on", self._guards)):
@@ -154,8 +150,9 @@ class Taps:
 
     def install(self, optimizers: Iterable[Any]) -> None:
         """Follows backward, the gradient scaler and the optimizers until `uninstall`."""
-        self._recorder.on_reduction = self._reduced_by_hand
-        self._recorder.on_copies = self._await_copies
+        self._recorder.on_reduction = self._gradients.reduced_by_hand
+        self._recorder.on_copies = self._gradients.await_copies
+        self._recorder.before_others = self._gradients.others_written
         self._follow_backward()
         self._follow_scaler()
         for optimizer in optimizers:
@@ -184,15 +181,39 @@ class Taps:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
-        self._recorder.on_reduction = self._recorder.on_copies = None
-        self._grads.clear()
-        self._owners.clear()
-        self._unreduced.clear()
+        self._recorder.on_reduction = self._recorder.on_copies = self._recorder.before_others = None
+        self._gradients.clear()
         self._watched.clear()
         self._left.clear()
         self._references.clear()
         self._optimizers.clear()
         self.names.clear()
+
+    def put(self, name: str, term: Term, like: str = "") -> bool:
+        """Adds a gradient's tap unless there is one of the name. `like`: the name that its part was noted by."""
+        if name in self._taps:
+            return False
+        self._taps[name] = (GRADIENT, [term])
+        if like in self._parts:
+            self._parts[name] = self._parts[like]
+        return True
+
+    def gradient_weight(self) -> float:
+        return self._gradients.weight
+
+    def has(self, name: str) -> bool:
+        return name in self._taps
+
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._taps.pop(name, None)
+
+    def observe(self, tensor: torch.Tensor, weight: float) -> Term:
+        return self._observe(tensor, weight)
+
+    def _asked(self, name: str) -> bool:
+        """Whether the user has something to say of a tap."""
+        return name in self._references or name in self._guards
 
     def _observe(self, tensor: torch.Tensor, weight: float) -> Term:
         window, payload = self._recorder.observe(described(tensor))
@@ -216,16 +237,23 @@ class Taps:
 
         def run(roots: Any, grads: Any = (), *args: Any, **kwargs: Any) -> Any:
             inner = torch._C._current_autograd_node() is not None  # As reentrant checkpointing does.
-            if inner or not kwargs.get("accumulate_grad", True):
+            if inner:
                 self._retire()
                 return engine(roots, grads, *args, **kwargs)
+            start, differentiable = len(self._recorder.records), len(args) > 1 and bool(args[1])
+            if not kwargs.get("accumulate_grad", True):
+                self._retire()
+                try:
+                    return engine(roots, grads, *args, **kwargs)
+                finally:
+                    self._guarded(self._asked_for, start, differentiable, args[2] if len(args) > 2 else ())
             self._guarded(self._roots, roots, grads)
-            self._in_backward = True
+            self._gradients.in_backward = True
             try:
                 return engine(roots, grads, *args, **kwargs)
             finally:
-                self._in_backward = False
-                self._guarded(self._gradients)
+                self._gradients.in_backward = False
+                self._guarded(self._backward_ended, start, differentiable)
 
         def engine(roots: Any, *args: Any, **kwargs: Any) -> Any:
             if self.gate is None:
@@ -255,14 +283,33 @@ class Taps:
                 weight *= grad.item()
             (value, code, _, _, offset), payload = self._recorder.observe(local(root))
             self._loss.append((local(root).detach().clone(), ((value, code, (), (), offset), weight, payload)))
-        self.gradient_weight = 1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0
-        self._recorder.before_write.clear()
-        self._grads.clear()
-        self._scalings.begin({})
+        self._gradients.backward_begins(1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0)
+
+    def _backward_ended(self, start: int, differentiable: bool) -> None:
+        self._gradients.collected.ran(start, differentiable)
+        if self.gate is None:
+            self._gradients.backward_ended()
+        else:
+            self._mark_foreign()
+
+    def _asked_for(self, start: int, differentiable: bool, inputs: Any) -> None:
+        """Gradients were handed to the program. Where they are parameters', what they are of may be a part of the loss;
+        or the program only looks at them."""
+        self._gradients.collected.ran(start, differentiable)
+        self._gradients.handed()
+        if not differentiable:
+            self._loss_unclear = self._loss_unclear or any(each in self.names for each in inputs)
+
+    def _loss_is_unclear(self) -> bool:
+        """Whether what backward began with says nothing of the loss: gradients were weighed afterwards, cleared, or
+        taken without it, or it began with a surrogate, made of gradients to give others."""
+        if self._loss_unclear or self._gradients.loss_scaled or self._gradients.collected.in_vain:
+            return True
+        return any(self._gradients.collected.reaches(term[0][0]) for _, term in self._loss)
 
     def _scale_loss(self) -> None:
         """Scales the loss as its gradients were since backward."""
-        for factor in [] if self._loss_by_user else self._scalings.common():
+        for factor in [] if self._loss_by_user else self._gradients.scalings.common():
             self._loss = [self._scaled_root(root, term, factor) for root, term in self._loss]
 
     def _scaled_root(self, root: torch.Tensor, term: Term, factor: Factor) -> tuple[torch.Tensor, Term]:
@@ -275,114 +322,6 @@ class Taps:
         info = self._recorder.plan.info(operation)
         self._recorder.emit(info, (factor.site, [window, factor.value], ""), [wrote(scaled)])
         return scaled, self._observe(scaled, weight)
-
-    gradient_weight = 1.0
-
-    def _gradients(self) -> None:
-        """Marks the gradients that this backward left. They are copied when they are about to be overwritten, when
-        the optimizer starts, or when the step ends; held until then, and forgotten if another backward starts."""
-        if self.gate is not None:
-            return self._mark_foreign()
-        for parameter, name in self.names.items():
-            if parameter.grad is None or parameter.grad.layout is not torch.strided:
-                continue
-            grad = local(parameter.grad)
-            entry = self._recorder.storages.entry(grad)
-            if entry is None or entry.leaf or not (entry.value or entry.pending):
-                continue
-            for kind in ("grad", "step_grad"):
-                self._note_part(f"{kind}:{name}", parameter.grad, parameter)
-            self._grads[name], self._owners[name] = (grad, self.gradient_weight), parameter
-            self._await_write(name, grad)
-        self._scalings.begin({name: grad for name, (grad, _) in self._grads.items()})
-
-    def _await_write(self, name: str, gradient: torch.Tensor) -> None:
-        def about_to_write(written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> None:
-            self._follow_gradient(name)
-            held = self._grads.get(name)
-            if held is None or held[0].untyped_storage()._cdata != key:
-                return  # It was a copy, for another purpose.
-            whole = covers(written, held[0])
-            scaled = whole and info is not None and factor is not None and self._scalings.note(name, info, factor)
-            if scaled or whole is None:
-                self._await_write(name, held[0])
-            else:
-                self._flush_gradient(name)
-
-        key = gradient.untyped_storage()._cdata
-        waiting = self._recorder.before_write
-        waiting[key] = _chain(waiting.get(key), about_to_write)
-
-    def _await_copies(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> None:
-        for name, copy in self._scalings.copied(info, args, values, out):
-            self._await_write(name, copy)
-
-    def _follow_gradient(self, name: str) -> None:
-        """Holds in place of a gradient the scaled copy that the program put there."""
-        parameter = self._owners.get(name)
-        now = None if parameter is None or parameter.grad is None else local(parameter.grad)
-        if now is not None and name in self._grads and self._scalings.takes(name, now):
-            self._grads[name] = (now, self._grads[name][1])
-
-    def _note_part(self, tap: str, tensor: torch.Tensor, parameter: torch.Tensor | None = None) -> None:
-        part = part_of(tensor, parameter)
-        if part is not None:
-            self._parts[tap] = part
-
-    def _mark_foreign(self) -> None:
-        """Gradients of parameters that a partial step does not audit are left out with them."""
-        for parameter in self.names:
-            gradient = parameter.grad
-            foreign = parameter not in self.gate.part.parameters
-            if foreign and gradient is not None and gradient.layout is torch.strided:
-                self._recorder.storages.adopt(local(gradient)).foreign = True
-
-    def _flush_gradient(self, name: str) -> None:
-        """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used."""
-        held = self._grads.pop(name, None)
-        if held is not None:
-            count = self._rounds[name] = self._rounds.get(name, -1) + 1
-            tap = f"grad:{name}#{count}" if count else f"grad:{name}"
-            if tap not in self._taps:
-                self._taps[tap] = (GRADIENT, [self._observe(*held)])
-                if f"grad:{name}" in self._parts:
-                    self._parts[tap] = self._parts[f"grad:{name}"]
-
-    def _flush_gradients(self) -> None:
-        self._recorder.before_write.clear()
-        for name in list(self._grads):
-            self._follow_gradient(name)
-            self._flush_gradient(name)
-        for name, held in self._unreduced.items():
-            self._taps.setdefault(f"step_grad:{name}", (GRADIENT, [self._observe(*held)]))
-        self._unreduced.clear()
-
-    def _take_gradients(self) -> None:
-        """Taps the gradients that an optimizer is given and no backward left: by differences, samples, transforms."""
-        for parameter, name in self.names.items():
-            gradient = parameter.grad
-            if name in self._rounds or gradient is None or gradient.layout is not torch.strided:
-                continue
-            held = local(gradient)
-            entry = self._recorder.storages.entry(held)
-            tap = f"grad:{name}"
-            if entry is None or entry.leaf or not entry.value or f"step_{tap}" in self._taps or tap in self._taps:
-                continue
-            self._note_part(tap, gradient, parameter)
-            self._taps[tap] = (GRADIENT, [self._observe(held, 1.0)])
-
-    def _reduced_by_hand(self, tensors: list[torch.Tensor]) -> None:
-        """Backward's gradients are one rank's alone, if they are reduced after it: what the optimizer is given is the
-        result, tapped under another name, since it may have been clipped as well."""
-        if self._in_backward or not self._grads:
-            return
-        storages = {grad.untyped_storage()._cdata for grad, _ in self._grads.values()}
-        if all(t.numel() == 1 and t.untyped_storage()._cdata not in storages for t in tensors):
-            return  # A norm, or a loss to be shown.
-        self._recorder.before_write.clear()
-        for name, (grad, weight) in self._grads.items():
-            self._unreduced[name] = (grad, weight)
-        self._grads.clear()
 
     # Gradient scaler.
 
@@ -409,8 +348,9 @@ class Taps:
 
     def _follow_optimizer(self, optimizer: Any) -> None:
         def before(_: Any, args: Any, kwargs: Any) -> Any:
-            self._guarded(self._optimizer_starts)
-            return self._apart(args), {key: self._apart([value])[0] for key, value in kwargs.items()}
+            self._guarded(self._optimizer_starts, optimizer)
+            apart = self._apart(optimizer, [*args, *kwargs.values()])
+            return apart[: len(args)], dict(zip(kwargs, apart[len(args) :], strict=True))
 
         def after(*_: Any) -> None:
             self._guarded(self._optimizer_ends)
@@ -430,32 +370,54 @@ class Taps:
         optimizer.step = step
         self._undo.append(lambda: delattr(optimizer, "step"))
 
-    def _apart(self, arguments: Iterable[Any]) -> tuple[Any, ...]:
+    def _apart(self, optimizer: Any, arguments: Iterable[Any]) -> tuple[Any, ...]:
         """An optimizer's arguments, of which the closure runs forward and backward: these are not the optimizer's."""
-        return tuple(self._aside(value) if callable(value) else value for value in arguments)
+        return tuple(self._aside(optimizer, value) if callable(value) else value for value in arguments)
 
-    def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+    def _aside(self, optimizer: Any, closure: Callable[..., Any]) -> Callable[..., Any]:
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             self._recorder.sites.optimizer = False
             try:
                 return closure(*args, **kwargs)
             finally:
-                self._guarded(self._optimizer_starts)
+                self._guarded(self._optimizer_starts, optimizer)
 
         return evaluate
 
-    def _optimizer_starts(self) -> None:
-        self._flush_gradients()
+    def _optimizer_starts(self, optimizer: Any) -> None:
         if self.gate is not None:
             self._mark_foreign()
         else:
-            self._take_gradients()
+            held = parameters_of(optimizer)
+            names = self.names.items()
+            self._gradients.taken(names if held is None else [(one, name) for one, name in names if id(one) in held])
         self._recorder.sites.optimizer = True
 
     def _optimizer_ends(self) -> None:
         self._recorder.sites.optimizer = False
         if self.gate is not None:
             self._take_left()  # What follows may be out of sight.
+
+    def _mark_foreign(self) -> None:
+        """Gradients of parameters that a partial step does not audit are left out with them."""
+        for parameter in self.names:
+            gradient = parameter.grad
+            foreign = parameter not in self.gate.part.parameters
+            if foreign and gradient is not None and gradient.layout is torch.strided:
+                self._recorder.storages.adopt(local(gradient)).foreign = True
+
+    def note_part(self, tap: str, tensor: torch.Tensor, parameter: torch.Tensor | None = None) -> None:
+        part = part_of(tensor, parameter)
+        if part is not None:
+            self._parts[tap] = part
+
+    def _fate(self, parameter: torch.Tensor, name: str) -> str:
+        """What becomes of a parameter's gradient that no optimizer took though others took theirs."""
+        watched = self._watched.get((UPDATE, f"update:{name}"))
+        if watched is not None and not self._is_as_it_was(watched):
+            return "written"
+        held = [parameters_of(optimizer) for optimizer in self._optimizers]
+        return "left" if any(ids is None or id(parameter) in ids for ids in held) else "untrained"
 
     # What the step leaves: parameters, buffers, state of optimizers and of the user, by whatever they were written.
 
@@ -470,7 +432,7 @@ class Taps:
         tensor, before, layout = watched
         held = described(local(tensor))
         entry = self._recorder.storages.entry(held)
-        if before.foreign or (entry is before and not entry.pending and entry.value in (0, before.origin[0])):
+        if before.foreign or self._is_as_it_was(watched):
             return
         new, payload = self._recorder.observe(held)
         if entry is before and entry.leaf and self.gate is not None:
@@ -484,8 +446,13 @@ class Taps:
                 terms.append(((origin, code, *layout), -1.0, 0))
             else:  # Overwritten unread: what it was has no part in it.
                 kind, name = STATE_TAP, "param:" + name.removeprefix("update:")
-        self._note_part(name, tensor)
+        self.note_part(name, tensor)
         self._left[name] = (kind, terms)
+
+    def _is_as_it_was(self, watched: Watched) -> bool:
+        tensor, before, _ = watched
+        entry = self._recorder.storages.entry(described(local(tensor)))
+        return entry is before and not entry.pending and entry.value in (0, before.origin[0])
 
     def _take_state(self, optimizer: Any) -> None:
         for parameter, state in optimizer.state.items():
@@ -498,8 +465,14 @@ class Taps:
                 if entry is None or entry.value in (0, entry.origin[0]):
                     continue
                 if not entry.leaf and not entry.foreign:
-                    self._note_part(tap, tensor, parameter)
+                    self.note_part(tap, tensor, parameter)
                     self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
+
+
+def parameters_of(optimizer: Any) -> set[int] | None:
+    """The ids of what an optimizer steps on; None: it does not tell."""
+    groups = getattr(optimizer, "param_groups", None)
+    return None if groups is None else {id(parameter) for group in groups for parameter in group["params"]}
 
 
 def tensors_of(name: str, holder: Any, depth: int = 3) -> Iterator[tuple[str, torch.Tensor]]:
@@ -532,14 +505,3 @@ def _number_tensor(value: float, code: int) -> torch.Tensor:
     """A Python number as a tensor of the tap's dtype where that holds it exactly (it came from such a tensor)."""
     own = torch.tensor(value, dtype=next(dtype for dtype, known in DTYPES.items() if known == code), device="cpu")
     return own if own.item() == value else torch.tensor(value, dtype=torch.float64, device="cpu")
-
-
-def _chain(first: Callable[..., None] | None, second: Callable[..., None]) -> Callable[..., None]:
-    if first is None:
-        return second
-
-    def both(*write: Any) -> None:
-        first(*write)
-        second(*write)
-
-    return both
