@@ -202,10 +202,10 @@ class Collected:
         ]
         values = [window[0] for window in terms]
         _, count, before, *_ = record[3][position]
-        if before and count != size:  # Of its storage it wrote a part.
-            values.append(before)
+        rest = [before] if before and count != size else []  # Of its storage it wrote a part.
         if base in _ZEROS:
-            return values, True, False
+            return rest, True, False
+        values += rest
         if base in _TAKEN or base == "mean":
             return values, True, base == "mean"
         if base in ("add", "sub") and len(terms) == len(list(_windows(given))):
