@@ -106,9 +106,9 @@ Expr Emitter::narrowed_constant(double value, double off) {
   return movement(Primitive::kConstant, {}, {}, std::move(attributes), compute_);
 }
 
-Expr Emitter::contracted(Expr x) { return held(x, Format::kUnknown); }
+Expr Emitter::contracted(Expr x) { return narrowed_factor(x, Format::kUnknown); }
 
-Expr Emitter::held(Expr x, Format format) {
+Expr Emitter::narrowed_factor(Expr x, Format format) {
   Attributes attributes;
   attributes.scalar = 1;
   attributes.narrow = format;

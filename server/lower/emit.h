@@ -77,7 +77,7 @@ class Emitter {
   // x as a kernel rounds it that contracts products into sums, where the profile has narrow_numbers; elsewhere x.
   Expr contracted(Expr x);
   // x rounded to `format` where the profile has narrow_numbers; elsewhere x.
-  Expr held(Expr x, Format format);
+  Expr narrowed_factor(Expr x, Format format);
 
   // The elements that `view` reads from x's row-major elements. Nothing is emitted when that is x itself; windows of
   // windows become one window where strides can say it; equal windows are one node.

@@ -51,7 +51,7 @@ Expr held_on_the_right(Call& call, std::string_view name, Format common, std::op
   const Expr x = call.operand(name, number);
   if (!call.is_tensor(name)) return met(x, common);
   if (!reduced_precision(common) || !wider(x, common)) return narrowed(x, common);
-  return call.emitter().held(narrowed(x, Format::kFloat32), common);
+  return call.emitter().narrowed_factor(narrowed(x, Format::kFloat32), common);
 }
 
 }  // namespace plumbline

@@ -93,15 +93,15 @@ void require_exact(Call& call, Expr x) {
   if (beyond_exact(x)) call.unsupported("integers beyond 2^53");
 }
 
-// A number where the kernel rounds it as any operand.
-Expr rounded_number(Call& call, std::string_view name, Format common) {
+// An operand of a kernel that rounds numbers like any other.
+Expr rounded_operand(Call& call, std::string_view name, Format common) {
   return narrowed(call.operand(name, common), common);
 }
 
 // A remainder's divisor.
 Expr divisor_of(Call& call) {
   const Format common = common_format(call);
-  return reduced_precision(common) ? rounded_number(call, "other", common) : operand_of(call, "other");
+  return reduced_precision(common) ? rounded_operand(call, "other", common) : operand_of(call, "other");
 }
 
 template <Primitive primitive>
@@ -172,7 +172,7 @@ void lower_rsqrt(Call& call) {
 // Exponents that the kernel knows are written out (native/cpu/PowKernel.cpp).
 void lower_pow(Call& call) {
   const Format common = common_format(call, {"self", "exponent"});
-  const Expr base = is_float(call.result_format()) ? rounded_number(call, "self", common) : call.operand("self");
+  const Expr base = is_float(call.result_format()) ? rounded_operand(call, "self", common) : call.operand("self");
   const auto known = call.known_number("exponent");
   if (!known) {
     const Expr power = call.operand("exponent");
