@@ -171,7 +171,8 @@ Array block_norms(const Array& x, double floor) {
 // n products and n - 1 additions, or n FMAs: n u |A||B| in any order (Jeannerod and Rump), n eta for products that
 // underflow; matrix units as product_error says. |A||B| is bounded by Cauchy-Schwarz in blocks along k: sum over blocks
 // of |A_i,block| |B_block,j|, 1.6 times too much on Gaussian data. Where the result is held narrower and k is large,
-// the accumulation stands beside one rounding of the result, not k: then |A||B| is worth a product of its own.
+// the accumulation stands beside one rounding of the result, not k: then |A||B| is worth a product of its own. So it is
+// where it was asked for.
 //
 // c + alpha AB: c is a term more, |c| beside |A||B|, whether the sum begins with it or ends with it (a BLAS adds to
 // c in place, block after block of k). A kernel may scale any part of the sum by alpha: a rounding more for each term.
@@ -183,7 +184,9 @@ Bound error_matmul(const Attributes& attributes, const Arithmetic& arithmetic, I
   const ProductError product = product_error(arithmetic, product_terms(attributes, in));
   const double factor = product.factor, eta = product.absolute, floor = product.floor;
   Array bound = Array::uninitialized(out.shape());
-  if (of_patches(in[1], out.shape()) || (storage(arithmetic).u > 0 && k >= kExactFrom && !arithmetic.by_norms)) {
+  const bool worthwhile =
+      arithmetic.magnitudes == Magnitudes::kAsWorthwhile && storage(arithmetic).u > 0 && k >= kExactFrom;
+  if (of_patches(in[1], out.shape()) || arithmetic.magnitudes == Magnitudes::kThemselves || worthwhile) {
     product_above(in[0], in[1], floor, bound);
   } else {
     const Array b = block_norms(loop::transpose_last_two(in[1]), floor);

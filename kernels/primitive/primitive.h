@@ -115,6 +115,15 @@ struct Attributes {
   bool operator==(const Attributes&) const = default;
 };
 
+// What the terms of a product of matrices, beside which its roundings stand, are taken for: themselves, which costs a
+// product more; or norms of blocks, some 1.5 times too high, which say nothing where scales cancel along the contracted
+// dimension (each row of one operand times a number, and its column of the other divided by it).
+enum class Magnitudes : std::uint8_t {
+  kAsWorthwhile,  // Norms, unless the result is held in few bits and the sum is long.
+  kByNorms,
+  kThemselves
+};
+
 // How the audited computation produced a node.
 struct Arithmetic {
   // The operation's inner arithmetic has it: bf16 elementwise kernels compute in fp32.
@@ -125,8 +134,7 @@ struct Arithmetic {
   bool replayed = false;             // Our own replay of it, which has no grid of its own.
   bool own_kernel = false;           // A user's own kernel: of its functions and sums the library promises nothing.
   bool convolution = false;          // What the profile says of convolutions holds for its products.
-  // The magnitudes of a product's terms need not be known closely: norms of blocks bound them, some 1.5 times too high.
-  bool by_norms = false;
+  Magnitudes magnitudes = Magnitudes::kAsWorthwhile;
 };
 
 using Inputs = std::span<const Array>;

@@ -520,6 +520,19 @@ Bounds compute_bounds(const BoundsInput& input) {
       answer_parts(p, p + 1);
     }
   }
+  // Norms may be what says nothing.
+  if (const std::vector<bool> silent = asked.silent(bounds); std::ranges::find(silent, true) != silent.end()) {
+    std::vector<Probe> closely;
+    for (std::size_t p = 0; p < silent.size(); ++p)
+      if (silent[p]) closely.push_back(asked.probes[p]);
+    std::vector<Envelope> envelopes = adjoint_envelopes(graph, followed, closely, *input.profile, executions,
+                                                        {numbers, {}}, false, {}, Magnitudes::kThemselves);
+    for (std::size_t p = 0, of = 0; p < silent.size(); ++p) {
+      if (!silent[p]) continue;
+      asked.envelopes[p] = std::move(envelopes[of++]);
+      answer_parts(p, p + 1);
+    }
+  }
   for (std::size_t room = kPartProbesMax;;) {
     const std::vector<bool> divisible = asked.divisible(asked.silent(bounds), told, room);
     if (std::ranges::find(divisible, true) == divisible.end()) break;

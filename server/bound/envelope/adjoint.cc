@@ -261,7 +261,7 @@ std::map<NodeId, double> summands(const Graph& graph, const NodeChain& chain, No
 class EnvelopeSweep {
  public:
   EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
-                Executions executions, const Slack& slack, const TappedProducts& by_factors)
+                Executions executions, const Slack& slack, const TappedProducts& by_factors, Magnitudes magnitudes)
       : graph_(graph),
         replay_(replay),
         probes_(probes),
@@ -270,6 +270,7 @@ class EnvelopeSweep {
         own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
+        magnitudes_(magnitudes),
         by_factors_(by_factors),
         sweep_(graph, replay, probes, slack, by_factors),
         chains_(graph, replay, sweep_.carries(), [&](NodeId id) { return slack.at(id) || replay.passed(id); }),
@@ -436,7 +437,7 @@ class EnvelopeSweep {
   // `seen`: by probe. What the rounding is made of is given up at once.
   void charge_node(NodeId id, bool executed, std::vector<Cotangent>* seen) {
     Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
-    target.by_norms = true;  // What is held in few bits loses most where it is rounded to them.
+    target.magnitudes = magnitudes_;  // Norms do for what is held in few bits: it loses most where it is rounded.
     const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
     std::vector<Functional> functionals;
     for (std::size_t p = 0; p < probes_.size(); ++p)
@@ -489,6 +490,7 @@ class EnvelopeSweep {
   const Slack& slack_;
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single_;
+  const Magnitudes magnitudes_;
   const TappedProducts& by_factors_;
   Sweep sweep_;
   const NodeChains chains_;
@@ -522,8 +524,8 @@ Executions executions_of(const Graph& graph) {
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions, const Slack& slack, bool last,
-                                        const TappedProducts& by_factors) {
-  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack, by_factors);
+                                        const TappedProducts& by_factors, Magnitudes magnitudes) {
+  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack, by_factors, magnitudes);
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     sweep.pass(id);
     if (last) replay.give_up(id);

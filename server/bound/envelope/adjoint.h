@@ -94,7 +94,8 @@ inline std::vector<NodeId> of_python(const Slack& slack) {
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions = Executions::kBoth,
                                         const Slack& slack = {}, bool last = false,
-                                        const TappedProducts& by_factors = {});
+                                        const TappedProducts& by_factors = {},
+                                        Magnitudes magnitudes = Magnitudes::kByNorms);
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,
