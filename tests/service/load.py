@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,22 +34,32 @@ FLAGS = (
 PAUSE_S = 0.5  # Between the steps of an honest stream.
 PROCESSES = 4  # Of honest streams.
 TURN_S = 3.0
-BEHIND = ("chrt", "--idle", "0")  # Runs when nothing else would.
 
 
 @contextlib.contextmanager
-def hostile(address: str, count: int, prefix: Sequence[str]) -> Iterator[None]:
+def hostile(address: str, count: int, behind: bool) -> Iterator[None]:
     """So many hostile streams, in a process of their own. What it computes itself would be on machines of its own, and
-    is not the daemon's to share out: BEHIND leaves this machine to the daemon and to honest streams."""
-    with _beside(prefix, "attacks", address, count) as process:
+    is not the daemon's to share out: `behind`, it runs when nothing else would, which leaves this machine to the daemon
+    and to honest streams."""
+    with _beside("attacks", address, count) as process:
+        if behind:
+            _schedule(process.pid, os.SCHED_IDLE)
         yield
         assert process.poll() is None, "the attackers ended by themselves"
+        _schedule(process.pid, os.SCHED_OTHER)  # Its start and its end are no part of what is measured.
+
+
+def _schedule(process: int, policy: int) -> None:
+    """Sets how all threads of a process are scheduled; what these begin later inherits it."""
+    for thread in os.listdir(f"/proc/{process}/task"):
+        with contextlib.suppress(ProcessLookupError):  # It has ended since.
+            os.sched_setscheduler(int(thread), policy, os.sched_param(0))
 
 
 @contextlib.contextmanager
-def _beside(prefix: Sequence[str], module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def _beside(module: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A module of this folder in a process of its own, from its first line to the end of its standard input."""
-    command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
+    command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
     process = subprocess.Popen(
         command, cwd=HERE, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -122,9 +132,9 @@ def beside(streams: int, attackers: int, seconds: float) -> Beside:
     """Honest streams alone for so long, beside hostile ones, and while these attack another daemon; in turns, so that
     what else the machine does meets all of them."""
     daemon, other = DaemonProcess(*FLAGS, "--metrics-listen=127.0.0.1:0"), DaemonProcess(*FLAGS)
-    turns: dict[str, tuple[DaemonProcess | None, Sequence[str]]] = {
-        **{"alone": (None, ()), "attacked": (daemon, BEHIND)},
-        **{"elsewhere": (other, BEHIND), "competing": (daemon, ())},
+    turns: dict[str, tuple[DaemonProcess | None, bool]] = {  # Who is attacked, and whether from behind.
+        **{"alone": (None, False), "attacked": (daemon, True)},
+        **{"elsewhere": (other, True), "competing": (daemon, False)},
     }
     spans: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
     calls, frame_bytes = dict.fromkeys(turns, 0.0), dict.fromkeys(turns, 0.0)
@@ -132,13 +142,13 @@ def beside(streams: int, attackers: int, seconds: float) -> Beside:
         with contextlib.ExitStack() as stack:
             each = max(1, streams // PROCESSES)  # Streams that share an interpreter wait for each other.
             processes = [
-                stack.enter_context(_beside([], "attacks.crowd", daemon.address, first, each, PAUSE_S))
+                stack.enter_context(_beside("attacks.crowd", daemon.address, first, each, PAUSE_S))
                 for first in range(0, streams, each)
             ]
             rounds = max(1, round(seconds / TURN_S))
             for _ in range(rounds):
-                for name, (victim, prefix) in turns.items():
-                    attack = hostile(victim.address, attackers, prefix) if victim else contextlib.nullcontext()
+                for name, (victim, behind) in turns.items():
+                    attack = hostile(victim.address, attackers, behind) if victim else contextlib.nullcontext()
                     with attack:
                         before, start = _Reached.now(daemon), time.monotonic()
                         time.sleep(seconds / rounds)
