@@ -69,6 +69,7 @@ from .storages import (
     wrote,
 )
 from .storages import RANDOM as RANDOM_LEAF
+from .zero_tensors import survivable
 
 log = logging.getLogger("plumbline")
 
@@ -167,6 +168,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        func, args = survivable(func, args)
         if self.failure is not None or self.silence.depth or _get_dispatch_mode(_FAKE) is not None:
             return func(*args, **kwargs)
         for kind in types:
