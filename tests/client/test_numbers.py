@@ -286,3 +286,37 @@ def test_a_number_near_a_wide_one_that_it_may_be_decides_nothing(server: str) ->
     assert verdict.verdict == "INCONCLUSIVE" and "lies near that" in verdict.sentence, verdict.explain()
     verdict = plumbline.compare(program(lambda: given * 1.5), program(wide), server)
     assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+def test_a_range_that_starts_at_a_number_of_a_tensor(server: str) -> None:
+    """As a queue that is written in a ring has it, from its first step on; a pointer off by one is found."""
+
+    def run(name: str, reference: str | None, off: int = 0) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        net = nn.Linear(5, 5)
+        net.register_buffer("queue", torch.randn(16, 5))
+        net.register_buffer("pointer", torch.tensor(4))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        audit = plumbline.watch(net, optimizer, server, job="ring", run=name, reference=reference, every=1)
+        for _ in range(2):
+            with audit.step():
+                z = net(torch.ones(4, 5))
+                (z @ net.queue.t()).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    start = int(net.pointer) + off
+                    rows = torch.arange(start, start + 4)
+                    if reference:
+                        net.queue[rows] = z.detach()
+                    else:
+                        net.queue.index_copy_(0, rows, z.detach())
+                    net.pointer.fill_((start + 4) % 16)
+            assert audit.flush()
+        verdicts = audit.verdicts()
+        audit.close()
+        return verdicts
+
+    assert [verdict.verdict for verdict in run("copied", None)] == ["TYPE_I"] * 2
+    assert [verdict.verdict for verdict in run("assigned", "copied")] == ["TYPE_I"] * 2
+    assert run("off", "copied", 1)[0].verdict == "TYPE_II"

@@ -1,5 +1,6 @@
 // Tensors made from numbers alone (ATen: native/TensorFactories.cpp, native/RangeFactories.cpp). They are operations
 // with an output format, never leaves.
+#include "server/lower/integer.h"
 #include "server/lower/registry.h"
 
 namespace plumbline {
@@ -18,9 +19,18 @@ void lower_fill(Call& call) { call.returns(filled(call, reshape(call.stored("val
 
 void lower_scalar_tensor(Call& call) { call.returns(filled(call, call.stored("s"))); }
 
+// It may start at a whole number that was read of a tensor, as the pointer into a ring of rows is.
 void lower_arange(Call& call) {
-  const double start = call.real("start", 0), step = call.real("step", 1);
-  call.returns(iota(call.emitter(), call.result_shape(), start, step, call.result_format()));
+  const double step = call.real("step", 1);
+  const Format format = call.result_format();
+  const auto counted_from = [&](double start) {
+    return iota(call.emitter(), call.result_shape(), start, step, format);
+  };
+  if (!call.has("start") || call.known_number("start") || !is_integer(format)) {
+    call.returns(counted_from(call.real("start", 0)));
+  } else {
+    call.returns(whole_sum(call.operand("start"), counted_from(0), format));
+  }
 }
 
 void lower_linspace(Call& call) {
