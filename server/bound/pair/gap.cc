@@ -16,6 +16,8 @@ constexpr double kFreedom = 2;
 // the size of the terms that cancel, of which the error is some 2^-46.
 constexpr double kZero = 16;
 constexpr double kTermsOverError = 0x1p46;
+// An execution leaves some roundings of those terms, which may cancel down to this share of one.
+constexpr double kLeft = 0x1p-12;
 
 Array finite_part(const Array& value, const Array& mask) {
   if (!mask) return value;
@@ -107,6 +109,21 @@ double Gap::scale(const Probe& probe) const {
   return found == scales_.end() ? probe.scale : found->second;
 }
 
+bool Gap::is_left_of(double terms, const Probe& probe) const {
+  std::vector<Later<double>> ours, theirs;
+  double roundoff = 1;
+  for (const Probe::Part& part : probe.parts) {
+    const PairedTap& pair = *find(part.tap);
+    const GraphTap &target = input_.target->taps[pair.target], &reference = input_.reference->taps[pair.reference];
+    ours.push_back(dot(part.weights, observed_parts(target)));
+    theirs.push_back(dot(part.weights, observed_parts(reference)));
+    for (const Format format : {tap_format(target), tap_format(reference)})
+      if (is_float(format)) roundoff = std::min(roundoff, unit_roundoff(format));
+  }
+  const double executed = std::fmax(std::fabs(sum_of(ours)), std::fabs(sum_of(theirs)));
+  return executed == 0 || !(executed < kLeft * roundoff * terms);
+}
+
 double Gap::gap(const Probe& probe) const {
   std::vector<Later<double>> parts;
   for (const Probe::Part& part : probe.parts) {
@@ -149,7 +166,8 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   for (std::size_t p = 0; p < probes.size(); ++p) {
     const double python = own[p].python + theirs[p].python, rho = own[p].rho + theirs[p].rho + python;
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
-    if (probes[p].scale <= kZero * replays) scales_[probes[p].name] = kTermsOverError * replays;
+    if (probes[p].scale <= kZero * replays && is_left_of(kTermsOverError * replays, probes[p]))
+      scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
     const double free = kFreedom * (own[p].freedom + theirs[p].freedom);
     const double freedom = std::isnan(free) ? HUGE_VAL : free;  // Nothing times an infinite slope.

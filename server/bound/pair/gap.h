@@ -74,6 +74,9 @@ class Gap {
     bool known = true;
   };
   double gap(const Probe& probe) const;  // |<x, M_T - M_R>|
+  // Whether what was executed may be what is left of terms of this size that cancel, or is nothing at all. If it is far
+  // less, the replays' error comes of something else, and nothing is known of the value.
+  bool is_left_of(double terms, const Probe& probe) const;
 
   const BoundsInput& input_;
   const PairReplays& replays_;
