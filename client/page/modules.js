@@ -2,7 +2,7 @@
 
 // "grad:layers.0.weight" -> "layers.0"; a tap that belongs to no module (the loss) -> "".
 function moduleOfTap(tap) {
-  const match = /^(?:grad|update|state|buffer|out):(.+)$/.exec(tap);
+  const match = /^(?:grad|given|update|state|buffer|out):(.+)$/.exec(tap);
   if (!match) return "";
   const parts = match[1].split(".");
   const known = /^(weight|bias|exp_avg(_sq)?|momentum_buffer|square_avg|step|running_(mean|var)|max_exp_avg_sq)$/;

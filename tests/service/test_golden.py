@@ -173,6 +173,33 @@ def test_a_tap_may_be_called_as_a_group_is(shared_daemon: DaemonProcess, run: st
     assert (wrong.verdict, wrong.cause) == ("TYPE_II", "MATHEMATICS"), wrong.explain()
 
 
+def test_gradients_may_be_masked_anywhere(shared_daemon: DaemonProcess, run: str) -> None:
+    """Within backward, and after it, where the step sends what backward left as well."""
+    mask = torch.rand(16, 6, generator=torch.Generator().manual_seed(2)).round()
+
+    def masked(hooked: bool, wrong: bool = False) -> Step:
+        def apply(gradient: torch.Tensor) -> torch.Tensor:
+            return gradient.mul_(mask.flip(0) if wrong else mask)
+
+        def step(model: nn.Module, optimizer: Any, x: torch.Tensor, y: torch.Tensor) -> None:
+            if hooked:
+                model[0].weight.register_hook(lambda gradient: apply(gradient.clone()))
+            nn.functional.mse_loss(model(x), y).backward()
+            if not hooked:
+                apply(model[0].weight.grad)
+            optimizer.step()
+
+        return step
+
+    for recorded in (False, True):
+        train(shared_daemon, masked(recorded), record_golden=f"{run}-{recorded}", run=f"{run}-{recorded}")
+        for hooked in (False, True):
+            verdicts, errors = train(shared_daemon, masked(hooked), golden=f"{run}-{recorded}")
+            assert not errors and verdicts[0].verdict == "TYPE_I", verdicts[0].explain()
+            verdicts, errors = train(shared_daemon, masked(hooked, wrong=True), golden=f"{run}-{recorded}")
+            assert not errors and verdicts[0].verdict == "TYPE_II", verdicts[0].explain()
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

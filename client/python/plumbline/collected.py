@@ -135,6 +135,23 @@ class Collected:
         self._reaching.update(dict.fromkeys(path, False))
         return False
 
+    def made(self, value: int) -> tuple[Any, list[Any], list[int]] | None:
+        """Of a value that the program made after backward: the record, the arguments that this result is made of, and
+        what was there before in its storage if it wrote a part of that."""
+        self._index()
+        index, position = self._made.get(value, (-1, 0))
+        if index < 0 or index in self._gradients:
+            return None
+        record = self._recorder.records[index]
+        if record[0] == "reinterpret":
+            return record, [], []
+        if record[4] == OPTIMIZER or not isinstance(record[1], OperatorInfo):
+            return None
+        window, count, before, *_ = record[3][position]
+        results = sum(result[3] == record[3][position][3] for result in record[3])
+        given = [_own(argument, position, results) for argument in record[2]]
+        return record, given, [before] if before and count != _size(window) else []
+
     def _added(self, before: int, after: int) -> bool:
         """Whether a later backward added to what an earlier one had left."""
         self._index()
@@ -181,7 +198,7 @@ class Collected:
         if record[0] == "reinterpret":
             yield record[1][0]
         elif record[4] != OPTIMIZER and self._base(index) != "_amp_update_scale":
-            yield from (window[0] for window in _windows(record[2]))
+            yield from (window[0] for window in windows(record[2]))
             yield from (result[2] for result in record[3] if result[2])
 
     def _terms(self, index: int, position: int) -> tuple[list[int], bool, bool]:
@@ -196,9 +213,7 @@ class Collected:
         given = [_own(argument, position, len(record[3])) for argument in record[2]]
         scales = base in ("mul", "div")
         terms = [
-            window
-            for window in _windows(given[:1] if scales and size == 1 else given)
-            if _size(window) > 1 or size == 1
+            window for window in windows(given[:1] if scales and size == 1 else given) if _size(window) > 1 or size == 1
         ]
         values = [window[0] for window in terms]
         _, count, before, *_ = record[3][position]
@@ -208,17 +223,17 @@ class Collected:
         values += rest
         if base in _TAKEN or base == "mean":
             return values, True, base == "mean"
-        if base in ("add", "sub") and len(terms) == len(list(_windows(given))):
+        if base in ("add", "sub") and len(terms) == len(list(windows(given))):
             alpha = given[2] if len(given) > 2 else UNSET
             plain = _is_window(given[1]) or given[1] == 0
             weighted = base == "sub" or not (alpha is UNSET or alpha == 1)
-            return values, plain and (not weighted or self._is_constant(alpha)), weighted
+            return values, plain and (not weighted or self.is_constant(alpha)), weighted
         if scales and len(terms) == 1:
             factors = [argument for argument in given if argument is not terms[0] and argument is not UNSET]
-            return values, all(self._is_constant(factor) for factor in factors), True
+            return values, all(self.is_constant(factor) for factor in factors), True
         return values, False, True
 
-    def _is_constant(self, factor: Any) -> bool:
+    def is_constant(self, factor: Any) -> bool:
         """Whether a factor has nothing to do with gradients."""
         if _is_window(factor):
             return not self.reaches(factor[0])
@@ -244,7 +259,7 @@ def _own(argument: Any, position: int, results: int) -> Any:
     return argument[position] if isinstance(argument, list) and len(argument) == results else argument
 
 
-def _windows(arguments: list[Any]) -> Iterator[Any]:
+def windows(arguments: list[Any]) -> Iterator[Any]:
     for argument in arguments:
         for window in argument if isinstance(argument, list) else [argument]:
             window = getattr(window, "window", window)  # Of a number that was read.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .changes import Changes, await_write
 from .collected import LEFT, OTHER, Collected
-from .scalings import Scalings, covers
+from .scalings import UNSCALES, Scalings, covers
 from .schema import OperatorInfo
 from .shards import local
 from .storages import Window, described
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Term = tuple[Window, float, int]
 
-_UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
 _OTHERS = 0  # Of what waits for writes, the key that is no storage's.
 
 
@@ -34,6 +34,7 @@ class Gradients:
         self._taps = taps
         self.scalings = Scalings(recorder)
         self.collected = Collected(recorder)
+        self._changes = Changes(recorder, taps, self.collected)
         self.weight = 1.0  # Of the last backward's.
         self.in_backward = False
         self.loss_scaled = False  # The program weighed gradients after backward in a way that its loss does not show.
@@ -53,6 +54,7 @@ class Gradients:
     def clear(self) -> None:
         for each in (self._held, self._kept, self._owners, self._unreduced):
             each.clear()
+        self._changes.clear()
 
     # Backward.
 
@@ -82,9 +84,11 @@ class Gradients:
                     self._taps.note_part(f"{kind}:{name}", parameter.grad, parameter)
                 self._held[name], self._owners[name] = (grad, self.weight), parameter
                 self.collected.left(name, entry.value, self._value(local(parameter)))
+                self._changes.left(name, grad, entry.value, self.weight)
             if name in self._held:
                 self._await_write(name, self._held[name][0])
         self.scalings.begin({name: grad for name, (grad, _) in self._held.items()})
+        self._changes.follow_all(self._held)
         if self._handed or any(self.collected.several(name) for name in self._held):
             self._await_others()
 
@@ -100,6 +104,7 @@ class Gradients:
         self._held.pop(name, None)
         self._kept.pop(name, None)
         self._given.discard(name)
+        self._changes.forget(name)
 
     def _value(self, tensor: torch.Tensor) -> int:
         entry = self._recorder.storages.entry(described(tensor)) if tensor.layout is torch.strided else None
@@ -113,7 +118,7 @@ class Gradients:
             held = self._held.get(name)
             if held is None or held[0].untyped_storage()._cdata != key:
                 return  # It was a copy, for another purpose.
-            if info is not None and info.base == _UNSCALES:
+            if info is not None and info.base == UNSCALES:
                 self._unscaled.add(name)
             whole = covers(written, held[0])
             scaled = whole and info is not None and factor is not None and self.scalings.note(name, info, factor)
@@ -121,18 +126,22 @@ class Gradients:
                 self._await_write(name, held[0])
             else:
                 self._keep(name)
+                if self._changes.written(name, written, info, factor):
+                    self._changes.follow(name)
 
         key = gradient.untyped_storage()._cdata
-        waiting = self._recorder.before_write
-        waiting[key] = _chain(waiting.get(key), about_to_write)
+        await_write(self._recorder, gradient, about_to_write)
 
     def await_copies(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> None:
         for name, copy in self.scalings.copied(info, args, values, out):
             self._await_write(name, copy)
 
     def others_written(self, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> None:
-        """Something is about to be scaled that is no gradient that backward left: it may be one that was collected."""
-        if info is None or (factor is None and info.base != _UNSCALES):
+        """Something is about to be scaled that is no gradient that backward left: it may be one that was collected, or
+        changed."""
+        if self._changes.find(written, info, factor):
+            return self._recorder.announce_write(written, info, factor)
+        if info is None or (factor is None and info.base != UNSCALES):
             return
         if _OTHERS not in self._recorder.before_write or self._recorder.sites.optimizer:
             return
@@ -157,6 +166,7 @@ class Gradients:
         now = None if parameter is None or parameter.grad is None else local(parameter.grad)
         if now is not None and name in self._held and self.scalings.takes(name, now):
             self._held[name] = (now, self._held[name][1])
+            self._changes.moved(name, now)
 
     def _keep(self, name: str) -> None:
         held = self._held.pop(name, None)
@@ -185,6 +195,7 @@ class Gradients:
         gradient = local(parameter.grad)  # type: ignore[arg-type]
         self._taps.note_part(f"grad:{name}", parameter.grad, parameter)  # type: ignore[arg-type]
         self._held[name], self._owners[name] = (gradient, weight), parameter
+        self._changes.left(name, gradient, self._value(gradient), weight)
         self._given.add(name)
         self.scalings.hold(name, gradient)
 
@@ -223,7 +234,7 @@ class Gradients:
                 self._take_other(name, parameter)
             else:
                 last = name not in self._given and self.collected.apart(name)
-                self._tap(name)
+                self._tap(name, taken=True)
         self.collected.used(name, last)
 
     def _take_other(self, name: str, parameter: torch.Tensor) -> None:
@@ -236,16 +247,20 @@ class Gradients:
         if gradient is not None and self.weight == 1:
             self._taps.put(f"step_grad:{name}", self._taps.observe(local(gradient), 1.0))
 
-    def _tap(self, name: str, prefix: str = "grad") -> None:
-        """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used."""
+    def _tap(self, name: str, prefix: str = "grad", taken: bool = False) -> None:
+        """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used. Where the
+        program changed it, "given:NAME" too."""
         held, kept = self._held.pop(name, None), self._kept.pop(name, None)
         if held is None and kept is None:
             return
         self._given.discard(name)
-        tap = self._next_name(name, prefix)
+        changed = self._changes.take(name, self._owners[name], last=not taken)
+        tap, given = self._next_name(name, prefix), self._next_name(name, "given")
         self._rounds[name] = self._rounds.get(name, -1) + 1
         if self._taps.put(tap, kept if held is None else self._taps.observe(*held), f"grad:{name}"):
             self._tapped.add(tap)
+            if changed is not None and prefix == "grad" and self._taps.put(given, changed, f"grad:{name}"):
+                self._tapped.add(given)
 
     def _next_name(self, name: str, prefix: str = "grad") -> str:
         count = self._rounds.get(name, -1) + 1
@@ -302,14 +317,3 @@ class Gradients:
         self._recorder.before_write.clear()
         self._unreduced.update(self._held)
         self._held.clear()
-
-
-def _chain(first: Callable[..., None] | None, second: Callable[..., None]) -> Callable[..., None]:
-    if first is None:
-        return second
-
-    def both(*write: Any) -> None:
-        first(*write)
-        second(*write)
-
-    return both

@@ -30,6 +30,8 @@ _NAMES = [
 ]
 _IN_PLACE, _FRESH = (frozenset(name.format(end) for name in _NAMES) for end in ("_", ""))
 
+UNSCALES = "_amp_foreach_non_finite_check_and_unscale_"
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -59,6 +61,13 @@ def scales(info: OperatorInfo, args: Any, in_place: bool) -> bool:
     if isinstance(factor, torch.Tensor):
         return factor.dim() == 0 and bool(modelled(factor))
     return type(factor) in (float, int) and factor != 0
+
+
+def is_factor(info: OperatorInfo, given: list[Any]) -> bool:
+    """The same of a call that was recorded, of which `given` are the arguments."""
+    if info.name not in _IN_PLACE | _FRESH:
+        return False
+    return type(given[1]) in (float, int) or getattr(given[1], "window", given[1])[2] == ()
 
 
 class Scalings:

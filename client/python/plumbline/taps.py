@@ -70,7 +70,7 @@ class Taps:
         """Adds a tap; the first of a name stays."""
         if name == "loss":
             kind, self._loss_by_user = LOSS, True
-        elif name.startswith("grad:"):
+        elif name.startswith(("grad:", "given:")):
             kind = GRADIENT
         elif name.startswith("update:"):
             kind = UPDATE

@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "server/bound/match/readings.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
@@ -36,7 +37,7 @@ std::vector<std::size_t> untrained(const Graph& graph) {
   for (std::size_t i = 0; any && i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     const std::string_view name = behind_colon(tap.name);
-    if (tap.kind == TapKind::kGradient && parameters.contains(name) && !changed.contains(name) &&
+    if (tap.kind == TapKind::kGradient && !is_given(tap.name) && parameters.contains(name) && !changed.contains(name) &&
         !zero(observed_value(tap)))
       found.push_back(i);
   }

@@ -1,10 +1,13 @@
 #include "server/bound/match/paired_taps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "kernels/checks.h"
+#include "server/bound/match/readings.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
 #include "server/lower/shape_text.h"
@@ -12,30 +15,75 @@
 namespace plumbline {
 namespace {
 
+using Names = std::map<std::string, std::size_t>;
+
+Names names_of(const Graph& graph) {
+  Names names;
+  for (std::size_t i = 0; i < graph.taps.size(); ++i) names[graph.taps[i].name] = i;
+  return names;
+}
+
+// The taps that read what this tap reads, itself first: a gradient may be read in two ways.
+std::vector<std::size_t> readings(const Graph& graph, const Names& names, std::size_t tap) {
+  std::vector<std::size_t> found = {tap};
+  const auto other = other_reading(graph.taps[tap].name);
+  if (const auto at = other ? names.find(*other) : names.end(); at != names.end()) found.push_back(at->second);
+  return found;
+}
+
+// How far what was observed lies apart; below 0: it is equal bit by bit.
+double distance(const GraphTap& target, const GraphTap& reference) {
+  if (target.shape != reference.shape || !is_observed(target) || !is_observed(reference)) return HUGE_VAL;
+  const Array ours = observed_value(target), theirs = observed_value(reference);
+  if (bitwise_equal(ours, theirs)) return -1;
+  const double relative = apart(ours, theirs).get().relative();
+  return std::isnan(relative) ? HUGE_VAL : relative;
+}
+
+// Of several readings of one gradient on either side the two that are closest; the first ones, if no two are closer.
+PairedTap closest(const Graph& target, const Graph& reference, const std::vector<std::size_t>& ours,
+                  const std::vector<std::size_t>& theirs) {
+  PairedTap best{ours[0], theirs[0]};
+  if (ours.size() == 1 && theirs.size() == 1) return best;
+  double least = HUGE_VAL;
+  for (std::size_t t : ours)
+    for (std::size_t r : theirs)
+      if (const double apart = distance(target.taps[t], reference.taps[r]); apart < least) {
+        least = apart;
+        best = {t, r};
+      }
+  return best;
+}
+
 std::vector<PairedTap> by_name(const Graph& target, const Graph& reference, Bounds* bounds) {
-  std::map<std::string, std::size_t> named;
-  for (std::size_t i = 0; i < reference.taps.size(); ++i) named[reference.taps[i].name] = i;
+  const Names own = names_of(target), named = names_of(reference);
   std::vector<PairedTap> pairs;
   std::set<std::string> paired;
   for (std::size_t i = 0; i < target.taps.size(); ++i) {
-    auto found = named.find(target.taps[i].name);
+    const GraphTap& tap = target.taps[i];
+    const std::vector<std::size_t> ours = readings(target, own, i);
+    if (is_given(tap.name) && ours.size() > 1) continue;
+    auto found = named.find(tap.name);
     // What one rank of several got differently is still what the reference got, unless it is of that rank's data alone.
-    const bool shared = target.taps[i].kind != TapKind::kLoss && target.taps[i].kind != TapKind::kValue;
-    if (found == named.end() && shared) found = named.find(std::string(unranked(target.taps[i].name)));
+    const bool shared = tap.kind != TapKind::kLoss && tap.kind != TapKind::kValue;
+    if (found == named.end() && shared) found = named.find(std::string(unranked(tap.name)));
     if (found == named.end()) {
-      bounds->unpaired_taps.push_back("'" + target.taps[i].name + "' (target only)");
+      bounds->unpaired_taps.push_back("'" + tap.name + "' (target only)");
       continue;
     }
-    const GraphTap& other = reference.taps[found->second];
-    if (other.shape != target.taps[i].shape)
-      bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(target.taps[i].shape) +
-                                        ", reference " + text_of(other.shape));
+    const std::vector<std::size_t> theirs = readings(reference, named, found->second);
+    const PairedTap pair = closest(target, reference, ours, theirs);
+    const GraphTap& other = reference.taps[pair.reference];
+    if (other.shape != tap.shape)
+      bounds->shape_conflicts.push_back("tap '" + other.name + "': target " + text_of(tap.shape) + ", reference " +
+                                        text_of(other.shape));
     else
-      pairs.push_back({i, found->second});
-    paired.insert(found->first);
+      pairs.push_back(pair);
+    for (std::size_t r : theirs) paired.insert(reference.taps[r].name);
   }
   for (const auto& [name, index] : named)
     if (paired.count(name) == 0) bounds->unpaired_taps.push_back("'" + name + "' (reference only)");
+  std::ranges::sort(pairs, {}, &PairedTap::target);
   return pairs;
 }
 
@@ -115,6 +163,7 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
   }
   for (const GraphTap& tap : graph.taps) {
     const std::string parameter = parameter_of(graph, tap);
+    if (is_given(tap.name)) continue;  // Only a program that changes a gradient gives this reading of it.
     if (names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
     const auto told_as = [&](std::string_view one, std::string_view another) {
       return tap.name.starts_with(one) && names.count(std::string(another) + tap.name.substr(one.size())) != 0;

@@ -11,8 +11,9 @@ struct PairedTap {
   std::size_t target = 0, reference = 0;  // Indices into the graphs' taps.
 };
 
-// In the target's order. Notes in `bounds` which have no counterpart, or one of another shape, or are left out since
-// one side found an overflow and skipped its update.
+// In the target's order. Of a gradient that a program reads in two ways (readings.h) one reading of either program is
+// paired, those that lie closest together, and the others are left out. Notes in `bounds` which have no counterpart, or
+// one of another shape, or are left out since one side found an overflow and skipped its update.
 std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds);
 
 }  // namespace plumbline

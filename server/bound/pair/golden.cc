@@ -8,6 +8,7 @@
 
 #include "kernels/sums.h"
 #include "server/bound/findings/invariants.h"
+#include "server/bound/match/readings.h"
 #include "server/bound/replay/range.h"
 #include "server/bound/replay/taps.h"
 #include "server/lower/lower.h"
@@ -117,6 +118,11 @@ Places places_in(const Graph& graph, const GoldenStep& golden) {
   for (const GoldenStep::Tap& tap : golden.taps) places.taps[tap.name] = &tap;
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
     if (places.taps.count(graph.taps[i].name) != 0) places.indices[graph.taps[i].name] = i;
+  for (const GoldenStep::Tap& tap : golden.taps)  // The graph may have another reading of it.
+    if (is_given(tap.name) && places.indices.count(tap.name) == 0)
+      if (const auto other = places.indices.find(*other_reading(tap.name));
+          other != places.indices.end() && graph.taps[other->second].shape == tap.shape)
+        places.indices[tap.name] = other->second;
   return places;
 }
 
@@ -135,7 +141,8 @@ std::string leaf_digest(const Trace& trace, const TraceLeaf& leaf) {
 void compare_taps(const Graph& target, const GoldenStep& golden, const Places& places, Bounds* bounds) {
   bounds->all_taps_equal_reference = !golden.taps.empty();
   for (const GraphTap& tap : target.taps)
-    if (places.taps.count(tap.name) == 0) bounds->unpaired_taps.push_back("'" + tap.name + "' (target only)");
+    if (places.taps.count(tap.name) == 0 && !is_given(tap.name))
+      bounds->unpaired_taps.push_back("'" + tap.name + "' (target only)");
   for (const GoldenStep::Tap& tap : golden.taps) {
     const auto found = places.indices.find(tap.name);
     if (found == places.indices.end()) {
@@ -143,6 +150,7 @@ void compare_taps(const Graph& target, const GoldenStep& golden, const Places& p
       continue;
     }
     const GraphTap& ours = target.taps[found->second];
+    if (ours.name != tap.name) continue;
     if (ours.shape != tap.shape) {
       bounds->shape_conflicts.push_back("tap '" + tap.name + "': target " + to_string(ours.shape) + ", golden run " +
                                         to_string(tap.shape));
@@ -162,30 +170,86 @@ void compare_taps(const Graph& target, const GoldenStep& golden, const Places& p
   }
 }
 
-struct Gap {
-  double difference = 0, error = 0;
-  std::vector<double> by_tap;  // Relative to the tap's own magnitude, as far as the probe sees it.
+// A recorded probe, asked of the target: its parts and, for each, the golden step's tap.
+struct Asked {
+  const GoldenStep::Probe* recorded;
+  Probe probe;
+  std::vector<const GoldenStep::Tap*> taps;
 };
 
-Gap gap_of(const Graph& target, const Replay& exact, const Probe& probe, const GoldenStep::Probe& recorded,
-           const Places& places) {
+// What a part of a probe sees of the difference of two taps.
+struct PartGap {
+  double difference = 0, error = 0;
+  double relative = 0;  // To the tap's own magnitude.
+};
+
+PartGap gap_of(const Graph& target, const Replay& exact, const Probe::Part& part, const GoldenStep::Tap& tap) {
+  PartGap gap;
+  const Array weights = part.weights.array(), ours = replayed_value(target.taps[part.tap], exact);
+  if (!tap.exact.empty()) {
+    gap.difference = dot_difference(weights, ours, array_of(tap.exact, tap.shape));
+  } else {
+    const Projection projection = project(weights, ours);
+    gap.difference = projection.value - tap.projection;
+    gap.error = 2 * projection.error;  // Theirs is of the same size.
+  }
+  const double own = tap.magnitude * norm2(weights) / std::sqrt(static_cast<double>(count(tap.shape)));
+  gap.relative = gap.difference == 0 ? 0 : std::fabs(gap.difference) / (own > 0 ? own : 1);
+  return gap;
+}
+
+struct Gap {
+  double difference = 0, error = 0;
+  std::vector<double> by_tap;  // Relative, as far as the probe sees it.
+};
+
+Gap gap_of(const Graph& target, const Replay& exact, const Asked& asked) {
   Gap gap;
-  for (std::size_t i = 0; i < probe.parts.size(); ++i) {
-    const GoldenStep::Tap& tap = *places.taps.at(recorded.taps[i]);
-    const Array weights = probe.parts[i].weights.array(), ours = replayed_value(target.taps[probe.parts[i].tap], exact);
-    double difference = 0;
-    if (!tap.exact.empty()) {
-      difference = dot_difference(weights, ours, array_of(tap.exact, tap.shape));
-    } else {
-      const Projection projection = project(weights, ours);
-      difference = projection.value - tap.projection;
-      gap.error += 2 * projection.error;  // Theirs is of the same size.
-    }
-    gap.difference += difference;
-    const double own = tap.magnitude * norm2(weights) / std::sqrt(static_cast<double>(count(tap.shape)));
-    gap.by_tap.push_back(difference == 0 ? 0 : std::fabs(difference) / (own > 0 ? own : 1));
+  for (std::size_t i = 0; i < asked.taps.size(); ++i) {
+    const PartGap part = gap_of(target, exact, asked.probe.parts[i], *asked.taps[i]);
+    gap.difference += part.difference;
+    gap.error += part.error;
+    gap.by_tap.push_back(part.relative);
   }
   return gap;
+}
+
+// Of the readings of each gradient (readings.h) in either program the two that are closest are asked about.
+void keep_closest(const Graph& target, const Replay& exact, Asked* asked) {
+  if (std::ranges::none_of(target.taps, is_given, &GraphTap::name) &&
+      std::ranges::none_of(asked->taps, is_given, &GoldenStep::Tap::name))
+    return;
+  std::map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < target.taps.size(); ++i) places[target.taps[i].name] = i;
+  struct Choice {
+    double distance = HUGE_VAL;
+    std::size_t part = 0, tap = 0;
+  };
+  std::map<std::string, Choice> choices;
+  for (std::size_t i = 0; i < asked->taps.size(); ++i) {
+    const GoldenStep::Tap& tap = *asked->taps[i];
+    const auto other = other_reading(tap.name);
+    Choice& choice =
+        choices.try_emplace(is_given(tap.name) ? *other : tap.name, Choice{HUGE_VAL, i, asked->probe.parts[i].tap})
+            .first->second;
+    for (const std::string& name : {tap.name, other.value_or(tap.name)}) {
+      const auto found = places.find(name);
+      if (found == places.end() || target.taps[found->second].shape != tap.shape) continue;
+      Probe::Part part = asked->probe.parts[i];
+      part.tap = found->second;
+      if (const double relative = gap_of(target, exact, part, tap).relative; relative < choice.distance)
+        choice = {relative, i, part.tap};
+    }
+  }
+  std::vector<Probe::Part> parts;
+  std::vector<const GoldenStep::Tap*> taps;
+  for (const auto& [name, choice] : choices) {
+    parts.push_back(asked->probe.parts[choice.part]);
+    parts.back().tap = choice.tap;
+    taps.push_back(asked->taps[choice.part]);
+  }
+  asked->probe.parts = std::move(parts);
+  asked->taps = std::move(taps);
 }
 
 NodeId node_of(const Graph& graph, std::size_t tap) { return graph.taps[tap].terms.front().node; }
@@ -301,16 +365,16 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
 
   const bool skipped = golden.overflow != overflow_was_found(target);
   const bool uncertain = golden.on_grid || on_grid(target);  // A tie may have gone either way.
-  std::vector<const GoldenStep::Probe*> recorded;
-  std::vector<Probe> probes;
+  std::vector<Asked> all_asked;
   for (const GoldenStep::Probe& probe : golden.probes) {
     const bool complete = std::all_of(probe.taps.begin(), probe.taps.end(),
                                       [&](const std::string& name) { return places.indices.count(name) != 0; });
     if (skipped && probe.name == group_of(TapKind::kUpdate)) {
       bounds->skipped_taps.insert(bounds->skipped_taps.end(), probe.taps.begin(), probe.taps.end());
     } else if (complete) {
-      recorded.push_back(&probe);
-      probes.push_back(weights_of(golden, probe, places));
+      Asked& asked = all_asked.emplace_back(Asked{&probe, weights_of(golden, probe, places), {}});
+      for (const std::string& name : probe.taps) asked.taps.push_back(places.taps.at(name));
+      if (probe.name == group_of(TapKind::kGradient)) keep_closest(target, target_exact, &asked);
     } else {
       Finding unanswered;
       unanswered.name = probe.name;
@@ -318,6 +382,8 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
       bounds->findings.push_back(std::move(unanswered));
     }
   }
+  std::vector<Probe> probes;
+  for (const Asked& asked : all_asked) probes.push_back(asked.probe);
   const std::vector<Envelope> own =
       adjoint_envelopes(target, target_exact, probes, *input.profile, Executions::kOwn, {numbers, {}});
   const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
@@ -325,10 +391,11 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
   for (std::size_t p = 0; p < probes.size(); ++p) {
     const Probe& probe = probes[p];
     Envelope theirs;
-    theirs.rho = recorded[p]->rho;
-    theirs.own_noise = {recorded[p]->noise_bias, recorded[p]->noise_squares};
-    const Gap gap = gap_of(target, target_exact, probe, *recorded[p], places);
-    const double python = own[p].python + recorded[p]->python, error = gap.error + python;
+    const GoldenStep::Probe& golden_probe = *all_asked[p].recorded;
+    theirs.rho = golden_probe.rho;
+    theirs.own_noise = {golden_probe.noise_bias, golden_probe.noise_squares};
+    const Gap gap = gap_of(target, target_exact, all_asked[p]);
+    const double python = own[p].python + golden_probe.python, error = gap.error + python;
     Answer answer{true, std::fabs(gap.difference) / probe.scale,
                   (replay_error({&own[p], &theirs}, lambda) + error) / probe.scale,
                   (own[p].rho + theirs.rho + error) / probe.scale, python / probe.scale};

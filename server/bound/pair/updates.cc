@@ -11,6 +11,7 @@
 #include "kernels/operations.h"
 #include "server/bound/enclose/elementwise.h"
 #include "server/bound/enclose/enclosed_tap.h"
+#include "server/bound/match/readings.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
@@ -29,7 +30,8 @@ struct Anchors {
 std::optional<Anchors> anchor_gradients(const Graph& target, const Graph& reference,
                                         const std::vector<PairedTap>& pairs) {
   const auto gradients = [](const Graph& graph) {
-    return std::ranges::count(graph.taps, TapKind::kGradient, &GraphTap::kind);
+    return std::ranges::count_if(
+        graph.taps, [](const GraphTap& tap) { return tap.kind == TapKind::kGradient && !is_given(tap.name); });
   };
   Anchors anchors;
   std::ptrdiff_t found = 0;

@@ -282,6 +282,31 @@ TEST(Match, AGradientThatOneProgramLacksIsMissingUnlessItIsZero) {
   EXPECT_TRUE(compared(program(false, 0), program(true, 0)).missing_taps.empty());
 }
 
+// What backward left, and what is given: masked, in one program after backward and in the other within it.
+TEST(Match, OfTwoReadingsOfAGradientTheClosestArePaired) {
+  const auto program = [](bool changes, const std::vector<double>& mask) {
+    GraphBuilder b;
+    const NodeId w = b.leaf({4}, held({0.5, 0.25, 2, 1}), Format::kFloat32, "param:w", LeafRole::kParameter);
+    const NodeId left = b.op(Primitive::kNeg, {w}, {4});
+    const NodeId given = b.op(Primitive::kMul, {left, b.leaf({4}, mask)}, {4});
+    const std::vector<double> masked = {-0.5 * mask[0], -0.25 * mask[1], -2 * mask[2], -1 * mask[3]};
+    if (changes) b.tap("given:w", TapKind::kGradient, given, masked);
+    b.tap("grad:w", TapKind::kGradient, changes ? left : given, changes ? held({-0.5, -0.25, -2, -1}) : masked);
+    return b;
+  };
+  const std::vector<double> mask = {1, 0, 1, 0}, other = {0, 1, 0, 1}, none = {1, 1, 1, 1};
+  for (const bool target : {false, true})
+    for (const bool reference : {false, true}) {
+      const Bounds bounds = compared(program(target, mask), program(reference, mask));
+      EXPECT_TRUE(agree(bounds)) << target << reference;
+      EXPECT_TRUE(bounds.unpaired_taps.empty() && bounds.missing_taps.empty());
+    }
+  EXPECT_TRUE(agree(compared(program(true, mask), program(false, none)))) << "Its update is masked, or forgotten.";
+  EXPECT_TRUE(agree(compared(program(true, mask), program(true, other)))) << "Backward left the same.";
+  EXPECT_FALSE(agree(compared(program(true, other), program(false, mask))));
+  EXPECT_FALSE(agree(compared(program(false, mask), program(true, other))));
+}
+
 TEST(Match, AnUpdateThatTheOtherProgramTellsAsWhatTheParameterBecomesIsNotMissing) {
   const auto program = [](bool as_update) {
     GraphBuilder b;

@@ -1,0 +1,227 @@
+"""Gradients that a program changes between backward and its optimizer by what does not come of gradients: it masks
+them, sets some of them, adds weight decay. Another program does the same before backward is done, or to the update, so
+that no single reading of the gradient is right: beside what backward left ("grad:NAME") the step sends what the
+optimizer is given ("given:NAME"), as it was before it was clipped, and the daemon takes the reading that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from .collected import Collected, windows
+from .scalings import UNSCALES, covers, is_factor
+from .schema import OperatorInfo
+from .shards import local
+from .storages import Window
+
+if TYPE_CHECKING:
+    from .capture import Recorder
+    from .taps import Taps
+
+# Operations whose result is affine in these arguments, by position, while the others do not come of gradients.
+_AFFINE: dict[str, frozenset[int]] = {
+    name: frozenset(positions)
+    for names, positions in (
+        ("alias cat clone contiguous detach div index index_select lift_fresh mean neg stack sum _to_copy", (0,)),
+        ("_unsafe_view addcdiv addcmul", (0,)),
+        ("copy", (1,)),
+        ("add lerp mul rsub sub", (0, 1)),
+        ("_index_put_impl index_put masked_fill masked_scatter", (0, 2)),
+        ("index_add index_copy index_fill scatter scatter_add", (0, 3)),
+        ("where", (1, 2)),
+    )
+    for name in names.split()
+}
+_COPIES = frozenset(("alias", "clone", "contiguous", "copy", "detach", "lift_fresh", "_to_copy", "_unsafe_view"))
+
+
+class _Left(NamedTuple):
+    gradient: torch.Tensor  # Where the gradient lies.
+    value: int  # What backward left there.
+    weight: float
+
+
+class Changes:
+    """The gradients that backward left, and what was made of them since."""
+
+    def __init__(self, recorder: Recorder, taps: Taps, collected: Collected) -> None:
+        self._recorder = recorder
+        self._taps = taps
+        self._collected = collected
+        self._left: dict[str, _Left] = {}
+        self._touched: set[str] = set()  # Written otherwise than to scale or clip them.
+        self._terms: dict[str, tuple[Window, float, int]] = {}  # As they were given before they were clipped.
+        self._last_value = 0  # When a backward last ended.
+
+    def left(self, name: str, gradient: torch.Tensor, value: int, weight: float) -> None:
+        """This is the gradient, before any change."""
+        self._left[name] = _Left(gradient, value, weight)
+        self._last_value = self._recorder.storages.last_value
+
+    def forget(self, name: str) -> None:
+        self._left.pop(name, None)
+        self._terms.pop(name, None)
+        self._touched.discard(name)
+
+    def clear(self) -> None:
+        self._left.clear()
+        self._terms.clear()
+
+    def moved(self, name: str, gradient: torch.Tensor) -> None:
+        """The gradient lies here now."""
+        if name in self._left:
+            self._left[name] = self._left[name]._replace(gradient=gradient)
+
+    def written(self, name: str, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
+        """A gradient is about to be written, otherwise than by a constant factor. Whether it is to be followed: what
+        comes after clipping is no matter."""
+        gradient = self._left[name].gradient
+        path = self._path(name, gradient) if name in self._touched else None
+        if path is not None and path.changes:
+            self._terms[name] = self._observed(name, gradient, path)
+        if _clips(info, factor) and covers(written, gradient):
+            return info is not None and info.base == UNSCALES
+        self._touched.add(name)
+        return True
+
+    def follow(self, name: str) -> None:
+        """Waits for whatever is written next."""
+        gradient = self._left[name].gradient
+
+        def about_to_write(written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> None:
+            left = self._left.get(name)
+            if left is None or left.gradient is not gradient:
+                return
+            if covers(written, gradient) is not None:
+                self.written(name, written, info, factor)
+            self.follow(name)
+
+        await_write(self._recorder, gradient, about_to_write)
+
+    def follow_all(self, held: Any) -> None:
+        """Another backward has ended; of those that are `held` it is known already that they are followed."""
+        for name in self._left:
+            if name not in held:
+                self.follow(name)
+
+    def find(self, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
+        """Something is about to be written that nobody waits for. Whether it is what took the place of a gradient, as
+        in `p.grad = p.grad * mask`, and is clipped now: it is followed from now on."""
+        if not _clips(info, factor) or written.numel() < 2 or self._recorder.sites.optimizer:
+            return False
+        entry = self._recorder.storages.entry(written)
+        if entry is None or entry.value <= self._last_value:
+            return False
+        for parameter, name in self._taps.names.items():
+            gradient = _gradient(parameter)
+            if name in self._left and gradient is not None and self._is_elsewhere(name, gradient):
+                self.moved(name, gradient)
+                self._touched.add(name)
+                self.follow(name)
+        return bool(written.untyped_storage()._cdata in self._recorder.before_write)
+
+    def take(self, name: str, parameter: torch.Tensor, last: bool) -> tuple[Window, float, int] | None:
+        """What an optimizer is given in place of what backward left; None: the same, but for scaling and clipping.
+        `last`: the step ends, and nobody was seen to take it; it may have been cleared since."""
+        left, term = self._left.get(name), self._terms.get(name)
+        gradient = left.gradient if left is not None and parameter.grad is None else _gradient(parameter)
+        if left is not None and gradient is not None and (name in self._touched or self._is_elsewhere(name, gradient)):
+            path = self._path(name, gradient, constant=not last)
+            if path is not None:
+                term = self._observed(name, gradient, path) if path.changes else None
+        self.forget(name)
+        return term
+
+    def _is_elsewhere(self, name: str, gradient: torch.Tensor) -> bool:
+        return self._left[name].gradient.untyped_storage()._cdata != gradient.untyped_storage()._cdata
+
+    def _observed(self, name: str, gradient: torch.Tensor, path: _Path) -> tuple[Window, float, int]:
+        return self._taps.observe(gradient, 1.0 if path.unscales else self._left[name].weight)
+
+    def _path(self, name: str, gradient: torch.Tensor, constant: bool = True) -> _Path | None:
+        """What leads from what backward left to what lies there now, if all of it is affine. `constant`: nothing need
+        lead there, as where all of a gradient is set to zero."""
+        entry = self._recorder.storages.entry(gradient)
+        if entry is None or not entry.value:
+            return None
+        path, origin = _Path(self._collected), self._left[name].value
+        reached = False
+        waiting, seen = [entry.value], set()
+        while waiting:
+            value = waiting.pop()
+            if value == origin:
+                reached = True
+            elif value not in seen and self._collected.reaches(value):
+                seen.add(value)
+                terms = path.back(value)
+                if terms is None:
+                    return None
+                waiting.extend(terms)
+        path.changes = path.changes or not reached
+        return path if reached or constant else None
+
+
+class _Path:
+    """Operations that made a value, walked from the last one back."""
+
+    def __init__(self, collected: Collected) -> None:
+        self._collected = collected
+        self.changes = self.unscales = False
+
+    def back(self, value: int) -> list[int] | None:
+        """Of which values that come of gradients this one is an affine map; None: it is no such map."""
+        made = self._collected.made(value)
+        if made is None:
+            return None
+        record, given, before = made
+        if record[0] == "reinterpret":
+            return [record[1][0]]
+        info = record[1]
+        if info.base == UNSCALES:
+            self.unscales = True
+            return [value for value, _ in self._terms(given[:1])]
+        base = info.base.removeprefix("_foreach_").rstrip("_")
+        start = 1 if info.overwrites else 0
+        terms = [(value, start + i) for value, i in self._terms(given[start:])]
+        positions = {position for _, position in terms}
+        if not positions <= _AFFINE.get(base, frozenset()) or (base == "mul" and len(positions) > 1):
+            return None
+        if not before and is_factor(info, given):
+            if not self._collected.is_constant(getattr(given[1], "window", given[1])):
+                return None
+        elif before or base not in _COPIES:
+            self.changes = True
+        return [value for value, _ in terms] + before
+
+    def _terms(self, given: list[Any]) -> list[tuple[int, int]]:
+        """The values that come of gradients, and the position of each among the arguments."""
+        return [
+            (window[0], position)
+            for position, argument in enumerate(given)
+            for window in windows([argument])
+            if self._collected.reaches(window[0])
+        ]
+
+
+def await_write(recorder: Recorder, tensor: torch.Tensor, callback: Callable[..., None]) -> None:
+    """Calls once, after those who wait already, before something is written where the tensor lies."""
+    waiting, key = recorder.before_write, tensor.untyped_storage()._cdata
+    first = waiting.get(key)
+
+    def both(*write: Any) -> None:
+        first(*write)  # type: ignore[misc]
+        callback(*write)
+
+    waiting[key] = callback if first is None else both
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    gradient = parameter.grad
+    return None if gradient is None or gradient.layout is not torch.strided else local(gradient)
+
+
+def _clips(info: OperatorInfo | None, factor: Any) -> bool:
+    """Whether an operation scales by one factor, or limits every element."""
+    return info is not None and (factor is not None or info.base == UNSCALES or "clamp" in info.base)

@@ -1,0 +1,194 @@
+"""Gradients that a program changes between backward and the optimizer, by what does not come of gradients, are what
+another program makes within backward, in the forward or of the update; and what is changed wrongly is found."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import plumbline
+from plumbline.payload import Pool
+from plumbline.plan import Plan
+from plumbline.step import StepCapture
+
+STEPS = 2
+DECAY = 0.3
+
+
+class Job(NamedTuple):
+    address: str
+    name: str
+
+
+Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "decay": lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=DECAY),
+}
+MASKS = ["hook", "forward", "mul", "index", "assign", "fill", "foreach"]
+
+
+class Program:
+    """A linear layer whose weights are pruned, and stay so."""
+
+    def __init__(self, form: str, optimizer: str, clip: bool) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Linear(6, 4)
+        self.weight = self.net.weight
+        self.mask = (torch.rand(4, 6) > 0.4).float()
+        with torch.no_grad():
+            self.weight.mul_(self.mask)
+        self.optimizer = OPTIMIZERS[optimizer](list(self.net.parameters()))
+        self.form, self.clip = form, clip
+        if form == "hook":
+            self.weight.register_hook(lambda gradient: gradient * self.mask)
+        elif form == "decay by hook":
+            for each in self.net.parameters():
+                each.register_hook(lambda gradient, each=each: gradient + DECAY * each.detach())
+
+    def step(self, draw: torch.Generator) -> None:
+        self.optimizer.zero_grad()
+        weight = self.weight * self.mask if self.form == "forward" else self.weight
+        x = torch.randn(8, 6, generator=draw)
+        nn.functional.linear(x, weight, self.net.bias).square().mean().backward()
+        with torch.no_grad():
+            self.change()
+        if self.clip:
+            nn.utils.clip_grad_norm_(self.net.parameters(), 0.1)
+        before = self.weight.detach().clone()
+        self.optimizer.step()
+        if self.form == "update":
+            with torch.no_grad():
+                self.weight.copy_(torch.where(self.mask == 0, before, self.weight))
+
+    def change(self) -> None:
+        gradient = self.weight.grad
+        if self.form == "mul":
+            gradient.mul_(self.mask)
+        elif self.form == "index":
+            gradient[self.mask == 0] = 0
+        elif self.form == "assign":
+            self.weight.grad = gradient * self.mask
+        elif self.form == "fill":
+            gradient.masked_fill_(self.mask == 0, 0)
+        elif self.form == "foreach":
+            torch._foreach_mul_([gradient], [self.mask])
+        elif self.form == "by hand":
+            for parameter in self.net.parameters():
+                parameter.grad.add_(parameter, alpha=DECAY)
+        elif self.form == "by foreach":
+            parameters = list(self.net.parameters())
+            torch._foreach_add_([parameter.grad for parameter in parameters], parameters, alpha=DECAY)
+        elif self.form == "scale":
+            for parameter in self.net.parameters():
+                parameter.grad /= 2
+        elif self.form == "wrong mask":
+            gradient.mul_(self.mask.flip(0))
+        elif self.form == "wrong decay":
+            for parameter in self.net.parameters():
+                parameter.grad.add_(parameter, alpha=2 * DECAY)
+
+
+@pytest.fixture
+def job(server: str, request: pytest.FixtureRequest) -> Job:
+    return Job(server, request.node.name.replace("[", ":").removesuffix("]"))
+
+
+def run(
+    job: Job, form: str, reference: str | None = None, optimizer: str = "SGD", clip: bool = False
+) -> list[plumbline.Verdict]:
+    program, draw = Program(form, optimizer, clip), torch.Generator().manual_seed(1)
+    audit = plumbline.watch(
+        program.net,
+        program.optimizer,
+        job.address,
+        job=job.name,
+        run=name_of(form, optimizer, clip, reference),
+        reference=reference,
+        every=1,
+        keep_trace=True,
+    )
+    for _ in range(STEPS):
+        with audit.step():
+            program.step(draw)
+        assert audit.flush()
+    verdicts = audit.verdicts()
+    audit.close()
+    assert len(verdicts) == STEPS
+    return verdicts
+
+
+def name_of(form: str, optimizer: str = "SGD", clip: bool = False, reference: str | None = None) -> str:
+    name = f"{form}.{optimizer}.{clip}" + (f":{reference}" if reference else "")
+    return name.replace(" ", "-")
+
+
+def judge(job: Job, pairs: list[tuple[str, str]], optimizer: str = "SGD", clip: bool = False) -> None:
+    """Judges each form by the one that it is paired with: none may be accused."""
+    for form in dict.fromkeys(reference for _, reference in pairs):
+        run(job, form, None, optimizer, clip)
+    for form, reference in pairs:
+        for verdict in run(job, form, name_of(reference, optimizer, clip), optimizer, clip):
+            assert verdict.verdict == "TYPE_I", f"{form} by {reference}: {verdict.explain()}"
+
+
+def both_ways(forms: list[str], other: str) -> list[tuple[str, str]]:
+    return [pair for form in forms for pair in ((form, other), (other, form))]
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "AdamW"])
+def test_masks_are_one_mathematics_wherever_they_are_applied(job: Job, optimizer: str) -> None:
+    judge(job, list(itertools.permutations(MASKS, 2)), optimizer)
+
+
+def test_masked_gradients_are_masked_updates(job: Job) -> None:
+    judge(job, both_ways(MASKS[2:], "update"))
+
+
+def test_masks_before_clipping(job: Job) -> None:
+    judge(job, both_ways(MASKS[1:], "hook"), clip=True)
+
+
+def test_weight_decay_is_added_by_anyone(job: Job) -> None:
+    run(job, "none", optimizer="decay")
+    for form in ("by hand", "by foreach"):
+        run(job, form)
+        verdicts = run(job, form, name_of("none", "decay")) + run(job, "none", name_of(form), "decay")
+        assert {verdict.verdict for verdict in verdicts} == {"TYPE_I"}, verdicts
+
+
+def test_weight_decay_is_added_within_backward(job: Job) -> None:
+    judge(job, both_ways(["by hand", "by foreach"], "decay by hook"))
+
+
+def test_wrong_changes_are_found(job: Job) -> None:
+    for reference in ("hook", "mul", "assign"):
+        run(job, reference)
+        for form in ("wrong mask", "forgotten"):
+            for verdict in run(job, form, name_of(reference)):
+                assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+    run(job, "by hand")
+    run(job, "none", optimizer="decay")
+    for reference in (name_of("by hand"), name_of("none", "decay")):
+        for verdict in run(job, "wrong decay", reference):
+            assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_only_changed_gradients_are_sent_twice(clip: bool) -> None:
+    changed = {"by hand": {"given:weight", "given:bias"}, **{mask: {"given:weight"} for mask in MASKS[2:]}}
+    for form in [*MASKS, "update", "scale", "by hand", "none"]:
+        program = Program(form, "SGD", clip)
+        with StepCapture(Plan(), Pool(), [program.net], [program.optimizer]) as step:
+            program.step(torch.Generator().manual_seed(1))
+        taps = {record[1] for record in step.records if record[0] == "tap"}
+        given = changed.get(form, set())
+        assert taps == {"loss", "grad:weight", "grad:bias", "update:weight", "update:bias"} | given, form
