@@ -1,5 +1,5 @@
-"""Gradients that a program changes between backward and the optimizer, by what does not come of gradients, are what
-another program makes within backward, in the forward or of the update; and what is changed wrongly is found."""
+"""Gradients that a program changes between backward and the optimizer are what another program makes within backward,
+in the forward or of the update; and what is changed wrongly is found."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "decay": lambda parameters: torch.optim.SGD(parameters, lr=0.1, weight_decay=DECAY),
 }
 MASKS = ["hook", "forward", "mul", "index", "assign", "fill", "foreach"]
+Rule = Callable[[Tensor], Tensor]
+RULES: dict[str, Rule] = {  # Of a gradient, one by one.
+    "centred": lambda g: g - g.mean(0, keepdim=True),
+    "signs": torch.sign,
+    "limited": lambda g: g.clamp(-0.01, 0.01),
+    "clipped": lambda g: g * (0.05 / (g.norm() + 1e-6)).clamp(max=1),
+    "squashed": lambda g: torch.tanh(10 * g) / 10,
+    "noised": lambda g: g + 0.01 * torch.arange(g.numel()).view_as(g).sin(),
+}
 
 
 class Program:
@@ -147,6 +156,51 @@ def both_ways(forms: list[str], other: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("optimizer", ["momentum", "AdamW"])
 def test_masks_are_one_mathematics_wherever_they_are_applied(job: Job, optimizer: str) -> None:
     judge(job, list(itertools.permutations(MASKS, 2)), optimizer)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_a_rule_is_one_mathematics_wherever_it_is_applied(job: Job, rule: Rule) -> None:
+    def run(name: str, reference: str | None = None) -> plumbline.Verdict:
+        torch.manual_seed(0)
+        net, x = nn.Linear(6, 4), torch.randn(8, 6)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        if name in ("hook", "wrong"):
+            for parameter in net.parameters():
+                parameter.register_hook((lambda g: rule(g) * 1.01) if name == "wrong" else rule)
+        audit = plumbline.watch(
+            net,
+            optimizer,
+            job.address,
+            job=job.name,
+            run=f"{name}-by-{reference}" if reference else name,
+            reference=reference,
+            every=1,
+            keep_trace=True,
+        )
+        with audit.step():
+            net(x).square().mean().backward()
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    if name == "copied":
+                        parameter.grad.copy_(rule(parameter.grad))
+                    elif name == "assigned":
+                        parameter.grad = rule(parameter.grad)
+            if name == "in-place":
+                nn.utils.clip_grad_value_(net.parameters(), 0.01)
+            optimizer.step()
+        assert audit.flush()
+        (verdict,) = audit.verdicts()
+        audit.close()
+        return verdict
+
+    for name in ("hook", "copied", "assigned"):
+        run(name)
+    for name in ("copied", "assigned", *(["in-place"] if rule is RULES["limited"] else [])):
+        verdict = run(name, "hook")
+        assert verdict.verdict == "TYPE_I", f"{name}: {verdict.explain()}"
+    for reference in ("copied", "assigned"):
+        verdict = run("wrong", reference)
+        assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
 
 
 def test_masked_gradients_are_masked_updates(job: Job) -> None:

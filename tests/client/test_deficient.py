@@ -1,5 +1,5 @@
-"""Matrices of deficient rank: what their pseudo-inverses are hangs on which singular values a kernel takes for 0. Rows of
-attention that are masked all over. What is not known of them accuses nobody, and acquits nobody."""
+"""Matrices of deficient rank: what their pseudo-inverses are hangs on which singular values a kernel takes for 0. Rows
+of attention that are masked all over. Of what is not known of them nobody is accused, and nobody acquitted."""
 
 import pytest
 import torch

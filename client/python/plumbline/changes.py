@@ -1,7 +1,8 @@
-"""Gradients that a program changes between backward and its optimizer by what does not come of gradients: it masks
-them, sets some of them, adds weight decay. Another program does the same before backward is done, or to the update, so
-that no single reading of the gradient is right: beside what backward left ("grad:NAME") the step sends what the
-optimizer is given ("given:NAME"), as it was before it was clipped, and the daemon takes the reading that fits."""
+"""Gradients that a program changes between backward and its optimizer: it masks them, sets some of them, adds weight
+decay or noise, limits each element, normalises them. Another program does the same before backward is done, or to the
+update, so that no single reading of the gradient is right: beside what backward left ("grad:NAME") the step sends what
+the optimizer is given ("given:NAME"), as it was before all were clipped by one factor, and the daemon takes the reading
+that fits."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .collected import Collected, windows
-from .scalings import UNSCALES, covers, is_factor
+from .scalings import UNSCALES, covers
 from .schema import OperatorInfo
 from .shards import local
 from .storages import Window
@@ -20,21 +21,10 @@ if TYPE_CHECKING:
     from .capture import Recorder
     from .taps import Taps
 
-# Operations whose result is affine in these arguments, by position, while the others do not come of gradients.
-_AFFINE: dict[str, frozenset[int]] = {
-    name: frozenset(positions)
-    for names, positions in (
-        ("alias cat clone contiguous detach div index index_select lift_fresh mean neg stack sum _to_copy", (0,)),
-        ("_unsafe_view addcdiv addcmul", (0,)),
-        ("copy", (1,)),
-        ("add lerp mul rsub sub", (0, 1)),
-        ("_index_put_impl index_put masked_fill masked_scatter", (0, 2)),
-        ("index_add index_copy index_fill scatter scatter_add", (0, 3)),
-        ("where", (1, 2)),
-    )
-    for name in names.split()
-}
-_COPIES = frozenset(("alias", "clone", "contiguous", "copy", "detach", "lift_fresh", "_to_copy", "_unsafe_view"))
+# Operations that hand numbers on as they are.
+_COPIES = frozenset(
+    ("alias", "clone", "contiguous", "copy", "detach", "lift_fresh", "_to_copy", "_unsafe_view", "cat", "stack")
+)
 
 
 class _Left(NamedTuple):
@@ -51,7 +41,7 @@ class Changes:
         self._taps = taps
         self._collected = collected
         self._left: dict[str, _Left] = {}
-        self._touched: set[str] = set()  # Written otherwise than to scale or clip them.
+        self._touched: set[str] = set()  # Written otherwise than to scale them by one factor.
         self._terms: dict[str, tuple[Window, float, int]] = {}  # As they were given before they were clipped.
         self._last_value = 0  # When a backward last ended.
 
@@ -141,7 +131,7 @@ class Changes:
         return self._taps.observe(gradient, 1.0 if path.unscales else self._left[name].weight)
 
     def _path(self, name: str, gradient: torch.Tensor, constant: bool = True) -> _Path | None:
-        """What leads from what backward left to what lies there now, if all of it is affine. `constant`: nothing need
+        """What leads from what backward left to what lies there now; None: that is not known. `constant`: nothing need
         lead there, as where all of a gradient is set to zero."""
         entry = self._recorder.storages.entry(gradient)
         if entry is None or not entry.value:
@@ -171,7 +161,7 @@ class _Path:
         self.changes = self.unscales = False
 
     def back(self, value: int) -> list[int] | None:
-        """Of which values that come of gradients this one is an affine map; None: it is no such map."""
+        """The values that come of gradients and that this one is made of; None: that is not known."""
         made = self._collected.made(value)
         if made is None:
             return None
@@ -181,28 +171,13 @@ class _Path:
         info = record[1]
         if info.base == UNSCALES:
             self.unscales = True
-            return [value for value, _ in self._terms(given[:1])]
+            return self._terms(given[:1])
         base = info.base.removeprefix("_foreach_").rstrip("_")
-        start = 1 if info.overwrites else 0
-        terms = [(value, start + i) for value, i in self._terms(given[start:])]
-        positions = {position for _, position in terms}
-        if not positions <= _AFFINE.get(base, frozenset()) or (base == "mul" and len(positions) > 1):
-            return None
-        if not before and is_factor(info, given):
-            if not self._collected.is_constant(getattr(given[1], "window", given[1])):
-                return None
-        elif before or base not in _COPIES:
-            self.changes = True
-        return [value for value, _ in terms] + before
+        self.changes = self.changes or bool(before) or base not in _COPIES
+        return self._terms(given[1:] if info.overwrites else given) + before
 
-    def _terms(self, given: list[Any]) -> list[tuple[int, int]]:
-        """The values that come of gradients, and the position of each among the arguments."""
-        return [
-            (window[0], position)
-            for position, argument in enumerate(given)
-            for window in windows([argument])
-            if self._collected.reaches(window[0])
-        ]
+    def _terms(self, given: list[Any]) -> list[int]:
+        return [window[0] for window in windows(given) if self._collected.reaches(window[0])]
 
 
 def await_write(recorder: Recorder, tensor: torch.Tensor, callback: Callable[..., None]) -> None:
@@ -223,5 +198,5 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
 
 
 def _clips(info: OperatorInfo | None, factor: Any) -> bool:
-    """Whether an operation scales by one factor, or limits every element."""
-    return info is not None and (factor is not None or info.base == UNSCALES or "clamp" in info.base)
+    """Whether an operation scales by one factor."""
+    return info is not None and (factor is not None or info.base == UNSCALES)

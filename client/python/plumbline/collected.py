@@ -227,13 +227,13 @@ class Collected:
             alpha = given[2] if len(given) > 2 else UNSET
             plain = _is_window(given[1]) or given[1] == 0
             weighted = base == "sub" or not (alpha is UNSET or alpha == 1)
-            return values, plain and (not weighted or self.is_constant(alpha)), weighted
+            return values, plain and (not weighted or self._is_constant(alpha)), weighted
         if scales and len(terms) == 1:
             factors = [argument for argument in given if argument is not terms[0] and argument is not UNSET]
-            return values, all(self.is_constant(factor) for factor in factors), True
+            return values, all(self._is_constant(factor) for factor in factors), True
         return values, False, True
 
-    def is_constant(self, factor: Any) -> bool:
+    def _is_constant(self, factor: Any) -> bool:
         """Whether a factor has nothing to do with gradients."""
         if _is_window(factor):
             return not self.reaches(factor[0])

@@ -63,13 +63,6 @@ def scales(info: OperatorInfo, args: Any, in_place: bool) -> bool:
     return type(factor) in (float, int) and factor != 0
 
 
-def is_factor(info: OperatorInfo, given: list[Any]) -> bool:
-    """The same of a call that was recorded, of which `given` are the arguments."""
-    if info.name not in _IN_PLACE | _FRESH:
-        return False
-    return type(given[1]) in (float, int) or getattr(given[1], "window", given[1])[2] == ()
-
-
 class Scalings:
     """The gradients of a step's last backward, by name, and what they were scaled by since."""
 
