@@ -14,16 +14,17 @@ inline constexpr double kNoiseInflate = 1 + 0x1p-19;  // Above that of the local
 PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
 
 // Bias and squares of an element whose events have half-widths with this sum of squares and whose bias is b. A
-// cotangent of exactly 0 adds nothing, even where a bound is infinite.
+// cotangent of exactly 0 adds nothing, even where a bound is infinite; and what is not rounded at all adds nothing, even
+// where the slope behind it is infinite, as that of the root of an exact zero is.
 PLUMBLINE_HOST_DEVICE inline Totals<2> charge(double a, double squares, double b) {
   const double bias = std::fabs(a) * b, of_squares = a * a * squares;
-  return {{a == 0 ? 0.0 : bias, a == 0 ? 0.0 : of_squares}};
+  return {{a == 0 || b == 0 ? 0.0 : bias, a == 0 || squares == 0 ? 0.0 : of_squares}};
 }
 
 // The same, whole: |a| e.
 PLUMBLINE_HOST_DEVICE inline double whole_charge(double a, double e) {
   const double product = std::fabs(a) * e;
-  return a == 0 ? 0.0 : product;
+  return a == 0 || e == 0 ? 0.0 : product;
 }
 
 // Makes a charge of sums over a node's elements (whole, bias, squares, drift). Each is raised above the rounding of
@@ -64,8 +65,8 @@ PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ul
 // What an addition t = x + sign y drops, of both operands the smaller; times its cotangent. `u`: of the result.
 PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double y, double sign, double u) {
   const double second = sign * y, increment = std::fabs(x) < std::fabs(second) ? x : second;
-  const double lost = a * left_behind(increment, u * std::fabs(t));
-  return a == 0 ? 0.0 : lost;
+  const double left = left_behind(increment, u * std::fabs(t)), lost = a * left;
+  return a == 0 || left == 0 ? 0.0 : lost;
 }
 
 // How an elementwise result is rounded.

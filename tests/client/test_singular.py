@@ -128,3 +128,30 @@ def test_a_complex_loss(server: str) -> None:
     verdicts = judged(server, nearly_dependent(1.0), lambda a: torch.complex(a.square().sum(), a.exp().mean()))
     for verdict in verdicts:
         assert answered_whole(verdict) and "loss" not in verdict.taps and verdict.taps, verdict.explain()
+
+
+ROOTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "root": lambda share: (1 - share).sqrt(),
+    "power": lambda share: (1 - share) ** 0.7,
+    "of what is clamped": lambda share: (1 - share).clamp(min=0).sqrt(),
+}
+
+
+@pytest.mark.parametrize("root", ROOTS.values(), ids=ROOTS)
+def test_the_root_of_what_is_exactly_zero_is_known(server: str, root: Callable[[Tensor], Tensor]) -> None:
+    """As the share of noise has it of data that has none: its slope is infinite, and nothing was rounded before it."""
+    draw = torch.Generator().manual_seed(2)
+    w, x, noise = (torch.randn(6, 6, generator=draw) for _ in range(3))
+    share = torch.full((6, 1), 0.75)
+    share[2] = 1
+
+    def program(factor: float) -> dict[str, Tensor]:
+        weight = w.clone().requires_grad_()
+        loss = ((share.sqrt() * x + root(share) * noise) @ (weight * factor) - noise).square().mean()
+        loss.backward()
+        return {"loss": loss.detach(), "gradient": weight.grad}
+
+    verdict = plumbline.compare(lambda: program(1), None, server)
+    assert verdict.verdict == "TYPE_I", verdict.explain()
+    verdict = plumbline.compare(lambda: program(1.01), lambda: program(1), server)
+    assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
