@@ -78,6 +78,18 @@ def sorted_by_expert(model: Experts, route: Route, x: Tensor) -> Tensor:
     return (rows[order.argsort()].view(*index.shape, WIDTH) * share[..., None]).sum(1)
 
 
+def grouped(model: Experts, route: Route, x: Tensor) -> Tensor:
+    """The same in one operation for all experts, as transformers has it: each one's rows end where counts say."""
+    share, index = route(model, x)
+    chosen = index.flatten()
+    order = chosen.argsort()
+    ends = torch.histc(chosen.float(), EXPERTS, 0, EXPERTS - 1).int().cumsum(0, dtype=torch.int32)
+    rows = F.grouped_mm(x.repeat_interleave(index.shape[1], 0)[order], model.experts.mT, offs=ends)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order))
+    return (rows[back].view(*index.shape, WIDTH) * share[..., None]).sum(1)
+
+
 def trained(
     server: str,
     name: str,
@@ -87,7 +99,9 @@ def trained(
     router: float = 1,
     parts: int = 1,
     reference: str | None = None,
+    last_counts: float = 1,
 ) -> list[plumbline.Verdict]:
+    """`last_counts`: the weight of the last part's mean, which should be 1."""
     torch.manual_seed(7)
     model, batches = Experts(router), torch.randn(3, TOKENS, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -96,10 +110,10 @@ def trained(
     )
     for x in batches:
         with audit.step():
-            for part in x.chunk(parts):
+            for number, part in enumerate(x.chunk(parts), 1):
                 with torch.autocast("cpu", torch.bfloat16, autocast):
                     out = part + dispatch(model, route, part)
-                (out.float().square().mean() / parts).backward()
+                (out.float().square().mean() / parts * (last_counts if number == parts else 1)).backward()
             optimizer.step()
             optimizer.zero_grad()
         assert audit.flush(60)
@@ -174,6 +188,21 @@ def test_parts_of_a_batch_choose_what_the_whole_does(server: str, of_whole: Rout
     assert turned(trained(server, name, gathered, of_whole, True))
     parts = trained(server, f"{name}-parts", sorted_by_expert, of_parts, True, parts=2, reference=name)
     assert not any(verdict.verdict == "TYPE_II" for verdict in parts), [one.sentence for one in parts]
+
+
+@pytest.mark.parametrize("dispatch", [sorted_by_expert, grouped])
+def test_parts_of_a_batch_that_count_wrongly_are_found(server: str, dispatch: Dispatch) -> None:
+    """Though how many tokens of each part an expert takes has no counterpart in the whole batch."""
+
+    def straight(model: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+        return F.linear(x, model.router * torch.tensor([[1.0], [1.5], [1.0], [1.0]])).softmax(-1).topk(2, -1)
+
+    name = f"counts-{dispatch.__name__}"
+    assert legal(trained(server, name, dispatch, straight, False))
+    right = trained(server, f"{name}-right", dispatch, straight, False, parts=2, reference=name)
+    assert legal(right), [one.sentence for one in right]
+    wrong = trained(server, f"{name}-wrong", dispatch, straight, False, parts=2, reference=name, last_counts=1.05)
+    assert all((one.verdict, one.grade) == ("TYPE_II", "PROVEN") for one in wrong), [one.sentence for one in wrong]
 
 
 @pytest.mark.parametrize("looks", [False, True])

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -387,7 +388,8 @@ Loose ExactElements::norm(NodeId id) const {
 Loose ExactElements::decided(NodeId id) const {
   const Node& node = side_.graph.nodes[id];
   if (node.inputs.size() == 2 && node.inputs[0] == node.inputs[1]) return {};  // A number with itself.
-  if (node.primitive == Primitive::kArgmax || node.primitive == Primitive::kArgsort) return everything();
+  if (node.primitive == Primitive::kArgmax) return everything();
+  if (node.primitive == Primitive::kArgsort) return ordered(id);
   Array operands;  // Where they are loose; empty: everywhere.
   if (!by_convention(id)) {
     const Loose loose = any_operand(id);
@@ -402,6 +404,33 @@ Loose ExactElements::decided(NodeId id) const {
     some = some || open.data()[i] != 0;
   }
   return {false, some ? open : Array()};
+}
+
+// The position of a number that another one lies beside, no farther than both may be off, is that of either.
+Loose ExactElements::ordered(NodeId id) const {
+  const Node& node = side_.graph.nodes[id];
+  const Array x = side_.replay.value(node.inputs[0]).on_host();
+  const double slack = relative_[id] * slack_of(node.inputs[0]);
+  const auto dim = static_cast<std::size_t>(node.attributes.dims[0]);
+  const auto length = static_cast<std::size_t>(x.shape()[dim]), kept = static_cast<std::size_t>(node.shape[dim]);
+  std::size_t inner = 1;
+  for (std::size_t d = dim + 1; d < x.shape().size(); ++d) inner *= static_cast<std::size_t>(x.shape()[d]);
+  std::vector<bool> off(static_cast<std::size_t>(count(node.shape)));
+  std::vector<double> row(length);
+  for (std::size_t r = 0; kept > 0 && r < off.size() / kept; ++r) {
+    const std::size_t outer = r / inner, column = r % inner;
+    for (std::size_t i = 0; i < length; ++i) row[i] = x.data()[(outer * length + i) * inner + column];
+    if (std::ranges::any_of(row, [](double value) { return std::isnan(value); })) return everything();
+    std::ranges::sort(row, std::greater());
+    for (std::size_t i = 0; i < kept; ++i) {
+      const auto apart = [&](std::size_t high) {
+        const double size = std::fmax(std::fabs(row[high]), std::fabs(row[high + 1]));
+        return row[high] - row[high + 1] > slack + relative_[id] * size;
+      };
+      off[(outer * kept + i) * inner + column] = (i > 0 && !apart(i - 1)) || (i + 1 < length && !apart(i));
+    }
+  }
+  return where(off, node.shape);
 }
 
 // A sum of multiples of one power of two is exact in any order while the sum of magnitudes stays below 2^p of them, and

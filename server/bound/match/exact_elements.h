@@ -54,6 +54,7 @@ class ExactElements {
   Loose loose(NodeId id) const;
   Loose any_operand(NodeId id) const;
   Loose decided(NodeId id) const;
+  Loose ordered(NodeId id) const;
   Loose moved_or_summed(NodeId id) const;
   Loose product(NodeId id) const;
   bool rounds_nowhere(NodeId id, const Array& magnitudes, double grid) const;

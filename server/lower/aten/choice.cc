@@ -203,13 +203,14 @@ void lower_histogram(Call& call) {
     high = select(one, most + 1.0, most);
   }
   const Expr share = (flat - low) * static_cast<double>(bins) / (high - low);
-  const Expr part = cast(unary(Primitive::kFloor, maximum(share, emitter.constant(0))), Format::kInt64);
+  // The ends of the range itself, where all numbers of a whole range may lie, are no ends of a part.
+  const Expr within = minimum(maximum(share, emitter.constant(0.5)), emitter.constant(static_cast<double>(bins) - 0.5));
+  const Expr part = cast(unary(Primitive::kFloor, within), Format::kInt64);
   const Expr inside =
       logical_and(compare(Primitive::kGreaterEqual, flat, low), compare(Primitive::kLessEqual, flat, high));
   const Expr ones = expand(emitter.constant(1), {x.count(), 1});
   const InIntegers integers(emitter);
-  const Expr last = minimum(part, emitter.constant(static_cast<double>(bins - 1)));
-  const Expr bin = select(inside, last, emitter.constant(-1));
+  const Expr bin = select(inside, part, emitter.constant(-1));
   call.returns(reshape(scatter_add(ones, bin, bins, own), {bins}));
 }
 
