@@ -71,7 +71,7 @@ class Program:
         with torch.no_grad():
             self.change()
         if self.clip:
-            nn.utils.clip_grad_norm_(self.net.parameters(), 0.1)
+            nn.utils.clip_grad_norm_(self.net.parameters(), 0.01)
         before = self.weight.detach().clone()
         self.optimizer.step()
         if self.form == "update":
@@ -246,3 +246,26 @@ def test_only_changed_gradients_are_sent_twice(clip: bool) -> None:
         taps = {record[1] for record in step.records if record[0] == "tap"}
         given = changed.get(form, set())
         assert taps == {"loss", "grad:weight", "grad:bias", "update:weight", "update:bias"} | given, form
+
+
+def test_rows_that_are_set_one_by_one_are_copied_once() -> None:
+    """And what is scaled between a mask and clipping is scaled in what the optimizer is given."""
+
+    def contents_of(rows: int) -> list[bytes]:
+        net = nn.Linear(6, 40)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with StepCapture(Plan(), Pool(), [net], [optimizer]) as step:
+            net(torch.ones(2, 6)).square().mean().backward()
+            with torch.no_grad():
+                for row in range(rows):
+                    net.weight.grad[row] = 0
+                net.weight.grad /= 2
+                given = net.weight.grad.clone()
+            nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+            optimizer.step()
+        contents = {record[1]: bytes(record[2]) for record in step.records if record[0] == "data"}
+        (terms,) = (record[3] for record in step.records if record[0] == "tap" and record[1] == "given:weight")
+        assert contents[terms[0][2]] == given.numpy().tobytes()
+        return [content for content in contents.values() if len(content) == given.nbytes]
+
+    assert len(contents_of(20)) == len(contents_of(2))

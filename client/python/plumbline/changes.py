@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .collected import Collected, windows
-from .scalings import UNSCALES, covers
+from .scalings import UNSCALES, Scalings, covers
 from .schema import OperatorInfo
 from .shards import local
 from .storages import Window
@@ -36,9 +36,10 @@ class _Left(NamedTuple):
 class Changes:
     """The gradients that backward left, and what was made of them since."""
 
-    def __init__(self, recorder: Recorder, taps: Taps, collected: Collected) -> None:
+    def __init__(self, recorder: Recorder, taps: Taps, collected: Collected, scalings: Scalings) -> None:
         self._recorder = recorder
         self._taps = taps
+        self._scalings = scalings
         self._collected = collected
         self._left: dict[str, _Left] = {}
         self._touched: set[str] = set()  # Written otherwise than to scale them by one factor.
@@ -65,16 +66,17 @@ class Changes:
             self._left[name] = self._left[name]._replace(gradient=gradient)
 
     def written(self, name: str, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
-        """A gradient is about to be written, otherwise than by a constant factor. Whether it is to be followed: what
-        comes after clipping is no matter."""
+        """A gradient is about to be written. Whether it is to be followed: what comes after clipping is no matter."""
         gradient = self._left[name].gradient
+        if not (self._clips(info, factor) and covers(written, gradient)):
+            self._touched.add(name)
+            self._terms.pop(name, None)
+            return True
         path = self._path(name, gradient) if name in self._touched else None
         if path is not None and path.changes:
             self._terms[name] = self._observed(name, gradient, path)
-        if _clips(info, factor) and covers(written, gradient):
-            return info is not None and info.base == UNSCALES
-        self._touched.add(name)
-        return True
+        self._touched.discard(name)
+        return info is not None and info.base == UNSCALES
 
     def follow(self, name: str) -> None:
         """Waits for whatever is written next."""
@@ -99,7 +101,7 @@ class Changes:
     def find(self, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
         """Something is about to be written that nobody waits for. Whether it is what took the place of a gradient, as
         in `p.grad = p.grad * mask`, and is clipped now: it is followed from now on."""
-        if not _clips(info, factor) or written.numel() < 2 or self._recorder.sites.optimizer:
+        if not _scales(info, factor) or written.numel() < 2 or self._recorder.sites.optimizer:
             return False
         entry = self._recorder.storages.entry(written)
         if entry is None or entry.value <= self._last_value:
@@ -116,13 +118,19 @@ class Changes:
         """What an optimizer is given in place of what backward left; None: the same, but for scaling and clipping.
         `last`: the step ends, and nobody was seen to take it; it may have been cleared since."""
         left, term = self._left.get(name), self._terms.get(name)
-        gradient = left.gradient if left is not None and parameter.grad is None else _gradient(parameter)
-        if left is not None and gradient is not None and (name in self._touched or self._is_elsewhere(name, gradient)):
-            path = self._path(name, gradient, constant=not last)
-            if path is not None:
-                term = self._observed(name, gradient, path) if path.changes else None
+        if left is not None and term is None:
+            gradient = left.gradient if parameter.grad is None else _gradient(parameter)
+            if gradient is not None and (name in self._touched or self._is_elsewhere(name, gradient)):
+                path = self._path(name, gradient, constant=not last)
+                term = self._observed(name, gradient, path) if path is not None and path.changes else None
         self.forget(name)
         return term
+
+    def _clips(self, info: OperatorInfo | None, factor: Any) -> bool:
+        """Whether an operation scales by a factor that comes of gradients, or that a gradient scaler keeps."""
+        if info is None or not _scales(info, factor):
+            return False
+        return factor is None or not self._scalings.is_constant(info, factor)
 
     def _is_elsewhere(self, name: str, gradient: torch.Tensor) -> bool:
         return self._left[name].gradient.untyped_storage()._cdata != gradient.untyped_storage()._cdata
@@ -197,6 +205,5 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     return None if gradient is None or gradient.layout is not torch.strided else local(gradient)
 
 
-def _clips(info: OperatorInfo | None, factor: Any) -> bool:
-    """Whether an operation scales by one factor."""
+def _scales(info: OperatorInfo | None, factor: Any) -> bool:
     return info is not None and (factor is not None or info.base == UNSCALES)

@@ -34,7 +34,7 @@ class Gradients:
         self._taps = taps
         self.scalings = Scalings(recorder)
         self.collected = Collected(recorder)
-        self._changes = Changes(recorder, taps, self.collected)
+        self._changes = Changes(recorder, taps, self.collected, self.scalings)
         self.weight = 1.0  # Of the last backward's.
         self.in_backward = False
         self.loss_scaled = False  # The program weighed gradients after backward in a way that its loss does not show.

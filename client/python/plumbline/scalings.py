@@ -88,6 +88,7 @@ class Scalings:
         entry = self._recorder.storages.entry(gradient)
         if entry is not None:
             self._values[name], self._factors[name] = entry.value, []
+            self._found.clear()
 
     def note(self, name: str, info: OperatorInfo, factor: Any) -> bool:
         """A gradient is about to be scaled in place; False: by what comes of the gradients themselves."""
@@ -95,6 +96,10 @@ class Scalings:
         if found is not None:
             self._factors[name].append(found)
         return found is not None
+
+    def is_constant(self, info: OperatorInfo, factor: Any) -> bool:
+        """Whether a factor has nothing to do with gradients."""
+        return self._factor(info, factor) is not None
 
     def copied(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """An operation gave scaled copies. Those of gradients, which may take their place (`p.grad = p.grad / n`)."""
