@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -383,7 +384,7 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
     }
   }
   std::vector<Probe> probes;
-  for (const Asked& asked : all_asked) probes.push_back(asked.probe);
+  std::ranges::transform(all_asked, std::back_inserter(probes), &Asked::probe);
   const std::vector<Envelope> own =
       adjoint_envelopes(target, target_exact, probes, *input.profile, Executions::kOwn, {numbers, {}});
   const double lambda = hoeffding_lambda(std::max(1.0, static_cast<double>(probes.size())), input.alpha);
