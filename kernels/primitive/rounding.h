@@ -14,8 +14,8 @@ inline constexpr double kNoiseInflate = 1 + 0x1p-19;  // Above that of the local
 PLUMBLINE_HOST_DEVICE inline double square(double x) { return x * x; }
 
 // Bias and squares of an element whose events have half-widths with this sum of squares and whose bias is b. A
-// cotangent of exactly 0 adds nothing, even where a bound is infinite; and what is not rounded at all adds nothing, even
-// where the slope behind it is infinite, as that of the root of an exact zero is.
+// cotangent of exactly 0 adds nothing, even where a bound is infinite; and what is not rounded at all adds nothing,
+// even where the slope behind it is infinite, as that of the root of an exact zero is.
 PLUMBLINE_HOST_DEVICE inline Totals<2> charge(double a, double squares, double b) {
   const double bias = std::fabs(a) * b, of_squares = a * a * squares;
   return {{a == 0 || b == 0 ? 0.0 : bias, a == 0 || squares == 0 ? 0.0 : of_squares}};
