@@ -9,7 +9,8 @@
 
 namespace plumbline {
 
-// sum |weight_i| bound_i, rounded up. Elements of weight exactly 0 add nothing, even where the bound is infinite.
+// sum |weight_i| bound_i, rounded up. Elements of weight exactly 0 add nothing, even where the bound is infinite; so do
+// those of bound exactly 0, whatever the weight.
 inline Later<double> weighted_bound(const Array& weights, const Bound& bound) {
   return current_operations().weighted_bounds({weights}, bound).then([](const auto& one) { return one.front(); });
 }

@@ -519,16 +519,17 @@ Bounds compute_bounds(const BoundsInput& input) {
       told.scale(&asked.probes[p], values);
       answer_parts(p, p + 1);
     }
-  }
-  // Norms may be what says nothing.
-  if (const std::vector<bool> silent = asked.silent(bounds); std::ranges::find(silent, true) != silent.end()) {
+    // Norms may be what still says nothing.
+    const std::vector<bool> left = asked.silent(bounds);
     std::vector<Probe> closely;
-    for (std::size_t p = 0; p < silent.size(); ++p)
-      if (silent[p]) closely.push_back(asked.probes[p]);
-    std::vector<Envelope> envelopes = adjoint_envelopes(graph, followed, closely, *input.profile, executions,
-                                                        {numbers, {}}, false, {}, Magnitudes::kThemselves);
-    for (std::size_t p = 0, of = 0; p < silent.size(); ++p) {
-      if (!silent[p]) continue;
+    for (std::size_t p = 0; p < left.size(); ++p)
+      if (left[p]) closely.push_back(asked.probes[p]);
+    std::vector<Envelope> envelopes;
+    if (!closely.empty())
+      envelopes = adjoint_envelopes(graph, followed, closely, *input.profile, executions, {numbers, {}}, false, {},
+                                    Magnitudes::kThemselves);
+    for (std::size_t p = 0, of = 0; p < left.size(); ++p) {
+      if (!left[p]) continue;
       asked.envelopes[p] = std::move(envelopes[of++]);
       answer_parts(p, p + 1);
     }

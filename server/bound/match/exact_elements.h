@@ -1,7 +1,8 @@
 // Which elements of a value no rounding has moved. Sums and products of integers and of other short dyadic numbers are
 // exact in whatever order they are taken: the number of a segment that is a running sum of ones, a label 1 - y, a
 // position that a mask makes. So are quotients and roots that their format holds, where the device's profile promises
-// it: 6 / 3, the distance of (0, 0) and (3, 4); and what a clamp gives where its other operand lies well beyond it.
+// it: 6 / 3, the distance of (0, 0) and (3, 4); what a clamp gives where its other operand lies well beyond it; and
+// positions in an order where no two numbers lie nearly side by side.
 // Whether two such elements are equal, and what integer one is rounded to, has one outcome: halves go where the
 // program's own rule sends them. Which slope backward takes at a kink is a convention: that is certain only of what was
 // given.

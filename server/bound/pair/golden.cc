@@ -151,7 +151,7 @@ void compare_taps(const Graph& target, const GoldenStep& golden, const Places& p
       continue;
     }
     const GraphTap& ours = target.taps[found->second];
-    if (ours.name != tap.name) continue;
+    if (ours.name != tap.name) continue;  // Another reading of it, which need not be the one that is compared.
     if (ours.shape != tap.shape) {
       bounds->shape_conflicts.push_back("tap '" + tap.name + "': target " + to_string(ours.shape) + ", golden run " +
                                         to_string(tap.shape));

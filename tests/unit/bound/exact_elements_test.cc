@@ -65,6 +65,16 @@ TEST(ExactElements, GoByElement) {
   EXPECT_EQ(loose(c), (std::vector<bool>{true, false, false, false}));
 }
 
+TEST(ExactElements, PositionsInAnOrderAreWhereNoTwoNumbersLieSideBySide) {
+  GraphBuilder b;
+  const NodeId x = b.op(Primitive::kMul, {b.leaf({2, 3}, {1, 2, 3, 2, 3, 2}), constant(&b, 0.3F)}, {2, 3});
+  Attributes attributes;
+  attributes.dims = {1};
+  attributes.size = 3;
+  b.op(Primitive::kArgsort, {x}, {2, 3}, Format::kInt64, attributes);
+  EXPECT_EQ(loose(b), (std::vector<bool>{false, false, false, false, true, true}));
+}
+
 TEST(ExactElements, WhatADeviceMayFlushIsNot) {
   GraphBuilder b;
   b.op(Primitive::kMul, {b.leaf({4}, {0, 1, 2, 4}), constant(&b, 0x1p-127)}, {4});
