@@ -13,7 +13,7 @@ void Chain::add(Primitive primitive, const Attributes& attributes, std::span<con
   step.fixed_exponent = primitive == Primitive::kPow && inputs[1] < sources_.size() && sources_[inputs[1]].one;
   if (!enclosed_) return;
   step.moved = std::ranges::any_of(inputs, [&](std::size_t input) { return enclosed(input); });
-  step.inflated = step.moved && !of_result_alone(primitive);
+  step.inflated = step.moved && !of_result_alone(primitive, attributes);
   step.error = primitive::element::local_error(primitive, attributes, arithmetic);
   step.tiny = primitive::element::flushed_below(primitive, arithmetic);
 }

@@ -113,10 +113,11 @@ inline void error_block(Primitive primitive, const primitive::ElementRounding& r
 inline double drift_of(const primitive::ElementRounding& rounding, const ChainBlock& block, const double* g) {
   if (rounding.dropped_u == 0) return 0;
   const double sign = rounding.sign, u = rounding.dropped_u;
+  const bool absorbs = rounding.error.absorbs;
   const double *const x = block.x[0], *const y = block.x[1], *const t = block.value;
   double drift = 0;
 #pragma omp simd reduction(+ : drift)
-  for (std::int64_t i = 0; i < block.count; ++i) drift += primitive::dropped(g[i], t[i], x[i], y[i], sign, u);
+  for (std::int64_t i = 0; i < block.count; ++i) drift += primitive::dropped(g[i], t[i], x[i], y[i], sign, u, absorbs);
   return drift;
 }
 

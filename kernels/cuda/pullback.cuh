@@ -64,7 +64,7 @@ __device__ inline void add_charge(Primitive primitive, const primitive::ElementR
   sums[stride] += one.of[0];
   sums[2 * stride] += one.of[1];
   if (rounding.dropped_u > 0)
-    sums[3 * stride] += primitive::dropped(g, t, x[0], x[1], rounding.sign, rounding.dropped_u);
+    sums[3 * stride] += primitive::dropped(g, t, x[0], x[1], rounding.sign, rounding.dropped_u, rounding.error.absorbs);
 }
 
 // Four blocks of a multiprocessor leave 128 registers to a thread: with fewer it spills.

@@ -161,8 +161,19 @@ LocalError element::BitwiseUnlessFlushed::of(const Attributes&, const Arithmetic
   return linear(arithmetic, {0, sum_underflow(arithmetic), false});
 }
 
-LocalError element::RoundedSum::of(const Attributes&, const Arithmetic& arithmetic) {
-  return linear(arithmetic, {1, sum_underflow(arithmetic), false});
+LocalError element::RoundedSum::of(const Attributes& attributes, const Arithmetic& arithmetic) {
+  LocalError sum = linear(arithmetic, {1, sum_underflow(arithmetic), false});
+  if (attributes.scalar == 0 || sum.none || arithmetic.profile->rounding != Rounding::kNearest) return sum;
+  LocalError result;
+  hold(arithmetic, &result);
+  result.relative = roundoff(arithmetic);
+  result.absolute = sum_underflow(arithmetic);
+  result.absorbs = true;
+  // What its operands' format holds, narrower ones need not.
+  const int precision = traits(arithmetic.result).precision;
+  const Format input = arithmetic.input == Format::kUnknown ? arithmetic.compute : arithmetic.input;
+  if (result.u > 0 && traits(input).precision > precision) result.splits = std::ldexp(1.0, 53 - precision) + 1;
+  return result;
 }
 
 LocalError element::Multiplication::of(const Attributes& attributes, const Arithmetic& arithmetic) {

@@ -168,10 +168,11 @@ Later<std::vector<Charge>> noise_add(const Attributes& attributes, const Arithme
   const Array x = in[0].expand(out.shape()).materialize(), y = in[1].expand(out.shape()).materialize();
   const Events one = rounding.events;
   const double u = rounding.dropped_u;
+  const bool absorbs = rounding.error.absorbs;
   return charges_of(
-      [one, u] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first, double second) {
+      [one, u, absorbs] PLUMBLINE_HOST_DEVICE(double a, double t, double e, double first, double second) {
         const Totals<2> both = one.charge(a, t, e);
-        return Totals<3>{{both.of[0], both.of[1], dropped(a, t, first, second, kSecondSign, u)}};
+        return Totals<3>{{both.of[0], both.of[1], dropped(a, t, first, second, kSecondSign, u, absorbs)}};
       },
       cotangents, el, x, y);
 }

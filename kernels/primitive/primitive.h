@@ -46,8 +46,8 @@ enum class Primitive : std::uint8_t {
   kLogicalNot,
   kCast,  // identity; the node's format rounds (float to integer truncates)
   // Elementwise, two inputs, broadcast.
-  kAdd,
-  kSub,
+  kAdd,  // scalar != 0: from 2^64 on the second operand stands for infinity (absorb.h)
+  kSub,  // The same.
   kMul,  // scalar != 0: rounds, to `narrow` where that is given, where the profile has narrow_numbers
   kDiv,  // scalar != 0: the profile's kDivideByNumber
   kPow,
@@ -195,9 +195,9 @@ const PrimitiveTraits& traits(Primitive primitive);
 std::span<const PrimitiveTraits> all_primitives();
 
 // Its error model looks at the result alone. Others are bounded at the farthest points of their operands' balls.
-inline bool of_result_alone(Primitive primitive) {
-  return traits(primitive).bitwise || primitive == Primitive::kAdd || primitive == Primitive::kSub ||
-         primitive == Primitive::kMul;
+inline bool of_result_alone(Primitive primitive, const Attributes& attributes) {
+  if (primitive == Primitive::kAdd || primitive == Primitive::kSub) return attributes.scalar == 0;
+  return traits(primitive).bitwise || primitive == Primitive::kMul;
 }
 
 // Adds |t| u_result + eta_result for the rounding of the result into its format, when that is narrower than the

@@ -63,9 +63,12 @@ PLUMBLINE_HOST_DEVICE inline double left_behind(double increment, double half_ul
 }
 
 // What an addition t = x + sign y drops, of both operands the smaller; times its cotangent. `u`: of the result.
-PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double y, double sign, double u) {
+// `absorbs`: y may stand for infinity.
+PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double y, double sign, double u,
+                                            bool absorbs = false) {
   const double second = sign * y, increment = std::fabs(x) < std::fabs(second) ? x : second;
-  const double left = left_behind(increment, u * std::fabs(t)), lost = a * left;
+  const bool nothing = absorbs && absorbed(x, t);
+  const double left = nothing ? 0.0 : left_behind(increment, u * std::fabs(t)), lost = a * left;
   return a == 0 || left == 0 ? 0.0 : lost;
 }
 

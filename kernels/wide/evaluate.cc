@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "kernels/primitive/absorb.h"
 #include "kernels/wide/families.h"
 #include "kernels/wide/loop.h"
 
@@ -12,6 +13,11 @@ namespace {
 Wide outcome(bool holds) { return holds ? 1 : 0; }
 
 Wide sign(Wide a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
+
+// a + b, where b may stand for infinity (primitive/absorb.h).
+Wide absorbing_sum(Wide a, Wide b) {
+  return primitive::absorbed(static_cast<double>(a), static_cast<double>(b)) ? b : a + b;
+}
 
 // From exp(-|a|), which cannot overflow.
 Wide sigmoid(Wide a) {
@@ -89,8 +95,10 @@ WideArray evaluate(Primitive primitive, const Attributes& attributes, const Shap
       return in[0].expand(shape);
 
     case kAdd:
+      if (attributes.scalar != 0) return both([](Wide a, Wide b) { return absorbing_sum(a, b); });
       return both([](Wide a, Wide b) { return a + b; });
     case kSub:
+      if (attributes.scalar != 0) return both([](Wide a, Wide b) { return absorbing_sum(a, -b); });
       return both([](Wide a, Wide b) { return a - b; });
     case kMul:
       return both([](Wide a, Wide b) { return a * b; });

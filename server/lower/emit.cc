@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "server/lower/infinite.h"
 #include "server/lower/view.h"
 
 namespace plumbline {
@@ -37,6 +38,7 @@ void Emitter::roll_back() {
     for (NodeId input : graph_.nodes.back().inputs) --readers_[input];
     graph_.nodes.pop_back();
     readers_.pop_back();
+    infinite_.pop_back();
   }
   ranges_.forget(begin_);
   words_.erase(words_.lower_bound(begin_), words_.end());
@@ -50,6 +52,7 @@ const Words* Emitter::words(NodeId id) const {
 NodeId Emitter::add(Node node) {
   node.origin = origin_;
   for (NodeId input : node.inputs) ++readers_[input];
+  infinite_.push_back(may_stand_for_infinity(node, infinite_));
   graph_.nodes.push_back(std::move(node));
   readers_.push_back(0);
   return static_cast<NodeId>(graph_.nodes.size() - 1);
@@ -239,8 +242,30 @@ Expr binary(Primitive primitive, Expr a, Expr b) {
 
 Expr unary(Primitive primitive, Expr x) { return x.emitter->arithmetic(primitive, {x}, x.shape()); }
 
-Expr operator+(Expr a, Expr b) { return binary(Primitive::kAdd, a, b); }
-Expr operator-(Expr a, Expr b) { return binary(Primitive::kSub, a, b); }
+namespace {
+
+// The second term may stand for infinity.
+Expr absorbing(Primitive primitive, Expr a, Expr b) {
+  Attributes attributes;
+  attributes.scalar = 1;
+  return a.emitter->arithmetic(primitive, {a, b}, broadcast_shape(a.shape(), b.shape()), attributes);
+}
+
+// Where a number that Python gave is no number of the kernel's format, the sum rounds it.
+bool absorbs(Expr b) { return b.emitter->infinite(b) && b.emitter->holds_exactly(b.emitter->compute(), b.id); }
+
+}  // namespace
+
+Expr operator+(Expr a, Expr b) {
+  if (absorbs(b)) return absorbing(Primitive::kAdd, a, b);
+  if (absorbs(a)) return absorbing(Primitive::kAdd, b, a);
+  return binary(Primitive::kAdd, a, b);
+}
+Expr operator-(Expr a, Expr b) {
+  if (absorbs(b)) return absorbing(Primitive::kSub, a, b);
+  if (absorbs(a)) return absorbing(Primitive::kAdd, -b, a);
+  return binary(Primitive::kSub, a, b);
+}
 Expr operator*(Expr a, Expr b) { return binary(Primitive::kMul, a, b); }
 // By a number for all elements it is marked so, whatever gave the number.
 Expr operator/(Expr a, Expr b) {

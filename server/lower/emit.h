@@ -67,6 +67,10 @@ class Emitter {
   const Words* words(NodeId id) const;
   void set_words(NodeId id, Words words) { words_[id] = words; }
 
+  // Whether some element may stand for infinity in a sum (infinite.h): of leaves by their content.
+  bool infinite(Expr x) const { return infinite_[x.id]; }
+  void set_infinite(NodeId leaf) { infinite_[leaf] = true; }
+
   // A scalar in `format`, one node an operation.
   Expr constant(double value, Format format);
   Expr constant(double value) { return constant(value, compute_); }
@@ -101,6 +105,7 @@ class Emitter {
   std::uint32_t origin_ = 0;
   Format compute_ = Format::kFloat32;
   std::vector<std::uint32_t> readers_;
+  std::vector<bool> infinite_;  // By node.
   std::map<WindowKey, NodeId> windows_;
   std::vector<WindowKey> windows_since_begin_;
   std::map<std::pair<std::uint64_t, Format>, NodeId> constants_;
@@ -135,6 +140,7 @@ Expr held(Expr (*f)(Expr), Expr x);
 // Elementwise; shapes broadcast.
 Expr binary(Primitive primitive, Expr a, Expr b);
 Expr unary(Primitive primitive, Expr x);
+// Of sums and differences the second term is the one that may stand for infinity (primitive.h, kAdd).
 Expr operator+(Expr a, Expr b);
 Expr operator-(Expr a, Expr b);
 Expr operator*(Expr a, Expr b);

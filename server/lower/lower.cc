@@ -5,6 +5,7 @@
 #include <set>
 
 #include "server/lower/foreach.h"
+#include "server/lower/infinite.h"
 #include "server/lower/integer.h"
 #include "server/lower/registry.h"
 #include "server/lower/view.h"
@@ -168,6 +169,7 @@ class Lowering {
       if (!bytes && !by_name) throw LowerError("payload: one was expected, found none");
       const NodeId node = add_leaf({leaf.count}, leaf.format, leaf.role, leaf.name, false, bytes);
       if (const auto words = words_of_leaf(emitter_, graph_.leaves.back())) emitter_.set_words(node, *words);
+      if (!by_name && stands_for_infinity(graph_.leaves.back())) emitter_.set_infinite(node);
       storage_.define_flat(leaf.value, {&emitter_, node}, leaf.count);
       leaves_[leaf.value] = {leaf.format, bytes};
       untaken_[leaf.value] = graph_.leaves.size() - 1;

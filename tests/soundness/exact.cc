@@ -123,7 +123,8 @@ Exact unary(Primitive p, double x) {
   return r.exact();
 }
 
-Exact binary(Primitive p, double x, double y) {
+// `absorbs`: of sums, y may stand for infinity (primitive.h, kAdd).
+Exact binary(Primitive p, double x, double y, bool absorbs) {
   thread_local Real r, s;
   mpfr_set_d(r, x, MPFR_RNDN);
   mpfr_set_d(s, y, MPFR_RNDN);
@@ -132,6 +133,8 @@ Exact binary(Primitive p, double x, double y) {
     case kAdd:
     case kSub: {
       if (!std::isfinite(x) || !std::isfinite(y)) return {p == kAdd ? x + y : x - y, 0};
+      if (absorbs && std::fabs(y) > 0x1p64 && std::fabs(x) <= std::ldexp(std::fabs(y), -75))
+        return {p == kAdd ? y : -y, 0};
       Superaccumulator sum;
       sum.add(x);
       sum.add(p == kAdd ? y : -y);
@@ -353,7 +356,7 @@ std::vector<Exact> matmul(const Problem& p) {
 }  // namespace
 
 Exact exact_function(Primitive primitive, double x, double y) {
-  return traits(primitive).arity == 2 ? binary(primitive, x, y) : unary(primitive, x);
+  return traits(primitive).arity == 2 ? binary(primitive, x, y, false) : unary(primitive, x);
 }
 
 std::vector<Exact> exact(const Problem& p) {
@@ -397,8 +400,10 @@ std::vector<Exact> exact(const Problem& p) {
     default:
       if (!is_elementwise(p.primitive)) return reduction(p);
   }
+  const bool absorbs = (p.primitive == kAdd || p.primitive == kSub) && p.attributes.scalar != 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = exact_function(p.primitive, p.inputs[0].data()[i], p.inputs.size() > 1 ? p.inputs[1].data()[i] : 0);
+    const double x = p.inputs[0].data()[i], y = p.inputs.size() > 1 ? p.inputs[1].data()[i] : 0;
+    out[i] = absorbs ? binary(p.primitive, x, y, true) : exact_function(p.primitive, x, y);
   }
   return out;
 }

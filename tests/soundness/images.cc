@@ -174,6 +174,13 @@ Image remainder(const Real& a, const Real& b) {
   return r;
 }
 
+// Of a sum whose second term may stand for infinity (primitive.h, kAdd).
+bool is_absorbed(const Real& a, const Real& b) {
+  Real least;
+  arb_mul_2exp_si(least, a, 75);
+  return arf_cmpabs_2exp_si(b.point(), 64) > 0 && arf_cmpabs(least.point(), b.point()) <= 0;
+}
+
 Image binary(Primitive p, const Real& a, const Real& b, slong precision) {
   Real r;
   const int order = arf_cmp(a.point(), b.point());
@@ -424,7 +431,9 @@ std::vector<Image> images(const Problem& problem, const Point& point, slong prec
   }
   std::vector<Image> out;
   for (std::size_t i = 0; i < point[0].size(); ++i) {
-    if (p == kSelect) {
+    if ((p == kAdd || p == kSub) && problem.attributes.scalar != 0 && is_absorbed(point[0][i], point[1][i])) {
+      out.push_back(binary(p, Real(0), point[1][i], precision));
+    } else if (p == kSelect) {
       out.emplace_back(point[arf_is_zero(point[0][i].point()) == 0 ? 1 : 2][i]);
     } else {
       out.push_back(point.size() == 2 ? binary(p, point[0][i], point[1][i], precision)

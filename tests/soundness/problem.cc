@@ -177,6 +177,21 @@ Array random_index(std::int64_t n, std::int64_t low, std::int64_t high, Random& 
   return index;
 }
 
+// Second terms of a sum that may stand for infinity, beside first ones that they absorb, nearly absorb, or keep.
+void absorb_some(Problem& problem, Format input, Random& random) {
+  const int most = traits(input).exponent_max - 1;
+  if (most < 70) return;
+  problem.attributes.scalar = 1;
+  double *a = problem.inputs[0].data(), *b = problem.inputs[1].data();
+  for (std::int64_t i = 0; i < problem.inputs[1].count(); ++i) {
+    if (coin(random)) continue;
+    const double sign = coin(random) ? -1 : 1;
+    b[i] = round_to(input, sign * std::ldexp(uniform(random, 1, 2), static_cast<int>(pick(random, 62, most))));
+    if (coin(random))
+      a[i] = round_to(input, b[i] * std::ldexp(uniform(random, -2, 2), -static_cast<int>(pick(random, 20, 78))));
+  }
+}
+
 }  // namespace
 
 PrimitiveClass class_of(Primitive primitive) {
@@ -344,7 +359,9 @@ Problem random_problem(Primitive p, Format input, Random& random, std::int64_t s
     default:
       if (!is_elementwise(p)) throw std::logic_error("no problems of " + std::string(traits(p).name));
       for (int i = 0; i < traits(p).arity; ++i) problem.inputs.push_back(values.array({lanes}));
-      if ((p == kAdd || p == kSub) && coin(random)) {  // The second nearly cancels the first.
+      if ((p == kAdd || p == kSub) && coin(random)) {
+        if (coin(random)) absorb_some(problem, input, random);
+      } else if (p == kAdd || p == kSub) {  // The second nearly cancels the first.
         const double *a = problem.inputs[0].data(), sign = p == kAdd ? -1 : 1;
         for (std::int64_t i = 0; i < lanes; ++i) {
           const double moved = 1 + std::ldexp(uniform(random, -1, 1), -static_cast<int>(pick(random, 0, 24)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/primitive/absorb.h"
 #include "kernels/primitive/enclosure.h"
 #include "kernels/primitive/primitive.h"
 
@@ -19,6 +20,10 @@ struct LocalError {
   // `width` beyond |a| = limit; then what storing it adds, u (|t| + e) + storage.
   double relative = 0, per_argument = 0, reach = 0, eta = 0, absolute = 0, limit = kInfinity, width = 0;
   double u = 0, storage = 0;
+  // Of a sum whose second term may stand for infinity: where that absorbs the first it is the result, and in whichever
+  // format holds it nothing is rounded. `splits`: 2^(53 - p) + 1 of the narrower format of p bits; 0: there is none.
+  bool absorbs = false;
+  double splits = 0;
 
   // Covers the roundings of the bound's own evaluation and, below fp64, of our replay's t, which are smaller than the
   // bound by 2^-29. Where t is infinite the bound is 0 throughout: infinite in fp64, it is infinite on the device too.
@@ -26,12 +31,20 @@ struct LocalError {
 
   PLUMBLINE_HOST_DEVICE double of(double t) const { return slope * std::fabs(t) + offset; }
   PLUMBLINE_HOST_DEVICE double of(double a, double t) const {
+    if (absorbs && absorbed(a, t) && is_held(t)) return 0;
     const double magnitude = std::fabs(a), result = std::fabs(t);
     const double factor = relative + per_argument * std::min(magnitude, reach);
     const double scaled = factor == 0 ? 0.0 : factor * (result + eta);
     const double e = magnitude <= limit ? scaled + absolute : width;
     if (u == 0) return e * kInflate;
     return result == kInfinity ? 0.0 : (e + (u * (result + e) + storage)) * kInflate;
+  }
+
+ private:
+  // Veltkamp's splitting gives t rounded to p bits.
+  PLUMBLINE_HOST_DEVICE bool is_held(double t) const {
+    const double product = splits * t;
+    return splits == 0 || product - (product - t) == t;
   }
 };
 
@@ -55,7 +68,8 @@ struct BitwiseUnlessFlushed : ErrorRule {
   static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);
 };
 
-// One rounding; a subnormal sum is exact.
+// One rounding; a subnormal sum is exact, and so is one that is the term which absorbs the other, unless the profile
+// rounds in another way than to nearest.
 struct RoundedSum : ErrorRule {
   static LocalError of(const Attributes& attributes, const Arithmetic& arithmetic);
 };

@@ -81,7 +81,7 @@ Bound Enclosures::enclose(NodeId id, const std::vector<Array>& centres, const st
   Bound carried;
   if (moved) carried = primitive.radius(node.attributes, centres, radii, value);
   std::vector<Array> farthest;
-  if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive))
+  if (moved && !row_normalised(node.primitive) && !of_result_alone(node.primitive, node.attributes))
     for (std::size_t i = 0; i < centres.size(); ++i) farthest.push_back(inflated(centres[i], radii[i]));
   return sum(carried, primitive.local_error(node.attributes, arithmetic(id), farthest.empty() ? centres : farthest,
                                             inflated(value, carried)));

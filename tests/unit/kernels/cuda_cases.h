@@ -32,6 +32,9 @@ inline std::vector<Case> large_cases(std::uint64_t seed) {
   add("mul/unaligned", kMul, {}, {4095}, {r({4096}, -1, 1).restride({{4095}, {1}, 1}), r({4095}, -1, 1)});
   add("add/permuted", kAdd, {}, {8, 9, 10},
       {r({10, 9, 8}, -1, 1).restride({{8, 9, 10}, {1, 8, 72}, 0}), r({9, 1}, -1, 1)});
+  for (const Primitive p : {kAdd, kSub})  // The second may stand for infinity.
+    add(std::string(traits(p).name) + "/absorbs", p, over({}, 1), {4, 5},
+        {r({4, 5}, -2, 2), array_of({5}, {0, -0x1.fffffep127, 0x1p80, 3, 0x1p65})});
   add("exp/long", kExp, {}, {70001}, {r({70001}, -9, 9)});
   for (const Primitive p : {kSum, kAmax, kNorm, kVarianceRsqrt}) {
     const std::string name(traits(p).name);
