@@ -17,6 +17,7 @@
 #include "server/bound/findings/choices.h"
 #include "server/bound/findings/policy.h"
 #include "server/bound/findings/untrained.h"
+#include "server/bound/match/exact_elements.h"
 #include "server/bound/pair/alignment.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/pair/pairing.h"
@@ -519,15 +520,16 @@ Bounds compute_bounds(const BoundsInput& input) {
       told.scale(&asked.probes[p], values);
       answer_parts(p, p + 1);
     }
-    // Norms may be what still says nothing.
+    // Norms may be what still says nothing, or roundings of numbers that are exact.
     const std::vector<bool> left = asked.silent(bounds);
     std::vector<Probe> closely;
     for (std::size_t p = 0; p < left.size(); ++p)
       if (left[p]) closely.push_back(asked.probes[p]);
     std::vector<Envelope> envelopes;
     if (!closely.empty())
-      envelopes = adjoint_envelopes(graph, followed, closely, *input.profile, executions, {numbers, {}}, false, {},
-                                    Magnitudes::kThemselves);
+      envelopes = adjoint_envelopes(
+          graph, followed, closely, *input.profile, executions, {numbers, {}}, false, {},
+          {Magnitudes::kThemselves, unmoved_elements({graph, followed, input.profile}, probed_nodes(graph, closely))});
     for (std::size_t p = 0, of = 0; p < left.size(); ++p) {
       if (!left[p]) continue;
       asked.envelopes[p] = std::move(envelopes[of++]);

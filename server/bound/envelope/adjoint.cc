@@ -261,7 +261,7 @@ std::map<NodeId, double> summands(const Graph& graph, const NodeChain& chain, No
 class EnvelopeSweep {
  public:
   EnvelopeSweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Profile& profile,
-                Executions executions, const Slack& slack, const TappedProducts& by_factors, Magnitudes magnitudes)
+                Executions executions, const Slack& slack, const TappedProducts& by_factors, const Closely& closely)
       : graph_(graph),
         replay_(replay),
         probes_(probes),
@@ -270,10 +270,11 @@ class EnvelopeSweep {
         own_(executions != Executions::kTarget ? &replay_arithmetic() : nullptr),
         slack_(slack),
         single_(executions_of(graph) == Executions::kTarget),
-        magnitudes_(magnitudes),
+        closely_(closely),
         by_factors_(by_factors),
         sweep_(graph, replay, probes, slack, by_factors),
-        chains_(graph, replay, sweep_.carries(), [&](NodeId id) { return slack.at(id) || replay.passed(id); }),
+        chains_(graph, replay, sweep_.carries(),
+                [&](NodeId id) { return slack.at(id) || replay.passed(id) || closely.unmoved.contains(id); }),
         envelopes_(probes.size()) {
     for (Envelope& envelope : envelopes_) {
       envelope.by_origin.assign(graph.origins.size(), 0.0);
@@ -434,15 +435,25 @@ class EnvelopeSweep {
     return weighted_bound(cotangents, Bound{moved});
   }
 
+  // The cotangent where roundings may move the node.
+  Array moved(NodeId id, const Array& cotangent) const {
+    const auto unmoved = closely_.unmoved.find(id);
+    if (unmoved == closely_.unmoved.end()) return cotangent;
+    const std::vector<Array> where{unmoved->second, cotangent, Array::scalar(0)};
+    return traits(Primitive::kSelect).evaluate({}, cotangent.shape(), where);
+  }
+
   // `seen`: by probe. What the rounding is made of is given up at once.
   void charge_node(NodeId id, bool executed, std::vector<Cotangent>* seen) {
+    if (const auto all = closely_.unmoved.find(id); all != closely_.unmoved.end() && !all->second) return;
     Arithmetic target = arithmetic_of(graph_, graph_.nodes[id], profile_);
-    target.magnitudes = magnitudes_;  // Norms do for what is held in few bits: it loses most where it is rounded.
+    // Norms do for what is held in few bits: it loses most where it is rounded.
+    target.magnitudes = closely_.magnitudes;
     const NodeRounding rounding(graph_, id, sweep_.operands(id), executed ? &target : nullptr, own_);
     std::vector<Functional> functionals;
     for (std::size_t p = 0; p < probes_.size(); ++p)
       if ((*seen)[p] && (rounding.of_own() || (rounding.of_target() && asks_target(p))))
-        functionals.push_back(functional(p, (*seen)[p].elements()));
+        functionals.push_back(functional(p, moved(id, (*seen)[p].elements())));
     const OpenCharges charges = rounding.charges(functionals);
     add_later(id, std::move(functionals), charges);
   }
@@ -490,7 +501,7 @@ class EnvelopeSweep {
   const Slack& slack_;
   // Cotangents differ by as much between the exact execution and one that rounds to fp32: of second order.
   const bool single_;
-  const Magnitudes magnitudes_;
+  const Closely& closely_;
   const TappedProducts& by_factors_;
   Sweep sweep_;
   const NodeChains chains_;
@@ -524,8 +535,8 @@ Executions executions_of(const Graph& graph) {
 
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions, const Slack& slack, bool last,
-                                        const TappedProducts& by_factors, Magnitudes magnitudes) {
-  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack, by_factors, magnitudes);
+                                        const TappedProducts& by_factors, const Closely& closely) {
+  EnvelopeSweep sweep(graph, replay, probes, profile, executions, slack, by_factors, closely);
   for (NodeId id = static_cast<NodeId>(graph.nodes.size()); id-- > 0;) {
     sweep.pass(id);
     if (last) replay.give_up(id);

@@ -27,6 +27,7 @@
 #include "server/bound/replay/python_numbers.h"
 #include "server/bound/replay/replay.h"
 #include "server/bound/replay/tapped.h"
+#include "server/bound/replay/terms.h"
 
 namespace plumbline {
 
@@ -81,6 +82,12 @@ inline std::vector<NodeId> of_python(const Slack& slack) {
   return nodes;
 }
 
+// What a sweep looks at more closely than most need.
+struct Closely {
+  Magnitudes magnitudes = Magnitudes::kByNorms;
+  Unmoved unmoved = {};
+};
+
 // One reverse sweep for all probes. `replay` must hold the values that consumers saw. `slack`: what is not
 // known exactly. `last`: values are given up as soon as the sweep has passed them, and nothing of `replay` may be read
 // afterwards.
@@ -94,8 +101,7 @@ inline std::vector<NodeId> of_python(const Slack& slack) {
 std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes,
                                         const Profile& profile, Executions executions = Executions::kBoth,
                                         const Slack& slack = {}, bool last = false,
-                                        const TappedProducts& by_factors = {},
-                                        Magnitudes magnitudes = Magnitudes::kByNorms);
+                                        const TappedProducts& by_factors = {}, const Closely& closely = {});
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "kernels/device.h"
 #include "kernels/sums.h"
@@ -151,6 +152,14 @@ Probe signs_probe(const std::string& name, const std::vector<ProbeTap>& taps, st
     seed += kGamma * static_cast<std::uint64_t>(n);
   }
   return probe;
+}
+
+std::vector<NodeId> probed_nodes(const Graph& graph, const std::vector<Probe>& probes) {
+  std::set<NodeId> nodes;
+  for (const Probe& probe : probes)
+    for (const Probe::Part& part : probe.parts)
+      for (const GraphTap::Term& term : graph.taps[part.tap].terms) nodes.insert(term.node);
+  return {nodes.begin(), nodes.end()};
 }
 
 }  // namespace plumbline

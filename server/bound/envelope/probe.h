@@ -50,6 +50,9 @@ struct Probe {
   bool of_one_element() const { return parts.size() == 1 && parts[0].elements == 1; }
 };
 
+// The nodes that make up the taps that are probed, each once.
+std::vector<NodeId> probed_nodes(const Graph& graph, const std::vector<Probe>& probes);
+
 // A tap as probes see it.
 struct ProbeTap {
   std::size_t index = 0;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "server/bound/match/decisions.h"
 #include "server/bound/replay/terms.h"
 
 namespace plumbline {
@@ -129,6 +130,12 @@ bool sums(Primitive primitive) {
 bool shifts(Primitive primitive) {
   return primitive == Primitive::kWindow || primitive == Primitive::kAssemble || primitive == Primitive::kGatherRows ||
          primitive == Primitive::kAmax || primitive == Primitive::kAmin;
+}
+
+// What was given is what it is, but may be rounded where it is cast.
+bool holds(Format format, const Array& values) {
+  const Array x = values.materialize().on_host();
+  return std::all_of(x.data(), x.data() + x.count(), [&](double v) { return round_to(format, v) == v; });
 }
 
 Loose everything() { return {true, Array()}; }
@@ -497,6 +504,26 @@ Loose ExactElements::product(NodeId id) const {
   }
   const Array sums = traits(Primitive::kMatmul).evaluate(node.attributes, node.shape, magnitudes).on_host();
   return {!rounds_nowhere(id, sums, grid), Array()};
+}
+
+Unmoved unmoved_elements(const MatchSide& side, const std::vector<NodeId>& wanted) {
+  const Graph& graph = side.graph;
+  const std::vector<bool> read = ancestors(graph, wanted);
+  std::vector<bool> trained(graph.nodes.size(), false);
+  for (const GraphLeaf& leaf : graph.leaves) trained[leaf.node] = persistent(leaf.role);
+  const std::vector<double> relative(graph.nodes.size(), kReplayError);
+  const Freedoms none;
+  ExactElements exact(side, none, relative);
+  Unmoved found;
+  for (NodeId id = 0; id < graph.nodes.size(); ++id) {
+    const Node& node = graph.nodes[id];
+    for (NodeId input : node.inputs) trained[id] = trained[id] || trained[input];
+    const bool rounds = !traits(node.primitive).bitwise || node.primitive == Primitive::kCast;
+    if (!read[id] || trained[id] || !rounds || !is_float(node.result) || !side.replay.has(id)) continue;
+    const Loose& loose = exact.of(id);
+    if (!loose.all && holds(node.result, side.replay.computed(id))) found.emplace(id, loose.elements);
+  }
+  return found;
 }
 
 }  // namespace plumbline

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "server/bound/match/margin.h"
+#include "server/bound/replay/terms.h"
 
 namespace plumbline {
 
@@ -78,5 +79,9 @@ class ExactElements {
   std::vector<bool> possible_;  // A node is possible where its operations do not forbid that some element is exact.
   std::map<NodeId, Loose> known_;
 };
+
+// Of nodes that round and that `wanted` depend on. What hangs on parameters or state is not looked at: these are long
+// numbers.
+Unmoved unmoved_elements(const MatchSide& side, const std::vector<NodeId>& wanted);
 
 }  // namespace plumbline

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "kernels/wide/compare.h"
 #include "server/bound/match/decisions.h"
+#include "server/bound/match/exact_elements.h"
 #include "server/bound/pair/drill.h"
 #include "server/bound/pair/zeros.h"
 #include "server/bound/replay/taps.h"
@@ -19,6 +19,11 @@ constexpr double kWideError = 0x1p-41;
 constexpr double kWorkMax = 6e9;  // Some seconds, for each program.
 // A few tries tell how far a functional may jump to within this factor.
 constexpr double kTries = 16;
+// Below fp64's own roundings of a value no two programs differ, whatever our first order says at a point that fp64 may
+// not hold.
+constexpr double kLeast = 0x1p-52;
+// Where fp64 is off by so much of a value, its first order is that of another point: it says nothing of more bits.
+constexpr double kOff = 0x1p-10;
 
 Freedoms constants_of(const Graph& graph) {
   Freedoms freedoms;
@@ -41,14 +46,6 @@ WideReplay widely(const Graph& graph, const std::vector<LeafValue>& leaves, cons
   return wide_replay(graph, leaves, given, wanted, limits);
 }
 
-std::vector<NodeId> wanted_of(const Graph& graph, const std::vector<Probe>& probes) {
-  std::set<NodeId> nodes;
-  for (const Probe& probe : probes)
-    for (const Probe::Part& part : probe.parts)
-      for (NodeId node : nodes_of(graph.taps[part.tap])) nodes.insert(node);
-  return {nodes.begin(), nodes.end()};
-}
-
 // Answers again, in wide arithmetic, what failed or was lost in our own replay.
 void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector<Probe>& probes,
                      std::vector<Answer>* answers) {
@@ -65,16 +62,19 @@ void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector
   if (asked.empty()) return;
   const PairReplays& replays = gap.replays();
   const WideReplay ours =
-      widely(target, replays.target_leaves, replays.target, replays.target_overrides, wanted_of(target, asked));
+      widely(target, replays.target_leaves, replays.target, replays.target_overrides, probed_nodes(target, asked));
   if (!ours) return;
   const WideReplay theirs = widely(reference, replays.reference_leaves, replays.reference, replays.reference_overrides,
-                                   wanted_of(reference, other));
+                                   probed_nodes(reference, other));
   if (!theirs) return;
 
-  const std::vector<Envelope> our_constants =
-      adjoint_envelopes(target, replays.target, asked, *input.profile, Executions::kOwn, {{}, constants_of(target)});
-  const std::vector<Envelope> their_constants = adjoint_envelopes(reference, replays.reference, other, *input.profile,
-                                                                  Executions::kOwn, {{}, constants_of(reference)});
+  const auto off = [&](const Graph& graph, const Replay& replay, const std::vector<Probe>& probes) {
+    return adjoint_envelopes(
+        graph, replay, probes, *input.profile, Executions::kOwn, {{}, constants_of(graph)}, false, {},
+        {.unmoved = unmoved_elements({graph, replay, input.profile}, probed_nodes(graph, probes))});
+  };
+  const std::vector<Envelope> our_constants = off(target, replays.target, asked);
+  const std::vector<Envelope> their_constants = off(reference, replays.reference, other);
   for (std::size_t p = 0; p < asked.size(); ++p) {
     double difference = 0;
     for (std::size_t i = 0; i < asked[p].parts.size(); ++i)
@@ -87,10 +87,12 @@ void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector
     // An infinite slope, whose share is 0 times infinity: more bits know no more.
     if (std::isnan(known) || std::isnan(difference)) continue;
     Answer& answer = *open[p];
-    const double rest = answer.freedom + answer.python;
-    answer.deviation = std::fabs(difference) / scale;
-    answer.envelope = answer.worst_case = known / scale + rest;
+    const double rest = answer.freedom + answer.python, apart = std::fabs(difference) / scale;
+    const double off = std::fabs(answer.deviation - apart);
+    answer.deviation = apart;
+    answer.envelope = answer.worst_case = known / scale + rest + kLeast;
     answer.confirmed = true;
+    if (answer.failed() && off > kOff) answer.envelope = answer.worst_case = HUGE_VAL;
   }
 }
 

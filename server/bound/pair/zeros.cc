@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "kernels/primitive/absorb.h"
 #include "server/bound/match/decisions.h"
 #include "server/bound/match/exact_elements.h"
 #include "server/bound/replay/taps.h"
@@ -30,15 +31,19 @@ struct Zeros {
   std::vector<double> least;           // ... and one rounding of their terms.
 };
 
-Zeros zeros_of(NodeId id, const Array& value, const Array& terms) {
+// `absorbs`: the terms may stand for infinity (kernels/primitive/absorb.h). What is left where these cancel is not
+// known at all: it is tried as a number of ordinary size.
+Zeros zeros_of(NodeId id, const Array& value, const Array& terms, bool absorbs) {
   Zeros zeros{id, value.materialize().on_host(), {}, {}};
   const Array size = terms.materialize().on_host();
   for (std::int64_t i = 0; i < zeros.value.count(); ++i) {
     const double x = std::fabs(zeros.value.data()[i]), t = size.data()[i];
+    if (!(x <= kReplayError * t) || !std::isfinite(t)) continue;
+    const bool infinite = absorbs && t > primitive::kStandsForInfinity;
     // What is exactly zero mostly is so in every execution, as an element less its row's largest.
-    if (!(x > 0 && x <= kReplayError * t) || !std::isfinite(t)) continue;
+    if (x == 0 && !infinite) continue;
     zeros.elements.push_back(i);
-    zeros.least.push_back(kRoundoff * t);
+    zeros.least.push_back(infinite ? 1 : kRoundoff * t);
   }
   return zeros;
 }
@@ -66,14 +71,22 @@ std::vector<Zeros> find_zeros(const Graph& graph, const Replay& replay, const Ov
         overrides.count(id) == 0)
       sums.push_back(id);
   std::vector<Zeros> all;
-  visit_terms(graph, replay, sums, [&](NodeId id, const Array& terms) {
-    Zeros zeros = zeros_of(id, replay.value(id), terms);
-    if (!zeros.elements.empty()) all.push_back(std::move(zeros));
-  });
+  const auto find = [&](const Unmoved& unmoved) {
+    all.clear();
+    visit_terms(graph, replay, sums, unmoved, [&](NodeId id, const Array& terms) {
+      const Node& node = graph.nodes[id];
+      const bool absorbs = node.inputs.size() == 2 && node.attributes.scalar != 0;
+      Zeros zeros = zeros_of(id, replay.value(id), terms, absorbs);
+      if (!zeros.elements.empty()) all.push_back(std::move(zeros));
+    });
+  };
+  find({});
   if (all.empty()) return all;
+  const MatchSide side{graph, replay};
+  // What is exact leaves no rest of what it was added up of.
+  find(unmoved_elements(side, wanted));
   const std::vector<double> relative(graph.nodes.size(), kReplayError);
   const Freedoms none;
-  const MatchSide side{graph, replay};
   ExactElements exact(side, none, relative);
   for (Zeros& zeros : all) drop_exact(&exact, &zeros);
   std::erase_if(all, [](const Zeros& zeros) { return zeros.elements.empty(); });

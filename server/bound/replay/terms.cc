@@ -65,8 +65,9 @@ class Terms {
   using Visit = std::function<void(NodeId, const Array&)>;
 
   // Keeps what `of` holds, or, where there is `visit`, tells it.
-  Terms(const Graph& graph, const Replay& replay, std::vector<NodeId> of, bool products, const Visit& visit = {})
-      : graph_(graph), replay_(replay), products_(products) {
+  Terms(const Graph& graph, const Replay& replay, std::vector<NodeId> of, bool products, const Unmoved& unmoved = {},
+        const Visit& visit = {})
+      : graph_(graph), replay_(replay), products_(products), unmoved_(unmoved) {
     std::vector<bool> seen(graph.nodes.size(), false), told(graph.nodes.size(), false);
     std::vector<NodeId> order;
     for (NodeId id : of) {
@@ -106,6 +107,7 @@ class Terms {
   // The inputs whose terms are looked at.
   std::vector<NodeId> read(NodeId id) const {
     const Node& node = graph_.nodes[id];
+    if (const auto all = unmoved_.find(id); all != unmoved_.end() && !all->second) return {};
     std::vector<std::size_t> which = summands(graph_, node);
     if (which.empty()) which = moved(node);
     if (which.empty() && products_) which = factors(node);
@@ -137,12 +139,17 @@ class Terms {
     const Primitive primitive = node.primitive == Primitive::kSub   ? Primitive::kAdd
                                 : node.primitive == Primitive::kNeg ? Primitive::kAbs
                                                                     : node.primitive;
-    return traits(primitive).evaluate(node.attributes, node.shape, inputs);
+    Array terms = traits(primitive).evaluate(node.attributes, node.shape, inputs);
+    const auto unmoved = unmoved_.find(id);
+    if (unmoved == unmoved_.end()) return terms;
+    const std::vector<Array> where{unmoved->second, terms, magnitude(replay_.value(id))};
+    return traits(Primitive::kSelect).evaluate({}, node.shape, where);
   }
 
   const Graph& graph_;
   const Replay& replay_;
   const bool products_;
+  const Unmoved unmoved_;
   std::map<NodeId, std::size_t> readers_;  // How many still read a node's terms.
   std::map<NodeId, Array> terms_;
 };
@@ -183,9 +190,9 @@ Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node) {
   return Terms(graph, replay, {node}, false).of(node);
 }
 
-void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes,
+void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes, const Unmoved& unmoved,
                  const std::function<void(NodeId, const Array&)>& visit) {
-  Terms(graph, replay, nodes, false, visit);
+  Terms(graph, replay, nodes, false, unmoved, visit);
 }
 
 double tap_magnitude(const Graph& graph, const Replay& replay, const GraphTap& tap, double norm) {

@@ -9,13 +9,16 @@
 
 namespace plumbline {
 
+// Elements that no rounding moves (match/exact_elements.h), by node and in its shape: 0; empty: all of the node's.
+using Unmoved = std::map<NodeId, Array>;
+
 // Elementwise, in the node's shape: where the node adds, what its terms' magnitudes add up to, back through additions,
 // what moves, chooses or scales their results, and magnitudes; elsewhere the value's own magnitude.
 Array terms_magnitude(const Graph& graph, const Replay& replay, NodeId node);
 
 // The same of many nodes, in ascending order: visit(node, terms) of each. Costs about a replay of what they depend on,
-// without its products.
-void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes,
+// without its products. What is `unmoved` is a term itself, of whatever it was added up.
+void visit_terms(const Graph& graph, const Replay& replay, const std::vector<NodeId>& nodes, const Unmoved& unmoved,
                  const std::function<void(NodeId, const Array&)>& visit);
 
 // The inputs whose terms make up the node's; empty: its value is a term itself.
