@@ -121,8 +121,9 @@ struct MissingTap {
   // none.
   NodeId node = 0;
   bool in_reference = false;
-  bool unused = false;  // The other program never takes the parameter.
-  bool held = false;    // The other program holds what it is of, and leaves that as it was.
+  bool unused = false;     // The other program never takes the parameter.
+  bool held = false;       // The other program holds what it is of, and leaves that as it was.
+  bool by_python = false;  // Python may have decided that, by numbers that rounding moves.
 };
 
 // What of the reference no legal execution gives; PROVEN, by forward enclosures between observed values.
@@ -173,6 +174,7 @@ struct Bounds {
   std::vector<MissingTap> missing_taps;  // Among those whose value is not zero everywhere.
   // Updates of a program whose counterpart holds the same parameters and leaves all of its own as they were.
   std::vector<MissingTap> unmoved;
+  GradientApart apart;  // Of those that the programs leave apart, the one that lies farthest, confirmed.
   // Parameters of which one program tells what was added to them and the other what they become: not compared.
   std::vector<std::string> told_otherwise;
   std::vector<std::string> skipped_taps;      // One side skipped their update, since it found an overflow.

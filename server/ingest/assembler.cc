@@ -411,8 +411,8 @@ Violation TraceAssembler::add_tap(const v1::Tap& wire) {
                    StrCat("a reference for the unknown tap \"", wire.name(), "\""));
   }
   if (auto wrong = read_guard(wire, &tap.guard)) return wrong;
-  if (wire.kind() <= v1::Tap::KIND_UNSPECIFIED || wire.kind() > v1::Tap::VALUE) {
-    return invalid("tap.kind", "LOSS, GRADIENT, UPDATE, STATE or VALUE", static_cast<int>(wire.kind()));
+  if (wire.kind() <= v1::Tap::KIND_UNSPECIFIED || wire.kind() > v1::Tap::CARRIED) {
+    return invalid("tap.kind", "LOSS, GRADIENT, UPDATE, STATE, VALUE or CARRIED", static_cast<int>(wire.kind()));
   }
   tap.kind = static_cast<TapKind>(wire.kind());
   if (!(wire.scale() >= 0) || std::isinf(wire.scale()))
@@ -439,7 +439,7 @@ Violation TraceAssembler::add_tap(const v1::Tap& wire) {
                      StrCat("[", absl::StrJoin(tap.terms[0].tensor.view.sizes, ", "), "] as in the first term"),
                      StrCat("[", absl::StrJoin(term.tensor.view.sizes, ", "), "]"));
     }
-    if (term.observed == 0 && elements > 0 && !values_.at(term.tensor.value).leaf) {
+    if (term.observed == 0 && elements > 0 && !values_.at(term.tensor.value).leaf && wire.kind() != v1::Tap::CARRIED) {
       return invalid(field + ".observed", "a payload, since the tensor is not a leaf", 0);
     }
     if (term.observed != 0) {

@@ -26,6 +26,9 @@ v1::TraceHeader::Memory memory_of(const TraceRecord& record) {
   memory.set_step(record.previous_step);
   write(record.previous_digests, memory.mutable_digests());
   write(record.previous_untouched, memory.mutable_untouched());
+  for (const std::string& name : record.previous_reference_updates) memory.add_reference_updates(name);
+  memory.set_gradient_apart(record.previous_apart.leaf);
+  memory.set_apart_by(record.previous_apart.by);
   return memory;
 }
 
@@ -33,6 +36,8 @@ void remember(const v1::TraceHeader::Memory& memory, TraceRecord* record) {
   record->previous_step = memory.step();
   record->previous_digests = read(memory.digests());
   record->previous_untouched = read(memory.untouched());
+  record->previous_reference_updates = {memory.reference_updates().begin(), memory.reference_updates().end()};
+  record->previous_apart = {memory.gradient_apart(), memory.apart_by()};
 }
 
 }  // namespace plumbline

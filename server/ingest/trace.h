@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -66,6 +67,11 @@ struct TraceLeaf {
   std::optional<TracePart> part = std::nullopt;  // Never in a joined trace.
 };
 
+// Whether a leaf is a gradient that the step before left where backward adds to it ("state:NAME.grad").
+inline bool carried_gradient(LeafRole role, std::string_view name) {
+  return role == LeafRole::kState && unranked(name).starts_with("state:") && name.ends_with(".grad");
+}
+
 struct ScalarEdge {
   TensorRef source;  // One element.
 };
@@ -107,7 +113,15 @@ struct TraceOp {
   Summation summation = Summation::kUnknown;
 };
 
-enum class TapKind : std::uint8_t { kUnknown = 0, kLoss = 1, kGradient = 2, kUpdate = 3, kState = 4, kValue = 5 };
+enum class TapKind : std::uint8_t {
+  kUnknown = 0,
+  kLoss = 1,
+  kGradient = 2,
+  kUpdate = 3,
+  kState = 4,
+  kValue = 5,
+  kCarried = 6
+};
 // What a step leaves behind: parameters, buffers, an optimizer's state.
 constexpr bool outlives_step(TapKind kind) { return kind == TapKind::kUpdate || kind == TapKind::kState; }
 
@@ -172,6 +186,13 @@ struct Trace {
 
 struct GoldenStep;
 
+// A gradient that a step leaves where the next backward adds to it, which its reference's step leaves otherwise.
+struct GradientApart {
+  std::string leaf;  // That the next step has of it, "state:NAME.grad"; empty: there is none.
+  double by = 0;     // Norm of the difference over the reference's, in exact arithmetic.
+  bool operator==(const GradientApart&) const = default;
+};
+
 // What an audit is asked: a step, and what it is judged against beside its own exact replay.
 struct TraceRecord {
   std::shared_ptr<const Trace> trace;
@@ -185,6 +206,9 @@ struct TraceRecord {
   std::map<std::string, std::string> previous_digests;
   // What that step left alone, to be compared with what this step leaves alone.
   std::map<std::string, std::string> previous_untouched;
+  // Names of the updates that its reference's step gave.
+  std::set<std::string> previous_reference_updates;
+  GradientApart previous_apart;
 };
 
 }  // namespace plumbline

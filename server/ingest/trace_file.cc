@@ -72,14 +72,21 @@ int checksum(int descriptor, std::uint64_t bytes, XXH64_canonical_t* sum) {
   return 0;
 }
 
-// A whole number by itself, as an optimizer's count of its steps: no rounding moves it away from its pair's, and a pair
-// that counts in Python has none.
+// A whole number by itself, as an optimizer's count of its steps: no rounding moves it away from its pair's.
 bool is_counter(const Trace& trace, const TraceLeaf& leaf) {
   const auto payload = trace.payloads.find(leaf.payload);
   if (leaf.count != 1 || leaf.format == Format::kUnknown || payload == trace.payloads.end()) return false;
   double value = 0;
   decode(leaf.format, payload->second->data(), 1, &value);
   return std::isfinite(value) && value == std::trunc(value);
+}
+
+// Whether its pair may have no such leaf and be the same program: a pair counts in Python, has a setting of its
+// optimizer's group (a learning rate) as a number of Python, or cleared the gradient.
+bool may_stand_alone(const Trace& trace, const TraceLeaf& leaf) {
+  const bool setting =
+      leaf.role == LeafRole::kState && leaf.count == 1 && unranked(leaf.name).starts_with("state:group");
+  return setting || is_counter(trace, leaf) || carried_gradient(leaf.role, leaf.name);
 }
 
 std::function<bool(PayloadId)> kept_payloads(const Trace& trace, TraceContent content) {
@@ -89,7 +96,7 @@ std::function<bool(PayloadId)> kept_payloads(const Trace& trace, TraceContent co
   std::unordered_map<ValueId, PayloadId> of_value;
   for (const TraceLeaf& leaf : trace.leaves) {
     of_value[leaf.value] = leaf.payload;
-    if (persistent(leaf.role) && !is_counter(trace, leaf)) left_out->insert(leaf.payload);
+    if (persistent(leaf.role) && !may_stand_alone(trace, leaf)) left_out->insert(leaf.payload);
   }
   for (const TraceLeaf& leaf : trace.leaves) {  // A payload that another leaf names as well.
     if (!persistent(leaf.role)) left_out->erase(leaf.payload);

@@ -18,8 +18,9 @@ namespace plumbline {
 
 enum class TraceContent {
   kWhole,
-  // Without payloads of parameters, buffers and state, since a comparison takes the other run's; those that a tap
-  // reads are kept, so that taps are whole.
+  // Without payloads of parameters, buffers and state, since a comparison takes the other run's. Kept are those that a
+  // tap reads, so that taps are whole, and those that a pair may do without: counts and settings of an optimizer, which
+  // may be numbers of Python there, and carried gradients, which may have been cleared there.
   kPaired
 };
 

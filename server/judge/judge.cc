@@ -494,10 +494,10 @@ Verdict judge(const JudgeInput& input) {
   if (!decide_match(input, &verdict) && !decide_invariants(input, &verdict) &&
       !decide_illegal_values(input, &verdict) && !decide_proven_execution(input, &verdict) &&
       !decide_replicas(input, &verdict) && !decide_certain_patterns(input, &verdict) &&
-      !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_mathematics(input, &verdict) &&
-      !decide_first_state(input, &verdict) && !decide_reference(input, &verdict) && !decide_value(input, &verdict) &&
-      !decide_execution(input, &verdict) && !explain_range(input, &verdict) &&
-      !decide_told_otherwise(input, &verdict) && !decide_unmoved(input, &verdict))
+      !decide_range(input, &verdict) && !decide_structure(input, &verdict) && !decide_carried(input, &verdict) &&
+      !decide_mathematics(input, &verdict) && !decide_first_state(input, &verdict) &&
+      !decide_reference(input, &verdict) && !decide_value(input, &verdict) && !decide_execution(input, &verdict) &&
+      !decide_told_otherwise(input, &verdict) && !decide_unmoved(input, &verdict) && !explain_range(input, &verdict))
     decide_type_i(input, &verdict);
 
   for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));

@@ -1,6 +1,10 @@
 // The rule that turns Bounds into a Verdict (kernels/README.md, "What a verdict says, and how it is worked out").
 #pragma once
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "server/bound/bounds.h"
 #include "server/bound/findings/invariants.h"
 #include "server/judge/verdict.h"
@@ -17,8 +21,10 @@ struct JudgeInput {
   std::size_t ranks = 1;             // Whose traces the graph joins.
   bool replicated = false;           // The ranks hold the same parameters, as the run says.
   std::vector<Divergence> diverged = {};
-  bool outputs = false;  // Every operation's result was observed.
-  bool follows = false;  // The step before is known.
+  bool outputs = false;                          // Every operation's result was observed.
+  bool follows = false;                          // The step before is known.
+  std::set<std::string> reference_updates = {};  // Names of those that the reference's step before gave, where it does.
+  GradientApart apart = {};                      // Left by the step before, where it is known.
 };
 
 // Fills everything of a verdict but identity, time, digest, profile and backend.

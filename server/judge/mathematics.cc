@@ -1,3 +1,4 @@
+#include "server/bound/pair/carried.h"
 #include "server/judge/rules.h"
 
 namespace plumbline::judging {
@@ -61,13 +62,19 @@ std::string unmoved_names(const Bounds& bounds) {
   return joined(names);
 }
 
-// A parameter's gradient, update or state that arrives in one program only. A target that moved nothing since the step
-// before, which is known, does not do so elsewhere.
-bool decide_structure(const JudgeInput& input, Verdict* verdict) {
+// Whether one program moves what the other, in this step, leaves as it was, and does not move elsewhere: a target that
+// nothing moved since the step before, which is known, or a reference that moved it itself in its step before.
+bool stands_still(const JudgeInput& input) {
   const std::vector<MissingTap>& unmoved = input.bounds->unmoved;
-  const bool stands_still = input.follows && !unmoved.empty() && unmoved.front().in_reference;
+  return input.follows && !unmoved.empty() && std::ranges::all_of(unmoved, [&](const MissingTap& tap) {
+           return !tap.by_python && (tap.in_reference || input.reference_updates.contains(tap.tap));
+         });
+}
+
+// A parameter's gradient, update or state that arrives in one program only.
+bool decide_structure(const JudgeInput& input, Verdict* verdict) {
   const std::vector<MissingTap>& missing =
-      input.bounds->missing_taps.empty() && stands_still ? unmoved : input.bounds->missing_taps;
+      input.bounds->missing_taps.empty() && stands_still(input) ? input.bounds->unmoved : input.bounds->missing_taps;
   if (missing.empty()) return false;
   const MissingTap& first = missing.front();
   std::vector<std::string> names;
@@ -77,12 +84,29 @@ bool decide_structure(const JudgeInput& input, Verdict* verdict) {
   verdict->suspect_in_reference = first.in_reference;
   verdict->suspect_detail = first.unused ? "the parameter's first use, which has no counterpart"
                                          : "on the way to " + first.tap + " the first without a counterpart";
-  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kStructure,
+  // What a reference that stands still does between its steps is not seen.
+  const bool seen = first.in_reference || !input.bounds->missing_taps.empty();
+  decide(verdict, Outcome::kTypeII, seen ? Grade::kProven : Grade::kFirstOrder, Cause::kStructure,
          std::string(first.in_reference ? "The reference" : "The target") + " gives " + joined(names) + ", and the " +
              (first.in_reference ? "target" : "reference") +
              (first.held ? ", which holds it too, leaves it as it was."
                          : ", which has the same parameters, does not: a branch was cut, or a parameter left out."));
   verdict->deciding_tap = first.tap;
+  return true;
+}
+
+// What both programs carry into the step, and the step before left apart, is not the same gradient.
+bool decide_carried(const JudgeInput& input, Verdict* verdict) {
+  const GradientApart& apart = input.apart;
+  if (apart.leaf.empty() || input.reference == nullptr || !still_apart(apart, *input.graph, *input.reference))
+    return false;
+  const auto leaf = std::ranges::find(input.graph->leaves, apart.leaf, &GraphLeaf::name);
+  verdict->suspect = place_of(*input.graph, leaf->node);
+  verdict->suspect_in_reference = false;
+  verdict->suspect_detail = "what the step before made of it after backward, or where it was to be cleared";
+  decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+         "The gradients that the step before left, and this one adds to, are not the same: on the same leaves " +
+             apart.leaf + " differs by " + number(apart.by) + ".");
   return true;
 }
 

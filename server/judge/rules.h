@@ -67,6 +67,7 @@ inline Grade grade_of(const Answer& answer) { return answer.statistical() ? Grad
 
 // mathematics.cc: what compares two programs. Each returns whether it decided.
 bool decide_structure(const JudgeInput& input, Verdict* verdict);
+bool decide_carried(const JudgeInput& input, Verdict* verdict);
 std::string unmoved_names(const Bounds& bounds);  // Of the program that comes first.
 bool decide_mathematics(const JudgeInput& input, Verdict* verdict);
 // The reference was executed illegally, and the target was not.

@@ -164,7 +164,11 @@ struct Graph {
   std::vector<Draw> draws;
   std::vector<NodeId> parts;      // Windows whose origin is the operation that took them of data.
   std::vector<NodeId> arguments;  // Constants that the program gave to an operation; others are a formula's own.
-  bool rounded_numbers = false;   // Some of them were replaced by what they are one with (replay/constants.h).
+  // Gradients that the step leaves where the next backward adds to them, by the leaf that the next step has of each,
+  // "state:NAME.grad"; and how many nodes, the last ones, are there for these alone.
+  std::vector<GraphTap> carried;
+  std::size_t carried_nodes = 0;
+  bool rounded_numbers = false;  // Some of them were replaced by what they are one with (replay/constants.h).
   GraphCoverage coverage;
 };
 

@@ -96,11 +96,17 @@ class Lowering {
       note_missing(place);
     }
     emitter_.begin(0, Format::kFloat64);
-    for (const TraceTap& tap : trace_.taps) {
-      const std::string place = "tap '" + tap.name + "': ";
-      named(place, [&] { lower_tap(tap); });
-      note_missing(place);
+    std::size_t judged = 0;  // Nodes of all but what is carried.
+    for (const bool carried : {false, true}) {
+      judged = graph_.nodes.size();
+      for (const TraceTap& tap : trace_.taps) {
+        if ((tap.kind == TapKind::kCarried) != carried) continue;
+        const std::string place = "tap '" + tap.name + "': ";
+        named(place, [&] { lower_tap(tap); });
+        note_missing(place);
+      }
     }
+    graph_.carried_nodes = graph_.nodes.size() - judged;
     if (!missing_.empty()) throw missing();
     graph_.wanted.assign(wanted_.begin(), wanted_.end());
     return std::move(graph_);
@@ -509,12 +515,13 @@ class Lowering {
       lowered.weight = term.weight;
       lowered.format = term.tensor.format;
       lowered.observed = payload(term.observed, term.tensor.format, count(made.shape), "observed content");
-      if (!lowered.observed) lowered.observed = observed_elsewhere(term, lowered.node, what);
+      if (!lowered.observed && tap.kind != TapKind::kCarried)
+        lowered.observed = observed_elsewhere(term, lowered.node, what);
       made.terms.push_back(std::move(lowered));
     }
     if (tap.reference != 0)
       made.reference = payload(tap.reference, tap.reference_format, count(made.shape), "reference");
-    graph_.taps.push_back(std::move(made));
+    (tap.kind == TapKind::kCarried ? graph_.carried : graph_.taps).push_back(std::move(made));
   }
 
   // What a term's tensor held, when the tap does not say: a window on a leaf (null if its content was not kept), or an

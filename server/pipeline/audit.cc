@@ -50,7 +50,7 @@ void check_work(const Graph& graph, double most) {
   throw std::runtime_error(text);
 }
 
-Verdict judged(const Trace& target, const AuditRequestContext& context) {
+Verdict judged(const Trace& target, const AuditRequestContext& context, GradientApart* apart) {
   const auto start = std::chrono::steady_clock::now();
   Graph graph = lower(target);
   Graph reference;
@@ -67,7 +67,11 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
                       alpha_of(target.identity.step, context.alpha), context.golden, context.products});
   JudgeInput input{&graph, &bounds, {}, false, {}, paired ? &reference : nullptr};
   input.follows = context.previous != nullptr && context.previous->step + 1 == target.identity.step;
-  if (input.follows) input.changed_leaves = changed_leaves(target, context.previous->digests.left);
+  if (input.follows) {
+    input.changed_leaves = changed_leaves(target, context.previous->digests.left);
+    input.reference_updates = context.previous->reference_updates;
+    input.apart = context.previous->apart;
+  }
   if (paired) {
     input.first_step_of_run = context.reference->first_step_of_run;
     input.reference_name = context.reference->name;
@@ -78,6 +82,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context) {
   input.diverged = diverged_parameters(target);
   if (context.golden != nullptr) input.reference_name = context.golden_name;
   Verdict verdict = judge(input);
+  *apart = bounds.apart;
   cover_modules(target, graph.coverage, &verdict);
   verdict.wanted = graph.wanted;
   if (graph.coverage.untold > 0)
@@ -97,9 +102,17 @@ Verdict not_audited(const Trace& target, const std::string& why) {
   return verdict;
 }
 
-// Fills in what every verdict says of its step.
-void complete(const Trace& target, const Profile& profile, const StepMemory* previous, Verdict* verdict,
-              StepMemory* memory) {
+std::set<std::string> updates_of(const Trace* reference) {
+  std::set<std::string> names;
+  if (reference == nullptr) return names;
+  for (const TraceTap& tap : reference->taps)
+    if (tap.kind == TapKind::kUpdate) names.insert(tap.name);
+  return names;
+}
+
+// Fills in what every verdict says of its step. `reference`: its reference's step; null: none.
+void complete(const Trace& target, const Trace* reference, const Profile& profile, const StepMemory* previous,
+              Verdict* verdict, StepMemory* memory) {
   verdict->identity = target.identity;
   verdict->digest = target.digest;
   verdict->rank_digests = target.rank_digests;
@@ -109,11 +122,16 @@ void complete(const Trace& target, const Profile& profile, const StepMemory* pre
   verdict->backend = "cpu";
   if (memory != nullptr)
     *memory = {target.identity.step,
-               digests_after(target, previous == nullptr ? Digests{} : previous->digests.untouched)};
+               digests_after(target, previous == nullptr ? Digests{} : previous->digests.untouched),
+               updates_of(reference),
+               {}};
 }
 
 StepMemory previous_of(const TraceRecord& record) {
-  return {record.previous_step, {record.previous_digests, record.previous_untouched}};
+  return {record.previous_step,
+          {record.previous_digests, record.previous_untouched},
+          record.previous_reference_updates,
+          record.previous_apart};
 }
 
 }  // namespace
@@ -122,8 +140,9 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   const cpu::Computing computing;
   const auto start = std::chrono::steady_clock::now();
   Verdict verdict;
+  GradientApart apart;
   try {
-    verdict = judged(target, context);
+    verdict = judged(target, context, &apart);
   } catch (const ResultsMissing& missing) {
     verdict = not_audited(target, missing.what());
     verdict.wanted = missing.wanted();
@@ -131,7 +150,9 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
   } catch (const std::exception& error) {
     verdict = not_audited(target, error.what());
   }
-  complete(target, *context.profile, context.previous, &verdict, memory);
+  complete(target, context.reference == nullptr ? nullptr : context.reference->trace.get(), *context.profile,
+           context.previous, &verdict, memory);
+  if (memory != nullptr) memory->apart = std::move(apart);
   verdict.audit_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return verdict;
 }
@@ -139,7 +160,7 @@ Verdict audit(const Trace& target, const AuditRequestContext& context, StepMemor
 Verdict audit_given_up(const TraceRecord& record, const Profile& profile, const std::string& why, StepMemory* memory) {
   Verdict verdict = not_audited(*record.trace, why);
   const StepMemory previous = previous_of(record);
-  complete(*record.trace, profile, previous.step >= 0 ? &previous : nullptr, &verdict, memory);
+  complete(*record.trace, record.reference.get(), profile, previous.step >= 0 ? &previous : nullptr, &verdict, memory);
   return verdict;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "kernels/profile.h"
@@ -23,10 +24,12 @@ struct Reference {
   bool first_step_of_run = false;      // State must be equal, not only matched.
 };
 
-// What the invariants remember from one audited step of a run to the next.
+// What is remembered from one audited step of a run to the next.
 struct StepMemory {
   std::int64_t step = -1;
   DigestsAfter digests;
+  std::set<std::string> reference_updates;  // Names of those that the reference's step gave.
+  GradientApart apart;
 };
 
 // Probability that rounding alone is ever flagged by a statistical envelope in a run.

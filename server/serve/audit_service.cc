@@ -260,6 +260,7 @@ v1::CapturePlan AuditService::plan(const Run& run, bool regions_allowed) const {
   plan.set_chunk_bytes_max(limits::kChunkBytesMax);
   plan.set_batch_bytes_max(limits::kBatchBytesMax);
   plan.set_step_bytes_max(options_.step_bytes_max);
+  plan.set_carried(true);
   if (regions_allowed) plan.set_region_chunk_bytes_max(limits::kRegionChunkBytesMax);
   plan.set_cuda_regions(regions_allowed && parts_.open_device_memory != nullptr);
   return plan;

@@ -282,6 +282,8 @@ void StepPipeline::audit_step(Step& step) const {
     record.previous_step = run.memory.step;
     record.previous_digests = run.memory.digests.left;
     record.previous_untouched = run.memory.digests.untouched;
+    record.previous_reference_updates = run.memory.reference_updates;
+    record.previous_apart = run.memory.apart;
   }
   if (run.reference) made.missing = load_reference(step, &record, &made.advice);
   if (!run.golden.empty()) made.wrong = load_golden(run, &record, &made.missing);

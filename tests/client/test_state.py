@@ -295,3 +295,24 @@ def test_state_that_holds_nothing(server: str) -> None:
         with pytest.raises(PlumblineError, match="state 'ema': expected a tensor"):
             training.audit.state("ema", holder)
     training.audit.close()
+
+
+def test_a_rate_that_one_program_holds_as_a_tensor(server: str) -> None:
+    def run(name: str, rate: float | Tensor, reference: str | None = None) -> list[str]:
+        torch.manual_seed(0)
+        net, draw = nn.Linear(8, 4), torch.Generator().manual_seed(1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+        with plumbline.watch(
+            net, optimizer, server, job="rates", run=name, reference=reference, every=1, keep_trace=True
+        ) as audit:
+            for _ in range(3):
+                with audit.step():
+                    optimizer.zero_grad()
+                    net(torch.randn(12, 8, generator=draw)).square().mean().backward()
+                    optimizer.step()
+                assert audit.flush()
+            return [verdict.verdict for verdict in audit.verdicts()]
+
+    run("tensor", torch.tensor(1 / 64))
+    assert run("number", 1 / 64, "tensor") == ["TYPE_I"] * 3
+    assert run("another", 1 / 32, "tensor") == ["TYPE_II"] * 3

@@ -37,6 +37,7 @@ class Plan:
         cuda_regions: bool = False,
         wanted: Iterable[tuple[str, bool]] = (),
         batch_bytes_max: int = 0,
+        carried: bool = False,
     ) -> None:
         self.lowered = None if lowered is None else frozenset(lowered)
         # Operations that are modelled, but not with the arguments that some of them had in an earlier step: by name,
@@ -50,6 +51,7 @@ class Plan:
         self.region_chunk_bytes_max = region_chunk_bytes_max  # 0: the daemon takes no shared memory.
         self.cuda_regions = cuda_regions
         self.batch_bytes_max = batch_bytes_max  # 0: the daemon takes one frame a message.
+        self.carried = carried  # The daemon takes taps of gradients that a step leaves.
         self._infos: dict[int, tuple[Any, OperatorInfo]] = {}  # By the address of an operation, which is held.
         self._special: dict[tuple[Any, str], OperatorInfo] = {}
 

@@ -21,7 +21,7 @@ from .schema import DTYPES
 from .shards import Part, local, named, part_of
 from .storages import Storage, Window, described, modelled, wrote
 
-LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE = 1, 2, 3, 4, 5
+LOSS, GRADIENT, UPDATE, STATE_TAP, VALUE, CARRIED = 1, 2, 3, 4, 5, 6
 
 # A tensor, the storage that it had when the step began, and its sizes, strides and offset in that.
 Watched = tuple[torch.Tensor, Storage, tuple[Any, Any, int]]
@@ -113,6 +113,7 @@ class Taps:
         self._gradients.finish(self._asked, self._fate)
         if self.gate is None:
             self._take_left()
+            self._take_carried()
         for name, left in self._left.items():
             self._taps.setdefault(name, left)
         for name, (window, content) in self.arrived.items():
@@ -467,6 +468,20 @@ class Taps:
                 if not entry.leaf and not entry.foreign:
                     self.note_part(tap, tensor, parameter)
                     self._left[tap] = (STATE_TAP, [self._observe(local(tensor), 1.0)])
+
+    def _take_carried(self) -> None:
+        """Takes the gradients that lie where the next backward adds to them, without their content. Of those that hold
+        a loss's scale nothing is said, nor of those that ranks share."""
+        recorder = self._recorder
+        if not recorder.plan.carried or recorder.ranks > 1 or self._gradients.weight != 1:
+            return
+        for parameter, name in self.names.items():
+            gradient = parameter.grad
+            if gradient is None or local(gradient) is not gradient or part_of(gradient, parameter) is not None:
+                continue
+            entry = recorder.storages.entry(gradient) if modelled(gradient) else None
+            if entry is not None and entry.value and not entry.pending and not entry.foreign:
+                self._left.setdefault(f"state:{name}.grad", (CARRIED, [(recorder.window(gradient), 1.0, 0)]))
 
 
 def parameters_of(optimizer: Any) -> set[int] | None:

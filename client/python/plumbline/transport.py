@@ -591,6 +591,7 @@ def plan_of(plan: audit_pb2.CapturePlan) -> Plan:
         plan.cuda_regions,
         wanted_of(plan),
         plan.batch_bytes_max,
+        plan.carried,
     )
 
 

@@ -44,6 +44,29 @@ std::vector<bool> written_upon(const Graph& graph) {
   return written;
 }
 
+// Whether it holds of all pairs of elements. Contents that differ are not read to their end.
+bool of_all(const LeafValue& a, const LeafValue& b, const std::function<bool(double, double)>& holds) {
+  if (a.count() != b.count()) return false;
+  return of_all_parts(a.count(), [&](std::int64_t begin, std::int64_t length) {
+    const Array x = a.part(begin, length), y = b.part(begin, length);
+    return std::equal(x.data(), x.data() + length, y.data(), holds);
+  });
+}
+
+// Gradients that the step before left, of a program that left nothing but zeros of them: it cleared them, and another
+// program that cleared them in another way has none. One that is zero among others was computed.
+std::set<NodeId> cleared_gradients(const Graph& graph, const std::vector<LeafValue>& values) {
+  std::set<NodeId> cleared;
+  for (std::size_t i = 0; i < graph.leaves.size(); ++i) {
+    const GraphLeaf& leaf = graph.leaves[i];
+    if (!carried_gradient(leaf.role, leaf.name)) continue;
+    const LeafValue& value = values[i];
+    if (!value || !of_all(value, value, [](double x, double) { return x == 0; })) return {};
+    cleared.insert(leaf.node);
+  }
+  return cleared;
+}
+
 // Data leaves of `graph` with no content in common with `others`: neither is cut into rows of the other's length with
 // all of the shorter one's rows found. Both directions are tried, since either side may hold the split.
 std::vector<NodeId> foreign(const Graph& graph, const std::vector<LeafValue>& values, const Graph& other_graph,
@@ -90,15 +113,6 @@ std::vector<NodeId> leaves_apart(const Graph& target, const Graph& reference) {
     if (used[leaf.node]) apart.push_back(leaf.node);
   }
   return apart;
-}
-
-// Whether it holds of all pairs of elements. Contents that differ are not read to their end.
-bool of_all(const LeafValue& a, const LeafValue& b, const std::function<bool(double, double)>& holds) {
-  if (a.count() != b.count()) return false;
-  return of_all_parts(a.count(), [&](std::int64_t begin, std::int64_t length) {
-    const Array x = a.part(begin, length), y = b.part(begin, length);
-    return std::equal(x.data(), x.data() + length, y.data(), holds);
-  });
 }
 
 bool is_rounding(Format format, const LeafValue& wide, const LeafValue& narrow) {
@@ -163,6 +177,8 @@ class Matcher {
         reference_(reference),
         reference_values_(reference_values),
         own_content_(matching == Matching::kOwnContent),
+        target_cleared_(cleared_gradients(target, target_values)),
+        reference_cleared_(cleared_gradients(reference, reference_values)),
         target_scalars_(scalars(target, target_values)),
         reference_scalars_(scalars(reference, reference_values)) {
     found_.target_values = target_values;
@@ -255,6 +271,11 @@ class Matcher {
     }
     const std::size_t t = named->second;
     const GraphLeaf& own = target_.leaves[t];
+    if (theirs && target_cleared_.contains(own.node) != reference_cleared_.contains(leaf.node)) {
+      set_free(false, t);
+      set_free(true, r);
+      return;
+    }
     const LeafValue& shared = found_.target_values[t];
     if (leaf.role != LeafRole::kObserved && theirs && !bitwise_equal(theirs, shared)) {
       found_.drifted.push_back(leaf.name);
@@ -428,6 +449,7 @@ class Matcher {
   const Graph &target_, &reference_;
   const std::vector<LeafValue>& reference_values_;  // As the reference had them.
   const bool own_content_;
+  const std::set<NodeId> target_cleared_, reference_cleared_;
   const SetOfNumbers target_scalars_, reference_scalars_;
   std::map<std::string, std::size_t> by_name_;  // Target's leaves.
   std::set<NodeId> matched_;                    // Target's data that was.

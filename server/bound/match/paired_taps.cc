@@ -150,11 +150,40 @@ bool changes_alone(const Graph& graph, const GraphTap& tap, const std::string& l
   return before && !bitwise_equal(static_cast<Array>(before.reshape(tap.shape)), observed_value(tap));
 }
 
+// Whether Python may have branched on a number of the step before `graph` changed what the tap is of: the other program
+// read numbers too, other roundings may be, and where a threshold lies between them both are legal. Whole numbers are
+// no roundings.
+bool python_may_decide(const Graph& graph, const GraphTap& tap, const Graph& other) {
+  const auto rounded = [](const NumberRead& read) { return read.value != std::trunc(read.value); };
+  const std::uint32_t changed = graph.nodes[tap.terms.front().node].origin;
+  return std::ranges::any_of(other.reads, rounded) && std::ranges::any_of(graph.reads, [&](const NumberRead& read) {
+           return read.origin < changed && rounded(read);
+         });
+}
+
+// The parameters that either program changes, or the state of. Nothing where one of them changes no parameter, since
+// its optimizer may then be out of sight.
+std::optional<std::set<std::string>> trained(const Graph& graph, const Graph& other) {
+  std::set<std::string> found;
+  for (const Graph* program : {&graph, &other}) {
+    bool updates = false;
+    for (const GraphTap& tap : program->taps) {
+      updates = updates || tap.kind == TapKind::kUpdate;
+      if (!outlives_step(tap.kind)) continue;
+      const std::string_view name = unranked(tap.name);  // "param:NAME": what it was has no part in what it becomes.
+      found.insert(name.starts_with("param:") ? std::string(name.substr(6)) : parameter_of(*program, tap));
+    }
+    if (!updates) return std::nullopt;
+  }
+  return found;
+}
+
 // Taps of `graph` that the other program should have: of a parameter that it has, and of a sort that it gives of
 // others; of state that it holds as well.
-void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bounds* bounds) {
-  const bool skips = overflow_was_found(graph) != overflow_was_found(other);  // An update, legally.
+// `skips`: one of them skips its update, legally.
+void find_missing(const Graph& graph, const Graph& other, bool in_reference, bool skips, Bounds* bounds) {
   std::set<std::string> names, sorts;
+  std::optional<std::optional<std::set<std::string>>> known;  // Of `trained`, once it was asked.
   for (const GraphTap& tap : other.taps) {
     names.insert(tap.name);
     names.insert(std::string(unranked(tap.name)));
@@ -181,8 +210,13 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, Bou
     }
     if (tap.kind == TapKind::kUpdate && sorts.count(sort_of(tap, parameter)) == 0 && !skips &&
         changes_alone(graph, tap, "param:" + parameter, other))
-      bounds->unmoved.push_back({tap.name, tap.terms.front().node, in_reference, false, true});
+      bounds->unmoved.push_back(
+          {tap.name, tap.terms.front().node, in_reference, false, true, python_may_decide(graph, tap, other)});
     if (sorts.count(sort_of(tap, parameter)) == 0 || !has_parameter(other, parameter) || zero(tap)) continue;
+    if (tap.kind == TapKind::kGradient) {
+      if (!known) known = trained(graph, other);
+      if (*known && !(*known)->contains(parameter)) continue;  // A gradient that trains nothing.
+    }
     // Where the other program never takes the parameter, the first that does is the place.
     const std::optional<NodeId> use = first_use(other, parameter) ? std::nullopt : first_use(graph, parameter);
     bounds->missing_taps.push_back({tap.name, use.value_or(tap.terms.front().node), in_reference, use.has_value()});
@@ -199,12 +233,10 @@ bool untouched(const Graph& graph, const GraphTap& tap) {
   return true;
 }
 
-// A side that found an overflow skips its update, legally; exact arithmetic, which never overflows, would not. What the
-// other side then updated and this one left is no difference of mathematics.
-void leave_out_skipped_updates(const Graph& target, const Graph& reference, std::vector<PairedTap>* pairs,
-                               Bounds* bounds) {
-  const bool target_skips = overflow_was_found(target), reference_skips = overflow_was_found(reference);
-  if (target_skips == reference_skips) return;
+// A side whose format overflowed skips its update, legally; exact arithmetic, which never overflows, would not. What
+// the other side then updated and this one left is no difference of mathematics.
+void leave_out_skipped_updates(const Graph& target, const Graph& reference, bool target_skips,
+                               std::vector<PairedTap>* pairs, Bounds* bounds) {
   std::erase_if(*pairs, [&](const PairedTap& pair) {
     const GraphTap &ours = target.taps[pair.target], &theirs = reference.taps[pair.reference];
     const bool skipped = target_skips ? untouched(target, ours) && !untouched(reference, theirs)
@@ -223,9 +255,11 @@ std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bo
     if (!both) bounds->unpaired_taps.push_back(target.taps[pair.target].name + " (its content was not sent)");
     return !both;
   });
-  leave_out_skipped_updates(target, reference, &pairs, bounds);
-  find_missing(target, reference, false, bounds);
-  find_missing(reference, target, true, bounds);
+  const bool target_skips = left_its_range(target, bounds->match.target_values);
+  const bool skips = target_skips != left_its_range(reference, bounds->match.reference_values);
+  if (skips) leave_out_skipped_updates(target, reference, target_skips, &pairs, bounds);
+  find_missing(target, reference, false, skips, bounds);
+  find_missing(reference, target, true, skips, bounds);
   return pairs;
 }
 

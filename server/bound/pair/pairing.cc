@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 
 #include "server/bound/findings/localize.h"
+#include "server/bound/pair/carried.h"
 #include "server/bound/pair/confirm.h"
 #include "server/bound/pair/cuts.h"
 #include "server/bound/pair/distances.h"
@@ -39,8 +41,10 @@ bool same_terms(const GraphTap& a, const GraphTap& b) {
 
 bool same_program(const Graph& target, const std::vector<LeafValue>& target_leaves, const Graph& reference,
                   const std::vector<LeafValue>& reference_leaves) {
-  if (!std::equal(target.nodes.begin(), target.nodes.end(), reference.nodes.begin(), reference.nodes.end(),
-                  same_node) ||
+  const auto nodes = [](const Graph& graph) {
+    return std::span(graph.nodes).first(graph.nodes.size() - graph.carried_nodes);
+  };
+  if (!std::ranges::equal(nodes(target), nodes(reference), same_node) ||
       !std::equal(target.taps.begin(), target.taps.end(), reference.taps.begin(), reference.taps.end(), same_terms) ||
       target.leaves.size() != reference.leaves.size())
     return false;
@@ -494,6 +498,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   set_answers(asked, bounds);
   note_patterns(gap, by_signs, bounds);
   compare_draws(input, replays, bounds);
+  compare_carried(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
     if (!replays.one_program) judge_by_reference_policy(input, planned, theirs, bounds);

@@ -118,11 +118,28 @@ std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::ve
   return illegal;
 }
 
-bool overflow_was_found(const Graph& graph) {
+namespace {
+
+std::vector<NodeId> overflows_found(const Graph& graph) {
+  std::vector<NodeId> found;
   for (const GraphDecision& decision : graph.decisions)
-    for (std::uint8_t side : *decision.sides)
-      if (decision.overflow && side != 0) return true;
-  return false;
+    if (decision.overflow && std::ranges::any_of(*decision.sides, [](std::uint8_t side) { return side != 0; }))
+      found.push_back(decision.node);
+  return found;
+}
+
+}  // namespace
+
+bool overflow_was_found(const Graph& graph) { return !overflows_found(graph).empty(); }
+
+bool left_its_range(const Graph& graph, const std::vector<LeafValue>& leaves) {
+  const std::vector<NodeId> found = overflows_found(graph);
+  if (found.empty()) return false;
+  const Replay exact = replay(graph, leaves, Precision::kExact, {}, nullptr, {.only = &found});
+  return std::ranges::none_of(found, [&](NodeId node) {
+    const Array decided = exact.value(node).materialize().on_host();
+    return std::any_of(decided.data(), decided.data() + decided.count(), [](double x) { return x != 0; });
+  });
 }
 
 std::vector<RangeFinding> examine_range(const Graph& graph, const std::vector<LeafValue>& leaves, const Replay& exact,

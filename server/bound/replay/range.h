@@ -21,6 +21,9 @@ std::vector<NodeId> illegal_overflow_decisions(const Graph& graph, const std::ve
 // Whether an observed overflow made the step skip its update.
 bool overflow_was_found(const Graph& graph);
 
+// The same where exact arithmetic finds none: its formats are the reason, not its mathematics.
+bool left_its_range(const Graph& graph, const std::vector<LeafValue>& leaves);
+
 // Fills bounds->explained and each finding's: whether our own rounded execution reproduces T.
 void explain_by_rounded_replay(const BoundsInput& input, const Replay& exact, const Replay& rounded, Bounds* bounds);
 

@@ -7,6 +7,7 @@
 #include "kernels/cpu/parallel.h"
 #include "server/bound/compute.h"
 #include "server/bound/match/margin.h"
+#include "server/bound/pair/carried.h"
 #include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
 
@@ -492,6 +493,45 @@ TEST(Margins, ASignOfADifferenceIsOpenWhereItsTermsMayMeet) {
     EXPECT_EQ(margins.jump(1), 2);
     EXPECT_EQ(margins.jump(2), 0);
   }
+}
+
+// What a step does with gradients that the one before left: 2 w, and what it found.
+GraphBuilder accumulating(const std::vector<double>& carried, bool clips = false) {
+  GraphBuilder b;
+  const NodeId w = b.leaf({4}, held(kX), Format::kFloat32, "param:w", LeafRole::kParameter);
+  NodeId sum = b.op(Primitive::kAdd, {w, w}, {4});
+  if (!carried.empty())
+    sum = b.op(Primitive::kAdd, {b.leaf({4}, held(carried), Format::kFloat32, "state:w.grad", LeafRole::kState), sum},
+               {4});
+  b.tap("grad:w", TapKind::kGradient, sum, {0, 0, 0, 0});
+  b.graph.carried.push_back(b.graph.taps.back());
+  b.graph.carried.back().name = "state:w.grad";
+  if (clips) b.graph.carried.back().terms.front().node = b.op(Primitive::kMul, {sum, w}, {4});
+  return b;
+}
+
+TEST(Match, GradientsThatWereClearedAreNone) {
+  const std::vector<double> none, zeros = {0, 0, 0, 0}, some = {0.3, 0.1, -0.2, 0.7}, drifted = {0.31, 0.1, -0.2, 0.7};
+  EXPECT_TRUE(agree(compared(accumulating(none), accumulating(zeros))));
+  EXPECT_TRUE(agree(compared(accumulating(zeros), accumulating(none))));
+  EXPECT_TRUE(agree(compared(accumulating(drifted), accumulating(some))));
+  for (const auto& cleared : {none, zeros}) {
+    EXPECT_FALSE(agree(compared(accumulating(cleared), accumulating(some))));
+    EXPECT_FALSE(agree(compared(accumulating(some), accumulating(cleared))));
+  }
+}
+
+TEST(Match, WhatIsLeftApartIsNotedAndAccusesNobodyYet) {
+  const std::vector<double> some = {0.3, 0.1, -0.2, 0.7}, other = {0.9, -0.1, 0.5, 0.2};
+  const Bounds same = compared(accumulating(some), accumulating(some));
+  EXPECT_TRUE(same.apart.leaf.empty());
+  const Bounds left = compared(accumulating(some, true), accumulating(some));
+  EXPECT_TRUE(agree(left));
+  EXPECT_EQ(left.apart.leaf, "state:w.grad");
+  EXPECT_GT(left.apart.by, 0.1);
+  EXPECT_TRUE(still_apart(left.apart, accumulating(some).graph, accumulating(other).graph));
+  EXPECT_FALSE(still_apart(left.apart, accumulating(some).graph, accumulating(some).graph));
+  EXPECT_FALSE(still_apart(left.apart, accumulating(some).graph, accumulating({}).graph));
 }
 
 }  // namespace

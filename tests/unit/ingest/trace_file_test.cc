@@ -76,6 +76,8 @@ TEST(TraceFile, ComesBackWithAllThatItsAuditWasAsked) {
   asked.alpha = 0.25;
   asked.previous_step = 4;
   asked.previous_digests = {{"param:w", "00:8"}};
+  asked.previous_reference_updates = {"update:w"};
+  asked.previous_apart = {"state:w.grad", 0.5};
   ASSERT_TRUE(write_trace_file(asked, TraceContent::kWhole, path).ok());
   const auto again = read_trace_file(path);
   ASSERT_TRUE(again.ok()) << again.status();
@@ -88,6 +90,8 @@ TEST(TraceFile, ComesBackWithAllThatItsAuditWasAsked) {
   EXPECT_EQ(again->alpha, asked.alpha);
   EXPECT_EQ(again->previous_step, asked.previous_step);
   EXPECT_EQ(again->previous_digests, asked.previous_digests);
+  EXPECT_EQ(again->previous_reference_updates, asked.previous_reference_updates);
+  EXPECT_EQ(again->previous_apart, asked.previous_apart);
 }
 
 TEST(TraceFile, KeepsAParameterThatATapReads) {
