@@ -415,6 +415,8 @@ Violation TraceAssembler::add_tap(const v1::Tap& wire) {
     return invalid("tap.kind", "LOSS, GRADIENT, UPDATE, STATE, VALUE or CARRIED", static_cast<int>(wire.kind()));
   }
   tap.kind = static_cast<TapKind>(wire.kind());
+  if (tap.kind == TapKind::kCarried && !carried_gradient(LeafRole::kState, tap.name))
+    return invalid("tap.name", "\"state:NAME.grad\" of what is carried", wire.name());
   if (!(wire.scale() >= 0) || std::isinf(wire.scale()))
     return invalid("tap.scale", "a finite number, 0 or more", wire.scale());
   if (wire.terms_size() == 0 || wire.terms_size() > limits::kTermsMax) {
