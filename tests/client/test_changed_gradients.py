@@ -42,6 +42,12 @@ RULES: dict[str, Rule] = {  # Of a gradient, one by one.
     "clipped": lambda g: g * (0.05 / (g.norm() + 1e-6)).clamp(max=1),
     "squashed": lambda g: torch.tanh(10 * g) / 10,
     "noised": lambda g: g + 0.01 * torch.arange(g.numel()).view_as(g).sin(),
+    "normalised": lambda g: g / (g.norm() + 1e-8),
+}
+IN_PLACE: dict[str, Rule] = {
+    "limited": lambda g: g.clamp_(-0.01, 0.01),
+    "squashed": lambda g: g.mul_(10).tanh_().div_(10),
+    "normalised": lambda g: g.div_(g.norm() + 1e-8),
 }
 
 
@@ -158,8 +164,10 @@ def test_masks_are_one_mathematics_wherever_they_are_applied(job: Job, optimizer
     judge(job, list(itertools.permutations(MASKS, 2)), optimizer)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_a_rule_is_one_mathematics_wherever_it_is_applied(job: Job, rule: Rule) -> None:
+@pytest.mark.parametrize("named", RULES)
+def test_a_rule_is_one_mathematics_wherever_it_is_applied(job: Job, named: str) -> None:
+    rule = RULES[named]
+
     def run(name: str, reference: str | None = None) -> plumbline.Verdict:
         torch.manual_seed(0)
         net, x = nn.Linear(6, 4), torch.randn(8, 6)
@@ -185,8 +193,8 @@ def test_a_rule_is_one_mathematics_wherever_it_is_applied(job: Job, rule: Rule) 
                         parameter.grad.copy_(rule(parameter.grad))
                     elif name == "assigned":
                         parameter.grad = rule(parameter.grad)
-            if name == "in-place":
-                nn.utils.clip_grad_value_(net.parameters(), 0.01)
+                    elif name == "in-place":
+                        IN_PLACE[named](parameter.grad)
             optimizer.step()
         assert audit.flush()
         (verdict,) = audit.verdicts()
@@ -195,7 +203,7 @@ def test_a_rule_is_one_mathematics_wherever_it_is_applied(job: Job, rule: Rule) 
 
     for name in ("hook", "copied", "assigned"):
         run(name)
-    for name in ("copied", "assigned", *(["in-place"] if rule is RULES["limited"] else [])):
+    for name in ("copied", "assigned", *(["in-place"] if named in IN_PLACE else [])):
         verdict = run(name, "hook")
         assert verdict.verdict == "TYPE_I", f"{name}: {verdict.explain()}"
     for reference in ("copied", "assigned"):
@@ -223,6 +231,38 @@ def test_weight_decay_is_added_within_backward(job: Job) -> None:
     judge(job, both_ways(["by hand", "by foreach"], "decay by hook"))
 
 
+def test_clipped_gradients_may_take_the_place_of_what_backward_left(job: Job) -> None:
+    def run(form: str, reference: str | None = None) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        options = {"keep_trace": True} if reference is None else {"reference": reference}
+        audit = plumbline.watch(net, optimizer, job.address, job=job.name, run=form, every=1, **options)
+        with audit.step():
+            net(torch.randn(8, 6)).square().mean().backward()
+            if form == "call":
+                nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+            else:
+                gradients = [parameter.grad for parameter in net.parameters()]
+                norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+                coefficient = (0.05 / (norm + (1e-6 if form != "wrong" else 1e-2))).clamp(max=1)
+                for parameter in net.parameters():
+                    if form == "assigned":
+                        parameter.grad = parameter.grad * coefficient
+                    else:
+                        parameter.grad.data = parameter.grad.data * coefficient
+            optimizer.step()
+        assert audit.flush()
+        verdicts = audit.verdicts()
+        audit.close()
+        return verdicts
+
+    run("call")
+    for form, outcome in (("assigned", "TYPE_I"), ("data", "TYPE_I"), ("wrong", "TYPE_II")):
+        (verdict,) = run(form, "call")
+        assert verdict.verdict == outcome, f"{form}: {verdict.explain()}"
+
+
 def test_wrong_changes_are_found(job: Job) -> None:
     for reference in ("hook", "mul", "assign"):
         run(job, reference)
@@ -239,13 +279,34 @@ def test_wrong_changes_are_found(job: Job) -> None:
 @pytest.mark.parametrize("clip", [False, True])
 def test_only_changed_gradients_are_sent_twice(clip: bool) -> None:
     changed = {"by hand": {"given:weight", "given:bias"}, **{mask: {"given:weight"} for mask in MASKS[2:]}}
+    changed["scale"] = {"unscaled:loss", "unscaled:grad:weight", "unscaled:grad:bias"}
     for form in [*MASKS, "update", "scale", "by hand", "none"]:
         program = Program(form, "SGD", clip)
         with StepCapture(Plan(), Pool(), [program.net], [program.optimizer]) as step:
             program.step(torch.Generator().manual_seed(1))
-        taps = {record[1] for record in step.records if record[0] == "tap"}
+        taps = {record[1]: record[3] for record in step.records if record[0] == "tap"}
         given = changed.get(form, set())
-        assert taps == {"loss", "grad:weight", "grad:bias", "update:weight", "update:bias"} | given, form
+        for name in (name for name in given if name.startswith("unscaled:")):
+            assert taps[name][0][2] == taps[name.removeprefix("unscaled:")][0][2], "Its content is sent once."
+        assert taps.keys() == {"loss", "grad:weight", "grad:bias", "update:weight", "update:bias"} | given, form
+
+
+def test_gradients_that_are_clipped_by_one_factor_each_are_sent_as_given() -> None:
+    """And those that one factor clips are not, whatever clipped them before."""
+    for each, given in ((True, {"given:0.weight", "given:1.weight"}), (False, set())):
+        net = nn.Sequential(nn.Linear(6, 4, bias=False), nn.Linear(4, 2, bias=False))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with StepCapture(Plan(), Pool(), [net], [optimizer]) as step:
+            net(torch.ones(2, 6)).square().mean().backward()
+            for parameters in [[one] for one in net.parameters()] if each else [list(net.parameters())]:
+                nn.utils.clip_grad_norm_(parameters, 1e-2)
+            contents = [one.grad.numpy().tobytes() for one in net.parameters()]
+            nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+            optimizer.step()
+        taps = {record[1]: record[3] for record in step.records if record[0] == "tap"}
+        assert {name for name in taps if name.startswith("given:")} == given
+        payloads = {record[1]: bytes(record[2]) for record in step.records if record[0] == "data"}
+        assert [payloads[taps[name][0][2]] for name in sorted(given)] == contents[: len(given)]
 
 
 def test_rows_that_are_set_one_by_one_are_copied_once() -> None:

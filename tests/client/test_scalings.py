@@ -97,12 +97,19 @@ class Training:
             parameter.grad /= PARTS
 
 
-def judged(server: str, training: Training, run: str, reference: str | None) -> list[plumbline.Verdict]:
-    options = {"keep_trace": True} if reference is None else {"reference": reference}
+def judged(
+    server: str,
+    training: Training | Weighed | Begun,
+    run: str,
+    reference: str | None,
+    steps: int = STEPS,
+    **options: str,
+) -> list[plumbline.Verdict]:
+    options |= {"keep_trace": True} if reference is None else {"reference": reference}
     with plumbline.watch(
         training.net, training.optimizer, server, job="scalings", run=run, every=1, on_type_ii="ignore", **options
     ) as audit:
-        for number in range(STEPS):
+        for number in range(steps):
             with audit.step():
                 training.step(number)
             assert audit.flush()
@@ -149,3 +156,117 @@ def test_a_wrong_scale_is_found(server: str, whole: str, way: str) -> None:
     verdict = judged(server, WRONG[way], way, whole)[0]
     assert (verdict.verdict, verdict.cause) == ("TYPE_II", "MATHEMATICS"), verdict.explain()
     print(verdict)
+
+
+class Weighed:
+    """Gradients of the first parameters count less than the others."""
+
+    def __init__(self, form: str, count: int = 2, adapts: bool = False, factor: float = 0.1) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        self.form, self.factor = form, factor
+        parameters = list(self.net.parameters())
+        self.less, others = parameters[:count], parameters[count:]
+        if form == "hook":
+            for parameter in self.less:
+                parameter.register_hook(lambda gradient: gradient * factor)
+        groups = [{"params": self.less}, *([{"params": others}] if others else [])]
+        self.optimizer = (torch.optim.AdamW if adapts else torch.optim.SGD)(groups, lr=0.05)
+        if form == "rate":
+            self.optimizer.param_groups[0]["lr"] *= factor
+
+    def step(self, number: int) -> None:
+        draw = torch.Generator().manual_seed(number)
+        self.optimizer.zero_grad()
+        self.net(torch.randn(8, 6, generator=draw)).square().mean().backward()
+        for parameter in self.less:
+            if self.form == "mul":
+                parameter.grad.mul_(self.factor)
+            elif self.form == "copy":
+                parameter.grad.copy_(parameter.grad * self.factor)
+            elif self.form == "assign":
+                parameter.grad = parameter.grad * self.factor
+        if self.form == "foreach":
+            torch._foreach_mul_([parameter.grad for parameter in self.less], [self.factor] * len(self.less))
+        self.optimizer.step()
+
+
+class Unused(Weighed):
+    """Gradients that nothing is made of while somebody looks."""
+
+    def step(self, number: int) -> None:
+        self.optimizer.step = lambda: None
+        super().step(number)
+
+
+def reasons(verdicts: list[plumbline.Verdict]) -> str:
+    return "\n".join(verdict.explain() for verdict in verdicts)
+
+
+def are(verdicts: list[plumbline.Verdict], outcome: str) -> bool:
+    return {verdict.verdict for verdict in verdicts} == {outcome}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_what_scales_gradients_says_nothing_of_the_loss(server: str, count: int) -> None:
+    for reference in ("hook", "mul", "rate"):
+        run = f"{reference}-{count}"
+        judged(server, Weighed(reference, count), run, None)
+        for form in ("hook", "mul", "copy", "assign", "foreach", "rate"):
+            if {form, reference} != {"hook", "rate"}:  # Neither tells its gradients twice.
+                verdicts = judged(server, Weighed(form, count), f"{form}-by-{run}", run)
+                assert are(verdicts, "TYPE_I"), f"{form} by {reference}: {reasons(verdicts)}"
+
+
+@pytest.mark.parametrize("adapts", [False, True], ids=["SGD", "AdamW"])
+def test_gradients_that_are_scaled_wrongly_are_found(server: str, adapts: bool) -> None:
+    for reference in ("hook", "mul", *([] if adapts else ["rate"])):
+        run = f"right-{reference}-{adapts}"
+        judged(server, Weighed(reference, adapts=adapts), run, None)
+        for form, factor in (("none", 1), ("mul", 0.1001), ("assign", 0.1001), ("hook", 0.1001)):
+            verdicts = judged(server, Weighed(form, 2, adapts, factor), f"{form}-by-{run}", run)
+            assert are(verdicts, "TYPE_II"), f"{form} by {reference}: {reasons(verdicts)}"
+
+
+def test_without_an_update_gradients_are_what_they_were_scaled_to(server: str) -> None:
+    judged(server, Unused("none"), "unused", None)
+    verdicts = judged(server, Unused("mul"), "unused-mul", "unused")
+    assert are(verdicts, "TYPE_II"), reasons(verdicts)
+
+
+def test_golden_runs_know_both_readings(server: str) -> None:
+    for recorded in ("hook", "mul"):
+        judged(server, Weighed(recorded, 4), f"golden-{recorded}", None, record_golden=recorded)
+        for form, factor, outcome in (("hook", 0.1, "TYPE_I"), ("mul", 0.1, "TYPE_I"), ("mul", 0.11, "TYPE_II")):
+            training = Weighed(form, 4, factor=factor)
+            verdicts = judged(server, training, f"{form}-{factor}-{recorded}", None, steps=1, golden=recorded)
+            assert are(verdicts, outcome), f"{form} by {recorded}: {reasons(verdicts)}"
+
+
+class Begun:
+    """Micro-batches whose losses are averaged by the gradient that backward begins with, or by a quotient."""
+
+    def __init__(self, divides: bool, parts: int = PARTS) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Linear(6, 3)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.divides, self.parts = divides, parts
+
+    def step(self, number: int) -> None:
+        draw = torch.Generator().manual_seed(number)
+        self.optimizer.zero_grad()
+        for _ in range(PARTS):
+            loss = self.net(torch.randn(4, 6, generator=draw)).square().mean()
+            if self.divides:
+                (loss / self.parts).backward()
+            else:
+                loss.backward(torch.tensor(1 / self.parts))
+        self.optimizer.step()
+
+
+def test_the_gradient_that_backward_begins_with_is_rounded_as_a_factor_is(server: str) -> None:
+    judged(server, Begun(divides=True), "divides", None)
+    verdicts = judged(server, Begun(divides=False), "begins", "divides")
+    assert are(verdicts, "TYPE_I"), reasons(verdicts)
+    verdicts = judged(server, Begun(divides=False, parts=PARTS + 1), "begins-wrongly", "divides")
+    assert are(verdicts, "TYPE_II"), reasons(verdicts)

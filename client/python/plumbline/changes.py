@@ -44,6 +44,7 @@ class Changes:
         self._left: dict[str, _Left] = {}
         self._touched: set[str] = set()  # Written otherwise than to scale them by one factor.
         self._terms: dict[str, tuple[Window, float, int]] = {}  # As they were given before they were clipped.
+        self._factors: dict[str, list[Any]] = {}  # That come of gradients, and each was scaled by.
         self._last_value = 0  # When a backward last ended.
 
     def left(self, name: str, gradient: torch.Tensor, value: int, weight: float) -> None:
@@ -52,13 +53,13 @@ class Changes:
         self._last_value = self._recorder.storages.last_value
 
     def forget(self, name: str) -> None:
-        self._left.pop(name, None)
-        self._terms.pop(name, None)
+        for each in (self._left, self._terms, self._factors):
+            each.pop(name, None)
         self._touched.discard(name)
 
     def clear(self) -> None:
-        self._left.clear()
-        self._terms.clear()
+        for each in (self._left, self._terms, self._factors):
+            each.clear()
 
     def moved(self, name: str, gradient: torch.Tensor) -> None:
         """The gradient lies here now."""
@@ -67,16 +68,20 @@ class Changes:
 
     def written(self, name: str, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
         """A gradient is about to be written. Whether it is to be followed: what comes after clipping is no matter."""
-        gradient = self._left[name].gradient
+        gradient, factors = self._left[name].gradient, self._factors.setdefault(name, [])
         if not (self._clips(info, factor) and covers(written, gradient)):
-            self._touched.add(name)
-            self._terms.pop(name, None)
+            if not factors:
+                self._touched.add(name)
+                self._terms.pop(name, None)
             return True
+        self._tell_apart(name)
         path = self._path(name, gradient) if name in self._touched else None
         if path is not None and path.changes:
             self._terms[name] = self._observed(name, gradient, path)
         self._touched.discard(name)
-        return info is not None and info.base == UNSCALES
+        if factor is not None:
+            factors.append(self._scalings.key(factor))
+        return True
 
     def follow(self, name: str) -> None:
         """Waits for whatever is written next."""
@@ -117,6 +122,7 @@ class Changes:
     def take(self, name: str, parameter: torch.Tensor, last: bool) -> tuple[Window, float, int] | None:
         """What an optimizer is given in place of what backward left; None: the same, but for scaling and clipping.
         `last`: the step ends, and nobody was seen to take it; it may have been cleared since."""
+        self._tell_apart(name)
         left, term = self._left.get(name), self._terms.get(name)
         if left is not None and term is None:
             gradient = left.gradient if parameter.grad is None else _gradient(parameter)
@@ -125,6 +131,17 @@ class Changes:
                 term = self._observed(name, gradient, path) if path is not None and path.changes else None
         self.forget(name)
         return term
+
+    def _tell_apart(self, name: str) -> None:
+        """Gradients that were scaled by a factor each, as by their own norms, were changed by that; only what scales
+        all of them by one clips them."""
+        last = len(self._factors.get(name, ())) - 1
+        alike = {other: factors[last] for other, factors in self._factors.items() if len(factors) > last >= 0}
+        if len(set(alike.values())) > 1:
+            for other in alike:
+                self._factors[other] = []
+                self._terms.pop(other, None)
+            self._touched.update(alike)
 
     def _clips(self, info: OperatorInfo | None, factor: Any) -> bool:
         """Whether an operation scales by a factor that comes of gradients, or that a gradient scaler keeps."""

@@ -74,7 +74,7 @@ class Gradients:
             if parameter.grad is None or parameter.grad.layout is not torch.strided:
                 self._forget(name)
                 continue
-            grad = local(parameter.grad)
+            grad = _view(parameter.grad)
             entry = self._recorder.storages.entry(grad)
             if entry is None or entry.leaf or not (entry.value or entry.pending):
                 self._forget(name)
@@ -163,7 +163,7 @@ class Gradients:
     def _follow(self, name: str) -> None:
         """Holds in place of a gradient the scaled copy that the program put there."""
         parameter = self._owners.get(name)
-        now = None if parameter is None or parameter.grad is None else local(parameter.grad)
+        now = None if parameter is None or parameter.grad is None else _view(parameter.grad)
         if now is not None and name in self._held and self.scalings.takes(name, now):
             self._held[name] = (now, self._held[name][1])
             self._changes.moved(name, now)
@@ -192,7 +192,7 @@ class Gradients:
 
     def _hold_given(self, name: str, parameter: torch.Tensor, weight: float) -> None:
         self._forget(name)
-        gradient = local(parameter.grad)  # type: ignore[arg-type]
+        gradient = _view(parameter.grad)  # type: ignore[arg-type]
         self._taps.note_part(f"grad:{name}", parameter.grad, parameter)  # type: ignore[arg-type]
         self._held[name], self._owners[name] = (gradient, weight), parameter
         self._changes.left(name, gradient, self._value(gradient), weight)
@@ -249,7 +249,7 @@ class Gradients:
 
     def _tap(self, name: str, prefix: str = "grad", taken: bool = False) -> None:
         """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used. Where the
-        program changed it, "given:NAME" too."""
+        program scaled it, "unscaled:grad:NAME" too, and where it changed it otherwise, "given:NAME"."""
         held, kept = self._held.pop(name, None), self._kept.pop(name, None)
         if held is None and kept is None:
             return
@@ -257,10 +257,15 @@ class Gradients:
         changed = self._changes.take(name, self._owners[name], last=not taken)
         tap, given = self._next_name(name, prefix), self._next_name(name, "given")
         self._rounds[name] = self._rounds.get(name, -1) + 1
-        if self._taps.put(tap, kept if held is None else self._taps.observe(*held), f"grad:{name}"):
-            self._tapped.add(tap)
-            if changed is not None and prefix == "grad" and self._taps.put(given, changed, f"grad:{name}"):
-                self._tapped.add(given)
+        window, weight, payload = term = kept if held is None else self._taps.observe(*held)
+        if not self._taps.put(tap, term, f"grad:{name}"):
+            return
+        self._tapped.add(tap)
+        factor = self.scalings.number(name) or 1
+        unscaled = None if factor == 1 else (window, weight / factor, payload)
+        for other, reading in ((given, changed), (f"unscaled:{tap}", unscaled)):
+            if reading is not None and prefix == "grad" and self._taps.put(other, reading, f"grad:{name}"):
+                self._tapped.add(other)
 
     def _next_name(self, name: str, prefix: str = "grad") -> str:
         count = self._rounds.get(name, -1) + 1
@@ -317,3 +322,8 @@ class Gradients:
         self._recorder.before_write.clear()
         self._unreduced.update(self._held)
         self._held.clear()
+
+
+def _view(gradient: torch.Tensor) -> torch.Tensor:
+    """Of where a gradient lies, and stays when the program gives it another place (`p.grad.data = other`)."""
+    return local(gradient).detach()

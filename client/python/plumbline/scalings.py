@@ -1,10 +1,12 @@
 """Gradients that a program itself scales between backward and its optimizer, as those do that average over their
-micro-batches afterwards (`p.grad /= n`). They are judged as scaled, and the loss with them: whether a mean is taken
-before backward or after it is no difference of mathematics. A factor that comes of the gradients, as clipping's does,
-is none of these."""
+micro-batches afterwards (`p.grad /= n`): whether a mean is taken before backward or after it is no difference of
+mathematics. Another program scales them within backward, or their learning rate, which leaves the loss alone. So both
+are read in two ways: as scaled ("grad:NAME", "loss"), and as they were ("unscaled:grad:NAME", "unscaled:loss"). A
+factor that comes of the gradients, as clipping's does, is none of these."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,6 +99,10 @@ class Scalings:
             self._factors[name].append(found)
         return found is not None
 
+    def key(self, factor: Any) -> Any:
+        """Alike where two factors are one."""
+        return self._recorder.storages.read(factor) if isinstance(factor, torch.Tensor) else factor
+
     def is_constant(self, info: OperatorInfo, factor: Any) -> bool:
         """Whether a factor has nothing to do with gradients."""
         return self._factor(info, factor) is not None
@@ -121,6 +127,11 @@ class Scalings:
         self._factors[name].append(copy[1])
         self._values[name] = entry.value
         return True
+
+    def number(self, name: str) -> float | None:
+        """What a gradient was multiplied by in all; None: tensors hold it."""
+        factors = self._factors.get(name, [])
+        return None if any(factor.content is not None for factor in factors) else math.prod(f.number for f in factors)
 
     def common(self) -> list[Factor]:
         """What most of the gradients were scaled by, in order."""

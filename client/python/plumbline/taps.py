@@ -53,6 +53,7 @@ class Taps:
         self._parts: dict[str, Part] = {}  # By tap: of what the ranks hold in parts.
         self._references: dict[str, torch.Tensor | float] = {}
         self._loss: list[tuple[torch.Tensor, Term]] = []  # The roots of backward, with their content.
+        self._unscaled_loss: list[Term] = []  # As they are where gradients were scaled since.
         self._loss_by_user = False
         self._loss_unclear = False  # The roots of backward are not the loss, or not all of it.
         self._gradients = Gradients(recorder, self)
@@ -122,6 +123,9 @@ class Taps:
         if self._loss and not self._loss_by_user and (self._asked("loss") or not self._loss_is_unclear()):
             self._scale_loss()
             self._taps["loss"] = (LOSS, [term for _, term in self._loss])
+            if self._taps["loss"][1] != self._unscaled_loss:
+                self._taps.setdefault("unscaled:loss", (LOSS, self._unscaled_loss))
+        self._drop_unscaled()
         for what, names in (("reference for", self._references), ("guard on", self._guards)):
             for name in names:
                 if name not in self._taps:
@@ -148,6 +152,13 @@ class Taps:
                     *(self._guards.get(name, (None, None)), self._parts.get(name)),
                 )
             )
+
+    def _drop_unscaled(self) -> None:
+        """Where no update tells what gradients were scaled by, they are read as scaled alone."""
+        for tap in [name for name in self._taps if name.startswith("unscaled:grad:")]:
+            name = tap.removeprefix("unscaled:grad:").partition("#")[0]
+            if not {f"update:{name}", f"param:{name}"} & self._taps.keys():
+                del self._taps[tap]
 
     def install(self, optimizers: Iterable[Any]) -> None:
         """Follows backward, the gradient scaler and the optimizers until `uninstall`."""
@@ -279,11 +290,11 @@ class Taps:
         for root, grad in zip(roots, grads, strict=False):
             if not isinstance(root, torch.Tensor) or root.numel() != 1 or root.is_complex():
                 continue
-            weight = 1.0 / self._scaled.get(id(root), 1.0)
-            if grad is not None and grad.device.type == "cpu":
-                weight *= grad.item()
             (value, code, _, _, offset), payload = self._recorder.observe(local(root))
-            self._loss.append((local(root).detach().clone(), ((value, code, (), (), offset), weight, payload)))
+            term: Term = ((value, code, (), (), offset), 1.0 / self._scaled.get(id(root), 1.0), payload)
+            begun = local(root).detach().clone().reshape(()), term
+            self._loss.append(begun if grad is None else self._weighed_root(*begun, local(grad).reshape(())))
+            self._unscaled_loss.append(self._loss[-1][1])
         self._gradients.backward_begins(1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0)
 
     def _backward_ended(self, start: int, differentiable: bool) -> None:
@@ -312,6 +323,15 @@ class Taps:
         """Scales the loss as its gradients were since backward."""
         for factor in [] if self._loss_by_user else self._gradients.scalings.common():
             self._loss = [self._scaled_root(root, term, factor) for root, term in self._loss]
+
+    def _weighed_root(self, root: torch.Tensor, term: Term, grad: torch.Tensor) -> tuple[torch.Tensor, Term]:
+        """A root times the gradient that backward is given for it. Only a power of two is a weight that the program
+        could not have rounded otherwise; and only it may be meant to take the loss beyond its format's range."""
+        number = grad.item() if grad.device.type == "cpu" else 0.0
+        if abs(math.frexp(number)[0]) == 0.5:
+            return root, (term[0], term[1] * number, term[2])
+        window = self._recorder.storages.read(grad)
+        return self._scaled_root(root, term, Factor(False, window, grad.detach().clone(), self._recorder.site))
 
     def _scaled_root(self, root: torch.Tensor, term: Term, factor: Factor) -> tuple[torch.Tensor, Term]:
         window, weight, payload = term

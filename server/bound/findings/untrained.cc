@@ -37,8 +37,8 @@ std::vector<std::size_t> untrained(const Graph& graph) {
   for (std::size_t i = 0; any && i < graph.taps.size(); ++i) {
     const GraphTap& tap = graph.taps[i];
     const std::string_view name = behind_colon(tap.name);
-    if (tap.kind == TapKind::kGradient && !is_given(tap.name) && parameters.contains(name) && !changed.contains(name) &&
-        !zero(observed_value(tap)))
+    if (tap.kind == TapKind::kGradient && !is_other_reading(tap.name) && parameters.contains(name) &&
+        !changed.contains(name) && !zero(observed_value(tap)))
       found.push_back(i);
   }
   return found;

@@ -23,11 +23,11 @@ Names names_of(const Graph& graph) {
   return names;
 }
 
-// The taps that read what this tap reads, itself first: a gradient may be read in two ways.
+// The taps that read what this tap reads, itself first.
 std::vector<std::size_t> readings(const Graph& graph, const Names& names, std::size_t tap) {
   std::vector<std::size_t> found = {tap};
-  const auto other = other_reading(graph.taps[tap].name);
-  if (const auto at = other ? names.find(*other) : names.end(); at != names.end()) found.push_back(at->second);
+  for (const std::string& other : all_readings(graph.taps[tap].name))
+    if (const auto at = names.find(other); at != names.end() && at->second != tap) found.push_back(at->second);
   return found;
 }
 
@@ -40,7 +40,7 @@ double distance(const GraphTap& target, const GraphTap& reference) {
   return std::isnan(relative) ? HUGE_VAL : relative;
 }
 
-// Of several readings of one gradient on either side the two that are closest; the first ones, if no two are closer.
+// Of several readings on either side the two that are closest; the first ones, if no two are closer.
 PairedTap closest(const Graph& target, const Graph& reference, const std::vector<std::size_t>& ours,
                   const std::vector<std::size_t>& theirs) {
   PairedTap best{ours[0], theirs[0]};
@@ -62,7 +62,7 @@ std::vector<PairedTap> by_name(const Graph& target, const Graph& reference, Boun
   for (std::size_t i = 0; i < target.taps.size(); ++i) {
     const GraphTap& tap = target.taps[i];
     const std::vector<std::size_t> ours = readings(target, own, i);
-    if (is_given(tap.name) && ours.size() > 1) continue;
+    if (is_other_reading(tap.name) && own.contains(first_reading(tap.name))) continue;
     auto found = named.find(tap.name);
     // What one rank of several got differently is still what the reference got, unless it is of that rank's data alone.
     const bool shared = tap.kind != TapKind::kLoss && tap.kind != TapKind::kValue;
@@ -192,7 +192,7 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
   }
   for (const GraphTap& tap : graph.taps) {
     const std::string parameter = parameter_of(graph, tap);
-    if (is_given(tap.name)) continue;  // Only a program that changes a gradient gives this reading of it.
+    if (is_other_reading(tap.name)) continue;  // Only a program that changes a gradient gives it.
     if (names.count(tap.name) != 0 || names.count(std::string(unranked(tap.name))) != 0) continue;
     const auto told_as = [&](std::string_view one, std::string_view another) {
       return tap.name.starts_with(one) && names.count(std::string(another) + tap.name.substr(one.size())) != 0;

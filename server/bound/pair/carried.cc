@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/bound/match/readings.h"
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/confirm.h"
 #include "server/bound/replay/taps.h"
@@ -38,7 +39,9 @@ bool is_judged(const Graph& graph, const Names& taps, const GraphTap& carried) {
   const std::string_view leaf = carried.name, begin = "state:", end = ".grad";
   const std::string name(leaf.substr(begin.size(), leaf.size() - begin.size() - end.size()));
   const auto tap = taps.find("grad:" + name);
-  if (tap == taps.end() || taps.contains("given:" + name)) return false;
+  if (tap == taps.end()) return false;
+  for (const std::string& other : all_readings(tap->first))
+    if (other != tap->first && taps.contains(other)) return false;
   const std::vector<GraphTap::Term>& terms = tap->second->terms;
   return terms.size() == 1 && terms[0].weight == 1 &&
          made_by(graph, terms[0].node) == made_by(graph, carried.terms[0].node);

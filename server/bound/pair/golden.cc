@@ -120,10 +120,10 @@ Places places_in(const Graph& graph, const GoldenStep& golden) {
   for (std::size_t i = 0; i < graph.taps.size(); ++i)
     if (places.taps.count(graph.taps[i].name) != 0) places.indices[graph.taps[i].name] = i;
   for (const GoldenStep::Tap& tap : golden.taps)  // The graph may have another reading of it.
-    if (is_given(tap.name) && places.indices.count(tap.name) == 0)
-      if (const auto other = places.indices.find(*other_reading(tap.name));
-          other != places.indices.end() && graph.taps[other->second].shape == tap.shape)
-        places.indices[tap.name] = other->second;
+    if (is_other_reading(tap.name) && places.indices.count(tap.name) == 0)
+      if (const auto first = places.indices.find(first_reading(tap.name));
+          first != places.indices.end() && graph.taps[first->second].shape == tap.shape)
+        places.indices[tap.name] = first->second;
   return places;
 }
 
@@ -142,7 +142,7 @@ std::string leaf_digest(const Trace& trace, const TraceLeaf& leaf) {
 void compare_taps(const Graph& target, const GoldenStep& golden, const Places& places, Bounds* bounds) {
   bounds->all_taps_equal_reference = !golden.taps.empty();
   for (const GraphTap& tap : target.taps)
-    if (places.taps.count(tap.name) == 0 && !is_given(tap.name))
+    if (places.taps.count(tap.name) == 0 && !is_other_reading(tap.name))
       bounds->unpaired_taps.push_back("'" + tap.name + "' (target only)");
   for (const GoldenStep::Tap& tap : golden.taps) {
     const auto found = places.indices.find(tap.name);
@@ -215,10 +215,10 @@ Gap gap_of(const Graph& target, const Replay& exact, const Asked& asked) {
   return gap;
 }
 
-// Of the readings of each gradient (readings.h) in either program the two that are closest are asked about.
+// Of the readings of each gradient or loss (readings.h) in either program the two that are closest are asked about.
 void keep_closest(const Graph& target, const Replay& exact, Asked* asked) {
-  if (std::ranges::none_of(target.taps, is_given, &GraphTap::name) &&
-      std::ranges::none_of(asked->taps, is_given, &GoldenStep::Tap::name))
+  if (std::ranges::none_of(target.taps, is_other_reading, &GraphTap::name) &&
+      std::ranges::none_of(asked->taps, is_other_reading, &GoldenStep::Tap::name))
     return;
   std::map<std::string_view, std::size_t> places;
   for (std::size_t i = 0; i < target.taps.size(); ++i) places[target.taps[i].name] = i;
@@ -229,11 +229,9 @@ void keep_closest(const Graph& target, const Replay& exact, Asked* asked) {
   std::map<std::string, Choice> choices;
   for (std::size_t i = 0; i < asked->taps.size(); ++i) {
     const GoldenStep::Tap& tap = *asked->taps[i];
-    const auto other = other_reading(tap.name);
     Choice& choice =
-        choices.try_emplace(is_given(tap.name) ? *other : tap.name, Choice{HUGE_VAL, i, asked->probe.parts[i].tap})
-            .first->second;
-    for (const std::string& name : {tap.name, other.value_or(tap.name)}) {
+        choices.try_emplace(first_reading(tap.name), Choice{HUGE_VAL, i, asked->probe.parts[i].tap}).first->second;
+    for (const std::string& name : all_readings(tap.name)) {
       const auto found = places.find(name);
       if (found == places.end() || target.taps[found->second].shape != tap.shape) continue;
       Probe::Part part = asked->probe.parts[i];
@@ -249,8 +247,29 @@ void keep_closest(const Graph& target, const Replay& exact, Asked* asked) {
     parts.back().tap = choice.tap;
     taps.push_back(asked->taps[choice.part]);
   }
+  if (asked->recorded->scalar) asked->probe.name = target.taps[parts.front().tap].name;
   asked->probe.parts = std::move(parts);
   asked->taps = std::move(taps);
+}
+
+// A loss has a probe for each reading of the golden run's: only the closest is asked.
+void keep_closest_scalars(const Graph& target, const Replay& exact, std::vector<Asked>* all) {
+  const auto distance = [&](const Asked& asked) {
+    const double relative = gap_of(target, exact, asked).by_tap.front();
+    return std::isnan(relative) ? HUGE_VAL : relative;
+  };
+  std::map<std::string, double> least;
+  for (const Asked& asked : *all)
+    if (asked.recorded->scalar) {
+      double& known = least.try_emplace(first_reading(asked.recorded->name), HUGE_VAL).first->second;
+      known = std::fmin(known, distance(asked));
+    }
+  std::set<std::string> kept;
+  std::erase_if(*all, [&](const Asked& asked) {
+    if (!asked.recorded->scalar) return false;
+    const std::string name = first_reading(asked.recorded->name);
+    return distance(asked) > least[name] || !kept.insert(name).second;
+  });
 }
 
 NodeId node_of(const Graph& graph, std::size_t tap) { return graph.taps[tap].terms.front().node; }
@@ -375,7 +394,7 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
     } else if (complete) {
       Asked& asked = all_asked.emplace_back(Asked{&probe, weights_of(golden, probe, places), {}});
       for (const std::string& name : probe.taps) asked.taps.push_back(places.taps.at(name));
-      if (probe.name == group_of(TapKind::kGradient)) keep_closest(target, target_exact, &asked);
+      if (probe.scalar || probe.name == group_of(TapKind::kGradient)) keep_closest(target, target_exact, &asked);
     } else {
       Finding unanswered;
       unanswered.name = probe.name;
@@ -383,6 +402,7 @@ void pair_with_golden(const BoundsInput& input, const Replay& target_exact, cons
       bounds->findings.push_back(std::move(unanswered));
     }
   }
+  keep_closest_scalars(target, target_exact, &all_asked);
   std::vector<Probe> probes;
   std::ranges::transform(all_asked, std::back_inserter(probes), &Asked::probe);
   const std::vector<Envelope> own =

@@ -31,7 +31,7 @@ std::optional<Anchors> anchor_gradients(const Graph& target, const Graph& refere
                                         const std::vector<PairedTap>& pairs) {
   const auto gradients = [](const Graph& graph) {
     return std::ranges::count_if(
-        graph.taps, [](const GraphTap& tap) { return tap.kind == TapKind::kGradient && !is_given(tap.name); });
+        graph.taps, [](const GraphTap& tap) { return tap.kind == TapKind::kGradient && !is_other_reading(tap.name); });
   };
   Anchors anchors;
   std::ptrdiff_t found = 0;

@@ -7,6 +7,7 @@
 #include "kernels/cpu/parallel.h"
 #include "server/bound/compute.h"
 #include "server/bound/match/margin.h"
+#include "server/bound/match/readings.h"
 #include "server/bound/pair/carried.h"
 #include "server/bound/replay/taps.h"
 #include "tests/unit/bound/graph_builder.h"
@@ -306,6 +307,49 @@ TEST(Match, OfTwoReadingsOfAGradientTheClosestArePaired) {
   EXPECT_TRUE(agree(compared(program(true, mask), program(true, other)))) << "Backward left the same.";
   EXPECT_FALSE(agree(compared(program(true, other), program(false, mask))));
   EXPECT_FALSE(agree(compared(program(false, mask), program(true, other))));
+}
+
+// Scaled after backward, and told as it was before too; or scaled within backward, or its loss with it.
+TEST(Match, OfALossAndAGradientThatWereScaledTheClosestReadingsArePaired) {
+  struct Program {
+    bool scales;        // After backward.
+    double loss, left;  // What it computes, and what backward leaves of the gradient.
+  };
+  const auto built = [](const Program& program) {
+    GraphBuilder b;
+    const NodeId x = b.leaf({1}, {0.5}, Format::kFloat32, "param:w", LeafRole::kParameter);
+    const auto times = [&](NodeId a, double factor) { return b.op(Primitive::kMul, {a, b.leaf({1}, {factor})}, {1}); };
+    const NodeId loss = times(x, program.loss), left = times(x, program.left);
+    const auto tell = [&](const std::string& name, TapKind kind, NodeId node, double value) {
+      if (program.scales) b.tap("unscaled:" + name, kind, node, {value});
+      b.tap(name, kind, program.scales ? times(node, 0.25) : node, {program.scales ? value / 4 : value});
+    };
+    tell("loss", TapKind::kLoss, loss, program.loss / 2);
+    tell("grad:w", TapKind::kGradient, left, program.left / 2);
+    return b;
+  };
+  const Program scales{true, 3, 3}, averages{false, 0.75, 0.75}, hooks{false, 3, 0.75}, wrong{true, 3, 6};
+  for (const Program& target : {scales, averages, hooks})
+    for (const Program& reference : {scales, averages, hooks}) {
+      const bool same = target.scales || reference.scales || target.loss == reference.loss;
+      const Bounds bounds = compared(built(target), built(reference));
+      EXPECT_EQ(agree(bounds), same) << target.scales << reference.scales;
+      EXPECT_TRUE(bounds.unpaired_taps.empty() && bounds.missing_taps.empty());
+    }
+  for (const Program& reference : {scales, averages, hooks}) {
+    EXPECT_FALSE(agree(compared(built(wrong), built(reference))));
+    EXPECT_FALSE(agree(compared(built(reference), built(wrong))));
+  }
+}
+
+TEST(Match, ReadingsAreNamedByWhatTheyRead) {
+  EXPECT_EQ(first_reading("rank1/given:w#1"), "rank1/grad:w#1");
+  EXPECT_EQ(first_reading("unscaled:loss"), "loss");
+  EXPECT_EQ(first_reading("given:loss"), "grad:loss");
+  EXPECT_FALSE(is_other_reading("unscaled:lossy"));  // Somebody's own name.
+  EXPECT_EQ(all_readings("rank1/unscaled:grad:w"),
+            (std::vector<std::string>{"rank1/grad:w", "rank1/given:w", "rank1/unscaled:grad:w"}));
+  EXPECT_EQ(all_readings("update:w"), std::vector<std::string>{"update:w"});
 }
 
 TEST(Match, AnUpdateThatTheOtherProgramTellsAsWhatTheParameterBecomesIsNotMissing) {
