@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from training import watched
 
 import plumbline
 
@@ -270,3 +271,22 @@ def test_the_gradient_that_backward_begins_with_is_rounded_as_a_factor_is(server
     assert are(verdicts, "TYPE_I"), reasons(verdicts)
     verdicts = judged(server, Begun(divides=False, parts=PARTS + 1), "begins-wrongly", "divides")
     assert are(verdicts, "TYPE_II"), reasons(verdicts)
+
+
+@pytest.mark.parametrize("factor", [0.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("divides", [False, True])
+def test_factors_that_cannot_be_undone(server: str, factor: float, divides: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        net(torch.ones(2, 4)).square().mean().backward()
+        for parameter in net.parameters():
+            parameter.grad.div_(factor) if divides else parameter.grad.mul_(factor)
+        optimizer.step()
+
+    verdicts = watched(server, "undone", f"{divides}-{factor}", None, net, optimizer, 2, step)
+    assert len(verdicts) == 2
+    assert all(not name.startswith("unscaled:grad:") for verdict in verdicts for name in verdict.taps)

@@ -1,12 +1,37 @@
 """Small training runs that meet what a capture meets."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+import plumbline
+
+
+def watched(
+    server: str,
+    job: str,
+    name: str,
+    reference: str | None,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    step: Callable[[int], object],
+) -> list[plumbline.Verdict]:
+    """Verdicts of a run that calls `step` with each step's number."""
+    with plumbline.watch(
+        net, optimizer, server, job=job, run=name, reference=reference, every=1, keep_trace=True
+    ) as audit:
+        for number in range(steps):
+            with audit.step():
+                step(number)
+            assert audit.flush()
+        assert not audit.errors()
+        return audit.verdicts()
 
 
 class Block(nn.Module):

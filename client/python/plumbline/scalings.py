@@ -129,9 +129,12 @@ class Scalings:
         return True
 
     def number(self, name: str) -> float | None:
-        """What a gradient was multiplied by in all; None: tensors hold it."""
+        """What a gradient was multiplied by in all; None: tensors hold it, or it cannot be undone."""
         factors = self._factors.get(name, [])
-        return None if any(factor.content is not None for factor in factors) else math.prod(f.number for f in factors)
+        if any(factor.content is not None for factor in factors):
+            return None
+        product = math.prod(factor.number for factor in factors)
+        return product if 0 < abs(product) < math.inf else None
 
     def common(self) -> list[Factor]:
         """What most of the gradients were scaled by, in order."""
@@ -141,11 +144,13 @@ class Scalings:
         return next(alike, [])
 
     def _factor(self, info: OperatorInfo, factor: Any) -> Factor | None:
-        """None: it comes of the gradients."""
+        """None: it comes of the gradients, or leaves nothing of them."""
         value: Any = factor
         content = None
         if isinstance(factor, torch.Tensor):
             value, content = self._recorder.storages.read(factor), factor.detach().clone()
+        elif not 0 < abs(value) < math.inf:
+            return None
         if self._of_gradients(self._sources(value)):
             return None
         return Factor("div" in info.base, value, content, self._recorder.site)
