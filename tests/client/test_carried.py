@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from training import watched
 
 import plumbline
 
@@ -18,18 +19,14 @@ def run(server: str, name: str, step: Step, reference: str | None = None, steps:
     torch.manual_seed(0)
     net, draw = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), torch.Generator().manual_seed(1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    with plumbline.watch(
-        net, optimizer, server, job="carried", run=name, reference=reference, every=1, keep_trace=True
-    ) as audit:
-        for number in range(steps):
-            x, y = torch.randn(8, 6, generator=draw), torch.randn(8, 3, generator=draw)
-            with audit.step():
-                step(optimizer, number, False)
-                nn.functional.mse_loss(net(x), y).backward()
-                step(optimizer, number, True)
-            assert audit.flush()
-        assert not audit.errors()
-        return audit.verdicts()
+
+    def both(number: int) -> None:
+        x, y = torch.randn(8, 6, generator=draw), torch.randn(8, 3, generator=draw)
+        step(optimizer, number, False)
+        nn.functional.mse_loss(net(x), y).backward()
+        step(optimizer, number, True)
+
+    return watched(server, "carried", name, reference, net, optimizer, steps, both)
 
 
 def outcomes(verdicts: list[plumbline.Verdict]) -> list[str]:

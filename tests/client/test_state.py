@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from training import watched
 
 import plumbline
 from plumbline import PlumblineError
@@ -302,16 +303,13 @@ def test_a_rate_that_one_program_holds_as_a_tensor(server: str) -> None:
         torch.manual_seed(0)
         net, draw = nn.Linear(8, 4), torch.Generator().manual_seed(1)
         optimizer = torch.optim.SGD(net.parameters(), lr=rate)
-        with plumbline.watch(
-            net, optimizer, server, job="rates", run=name, reference=reference, every=1, keep_trace=True
-        ) as audit:
-            for _ in range(3):
-                with audit.step():
-                    optimizer.zero_grad()
-                    net(torch.randn(12, 8, generator=draw)).square().mean().backward()
-                    optimizer.step()
-                assert audit.flush()
-            return [verdict.verdict for verdict in audit.verdicts()]
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            net(torch.randn(12, 8, generator=draw)).square().mean().backward()
+            optimizer.step()
+
+        return [v.verdict for v in watched(server, "rates", name, reference, net, optimizer, 3, step)]
 
     run("tensor", torch.tensor(1 / 64))
     assert run("number", 1 / 64, "tensor") == ["TYPE_I"] * 3

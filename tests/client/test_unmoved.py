@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from training import watched
 
 import plumbline
 
@@ -17,19 +18,14 @@ def run(server: str, name: str, update: Update, reference: str | None = None) ->
     torch.manual_seed(0)
     net, draw = nn.Linear(8, 4), torch.Generator().manual_seed(1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    audit = plumbline.watch(
-        net, optimizer, server, job="unmoved", run=name, reference=reference, every=1, keep_trace=True
-    )
-    for _ in range(STEPS):
-        with audit.step():
-            optimizer.zero_grad()
-            net(torch.randn(12, 8, generator=draw)).square().mean().backward()
-            with torch.no_grad():
-                update(optimizer, list(net.parameters()))
-        assert audit.flush()
-    verdicts = audit.verdicts()
-    audit.close()
-    return verdicts
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        net(torch.randn(12, 8, generator=draw)).square().mean().backward()
+        with torch.no_grad():
+            update(optimizer, list(net.parameters()))
+
+    return watched(server, "unmoved", name, reference, net, optimizer, STEPS, step)
 
 
 def updates(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
@@ -71,18 +67,15 @@ def halts(skip: Callable[[Tensor, int], bool]) -> Callable[..., list[plumbline.V
         torch.manual_seed(0)
         net, draw = nn.Linear(8, 4), torch.Generator().manual_seed(1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        with plumbline.watch(
-            net, optimizer, server, job="halts", run=name, reference=reference, every=1, keep_trace=True
-        ) as audit:
-            for number in range(3):
-                with audit.step():
-                    optimizer.zero_grad()
-                    loss = net(torch.randn(12, 8, generator=draw)).square().mean() * (100 if number == 1 else 1)
-                    loss.backward()
-                    if not skip(loss, number):
-                        optimizer.step()
-                assert audit.flush()
-            return audit.verdicts()
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            loss = net(torch.randn(12, 8, generator=draw)).square().mean() * (100 if number == 1 else 1)
+            loss.backward()
+            if not skip(loss, number):
+                optimizer.step()
+
+        return watched(server, "halts", name, reference, net, optimizer, 3, step)
 
     return run
 
@@ -108,20 +101,17 @@ def overflows(repairs: bool) -> Callable[..., list[plumbline.Verdict]]:
         torch.manual_seed(0)
         net, draw = nn.Linear(8, 4), torch.Generator().manual_seed(1)
         optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), torch.amp.GradScaler("cpu", 4.0)
-        with plumbline.watch(
-            net, optimizer, server, job="overflows", run=name, reference=reference, every=1, keep_trace=True
-        ) as audit:
-            for number in range(2):
-                with audit.step():
-                    optimizer.zero_grad()
-                    loss = net(torch.randn(12, 8, generator=draw)).square().mean()
-                    scaler.scale(loss * (float("inf") if number == 1 else 1)).backward()
-                    for parameter in net.parameters() if repairs else []:
-                        parameter.grad.nan_to_num_(0, 0, 0)
-                    scaler.step(optimizer)
-                    scaler.update()
-                assert audit.flush()
-            return audit.verdicts()
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            loss = net(torch.randn(12, 8, generator=draw)).square().mean()
+            scaler.scale(loss * (float("inf") if number == 1 else 1)).backward()
+            for parameter in net.parameters() if repairs else []:
+                parameter.grad.nan_to_num_(0, 0, 0)
+            scaler.step(optimizer)
+            scaler.update()
+
+        return watched(server, "overflows", name, reference, net, optimizer, 2, step)
 
     return run
 
@@ -143,19 +133,16 @@ def freezes(how: str) -> Callable[..., list[plumbline.Verdict]]:
         torch.manual_seed(0)
         net, draw = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4)), torch.Generator().manual_seed(1)
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-        with plumbline.watch(
-            net, optimizer, server, job="freezes", run=name, reference=reference, every=1, keep_trace=True
-        ) as audit:
-            for number in range(3):
-                with audit.step():
-                    optimizer.zero_grad()
-                    net[0].requires_grad_(number == 0 or how != "requires_grad")
-                    net(torch.randn(12, 8, generator=draw)).square().mean().backward()
-                    for parameter in net[0].parameters() if number > 0 and how == "none" else []:
-                        parameter.grad = None
-                    optimizer.step()
-                assert audit.flush()
-            return audit.verdicts()
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            net[0].requires_grad_(number == 0 or how != "requires_grad")
+            net(torch.randn(12, 8, generator=draw)).square().mean().backward()
+            for parameter in net[0].parameters() if number > 0 and how == "none" else []:
+                parameter.grad = None
+            optimizer.step()
+
+        return watched(server, "freezes", name, reference, net, optimizer, 3, step)
 
     return run
 

@@ -68,13 +68,13 @@ void confirm_in_wide(const BoundsInput& input, const Gap& gap, const std::vector
                                    probed_nodes(reference, other));
   if (!theirs) return;
 
-  const auto off = [&](const Graph& graph, const Replay& replay, const std::vector<Probe>& probes) {
+  const auto sweep = [&](const Graph& graph, const Replay& replay, const std::vector<Probe>& probes) {
     return adjoint_envelopes(
         graph, replay, probes, *input.profile, Executions::kOwn, {{}, constants_of(graph)}, false, {},
         {.unmoved = unmoved_elements({graph, replay, input.profile}, probed_nodes(graph, probes))});
   };
-  const std::vector<Envelope> our_constants = off(target, replays.target, asked);
-  const std::vector<Envelope> their_constants = off(reference, replays.reference, other);
+  const std::vector<Envelope> our_constants = sweep(target, replays.target, asked);
+  const std::vector<Envelope> their_constants = sweep(reference, replays.reference, other);
   for (std::size_t p = 0; p < asked.size(); ++p) {
     double difference = 0;
     for (std::size_t i = 0; i < asked[p].parts.size(); ++i)
