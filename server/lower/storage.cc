@@ -131,13 +131,14 @@ Expr Storage::read(const TensorRef& tensor) {
   if (format != tensor.format) throw Unsupported("a tensor that reinterprets the bits of its storage");
   const Value* value = &newest;
   for (std::int64_t left = writes_passed_max(newest.count); left > 0; --left) {
-    if (value->written) {
+    const bool behind = value->written && value->base != 0 && apart(*value->written, view);
+    if (value->written && !behind) {
       if (*value->written == view) return value->node;
       if (const auto direct = compose(layout_of_write(*value->written), view))
         return emitter_.window(value->node, *direct);
     }
     if (const auto all = known_whole(*value)) return emitter_.window(*all, view);
-    if (value->base == 0 || !apart(*value->written, view)) {
+    if (!behind) {
       if (const auto put_together = pieced(newest, view)) return *put_together;
       break;
     }

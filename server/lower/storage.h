@@ -8,9 +8,9 @@
 // for all reads that follow.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "server/lower/emit.h"
@@ -77,7 +77,7 @@ class Storage {
   std::optional<Expr> pieced(const Value& newest, const View& view);
 
   Emitter& emitter_;
-  std::map<ValueId, Value> values_;
+  std::unordered_map<ValueId, Value> values_;
   std::vector<ValueId> put_together_;  // Values whose `whole` was made later than they were, in that order.
   std::vector<MissingResult> read_missing_;
 };
