@@ -47,24 +47,28 @@ void lower_draw(Call& call) {
   if (node == graph.leaves.end() || node->role != LeafRole::kRandom) return;
   draw.leaf = node->node;
   draw.family = operation;
+  const bool chances = operation == "bernoulli" && !call.has("p");  // Those are what it is called with.
   if (const Family* family = family_of(operation)) {
     draw.family = family->name;
     for (const auto& [name, otherwise] : family->numbers) {
-      if (call.is_tensor(name)) {  // Among the tensors.
-        draw.place.push_back({call.tensor(name).id, 0});
+      if (chances || call.is_tensor(name)) {  // Among the tensors.
+        draw.place.push_back({call.tensor(chances ? "self" : name).id, 0});
         continue;
       }
       draw.numbers.push_back(call.known_number(name).value_or(otherwise));
       draw.place.push_back({std::nullopt, draw.numbers.back()});
     }
-    if (draw.family != "normal" && draw.family != "uniform") draw.place.clear();
+    if (draw.family != "normal" && draw.family != "uniform" && draw.family != "bernoulli") draw.place.clear();
     // Dropout names what it leaves out, Bernoulli what it keeps.
   } else if (operation == "native_dropout") {
     draw.family = "bernoulli";
     draw.numbers.push_back(1 - call.known_number("p").value_or(0));
+    draw.place.push_back({std::nullopt, draw.numbers.back()});
   }
+  const bool shaped = operation == "bernoulli" && !chances;  // By what it is called with, which it does not read.
   for (const TraceArgument& argument : call.op().arguments)
-    if (const auto* tensor = std::get_if<TensorRef>(&argument.value); tensor != nullptr && tensor->value != 0)
+    if (const auto* tensor = std::get_if<TensorRef>(&argument.value);
+        tensor != nullptr && tensor->value != 0 && !(shaped && argument.name == "self"))
       draw.inputs.push_back(call.tensor(argument.name).id);
   graph.nodes[draw.leaf].origin = draw.origin;
   graph.draws.push_back(std::move(draw));

@@ -132,6 +132,7 @@ struct Draw {
   std::vector<double> numbers;  // Parameters that are plain numbers, in the family's order.
   std::vector<NodeId> inputs;   // Parameters that are tensors.
   // A normal draw has its mean and deviation, a uniform one its ends: any two of a family are one, moved and scaled.
+  // Bernoulli's has the chance of a one.
   std::vector<Parameter> place;
 };
 

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "server/bound/compute.h"
+#include "server/bound/pair/carried.h"
 #include "server/bound/pair/golden.h"
 #include "server/bound/replay/constants.h"
 #include "server/bound/replay/work.h"
@@ -69,6 +70,7 @@ Verdict judged(const Trace& target, const AuditRequestContext& context, Gradient
   input.follows = context.previous != nullptr && context.previous->step + 1 == target.identity.step;
   if (input.follows) {
     input.changed_leaves = changed_leaves(target, context.previous->digests.left);
+    forget_cleared(graph, &input.changed_leaves);
     input.reference_updates = context.previous->reference_updates;
     input.apart = context.previous->apart;
   }

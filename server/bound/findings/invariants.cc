@@ -51,6 +51,15 @@ std::string origin_of(const TraceTap& tap) {
   return tap.name.substr(0, tap.name.size() - name.size()) + "param:" + std::string(name.substr(name.find(':') + 1));
 }
 
+// The content of what the step leaves, as another tap of it tells that. 0: none does.
+PayloadId observed_elsewhere(const Trace& trace, const TensorRef& tensor) {
+  for (const TraceTap& tap : trace.taps)
+    for (const TraceTap::Term& term : tap.terms)
+      if (term.observed != 0 && term.tensor.value == tensor.value && term.tensor.view == tensor.view)
+        return term.observed;
+  return 0;
+}
+
 void add_reads(const TraceOp& op, std::set<ValueId>* read) {
   for (const TraceArgument& argument : op.arguments) {
     if (const auto* one = std::get_if<TensorRef>(&argument.value)) read->insert(one->value);
@@ -87,11 +96,12 @@ DigestsAfter digests_after(const Trace& trace, const Digests& untouched) {
   std::map<std::string, const TraceLeaf*> leaves = untouched_leaves(trace);
   DigestsAfter after;
   for (const TraceTap& tap : trace.taps) {
-    if (tap.terms.empty() || !outlives_step(tap.kind)) continue;
+    const bool carried = tap.kind == TapKind::kCarried;
+    if (tap.terms.empty() || !(carried || outlives_step(tap.kind))) continue;
     const TraceTap::Term& term = tap.terms.front();  // w_new of an update, the state itself
-    const std::string name = origin_of(tap);
+    const std::string name = carried ? tap.name : origin_of(tap);
     leaves.erase(name);
-    const auto payload = trace.payloads.find(term.observed);
+    const auto payload = trace.payloads.find(carried ? observed_elsewhere(trace, term.tensor) : term.observed);
     if (term.weight != 1 || payload == trace.payloads.end()) continue;
     after.left[row_major(term.tensor.view) ? name : by_elements(name)] = content_digest(*payload->second);
   }

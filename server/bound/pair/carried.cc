@@ -115,6 +115,18 @@ void compare_carried(const BoundsInput& input, const PairReplays& replays, Bound
   if (answer.front().failed() && answer.front().confirmed) bounds->apart = {target.taps[farthest->target].name, most};
 }
 
+void forget_cleared(const Graph& graph, std::vector<std::string>* leaves) {
+  if (leaves->empty()) return;
+  const std::vector<bool> used = used_by_taps(graph);
+  std::erase_if(*leaves, [&](const std::string& name) {
+    const GraphLeaf* const leaf = leaf_named(graph, name);
+    if (leaf == nullptr || !carried_gradient(leaf->role, leaf->name)) return false;
+    if (!used[leaf->node]) return true;
+    const Array content = LeafValue(leaf->format, leaf->bytes, graph.nodes[leaf->node].shape);
+    return std::all_of(content.data(), content.data() + content.count(), [](double x) { return x == 0; });
+  });
+}
+
 bool still_apart(const GradientApart& apart, const Graph& target, const Graph& reference) {
   const GraphLeaf *ours = leaf_named(target, apart.leaf), *theirs = leaf_named(reference, apart.leaf);
   if (ours == nullptr || theirs == nullptr || !ours->bytes || !theirs->bytes) return false;

@@ -98,6 +98,27 @@ bool same_parameter(const Draw& a, const Draw& b, std::size_t i) {
   return a.family == "uniform" && i == 1 && range(a) == range(b);
 }
 
+// The farthest two chances of an element; nothing where they are one, but for the roundings of what they were computed
+// of. A single number stands for all elements.
+std::optional<std::pair<double, double>> other_chances(const Replay& target, const Draw& ours, const Replay& reference,
+                                                       const Draw& theirs) {
+  const auto chances = [](const Replay& replay, const Draw::Parameter& parameter) {
+    return (parameter.node ? replay.value(*parameter.node) : Array::scalar(parameter.number)).materialize().on_host();
+  };
+  const Array a = chances(target, ours.place[0]), b = chances(reference, theirs.place[0]);
+  const std::int64_t n = std::max(a.count(), b.count());
+  if ((a.count() != 1 && a.count() != n) || (b.count() != 1 && b.count() != n)) return std::nullopt;
+  std::optional<std::pair<double, double>> found;
+  double most = 16 * unit_roundoff(Format::kFloat32);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double x = a.data()[a.count() == 1 ? 0 : i], y = b.data()[b.count() == 1 ? 0 : i];
+    if (!(std::fabs(x - y) > most * std::fmax(std::fabs(x), std::fabs(y)))) continue;
+    most = std::fabs(x - y) / std::fmax(std::fabs(x), std::fabs(y));
+    found = {x, y};
+  }
+  return found;
+}
+
 std::string text(double x) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%.9g", x);
@@ -111,15 +132,19 @@ void compare_draws(const BoundsInput& input, const PairReplays& replays, Bounds*
   for (const auto& [t, r] : bounds->match.draws) {
     const Draw *mine = draw_of(*input.target, t), *other = draw_of(*input.reference, r);
     if (mine == nullptr || other == nullptr || mine->family != other->family) continue;
-    for (std::size_t i = 0; i < std::min(mine->numbers.size(), other->numbers.size()); ++i) {
-      const double a = mine->numbers[i], b = other->numbers[i];
-      if (same_parameter(*mine, *other, i)) continue;
+    const auto differ = [&, leaf = t, origin = mine->origin](double a, double b) {
       Finding& finding = bounds->findings.emplace_back();
-      finding.name = "distribution of " + input.target->origins[mine->origin].op;
+      finding.name = "distribution of " + input.target->origins[origin].op;
       finding.mathematics = Answer{true, std::fabs(a - b) / std::fmax(std::fabs(a), std::fabs(b)), 0, 0};
       if (!bounds->suspicion)
-        bounds->suspicion = Suspicion{t, "it draws with " + text(a) + " where the reference draws with " + text(b)};
-    }
+        bounds->suspicion = Suspicion{leaf, "it draws with " + text(a) + " where the reference draws with " + text(b)};
+    };
+    for (std::size_t i = 0; i < std::min(mine->numbers.size(), other->numbers.size()); ++i)
+      if (!same_parameter(*mine, *other, i)) differ(mine->numbers[i], other->numbers[i]);
+    // A tensor of one program and a number of the other.
+    if (mine->family == "bernoulli" && mine->place[0].node.has_value() != other->place[0].node.has_value())
+      if (const auto chances = other_chances(replays.target, *mine, replays.reference, *other))
+        differ(chances->first, chances->second);
     if (mine->inputs.size() != other->inputs.size()) continue;
     ours.push_back({mine->origin, "", mine->inputs, {}});
     theirs.push_back({other->origin, "", other->inputs, {}});
