@@ -138,3 +138,29 @@ def test_gradients_that_are_cleared_between_micro_batches(server: str) -> None:
     run(server, "carries", carries, steps=4)
     verdicts = run(server, "forgets", forgets, "carries", steps=4)
     assert outcomes(verdicts) == ["TYPE_I", "TYPE_II"] * 2, [verdict.explain() for verdict in verdicts]
+
+
+@pytest.mark.parametrize("factor", [None, 0.0, 0.5])
+def test_gradients_that_change_between_steps(server: str, factor: float | None) -> None:
+    """To clear them there is no fault; what scales them is out of sight. None: they stay."""
+    torch.manual_seed(0)
+    net = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with plumbline.watch(net, optimizer, server, job="carried", run=f"between-{factor}", every=1) as audit:
+        for number in range(4):
+            x = torch.randn(8, 6, generator=torch.Generator().manual_seed(number))
+            with audit.step():
+                if number % 2 == 0:
+                    optimizer.zero_grad()
+                (net(x).square().mean() / 2).backward()
+                if number % 2 == 1:
+                    optimizer.step()
+            assert audit.flush()
+            for parameter in net.parameters() if factor is not None else ():
+                parameter.grad.mul_(factor)
+        verdicts = audit.verdicts()
+    changed = "TYPE_II" if factor else "TYPE_I"
+    assert outcomes(verdicts) == ["TYPE_I", changed, "TYPE_I", changed], [verdict.explain() for verdict in verdicts]
+    assert [verdict.cause for verdict in verdicts if verdict.verdict == "TYPE_II"] == ["INVARIANT"] * (
+        2 if factor else 0
+    )

@@ -45,6 +45,7 @@ class Changes:
         self._touched: set[str] = set()  # Written otherwise than to scale them by one factor.
         self._terms: dict[str, tuple[Window, float, int]] = {}  # As they were given before they were clipped.
         self._factors: dict[str, list[Any]] = {}  # That come of gradients, and each was scaled by.
+        self._unscaled: set[str] = set()  # By a gradient scaler.
         self._last_value = 0  # When a backward last ended.
 
     def left(self, name: str, gradient: torch.Tensor, value: int, weight: float) -> None:
@@ -56,6 +57,7 @@ class Changes:
         for each in (self._left, self._terms, self._factors):
             each.pop(name, None)
         self._touched.discard(name)
+        self._unscaled.discard(name)
 
     def clear(self) -> None:
         for each in (self._left, self._terms, self._factors):
@@ -69,6 +71,10 @@ class Changes:
     def written(self, name: str, written: torch.Tensor, info: OperatorInfo | None, factor: Any) -> bool:
         """A gradient is about to be written. Whether it is to be followed: what comes after clipping is no matter."""
         gradient, factors = self._left[name].gradient, self._factors.setdefault(name, [])
+        if info is not None and info.base == UNSCALES:
+            self._unscaled.add(name)
+        elif info is not None and factor is not None and name in self._unscaled and covers(written, gradient):
+            self._scalings.note(name, info, factor)
         if not (self._clips(info, factor) and covers(written, gradient)):
             if not factors:
                 self._touched.add(name)
@@ -168,6 +174,8 @@ class Changes:
             value = waiting.pop()
             if value == origin:
                 reached = True
+            elif self._collected.is_left(value):
+                path.changes = True  # Another parameter's gradient has a part in it, as where two are tied by hand.
             elif value not in seen and self._collected.reaches(value):
                 seen.add(value)
                 terms = path.back(value)

@@ -75,6 +75,10 @@ class Collected:
     def left_any(self, name: str) -> bool:
         return bool(self._rounds.get(name))
 
+    def is_left(self, value: int) -> bool:
+        """Whether a backward left it, of whatever parameter."""
+        return value in self._left
+
     def several(self, name: str) -> bool:
         """Whether several backwards left gradients."""
         return len(self._rounds.get(name, ())) > 1

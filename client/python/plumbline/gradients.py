@@ -39,7 +39,9 @@ class Gradients:
         self.in_backward = False
         self.loss_scaled = False  # The program weighed gradients after backward in a way that its loss does not show.
         self._held: dict[str, tuple[torch.Tensor, float]] = {}
-        self._kept: dict[str, Term] = {}  # As they were before the program wrote over them.
+        # As they were before the program wrote over them, and what they had been scaled by until then; None: tensors
+        # hold it.
+        self._kept: dict[str, tuple[Term, float | None]] = {}
         self._given: set[str] = set()  # Of those, what the program collected.
         self._before: dict[str, int] = {}  # What lay there when the last backward began.
         self._owners: dict[str, torch.Tensor] = {}  # Their parameters.
@@ -48,7 +50,8 @@ class Gradients:
         self._unscaled: set[str] = set()  # A gradient scaler divided them for their optimizer.
         self._others = False  # Some gradient is made of several in a way that says nothing of what backward left.
         self._tapped: set[str] = set()
-        self._took = self._handed = False
+        self._took = False
+        self._handed: float | None = None  # The weight of what was handed to the program last.
         self._scanned = (-1, -1)
 
     def clear(self) -> None:
@@ -89,12 +92,12 @@ class Gradients:
                 self._await_write(name, self._held[name][0])
         self.scalings.begin({name: grad for name, (grad, _) in self._held.items()})
         self._changes.follow_all(self._held)
-        if self._handed or any(self.collected.several(name) for name in self._held):
+        if self._handed is not None or any(self.collected.several(name) for name in self._held):
             self._await_others()
 
-    def handed(self) -> None:
+    def handed(self, weight: float) -> None:
         """Gradients were handed to the program, which may put them where an optimizer looks for them."""
-        self._handed = True
+        self._handed = weight
         self._await_others()
 
     def _await_others(self) -> None:
@@ -133,6 +136,12 @@ class Gradients:
         await_write(self._recorder, gradient, about_to_write)
 
     def await_copies(self, info: OperatorInfo, args: Any, values: list[Any], out: Any) -> None:
+        """Something was scaled out of place: gradients, maybe, whose copies may take their place."""
+        if self._handed is not None and not self._recorder.sites.optimizer:
+            read = {id(each) for each in (args[0] if isinstance(args[0], (list, tuple)) else args[:1])}
+            for parameter, name in self._taps.names.items():
+                if id(parameter.grad) in read:
+                    self._find_given(parameter, name)
         for name, copy in self.scalings.copied(info, args, values, out):
             self._await_write(name, copy)
 
@@ -150,15 +159,19 @@ class Gradients:
             return  # The same operation writes several.
         self._scanned = now
         for parameter, name in self._taps.names.items():
-            if name in self._given or parameter.grad is None or parameter.grad.layout is not torch.strided:
-                continue
-            if self.collected.several(name):
-                self._replace(name, parameter)
-            elif self._handed and not self.collected.left_any(name) and self._is_given(parameter.grad):
-                self._hold_given(name, parameter, 1.0)
-            if name in self._given:
-                self._await_write(name, self._held[name][0])
+            self._find_given(parameter, name)
         self._recorder.announce_write(written, info, factor)
+
+    def _find_given(self, parameter: torch.Tensor, name: str) -> None:
+        """Holds what the program collected, or was handed, where it lies for the optimizer."""
+        if name in self._given or parameter.grad is None or parameter.grad.layout is not torch.strided:
+            return
+        if self.collected.several(name):
+            self._replace(name, parameter)
+        elif self._handed is not None and not self.collected.left_any(name) and self._is_given(parameter.grad):
+            self._hold_given(name, parameter, self._handed)
+        if name in self._given:
+            self._await_write(name, self._held[name][0])
 
     def _follow(self, name: str) -> None:
         """Holds in place of a gradient the scaled copy that the program put there."""
@@ -171,7 +184,7 @@ class Gradients:
     def _keep(self, name: str) -> None:
         held = self._held.pop(name, None)
         if held is not None:
-            self._kept[name] = self._taps.observe(*held)
+            self._kept[name] = self._taps.observe(*held), self.scalings.number(name)
 
     def _replace(self, name: str, parameter: torch.Tensor) -> int:
         """Holds what the program collected in place of what the last backward left. Returns what it is."""
@@ -250,19 +263,22 @@ class Gradients:
     def _tap(self, name: str, prefix: str = "grad", taken: bool = False) -> None:
         """Taps a gradient: "grad:NAME", and "grad:NAME#1" that of another backward, after the first was used. Where the
         program scaled it, "unscaled:grad:NAME" too, and where it changed it otherwise, "given:NAME"."""
-        held, kept = self._held.pop(name, None), self._kept.pop(name, None)
-        if held is None and kept is None:
+        held, kept, factor = self._held.pop(name, None), self._kept.pop(name, None), self.scalings.number(name)
+        if held is not None:
+            kept = self._taps.observe(*held), factor
+        if kept is None:
             return
         self._given.discard(name)
         changed = self._changes.take(name, self._owners[name], last=not taken)
         tap, given = self._next_name(name, prefix), self._next_name(name, "given")
         self._rounds[name] = self._rounds.get(name, -1) + 1
-        window, weight, payload = term = kept if held is None else self._taps.observe(*held)
-        if not self._taps.put(tap, term, f"grad:{name}"):
+        (window, weight, payload), before = kept
+        if factor is not None and before is not None:
+            weight *= factor / before
+        if not self._taps.put(tap, (window, weight, payload), f"grad:{name}"):
             return
         self._tapped.add(tap)
-        factor = self.scalings.number(name) or 1
-        unscaled = None if factor == 1 else (window, weight / factor, payload)
+        unscaled = None if factor is None or factor == 1 else (window, weight / factor, payload)
         for other, reading in ((given, changed), (f"unscaled:{tap}", unscaled)):
             if reading is not None and prefix == "grad" and self._taps.put(other, reading, f"grad:{name}"):
                 self._tapped.add(other)

@@ -258,7 +258,7 @@ class Taps:
                 try:
                     return engine(roots, grads, *args, **kwargs)
                 finally:
-                    self._guarded(self._asked_for, start, differentiable, args[2] if len(args) > 2 else ())
+                    self._guarded(self._asked_for, roots, start, differentiable, args[2] if len(args) > 2 else ())
             self._guarded(self._roots, roots, grads)
             self._gradients.in_backward = True
             try:
@@ -304,11 +304,11 @@ class Taps:
         else:
             self._mark_foreign()
 
-    def _asked_for(self, start: int, differentiable: bool, inputs: Any) -> None:
+    def _asked_for(self, roots: Any, start: int, differentiable: bool, inputs: Any) -> None:
         """Gradients were handed to the program. Where they are parameters', what they are of may be a part of the loss;
         or the program only looks at them."""
         self._gradients.collected.ran(start, differentiable)
-        self._gradients.handed()
+        self._gradients.handed(1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0)
         if not differentiable:
             self._loss_unclear = self._loss_unclear or any(each in self.names for each in inputs)
 
