@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from training import watched
 
 import plumbline
 from plumbline.payload import Pool
@@ -330,3 +332,30 @@ def test_rows_that_are_set_one_by_one_are_copied_once() -> None:
         return [content for content in contents.values() if len(content) == given.nbytes]
 
     assert len(contents_of(20)) == len(contents_of(2))
+
+
+@pytest.mark.parametrize("bug", [False, True])
+def test_what_is_subtracted_may_be_zero(server: str, bug: bool) -> None:
+    """The mean of such gradients is zero but for rounding, so that roundings do not tell which reading is which."""
+
+    def train(name: str, reference: str | None, parts: int) -> list[plumbline.Verdict]:
+        torch.manual_seed(0)
+        net = nn.Linear(6, 5)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+
+        def step(number: int) -> None:
+            draw = torch.Generator().manual_seed(number)
+            x, y = torch.randn(12, 6, generator=draw), torch.randint(0, 5, (12,), generator=draw)
+            optimizer.zero_grad()
+            for a, b in zip(x.chunk(parts), y.chunk(parts), strict=True):
+                (F.cross_entropy(net(a), b, reduction="sum") / 12).backward()
+            for parameter in net.parameters():
+                mean = parameter.grad.mean(0, keepdim=True)
+                parameter.grad.sub_(mean + 1e-6 if bug and parts > 1 else mean)
+            optimizer.step()
+
+        return watched(server, "centred", name, reference, net, optimizer, 6, step)
+
+    train(f"whole-{bug}", None, 1)
+    found = {verdict.verdict for verdict in train(f"parts-{bug}", f"whole-{bug}", 3)}
+    assert found == ({"TYPE_II"} if bug else {"TYPE_I"})

@@ -223,6 +223,15 @@ void find_missing(const Graph& graph, const Graph& other, bool in_reference, boo
   }
 }
 
+// How far exact values lie apart.
+double distance(const MatchSide& target, std::size_t t, const MatchSide& reference, std::size_t r) {
+  const GraphTap &ours = target.graph.taps[t], &theirs = reference.graph.taps[r];
+  if (ours.shape != theirs.shape || !is_observed(ours) || !is_observed(theirs)) return HUGE_VAL;
+  const double relative =
+      apart(replayed_value(ours, target.replay), replayed_value(theirs, reference.replay)).get().relative();
+  return std::isnan(relative) ? HUGE_VAL : relative;
+}
+
 // Whether the tap is what the step began with: a leaf, handed on.
 bool untouched(const Graph& graph, const GraphTap& tap) {
   for (const GraphTap::Term& term : tap.terms) {
@@ -247,6 +256,33 @@ void leave_out_skipped_updates(const Graph& target, const Graph& reference, bool
 }
 
 }  // namespace
+
+void settle_readings(const MatchSide& target, const MatchSide& reference, std::vector<PairedTap>* pairs) {
+  constexpr double kAlike = 0x1p-40;  // Far above the errors of two replays.
+  const Names own = names_of(target.graph), named = names_of(reference.graph);
+  for (PairedTap& pair : *pairs) {
+    const std::vector<std::size_t> ours = readings(target.graph, own, pair.target),
+                                   theirs = readings(reference.graph, named, pair.reference);
+    if (ours.size() == 1 && theirs.size() == 1) continue;
+    double least = HUGE_VAL;
+    PairedTap same = pair, best = pair;
+    double of_same = HUGE_VAL;
+    for (const std::size_t t : ours)
+      for (const std::size_t r : theirs) {
+        const double apart = distance(target, t, reference, r);
+        if (apart < least) {
+          least = apart;
+          best = {t, r};
+        }
+        if (unranked(target.graph.taps[t].name) == unranked(reference.graph.taps[r].name) && apart < of_same) {
+          of_same = apart;
+          same = {t, r};
+        }
+      }
+    pair = of_same <= least + kAlike ? same : best;
+  }
+  std::ranges::sort(*pairs, {}, &PairedTap::target);
+}
 
 std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds) {
   std::vector<PairedTap> pairs = by_name(target, reference, bounds);

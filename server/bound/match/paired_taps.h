@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "server/bound/bounds.h"
+#include "server/bound/match/computed.h"
 
 namespace plumbline {
 
@@ -15,5 +16,9 @@ struct PairedTap {
 // paired, those that lie closest together, and the others are left out. Notes in `bounds` which have no counterpart, or
 // one of another shape, or are left out since one side found an overflow and skipped its update.
 std::vector<PairedTap> pair_taps(const Graph& target, const Graph& reference, Bounds* bounds);
+
+// Where a program has several readings, pairs those that lie closest together in exact arithmetic, since roundings say
+// little of readings that are nearly alike; of those that are alike the same ones.
+void settle_readings(const MatchSide& target, const MatchSide& reference, std::vector<PairedTap>* pairs);
 
 }  // namespace plumbline

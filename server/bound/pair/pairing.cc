@@ -420,6 +420,7 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
       replay_pair(input, target_exact, std::move(reference_exact), &bounds->match, &bounds->shared_decisions);
   if (!bounds->match.doubtful && bounds->match.weak.empty()) matched.before = {};
   const PairReplays& replays = matched.replays;
+  settle_readings({target, replays.target}, {reference, replays.reference}, &matched.pairs);
   if (!bounds->cuts_complete)
     bounds->cuts_complete =
         complete_but_for_overwritten(matched.cuts, target, replays.target, reference, replays.reference);
