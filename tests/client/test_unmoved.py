@@ -156,3 +156,43 @@ def test_a_gradient_that_trains_nothing_need_not_be_there(server: str) -> None:
     for how in ("requires_grad", "none"):
         _, second, _ = freezes(how)(server, f"{how}-alone", "not-at-all")
         assert (second.verdict, second.cause) == ("TYPE_II", "STRUCTURE"), second.explain()
+
+
+def frozen(server: str, name: str, how: str, reference: str | None = None, rate: float = 0.1) -> list[str]:
+    """Trains the second of two layers; `how` the first one is kept as it is."""
+    torch.manual_seed(0)
+    net, draw = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4)), torch.Generator().manual_seed(1)
+    first, second = list(net[0].parameters()), list(net[2].parameters())
+    for parameter in first:
+        parameter.requires_grad_(how != "no gradient")
+    groups = [{"params": first, "lr": 0.0}, {"params": second, "lr": rate}]
+    optimizer = torch.optim.SGD(groups[1:] if how == "no gradient" else groups, lr=rate)
+
+    def step(number: int) -> None:
+        before = [parameter.detach().clone() for parameter in first]
+        optimizer.param_groups[0]["lr"] = rate if how in ("put back", "no gradient") else 0.0
+        optimizer.zero_grad()
+        net(torch.randn(12, 8, generator=draw)).square().mean().backward()
+        optimizer.step()
+        if how == "put back":
+            with torch.no_grad():
+                for parameter, kept in zip(first, before, strict=True):
+                    parameter.copy_(kept)
+
+    return [one.verdict for one in watched(server, "frozen", name, reference, net, optimizer, STEPS, step)]
+
+
+def test_layers_that_are_frozen_in_any_way(server: str) -> None:
+    ways = ("no gradient", "no rate", "put back")
+    for way in ways:
+        frozen(server, way.replace(" ", "-"), way)
+    for way in ways:
+        for other in ways:
+            name = f"{way}-beside-{other}".replace(" ", "-")
+            if way != other:
+                assert frozen(server, name, way, other.replace(" ", "-")) == ["TYPE_I"] * STEPS
+
+
+def test_a_step_in_which_nothing_moves_excuses_no_missing_gradient(server: str) -> None:
+    frozen(server, "warm-up", "no rate", rate=0.0)
+    assert frozen(server, "warm-up-cut", "no gradient", "warm-up", rate=0.0) == ["TYPE_II"] * STEPS

@@ -161,19 +161,19 @@ bool python_may_decide(const Graph& graph, const GraphTap& tap, const Graph& oth
          });
 }
 
-// The parameters that either program changes, or the state of. Nothing where one of them changes no parameter, since
-// its optimizer may then be out of sight.
+// The parameters that either program moves, or changes the state of. Nothing where one of them moves no parameter,
+// since its optimizer may then be out of sight, or its learning rate be zero in this step.
 std::optional<std::set<std::string>> trained(const Graph& graph, const Graph& other) {
   std::set<std::string> found;
   for (const Graph* program : {&graph, &other}) {
-    bool updates = false;
+    bool moves = false;
     for (const GraphTap& tap : program->taps) {
-      updates = updates || tap.kind == TapKind::kUpdate;
-      if (!outlives_step(tap.kind)) continue;
+      if (!outlives_step(tap.kind) || (tap.kind == TapKind::kUpdate && is_observed(tap) && zero(tap))) continue;
+      moves = moves || tap.kind == TapKind::kUpdate;
       const std::string_view name = unranked(tap.name);  // "param:NAME": what it was has no part in what it becomes.
       found.insert(name.starts_with("param:") ? std::string(name.substr(6)) : parameter_of(*program, tap));
     }
-    if (!updates) return std::nullopt;
+    if (!moves) return std::nullopt;
   }
   return found;
 }
