@@ -96,7 +96,7 @@ class Scalings:
         """A gradient is about to be scaled in place; False: by what comes of the gradients themselves."""
         found = self._factor(info, factor)
         if found is not None:
-            self._factors[name].append(found)
+            self._factors.setdefault(name, []).append(found)
         return found is not None
 
     def key(self, factor: Any) -> Any:

@@ -1,5 +1,6 @@
-// Bitwise invariants between consecutive audited steps of one run: parameters, buffers, state and the gradients that are
-// added to at the start of a step equal what the step before left. They see silent corruption and aliasing bugs that no envelope sees.
+// Bitwise invariants between consecutive audited steps of one run: parameters, buffers, state and the gradients that
+// are added to at the start of a step equal what the step before left. They see silent corruption and aliasing bugs
+// that no envelope sees.
 #pragma once
 
 #include <map>
@@ -17,7 +18,8 @@ using Digests = std::map<std::string, std::string>;  // Keys are the names of le
 
 struct DigestsAfter {
   // These are digests of what the step wrote, from its update and state taps and those of gradients that it leaves, and
-  // of what it left alone as the step before did. Only tensors that fill their storage row-major are taken, since a leaf is digested as a whole storage.
+  // of what it left alone as the step before did. Only tensors that fill their storage row-major are taken, since a
+  // leaf is digested as a whole storage.
   Digests left;
   // These are digests of what it left alone. What was left alone once may be what the program writes between all its
   // steps (an optimizer that runs outside of them), so that nothing follows from it yet.

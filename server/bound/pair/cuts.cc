@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "kernels/sums.h"
 #include "server/bound/pair/drill.h"
@@ -98,6 +100,15 @@ bool same_parameter(const Draw& a, const Draw& b, std::size_t i) {
   return a.family == "uniform" && i == 1 && range(a) == range(b);
 }
 
+// Whether the chances of two Bernoulli draws are a tensor of one program, and a number or a tensor of another shape of
+// the other.
+bool differ_in_form(const BoundsInput& input, const Draw& ours, const Draw& theirs) {
+  if (ours.family != "bernoulli" || ours.place.size() != 1 || theirs.place.size() != 1) return false;
+  const std::optional<NodeId>&a = ours.place[0].node, &b = theirs.place[0].node;
+  if (!a || !b) return a.has_value() != b.has_value();
+  return input.target->nodes[*a].shape != input.reference->nodes[*b].shape;
+}
+
 // The farthest two chances of an element; nothing where they are one, but for the roundings of what they were computed
 // of. A single number stands for all elements.
 std::optional<std::pair<double, double>> other_chances(const Replay& target, const Draw& ours, const Replay& reference,
@@ -141,8 +152,7 @@ void compare_draws(const BoundsInput& input, const PairReplays& replays, Bounds*
     };
     for (std::size_t i = 0; i < std::min(mine->numbers.size(), other->numbers.size()); ++i)
       if (!same_parameter(*mine, *other, i)) differ(mine->numbers[i], other->numbers[i]);
-    // A tensor of one program and a number of the other.
-    if (mine->family == "bernoulli" && mine->place[0].node.has_value() != other->place[0].node.has_value())
+    if (differ_in_form(input, *mine, *other))
       if (const auto chances = other_chances(replays.target, *mine, replays.reference, *other))
         differ(chances->first, chances->second);
     if (mine->inputs.size() != other->inputs.size()) continue;
