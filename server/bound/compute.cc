@@ -238,14 +238,6 @@ struct Asked {
     measured.push_back(of_it);
   }
 
-  // Whether a probe of its name may be asked of a policy, as far as no sweep tells.
-  bool deviates(const Probe& of, const Graph& graph) const {
-    for (std::size_t p = 0; p < probes.size(); ++p)
-      if (probes[p].name == of.name && !probes[p].of_mathematics)
-        return beyond_few_roundings(graph, of, std::fabs(measured[p].computed) / probes[p].scale);
-    return false;
-  }
-
   // Those that say nothing of executions.
   std::vector<bool> silent(const Bounds& bounds) const {
     std::vector<bool> found(probes.size(), false);
@@ -464,21 +456,11 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("hazards");
 
   const Executions executions = input.reference != nullptr ? Executions::kBoth : executions_of(graph);
-  const auto sweep_target = [&] {
-    asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last,
-                                        values.by_factors());
-    if (gap) gap->replays().target.rest();
-  };
-  ReferenceEnvelopes known;
-  if (gap && compared != nullptr) {
-    const PairedQuestions questions = paired_questions(input, *gap, matched->updates, asked.probes);
-    std::vector<bool> executed;
-    for (const Probe& probe : questions.probes) executed.push_back(asked.deviates(probe, graph));
-    gap->replays().reference.rest();  // Two sweeps hold enough.
-    cpu::both(sweep_target, [&] { known.sweep(*gap, questions.probes, executed); });
-  } else {
-    sweep_target();
-  }
+  const bool two_programs = gap && compared != nullptr;
+  if (two_programs) gap->replays().reference.rest();  // One sweep at a time holds enough.
+  asked.envelopes = adjoint_envelopes(graph, followed, asked.probes, *input.profile, executions, {numbers, {}}, last,
+                                      values.by_factors());
+  if (two_programs) gap->replays().target.rest();
   for (std::size_t p = 0; p < asked.probes.size(); ++p)
     if (!asked.probes[p].of_mathematics) asked.measured[p].deviation -= asked.envelopes[p].read;
   if (last) followed = Replay();
@@ -556,9 +538,7 @@ Bounds compute_bounds(const BoundsInput& input) {
   watch.lap("adjoint");
 
   if (input.reference != nullptr) {
-    if (gap)
-      pair_with_reference(input, *matched, *gap, exact, followed, asked.probes, asked.envelopes, std::move(known),
-                          &bounds);
+    if (gap) pair_with_reference(input, *matched, *gap, exact, followed, asked.probes, asked.envelopes, &bounds);
     watch.lap("pairing");
     bool agree = bounds.match.missing.empty() && !bounds.all_taps_equal_reference && bounds.range.empty();
     for (const Finding& finding : bounds.findings) agree = agree && !finding.mathematics.failed();

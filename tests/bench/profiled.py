@@ -16,7 +16,7 @@ from pathlib import Path
 # The first of which a function in the stack, from the outermost on, matches.
 PASSES = {
     "replay of the reference": r"replay_pair|replay_reference|match_programs|match_replays",
-    "sweep of the reference": r"ReferenceEnvelopes::|Gap::|pair_with_reference",
+    "sweep of the reference": r"Gap::|pair_with_reference",
     "sweep": r"adjoint_envelopes",
     "enclosures": r"judge_between_observed|add_plain_intervals|Enclosures",
     "hazards and checks": r"\blook\b|HazardSearch|check_guards",

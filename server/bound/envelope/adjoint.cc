@@ -289,6 +289,8 @@ class EnvelopeSweep {
     else if (!chains_.within(id))
       pass_node(id);
   }
+  // As far as it has passed, on a device maybe less.
+  const std::vector<Envelope>& envelopes() const { return envelopes_; }
   std::vector<Envelope> take_envelopes() {
     settle();
     for (const auto& [p, part] : read_) envelopes_[p].read += part.get();
@@ -542,6 +544,18 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
     if (last) replay.give_up(id);
   }
   return sweep.take_envelopes();
+}
+
+Envelope adjoint_envelope_until(const std::function<bool(const Envelope&)>& enough, const Graph& graph,
+                                const Replay& replay, const Probe& probe, const Profile& profile, Executions executions,
+                                const Slack& slack) {
+  const std::vector<Probe> one = {probe};
+  const TappedProducts none;
+  const Closely closely;
+  EnvelopeSweep sweep(graph, replay, one, profile, executions, slack, none, closely);
+  for (auto id = static_cast<NodeId>(graph.nodes.size()); id-- > 0 && !enough(sweep.envelopes().front());)
+    sweep.pass(id);
+  return sweep.take_envelopes().front();
 }
 
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

@@ -20,6 +20,7 @@
 // execution: sum_k <|a_k(rounded) - a_k(exact)|, delta_k>. It matters where f is insensitive to first order.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -102,6 +103,12 @@ std::vector<Envelope> adjoint_envelopes(const Graph& graph, const Replay& replay
                                         const Profile& profile, Executions executions = Executions::kBoth,
                                         const Slack& slack = {}, bool last = false,
                                         const TappedProducts& by_factors = {}, const Closely& closely = {});
+
+// The same of one probe until `enough`, which is asked before each node, says so: each part of the envelope is then at
+// most what it would be in the end.
+Envelope adjoint_envelope_until(const std::function<bool(const Envelope&)>& enough, const Graph& graph,
+                                const Replay& replay, const Probe& probe, const Profile& profile, Executions executions,
+                                const Slack& slack);
 
 // The second-order remainder of each probe, between two replays of one graph on the same leaves.
 std::vector<double> second_order_remainders(const Graph& graph, const Replay& exact, const Replay& rounded,

@@ -139,36 +139,44 @@ std::vector<Envelope> Gap::own_envelopes(const std::vector<Probe>& probes) const
                            replays_.target_slack);
 }
 
-std::vector<Envelope> Gap::their_envelopes(const std::vector<Probe>& probes, const std::vector<bool>& executed) const {
+std::vector<Envelope> Gap::their_envelopes(const std::vector<Probe>& probes) const {
   if (probes.empty()) return {};
   std::vector<Probe> other;
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    other.push_back(reindexed(probes[p]));
-    other.back().of_execution = executed[p];
-  }
-  const Executions executions =
-      std::ranges::find(executed, true) == executed.end() ? Executions::kOwn : Executions::kBoth;
-  return adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile, executions,
+  for (const Probe& probe : probes) other.push_back(reindexed(probe));
+  return adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile, Executions::kOwn,
                            replays_.reference_slack);
 }
 
-std::vector<Answer> Gap::ask(const std::vector<Probe>& probes) const {
-  const std::vector<Envelope> own = own_envelopes(probes);
-  return ask(probes, own,
-             replays_.one_program ? own : their_envelopes(probes, std::vector<bool>(probes.size(), false)));
+bool Gap::within_own(const Probe& probe, double gap, const Envelope& own, double lambda) const {
+  if (!replays_.target_slack.empty() || !replays_.reference_slack.empty()) return false;
+  const double twice = replay_error({&own, &own}, lambda);
+  if (probe.scale <= kZero * twice || Answer{true, 0, twice / probe.scale}.vacuous()) return false;
+  return gap <= replay_error({&own}, lambda);
 }
 
-std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own,
-                             const std::vector<Envelope>& theirs) const {
+std::vector<Answer> Gap::ask(const std::vector<Probe>& probes) const { return ask(probes, own_envelopes(probes)); }
+
+std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const {
   if (probes.empty()) return {};
   const double lambda = hoeffding_lambda(static_cast<double>(probes.size()), input_.alpha);
+  std::vector<double> gaps;
+  std::vector<std::size_t> open;
+  std::vector<Probe> asked;
+  for (std::size_t p = 0; p < probes.size(); ++p) {
+    gaps.push_back(gap(probes[p]));
+    if (replays_.one_program || within_own(probes[p], gaps[p], own[p], lambda)) continue;
+    open.push_back(p);
+    asked.push_back(probes[p]);
+  }
+  std::vector<Envelope> theirs = own, swept = their_envelopes(asked);
+  for (std::size_t i = 0; i < open.size(); ++i) theirs[open[i]] = std::move(swept[i]);
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     const double python = own[p].python + theirs[p].python, rho = own[p].rho + theirs[p].rho + python;
     const double replays = replay_error({&own[p], &theirs[p]}, lambda);
     if (probes[p].scale <= kZero * replays && is_left_of(kTermsOverError * replays, probes[p]))
       scales_[probes[p].name] = kTermsOverError * replays;
-    const double scale = this->scale(probes[p]), gap = this->gap(probes[p]);
+    const double scale = this->scale(probes[p]), gap = gaps[p];
     const double free = kFreedom * (own[p].freedom + theirs[p].freedom);
     const double freedom = std::isnan(free) ? HUGE_VAL : free;  // Nothing times an infinite slope.
     Answer answer{true, gap / scale, (replays + python + freedom) / scale, (rho + freedom) / scale, python / scale};

@@ -56,12 +56,12 @@ class Gap {
 
   // Errors and freedoms of the target's side alone.
   std::vector<Envelope> own_envelopes(const std::vector<Probe>& probes) const;
-  // The envelopes of the reference's side. Its execution is among them where `executed`, which has an entry for each
-  // probe, says so. All taps of a probe have their counterparts.
-  std::vector<Envelope> their_envelopes(const std::vector<Probe>& probes, const std::vector<bool>& executed) const;
-  // `own`, `theirs`: by probe, as above.
-  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own,
-                          const std::vector<Envelope>& theirs) const;
+  // `own`: as above, by probe. All taps of a probe have their counterparts.
+  //
+  // Programs agree if |M_T - M_R| <= rho_T + rho_R, and so where it is within rho_T alone: the reference's error is
+  // not looked for there, which takes a sweep of its replay. In the answer's envelope it is then taken to be what the
+  // target's is, as it is found of one program twice.
+  std::vector<Answer> ask(const std::vector<Probe>& probes, const std::vector<Envelope>& own) const;
   std::vector<Answer> ask(const std::vector<Probe>& probes) const;
 
   // The same probe of the reference's taps.
@@ -74,6 +74,9 @@ class Gap {
     bool known = true;
   };
   double gap(const Probe& probe) const;  // |<x, M_T - M_R>|
+  std::vector<Envelope> their_envelopes(const std::vector<Probe>& probes) const;
+  // Whether the target's error alone tells that the programs agree, and that its size says something.
+  bool within_own(const Probe& probe, double gap, const Envelope& own, double lambda) const;
   // Whether what was executed may be what is left of terms of this size that cancel, or is nothing at all. If it is far
   // less, the replays' error comes of something else, and nothing is known of the value.
   bool is_left_of(double terms, const Probe& probe) const;

@@ -14,6 +14,7 @@
 #include "server/bound/pair/drill.h"
 #include "server/bound/pair/parting.h"
 #include "server/bound/pair/policy_of_leaves.h"
+#include "server/bound/pair/policy_of_reference.h"
 #include "server/bound/pair/questions.h"
 #include "server/bound/pair/reference_execution.h"
 #include "server/bound/pair/replays.h"
@@ -218,43 +219,6 @@ void note_patterns(const Gap& gap, const std::set<std::size_t>& by_signs, Bounds
   }
 }
 
-// For each probe, the finding whose deviation from the target's own exact value is to be judged by what the reference's
-// formats and operations allow. It is null where there is none.
-std::vector<const Finding*> asked_of_policy(const Graph& target, const std::vector<Probe>& probes,
-                                            const Bounds& bounds) {
-  std::vector<const Finding*> asked;
-  for (const Probe& probe : probes) {
-    const auto found = std::ranges::find_if(bounds.findings, [&](const Finding& finding) {
-      return finding.name == probe.name && finding.execution.asked && !finding.execution.failed() &&
-             beyond_few_roundings(target, probe, finding.execution.deviation) && !finding.by_origin.empty();
-    });
-    asked.push_back(found == bounds.findings.end() ? nullptr : &*found);
-  }
-  return asked;
-}
-
-// Where that deviation is beyond what the reference allows, `theirs` by probe, the two differ by policy, and the
-// target's largest error owns it.
-void judge_by_reference_policy(const BoundsInput& input, const std::vector<Probe>& probes,
-                               const std::vector<Envelope>& theirs, Bounds* bounds) {
-  const Graph& target = *input.target;
-  const std::vector<const Finding*> findings = asked_of_policy(target, probes, *bounds);
-  const auto tests = std::ranges::count_if(findings, [](const Finding* finding) { return finding != nullptr; });
-  const double lambda = hoeffding_lambda(static_cast<double>(tests), input.alpha);
-  double worst = 1;
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    if (findings[p] == nullptr) continue;
-    const double allowed = std::fmin(theirs[p].error, statistical(theirs[p].noise, lambda)) + theirs[p].rho;
-    const double ratio = findings[p]->execution.deviation * probes[p].scale / allowed;
-    if (!(ratio > worst)) continue;
-    worst = ratio;
-    const std::vector<double>& parts = findings[p]->by_origin;
-    const auto origin = static_cast<std::uint32_t>(std::max_element(parts.begin(), parts.end()) - parts.begin());
-    for (NodeId id = 0; id < target.nodes.size(); ++id)
-      if (target.nodes[id].origin == origin) bounds->policy_casts = {id};
-  }
-}
-
 // The numbers that the program gave to its operations and the other did not are free by half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
@@ -452,25 +416,16 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
 
 void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Gap& gap,
                          const Replay& target_exact, const Replay& followed, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, ReferenceEnvelopes known, Bounds* bounds) {
+                         const std::vector<Envelope>& envelopes, Bounds* bounds) {
   const PairReplays& replays = matched.replays;
   PairedQuestions questions = paired_questions(input, gap, matched.updates, probes);
-  std::vector<Envelope> own, theirs;
+  std::vector<Envelope> own;
   for (std::size_t p : questions.planned) own.push_back(envelopes[p]);
   for (Envelope& envelope : gap.own_envelopes(questions.others())) own.push_back(std::move(envelope));
   Asked asked;
   asked.updates = matched.updates;
   asked.probes = std::move(questions.probes);
-  if (replays.one_program) {
-    theirs = own;
-  } else {
-    std::vector<bool> executed;
-    for (const Finding* finding : asked_of_policy(*input.target, asked.probes, *bounds))
-      executed.push_back(finding != nullptr);
-    known.sweep(gap, asked.probes, executed);
-    for (const Probe& probe : asked.probes) theirs.push_back(known.of(probe));
-  }
-  asked.answers = gap.ask(asked.probes, own, theirs);
+  asked.answers = gap.ask(asked.probes, own);
   const std::vector<Probe> planned = asked.probes;
   asked.planned = planned.size();
   if (!replays.one_program) {
@@ -502,7 +457,7 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   compare_carried(input, replays, bounds);
   if (!matched.cuts.calls.empty()) compare_cuts(input, replays, matched.cuts, bounds);
   if (!failed) {
-    if (!replays.one_program) judge_by_reference_policy(input, planned, theirs, bounds);
+    if (!replays.one_program) judge_by_reference_policy(input, gap, planned, bounds);
     if (distances) compare_errors(input, replays, *distances, bounds);
     return;
   }

@@ -5,7 +5,6 @@
 
 #include "server/bound/match/transplant.h"
 #include "server/bound/pair/gap.h"
-#include "server/bound/pair/questions.h"
 
 namespace plumbline {
 
@@ -34,9 +33,9 @@ void match_replays(const BoundsInput& input, const std::vector<LeafValue>& targe
 
 // Adds the answers of mathematics to bounds->findings (made from `probes`, in order of name), and where one fails, the
 // tap and operation at which the programs part. `gap`: of `matched`. `followed`: the target's exact replay with its
-// execution's decisions. `known`: what the reference's sweep gave so far.
+// execution's decisions.
 void pair_with_reference(const BoundsInput& input, const MatchedReference& matched, const Gap& gap,
                          const Replay& target_exact, const Replay& followed, const std::vector<Probe>& probes,
-                         const std::vector<Envelope>& envelopes, ReferenceEnvelopes known, Bounds* bounds);
+                         const std::vector<Envelope>& envelopes, Bounds* bounds);
 
 }  // namespace plumbline

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "server/bound/replay/taps.h"
-
 namespace plumbline {
 namespace {
 
@@ -20,12 +18,6 @@ std::vector<Probe> unprobed(const Gap& gap, const std::vector<Probe>& probes,
     missing.back().of_mathematics = true;
   }
   return missing;
-}
-
-std::vector<std::size_t> taps_of(const Probe& probe) {
-  std::vector<std::size_t> taps;
-  for (const Probe::Part& part : probe.parts) taps.push_back(part.tap);
-  return taps;
 }
 
 }  // namespace
@@ -48,26 +40,6 @@ PairedQuestions paired_questions(const BoundsInput& input, const Gap& gap, const
   std::ranges::move(unprobed(gap, planned, updates, input.target->taps.size()), std::back_inserter(others));
   std::ranges::move(others, std::back_inserter(questions.probes));
   return questions;
-}
-
-bool beyond_few_roundings(const Graph& target, const Probe& probe, double deviation) {
-  constexpr double kRoundings = 16;
-  return deviation > kRoundings * unit_roundoff(tap_format(target.taps[probe.parts.front().tap]));
-}
-
-void ReferenceEnvelopes::sweep(const Gap& gap, const std::vector<Probe>& probes, const std::vector<bool>& executed) {
-  std::vector<Probe> asked;
-  std::vector<bool> of_execution;
-  for (std::size_t p = 0; p < probes.size(); ++p) {
-    const auto known = known_.find(probes[p].name);
-    if (known != known_.end() && known->second.taps == taps_of(probes[p]) && (known->second.executed || !executed[p]))
-      continue;
-    asked.push_back(probes[p]);
-    of_execution.push_back(executed[p]);
-  }
-  std::vector<Envelope> envelopes = gap.their_envelopes(asked, of_execution);
-  for (std::size_t i = 0; i < asked.size(); ++i)
-    known_[asked[i].name] = {taps_of(asked[i]), of_execution[i], std::move(envelopes[i])};
 }
 
 }  // namespace plumbline

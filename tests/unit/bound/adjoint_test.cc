@@ -80,6 +80,29 @@ TEST(Adjoint, EnvelopeHoldsOverLegalExecutionsAndIsNotIdle) {
 }
 
 // x - x is zero whatever x's error was: the adjoint of a shared value is summed before its absolute value is taken.
+TEST(Adjoint, ASweepThatEndsEarlyHasPartsOfTheWhole) {
+  std::mt19937 rng(11);
+  const Profile profile;
+  GraphBuilder b;
+  const NodeId loss = small_network(b, rng, Format::kFloat32);
+  b.tap("loss", TapKind::kLoss, loss, {0});
+  const Replay exact = replay(b.graph, leaf_values(b.graph), Precision::kExact);
+  const Probe probe = scalar_probe(probe_tap(0, b.graph.taps[0], replayed_value(b.graph.taps[0], exact)));
+  const auto until = [&](double error) {
+    const auto enough = [&](const Envelope& so_far) { return so_far.error >= error; };
+    return adjoint_envelope_until(enough, b.graph, exact, probe, profile, Executions::kBoth, {});
+  };
+  const Envelope whole = adjoint_envelopes(b.graph, exact, {probe}, profile).front();
+  EXPECT_EQ(until(HUGE_VAL).error, whole.error);
+  EXPECT_EQ(until(HUGE_VAL).rho, whole.rho);
+  EXPECT_EQ(until(0).error, 0);
+  const Envelope part = until(whole.error / 2);
+  EXPECT_GE(part.error, whole.error / 2);
+  EXPECT_LT(part.error, whole.error);
+  EXPECT_LT(part.rho, whole.rho);
+  EXPECT_LT(statistical(part.noise, 6), statistical(whole.noise, 6));
+}
+
 TEST(Adjoint, SharedErrorsCancel) {
   GraphBuilder b;
   const NodeId x = b.leaf({4}, {1, 2, 3, 4});

@@ -61,6 +61,43 @@ TEST(Pairing, EvenMeanOfMeansAgrees) {
   EXPECT_LT(finding(bounds, "loss").mathematics.envelope, 1e-14);
 }
 
+// The reference's error is looked for where the target's own is not enough: a program that rounds nothing may stand on
+// either side.
+TEST(Pairing, ProgramsAgreeByTheErrorOfEither) {
+  const double a = 1.1, b = 0x1p-40 / 3;
+  const auto program = [&](bool doubled_early) {
+    GraphBuilder g;
+    const NodeId na = g.leaf({}, {a}), nb = g.leaf({}, {b}), two = g.leaf({}, {2});
+    const auto twice = [&](NodeId x) { return g.op(Primitive::kMul, {x, two}, {}); };
+    // Doubling is exact; a + b, where it is computed, is not.
+    const NodeId y =
+        doubled_early ? g.op(Primitive::kAdd, {twice(na), twice(nb)}, {}) : twice(g.op(Primitive::kAdd, {na, nb}, {}));
+    g.tap("y", TapKind::kValue, y, {static_cast<float>(2 * (a + b))});
+    return g;
+  };
+  const GraphBuilder early = program(true), late = program(false);
+  const Answer within = finding(paired(early.graph, late.graph), "y").mathematics;
+  const Answer twice = finding(paired(early.graph, early.graph), "y").mathematics;
+  EXPECT_TRUE(within.passed());
+  EXPECT_EQ(within.envelope, twice.envelope)
+      << "where the gap is nothing, the reference's error counts as the target's";
+
+  // In fp64 (1 / 49) 49 is not 1: the gap is beyond the error of a program that rounds nothing.
+  GraphBuilder exact, rounded;
+  for (GraphBuilder* const g : {&exact, &rounded}) {
+    const NodeId one = g->leaf({}, {1}), n = g->leaf({}, {49});
+    NodeId y = g->op(Primitive::kCast, {one}, {});
+    if (g == &rounded) y = g->op(Primitive::kMul, {g->op(Primitive::kDiv, {one, n}, {}), n}, {});
+    g->tap("y", TapKind::kValue, y, {1});
+  }
+  for (const auto& [target, reference] : {std::pair(&exact, &rounded), std::pair(&rounded, &exact)}) {
+    const Answer answer = finding(paired(target->graph, reference->graph), "y").mathematics;
+    EXPECT_GT(answer.deviation, 0);
+    EXPECT_TRUE(answer.passed());
+    EXPECT_LT(answer.envelope, 0x1p-49);
+  }
+}
+
 // a b, and `more` of it: what is much of a small element, and nothing of a large one beside it. The sum before it
 // rounds a to `format`.
 GraphBuilder product(Format format, double more, const std::vector<double>& a) {
