@@ -42,6 +42,15 @@ class Program:
         for parameter, gradients in zip(self.parameters, zip(*found, strict=True), strict=True):
             parameter.grad = gradients[0] if len(found) == 1 else sum(gradients)
 
+    def collect_by_layers(self, losses: Losses) -> None:
+        """Gradients are asked for in two calls for each loss, the last layer's first."""
+        for loss in losses:
+            scaled = self.scaler.scale(loss)
+            for layer in (self.net[2], self.net[0]):
+                of = list(layer.parameters())
+                for parameter, gradient in zip(of, torch.autograd.grad(scaled, of, retain_graph=True), strict=True):
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
     def scale(self, factor: float) -> None:
         for parameter in self.parameters:
             parameter.grad.mul_(factor)
@@ -122,6 +131,22 @@ def test_means_of_scaled_gradients(server: str, when: str) -> None:
 
     assert judged(server, when, plain, of_parts(1 / PARTS), scaled=True) == {"TYPE_I"}
     assert judged(server, f"{when}-wrong", plain, of_parts(1 / (PARTS - 1)), scaled=True) == {"TYPE_II"}
+
+
+@pytest.mark.parametrize("parts", [1, PARTS])
+def test_a_scaled_loss_is_asked_for_gradients_twice(server: str, parts: int) -> None:
+    def plain(program: Program, number: int) -> None:
+        program.backward(program.losses(number, 1))
+
+    def by_layers(factor: float) -> Step:
+        def step(program: Program, number: int) -> None:
+            program.collect_by_layers(program.losses(number, parts))
+            program.scale(factor)
+
+        return step
+
+    assert judged(server, f"by-layers{parts}", plain, by_layers(1 / parts), scaled=True) == {"TYPE_I"}
+    assert judged(server, f"by-layers{parts}-wrong", plain, by_layers(2 / parts), scaled=True) == {"TYPE_II"}
 
 
 def tied(server: str, name: str, reference: str | None, sums: str) -> set[str]:

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .capture import Recorder
 from .errors import PlumblineError
@@ -64,7 +65,7 @@ class Taps:
         self.origins: dict[str, Window] = {}  # By tap: what a parameter was, where that is no window of its storage.
         self._optimizers: list[Any] = []
         self._left: dict[str, tuple[int, list[Term]]] = {}
-        self._scaled: dict[int, float] = {}
+        self._scaled = WeakTensorKeyDictionary()  # What a gradient scaler made of a loss, and its scale.
         self._undo: list[Callable[[], None]] = []
 
     def add(self, name: str, kind: int, tensors: list[tuple[torch.Tensor, float]]) -> None:
@@ -291,11 +292,11 @@ class Taps:
             if not isinstance(root, torch.Tensor) or root.numel() != 1 or root.is_complex():
                 continue
             (value, code, _, _, offset), payload = self._recorder.observe(local(root))
-            term: Term = ((value, code, (), (), offset), 1.0 / self._scaled.get(id(root), 1.0), payload)
+            term: Term = ((value, code, (), (), offset), 1.0 / self._scale_of(root), payload)
             begun = local(root).detach().clone().reshape(()), term
             self._loss.append(begun if grad is None else self._weighed_root(*begun, local(grad).reshape(())))
             self._unscaled_loss.append(self._loss[-1][1])
-        self._gradients.backward_begins(1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0)
+        self._gradients.backward_begins(1.0 / self._scale_of(*roots[:1]))
 
     def _backward_ended(self, start: int, differentiable: bool) -> None:
         self._gradients.collected.ran(start, differentiable)
@@ -308,7 +309,7 @@ class Taps:
         """Gradients were handed to the program. Where they are parameters', what they are of may be a part of the loss;
         or the program only looks at them."""
         self._gradients.collected.ran(start, differentiable)
-        self._gradients.handed(1.0 / self._scaled.pop(id(roots[0]), 1.0) if roots else 1.0)
+        self._gradients.handed(1.0 / self._scale_of(*roots[:1]))
         if not differentiable:
             self._loss_unclear = self._loss_unclear or any(each in self.names for each in inputs)
 
@@ -363,7 +364,11 @@ class Taps:
         self._undo.append(undo)
 
     def _note_scale(self, scaler: Any, scaled: torch.Tensor) -> None:
-        self._scaled[id(scaled)] = float(scaler.get_scale())
+        self._scaled[scaled] = float(scaler.get_scale())
+
+    def _scale_of(self, root: Any = None) -> float:
+        """1 where no gradient scaler made it."""
+        return self._scaled.get(root, 1.0) if isinstance(root, torch.Tensor) else 1.0
 
     # Optimizers.
 
