@@ -38,7 +38,7 @@ ELSEWHERE = {
     "./deploy/bundle": ("tests/service/test_bundle.py", "deploy/bundle"),
     "./deploy/setup": ("tests/run", "deploy/setup --tests"),
     "./tests/run": (".ci/run", "./tests/run"),
-    "./tests/report": ("tests/bench/test_reports.py", '"tests" / "report"'),
+    "./tests/report": ("tests/bench/small_reports.py", '"tests" / "report"'),
     "./tests/evidence": ("tests/documents/test_documents.py", '"tests" / "evidence"'),
     "jsonnet deploy/kubernetes": ("tests/service/test_kubernetes.py", "monitoring/prometheusrule.jsonnet"),
     "promtool test rules": ("tests/service/observability.py", '"promtool", "test", "rules"'),

@@ -142,6 +142,7 @@ std::vector<Envelope> Gap::own_envelopes(const std::vector<Probe>& probes) const
 std::vector<Envelope> Gap::their_envelopes(const std::vector<Probe>& probes) const {
   if (probes.empty()) return {};
   std::vector<Probe> other;
+  other.reserve(probes.size());
   for (const Probe& probe : probes) other.push_back(reindexed(probe));
   return adjoint_envelopes(*input_.reference, replays_.reference, other, *input_.profile, Executions::kOwn,
                            replays_.reference_slack);
