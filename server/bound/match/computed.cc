@@ -5,7 +5,9 @@
 #include <map>
 #include <set>
 
+#include "kernels/sums.h"
 #include "server/bound/enclose/interval.h"
+#include "server/bound/envelope/answer.h"
 #include "server/bound/match/margin.h"
 #include "server/bound/replay/taps.h"
 
@@ -20,6 +22,7 @@ constexpr double kNear = 0x1p-6;
 constexpr double kBitsOfEvidence = 14, kBitsBeyondDoubt = 40;
 constexpr double kOneValue = 0x1p-40;  // Two replays of one number differ by no more, relative to its size.
 constexpr int kEnclosuresMax = 32;     // So many nodes near an item are looked at more closely.
+constexpr std::uint64_t kSigns = 4;    // Functionals by which an item is asked: each misses one in a hundred by chance.
 
 // What consumers read of an item: the leaf's node itself, a window on it, or rows of it.
 struct View {
@@ -71,11 +74,14 @@ double root_mean_square(const Array& x) {
 // How an item lies among what roundings may make of a node.
 struct Fit {
   NodeId node = 0;
+  bool legal = true;    // Roundings may have made the item of it,
+  bool lossy = true;    // or those of a formula that loses up to half of the digits.
   double bits = 0;      // Against an accident.
   bool own = true;      // No farther from the exact value than the item's own format explains.
   double distance = 0;  // From the exact value, and how far it might have been.
-  bool strong() const { return own || bits >= kBitsOfEvidence; }
-  bool beyond_doubt() const { return bits >= kBitsBeyondDoubt; }
+  bool told() const { return bits >= kBitsOfEvidence; }
+  bool strong() const { return legal && (own || told()); }
+  bool beyond_doubt() const { return legal && bits >= kBitsBeyondDoubt; }
   bool better_than(const Fit& other) const { return strong() != other.strong() ? strong() : distance < other.distance; }
 };
 
@@ -94,25 +100,39 @@ double bits_of_evidence(std::vector<std::pair<double, double>> numbers, double s
   return first + others - std::fmax(0, std::log2(spread / narrowest));
 }
 
-std::optional<Fit> fit_of(NodeId id, const Array& item, Format format, const Array& exact, const Bound& radius) {
+// How far elements of a format may lie from a number that they hold.
+double half_unit(Format format, double number) {
+  return is_float(format) ? unit_roundoff(format) * std::fabs(number) + half_smallest_subnormal(format) : 0;
+}
+
+// `radius`: of the node's enclosure.
+Fit fit_of(NodeId id, const Array& item, Format format, const Array& exact, const Bound& radius) {
   const Array r = radius ? radius.values.on_host() : Array();
   const Array free = freedom_of(format, item);
   Fit fit{id};
   std::vector<std::pair<double, double>> numbers;
   double mean = 0, spread = 0;
+  const double size = root_mean_square(exact), half_of_digits = is_float(format) ? std::sqrt(unit_roundoff(format)) : 0;
+  std::int64_t farther = 0;
   for (std::int64_t i = 0; i < item.count(); ++i) mean += exact.data()[i] / static_cast<double>(item.count());
   for (std::int64_t i = 0; i < item.count(); ++i) {
     const double x = item.data()[i], m = exact.data()[i], freedom = free ? free.data()[i] : 0;
-    const double rounded =
-        is_float(format) ? unit_roundoff(format) * std::fabs(m) + half_smallest_subnormal(format) : 0;
-    const double width = (r ? r.data()[i] : 0) + freedom + rounded, apart = std::fabs(x - m);
-    if (std::isnan(width) || (x != m && !(apart <= width))) return std::nullopt;
-    fit.own = fit.own && (x == m || apart <= freedom + rounded);
+    const double own = freedom + half_unit(format, m), apart = std::fabs(x - m);
+    double width = (r ? r.data()[i] : 0) + own;
+    if (std::isnan(width) || (x != m && !(apart <= width))) {
+      fit.legal = false;
+      width = std::fmax(apart, own);
+    }
+    const bool by_own = x == m || apart <= own;
+    fit.own = fit.own && by_own;
+    fit.lossy = fit.lossy && apart <= half_of_digits * (std::fabs(m) + size);
+    farther += by_own ? 0 : 1;
     fit.distance += apart * apart + width * width;
     spread += (m - mean) * (m - mean) / static_cast<double>(item.count());
     if (freedom > 0) numbers.emplace_back(x, width);  // A number of few digits was written, and tells nothing.
   }
-  fit.bits = bits_of_evidence(std::move(numbers), root_mean_square(exact), std::sqrt(spread));
+  fit.lossy = fit.lossy && 4 * farther >= item.count();  // A formula does it to more than a single element.
+  fit.bits = bits_of_evidence(std::move(numbers), size, std::sqrt(spread));
   return fit;
 }
 
@@ -143,11 +163,54 @@ bool computes(const MatchSide& side, const Array& exact) {
   return false;
 }
 
+// Whether some decision before the node may have come out otherwise than in exact arithmetic, and the node then jumped.
+bool may_jump(const Graph& graph, NodeId id) {
+  const std::vector<bool> before = ancestors(graph, {id});
+  for (NodeId each = 0; each < id; ++each)
+    if (before[each] && Margins::decides(graph, each)) return true;
+  return false;
+}
+
 // What is looked for, and where.
 struct Search {
   const MatchSide &own, &other;
   const Profile& profile;
+  std::uint64_t seed;       // Of random signs.
+  double alpha;             // The chance that a legal item is refused.
   std::vector<bool> given;  // By the other program's operations.
+
+  // Whether what rounds there by chance moves the node as far as the item lies from its exact value, up to what another
+  // formula of it may need. An enclosure, which a network makes wider with every layer, holds far more.
+  bool by_chance(NodeId id, const Array& item, Format format, const Array& exact) const {
+    if (may_jump(other.graph, id)) return true;
+    Graph graph = other.graph;
+    const Shape& shape = graph.nodes[id].shape;
+    const Array content = item.reshape(shape), value = exact.reshape(shape);
+    GraphTap tap;
+    tap.shape = shape;
+    tap.terms.resize(1);
+    tap.terms[0].node = id;
+    graph.taps = {tap};
+    std::vector<Probe> probes;
+    for (std::uint64_t k = 0; k < kSigns; ++k)
+      probes.push_back(signs_probe("item", {probe_tap(0, tap, value)}, seed ^ (k << 32) ^ id));
+    std::vector<Envelope> envelopes = adjoint_envelopes(graph, other.replay, probes, profile, executions_of(graph));
+    const double lambda = hoeffding_lambda(static_cast<double>(kSigns) * kEnclosuresMax, alpha);
+    const Array free = freedom_of(format, content);
+    for (std::size_t k = 0; k < probes.size(); ++k) {
+      const Weights& weights = probes[k].parts.front().weights;
+      const Array w = weights.array().materialize().on_host();
+      for (std::int64_t i = 0; i < w.count(); ++i) {  // How it is held.
+        const double held = half_unit(format, value.data()[i]) + (free ? free.data()[i] : 0);
+        envelopes[k].error += std::fabs(w.data()[i]) * held;
+        envelopes[k].noise.squares += w.data()[i] * w.data()[i] * held * held;
+      }
+      const double deviation = std::fabs(dot_difference(weights, parts_of(content), parts_of(value)).get());
+      const Answer answer = answer_of(deviation, envelopes[k], lambda, 0, probes[k].scale);
+      if (!answer.vacuous() && answer.deviation > kValueFormulas * answer.envelope) return false;
+    }
+    return true;
+  }
 
   // The node that the view's content is a legal rounding of: of several the one that it lies nearest to, for how far it
   // might lie. What is carried from step to step was there when the step began: gradients and updates, of which
@@ -168,11 +231,15 @@ struct Search {
       const Overrides none;
       const Enclosure enclosure = Enclosures(other.graph, other.replay, {id}, &profile, none).take(id);
       if (enclosure.exploded) continue;
-      const std::optional<Fit> fit = fit_of(id, item, format, exact, enclosure.radius);
+      Fit fit = fit_of(id, item, format, exact, enclosure.radius);
+      if (best && !fit.better_than(*best)) continue;
+      fit.legal = fit.legal && (fit.own || by_chance(id, item, format, exact));
+      // What is carried lies near its next value by nature.
+      if (!fit.legal && (carried || !fit.lossy || !fit.told() || (best && !fit.better_than(*best)))) continue;
       // What both compute neither had to be given.
-      if (!fit || (best && !fit->better_than(*best)) || (!fit->strong() && computes(own, exact))) continue;
+      if (!fit.strong() && computes(own, exact)) continue;
       best = fit;
-      if (fit->beyond_doubt()) break;
+      if (fit.beyond_doubt()) break;
     }
     return best;
   }
@@ -214,7 +281,7 @@ bool all_readers_in(const Graph& graph, NodeId leaf, const Overrides& computed) 
 }
 
 void match_side(const MatchSide& own, const MatchSide& other, bool of_reference, const Profile& profile,
-                Correspondence* found) {
+                std::uint64_t seed, double alpha, Correspondence* found) {
   if (found->computed == Computed::kNever) return;
   std::set<NodeId> items = open_items(own.graph, *found, of_reference);
   leave_out_shared(own.graph, other.graph, &items);
@@ -223,7 +290,7 @@ void match_side(const MatchSide& own, const MatchSide& other, bool of_reference,
   std::set<NodeId> whole, carried;
   for (const GraphLeaf& leaf : own.graph.leaves)
     if (persistent(leaf.role)) carried.insert(leaf.node);
-  const Search search{own, other, profile, given_on(other.graph)};
+  const Search search{own, other, profile, seed, alpha, given_on(other.graph)};
   for (const View& view : views_of(own.graph, items)) {
     if (whole.count(view.leaf) != 0 || !own.replay.has(view.node)) continue;
     const Node& node = own.graph.nodes[view.node];
@@ -253,10 +320,10 @@ void match_side(const MatchSide& own, const MatchSide& other, bool of_reference,
 
 }  // namespace
 
-void match_computed(const MatchSide& target, const MatchSide& reference, const Profile& profile,
-                    Correspondence* found) {
-  match_side(target, reference, false, profile, found);
-  match_side(reference, target, true, profile, found);
+void match_computed(const MatchSide& target, const MatchSide& reference, const Profile& profile, std::uint64_t seed,
+                    double alpha, Correspondence* found) {
+  match_side(target, reference, false, profile, seed, alpha, found);
+  match_side(reference, target, true, profile, seed, alpha, found);
 }
 
 }  // namespace plumbline

@@ -36,7 +36,7 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Re
   if (!reference_exact) replay_reference();
   const MatchSide exact_target{target, target_exact}, exact_reference{reference, reference_exact};
   if (match_draws_by_content(exact_target, exact_reference, found)) replay_reference();
-  match_computed(exact_target, exact_reference, *input.profile, found);
+  match_computed(exact_target, exact_reference, *input.profile, input.seed, input.alpha, found);
   if (match_draws_by_order(exact_target, exact_reference, found)) replay_reference();
   PairReplays pair;
   pair.target_leaves = found->target_values;
