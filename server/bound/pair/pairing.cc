@@ -28,6 +28,8 @@
 namespace plumbline {
 namespace {
 
+constexpr std::size_t kAskedTogether = 8;  // Functionals of single taps that one sweep holds.
+
 bool same_node(const Node& a, const Node& b) {
   return a.primitive == b.primitive && a.inputs == b.inputs && a.attributes == b.attributes && a.shape == b.shape &&
          a.result == b.result && a.compute == b.compute;
@@ -147,11 +149,23 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Correspondence
     asked.updates = updates_of(gap.pairs(), {*input.target, replays.target, replays.target_leaves},
                                {*input.reference, replays.reference, replays.reference_leaves},
                                [&](std::size_t tap) { return before.updates.count(tap) != 0; });
-    // What its radii say nothing of any more is asked as a functional.
-    std::vector<Probe> left;
-    for (const auto& [tap, answer] : before.updates)
-      if (asked.updates.count(tap) == 0) left.push_back(gap.probe(*gap.find(tap)));
-    add_answers(gap, left, &asked);
+    // What its radii, which count no freedom, say nothing of any more or refuse is asked as a functional.
+    const bool free = !replays.target_slack.empty() || !replays.reference_slack.empty();
+    std::vector<std::pair<double, std::size_t>> left;
+    for (const auto& [tap, answer] : before.updates) {
+      const auto found = asked.updates.find(tap);
+      if (found != asked.updates.end() && !(free && found->second.failed())) continue;
+      const double margin = answer.margin();
+      left.emplace_back(margin <= HUGE_VAL ? -margin : -HUGE_VAL, tap);  // NaN has no place in an order.
+      asked.updates.erase(tap);
+    }
+    std::ranges::sort(left);  // A few at a time, the worst first, whose failure is enough.
+    for (std::size_t i = 0; i < left.size() && !asked.failed(); i += kAskedTogether) {
+      std::vector<Probe> probes;
+      for (const auto& [margin, tap] : std::span(left).subspan(i, std::min(kAskedTogether, left.size() - i)))
+        probes.push_back(gap.probe(*gap.find(tap)));
+      add_answers(gap, probes, &asked);
+    }
   }
   std::uint64_t elements = 0;
   add_standouts(input, gap, nullptr, &asked, &elements);
@@ -219,8 +233,17 @@ void note_patterns(const Gap& gap, const std::set<std::size_t>& by_signs, Bounds
   }
 }
 
+// The number that a tensor of one element holds, but for a parameter.
+std::optional<double> held_number(const Graph& graph, const GraphLeaf& leaf) {
+  const Shape& shape = graph.nodes[leaf.node].shape;
+  if (count(shape) != 1 || !leaf.bytes || !is_float(leaf.format) || leaf.role == LeafRole::kParameter) return {};
+  return Array(LeafValue(leaf.format, leaf.bytes, shape)).item();
+}
+
 // The numbers that the program gave to its operations and the other did not are free by half a unit in the last place
 // of the format in which a kernel takes them. Numbers that both have are one, whoever gave them (replay/constants.h).
+// Those that only one program holds in a tensor or a buffer are free as it holds them: 0.999 in fp32, from which it
+// makes 1 - 0.999, is not what the other's Python has.
 Freedoms free_numbers(const Graph& graph, const Graph& other) {
   SetOfNumbers shared;
   for (const Node& node : other.nodes)
@@ -234,6 +257,15 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
     if (node.primitive != Primitive::kConstant || shared.count(node.attributes.scalar) != 0) continue;
     if (const Array free = freedom_of(compute_format(node.compute), Array::scalar(node.attributes.scalar)))
       freedoms[id] = Array::full(node.shape, free.item() / 2);  // Doubled where it is charged (gap.cc).
+  }
+  SetOfNumbers held;
+  for (const GraphLeaf& leaf : other.leaves)
+    if (const std::optional<double> number = held_number(other, leaf)) held.insert(*number);
+  for (const GraphLeaf& leaf : graph.leaves) {
+    const std::optional<double> number = held_number(graph, leaf);
+    if (!number || held.count(*number) != 0) continue;
+    if (const Array free = freedom_of(leaf.format, Array::scalar(*number)))
+      freedoms[leaf.node] = Array::full(graph.nodes[leaf.node].shape, free.item() / 2);
   }
   return freedoms;
 }

@@ -1,0 +1,120 @@
+"""What a program holds in a tensor and the other computes, or has as a number of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from training import watched
+
+import plumbline
+
+Taps = Callable[[], dict[str, Tensor]]
+
+
+def values(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def judged(server: str, target: Taps, reference: Taps) -> plumbline.Verdict:
+    return plumbline.compare(target, reference, server)
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.999, 0.9999])
+def test_a_number_may_be_held_in_a_tensor(server: str, decay: float) -> None:
+    """1 - 0.999 of a tensor in fp32 is not what Python makes of 0.999, however often 0.999 stands in both."""
+    held, mean, new = torch.tensor(decay), values(0, 6).abs(), values(1, 6).abs()
+
+    def by_number() -> dict[str, Tensor]:
+        return {"y": (mean * decay + new * (1 - decay)) / (1 - decay**3)}
+
+    def by_tensor(power: int) -> Taps:
+        return lambda: {"y": torch.lerp(mean, new, 1 - held) / (1 - held**power)}
+
+    assert judged(server, by_tensor(3), by_number).verdict == "TYPE_I"
+    assert judged(server, by_number, by_tensor(3)).verdict == "TYPE_I"
+    assert judged(server, by_tensor(2), by_number).verdict == "TYPE_II"
+
+
+class Averaged(nn.Module):
+    """A layer, and the running mean of its weights by a decay in a buffer or by a number."""
+
+    def __init__(self, held: bool, swapped: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.mean = nn.Linear(5, 3), nn.Linear(5, 3).requires_grad_(False)
+        self.held, self.swapped = held, swapped
+        self.register_buffer("decay", torch.tensor(0.999))
+
+    @torch.no_grad()
+    def average(self) -> None:
+        for mean, weight in zip(self.mean.parameters(), self.layer.parameters(), strict=True):
+            if not self.held:
+                mean.mul_(0.999).add_(weight * (1 - 0.999))
+            elif self.swapped:
+                mean.lerp_(weight, self.decay)
+            else:
+                mean.lerp_(weight, 1 - self.decay)
+
+
+def test_a_decay_in_a_buffer(server: str) -> None:
+    def run(name: str, reference: str | None, held: bool, swapped: bool = False) -> set[str]:
+        net = Averaged(held, swapped)
+        optimizer = torch.optim.SGD(net.layer.parameters(), lr=0.1)
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            F.mse_loss(net.layer(values(number, 7, 5)), values(number + 100, 7, 3)).backward()
+            optimizer.step()
+            net.average()
+
+        return {verdict.verdict for verdict in watched(server, "held", name, reference, net, optimizer, 3, step)}
+
+    run("number", None, held=False)
+    assert run("buffer", "number", held=True) == {"TYPE_I"}
+    assert run("swapped", "number", held=True, swapped=True) == {"TYPE_II"}
+
+
+@pytest.mark.parametrize("depth", [2, 4, 6])
+def test_cached_features_are_no_others(server: str, depth: int) -> None:
+    """Enclosures of a network grow with its depth; what its roundings do by chance does not."""
+    x, head, labels = values(0, 5, 6), values(1, 6, 3).requires_grad_(), torch.tensor([0, 1, 2, 0, 1])
+    weights = [values(layer + 2, 6, 6) / 2 for layer in range(depth)]
+
+    def features(approximate: str = "none") -> Tensor:
+        h = x
+        for weight in weights:
+            h = F.gelu(F.layer_norm(h @ weight, [6]), approximate=approximate)
+        return h
+
+    def program(of: Callable[[], Tensor]) -> Taps:
+        def taps() -> dict[str, Tensor]:
+            loss = F.cross_entropy(of() @ head, labels)
+            return {"loss": loss.detach(), "grad": torch.autograd.grad(loss, head)[0]}
+
+        return taps
+
+    cached = features()
+    others = [features("tanh"), cached * 1.001, cached * (1 + 3e-4 * values(9, 5, 6))]
+    assert judged(server, program(lambda: cached), program(features)).verdict == "TYPE_I"
+    for other in others:
+        wrong = judged(server, program(lambda other=other: other), program(features))
+        assert wrong.verdict in ("TYPE_II", "INCONCLUSIVE"), wrong.explain()
+
+
+@pytest.mark.parametrize("offset", [3.0, 10.0, 30.0])
+def test_a_table_that_was_made_by_a_formula_that_rounds_worse(server: str, offset: float) -> None:
+    points = values(0, 7, 3) + offset
+    squares = points.square().sum(1)
+    table = (squares[:, None] + squares - 2 * points @ points.T).clamp(min=0)
+
+    def computed() -> dict[str, Tensor]:
+        return {"k": torch.exp(-0.5 * (points[:, None] - points).square().sum(-1)), "sum": points.sum()}
+
+    verdict = judged(server, lambda: {"k": torch.exp(-0.5 * table), "sum": points.sum()}, computed)
+    assert verdict.verdict == "INCONCLUSIVE" and "only if" in verdict.sentence, verdict.explain()
+    other = judged(server, lambda: {"k": torch.exp(-0.25 * table), "sum": points.sum()}, computed)
+    assert other.verdict == "TYPE_II", other.explain()
