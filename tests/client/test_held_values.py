@@ -97,7 +97,21 @@ def test_cached_features_are_no_others(server: str, depth: int) -> None:
 
         return taps
 
+    def otherwise(draw: int) -> Tensor:
+        """The same by other formulas, which add in another order."""
+        order, h = torch.randperm(6, generator=torch.Generator().manual_seed(draw)), x
+        for weight in weights:
+            h = h[:, order] @ weight[order]
+            h = h - h.mean(1, keepdim=True)
+            h = h / (h.square().mean(1, keepdim=True) + 1e-5).sqrt()
+            h = h / 2 * (1 + torch.erf(h / 2**0.5))
+        return h
+
     cached = features()
+    for legal in (otherwise(draw) for draw in range(5)):
+        assert not torch.equal(legal, cached)
+        right = judged(server, program(lambda legal=legal: legal), program(features))
+        assert right.verdict == "TYPE_I", right.explain()
     others = [features("tanh"), cached * 1.001, cached * (1 + 3e-4 * values(9, 5, 6))]
     assert judged(server, program(lambda: cached), program(features)).verdict == "TYPE_I"
     for other in others:

@@ -22,7 +22,7 @@ constexpr double kNear = 0x1p-6;
 constexpr double kBitsOfEvidence = 14, kBitsBeyondDoubt = 40;
 constexpr double kOneValue = 0x1p-40;  // Two replays of one number differ by no more, relative to its size.
 constexpr int kEnclosuresMax = 32;     // So many nodes near an item are looked at more closely.
-constexpr std::uint64_t kSigns = 4;    // Functionals by which an item is asked: each misses one in a hundred by chance.
+constexpr std::uint64_t kSigns = 4;    // Functionals by which an item is asked: what cancels in one stands in others.
 
 // What consumers read of an item: the leaf's node itself, a window on it, or rows of it.
 struct View {
