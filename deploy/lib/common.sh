@@ -46,6 +46,14 @@ build_step() {
   ((status == 0)) || exit "$status"
 }
 
+# configure_release [OPTION OF CMAKE]...: where nobody has configured before, several files are compiled at a time, which
+# takes half as long as one by one; one who edits says -DCMAKE_UNITY_BUILD=OFF once, or has called cmake himself.
+configure_release() {
+  local unity=
+  [[ -f $ROOT/build/release/CMakeCache.txt ]] || unity=-DCMAKE_UNITY_BUILD=ON
+  step configure cmake -S "$ROOT" --preset release ${unity:+"$unity"} "$@"
+}
+
 # step NAME COMMAND...: runs a command with its output in build/logs/NAME.log; on failure shows the log's end and where
 # the log is, and ends the script with the command's exit status.
 step() {

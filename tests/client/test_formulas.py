@@ -44,6 +44,8 @@ def chunked() -> Any:
 def sampled(mode: str, padding: str, align: bool, volumes: bool = True) -> Program:
     def program(x: Tensor) -> Tensor:
         images, grid = (VOLUMES, GRID_3D) if volumes else (IMAGES, GRID)
+        if volumes and mode == "bicubic":
+            grid = grid[:, :1, :2]  # 64 values are read for each point.
         return F.grid_sample(images * x[0, 0], grid * (1 + x[0, 1] / 8), mode, padding, align)
 
     return program
