@@ -46,8 +46,8 @@ build_step() {
   ((status == 0)) || exit "$status"
 }
 
-# configure_release [OPTION OF CMAKE]...: where nobody has configured before, several files are compiled at a time, which
-# takes half as long as one by one; one who edits says -DCMAKE_UNITY_BUILD=OFF once, or has called cmake himself.
+# configure_release [OPTION OF CMAKE]...: where nobody has configured before, several files are compiled at a time, so that
+# headers are read once for all of them. Who edits calls cmake first, or says -DCMAKE_UNITY_BUILD=OFF once.
 configure_release() {
   local unity=
   [[ -f $ROOT/build/release/CMakeCache.txt ]] || unity=-DCMAKE_UNITY_BUILD=ON
