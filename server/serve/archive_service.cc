@@ -368,8 +368,9 @@ grpc::Status ArchiveService::ImportGolden(grpc::ServerContext* context,
   return in_turn(caller, [&](const Caller& who) -> absl::Status {
     const auto may = [&](const std::string& into) { return parts_.access->check(who, Role::kStream, into); };
     auto imported = parts_.golden->import(file.path(), project, name, who.name(), may);
-    if (imported.ok()) *response = *std::move(imported);
-    return imported.status();
+    if (!imported.ok()) return imported.status();
+    *response = *std::move(imported);
+    return absl::OkStatus();
   });
 }
 
@@ -384,7 +385,7 @@ grpc::Status ArchiveService::RemoveGolden(grpc::ServerContext* context, const v1
     }
     response->mutable_header()->set_project(project_of(*request));
     response->mutable_header()->set_name(request->name());
-    const absl::Status removed = parts_.golden->remove(project_of(*request), request->name());
+    absl::Status removed = parts_.golden->remove(project_of(*request), request->name());
     if (removed.ok()) {
       log_event(LogLevel::kInfo, "golden_removed",
                 {{"golden", StrCat(project_of(*request), "/", request->name())}, {"by", caller.name()}});
