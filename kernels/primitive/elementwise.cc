@@ -49,12 +49,29 @@ Array evaluate_atan2(const Attributes&, const Shape& shape, Inputs in) {
   return out;
 }
 
+// Whose operands are often broadcast: a bias, a mean, a scale.
+constexpr bool often_summed(Primitive primitive) {
+  return primitive >= Primitive::kAdd && primitive <= Primitive::kDiv;
+}
+
+// A loop that sums what is handed on is compiled for what is often summed; for others it is written down before.
 template <class E, int kOperand>
 void hand_on(Inputs in, const Array& out, const Array& cotangent, std::span<Array* const> into) {
   if constexpr (element::hands_on(E::kPrimitive, kOperand)) {
     if (!into[kOperand]) return;
-    contribute_summed(*into[kOperand], in[kOperand].shape(), out.shape(), element::HandedOn<E, kOperand>{}, cotangent,
-                      in[0], E::kArity > 1 ? in[1] : in[0], out);
+    Array& to = *into[kOperand];
+    const Array &a = in[0], &b = E::kArity > 1 ? in[1] : in[0];
+    const Shape &shape = in[kOperand].shape(), &full = out.shape();
+    constexpr element::HandedOn<E, kOperand> kHandedOn;
+    if constexpr (often_summed(E::kPrimitive)) {
+      contribute_summed(to, shape, full, kHandedOn, cotangent, a, b, out);
+    } else if (count(shape) == count(full)) {
+      contribute_reshaped(to, shape, full, kHandedOn, cotangent, a, b, out);
+    } else {
+      Array each = Array::uninitialized(full);
+      loop::map(each, kHandedOn, cotangent, a, b, out);
+      contribute_summed(to, shape, full, loop::Copy{}, each);
+    }
   }
 }
 

@@ -57,19 +57,25 @@ inline void contribute_array(Array& target, const Array& value) {
   }
 }
 
+// target (+)= f(operands...) for a target of `shape`, as many elements in the operands' shape: leading ones may differ.
+template <class F, class... Arrays>
+void contribute_reshaped(Array& target, const Shape& shape, const Shape& full, const F& f, const Arrays&... operands) {
+  Array reshaped;
+  if (writable(target)) {
+    reshaped = std::move(target).reshape(full);
+    target = Array();
+  } else if (target) {
+    reshaped = target.reshape(full);
+  }
+  contribute(reshaped, full, f, operands...);
+  target = reshaped.reshape(shape);
+}
+
 // target (+)= sum of f(operands...) over the dimensions along which a target of `shape` was broadcast to `full`.
 template <class F, class... Arrays>
 void contribute_summed(Array& target, const Shape& shape, const Shape& full, const F& f, const Arrays&... operands) {
   if (count(shape) == count(full)) {
-    Array reshaped;  // Shapes may differ by leading ones.
-    if (writable(target)) {
-      reshaped = std::move(target).reshape(full);
-      target = Array();
-    } else if (target) {
-      reshaped = target.reshape(full);
-    }
-    contribute(reshaped, full, f, operands...);
-    target = reshaped.reshape(shape);
+    contribute_reshaped(target, shape, full, f, operands...);
     return;
   }
   const bool accumulate = static_cast<bool>(target);
