@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "server/bound/envelope/probe.h"
-#include "server/bound/replay/python_numbers.h"
+#include "server/bound/envelope/slack.h"
 #include "server/bound/replay/replay.h"
 #include "server/bound/replay/tapped.h"
 #include "server/bound/replay/terms.h"
@@ -61,27 +61,6 @@ Executions executions_of(const Graph& graph);
 // Error of our own replays, summed over `envelopes` (of one replay, or of the two that are compared): the worst case,
 // or ten times what chance allows if that is less. Ten, since it stands between two programs and an accusation.
 double replay_error(const std::vector<const Envelope*>& envelopes, double lambda);
-
-// How far each element of a node may legally lie from the value that the replay used, by node, in the node's shape.
-using Freedoms = std::map<NodeId, Array>;
-
-// What a comparison of two programs does not know exactly. Empty: everything is known.
-struct Slack {
-  Uncertainty numbers;   // Constants that Python computed out of sight.
-  Freedoms freedoms;     // Items without a counterpart, and what open decisions make jump.
-  Freedoms handed = {};  // Data that Python may have computed out of sight (match/handed.h).
-  // Whether something of the node's own is not known.
-  bool at(NodeId id) const { return numbers.count(id) + freedoms.count(id) + handed.count(id) > 0; }
-  bool empty() const { return numbers.empty() && freedoms.empty() && handed.empty(); }
-};
-
-// What Python computed out of sight.
-inline std::vector<NodeId> of_python(const Slack& slack) {
-  std::vector<NodeId> nodes;
-  for (const auto& [node, width] : slack.numbers) nodes.push_back(node);
-  for (const auto& [node, width] : slack.handed) nodes.push_back(node);
-  return nodes;
-}
 
 // What a sweep looks at more closely than most need.
 struct Closely {
