@@ -140,6 +140,10 @@ struct ValueReading {
   Format format = Format::kUnknown;
 };
 
+// Whether programs agree only as far as data and buffers that both hold are roundings themselves (pair/shared_items.h):
+// those that they use for one another, or any, by which nothing is decided.
+enum class RoundedItems : std::uint8_t { kNone, kExchanged, kOpen };
+
 struct Bounds {
   double alpha = 1e-3;  // Probability of a false alarm that the step may spend.
   std::vector<Finding> findings;
@@ -160,7 +164,10 @@ struct Bounds {
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
   // The programs agree only if this is what the other computes, of which there is no evidence (match/computed.h).
   std::optional<MatchedItem> taken_for;
-  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded.
+  // One of the items that one program alone holds, known to half of whose digits an accusation proves nothing.
+  std::optional<MatchedItem> hangs_on;
+  bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded,
+  RoundedItems rounded_items = RoundedItems::kNone;  // as far as data and buffers that both hold are.
   std::optional<std::uint32_t>
       indifferent_call;                       // Origin of an opaque call with other inputs and hardly other outputs.
   std::optional<std::uint32_t> unequal_call;  // It has equal inputs and other outputs.

@@ -43,6 +43,10 @@ void add_match_notes(const JudgeInput& input, Verdict* verdict) {
     verdict->notes.push_back(
         "numbers that only one program is given agree with the other's as far as their kernels round "
         "them");
+  if (input.bounds->rounded_items == RoundedItems::kExchanged)
+    verdict->notes.push_back(
+        "data or buffers that both programs hold, and use for one another, agree as far as they are rounded "
+        "themselves");
   if (input.bounds->shared_decisions > 0)
     verdict->notes.push_back(
         std::to_string(input.bounds->shared_decisions) +

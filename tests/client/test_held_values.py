@@ -132,3 +132,74 @@ def test_a_table_that_was_made_by_a_formula_that_rounds_worse(server: str, offse
     assert verdict.verdict == "INCONCLUSIVE" and "only if" in verdict.sentence, verdict.explain()
     other = judged(server, lambda: {"k": torch.exp(-0.25 * table), "sum": points.sum()}, computed)
     assert other.verdict == "TYPE_II", other.explain()
+
+
+SHARED = ("deviation", "logarithm", "inverse", "variance")
+
+
+@pytest.mark.parametrize("shared", range(3))
+def test_tables_that_are_used_for_one_another(server: str, shared: int) -> None:
+    """Both hold a deviation and what was made of it, each a rounding, and each uses what the other does not."""
+    x, mean = values(0, 8, 4), values(1, 4)
+    exact = values(2, 4).double().abs() + 0.5
+    deviation, logarithm, inverse, variance = (
+        table.float() for table in (exact, exact.log(), 1 / exact, exact.square())
+    )
+    whole = torch.stack([deviation, logarithm, inverse, variance]).sum()
+
+    def likelihood(scaled: Callable[[], Tensor], log: Callable[[], Tensor]) -> Taps:
+        return lambda: {"loss": 0.5 * scaled() ** 2 + log(), "held": whole + deviation.sum()}
+
+    by_deviation = likelihood(lambda: (x - mean) / deviation, lambda: logarithm)
+    others = {
+        "logarithm": likelihood(lambda: (x - mean) * torch.exp(-logarithm), lambda: deviation.log()),
+        "inverse": likelihood(lambda: (x - mean) * inverse, lambda: deviation.log()),
+        "variance": likelihood(lambda: (x - mean) / variance.sqrt(), lambda: deviation.log()),
+    }
+    name = SHARED[shared + 1]
+    for target, reference in ((by_deviation, others[name]), (others[name], by_deviation)):
+        verdict = judged(server, target, reference)
+        assert verdict.verdict == "TYPE_I", verdict.explain()
+    for wrong in (1e-6, 1e-2):
+        other = likelihood(lambda wrong=wrong: (x - mean) / (deviation + wrong), lambda: logarithm)
+        verdict = judged(server, other, by_deviation)
+        assert verdict.verdict == "TYPE_II", verdict.explain()
+        # How what one of them alone holds was made is not known, but for a percent.
+        verdict = judged(server, other, others[name])
+        assert verdict.verdict == "TYPE_II" and (verdict.grade == "PROVEN" or wrong < 1e-5), verdict.explain()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+def test_what_both_use_alike_hides_nothing(server: str, offset: float) -> None:
+    """Far from zero, roundings of the data would move what is normalised by more than these factors do."""
+    x = values(0, 6, 16) + offset
+
+    def normalised(factor: float) -> Taps:
+        return lambda: {"y": F.layer_norm(x, [16]) * factor, "x": x.sum()}
+
+    assert judged(server, normalised(1), normalised(1)).verdict == "TYPE_I"
+    for factor in (1.00001, 1.001):
+        verdict = judged(server, normalised(factor), normalised(1))
+        assert verdict.verdict in ("TYPE_II", "INCONCLUSIVE"), verdict.explain()
+        assert verdict.verdict == "TYPE_II" or offset > 0
+
+
+@pytest.mark.parametrize("shift", [1.0, 0.1, 0.01])
+def test_factors_of_a_matrix_are_no_proof(server: str, shift: float) -> None:
+    """What the factors' roundings make of a solution is more than those of the matrix."""
+    a, x = values(3, 6, 8), values(4, 5, 6)
+    matrix = a @ a.T + shift * torch.eye(6)
+    scales, vectors = torch.linalg.eigh(matrix)
+
+    def by_factors(power: float) -> Taps:
+        return lambda: {"y": x @ vectors / scales**power @ vectors.T, "trace": scales.sum()}
+
+    def solved() -> dict[str, Tensor]:
+        return {"y": torch.linalg.solve(matrix, x.T).T, "trace": torch.trace(matrix)}
+
+    for target, reference in ((by_factors(1), solved), (solved, by_factors(1))):
+        verdict = judged(server, target, reference)
+        assert verdict.grade != "PROVEN", verdict.explain()
+        assert verdict.verdict != "TYPE_II" or "half of its digits" in verdict.sentence, verdict.explain()
+    wrong = judged(server, by_factors(1.5), solved)
+    assert (wrong.verdict, wrong.grade) == ("TYPE_II", "PROVEN"), wrong.explain()

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/sums.h"
+#include "server/bound/pair/shared_items.h"
 #include "server/bound/replay/taps.h"
 #include "server/bound/replay/terms.h"
 
@@ -171,6 +172,12 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   }
   std::vector<Envelope> theirs = own, swept = their_envelopes(asked);
   for (std::size_t i = 0; i < open.size(); ++i) theirs[open[i]] = std::move(swept[i]);
+  std::vector<double> moved(probes.size(), 0);
+  if (replays_.shared_items_round) {
+    std::vector<Probe> other;
+    for (const Probe& probe : probes) other.push_back(reindexed(probe));
+    moved = moved_by_shared_items(*replays_.shared_items_round, input_, replays_, probes, other);
+  }
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {
     const double python = own[p].python + theirs[p].python, rho = own[p].rho + theirs[p].rho + python;
@@ -178,7 +185,7 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
     if (probes[p].scale <= kZero * replays && is_left_of(kTermsOverError * replays, probes[p]))
       scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = gaps[p];
-    const double free = kFreedom * (own[p].freedom + theirs[p].freedom);
+    const double free = kFreedom * (own[p].freedom + theirs[p].freedom + moved[p]);
     const double freedom = std::isnan(free) ? HUGE_VAL : free;  // Nothing times an infinite slope.
     Answer answer{true, gap / scale, (replays + python + freedom) / scale, (rho + freedom) / scale, python / scale};
     answer.freedom = freedom / scale;

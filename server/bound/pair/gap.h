@@ -20,6 +20,8 @@ struct PairReplays {
   // The replays differ by these from those of the leaves alone.
   Overrides target_overrides, reference_overrides;
   bool one_program = false;  // Both replays are one.
+  // What both programs hold is taken for roundings, of that share (shared_items.h). Empty: it is not.
+  std::optional<double> shared_items_round;
 };
 
 class Gap {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <span>
 
@@ -12,6 +13,7 @@
 #include "server/bound/pair/distances.h"
 #include "server/bound/pair/draw_orders.h"
 #include "server/bound/pair/drill.h"
+#include "server/bound/pair/half_known.h"
 #include "server/bound/pair/parting.h"
 #include "server/bound/pair/policy_of_leaves.h"
 #include "server/bound/pair/policy_of_reference.h"
@@ -150,7 +152,8 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Correspondence
                                {*input.reference, replays.reference, replays.reference_leaves},
                                [&](std::size_t tap) { return before.updates.count(tap) != 0; });
     // What its radii, which count no freedom, say nothing of any more or refuse is asked as a functional.
-    const bool free = !replays.target_slack.empty() || !replays.reference_slack.empty();
+    const bool free =
+        replays.shared_items_round.has_value() || !replays.target_slack.empty() || !replays.reference_slack.empty();
     std::vector<std::pair<double, std::size_t>> left;
     for (const auto& [tap, answer] : before.updates) {
       const auto found = asked.updates.find(tap);
@@ -268,6 +271,48 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
       freedoms[leaf.node] = Array::full(graph.nodes[leaf.node].shape, free.item() / 2);
   }
   return freedoms;
+}
+
+// Takes what both programs hold for roundings: of items that they exchange, by which they agree; then of all, which
+// decides nothing, and nothing either where roundings move much.
+bool round_shared_items(const BoundsInput& input, const MatchedReference& matched, const Asked& before,
+                        Bounds* bounds) {
+  constexpr double kExchanged = 0.25, kMuch = 0x1p-10;  // Relative to what is compared.
+  // Where the worst of it is no rounding of these, nothing else need be asked.
+  std::optional<std::size_t> worst;
+  for (std::size_t p = 0; p < before.answers.size(); ++p)
+    if (before.answers[p].failed() && (!worst || !(before.answers[p].margin() <= before.answers[*worst].margin())))
+      worst = p;
+  PairReplays replays = matched.replays;
+  for (const double share : {kExchanged, 0.0}) {
+    replays.shared_items_round = share;
+    const Gap gap(input, replays, matched.pairs);
+    if (worst && !gap.ask({before.probes[*worst]}).front().passed()) continue;
+    const Asked asked = asked_again(input, gap, bounds->match, before);
+    if (!asked.passed()) continue;
+    const auto much = [&](const Answer& answer) { return answer.by_freedom && !(answer.freedom <= kMuch); };
+    const bool told = share > 0 && std::ranges::none_of(asked.answers, much);
+    set_answers(asked, bounds);
+    bounds->rounded_items = told ? RoundedItems::kExchanged : RoundedItems::kOpen;
+    return true;
+  }
+  return false;
+}
+
+// An item that one program alone holds, where such items, known to half of their digits, would explain the accusation.
+std::optional<MatchedItem> doubted_item(const BoundsInput& input, const MatchedReference& matched, const Asked& before,
+                                        const Bounds& bounds) {
+  const Freedoms ours = half_known(*input.target, bounds.match, false),
+                 theirs = half_known(*input.reference, bounds.match, true);
+  if (ours.empty() && theirs.empty()) return std::nullopt;
+  PairReplays replays = matched.replays;
+  for (const auto& [node, free] : ours) replays.target_slack.freedoms[node] = free;
+  for (const auto& [node, free] : theirs) replays.reference_slack.freedoms[node] = free;
+  const Gap gap(input, replays, matched.pairs);
+  // What says nothing then is no accusation either.
+  if (asked_again(input, gap, bounds.match, before).failed()) return std::nullopt;
+  const bool in_reference = ours.empty();
+  return MatchedItem{Evidence::kNone, in_reference, (in_reference ? theirs : ours).begin()->first, std::nullopt};
 }
 
 // Reads items as their own content, where they were taken for what the other program computes by less than what is
@@ -478,11 +523,13 @@ void pair_with_reference(const BoundsInput& input, const MatchedReference& match
   const bool other_pattern = std::ranges::any_of(matched.pairs, parts);
   const bool failed = asked.failed() || other_pattern;
   if (failed && !other_pattern &&
-      reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched, asked,
-                bounds)) {
+      (reconcile(input, target_exact, bounds->match.target_values, leaf_values(*input.reference), matched, asked,
+                 bounds) ||
+       round_shared_items(input, matched, asked, bounds))) {
     if (!by_signs.empty()) note_patterns(gap, by_signs, bounds);
     return;
   }
+  if (failed && !other_pattern) bounds->hangs_on = doubted_item(input, matched, asked, *bounds);
   set_answers(asked, bounds);
   note_patterns(gap, by_signs, bounds);
   compare_draws(input, replays, bounds);

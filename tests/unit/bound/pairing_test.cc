@@ -238,6 +238,45 @@ TEST(Pairing, AConstantMayBeHeldAsATensor) {
   EXPECT_TRUE(compared(0.1, false, 0.1000001, true).disproved());
 }
 
+// x s against x sqrt(v), where v is s squared but for its own rounding. What both programs use alike hides nothing, be
+// it less than the roundings of what they hold.
+TEST(Pairing, TablesThatBothHoldAreRoundedThemselves) {
+  const std::vector<double> x = {0.3, -1.7, 2.9}, s = {1.1, 0.7, 2.3};
+  std::vector<double> held, squares, off, xs;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    held.push_back(static_cast<float>(s[i]));
+    squares.push_back(static_cast<float>(s[i] * s[i]));
+    off.push_back(static_cast<float>(s[i] * s[i] * (1 + 1e-5)));
+    xs.push_back(static_cast<float>(x[i]));
+  }
+  const auto program = [&](bool by_squares, const std::vector<double>& variance, double factor) {
+    GraphBuilder g;
+    const NodeId nx = g.leaf({3}, xs), ns = g.leaf({3}, held), nv = g.leaf({3}, variance);
+    Attributes constant;
+    constant.scalar = factor;
+    const NodeId by = by_squares ? g.op(Primitive::kSqrt, {nv}, {3}) : ns;
+    const NodeId times = g.op(Primitive::kConstant, {}, {}, Format::kFloat32, constant);
+    const NodeId y = g.op(Primitive::kMul, {g.op(Primitive::kMul, {nx, by}, {3}), times}, {3});
+    std::vector<double> seen;
+    for (std::size_t i = 0; i < s.size(); ++i) seen.push_back(static_cast<float>(xs[i] * held[i] * factor));
+    g.tap("y", TapKind::kValue, y, seen);
+    g.tap("held", TapKind::kValue, g.op(Primitive::kAdd, {ns, nv}, {3}), seen);
+    return g;
+  };
+  const auto compared = [&](const GraphBuilder& target, const GraphBuilder& reference) {
+    return paired(target.graph, reference.graph);
+  };
+  const GraphBuilder plain = program(false, squares, 1), by_squares = program(true, squares, 1);
+  for (const auto& [target, reference] : {std::pair(&plain, &by_squares), std::pair(&by_squares, &plain)}) {
+    const Bounds bounds = compared(*target, *reference);
+    EXPECT_TRUE(finding(bounds, "y").mathematics.passed());
+    EXPECT_EQ(bounds.rounded_items, RoundedItems::kExchanged);
+  }
+  EXPECT_TRUE(finding(compared(program(false, off, 1), program(true, off, 1)), "y").mathematics.failed());
+  EXPECT_TRUE(finding(compared(program(false, squares, 1 + 1e-9), plain), "y").mathematics.failed());
+  EXPECT_TRUE(finding(compared(program(true, squares, 1 + 1e-9), by_squares), "y").mathematics.failed());
+}
+
 TEST(Pairing, AnInputRoundedOnOneSideIsAPrecisionPolicy) {
   auto program = [](bool rounded) {
     GraphBuilder g;
