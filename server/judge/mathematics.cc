@@ -137,22 +137,6 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
   for (const Finding& finding : bounds.findings)
     if (finding.mathematics.disproved() && finding.elements == 1 && broken == nullptr) broken = &finding;
   if (broken == nullptr) broken = worst(bounds, mathematics, disproved);
-  if (broken == nullptr && bounds.taken_for) {
-    const MatchedItem& item = *bounds.taken_for;
-    const Graph &own = item.in_reference ? *input.reference : *input.graph,
-                &other = item.in_reference ? *input.graph : *input.reference;
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference agree only if " + at(place_of(own, item.item)) +
-               (item.in_reference ? " of the reference" : " of the target") + " is what the other program computes: " +
-               at(place_of(other, *item.counterpart)) + ". It lies near that, and no more is known of it.");
-    return true;
-  }
-  if (broken == nullptr && bounds.rounded_items == RoundedItems::kOpen) {
-    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
-           "Target and reference agree only if data or buffers that both hold are roundings themselves, which move "
-           "them by as much as they differ.");
-    return true;
-  }
   // A tap that cannot be answered silences none that is.
   if (const Finding* open = worst(bounds, mathematics, lost_in_replay); open != nullptr && broken == nullptr) {
     decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
@@ -171,6 +155,22 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
             " only if what rounding alone decides, decisions near a tie without a counterpart and signs of what is " +
             "zero by mathematics, came out otherwise than in exact arithmetic.",
         open, &open->mathematics);
+    return true;
+  }
+  if (broken == nullptr && bounds.taken_for) {
+    const MatchedItem& item = *bounds.taken_for;
+    const Graph &own = item.in_reference ? *input.reference : *input.graph,
+                &other = item.in_reference ? *input.graph : *input.reference;
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree only if " + at(place_of(own, item.item)) +
+               (item.in_reference ? " of the reference" : " of the target") + " is what the other program computes: " +
+               at(place_of(other, *item.counterpart)) + ". It lies near that, and no more is known of it.");
+    return true;
+  }
+  if (broken == nullptr && bounds.rounded_items == RoundedItems::kOpen) {
+    decide(verdict, Outcome::kInconclusive, Grade::kUnspecified, Cause::kUnanswered,
+           "Target and reference agree only if data or buffers that both hold are roundings themselves, which move "
+           "them by as much as they differ.");
     return true;
   }
   if (broken == nullptr && bounds.indifferent_call) {
@@ -214,6 +214,7 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     verdict->suspect_in_reference = bounds.suspicion->in_reference;
     verdict->suspect_detail = (bounds.suspicion->normalisation ? "normalisation: it " : "") + bounds.suspicion->detail;
   }
+  const Grade of_data = bounds.match.handed || bounds.hangs_on ? Grade::kFirstOrder : Grade::kProven;
   std::string doubt;
   if (bounds.hangs_on) {
     const MatchedItem& item = *bounds.hangs_on;
@@ -226,8 +227,7 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());
     verdict->suspect_in_reference = false;
     verdict->suspect_detail = "the two runs were fed different data";
-    const bool proven = !bounds.match.handed && !bounds.hangs_on;
-    decide(verdict, Outcome::kTypeII, proven ? Grade::kProven : Grade::kFirstOrder, Cause::kLeafMismatch,
+    decide(verdict, Outcome::kTypeII, of_data, Cause::kLeafMismatch,
            "Target and reference were fed different data, and differ at " + broken->name + " by " +
                number(broken->mathematics.deviation) + "." + doubt,
            broken, &broken->mathematics);
@@ -249,9 +249,9 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     verdict->suspect = place_of(*input.reference, bounds.match.foreign_reference_data.front());
     verdict->suspect_in_reference = true;
     verdict->suspect_detail = "no rank was fed this data of the reference";
-    decide(verdict, Outcome::kTypeII, Grade::kProven, Cause::kLeafMismatch,
+    decide(verdict, Outcome::kTypeII, of_data, Cause::kLeafMismatch,
            "The reference was fed data that no rank of the target was, and they differ at " + broken->name + " by " +
-               number(broken->mathematics.deviation) + ".",
+               number(broken->mathematics.deviation) + "." + doubt,
            broken, &broken->mathematics);
     return true;
   }

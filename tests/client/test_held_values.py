@@ -203,3 +203,27 @@ def test_factors_of_a_matrix_are_no_proof(server: str, shift: float) -> None:
         assert verdict.verdict != "TYPE_II" or "half of its digits" in verdict.sentence, verdict.explain()
     wrong = judged(server, by_factors(1.5), solved)
     assert (wrong.verdict, wrong.grade) == ("TYPE_II", "PROVEN"), wrong.explain()
+
+
+def test_faults_beside_tables_that_both_hold(server: str) -> None:
+    """Whatever tables, and data far from zero, are used otherwise, what differs by more than they round is a fault."""
+    x, deviation = values(0, 16, 8), values(1, 8).abs() + 0.5
+    far, logarithm, variance = x + 1e5, deviation.log(), deviation.square()
+    pairs: list[tuple[Callable[[], Tensor], Callable[[], Tensor]]] = [
+        (lambda: x / deviation, lambda: x / variance),
+        (lambda: x / (deviation + 1e-5), lambda: x * torch.exp(-logarithm)),
+        (lambda: x * torch.exp(-logarithm) + logarithm, lambda: x / deviation + 0.5 * logarithm),
+        (lambda: F.layer_norm(far, [8]), lambda: (far - far.mean(1, keepdim=True)) / far.std(1, keepdim=True)),
+        (lambda: F.gelu(far - 1e5), lambda: F.gelu(far - 1e5, approximate="tanh")),
+        (lambda: far @ x[:8] + variance, lambda: far @ x[:8]),
+    ]
+
+    def program(of: Callable[[], Tensor]) -> Taps:
+        return lambda: {"y": of(), "held": (deviation + logarithm + variance).sum() + far.sum()}
+
+    for right, wrong in pairs:
+        for target, reference in ((wrong, right), (right, wrong)):
+            verdict = judged(server, program(target), program(reference))
+            assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
+    legal = judged(server, program(lambda: x / variance * torch.exp(logarithm)), program(lambda: x / deviation))
+    assert legal.verdict == "TYPE_I", legal.explain()

@@ -1,5 +1,7 @@
 #include "server/bound/envelope/sweep.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/patches.h"
 #include "kernels/sums.h"
@@ -69,6 +71,7 @@ Array multiply(const Array& a, const Array& b) {
   const std::vector<Array> factors = {a, b};
   return traits(Primitive::kMatmul).evaluate({}, {a.shape()[0], b.shape()[1]}, factors);
 }
+
 }  // namespace
 
 Sweep::Sweep(const Graph& graph, const Replay& replay, const std::vector<Probe>& probes, const Slack& slack,
