@@ -4,9 +4,13 @@
 #include <xxh_x86dispatch.h>  // It hashes by the widest vectors of this machine, three times as fast.
 #endif
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "plumbline/v1/audit.pb.h"
 #include "server/ingest/limits.h"
 
 namespace plumbline {
@@ -51,6 +55,34 @@ Violation Payloads::check(const Chunk& chunk, std::uint64_t bytes_max) const {
                                           " that are left of the step's share of --memory-limit"));
   }
   return {};
+}
+
+bool read_chunk(google::protobuf::io::ZeroCopyInputStream* stream, std::uint64_t message_bytes, Chunk* chunk) {
+  using google::protobuf::internal::WireFormatLite;
+  constexpr auto varint = WireFormatLite::WIRETYPE_VARINT;
+  constexpr auto delimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+  constexpr auto tag = &WireFormatLite::MakeTag;
+  google::protobuf::io::CodedInputStream coded(stream);
+  std::uint32_t size = 0;
+  if (coded.ReadTagNoLastTag() != tag(v1::AuditRequest::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size) ||
+      static_cast<std::uint64_t>(coded.CurrentPosition()) + size != message_bytes) {
+    return false;
+  }
+  std::uint32_t next = coded.ReadTagNoLastTag();
+  const auto read = [&](int field, std::uint64_t* value) {
+    if (next != tag(field, varint)) return true;  // 0, and so not written.
+    if (!coded.ReadVarint64(value)) return false;
+    next = coded.ReadTagNoLastTag();
+    return true;
+  };
+  if (!read(v1::TensorData::kPayloadFieldNumber, &chunk->payload) ||
+      !read(v1::TensorData::kOffsetFieldNumber, &chunk->offset) ||
+      !read(v1::TensorData::kTotalFieldNumber, &chunk->total) ||
+      next != tag(v1::TensorData::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size)) {
+    return false;
+  }
+  chunk->size = size;
+  return static_cast<std::uint64_t>(coded.CurrentPosition()) + size == message_bytes;
 }
 
 std::size_t StreamSource::read(std::size_t bytes_max, std::uint8_t* to, const std::function<void()>& meanwhile) {

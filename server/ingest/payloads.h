@@ -27,6 +27,11 @@ struct Chunk {
   bool in_region = false;
 };
 
+// Reads a data frame, an AuditRequest of `message_bytes`, up to its bytes, where it is written as every protobuf
+// library writes it: the one field of its message, its own fields in order, nothing after the bytes. False: it is
+// something else, which is to be parsed, and some of the stream was read.
+bool read_chunk(google::protobuf::io::ZeroCopyInputStream* stream, std::uint64_t message_bytes, Chunk* chunk);
+
 // Where the bytes of a chunk come from.
 class ByteSource {
  public:

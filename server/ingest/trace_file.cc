@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h>  // It hashes by the widest vectors of this machine, three times as fast.
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -28,14 +31,20 @@ namespace plumbline {
 namespace {
 
 using absl::StrCat;
+using google::protobuf::io::ArrayInputStream;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::ConcatenatingInputStream;
 using google::protobuf::io::FileInputStream;
 using google::protobuf::io::FileOutputStream;
+using google::protobuf::io::LimitingInputStream;
+using google::protobuf::io::ZeroCopyInputStream;
 
 constexpr char kMagic[] = "PLTRACE2";
 constexpr std::size_t kMagicBytes = 8;
 constexpr std::size_t kVersionAt = 7;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr char kNoTrace[] = "expected a trace that `plumb export-trace` or plumbline.dump wrote, found something else";
+constexpr char kCut[] = "it ends in the middle of a step";
 
 absl::Status disk_error(const std::string& doing, const std::string& path, int error) {
   const std::string text = StrCat("cannot ", doing, " ", path, ": ", strerror(error));
@@ -142,37 +151,62 @@ v1::TraceHeader header_of(const TraceRecord& record, const std::string& trace_id
   return header;
 }
 
+// Gives the assembler the next frame. `begins`: it has to begin a step. Its first bytes tell whether it is one of data,
+// of which the others are read to where they belong.
+absl::StatusOr<TraceAssembler::Result> take_frame(FileInputStream* stream, bool begins, TraceAssembler* assembler) {
+  const absl::Status unread = begins ? absl::InvalidArgumentError(kNoTrace) : absl::DataLossError(kCut);
+  constexpr std::uint32_t kHead = 64;
+  std::uint8_t head[kHead];
+  std::uint32_t bytes = 0, of_head = 0;
+  {
+    CodedInputStream coded(stream);
+    if (!coded.ReadVarint32(&bytes)) return unread;
+    of_head = std::min(bytes, kHead);
+    if (!coded.ReadRaw(head, static_cast<int>(of_head))) return unread;
+  }
+  ArrayInputStream first(head, static_cast<int>(of_head)), again(head, static_cast<int>(of_head));
+  LimitingInputStream rest(stream, bytes - of_head);
+  Chunk chunk;
+  if (read_chunk(&first, bytes, &chunk)) {
+    if (begins) return unread;
+    ZeroCopyInputStream* const parts[] = {&first, &rest};
+    ConcatenatingInputStream data(parts, 2);
+    StreamSource source(&data);
+    return assembler->add(chunk, &source);
+  }
+  ZeroCopyInputStream* const parts[] = {&again, &rest};
+  ConcatenatingInputStream whole(parts, 2);
+  v1::AuditRequest frame;
+  if (!frame.ParseFromZeroCopyStream(&whole) || whole.ByteCount() != bytes) return unread;
+  if (begins && !frame.has_step_begin()) return unread;
+  return assembler->add(frame);
+}
+
 // The frames of one step. `step` null: of a dump, whatever it is.
 absl::StatusOr<std::shared_ptr<const Trace>> read_frames(FileInputStream* stream, const v1::TraceHeader::Step* step,
-                                                         std::uint64_t step_bytes_max, std::int64_t elements_max) {
+                                                         const TraceReading& reading) {
   TraceAssembler::Options options;
   options.run = {"default", "dump", "dump", 0, 0};
   if (step != nullptr) {
     options.run = {step->identity().project(), step->identity().job(), step->identity().run(), step->identity().rank(),
                    0};
   }
-  options.step_bytes_max = step_bytes_max;
-  options.elements_max = elements_max;
+  options.step_bytes_max = reading.step_bytes_max;
+  options.elements_max = reading.elements_max;
+  options.buffers = reading.buffers;
   options.leaves_may_lack_payloads = step != nullptr;
   TraceAssembler assembler(std::move(options));
-  v1::AuditRequest frame;
   for (TraceAssembler::Progress progress = TraceAssembler::Progress::kTaken;
        progress != TraceAssembler::Progress::kStepDone;) {
-    frame.Clear();
-    bool clean = false;
-    if (!google::protobuf::util::ParseDelimitedFromZeroCopyStream(&frame, stream, &clean)) {
-      if (step == nullptr && !assembler.in_step()) return absl::InvalidArgumentError(kNoTrace);
-      return absl::DataLossError("it ends in the middle of a step");
-    }
-    if (step == nullptr && !assembler.in_step() && !frame.has_step_begin()) return absl::InvalidArgumentError(kNoTrace);
-    const TraceAssembler::Result result = assembler.add(frame);
-    if (result.violation) {
-      const auto code = result.violation.code == absl::StatusCode::kResourceExhausted
+    const auto result = take_frame(stream, step == nullptr && !assembler.in_step(), &assembler);
+    if (!result.ok()) return result.status();
+    if (result->violation) {
+      const auto code = result->violation.code == absl::StatusCode::kResourceExhausted
                             ? absl::StatusCode::kResourceExhausted
                             : absl::StatusCode::kDataLoss;
-      return absl::Status(code, result.violation.message());
+      return absl::Status(code, result->violation.message());
     }
-    progress = result.progress;
+    progress = result->progress;
   }
   auto trace = std::const_pointer_cast<Trace>(assembler.take_step().trace);
   if (step != nullptr) {
@@ -252,8 +286,7 @@ absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceC
   return bytes + kChecksumBytes;
 }
 
-absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max,
-                                            std::int64_t elements_max) {
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, const TraceReading& reading) {
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.descriptor < 0) return disk_error("open", path, errno);
   const off_t end = lseek(file.descriptor, 0, SEEK_END);
@@ -265,7 +298,7 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
   const bool sealed = pread(file.descriptor, magic, kMagicBytes, 0) == static_cast<ssize_t>(kMagicBytes) &&
                       memcmp(magic, kMagic, kVersionAt) == 0;
   if (!sealed) {
-    auto trace = read_frames(&stream, nullptr, step_bytes_max, elements_max);
+    auto trace = read_frames(&stream, nullptr, reading);
     if (!trace.ok()) return trace.status();
     record.trace = *std::move(trace);
     return record;
@@ -279,11 +312,11 @@ absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64
       !google::protobuf::util::ParseDelimitedFromZeroCopyStream(&header, &stream, &clean)) {
     return absl::DataLossError("its header does not parse");
   }
-  auto trace = read_frames(&stream, &header.step(), step_bytes_max, elements_max);
+  auto trace = read_frames(&stream, &header.step(), reading);
   if (!trace.ok()) return trace.status();
   record.trace = *std::move(trace);
   if (header.has_reference()) {
-    auto reference = read_frames(&stream, &header.reference(), step_bytes_max, elements_max);
+    auto reference = read_frames(&stream, &header.reference(), reading);
     if (!reference.ok()) return reference.status();
     record.reference = *std::move(reference);
   }

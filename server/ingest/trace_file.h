@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/ingest/buffer_pool.h"
 #include "server/ingest/trace.h"
 
 namespace plumbline {
@@ -29,11 +31,15 @@ enum class TraceContent {
 absl::StatusOr<std::uint64_t> write_trace_file(const TraceRecord& record, TraceContent content, const std::string& path,
                                                const std::string& trace_id = "");
 
+struct TraceReading {
+  std::uint64_t step_bytes_max = UINT64_MAX;
+  std::int64_t elements_max = INT64_MAX;  // Of a window.
+  std::shared_ptr<BufferPool> buffers;    // For payloads; null: fresh memory for every one.
+};
+
 // NOT_FOUND; INVALID_ARGUMENT: no trace file; FAILED_PRECONDITION: of another version; DATA_LOSS: damaged;
-// RESOURCE_EXHAUSTED: a step larger than `step_bytes_max`, a window of more elements than `elements_max`. Messages do
-// not name the path.
-absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, std::uint64_t step_bytes_max = UINT64_MAX,
-                                            std::int64_t elements_max = INT64_MAX);
+// RESOURCE_EXHAUSTED: a step or a window larger than asked. Messages do not name the path.
+absl::StatusOr<TraceRecord> read_trace_file(const std::string& path, const TraceReading& reading = {});
 
 // The trace id of the step in a file of write_trace_file; empty: it has none, or cannot be read. Reads the header
 // alone, and checks no checksum.

@@ -240,8 +240,9 @@ bool TraceStore::has_run(const StepIdentity& run) const {
                      [&](const std::string& evicted) { return evicted.rfind(id + "/", 0) == 0; });
 }
 
-absl::StatusOr<TraceRecord> TraceStore::load(const StepIdentity& step) const {
-  auto record = read_trace_file(path(step));
+absl::StatusOr<TraceRecord> TraceStore::load(const StepIdentity& step,
+                                             const std::shared_ptr<BufferPool>& buffers) const {
+  auto record = read_trace_file(path(step), {.buffers = buffers});
   if (record.ok() && record->trace->identity != step) return absl::DataLossError("it is of another step");
   return record;
 }

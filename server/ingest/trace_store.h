@@ -41,8 +41,10 @@ class TraceStore {
   // the oldest of the project, or of the job, go. Before the first put(); without it there is no such limit.
   void limit_projects(std::function<Shares(const std::string& project)> shares);
   State state(const StepIdentity& step) const;
-  bool has_run(const StepIdentity& run) const;                       // A step of it is or was here.
-  absl::StatusOr<TraceRecord> load(const StepIdentity& step) const;  // NOT_FOUND; DATA_LOSS: damaged.
+  bool has_run(const StepIdentity& run) const;  // A step of it is or was here.
+  // NOT_FOUND; DATA_LOSS: damaged. Payloads get their memory from `buffers` (TraceReading).
+  absl::StatusOr<TraceRecord> load(const StepIdentity& step,
+                                   const std::shared_ptr<BufferPool>& buffers = nullptr) const;
   // Removes the traces of a job, or those that were written before `time`; as if they had never been. How many.
   std::size_t remove_job(const std::string& project, const std::string& job);
   std::size_t remove_before(std::chrono::system_clock::time_point time);

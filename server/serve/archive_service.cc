@@ -147,7 +147,7 @@ absl::StatusOr<ArchiveService::Asked> ArchiveService::read_asked(const Caller& c
       return absl::NotFoundError(StrCat("the trace of ", sent.id, " was evicted (--trace-quota)"));
     }
   } else {
-    record = read_trace_file(sent.file->path(), options_.step_bytes_max, options_.elements_max);
+    record = read_trace_file(sent.file->path(), {options_.step_bytes_max, options_.elements_max, nullptr});
   }
   if (!record.ok()) return record.status();
   if (record->golden != nullptr) {

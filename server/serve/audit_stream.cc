@@ -1,7 +1,5 @@
 #include "server/serve/audit_stream.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
@@ -24,36 +22,6 @@ namespace {
 bool parse(grpc::ByteBuffer* buffer, v1::AuditRequest* request) {
   grpc::ProtoBufferReader reader(buffer);
   return reader.status().ok() && request->ParseFromZeroCopyStream(&reader);
-}
-
-// Reads a data frame up to its bytes, where it is written as every protobuf library writes it: the one field of an
-// AuditRequest, its own fields in order, nothing after the bytes. Anything else is left to parse().
-bool read_chunk(google::protobuf::io::ZeroCopyInputStream* stream, std::uint64_t message_bytes, Chunk* chunk) {
-  using google::protobuf::internal::WireFormatLite;
-  constexpr auto varint = WireFormatLite::WIRETYPE_VARINT;
-  constexpr auto delimited = WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
-  constexpr auto tag = &WireFormatLite::MakeTag;
-  google::protobuf::io::CodedInputStream coded(stream);
-  std::uint32_t size = 0;
-  if (coded.ReadTagNoLastTag() != tag(v1::AuditRequest::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size) ||
-      static_cast<std::uint64_t>(coded.CurrentPosition()) + size != message_bytes) {
-    return false;
-  }
-  std::uint32_t next = coded.ReadTagNoLastTag();
-  const auto read = [&](int field, std::uint64_t* value) {
-    if (next != tag(field, varint)) return true;  // 0, and so not written.
-    if (!coded.ReadVarint64(value)) return false;
-    next = coded.ReadTagNoLastTag();
-    return true;
-  };
-  if (!read(v1::TensorData::kPayloadFieldNumber, &chunk->payload) ||
-      !read(v1::TensorData::kOffsetFieldNumber, &chunk->offset) ||
-      !read(v1::TensorData::kTotalFieldNumber, &chunk->total) ||
-      next != tag(v1::TensorData::kDataFieldNumber, delimited) || !coded.ReadVarint32(&size)) {
-    return false;
-  }
-  chunk->size = size;
-  return static_cast<std::uint64_t>(coded.CurrentPosition()) + size == message_bytes;
 }
 
 grpc::ByteBuffer serialize(const v1::AuditResponse& response) {

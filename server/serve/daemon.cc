@@ -326,7 +326,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::start(const DaemonOptions& optio
       StepPipeline::Parts{state->store.get(), state->references.get(), state->kept.get(), state->golden.get(),
                           &state->runs, state->workers.get(), state->disk.get(), &state->metrics, &state->memory,
                           state->sharing->golden(), state->sharing->tell_nodes(),
-                          options.store.empty() ? nullptr : state->pairs.get(), state->sharing->pairs()},
+                          options.store.empty() ? nullptr : state->pairs.get(), state->sharing->pairs(),
+                          state->buffers},
       StepPipeline::Options{options.reference_timeout, options.audit_timeout, options.orphan_timeout,
                             options.memory_bytes / limits::kIngestShare,
                             limits::kWorkPerSecondAndThread * options.threads, options.step_work_limit});

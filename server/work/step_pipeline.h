@@ -112,6 +112,7 @@ class StepPipeline {
     // null: none is shared.
     GoldenStore* pairs = nullptr;
     SharedGolden* shared_pairs = nullptr;
+    std::shared_ptr<BufferPool> buffers = nullptr;  // For the payloads of references.
   };
 
   StepPipeline(Parts parts, Options options);

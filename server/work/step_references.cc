@@ -66,7 +66,7 @@ std::string StepPipeline::load_reference(const Step& step, TraceRecord* record, 
     case TraceStore::State::kPresent:
       break;
   }
-  auto kept = parts_.references->load(wanted);
+  auto kept = parts_.references->load(wanted, parts_.buffers);
   if (!kept.ok()) {
     if (absl::IsNotFound(kept.status())) return "its trace was evicted (--trace-quota)";
     return StrCat("its trace cannot be read: ", kept.status().message());

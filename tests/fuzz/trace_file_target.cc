@@ -23,7 +23,7 @@ PLUMBLINE_FUZZ_TARGET(trace_file) {
   if (input.empty() || input.size() > kInputMax) return;
   const std::string_view rest = input.substr(1);
   const MemoryFile file(input[0] == 's' ? sealed(rest) : std::string(rest));
-  const auto record = read_trace_file(file.path(), kStepBytesMax, kElementsMax);
+  const auto record = read_trace_file(file.path(), {kStepBytesMax, kElementsMax, nullptr});
   if (!record.ok()) return require(!record.status().message().empty(), "a refusal says what was expected");
   const Verdict verdict = judge(*record);
   try {

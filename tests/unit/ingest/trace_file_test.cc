@@ -1,11 +1,14 @@
 #include "server/ingest/trace_file.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "server/ingest/buffer_pool.h"
 #include "server/ingest/frames.h"
 #include "tests/unit/ingest/frames_of_a_step.h"
 #include "tests/unit/ingest/temporary_directory.h"
@@ -146,9 +149,58 @@ TEST(TraceFile, ADumpIsReadToo) {
   const auto record = read_trace_file(path);
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->trace->digest, trace->digest);
-  EXPECT_EQ(read_trace_file(path, UINT64_MAX, 1).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(read_trace_file(path, {UINT64_MAX, 1, nullptr}).status().code(), absl::StatusCode::kResourceExhausted);
   std::ofstream(path, std::ios::binary) << dump.substr(0, dump.size() / 2);
   EXPECT_EQ(read_trace_file(path).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// A message of a dump, after its length.
+std::string delimited(const std::string& message) {
+  std::string length;
+  google::protobuf::io::StringOutputStream stream(&length);
+  google::protobuf::io::CodedOutputStream(&stream).WriteVarint32(static_cast<std::uint32_t>(message.size()));
+  return length + message;
+}
+
+// A chunk as no protobuf library writes it: its bytes before what they are of.
+std::string turned(const v1::TensorData& chunk) {
+  v1::TensorData bytes, rest = chunk;
+  bytes.set_data(chunk.data());
+  rest.clear_data();
+  const std::string data = bytes.SerializeAsString() + rest.SerializeAsString();
+  return std::string(1, (v1::AuditRequest::kDataFieldNumber << 3) | 2) + delimited(data);
+}
+
+TEST(TraceFile, BytesOfTensorsAreReadHoweverTheirFramesAreWritten) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path + "/dump", bytes(100'000, 'd');
+  auto frames = frames_of_a_step(5);
+  frames[1].mutable_leaf()->set_count(static_cast<std::int64_t>(bytes.size() / 4));
+  frames[6] = chunk(1, 0, bytes.size(), bytes);
+  for (const bool as_ever : {true, false}) {
+    std::string dump;
+    std::size_t large = 0;
+    for (const v1::AuditRequest& frame : frames) {
+      if (frame.data().payload() == 1) large = dump.size();
+      dump += delimited(as_ever || !frame.has_data() ? frame.SerializeAsString() : turned(frame.data()));
+    }
+    std::ofstream(path, std::ios::binary) << dump;
+    const auto pool = BufferPool::create(1 << 20);
+    {
+      const auto record = read_trace_file(path, {UINT64_MAX, INT64_MAX, pool});
+      ASSERT_TRUE(record.ok()) << record.status();
+      EXPECT_EQ(record->trace->digest, trace_of(frames)->digest);
+      EXPECT_EQ(*record->trace->payloads.at(1), std::vector<std::uint8_t>(bytes.begin(), bytes.end()));
+      EXPECT_EQ(pool->idle_bytes(), 0u);
+    }
+    EXPECT_GE(pool->idle_bytes(), bytes.size());
+    for (std::size_t size = large; size < dump.size() - 1; size += size < large + 200 ? 1 : 9973) {
+      std::ofstream(path, std::ios::binary) << dump.substr(0, size);
+      EXPECT_EQ(read_trace_file(path).status().code(), absl::StatusCode::kDataLoss) << size << " bytes";
+    }
+    std::ofstream(path, std::ios::binary) << dump.substr(large);  // It does not begin a step.
+    EXPECT_EQ(read_trace_file(path).status().code(), absl::StatusCode::kInvalidArgument);
+  }
 }
 
 }  // namespace
