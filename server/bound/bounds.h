@@ -46,6 +46,10 @@ struct Answer {
   // It is so by the jumps of open decisions alone, if some came out otherwise than our replays took them.
   bool by_jumps = false;
 
+  // By so much what the other program computes in the place of an item would change the value, relative to the scale: no
+  // less is told apart, though it is no part of the envelope.
+  double replaced = 0;
+
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).
 
   double tests = 1;  // It was chosen among so many.
@@ -164,7 +168,7 @@ struct Bounds {
   bool cuts_complete = true;  // Every opaque call has its counterpart in the other graph (transplant.h).
   // The programs agree only if this is what the other computes, of which there is no evidence (match/computed.h).
   std::optional<MatchedItem> taken_for;
-  // One of the items that one program alone holds, known to half of whose digits an accusation proves nothing.
+  // An item that would explain the accusation, were it half known (pair/half_known.h): then nothing is proven.
   std::optional<MatchedItem> hangs_on;
   bool free_numbers = false;  // The programs agree as far as numbers that one of them alone is given are rounded,
   RoundedItems rounded_items = RoundedItems::kNone;  // as far as data and buffers that both hold are.

@@ -410,8 +410,9 @@ void decide_type_i(const JudgeInput& input, Verdict* verdict) {
   decide(verdict, Outcome::kTypeI, grade, cause, std::move(sentence), largest, answer);
 }
 
-// Each finding as the user sees it, judged by the same rule in small.
-TapVerdict tap_verdict(const Finding& finding) {
+// Each finding as the user sees it, judged by the same rule in small. `doubted`: what differs hangs on an item that may
+// be half known.
+TapVerdict tap_verdict(const Finding& finding, bool doubted) {
   TapVerdict tap;
   tap.name = finding.name;
   tap.elements = finding.elements;
@@ -431,14 +432,15 @@ TapVerdict tap_verdict(const Finding& finding) {
   tap.deviation = shown.deviation;
   tap.envelope = shown.envelope;
   tap.margin = shown.margin();
-  tap.math_resolution = finding.mathematics.asked ? finding.mathematics.envelope
+  const double told_apart = std::fmax(finding.mathematics.envelope, finding.mathematics.replaced);
+  tap.math_resolution = finding.mathematics.asked ? told_apart
                         : finding.value.asked     ? finding.value_resolution
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;
   const bool by_value = finding.value.asked && finding.value.deviation != 0;
   tap.grade =
       (finding.proven && !by_value) || (finding.mathematics.disproved() && finding.mathematics.beyond_worst_case() &&
-                                        finding.mathematics.confirmed)
+                                        finding.mathematics.confirmed && !doubted)
           ? Grade::kProven
           : grade_of(shown);
   const bool proven_failure =
@@ -500,7 +502,8 @@ Verdict judge(const JudgeInput& input) {
       !decide_told_otherwise(input, &verdict) && !decide_unmoved(input, &verdict) && !explain_range(input, &verdict))
     decide_type_i(input, &verdict);
 
-  for (const Finding& finding : bounds.findings) verdict.taps.push_back(tap_verdict(finding));
+  for (const Finding& finding : bounds.findings)
+    verdict.taps.push_back(tap_verdict(finding, bounds.hangs_on.has_value()));
   const Finding* loss = nullptr;
   for (const Finding& finding : bounds.findings)
     if (finding.taps.size() == 1 && input.graph->taps[finding.taps[0]].kind == TapKind::kLoss &&
@@ -511,6 +514,12 @@ Verdict judge(const JudgeInput& input) {
     // The coarsest; fmax takes the other number where one was not asked.
     verdict.math_resolution = std::fmax(verdict.math_resolution, tap.math_resolution);
     verdict.exec_resolution = std::fmax(verdict.exec_resolution, tap.exec_resolution);
+  }
+  // What was taken for a rounding, at any tap, is not told apart.
+  for (const Finding& finding : bounds.findings) {
+    const Answer& answer = finding.mathematics;
+    const double taken = std::fmax(answer.replaced, answer.by_freedom && answer.passed() ? answer.envelope : 0);
+    if (taken > 0) verdict.math_resolution = std::fmax(verdict.math_resolution, taken);
   }
   for (const Finding& finding : bounds.findings)
     if (finding.name == verdict.deciding_tap) {

@@ -221,7 +221,9 @@ bool decide_mathematics(const JudgeInput& input, Verdict* verdict) {
     doubt = " It would be explained if " +
             at(place_of(item.in_reference ? *input.reference : *input.graph, item.item)) +
             (item.in_reference ? " of the reference" : " of the target") +
-            ", which the other program does not hold, had lost half of its digits.";
+            (item.evidence == Evidence::kIdentical ? ", which both programs hold,"
+                                                   : ", which the other program does not hold,") +
+            " was made with a loss of digits.";
   }
   if (!bounds.match.foreign_data.empty() && !bounds.match.foreign_reference_data.empty()) {
     verdict->suspect = place_of(*input.graph, bounds.match.foreign_data.front());

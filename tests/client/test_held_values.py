@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -119,7 +120,7 @@ def test_cached_features_are_no_others(server: str, depth: int) -> None:
         assert wrong.verdict in ("TYPE_II", "INCONCLUSIVE"), wrong.explain()
 
 
-@pytest.mark.parametrize("offset", [3.0, 10.0, 30.0])
+@pytest.mark.parametrize("offset", [3.0, 10.0, 30.0, 100.0])
 def test_a_table_that_was_made_by_a_formula_that_rounds_worse(server: str, offset: float) -> None:
     points = values(0, 7, 3) + offset
     squares = points.square().sum(1)
@@ -129,7 +130,10 @@ def test_a_table_that_was_made_by_a_formula_that_rounds_worse(server: str, offse
         return {"k": torch.exp(-0.5 * (points[:, None] - points).square().sum(-1)), "sum": points.sum()}
 
     verdict = judged(server, lambda: {"k": torch.exp(-0.5 * table), "sum": points.sum()}, computed)
-    assert verdict.verdict == "INCONCLUSIVE" and "only if" in verdict.sentence, verdict.explain()
+    if offset <= 30:
+        assert verdict.verdict == "INCONCLUSIVE" and "only if" in verdict.sentence, verdict.explain()
+    else:  # Less than half of its digits are left.
+        assert verdict.grade != "PROVEN", verdict.explain()
     other = judged(server, lambda: {"k": torch.exp(-0.25 * table), "sum": points.sum()}, computed)
     assert other.verdict == "TYPE_II", other.explain()
 
@@ -160,11 +164,11 @@ def test_tables_that_are_used_for_one_another(server: str, shared: int) -> None:
     for target, reference in ((by_deviation, others[name]), (others[name], by_deviation)):
         verdict = judged(server, target, reference)
         assert verdict.verdict == "TYPE_I", verdict.explain()
-    for wrong in (1e-6, 1e-2):
+    for wrong in (1e-6, 0.1):
         other = likelihood(lambda wrong=wrong: (x - mean) / (deviation + wrong), lambda: logarithm)
         verdict = judged(server, other, by_deviation)
         assert verdict.verdict == "TYPE_II", verdict.explain()
-        # How what one of them alone holds was made is not known, but for a percent.
+        # How what one of them alone holds was made is not known, but for two percent.
         verdict = judged(server, other, others[name])
         assert verdict.verdict == "TYPE_II" and (verdict.grade == "PROVEN" or wrong < 1e-5), verdict.explain()
 
@@ -200,9 +204,9 @@ def test_factors_of_a_matrix_are_no_proof(server: str, shift: float) -> None:
     for target, reference in ((by_factors(1), solved), (solved, by_factors(1))):
         verdict = judged(server, target, reference)
         assert verdict.grade != "PROVEN", verdict.explain()
-        assert verdict.verdict != "TYPE_II" or "half of its digits" in verdict.sentence, verdict.explain()
+        assert verdict.verdict != "TYPE_II" or "a loss of digits" in verdict.sentence, verdict.explain()
     wrong = judged(server, by_factors(1.5), solved)
-    assert (wrong.verdict, wrong.grade) == ("TYPE_II", "PROVEN"), wrong.explain()
+    assert wrong.verdict == "TYPE_II" and (wrong.grade == "PROVEN" or shift < 1), wrong.explain()
 
 
 def test_faults_beside_tables_that_both_hold(server: str) -> None:
@@ -211,7 +215,7 @@ def test_faults_beside_tables_that_both_hold(server: str) -> None:
     far, logarithm, variance = x + 1e5, deviation.log(), deviation.square()
     pairs: list[tuple[Callable[[], Tensor], Callable[[], Tensor]]] = [
         (lambda: x / deviation, lambda: x / variance),
-        (lambda: x / (deviation + 1e-5), lambda: x * torch.exp(-logarithm)),
+        (lambda: x / (deviation + 1e-3), lambda: x * torch.exp(-logarithm)),
         (lambda: x * torch.exp(-logarithm) + logarithm, lambda: x / deviation + 0.5 * logarithm),
         (lambda: F.layer_norm(far, [8]), lambda: (far - far.mean(1, keepdim=True)) / far.std(1, keepdim=True)),
         (lambda: F.gelu(far - 1e5), lambda: F.gelu(far - 1e5, approximate="tanh")),
@@ -227,3 +231,114 @@ def test_faults_beside_tables_that_both_hold(server: str) -> None:
             assert (verdict.verdict, verdict.grade) == ("TYPE_II", "PROVEN"), verdict.explain()
     legal = judged(server, program(lambda: x / variance * torch.exp(logarithm)), program(lambda: x / deviation))
     assert legal.verdict == "TYPE_I", legal.explain()
+    small = judged(server, program(lambda: x / (deviation + 1e-5)), program(lambda: x * torch.exp(-logarithm)))
+    assert small.verdict == "TYPE_II" and "which both programs hold" in small.sentence, small.explain()
+
+
+@pytest.mark.parametrize("first", [100, 1000, 4000])
+def test_a_table_that_one_of_them_makes_again_is_no_proof(server: str, first: int) -> None:
+    """Cosines of large angles lose digits where the angle was rounded, and both use the table elsewhere."""
+    positions, x, y = torch.arange(first, first + 10.0), values(0, 10), values(1, 10)
+    table = torch.cos(positions * 10000**-0.25)
+
+    def program(again: Callable[[], Tensor]) -> Taps:
+        return lambda: {"y": torch.tanh(x * table) * again() + y}
+
+    verdict = judged(server, program(lambda: torch.cos(positions / 10000**0.25)), program(lambda: table))
+    assert verdict.grade != "PROVEN", verdict.explain()
+    wrong = judged(server, program(lambda: torch.cos(positions / 10000**0.26)), program(lambda: table))
+    assert (wrong.verdict, wrong.grade) == ("TYPE_II", "PROVEN"), wrong.explain()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001, 1.003])
+def test_what_was_taken_for_rounding_is_not_told_apart(server: str, factor: float) -> None:
+    """A table that one holds, and the other makes in bf16, is known no better than that."""
+    x, powers = values(0, 12), torch.arange(12.0)
+    table = 0.997**powers * factor
+
+    def made() -> dict[str, Tensor]:
+        return {"y": x * (torch.tensor(0.997) ** powers).bfloat16().float()}
+
+    for target, reference in ((lambda: {"y": x * table}, made), (made, lambda: {"y": x * table})):
+        verdict = judged(server, target, reference)
+        assert verdict.verdict in ("TYPE_I", "INCONCLUSIVE"), verdict.explain()
+        assert verdict.math_resolution >= (factor - 1) / 2, verdict.explain()
+        assert factor > 1 or verdict.math_resolution < 1e-5, verdict.explain()
+
+
+def made_in_fp32() -> dict[str, tuple[Tensor, float]]:
+    decay = torch.tensor(0.999)
+    return {
+        "difference": (1 - decay, 1 - 0.999),
+        "logarithm": (decay.log(), math.log(0.999)),
+        "power": (decay**500, 0.999**500),
+        "coarse": (1 - torch.tensor(0.9999), 1 - 0.9999),
+    }
+
+
+@pytest.mark.parametrize("made", list(made_in_fp32()))
+def test_a_number_that_one_made_before_the_step_is_no_proof(server: str, made: str) -> None:
+    x = values(0, 6)
+    number, exact = made_in_fp32()[made]
+    for target, reference in (
+        (lambda: {"y": x * number}, lambda: {"y": x * exact}),
+        (lambda: {"y": x * exact}, lambda: {"y": x * number}),
+    ):
+        verdict = judged(server, target, reference)
+        assert verdict.grade != "PROVEN", verdict.explain()
+        assert all(tap.grade != "PROVEN" for tap in verdict.taps.values()), verdict.explain()
+    # What somebody wrote was made by no formula.
+    wrong = judged(server, lambda: {"y": x * torch.tensor(0.9989)}, lambda: {"y": x * 0.999})
+    assert (wrong.verdict, wrong.grade) == ("TYPE_II", "PROVEN"), wrong.explain()
+
+
+def test_the_resolution_is_that_of_what_was_taken_for_rounding(server: str) -> None:
+    """The loss has nothing to do with what both hold, and another tap agrees as far as that is rounded."""
+    x, exact = values(0, 6), 1 - 1e-3 * (1 + values(1, 6).abs().double())
+    table, logarithm = exact.float(), exact.log().float()
+    held = (table + logarithm).sum()
+    verdict = judged(
+        server,
+        lambda: {"loss": x.square().mean(), "y": x * table.log() * (1 + 1e-5) + 0 * held},
+        lambda: {"loss": x.square().mean(), "y": x * logarithm + 0 * held},
+    )
+    assert verdict.verdict == "TYPE_I" and verdict.math_resolution > 1e-5, verdict.explain()
+
+
+class Normalised(nn.Module):
+    """Data by the statistics that its buffers hold, or by what those were folded into."""
+
+    def __init__(self, folded: bool, factor: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.folded, self.factor = nn.Linear(4, 2), folded, factor
+        mean, variance = torch.linspace(-1, 1, 4), torch.linspace(0.1, 2, 4)
+        if folded:
+            self.register_buffer("scale", variance.rsqrt())
+            self.register_buffer("shift", -mean * variance.rsqrt())
+        else:
+            self.register_buffer("mean", mean)
+            self.register_buffer("variance", variance)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.folded:
+            return self.head(x * self.scale * self.factor + self.shift)
+        return self.head((x - self.mean) / self.variance.sqrt())
+
+
+def test_buffers_that_were_folded_are_compared_at_every_step(server: str) -> None:
+    data = values(0, 3, 5, 4)
+
+    def run(name: str, reference: str | None, net: nn.Module) -> set[str]:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+        def step(number: int) -> None:
+            optimizer.zero_grad()
+            net(data[number]).square().mean().backward()
+            optimizer.step()
+
+        return {verdict.verdict for verdict in watched(server, "folded", name, reference, net, optimizer, 3, step)}
+
+    assert run("statistics", None, Normalised(folded=False)) == {"TYPE_I"}
+    assert run("folded", "statistics", Normalised(folded=True)) == {"TYPE_I"}
+    assert run("wrong", "statistics", Normalised(folded=True, factor=1.01)) == {"TYPE_II"}

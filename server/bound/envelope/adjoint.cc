@@ -262,6 +262,8 @@ class EnvelopeSweep {
         envelopes_[p].python += weighted_bound(seen[p].elements(), Bound{data->second});
       if (const auto free = slack_.freedoms.find(id); free != slack_.freedoms.end())
         envelopes_[p].freedom += weighted_bound(seen[p].elements(), Bound{free->second});
+      if (const auto item = slack_.replaced.find(id); item != slack_.replaced.end())
+        envelopes_[p].replaced += weighted_bound(seen[p].elements(), Bound{item->second});
       if (by_factors_.contains(id)) {
         read_.emplace_back(p, sweep_.read_by_factors(p, id, seen[p].weights().value()));
         continue;

@@ -37,6 +37,7 @@ struct Envelope {
   double rho = 0;                 // The error of our own fp64 replay, worst case.
   double python = 0;              // The part of numbers and data that Python computed, worst case (Slack).
   double freedom = 0;             // The part of items that nothing of the other program is (Slack), worst case.
+  double replaced = 0;            // What items that something stands for would change (Slack), worst case.
   double read = 0;                // <x, M> of the products that were read by their factors.
   std::vector<double> by_origin;  // E's parts, by Graph::origins.
   Noise noise;                    // Statistical: bias and squares of the execution,

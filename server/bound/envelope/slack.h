@@ -17,9 +17,12 @@ struct Slack {
   Uncertainty numbers;   // Constants that Python computed out of sight.
   Freedoms freedoms;     // Items without a counterpart, and what open decisions make jump.
   Freedoms handed = {};  // Data that Python may have computed out of sight (match/handed.h).
+  // How far items lie from what stands in their place (match/computed.h): it was taken for rounding, so that no more is
+  // told of what the programs compute.
+  Freedoms replaced = {};
   // Whether something of the node's own is not known.
-  bool at(NodeId id) const { return numbers.count(id) + freedoms.count(id) + handed.count(id) > 0; }
-  bool empty() const { return numbers.empty() && freedoms.empty() && handed.empty(); }
+  bool at(NodeId id) const { return numbers.count(id) + freedoms.count(id) + handed.count(id) + replaced.count(id) > 0; }
+  bool empty() const { return numbers.empty() && freedoms.empty() && handed.empty() && replaced.empty(); }
 };
 
 // What Python computed out of sight.

@@ -172,11 +172,11 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   }
   std::vector<Envelope> theirs = own, swept = their_envelopes(asked);
   for (std::size_t i = 0; i < open.size(); ++i) theirs[open[i]] = std::move(swept[i]);
-  std::vector<double> moved(probes.size(), 0);
-  if (replays_.shared_items_round) {
+  std::vector<Moved> moved(probes.size());
+  if (replays_.shared_items) {
     std::vector<Probe> other;
     for (const Probe& probe : probes) other.push_back(reindexed(probe));
-    moved = moved_by_shared_items(*replays_.shared_items_round, input_, replays_, probes, other);
+    moved = moved_by_shared_items(*replays_.shared_items, input_, replays_, probes, other);
   }
   std::vector<Answer> answers;
   for (std::size_t p = 0; p < probes.size(); ++p) {
@@ -185,10 +185,11 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
     if (probes[p].scale <= kZero * replays && is_left_of(kTermsOverError * replays, probes[p]))
       scales_[probes[p].name] = kTermsOverError * replays;
     const double scale = this->scale(probes[p]), gap = gaps[p];
-    const double free = kFreedom * (own[p].freedom + theirs[p].freedom + moved[p]);
+    const double free = kFreedom * (own[p].freedom + theirs[p].freedom + moved[p].by);
     const double freedom = std::isnan(free) ? HUGE_VAL : free;  // Nothing times an infinite slope.
     Answer answer{true, gap / scale, (replays + python + freedom) / scale, (rho + freedom) / scale, python / scale};
     answer.freedom = freedom / scale;
+    answer.replaced = (own[p].replaced + theirs[p].replaced) / scale;
     // What agrees without any freedom is answered, however much there would be.
     answer.by_freedom = !(gap <= replays + python);
     if (!answer.by_freedom) answer.doubt = (replays + python) / scale;

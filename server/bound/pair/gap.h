@@ -8,6 +8,13 @@
 
 namespace plumbline {
 
+// What both programs hold is taken for roundings, or for no more than half known (half_known.h): of those items that
+// the programs use otherwise, by this share (shared_items.h).
+struct SharedItems {
+  double share = 0;
+  bool half_known = false;
+};
+
 // Both programs on one copy of all that they share.
 struct PairReplays {
   std::vector<NodeId> target_jumps, reference_jumps;  // Nodes whose freedom is that of open decisions, not of kinks.
@@ -19,9 +26,8 @@ struct PairReplays {
   HandedBack target_handed, reference_handed;         // By Python; what of it is near is in the slacks.
   // The replays differ by these from those of the leaves alone.
   Overrides target_overrides, reference_overrides;
-  bool one_program = false;  // Both replays are one.
-  // What both programs hold is taken for roundings, of that share (shared_items.h). Empty: it is not.
-  std::optional<double> shared_items_round;
+  bool one_program = false;                 // Both replays are one.
+  std::optional<SharedItems> shared_items;  // Empty: both hold the same.
 };
 
 class Gap {

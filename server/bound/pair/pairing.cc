@@ -20,6 +20,7 @@
 #include "server/bound/pair/questions.h"
 #include "server/bound/pair/reference_execution.h"
 #include "server/bound/pair/replays.h"
+#include "server/bound/pair/shared_items.h"
 #include "server/bound/pair/standouts.h"
 #include "server/bound/pair/updates.h"
 #include "server/bound/replay/constants.h"
@@ -153,7 +154,7 @@ Asked asked_again(const BoundsInput& input, const Gap& gap, const Correspondence
                                [&](std::size_t tap) { return before.updates.count(tap) != 0; });
     // What its radii, which count no freedom, say nothing of any more or refuse is asked as a functional.
     const bool free =
-        replays.shared_items_round.has_value() || !replays.target_slack.empty() || !replays.reference_slack.empty();
+        replays.shared_items.has_value() || !replays.target_slack.empty() || !replays.reference_slack.empty();
     std::vector<std::pair<double, std::size_t>> left;
     for (const auto& [tap, answer] : before.updates) {
       const auto found = asked.updates.find(tap);
@@ -273,19 +274,25 @@ Freedoms free_numbers(const Graph& graph, const Graph& other) {
   return freedoms;
 }
 
+// The functional that fails by most, if one does.
+std::optional<std::size_t> worst_of(const Asked& asked) {
+  std::optional<std::size_t> worst;
+  for (std::size_t p = 0; p < asked.answers.size(); ++p)
+    if (asked.answers[p].failed() && (!worst || !(asked.answers[p].margin() <= asked.answers[*worst].margin())))
+      worst = p;
+  return worst;
+}
+
 // Takes what both programs hold for roundings: of items that they exchange, by which they agree; then of all, which
 // decides nothing, and nothing either where roundings move much.
 bool round_shared_items(const BoundsInput& input, const MatchedReference& matched, const Asked& before,
                         Bounds* bounds) {
   constexpr double kExchanged = 0.25, kMuch = 0x1p-10;  // Relative to what is compared.
   // Where the worst of it is no rounding of these, nothing else need be asked.
-  std::optional<std::size_t> worst;
-  for (std::size_t p = 0; p < before.answers.size(); ++p)
-    if (before.answers[p].failed() && (!worst || !(before.answers[p].margin() <= before.answers[*worst].margin())))
-      worst = p;
+  const std::optional<std::size_t> worst = worst_of(before);
   PairReplays replays = matched.replays;
   for (const double share : {kExchanged, 0.0}) {
-    replays.shared_items_round = share;
+    replays.shared_items = SharedItems{share, /*half_known=*/false};
     const Gap gap(input, replays, matched.pairs);
     if (worst && !gap.ask({before.probes[*worst]}).front().passed()) continue;
     const Asked asked = asked_again(input, gap, bounds->match, before);
@@ -299,20 +306,34 @@ bool round_shared_items(const BoundsInput& input, const MatchedReference& matche
   return false;
 }
 
-// An item that one program alone holds, where such items, known to half of their digits, would explain the accusation.
+// An item that would explain the accusation if it, and others like it, were no more than half known: one that one
+// program alone holds, or one of which the programs make different use. What says nothing then is no accusation either.
 std::optional<MatchedItem> doubted_item(const BoundsInput& input, const MatchedReference& matched, const Asked& before,
                                         const Bounds& bounds) {
+  constexpr double kOtherwise = 0x1p-4;  // A table that one of several layers makes again is used otherwise.
   const Freedoms ours = half_known(*input.target, bounds.match, false),
                  theirs = half_known(*input.reference, bounds.match, true);
-  if (ours.empty() && theirs.empty()) return std::nullopt;
   PairReplays replays = matched.replays;
   for (const auto& [node, free] : ours) replays.target_slack.freedoms[node] = free;
   for (const auto& [node, free] : theirs) replays.reference_slack.freedoms[node] = free;
+  const auto fails = [&] {
+    const Gap gap(input, replays, matched.pairs);
+    const std::optional<std::size_t> worst = worst_of(before);
+    return (worst && gap.ask({before.probes[*worst]}).front().failed()) ||
+           asked_again(input, gap, bounds.match, before).failed();
+  };
+  if (!(ours.empty() && theirs.empty()) && !fails()) {
+    const bool in_reference = ours.empty();
+    return MatchedItem{Evidence::kNone, in_reference, (in_reference ? theirs : ours).begin()->first, std::nullopt};
+  }
+  replays.shared_items = SharedItems{kOtherwise, /*half_known=*/true};
+  if (fails()) return std::nullopt;
+  const std::vector<Probe> worst = {before.probes[worst_of(before).value_or(0)]};
   const Gap gap(input, replays, matched.pairs);
-  // What says nothing then is no accusation either.
-  if (asked_again(input, gap, bounds.match, before).failed()) return std::nullopt;
-  const bool in_reference = ours.empty();
-  return MatchedItem{Evidence::kNone, in_reference, (in_reference ? theirs : ours).begin()->first, std::nullopt};
+  const Moved moved =
+      moved_by_shared_items(*replays.shared_items, input, replays, worst, {gap.reindexed(worst.front())}).front();
+  if (!moved.most_by) return std::nullopt;
+  return MatchedItem{Evidence::kIdentical, false, *moved.most_by, std::nullopt};
 }
 
 // Reads items as their own content, where they were taken for what the other program computes by less than what is

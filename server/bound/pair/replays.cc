@@ -1,6 +1,7 @@
 #include "server/bound/pair/replays.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "server/bound/match/decisions.h"
@@ -23,6 +24,19 @@ Replay with_overrides(const Graph& graph, const std::vector<LeafValue>& leaves, 
 
 void add(const Freedoms& more, Freedoms* freedoms) {
   for (const auto& [node, width] : more) (*freedoms)[node] = width;
+}
+
+// How far each item of one program lies from what stands for it.
+Freedoms distances(const Overrides& computed, const Replay& exact) {
+  Freedoms apart;
+  for (const auto& [node, value] : computed) {
+    const Array own = exact.value(node).materialize().on_host(),
+                other = static_cast<Array>(value).materialize().on_host();
+    Array distance = Array::uninitialized(own.shape());
+    for (std::int64_t i = 0; i < own.count(); ++i) distance.data()[i] = std::fabs(own.data()[i] - other.data()[i]);
+    apart[node] = distance;
+  }
+  return apart;
 }
 
 }  // namespace
@@ -79,6 +93,8 @@ PairReplays replay_pair(const BoundsInput& input, const Replay& target_exact, Re
   pair.target_shared = std::move(shared.target_settled);
   pair.reference_shared = std::move(shared.reference_settled);
   pair.reference_leaves = found->reference_values;
+  pair.target_slack.replaced = distances(found->target_computed, target_exact);
+  pair.reference_slack.replaced = distances(found->reference_computed, reference_exact);
   pair.target_slack.freedoms = found->target_freedoms;
   pair.reference_slack.freedoms = found->reference_freedoms;
   add(shared.target_jumps, &pair.target_slack.freedoms);

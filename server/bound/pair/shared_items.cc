@@ -5,6 +5,7 @@
 
 #include "server/bound/envelope/sweep.h"
 #include "server/bound/match/correspondence.h"
+#include "server/bound/pair/half_known.h"
 #include "server/bound/replay/taps.h"
 
 namespace plumbline {
@@ -24,7 +25,7 @@ bool may_be_rounded(const GraphLeaf& leaf, const LeafValue& content) {
          is_float(leaf.format);
 }
 
-std::vector<Item> shared_items(const BoundsInput& input, const PairReplays& replays) {
+std::vector<Item> shared_items(bool only_half_known, const BoundsInput& input, const PairReplays& replays) {
   std::vector<Item> items;
   for (std::size_t i = 0; i < input.target->leaves.size(); ++i) {
     const GraphLeaf& leaf = input.target->leaves[i];
@@ -33,7 +34,10 @@ std::vector<Item> shared_items(const BoundsInput& input, const PairReplays& repl
     const auto same = [&](const Item& item) { return bitwise_equal(item.content, content); };
     auto item = std::ranges::find_if(items, same);
     if (item == items.end()) {
-      const Array freedom = freedom_of(leaf.format, content);
+      Array freedom;
+      if (only_half_known)
+        freedom = half_known(leaf.format, static_cast<Array>(content).materialize().on_host(), false);
+      if (!freedom) freedom = freedom_of(leaf.format, content);
       if (!freedom) continue;
       if (items.size() == kItemsMax) return {};
       item = items.insert(items.end(), {content, freedom, {}, {}});
@@ -71,10 +75,10 @@ struct Side {
 
 }  // namespace
 
-std::vector<double> moved_by_shared_items(double share, const BoundsInput& input, const PairReplays& replays,
-                                          const std::vector<Probe>& target, const std::vector<Probe>& reference) {
-  std::vector<double> moved(target.size(), 0);
-  const std::vector<Item> items = shared_items(input, replays);
+std::vector<Moved> moved_by_shared_items(const SharedItems& asked, const BoundsInput& input, const PairReplays& replays,
+                                         const std::vector<Probe>& target, const std::vector<Probe>& reference) {
+  std::vector<Moved> moved(target.size());
+  const std::vector<Item> items = shared_items(asked.half_known, input, replays);
   if (items.empty()) return moved;
   Side ours, theirs;
   for (const Item& item : items) {
@@ -94,7 +98,11 @@ std::vector<double> moved_by_shared_items(double share, const BoundsInput& input
         apart += free * std::fabs(t.data()[i] - r.data()[i]);
         both += free * (std::fabs(t.data()[i]) + std::fabs(r.data()[i]));
       }
-      if (!(apart < share * both)) moved[p] += apart;
+      if (apart < asked.share * both) continue;
+      moved[p].by += apart;
+      if (apart <= moved[p].most) continue;
+      moved[p].most = apart;
+      moved[p].most_by = item.target.front();
     }
   return moved;
 }

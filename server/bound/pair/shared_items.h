@@ -12,10 +12,16 @@
 
 namespace plumbline {
 
+struct Moved {
+  double by = 0;
+  double most = 0;                // Of these, by one item,
+  std::optional<NodeId> most_by;  // a leaf of the target.
+};
+
 // How far roundings of what both hold may move each functional's gap: the sum over items of |g_T - g_R| times how far
-// an element may lie elsewhere (freedom_of), of those items for which that is at least `share` of the sum of both.
-// `target`, `reference`: the functionals of either program's taps.
-std::vector<double> moved_by_shared_items(double share, const BoundsInput& input, const PairReplays& replays,
-                                          const std::vector<Probe>& target, const std::vector<Probe>& reference);
+// an element may lie elsewhere (freedom_of, half_known), of those items for which that is at least the asked share of
+// the sum of both. `target`, `reference`: the functionals of either program's taps.
+std::vector<Moved> moved_by_shared_items(const SharedItems& asked, const BoundsInput& input, const PairReplays& replays,
+                                         const std::vector<Probe>& target, const std::vector<Probe>& reference);
 
 }  // namespace plumbline
