@@ -69,7 +69,7 @@ PLUMBLINE_HOST_DEVICE inline double dropped(double a, double t, double x, double
   const double second = sign * y, increment = std::fabs(x) < std::fabs(second) ? x : second;
   const bool nothing = absorbs & absorbed(x, t);
   const double left = nothing ? 0.0 : left_behind(increment, u * std::fabs(t)), lost = a * left;
-  return (a == 0) | (left == 0) ? 0.0 : lost;
+  return ((a == 0) | (left == 0)) ? 0.0 : lost;
 }
 
 // How an elementwise result is rounded.

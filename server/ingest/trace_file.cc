@@ -90,9 +90,16 @@ bool is_counter(const Trace& trace, const TraceLeaf& leaf) {
   return std::isfinite(value) && value == std::trunc(value);
 }
 
+// A buffer of which a pair may hold something else, as scales that statistics were folded into, has no more bytes; masks
+// and caches have.
+constexpr std::size_t kTableBytesMax = 64 << 10;
+
 // Whether its pair may have no such leaf and be the same program: a pair counts in Python, has a setting of its
-// optimizer's group (a learning rate) as a number of Python, or cleared the gradient.
+// optimizer's group (a learning rate) as a number of Python, cleared the gradient, or holds another buffer.
 bool may_stand_alone(const Trace& trace, const TraceLeaf& leaf) {
+  const auto payload = trace.payloads.find(leaf.payload);
+  if (leaf.role == LeafRole::kBuffer && payload != trace.payloads.end() && payload->second->size() <= kTableBytesMax)
+    return true;
   const bool setting =
       leaf.role == LeafRole::kState && leaf.count == 1 && unranked(leaf.name).starts_with("state:group");
   return setting || is_counter(trace, leaf) || carried_gradient(leaf.role, leaf.name);

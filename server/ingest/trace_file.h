@@ -22,7 +22,8 @@ enum class TraceContent {
   kWhole,
   // Without payloads of parameters, buffers and state, since a comparison takes the other run's. Kept are those that a
   // tap reads, so that taps are whole, and those that a pair may do without: counts and settings of an optimizer, which
-  // may be numbers of Python there, and carried gradients, which may have been cleared there.
+  // may be numbers of Python there, carried gradients, which may have been cleared there, and small buffers, which may
+  // have been folded there.
   kPaired
 };
 

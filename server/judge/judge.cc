@@ -432,8 +432,8 @@ TapVerdict tap_verdict(const Finding& finding, bool doubted) {
   tap.deviation = shown.deviation;
   tap.envelope = shown.envelope;
   tap.margin = shown.margin();
-  const double told_apart = std::fmax(finding.mathematics.envelope, finding.mathematics.replaced);
-  tap.math_resolution = finding.mathematics.asked ? told_apart
+  const double replaced = finding.mathematics.replaced, envelope = finding.mathematics.envelope;
+  tap.math_resolution = finding.mathematics.asked ? (replaced > envelope ? replaced : envelope)
                         : finding.value.asked     ? finding.value_resolution
                                                   : kNotAsked;
   tap.exec_resolution = finding.execution.envelope;

@@ -175,6 +175,7 @@ std::vector<Answer> Gap::ask(const std::vector<Probe>& probes, const std::vector
   std::vector<Moved> moved(probes.size());
   if (replays_.shared_items) {
     std::vector<Probe> other;
+    other.reserve(probes.size());
     for (const Probe& probe : probes) other.push_back(reindexed(probe));
     moved = moved_by_shared_items(*replays_.shared_items, input_, replays_, probes, other);
   }

@@ -17,7 +17,7 @@ constexpr double kAmplified = 0x1p18, kKnown = 0x1p-6;
 
 // Whether somebody may have written the number: it has two decimal digits less than its format has room for. Few binary
 // digits are no sign of that: differences of large numbers have few.
-bool written(Format format, double x) {
+bool writable(Format format, double x) {
   const int digits = std::max(1, static_cast<int>(traits(format).precision * std::log10(2.0)) - 2);
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.begin(), text.end(), x, std::chars_format::scientific, digits - 1).ptr;
@@ -47,7 +47,7 @@ Array half_known(Format format, const Array& content, bool amplified) {
     if (!std::isfinite(x)) continue;
     ++finite;
     squares += x * x;
-    all_written = all_written && written(format, x);
+    all_written = all_written && writable(format, x);
   }
   if (all_written) return {};
   const double size = std::sqrt(squares / static_cast<double>(finite)), unit = unit_roundoff(format);
