@@ -46,8 +46,8 @@ struct Answer {
   // It is so by the jumps of open decisions alone, if some came out otherwise than our replays took them.
   bool by_jumps = false;
 
-  // By so much what the other program computes in the place of an item would change the value, relative to the scale: no
-  // less is told apart, though it is no part of the envelope.
+  // By so much what the other program computes in the place of an item would change the value, relative to the scale:
+  // no less is told apart, though it is no part of the envelope.
   double replaced = 0;
 
   bool confirmed = false;  // In at least 100 bits (pair/confirm.h).

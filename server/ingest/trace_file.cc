@@ -90,8 +90,8 @@ bool is_counter(const Trace& trace, const TraceLeaf& leaf) {
   return std::isfinite(value) && value == std::trunc(value);
 }
 
-// A buffer of which a pair may hold something else, as scales that statistics were folded into, has no more bytes; masks
-// and caches have.
+// A buffer of which a pair may hold something else, as scales that statistics were folded into, has no more bytes;
+// masks and caches have.
 constexpr std::size_t kTableBytesMax = 64 << 10;
 
 // Whether its pair may have no such leaf and be the same program: a pair counts in Python, has a setting of its

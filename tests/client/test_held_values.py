@@ -266,6 +266,21 @@ def test_what_was_taken_for_rounding_is_not_told_apart(server: str, factor: floa
         assert factor > 1 or verdict.math_resolution < 1e-5, verdict.explain()
 
 
+def test_a_table_of_what_is_nothing_is_no_proof(server: str) -> None:
+    """The sine of a multiple of pi is what its angle's rounding leaves."""
+    x, whole = values(0, 8), math.pi * torch.arange(8.0)
+    sine = torch.sin(whole)
+
+    def program(sines: Callable[[], Tensor], cosines: Callable[[], Tensor]) -> Taps:
+        return lambda: {"y": (x * sines() + x).tanh() * cosines()}
+
+    turned = program(lambda: torch.sin(whole), lambda: torch.cos(whole + math.pi / 4))
+    apart = program(lambda: sine, lambda: (torch.cos(whole) - torch.sin(whole)) / math.sqrt(2))
+    assert judged(server, apart, turned).grade != "PROVEN"
+    wrong = judged(server, program(lambda: sine, lambda: torch.cos(whole) * 0.7072), turned)
+    assert wrong.verdict == "TYPE_II", wrong.explain()
+
+
 def made_in_fp32() -> dict[str, tuple[Tensor, float]]:
     decay = torch.tensor(0.999)
     return {

@@ -21,7 +21,9 @@ struct Slack {
   // told of what the programs compute.
   Freedoms replaced = {};
   // Whether something of the node's own is not known.
-  bool at(NodeId id) const { return numbers.count(id) + freedoms.count(id) + handed.count(id) + replaced.count(id) > 0; }
+  bool at(NodeId id) const {
+    return numbers.count(id) + freedoms.count(id) + handed.count(id) + replaced.count(id) > 0;
+  }
   bool empty() const { return numbers.empty() && freedoms.empty() && handed.empty() && replaced.empty(); }
 };
 

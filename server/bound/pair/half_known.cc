@@ -12,7 +12,8 @@ namespace {
 
 // So much may a formula amplify the roundings of what it is made of, as |x|^2 + |y|^2 - 2 x y does, the distance of
 // points that lie a hundred times as far away; an element is known to a sixty-fourth all the same. Half of the digits,
-// where that is more, may be lost beside the item's largest elements.
+// where that is more, may be lost beside the item's largest elements, and beside one: what is smaller may be nothing,
+// as sin(pi k) is.
 constexpr double kAmplified = 0x1p18, kKnown = 0x1p-6;
 
 // Whether somebody may have written the number: it has two decimal digits less than its format has room for. Few binary
@@ -55,7 +56,8 @@ Array half_known(Format format, const Array& content, bool amplified) {
   Array wide = Array::uninitialized({content.count()});
   for (std::int64_t i = 0; i < content.count(); ++i) {
     const double x = std::fabs(content.data()[i]);
-    wide.data()[i] = std::isfinite(x) ? (most * x + half * size) / 2 : 0;
+    const double lost = amplified && x <= half ? x : most * x;
+    wide.data()[i] = std::isfinite(x) ? (lost + half * size) / 2 : 0;
   }
   return wide;
 }
