@@ -18,7 +18,7 @@ def watched(
     name: str,
     reference: str | None,
     net: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     steps: int,
     step: Callable[[int], object],
 ) -> list[plumbline.Verdict]:

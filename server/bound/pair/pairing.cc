@@ -306,21 +306,30 @@ bool round_shared_items(const BoundsInput& input, const MatchedReference& matche
   return false;
 }
 
+// The functional that fails by most, or that of an update that fails.
+std::optional<Probe> failing_probe(const Asked& asked, const Gap& gap) {
+  if (const std::optional<std::size_t> worst = worst_of(asked)) return asked.probes[*worst];
+  for (const auto& [tap, answer] : asked.updates)
+    if (answer.failed()) return gap.probe(*gap.find(tap));
+  return std::nullopt;
+}
+
 // An item that would explain the accusation if it, and others like it, were no more than half known: one that one
 // program alone holds, or one of which the programs make different use. What says nothing then is no accusation either.
 std::optional<MatchedItem> doubted_item(const BoundsInput& input, const MatchedReference& matched, const Asked& before,
                                         const Bounds& bounds) {
-  constexpr double kOtherwise = 0x1p-4;  // A table that one of several layers makes again is used otherwise.
+  constexpr double kOtherwise = 0x1p-6;  // One of many layers that makes a table again uses it otherwise.
   const Freedoms ours = half_known(*input.target, bounds.match, false),
                  theirs = half_known(*input.reference, bounds.match, true);
   PairReplays replays = matched.replays;
   for (const auto& [node, free] : ours) replays.target_slack.freedoms[node] = free;
   for (const auto& [node, free] : theirs) replays.reference_slack.freedoms[node] = free;
+  // One that fails by itself is asked first: in most cases that is all.
+  const std::optional<Probe> failing = failing_probe(before, Gap(input, replays, matched.pairs));
+  if (!failing) return std::nullopt;
   const auto fails = [&] {
     const Gap gap(input, replays, matched.pairs);
-    const std::optional<std::size_t> worst = worst_of(before);
-    return (worst && gap.ask({before.probes[*worst]}).front().failed()) ||
-           asked_again(input, gap, bounds.match, before).failed();
+    return gap.ask({*failing}).front().failed() || asked_again(input, gap, bounds.match, before).failed();
   };
   if (!(ours.empty() && theirs.empty()) && !fails()) {
     const bool in_reference = ours.empty();
@@ -328,10 +337,8 @@ std::optional<MatchedItem> doubted_item(const BoundsInput& input, const MatchedR
   }
   replays.shared_items = SharedItems{kOtherwise, /*half_known=*/true};
   if (fails()) return std::nullopt;
-  const std::vector<Probe> worst = {before.probes[worst_of(before).value_or(0)]};
-  const Gap gap(input, replays, matched.pairs);
-  const Moved moved =
-      moved_by_shared_items(*replays.shared_items, input, replays, worst, {gap.reindexed(worst.front())}).front();
+  const Probe theirs_of_it = Gap(input, replays, matched.pairs).reindexed(*failing);
+  const Moved moved = moved_by_shared_items(*replays.shared_items, input, replays, {*failing}, {theirs_of_it}).front();
   if (!moved.most_by) return std::nullopt;
   return MatchedItem{Evidence::kIdentical, false, *moved.most_by, std::nullopt};
 }
